@@ -244,8 +244,8 @@ fn filters(frames: &[&Vec<u8>]) -> std::io::Result<()> {
     ] {
         let program = ethernet.compile(expression, false).expect("a sound expression");
         let mut bytes = Vec::new();
-        for statement in program.get_instructions() {
-            let text = statement.to_string();
+        for instruction in program.get_instructions() {
+            let text = instruction.to_string();
             let numbers: Vec<u32> = text.split(' ').map(|n| n.parse().expect("digits")).collect();
             bytes.extend((numbers[0] as u16).to_le_bytes());
             bytes.extend([numbers[1] as u8, numbers[2] as u8]);

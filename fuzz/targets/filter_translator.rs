@@ -10,7 +10,7 @@ mod oracle;
 mod shape;
 
 use libfuzzer_sys::fuzz_target;
-use linerate_bpf::filter::{ClassicProgram, Statement, translate};
+use linerate_bpf::filter::{ClassicProgram, ClassicInstruction, translate};
 use pcap as _;
 
 fuzz_target!(|data: &[u8]| {
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         // Most bytes make a valid program this way.
         shape::program(program)
     } else {
-        match ClassicProgram::new(program.chunks_exact(8).map(statement).collect::<Vec<_>>()) {
+        match ClassicProgram::new(program.chunks_exact(8).map(instruction).collect::<Vec<_>>()) {
             Ok(classic) => classic,
             Err(error) => {
                 assert!(!error.to_string().is_empty());
@@ -28,19 +28,19 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     };
-    assert!(oracle::validates(classic.statements()), "libpcap calls it invalid:\n{classic}");
+    assert!(oracle::validates(classic.instructions()), "libpcap calls it invalid:\n{classic}");
     let Ok(body) = translate(&classic) else { return };
     if let Err(why) = ebpf::check_shape(&body) {
         panic!("{why}\n{classic}{body:#?}");
     }
     let wire_len = frame.len() as u32 + u32::from(kind >> 1);
-    let expected = oracle::accepts(classic.statements(), frame, wire_len);
+    let expected = oracle::accepts(classic.instructions(), frame, wire_len);
     assert_eq!(classic.accepts(frame, wire_len), expected, "in user space:\n{classic}");
     assert_eq!(ebpf::run(&body, frame, wire_len), Ok(expected), "as eBPF:\n{classic}{body:#?}");
 });
 
-fn statement(bytes: &[u8]) -> Statement {
-    Statement {
+fn instruction(bytes: &[u8]) -> ClassicInstruction {
+    ClassicInstruction {
         code: u16::from_le_bytes([bytes[0], bytes[1]]),
         jt: bytes[2],
         jf: bytes[3],

@@ -15,7 +15,7 @@ mod translate;
 
 pub use attach::attach;
 pub use classic::{
-    Ancillary, ClassicProgram, InvalidProgram, MAX_STATEMENTS, SCRATCH_WORDS, Statement,
+    Ancillary, ClassicInstruction, ClassicProgram, InvalidProgram, MAX_INSTRUCTIONS, SCRATCH_WORDS,
 };
 pub use instruction::{Instruction, to_bytes};
 pub use load::load_socket_filter;

@@ -53,7 +53,7 @@ atomic_fields!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
 #[derive(Debug)]
 pub struct MappedArray {
     mapping: SharedMapping,
-    entries: usize,
+    max_entries: usize,
     value_size: usize,
     stride: usize,
 }
@@ -91,12 +91,12 @@ impl MappedArray {
                     let errno = error.raw_os_error().unwrap_or(libc::EIO);
                     Error::bpf(format!("map the BPF array {name}"), errno)
                 })?;
-        Ok(Self { mapping, entries, value_size, stride })
+        Ok(Self { mapping, max_entries: entries, value_size, stride })
     }
 
     /// How many entries the array has.
-    pub fn entries(&self) -> usize {
-        self.entries
+    pub fn max_entries(&self) -> usize {
+        self.max_entries
     }
 
     /// Bytes of a value.
@@ -106,7 +106,7 @@ impl MappedArray {
 
     /// Bytes that the array takes in the kernel, page tables not counted.
     pub fn bytes(&self) -> usize {
-        self.entries * self.stride
+        self.max_entries * self.stride
     }
 
     /// The atomic `offset` bytes into the value of `entry`.
@@ -115,7 +115,7 @@ impl MappedArray {
     /// When there is no such entry, or the offset is not within a value and a multiple of the size.
     #[inline]
     pub fn atomic<C: AtomicField>(&self, entry: usize, offset: usize) -> &C {
-        assert!(entry < self.entries && offset < self.value_size);
+        assert!(entry < self.max_entries && offset < self.value_size);
         assert!(size_of::<C>() <= self.value_size - offset);
         assert!(offset.is_multiple_of(size_of::<C>()));
         // SAFETY: within the mapping by the first two assertions. Aligned: pages are, strides are
@@ -131,7 +131,7 @@ impl MappedArray {
     /// the size.
     #[inline]
     pub fn atomics<C: AtomicField>(&self, entry: usize, offset: usize, count: usize) -> &[C] {
-        assert!(entry < self.entries && offset <= self.value_size);
+        assert!(entry < self.max_entries && offset <= self.value_size);
         assert!(count <= (self.value_size - offset) / size_of::<C>());
         assert!(offset.is_multiple_of(size_of::<C>()));
         // SAFETY: within the mapping by the first two assertions, aligned and valid as in `atomic`.
@@ -232,7 +232,7 @@ impl SharedMapping {
     }
 
     /// The first byte. The kernel may write to the memory at any moment.
-    pub fn base(&self) -> NonNull<u8> {
+    pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 }
@@ -269,7 +269,7 @@ mod tests {
         // A value that is not a multiple of eight, more than a page in all.
         let map = array(MapType::Array, libbpf_sys::BPF_F_MMAPABLE, 20, 1000);
         let mapped = MappedArray::new(map.as_fd()).unwrap();
-        assert_eq!((mapped.entries(), mapped.value_size(), mapped.bytes()), (1000, 20, 24_000));
+        assert_eq!((mapped.max_entries(), mapped.value_size(), mapped.bytes()), (1000, 20, 24_000));
         for entry in [0usize, 1, 170, 999] {
             let key = (entry as u32).to_ne_bytes();
             let value: Vec<u8> = (0..20).map(|byte| byte ^ entry as u8).collect();

@@ -81,7 +81,7 @@ pub struct WriteGuard<'w, W: SeqCount> {
 impl<'w, W: SeqCount> WriteGuard<'w, W> {
     /// Takes the lock if nobody has it and it was last released with the number `version`.
     #[inline]
-    pub fn try_lock(count: &'w W, version: u32) -> Option<Self> {
+    pub fn try_lock_at_version(count: &'w W, version: u32) -> Option<Self> {
         if version % 2 == 1 {
             return None;
         }
@@ -137,7 +137,8 @@ mod tests {
                 scope.spawn(move || {
                     let mut written = 0u64;
                     while written < 20_000 {
-                        let Some(_guard) = WriteGuard::try_lock(version, version.load(Relaxed))
+                        let Some(_guard) =
+                            WriteGuard::try_lock_at_version(version, version.load(Relaxed))
                         else {
                             thread::yield_now();
                             continue;
@@ -167,11 +168,11 @@ mod tests {
     #[test]
     fn one_writer_at_a_time_and_no_reader_meanwhile() {
         let version = AtomicU32::new(4);
-        assert!(WriteGuard::try_lock(&version, 2).is_none(), "another version");
-        let guard = WriteGuard::try_lock(&version, 4).unwrap();
+        assert!(WriteGuard::try_lock_at_version(&version, 2).is_none(), "another version");
+        let guard = WriteGuard::try_lock_at_version(&version, 4).unwrap();
         assert!(
-            WriteGuard::try_lock(&version, 4).is_none()
-                && WriteGuard::try_lock(&version, 5).is_none()
+            WriteGuard::try_lock_at_version(&version, 4).is_none()
+                && WriteGuard::try_lock_at_version(&version, 5).is_none()
         );
         assert_eq!(read(&version, 3, || Some(())), None);
         drop(guard);

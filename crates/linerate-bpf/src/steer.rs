@@ -42,10 +42,10 @@ pub enum TimestampSource {
     Reader,
     /// The kernel's clock, read by the XDP program for each frame. Cost 70 to 90 ns a frame on a
     /// virtual machine over veth, including the metadata that carries the timestamp.
-    Kernel,
-    /// The network card's clock if its driver provides it, otherwise as [`TimestampSource::Kernel`]. The
+    Software,
+    /// The network card's clock if its driver provides it, otherwise as [`TimestampSource::Software`]. The
     /// card's clock is not converted. Also provides the card's hash and stripped VLAN tag. Cost up to 30 ns
-    /// more than [`TimestampSource::Kernel`] where the driver provided none.
+    /// more than [`TimestampSource::Software`] where the driver provided none.
     Hardware,
 }
 
@@ -133,7 +133,7 @@ impl Program {
             }
         }
         let timestamps = match options.timestamps {
-            TimestampSource::Hardware => TimestampSource::Kernel,
+            TimestampSource::Hardware => TimestampSource::Software,
             other => other,
         };
         let mut program = Self::load_with(interface, options, timestamps)?;
@@ -285,7 +285,7 @@ fn open(
         .open(&mut storage)
         .map_err(|error| Error::Invalid(format!("cannot read the steering programs: {error}")))?;
     if let Some(constants) = object.maps.rodata_data.as_deref_mut() {
-        constants.timestamps = u32::from(timestamps == TimestampSource::Kernel);
+        constants.timestamps = u32::from(timestamps == TimestampSource::Software);
         constants.by_address = u32::from(options.by_address);
         constants.drop_unmatched = u32::from(options.unmatched == UnmatchedAction::Drop);
     }
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn without_a_filter_none_is_called() {
         root_or_skip!();
-        for timestamps in [TimestampSource::Reader, TimestampSource::Kernel] {
+        for timestamps in [TimestampSource::Reader, TimestampSource::Software] {
             let options = Options { timestamps, ..Options::default() };
             let mut steer = Program::load("lo", &options).unwrap();
             assert_eq!(functions(steer.program.as_fd()), 1, "{timestamps:?}");

@@ -59,7 +59,7 @@ pub enum Error {
     /// XDP would take the traffic away from the users of the interface.
     #[error(
         "--source xdp takes the frames of {interface} away from the host, and the interface is in \
-         use: {uses}. What the filter matches will not reach the host for as long as the capture \
+         use: {users}. What the filter matches will not reach the host for as long as the capture \
          runs; say --take-over if that is meant, or take --source tee or packet, which leave the \
          traffic alone"
     )]
@@ -67,7 +67,7 @@ pub enum Error {
         /// The interface.
         interface: String,
         /// What would be cut off.
-        uses: String,
+        users: String,
     },
     /// The source does not see this direction.
     #[error(

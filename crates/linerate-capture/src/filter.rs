@@ -2,7 +2,7 @@
 //!
 //! libpcap compiles the expression. The program then runs unchanged on a packet socket, as eBPF in
 //! XDP ([`linerate_bpf::filter::translate`]), or here in user space ([`Filter::matches`]).
-//! [`Filter::on_socket`] and [`Filter::in_xdp`] decide which, and say why.
+//! [`Filter::place_on_socket`] and [`Filter::place_in_xdp`] decide which, and say why.
 
 mod placement;
 mod position;
@@ -10,10 +10,10 @@ mod position;
 use std::fmt;
 use std::str::FromStr;
 
-use linerate_bpf::filter::{ClassicProgram, SocketFrame, Statement, has_outer_tag};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, SocketFrame, has_outer_tag};
 use linerate_ring::{Direction, Frame};
 
-pub use self::placement::{Placement, Side};
+pub use self::placement::{FilterLocation, Placement};
 use crate::{Error, Result};
 
 /// Link type of Ethernet frames in the LINKTYPE registry.
@@ -104,7 +104,7 @@ impl Filter {
             let position = position::of(text, &message, compiles);
             Error::filter(text, message, position)
         })?;
-        let program = ClassicProgram::for_user_space(statements(&program))
+        let program = ClassicProgram::for_user_space(instructions(&program))
             .map_err(|why| Error::filter(text, why.to_string(), None))?
             .with_snaplen(snaplen);
         Ok(Self { text: text.to_owned(), program, reading, link_type })
@@ -199,8 +199,8 @@ impl Filter {
 /// Snap length of the handle that is opened only to compile, in bytes: none of its frames is read.
 const SMALL: i32 = 4096;
 
-/// The statements of `program`. The pcap crate shows them only as text: `code jt jf k`, decimal.
-fn statements(program: &pcap::BpfProgram) -> Vec<Statement> {
+/// The instructions of `program`. The pcap crate shows them only as text: `code jt jf k`, decimal.
+fn instructions(program: &pcap::BpfProgram) -> Vec<ClassicInstruction> {
     program
         .get_instructions()
         .iter()
@@ -208,7 +208,12 @@ fn statements(program: &pcap::BpfProgram) -> Vec<Statement> {
             let text = instruction.to_string();
             let mut numbers = text.split(' ').map(|number| number.parse::<u32>().unwrap_or(0));
             let mut next = || numbers.next().unwrap_or(0);
-            Statement { code: next() as u16, jt: next() as u8, jf: next() as u8, k: next() }
+            ClassicInstruction {
+                code: next() as u16,
+                jt: next() as u8,
+                jf: next() as u8,
+                k: next(),
+            }
         })
         .collect()
 }

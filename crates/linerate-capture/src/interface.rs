@@ -42,14 +42,14 @@ pub struct Interface {
     /// Its addresses, IPv6 link-local ones included.
     pub addresses: Vec<IpAddr>,
     /// What else uses it.
-    pub uses: Vec<Use>,
+    pub users: Vec<InterfaceUser>,
     /// Its counters.
     pub counters: Counters,
 }
 
 /// A user of an interface that would lose its traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum InterfaceUser {
     /// The loopback interface carries the traffic between local programs.
     Loopback,
     /// It has an address other than an IPv6 link-local one.
@@ -73,7 +73,7 @@ pub enum Use {
     PacketSocket(String),
 }
 
-impl fmt::Display for Use {
+impl fmt::Display for InterfaceUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Loopback => f.write_str("it is the loopback interface"),
@@ -107,19 +107,19 @@ pub struct Counters {
 }
 
 impl Interface {
-    /// All interfaces, in the kernel's order, without the uses that take a query for each interface: [`Interface::with_all_uses`] adds them.
+    /// All interfaces, in the kernel's order, without the users that take a query for each interface: [`Interface::with_users`] adds them.
     ///
     /// # Errors
     ///
     /// [`Error::Net`].
     pub fn all() -> Result<Vec<Self>> {
-        let mut interfaces = Self::all_without_packet_sockets()?;
+        let mut interfaces = Self::all_without_socket_search()?;
         add_packet_sockets(&mut interfaces);
         Ok(interfaces)
     }
 
-    /// As [`Interface::all`] without [`Use::PacketSocket`], which takes a search of all processes.
-    pub(crate) fn all_without_packet_sockets() -> Result<Vec<Self>> {
+    /// As [`Interface::all`] without [`InterfaceUser::PacketSocket`], which takes a search of all processes.
+    pub(crate) fn all_without_socket_search() -> Result<Vec<Self>> {
         let connection = Connection::open()?;
         let links = connection.links()?;
         let mut interfaces: Vec<Self> = links.iter().map(describe).collect();
@@ -137,13 +137,13 @@ impl Interface {
         Self { name: ANY.to_owned(), up: true, link_layer: ARPHRD_ETHER, ..Self::default() }
     }
 
-    /// The interface of this name, with all its uses.
+    /// The interface of this name, with all its users.
     ///
     /// # Errors
     ///
     /// [`Error::NoInterface`], which lists those that exist, and [`Error::Net`].
-    pub fn named(name: &str) -> Result<Self> {
-        Self::find(&Self::all()?, name)?.clone().with_all_uses()
+    pub fn by_name(name: &str) -> Result<Self> {
+        Self::find(&Self::all()?, name)?.clone().with_users()
     }
 
     /// The one of this name.
@@ -156,21 +156,21 @@ impl Interface {
         all.iter().find(|interface| interface.name == name).ok_or_else(missing)
     }
 
-    /// The same with [`Use::Routes`], [`Use::OtherAddress`] and [`Use::Ingress`], where it has them.
+    /// The same with [`InterfaceUser::Routes`], [`InterfaceUser::OtherAddress`] and [`InterfaceUser::Ingress`], where it has them.
     ///
     /// # Errors
     ///
     /// [`Error::Net`].
-    pub fn with_all_uses(mut self) -> Result<Self> {
+    pub fn with_users(mut self) -> Result<Self> {
         match route::through(self.index)? {
             ConfiguredRoutes::None => {}
-            ConfiguredRoutes::Some => self.uses.push(Use::Routes { default: false }),
-            ConfiguredRoutes::Default => self.uses.push(Use::Routes { default: true }),
+            ConfiguredRoutes::Some => self.users.push(InterfaceUser::Routes { default: false }),
+            ConfiguredRoutes::Default => self.users.push(InterfaceUser::Routes { default: true }),
         }
-        self.uses.extend(hidden::uses(self.index));
-        if self.uses.len() > 1 {
+        self.users.extend(hidden::users(self.index));
+        if self.users.len() > 1 {
             // A bridge, a capture or a macvlan is why.
-            self.uses.retain(|one| *one != Use::Promiscuous);
+            self.users.retain(|one| *one != InterfaceUser::Promiscuous);
         }
         Ok(self)
     }
@@ -227,11 +227,11 @@ fn describe(link: &Link) -> Interface {
         ..Interface::default()
     };
     if interface.loopback {
-        interface.uses.push(Use::Loopback);
+        interface.users.push(InterfaceUser::Loopback);
     }
     // `ip link set promisc on` counts once and is not a user.
     if link.promiscuity > u32::from(link.is_promisc()) {
-        interface.uses.push(Use::Promiscuous);
+        interface.users.push(InterfaceUser::Promiscuous);
     }
     interface
 }
@@ -251,10 +251,10 @@ fn note_relations(link: &Link, interfaces: &mut [Interface]) {
     if let Some(master) = link.master {
         let found = interfaces.iter().find(|interface| interface.index == master);
         let name = found.map_or_else(|| format!("device {master}"), |found| found.name.clone());
-        note(interfaces, link.index, Use::Port(name));
+        note(interfaces, link.index, InterfaceUser::Port(name));
     }
     if let Some(lower) = link.lower() {
-        note(interfaces, lower, Use::UpperDevice(link.name.clone()));
+        note(interfaces, lower, InterfaceUser::UpperDevice(link.name.clone()));
     }
 }
 
@@ -271,9 +271,9 @@ fn add_packet_sockets(interfaces: &mut [Interface]) {
             some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
         for interface in interfaces.iter_mut().filter(|one| socket.receives_from(one.index)) {
-            let new = Use::PacketSocket(who.clone());
-            if !interface.uses.contains(&new) {
-                interface.uses.push(new);
+            let new = InterfaceUser::PacketSocket(who.clone());
+            if !interface.users.contains(&new) {
+                interface.users.push(new);
             }
         }
     }
@@ -286,16 +286,16 @@ fn note_address(found: linerate_net::Address, interfaces: &mut [Interface]) {
         // Every interface that is up has an autoconfigured link-local IPv6 address. It does not mean that the
         // interface is in use.
         if !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
-            interface.uses.push(Use::Address(address));
+            interface.users.push(InterfaceUser::Address(address));
         }
     }
 }
 
-fn note(interfaces: &mut [Interface], index: u32, new: Use) {
+fn note(interfaces: &mut [Interface], index: u32, new: InterfaceUser) {
     if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == index)
-        && !interface.uses.contains(&new)
+        && !interface.users.contains(&new)
     {
-        interface.uses.push(new);
+        interface.users.push(new);
     }
 }
 

@@ -10,7 +10,7 @@ const FOLDERS: [&str; 6] =
     ["/usr/lib64", "/lib64", "/usr/local/lib64", "/usr/local/lib", "/usr/lib", "/lib"];
 
 /// The paths to look at, the likeliest first.
-pub fn places() -> impl Iterator<Item = PathBuf> {
+pub fn search_paths() -> impl Iterator<Item = PathBuf> {
     let multiarch = format!("{}-linux-gnu", std::env::consts::ARCH);
     let own = [format!("/usr/lib/{multiarch}"), format!("/lib/{multiarch}")];
     let folders = own.into_iter().chain(FOLDERS.map(str::to_owned));

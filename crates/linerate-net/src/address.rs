@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::Result;
 use crate::connection::{Connection, family, ip, octets};
 use crate::error::Context;
-use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, attributes, number, put};
+use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, attributes, bytes_at, put_attr};
 
 /// Bytes of `struct ifaddrmsg`.
 const HEADER: usize = 8;
@@ -33,7 +33,7 @@ impl Address {
             }
         }
         Some(Self {
-            index: u32::from_ne_bytes(number(body, 4)?),
+            index: u32::from_ne_bytes(bytes_at(body, 4)?),
             // `IFA_ADDRESS` is the peer's if `IFA_LOCAL` is present too.
             address: local.or(remote)?,
             prefix_len: body[1],
@@ -67,11 +67,11 @@ impl Connection {
         let mut body = vec![family(new.address), new.prefix_len, 0, 0];
         body.extend(new.index.to_ne_bytes());
         let address = octets(new.address);
-        put(&mut body, libc::IFA_ADDRESS, &address);
+        put_attr(&mut body, libc::IFA_ADDRESS, &address);
         match new.address {
-            IpAddr::V4(_) => put(&mut body, libc::IFA_LOCAL, &address),
+            IpAddr::V4(_) => put_attr(&mut body, libc::IFA_LOCAL, &address),
             IpAddr::V6(_) => {
-                put(&mut body, libc::IFA_FLAGS, &libc::IFA_F_NODAD.to_ne_bytes());
+                put_attr(&mut body, libc::IFA_FLAGS, &libc::IFA_F_NODAD.to_ne_bytes());
             }
         }
         self.change(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &body)

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::Result;
 use crate::error::Context;
 use crate::neighbour::Neighbour;
-use crate::netlink::{Message, Notifications, Protocol, Received, number};
+use crate::netlink::{Message, Notifications, Protocol, Received, bytes_at};
 
 /// What to subscribe to: groups of `linux/rtnetlink.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +51,7 @@ impl Change {
     fn parse(message: Message<'_>) -> Self {
         let read = match message.kind {
             libc::RTM_NEWLINK | libc::RTM_DELLINK => {
-                number(message.body, 4).map(|index| Self::Link(u32::from_ne_bytes(index)))
+                bytes_at(message.body, 4).map(|index| Self::Link(u32::from_ne_bytes(index)))
             }
             libc::RTM_NEWNEIGH => Neighbour::parse(message.body).map(Self::Neighbour),
             libc::RTM_DELNEIGH => Neighbour::parse(message.body).map(Self::NeighbourDeleted),

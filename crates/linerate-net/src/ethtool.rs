@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::io;
 
 use crate::error::Context;
-use crate::netlink::{Family, attribute, attributes, nest, number, put, put_text, text, word};
+use crate::netlink::{
+    Family, attr_str, attr_u32, attribute, attributes, bytes_at, put_attr, put_attr_str, put_nested,
+};
 use crate::{Error, Result};
 
 const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
@@ -115,7 +117,7 @@ impl XdpFeatures {
 pub fn channels(index: u32) -> Result<Option<Channels>> {
     let mut found = None;
     let asked = ask("ethtool", ETHTOOL_MSG_CHANNELS_GET, &header(index), |answer| {
-        let count = |kind| attribute(answer, kind).and_then(word).unwrap_or(0);
+        let count = |kind| attribute(answer, kind).and_then(attr_u32).unwrap_or(0);
         found = Some(Channels {
             rx_max: count(ETHTOOL_A_CHANNELS_RX_MAX),
             tx_max: count(ETHTOOL_A_CHANNELS_TX_MAX),
@@ -165,12 +167,12 @@ pub fn set_feature(index: u32, name: &str, on: bool) -> Result<()> {
         return Err(Error::System { action: action(), source: missing });
     };
     let mut body = header(index);
-    nest(&mut body, ETHTOOL_A_FEATURES_WANTED, |wanted| {
-        nest(wanted, ETHTOOL_A_BITSET_BITS, |bits| {
-            nest(bits, ETHTOOL_A_BITSET_BITS_BIT, |bit| {
-                put_text(bit, ETHTOOL_A_BITSET_BIT_NAME, name);
+    put_nested(&mut body, ETHTOOL_A_FEATURES_WANTED, |wanted| {
+        put_nested(wanted, ETHTOOL_A_BITSET_BITS, |bits| {
+            put_nested(bits, ETHTOOL_A_BITSET_BITS_BIT, |bit| {
+                put_attr_str(bit, ETHTOOL_A_BITSET_BIT_NAME, name);
                 if on {
-                    put(bit, ETHTOOL_A_BITSET_BIT_VALUE, &[]);
+                    put_attr(bit, ETHTOOL_A_BITSET_BIT_VALUE, &[]);
                 }
             });
         });
@@ -202,9 +204,9 @@ pub fn set_features(index: u32, features: &[(&str, bool)]) -> Result<()> {
 pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
     let mut found = None;
     let mut body = Vec::new();
-    put(&mut body, NETDEV_A_DEV_IFINDEX, &index.to_ne_bytes());
+    put_attr(&mut body, NETDEV_A_DEV_IFINDEX, &index.to_ne_bytes());
     let asked = ask("netdev", NETDEV_CMD_DEV_GET, &body, |answer| {
-        let bits = attribute(answer, NETDEV_A_DEV_XDP_FEATURES).and_then(|bits| number(bits, 0));
+        let bits = attribute(answer, NETDEV_A_DEV_XDP_FEATURES).and_then(|bits| bytes_at(bits, 0));
         found = bits.map(|bits| XdpFeatures(u64::from_ne_bytes(bits)));
     });
     asked.context(|| format!("ask for XDP features of interface {index}"))?;
@@ -222,8 +224,8 @@ fn ask(family: &str, command: u8, body: &[u8], take: impl FnMut(&[u8])) -> io::R
 /// The request header of the family ethtool.
 fn header(index: u32) -> Vec<u8> {
     let mut body = Vec::new();
-    nest(&mut body, ETHTOOL_A_HEADER, |header| {
-        put(header, ETHTOOL_A_HEADER_DEV_INDEX, &index.to_ne_bytes());
+    put_nested(&mut body, ETHTOOL_A_HEADER, |header| {
+        put_attr(header, ETHTOOL_A_HEADER_DEV_INDEX, &index.to_ne_bytes());
     });
     body
 }
@@ -232,7 +234,7 @@ fn header(index: u32) -> Vec<u8> {
 fn names(answer: &[u8], set: u16) -> BTreeSet<String> {
     let bits = attribute(answer, set).and_then(|set| attribute(set, ETHTOOL_A_BITSET_BITS));
     attributes(bits.unwrap_or_default())
-        .filter_map(|(_, bit)| attribute(bit, ETHTOOL_A_BITSET_BIT_NAME).map(text))
+        .filter_map(|(_, bit)| attribute(bit, ETHTOOL_A_BITSET_BIT_NAME).map(attr_str))
         .collect()
 }
 

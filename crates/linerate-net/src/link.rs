@@ -8,7 +8,8 @@ use linerate_wire::ethernet;
 use crate::connection::Connection;
 use crate::error::Context;
 use crate::netlink::{
-    NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, nest, number, put, put_text, text, word,
+    NLM_F_CREATE, NLM_F_EXCL, attr_str, attr_u32, attribute, attributes, bytes_at, put_attr,
+    put_attr_str, put_nested,
 };
 use crate::{Error, Result};
 
@@ -126,15 +127,15 @@ impl Link {
     /// Reads the body of an `RTM_NEWLINK` or `RTM_DELLINK` message.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let mut link = Self {
-            hardware_type: u16::from_ne_bytes(number(body, 2)?),
-            index: u32::from_ne_bytes(number(body, 4)?),
-            flags: u32::from_ne_bytes(number(body, 8)?),
+            hardware_type: u16::from_ne_bytes(bytes_at(body, 2)?),
+            index: u32::from_ne_bytes(bytes_at(body, 4)?),
+            flags: u32::from_ne_bytes(bytes_at(body, 8)?),
             ..Self::default()
         };
         for (kind, value) in attributes(body.get(HEADER..)?) {
-            let number32 = word(value);
+            let number32 = attr_u32(value);
             match kind {
-                libc::IFLA_IFNAME => link.name = text(value),
+                libc::IFLA_IFNAME => link.name = attr_str(value),
                 libc::IFLA_ADDRESS => link.address = value.try_into().ok().map(ethernet::Address),
                 libc::IFLA_MTU => link.mtu = number32?,
                 libc::IFLA_MASTER => link.master = number32.filter(|index| *index != 0),
@@ -148,12 +149,13 @@ impl Link {
                 }
                 libc::IFLA_LINKINFO => {
                     link.kind =
-                        attribute(value, libc::IFLA_INFO_KIND).map(text).unwrap_or_default();
+                        attribute(value, libc::IFLA_INFO_KIND).map(attr_str).unwrap_or_default();
                 }
                 libc::IFLA_XDP => {
                     let mode = attribute(value, IFLA_XDP_ATTACHED).and_then(<[u8]>::first);
                     if mode.is_some_and(|mode| *mode != 0) {
-                        link.xdp = attribute(value, IFLA_XDP_PROG_ID).and_then(word).or(Some(0));
+                        link.xdp =
+                            attribute(value, IFLA_XDP_PROG_ID).and_then(attr_u32).or(Some(0));
                     }
                 }
                 libc::IFLA_STATS64 => link.statistics = Statistics::parse(value),
@@ -166,7 +168,7 @@ impl Link {
 
 impl Statistics {
     fn parse(value: &[u8]) -> Self {
-        let counter = |place: usize| number(value, place * 8).map_or(0, u64::from_ne_bytes);
+        let counter = |place: usize| bytes_at(value, place * 8).map_or(0, u64::from_ne_bytes);
         Self {
             rx_packets: counter(0),
             tx_packets: counter(1),
@@ -214,12 +216,12 @@ pub struct VethEnd<'a> {
 impl VethEnd<'_> {
     fn put(&self, body: &mut Vec<u8>) {
         body.extend([0; HEADER]);
-        put_text(body, libc::IFLA_IFNAME, self.name);
-        put(body, libc::IFLA_MTU, &self.mtu.to_ne_bytes());
-        put(body, libc::IFLA_NUM_TX_QUEUES, &self.queues.to_ne_bytes());
-        put(body, libc::IFLA_NUM_RX_QUEUES, &self.queues.to_ne_bytes());
+        put_attr_str(body, libc::IFLA_IFNAME, self.name);
+        put_attr(body, libc::IFLA_MTU, &self.mtu.to_ne_bytes());
+        put_attr(body, libc::IFLA_NUM_TX_QUEUES, &self.queues.to_ne_bytes());
+        put_attr(body, libc::IFLA_NUM_RX_QUEUES, &self.queues.to_ne_bytes());
         if let Some(address) = self.address {
-            put(body, libc::IFLA_ADDRESS, &address.0);
+            put_attr(body, libc::IFLA_ADDRESS, &address.0);
         }
     }
 }
@@ -277,7 +279,7 @@ impl Connection {
             return Err(missing());
         }
         let mut body = vec![0; HEADER];
-        put_text(&mut body, libc::IFLA_IFNAME, name);
+        put_attr_str(&mut body, libc::IFLA_IFNAME, name);
         match self.get(libc::RTM_GETLINK, &body, Link::parse) {
             Err(error) if is_missing(&error) => Err(missing()),
             other => other.context(|| format!("ask about interface {name}")),
@@ -310,7 +312,7 @@ impl Connection {
         body[8..12].copy_from_slice(&flags[0].to_ne_bytes());
         body[12..16].copy_from_slice(&flags[1].to_ne_bytes());
         if let Some(address) = options.address {
-            put(&mut body, libc::IFLA_ADDRESS, &address.0);
+            put_attr(&mut body, libc::IFLA_ADDRESS, &address.0);
         }
         for (kind, value) in [
             (libc::IFLA_MTU, options.mtu),
@@ -318,7 +320,7 @@ impl Connection {
             (libc::IFLA_GSO_MAX_SEGS, options.gso_max_segs),
         ] {
             if let Some(value) = value {
-                put(&mut body, kind, &value.to_ne_bytes());
+                put_attr(&mut body, kind, &value.to_ne_bytes());
             }
         }
         self.change(libc::RTM_SETLINK, 0, &body)
@@ -337,12 +339,12 @@ impl Connection {
     ) -> Result<()> {
         let mut body = Vec::new();
         end.put(&mut body);
-        nest(&mut body, libc::IFLA_LINKINFO, |info| {
-            put_text(info, libc::IFLA_INFO_KIND, "veth");
-            nest(info, libc::IFLA_INFO_DATA, |data| {
-                nest(data, VETH_INFO_PEER, |other| {
+        put_nested(&mut body, libc::IFLA_LINKINFO, |info| {
+            put_attr_str(info, libc::IFLA_INFO_KIND, "veth");
+            put_nested(info, libc::IFLA_INFO_DATA, |data| {
+                put_nested(data, VETH_INFO_PEER, |other| {
                     peer.put(other);
-                    put(other, libc::IFLA_NET_NS_FD, &peer_netns.as_raw_fd().to_ne_bytes());
+                    put_attr(other, libc::IFLA_NET_NS_FD, &peer_netns.as_raw_fd().to_ne_bytes());
                 });
             });
         });

@@ -14,7 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::connection::Connection;
 use crate::error::Context;
-use crate::netlink::{attribute, put, word};
+use crate::netlink::{attr_u32, attribute, put_attr};
 use crate::{Error, Result};
 
 /// Where `ip netns` mounts named namespaces.
@@ -39,12 +39,12 @@ impl Namespace {
     ///
     /// # Errors
     /// [`crate::Error::System`] where `/proc` is not mounted.
-    pub fn of_thread() -> Result<Self> {
+    pub fn current() -> Result<Self> {
         Self::open(OWN.into()).context(|| format!("open {OWN}"))
     }
 
     /// That of process 1; `None` where this process may not look.
-    pub fn of_init() -> Option<Self> {
+    pub fn initial() -> Option<Self> {
         Self::open("/proc/1/ns/net".into()).ok()
     }
 
@@ -142,9 +142,9 @@ impl Connection {
     /// The id of a namespace in that of this connection; -1 when it has none.
     fn nsid(&self, file: &File) -> io::Result<i32> {
         let mut body = vec![0; 4]; // struct rtgenmsg, padded
-        put(&mut body, NETNSA_FD, &file.as_raw_fd().to_ne_bytes());
+        put_attr(&mut body, NETNSA_FD, &file.as_raw_fd().to_ne_bytes());
         self.get(libc::RTM_GETNSID, &body, |answer| {
-            let id = attribute(answer.get(4..)?, NETNSA_NSID).and_then(word);
+            let id = attribute(answer.get(4..)?, NETNSA_NSID).and_then(attr_u32);
             Some(id.map_or(-1, u32::cast_signed))
         })
     }

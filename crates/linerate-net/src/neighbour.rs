@@ -10,7 +10,7 @@ use linerate_wire::ethernet;
 use crate::Result;
 use crate::connection::{Connection, family, ip, octets};
 use crate::error::Context;
-use crate::netlink::{NLM_F_CREATE, NLM_F_REPLACE, attributes, number, put};
+use crate::netlink::{NLM_F_CREATE, NLM_F_REPLACE, attributes, bytes_at, put_attr};
 
 /// Bytes of `struct ndmsg`.
 const HEADER: usize = 12;
@@ -84,10 +84,10 @@ impl Neighbour {
     pub fn parse(body: &[u8]) -> Option<Self> {
         let flags = *body.get(10)?;
         let mut entry = Self {
-            index: u32::from_ne_bytes(number(body, 4)?),
+            index: u32::from_ne_bytes(bytes_at(body, 4)?),
             destination: None,
             address: None,
-            state: State::parse(u16::from_ne_bytes(number(body, 8)?)),
+            state: State::parse(u16::from_ne_bytes(bytes_at(body, 8)?)),
             proxy: flags & libc::NTF_PROXY != 0,
             own: flags & libc::NTF_SELF != 0,
         };
@@ -171,7 +171,7 @@ impl Connection {
         address: ethernet::Address,
     ) -> Result<()> {
         let mut body = body(index, destination, libc::NUD_PERMANENT, 0);
-        put(&mut body, libc::NDA_LLADDR, &address.0);
+        put_attr(&mut body, libc::NDA_LLADDR, &address.0);
         self.change(libc::RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, &body)
             .context(|| format!("set the neighbour {destination}"))
     }
@@ -197,6 +197,6 @@ fn body(index: u32, destination: IpAddr, state: u16, flags: u8) -> Vec<u8> {
     body.extend(index.to_ne_bytes());
     body.extend(state.to_ne_bytes());
     body.extend([flags, 0]);
-    put(&mut body, libc::NDA_DST, &octets(destination));
+    put_attr(&mut body, libc::NDA_DST, &octets(destination));
     body
 }

@@ -5,7 +5,7 @@ use std::io;
 use crate::Result;
 use crate::connection::Connection;
 use crate::error::Context;
-use crate::netlink::{attribute, number, text};
+use crate::netlink::{attr_str, attribute, bytes_at};
 
 /// Bytes of `struct tcmsg`.
 const HEADER: usize = 20;
@@ -38,9 +38,9 @@ impl Connection {
     pub fn qdiscs(&self, index: u32) -> Result<Vec<Qdisc>> {
         let read = |body: &[u8]| {
             let kind = attribute(body.get(HEADER..)?, libc::TCA_KIND)?;
-            let parent = u32::from_ne_bytes(number(body, 12)?);
-            let here = number(body, 4)? == index.to_ne_bytes();
-            here.then(|| Qdisc { kind: text(kind), parent })
+            let parent = u32::from_ne_bytes(bytes_at(body, 12)?);
+            let here = bytes_at(body, 4)? == index.to_ne_bytes();
+            here.then(|| Qdisc { kind: attr_str(kind), parent })
         };
         self.list(libc::RTM_GETQDISC, &tcmsg(index, 0), read)
             .context(|| format!("list the queueing disciplines of interface {index}"))

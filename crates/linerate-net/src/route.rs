@@ -7,7 +7,9 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use crate::Result;
 use crate::connection::{Connection, family, ip, octets};
 use crate::error::Context;
-use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, number, put, word};
+use crate::netlink::{
+    NLM_F_CREATE, NLM_F_EXCL, attr_u32, attribute, attributes, bytes_at, put_attr,
+};
 
 /// Bytes of `struct rtmsg`.
 const HEADER: usize = 12;
@@ -68,13 +70,13 @@ impl Route {
             prefix_len: body[1],
             protocol: body[5],
             // The field has eight bits, the attribute all.
-            table: attribute(own, libc::RTA_TABLE).and_then(word).unwrap_or(body[4].into()),
+            table: attribute(own, libc::RTA_TABLE).and_then(attr_u32).unwrap_or(body[4].into()),
             interfaces: Vec::new(),
             gateway: None,
         };
         for (kind, value) in attributes(own) {
             match kind {
-                libc::RTA_OIF => route.interfaces.extend(word(value)),
+                libc::RTA_OIF => route.interfaces.extend(attr_u32(value)),
                 libc::RTA_GATEWAY => route.gateway = ip(value),
                 // A next hop of the other family: that family and its address.
                 libc::RTA_VIA => route.gateway = ip(value.get(2..)?),
@@ -89,8 +91,8 @@ impl Route {
 /// The interfaces of a list of `struct rtnexthop`.
 fn next_hops(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
-        let length = u16::from_ne_bytes(number(bytes, 0)?) as usize;
-        let interface = u32::from_ne_bytes(number(bytes, 4)?);
+        let length = u16::from_ne_bytes(bytes_at(bytes, 0)?) as usize;
+        let interface = u32::from_ne_bytes(bytes_at(bytes, 4)?);
         bytes = bytes.get(length.max(NEXT_HOP).next_multiple_of(4)..).unwrap_or_default();
         Some(interface)
     })
@@ -143,7 +145,7 @@ impl Default for Found {
 fn ask(family: u8, table: u8, index: u32, found: &mut Found) -> io::Result<()> {
     let mut body = vec![0; HEADER];
     (body[0], body[4]) = (family, table);
-    put(&mut body, libc::RTA_OIF, &index.to_ne_bytes());
+    put_attr(&mut body, libc::RTA_OIF, &index.to_ne_bytes());
     let first = found.answers;
     let socket = Connection::open()?.into_socket();
     let asked = socket.dump_until(libc::RTM_GETROUTE, &body, |message| {
@@ -200,9 +202,9 @@ impl Connection {
         let mut body = vec![0; HEADER];
         body[0] = family(destination);
         body[1] = if destination.is_ipv4() { 32 } else { 128 };
-        put(&mut body, libc::RTA_DST, &octets(destination));
+        put_attr(&mut body, libc::RTA_DST, &octets(destination));
         if let Some(index) = oif {
-            put(&mut body, libc::RTA_OIF, &index.to_ne_bytes());
+            put_attr(&mut body, libc::RTA_OIF, &index.to_ne_bytes());
         }
         self.get(libc::RTM_GETROUTE, &body, Route::parse)
             .context(|| format!("find a route to {destination}"))
@@ -225,9 +227,9 @@ impl Connection {
         ];
         body.extend([0; 4]);
         if prefix_len > 0 {
-            put(&mut body, libc::RTA_DST, &octets(destination));
+            put_attr(&mut body, libc::RTA_DST, &octets(destination));
         }
-        put(&mut body, libc::RTA_GATEWAY, &octets(gateway));
+        put_attr(&mut body, libc::RTA_GATEWAY, &octets(gateway));
         self.change(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body)
             .context(|| format!("add a route to {destination}/{prefix_len} through {gateway}"))
     }
@@ -248,15 +250,15 @@ mod tests {
         for interface in [3u32, 4] {
             hops.extend([16, 0, 0, 0]);
             hops.extend(interface.to_ne_bytes());
-            put(&mut hops, libc::RTA_GATEWAY, &[10, 0, 0, interface as u8]);
+            put_attr(&mut hops, libc::RTA_GATEWAY, &[10, 0, 0, interface as u8]);
         }
-        put(&mut body, libc::RTA_MULTIPATH, &hops);
-        put(&mut body, libc::RTA_TABLE, &1000u32.to_ne_bytes());
+        put_attr(&mut body, libc::RTA_MULTIPATH, &hops);
+        put_attr(&mut body, libc::RTA_TABLE, &1000u32.to_ne_bytes());
         let route = Route::parse(&body).unwrap();
         assert_eq!((&route.interfaces[..], route.table), (&[3, 4][..], 1000));
         assert_eq!((route.kind, route.gateway), (Kind::Unicast, None));
         let mut via = body[..HEADER].to_vec();
-        put(&mut via, libc::RTA_VIA, &[&[10, 0][..], &[0xfe; 16]].concat());
+        put_attr(&mut via, libc::RTA_VIA, &[&[10, 0][..], &[0xfe; 16]].concat());
         assert_eq!(Route::parse(&via).unwrap().gateway, Some([0xfe; 16].into()));
         assert_eq!(next_hops(&[0; 20]).count(), 2, "a length of nothing is walked over");
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uchar, c_uint};
 
-use linerate_bpf::filter::Statement;
+use linerate_bpf::filter::ClassicInstruction;
 
 /// A capture handle. Always one of the system's libpcap, which alone knows what is in it.
 #[repr(C)]
@@ -42,11 +42,11 @@ pub(crate) struct Statistics64 {
     pub(crate) interface_dropped: u64,
 }
 
-/// `struct bpf_program`; `struct bpf_insn` is laid out as [`Statement`].
+/// `struct bpf_program`; `struct bpf_insn` is laid out as [`ClassicInstruction`].
 #[repr(C)]
 pub(crate) struct Program {
     pub(crate) len: c_uint,
-    pub(crate) statements: *mut Statement,
+    pub(crate) instructions: *mut ClassicInstruction,
 }
 
 /// `pcap_handler`. It may leave by an exception of C++, or by `pthread_exit`.
@@ -77,6 +77,6 @@ mod tests {
         assert_eq!(size_of::<Header>(), 24);
         assert_eq!(size_of::<Statistics>(), 12);
         assert_eq!(size_of::<Program>(), 16);
-        assert_eq!(size_of::<Statement>(), 8);
+        assert_eq!(size_of::<ClassicInstruction>(), 8);
     }
 }

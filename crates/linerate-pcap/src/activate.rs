@@ -99,7 +99,7 @@ fn open(
 ) -> Result<(OpenInterface, Option<Arc<FanoutGroup>>, Option<Error>)> {
     let open = |request: SourceOptions| {
         rings::for_library(|| match threads {
-            0 | 1 => OpenInterface::named(device, &request).map(|opened| (opened, None)),
+            0 | 1 => OpenInterface::by_name(device, &request).map(|opened| (opened, None)),
             threads => fanout::open(device, request, threads),
         })
     };

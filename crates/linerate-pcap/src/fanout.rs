@@ -33,8 +33,10 @@ pub(crate) fn open(
         Some(group) => fanout.group(group.number),
         None => fanout,
     };
-    let opened =
-        OpenInterface::named(interface, &SourceOptions { fanout_group: Some(fanout), ..request })?;
+    let opened = OpenInterface::by_name(
+        interface,
+        &SourceOptions { fanout_group: Some(fanout), ..request },
+    )?;
     if joined.is_some() {
         return Ok((opened, joined));
     }

@@ -19,10 +19,10 @@ impl ProgramFilter {
     ///
     /// # Safety
     ///
-    /// `program` must be a program that libpcap has taken: its statements are readable.
+    /// `program` must be a program that libpcap has taken: its instructions are readable.
     pub(crate) unsafe fn new(program: &Program) -> Result<Self, InvalidProgram> {
         // SAFETY: the caller's.
-        let raw = unsafe { std::slice::from_raw_parts(program.statements, program.len as usize) };
+        let raw = unsafe { std::slice::from_raw_parts(program.instructions, program.len as usize) };
         ClassicProgram::for_user_space(raw).map(Self)
     }
 

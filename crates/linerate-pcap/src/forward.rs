@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
 
-use linerate_bpf::filter::Statement;
+use linerate_bpf::filter::ClassicInstruction;
 
 use crate::abi::{Handler, Header, Pcap, Program, Statistics};
 use crate::system::{BREAKLOOP, Symbol};
@@ -106,9 +106,9 @@ forward! {
     fn pcap_findalldevs(list: *mut *mut c_void, errbuf: *mut c_char) -> c_int;
     fn pcap_freealldevs(list: *mut c_void);
     fn pcap_lib_version() -> *const c_char;
-    fn bpf_filter(program: *const Statement, bytes: *const c_uchar, len: c_uint, captured: c_uint) -> c_uint;
-    fn bpf_validate(program: *const Statement, len: c_int) -> c_int;
-    fn bpf_image(statement: *const Statement, number: c_int) -> *mut c_char;
+    fn bpf_filter(program: *const ClassicInstruction, bytes: *const c_uchar, len: c_uint, captured: c_uint) -> c_uint;
+    fn bpf_validate(program: *const ClassicInstruction, len: c_int) -> c_int;
+    fn bpf_image(instruction: *const ClassicInstruction, number: c_int) -> *mut c_char;
     fn bpf_dump(program: *const Program, option: c_int);
     fn pcap_next_etherent(file: *mut c_void) -> *mut c_void;
     fn pcap_ether_hostton(name: *const c_char) -> *mut c_uchar;

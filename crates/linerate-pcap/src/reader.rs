@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use linerate_capture::source::{Drained, Source};
+use linerate_capture::source::{DrainOutcome, Source};
 use linerate_ring::{Direction, Error, Timestamp};
 
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, Header};
@@ -166,7 +166,7 @@ impl Reader {
                 if packets == most {
                     return Outcome::Packets(packets);
                 }
-                if drained == Drained::Nothing {
+                if drained == DrainOutcome::Nothing {
                     break;
                 }
             }
@@ -194,7 +194,7 @@ impl Reader {
         }
         self.header = found.0;
         let mut bytes = found.1;
-        if shared.watched.load(Relaxed) && self.source.is_dry() {
+        if shared.watched.load(Relaxed) && self.source.is_empty() {
             // The descriptor must not stay readable: the memory is released, and the packet is copied
             // first. After such a packet the program sleeps.
             // SAFETY: the frame that was just taken, which stays until the release below.
@@ -216,7 +216,7 @@ impl Reader {
     }
 
     fn update_watched_readiness(&mut self, shared: &Shared) {
-        if self.source.is_dry() {
+        if self.source.is_empty() {
             self.source.release();
             self.source.announce_sleep();
             self.readable = false;
@@ -255,13 +255,14 @@ impl Reader {
 
     /// Checks whether all later frames have passed the filter in the kernel.
     #[inline]
-    fn update_filtering(&mut self, drained: Drained) {
+    fn update_filtering(&mut self, drained: DrainOutcome) {
         let done = match (self.filtering, &mut self.source) {
             (UserFiltering::None | UserFiltering::All, _) => return,
             (UserFiltering::Blocks(end), Source::Packet(ring)) => ring.blocks_released() >= end,
             // Who takes packets one by one, and only when there are some, never finds nothing.
             (_, source) => {
-                drained == Drained::Nothing || (drained == Drained::Enough && source.is_dry())
+                drained == DrainOutcome::Nothing
+                    || (drained == DrainOutcome::Enough && source.is_empty())
             }
         };
         if done {
@@ -290,11 +291,11 @@ impl Reader {
             self.source.release();
             self.source.announce_sleep();
             if self.source.ready() {
-                self.source.awake();
+                self.source.cancel_sleep();
                 return Wait::Ready;
             }
             let error = self.poll(shared, blocks);
-            self.source.awake();
+            self.source.cancel_sleep();
             match error.and_then(|error| self.check_interface(shared, error)) {
                 Ok(()) if self.source.ready() => return Wait::Ready,
                 Ok(()) if !blocks => return Wait::Nothing,

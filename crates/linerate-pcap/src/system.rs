@@ -79,7 +79,8 @@ fn library() -> Option<&'static Library> {
 fn open() -> Option<Library> {
     let ours = own_path().and_then(|path| identity(&path));
     let named = std::env::var_os(VARIABLE).map(PathBuf::from);
-    let candidates = named.into_iter().chain(loaded()).chain(linerate_capture::libpcap::places());
+    let candidates =
+        named.into_iter().chain(loaded()).chain(linerate_capture::libpcap::search_paths());
     for path in candidates {
         let Ok(path) = path.canonicalize() else { continue };
         // This library may have the very name that is searched.

@@ -16,7 +16,7 @@ const RESERVED_ETHERTYPE: u16 = 0xffff;
 pub(crate) fn detach(socket: RawFd, index: u32) -> std::io::Result<()> {
     let mut refuse = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
     let program = libc::sock_fprog { len: 1, filter: refuse.as_mut_ptr() };
-    // SAFETY: the kernel reads the program and its one statement during the call.
+    // SAFETY: the kernel reads the program and its one instruction during the call.
     let answer = unsafe {
         libc::setsockopt(
             socket,

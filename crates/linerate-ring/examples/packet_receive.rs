@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut frames, mut bytes) = (0u64, 0u64);
     while Instant::now() < end {
         ring.wait(Duration::from_millis(100))?;
-        while let Some(mut batch) = ring.batch() {
+        while let Some(mut batch) = ring.next_batch() {
             while let Some(frame) = batch.next() {
                 frames += 1;
                 bytes += u64::from(frame.wire_len);

@@ -12,7 +12,7 @@
 //!
 //! let mut trace = Builder::default().xdp("eth0", Points::Both)?;
 //! while trace.wait(Duration::from_secs(1))? {
-//!     while let Some(mut batch) = trace.batch() {
+//!     while let Some(mut batch) = trace.next_batch() {
 //!         while let Some(frame) = batch.next() {
 //!             println!("{} bytes: {:?}", frame.wire_len, frame.trace);
 //!         }
@@ -99,18 +99,18 @@ impl Trace {
         self.buffer.announce_sleep();
     }
 
-    /// As [`Tee::awake`](crate::tee::Tee::awake).
-    pub fn awake(&self) {
-        self.buffer.awake();
+    /// As [`Tee::cancel_sleep`](crate::tee::Tee::cancel_sleep).
+    pub fn cancel_sleep(&self) {
+        self.buffer.cancel_sleep();
     }
 
-    /// As [`Tee::batch`](crate::tee::Tee::batch).
+    /// As [`Tee::next_batch`](crate::tee::Tee::next_batch).
     #[inline]
-    pub fn batch(&mut self) -> Option<Batch<'_>> {
-        self.buffer.batch()
+    pub fn next_batch(&mut self) -> Option<Batch<'_>> {
+        self.buffer.next_batch()
     }
 
-    /// Lets no further frame in. When it returns, all that was copied is in the ring buffer for [`Trace::batch`] to
+    /// Lets no further frame in. When it returns, all that was copied is in the ring buffer for [`Trace::next_batch`] to
     /// give, and the counts but for [`Statistics::late`] are final. Takes some tens of milliseconds.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl Default for Builder<'_> {
 
 impl<'a> Builder<'a> {
     /// Bytes of the ring buffer, rounded up to a power of two (default: [`DEFAULT_BUFFER`]).
-    pub fn buffer(mut self, bytes: usize) -> Self {
+    pub fn buffer_size(mut self, bytes: usize) -> Self {
         self.options.buffer = bytes;
         self
     }

@@ -9,7 +9,7 @@ use linerate_segment::segment::Segments;
 
 use crate::options::linerate_segment_options;
 use crate::status::linerate_status;
-use crate::text::Text;
+use crate::text::CText;
 
 /// The segments of one super-packet after another. For one thread at a time.
 pub struct linerate_segments {
@@ -18,7 +18,7 @@ pub struct linerate_segments {
     /// Where those bytes are.
     packet: Range<usize>,
     error: Option<Error>,
-    text: Text,
+    text: CText,
 }
 
 /// A segment in two pieces; on the wire they follow each other.
@@ -51,7 +51,7 @@ pub extern "C" fn linerate_segments_create() -> *mut linerate_segments {
         segments: None,
         packet: 0..0,
         error: None,
-        text: Text::EMPTY,
+        text: CText::EMPTY,
     }))
 }
 

@@ -7,12 +7,12 @@ use core::fmt::{self, Write};
 const ROOM: usize = 256;
 
 /// A NUL-terminated text in a handle.
-pub(crate) struct Text {
+pub(crate) struct CText {
     bytes: [u8; ROOM],
     len: usize,
 }
 
-impl Text {
+impl CText {
     pub(crate) const EMPTY: Self = Self { bytes: [0; ROOM], len: 0 };
 
     /// Writes `value` and returns the text, which is the caller's to read until the next call.
@@ -25,7 +25,7 @@ impl Text {
     }
 }
 
-impl Write for Text {
+impl Write for CText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for c in text.chars() {
             let len = c.len_utf8();
@@ -47,7 +47,7 @@ pub(crate) unsafe fn put(value: impl fmt::Display, out: *mut c_char, size: usize
     if out.is_null() || size == 0 {
         return;
     }
-    let mut text = Text::EMPTY;
+    let mut text = CText::EMPTY;
     text.set(value);
     let len = text.len.min(size - 1);
     // SAFETY: `len + 1` is at most `size`, for which the caller vouches; the text is our own.

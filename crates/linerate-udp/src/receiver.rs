@@ -249,7 +249,7 @@ impl Receiver {
 
     #[inline]
     fn batch(&mut self, found: bool) -> Batch<'_> {
-        let source = if found { self.engine.batch() } else { Source::Empty };
+        let source = if found { self.engine.next_batch() } else { Source::Empty };
         Batch::new(source, &mut self.counters)
     }
 

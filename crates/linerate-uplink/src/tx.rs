@@ -85,7 +85,7 @@ impl Transmitter {
     ) -> Result<Transmitted> {
         let mut written = std::mem::take(&mut self.replied);
         if let Some(encapsulator) = &mut self.encapsulator {
-            encapsulator.refresh();
+            encapsulator.drop_stale();
             written += self.send_pending(port, statistics)?;
         }
         let mut any = written > 0;

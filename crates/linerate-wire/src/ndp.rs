@@ -46,7 +46,7 @@ impl Solicitation {
 
     /// Whether an IPv6 packet looks like a solicitation; solicitations have no extension headers.
     #[inline]
-    pub fn is(packet: &[u8]) -> bool {
+    pub fn is_solicitation(packet: &[u8]) -> bool {
         packet.get(6) == Some(&Protocol::ICMPV6.0)
             && packet.get(ipv6::HEADER_LEN) == Some(&NEIGHBOUR_SOLICITATION)
     }
@@ -57,7 +57,7 @@ impl Solicitation {
         let (source, destination, payload) = (ip.source(), ip.destination(), ip.payload());
         let target = Ipv6Addr::from(*payload.get(field::TARGET..)?.first_chunk::<16>()?);
         let len = u32::try_from(payload.len()).ok()?;
-        let valid = Self::is(packet)
+        let valid = Self::is_solicitation(packet)
             && ip.hop_limit() == HOP_LIMIT
             && payload[field::CODE] == 0
             && !target.is_multicast()

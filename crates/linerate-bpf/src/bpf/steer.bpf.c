@@ -98,7 +98,7 @@ int steer(struct xdp_md *ctx)
 
 	if (!accepted(ctx))
 		return unmatched(counts);
-	if (timestamps == STEER_TIMESTAMP_KERNEL) {
+	if (timestamps == STEER_TIMESTAMP_SOFTWARE) {
 		struct steer_meta *meta = add_meta(ctx);
 
 		if (meta) {

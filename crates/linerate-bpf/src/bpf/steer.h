@@ -7,7 +7,7 @@
 
 /* Where timestamps come from: values of `timestamps` in the program's read-only data. */
 #define STEER_TIMESTAMP_NONE 0
-#define STEER_TIMESTAMP_KERNEL 1
+#define STEER_TIMESTAMP_SOFTWARE 1
 
 /* Bits of steer_meta.flags: which fields are valid. */
 #define STEER_META_HARDWARE (1 << 0) /* timestamp of the card's clock, else TAI of the kernel */

@@ -14,13 +14,13 @@ use super::ClassicProgram;
 /// The kernel's: `ENOMEM` above `net.core.optmem_max`, `EPERM` where filters are locked, `EINVAL` for what
 /// [`ClassicProgram::obstacle`] names.
 pub fn attach(socket: BorrowedFd<'_>, program: &ClassicProgram) -> io::Result<()> {
-    let statements = program.statements();
+    let instructions = program.instructions();
     let filter = libc::sock_fprog {
         // The kernel refuses what is longer than `BPF_MAXINSNS`.
-        len: u16::try_from(statements.len()).unwrap_or(u16::MAX),
-        filter: statements.as_ptr().cast::<libc::sock_filter>().cast_mut(),
+        len: u16::try_from(instructions.len()).unwrap_or(u16::MAX),
+        filter: instructions.as_ptr().cast::<libc::sock_filter>().cast_mut(),
     };
-    // SAFETY: `filter` names the statements with their number, in the kernel's layout (`Statement`); the
+    // SAFETY: `filter` names the instructions with their number, in the kernel's layout (`ClassicInstruction`); the
     // kernel reads both during the call and keeps neither pointer.
     let answer = unsafe {
         libc::setsockopt(
@@ -40,17 +40,17 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     use super::*;
-    use crate::filter::Statement;
+    use crate::filter::ClassicInstruction;
 
     #[test]
     fn what_the_program_refuses_is_not_queued() {
-        let statement = |code, jt, jf, k| Statement { code, jt, jf, k };
+        let instruction = |code, jt, jf, k| ClassicInstruction { code, jt, jf, k };
         // ldb [0]; jeq #'a', take, drop
         let program = ClassicProgram::new([
-            statement(0x30, 0, 0, 0),
-            statement(0x15, 0, 1, u32::from(b'a')),
-            statement(0x06, 0, 0, u32::MAX),
-            statement(0x06, 0, 0, 0),
+            instruction(0x30, 0, 0, 0),
+            instruction(0x15, 0, 1, u32::from(b'a')),
+            instruction(0x06, 0, 0, u32::MAX),
+            instruction(0x06, 0, 0, 0),
         ])
         .unwrap();
         let (sender, receiver) = UnixDatagram::pair().unwrap();

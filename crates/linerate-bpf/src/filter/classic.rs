@@ -3,20 +3,20 @@
 use std::fmt;
 
 /// Longest program that a kernel takes (`BPF_MAXINSNS`).
-pub const MAX_STATEMENTS: usize = 4096;
+pub const MAX_INSTRUCTIONS: usize = 4096;
 
 /// Number of 32-bit words of scratch memory (`BPF_MEMWORDS`).
 pub const SCRATCH_WORDS: u32 = 16;
 
-/// One statement of a classic program, laid out as the kernel's `struct sock_filter`.
+/// One instruction of a classic program, laid out as the kernel's `struct sock_filter`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Statement {
+pub struct ClassicInstruction {
     /// Operation: class, size, mode, operator and source, as in `linux/bpf_common.h`.
     pub code: u16,
-    /// Statements to skip when a condition holds.
+    /// Instructions to skip when a condition holds.
     pub jt: u8,
-    /// Statements to skip when a condition does not hold.
+    /// Instructions to skip when a condition does not hold.
     pub jf: u8,
     /// Constant, packet offset, scratch word or jump distance, as `code` says.
     pub k: u32,
@@ -24,13 +24,13 @@ pub struct Statement {
 
 /// A classic BPF program that passed the rules of the kernel's `bpf_check_classic`.
 ///
-/// So every statement is known, every jump goes forward and stays inside, the last statement
+/// So every instruction is known, every jump goes forward and stays inside, the last instruction
 /// returns, scratch words are written before they are read on every path, and no constant divides
 /// by zero or shifts by more than 31. A program of [`ClassicProgram::for_user_space`] may break some of them;
 /// [`ClassicProgram::obstacle`] then says which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassicProgram {
-    statements: Vec<Statement>,
+    instructions: Vec<ClassicInstruction>,
     operations: Vec<Operation>,
     obstacle: Option<InvalidProgram>,
     /// Where the kernel's engine and libpcap's matcher differ, eBPF has the kernel's meaning.
@@ -38,14 +38,14 @@ pub struct ClassicProgram {
 }
 
 impl ClassicProgram {
-    /// Checks `statements` and keeps them.
+    /// Checks `instructions` and keeps them.
     ///
     /// # Errors
     ///
-    /// The first rule that is broken, with the index of the statement (counted from 0, as
+    /// The first rule that is broken, with the index of the instruction (counted from 0, as
     /// `tcpdump -d` does).
-    pub fn new(statements: impl Into<Vec<Statement>>) -> Result<Self, InvalidProgram> {
-        let program = Self::for_user_space(statements)?;
+    pub fn new(instructions: impl Into<Vec<ClassicInstruction>>) -> Result<Self, InvalidProgram> {
+        let program = Self::for_user_space(instructions)?;
         program.obstacle.map_or(Ok(program), Err)
     }
 
@@ -56,13 +56,15 @@ impl ClassicProgram {
     /// # Errors
     ///
     /// The first of the other rules that is broken.
-    pub fn for_user_space(statements: impl Into<Vec<Statement>>) -> Result<Self, InvalidProgram> {
-        let statements = statements.into();
-        if statements.is_empty() {
+    pub fn for_user_space(
+        instructions: impl Into<Vec<ClassicInstruction>>,
+    ) -> Result<Self, InvalidProgram> {
+        let instructions = instructions.into();
+        if instructions.is_empty() {
             return Err(InvalidProgram::Empty);
         }
-        let operations = (0..statements.len())
-            .map(|at| Operation::decode(&statements, at))
+        let operations = (0..instructions.len())
+            .map(|at| Operation::decode(&instructions, at))
             .collect::<Result<Vec<_>, _>>()?;
         let last = operations.len() - 1;
         if !matches!(operations[last], Operation::Return(_) | Operation::ReturnAccumulator) {
@@ -72,11 +74,12 @@ impl ClassicProgram {
         let obstacle = match operations.iter().enumerate().find(backward) {
             Some((at, _)) => Some(InvalidProgram::JumpBackward { at }),
             None => check_scratch(&operations).err().or_else(|| {
-                let statements = statements.len();
-                (statements > MAX_STATEMENTS).then_some(InvalidProgram::TooLong { statements })
+                let instructions = instructions.len();
+                (instructions > MAX_INSTRUCTIONS)
+                    .then_some(InvalidProgram::TooLong { instructions })
             }),
         };
-        Ok(Self { statements, operations, obstacle, as_kernel: false })
+        Ok(Self { instructions, operations, obstacle, as_kernel: false })
     }
 
     /// Why no kernel takes the program as a socket's filter.
@@ -86,14 +89,14 @@ impl ClassicProgram {
 
     /// The program that takes every frame, up to `snaplen` bytes of it.
     pub fn accept_all(snaplen: u32) -> Self {
-        let statement = Statement { code: RET | K, jt: 0, jf: 0, k: snaplen };
+        let instruction = ClassicInstruction { code: RET | K, jt: 0, jf: 0, k: snaplen };
         let operations = vec![Operation::Return(snaplen)];
-        Self { statements: vec![statement], operations, obstacle: None, as_kernel: false }
+        Self { instructions: vec![instruction], operations, obstacle: None, as_kernel: false }
     }
 
-    /// The statements, in the layout that `SO_ATTACH_FILTER` takes.
-    pub fn statements(&self) -> &[Statement] {
-        &self.statements
+    /// The instructions, in the layout that `SO_ATTACH_FILTER` takes.
+    pub fn instructions(&self) -> &[ClassicInstruction] {
+        &self.instructions
     }
 
     /// The same program, accepting `snaplen` bytes wherever it accepted a constant number of them.
@@ -102,10 +105,10 @@ impl ClassicProgram {
     /// reaches the kernel. 0 would reject everything and is taken as 1.
     pub fn with_snaplen(mut self, snaplen: u32) -> Self {
         let snaplen = snaplen.max(1);
-        for (statement, operation) in self.statements.iter_mut().zip(&mut self.operations) {
+        for (instruction, operation) in self.instructions.iter_mut().zip(&mut self.operations) {
             if let Operation::Return(bytes @ 1..) = operation {
                 *bytes = snaplen;
-                statement.k = snaplen;
+                instruction.k = snaplen;
             }
         }
         self
@@ -119,99 +122,105 @@ impl ClassicProgram {
         })
     }
 
-    /// The decoded statements, one for one.
+    /// The decoded instructions, one for one.
     pub(super) fn operations(&self) -> &[Operation] {
         &self.operations
     }
 }
 
 impl fmt::Display for ClassicProgram {
-    /// One `code jt jf k` line a statement, as `tcpdump -ddd` prints them after the count.
+    /// One `code jt jf k` line an instruction, as `tcpdump -ddd` prints them after the count.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.statements.iter().try_for_each(|s| writeln!(f, "{} {} {} {}", s.code, s.jt, s.jf, s.k))
+        self.instructions
+            .iter()
+            .try_for_each(|s| writeln!(f, "{} {} {} {}", s.code, s.jt, s.jf, s.k))
     }
 }
 
-/// Why a list of statements is no classic program that a kernel would take.
+/// Why a list of instructions is no classic program that a kernel would take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidProgram {
-    /// No statement at all.
-    #[error("the filter program is empty; it needs at least one return statement")]
+    /// No instruction at all.
+    #[error("the filter program is empty; it needs at least one return instruction")]
     Empty,
-    /// More than [`MAX_STATEMENTS`].
+    /// More than [`MAX_INSTRUCTIONS`].
     #[error(
-        "the filter program has {statements} statements and the kernel takes {MAX_STATEMENTS}; \
+        "the filter program has {instructions} instructions and the kernel takes {MAX_INSTRUCTIONS}; \
          shorten the expression or filter in user space"
     )]
     TooLong {
         /// How many there are.
-        statements: usize,
+        instructions: usize,
     },
     /// An operation code that classic BPF does not have.
-    #[error("statement {at} of the filter program has the unknown operation code {code:#06x}")]
+    #[error("instruction {at} of the filter program has the unknown operation code {code:#06x}")]
     Unknown {
-        /// Index of the statement.
+        /// Index of the instruction.
         at: usize,
         /// Its code.
         code: u16,
     },
     /// A jump leaves the program.
-    #[error("statement {at} of the filter program jumps past its end")]
+    #[error("instruction {at} of the filter program jumps past its end")]
     JumpOutside {
-        /// Index of the statement.
+        /// Index of the instruction.
         at: usize,
     },
     /// A jump goes back, as libpcap compiles `protochain`; kernels refuse loops in filters.
     #[error(
-        "statement {at} of the filter program jumps backward (`protochain` does), which no kernel \
+        "instruction {at} of the filter program jumps backward (`protochain` does), which no kernel \
          takes; filter in user space"
     )]
     JumpBackward {
-        /// Index of the statement.
+        /// Index of the instruction.
         at: usize,
     },
     /// Division or modulo by the constant 0.
-    #[error("statement {at} of the filter program divides by the constant 0")]
+    #[error("instruction {at} of the filter program divides by the constant 0")]
     DivisionByZero {
-        /// Index of the statement.
+        /// Index of the instruction.
         at: usize,
     },
     /// A shift by a constant of more than 31 bits.
-    #[error("statement {at} of the filter program shifts by {bits} bits; 31 is the most")]
+    #[error("instruction {at} of the filter program shifts by {bits} bits; 31 is the most")]
     Shift {
-        /// Index of the statement.
+        /// Index of the instruction.
         at: usize,
         /// Bits to shift.
         bits: u32,
     },
     /// A scratch word past the last one.
-    #[error("statement {at} of the filter program uses scratch word {word}; 15 is the last")]
+    #[error("instruction {at} of the filter program uses scratch word {word}; 15 is the last")]
     NoSuchWord {
-        /// Index of the statement.
+        /// Index of the instruction.
         at: usize,
         /// Index of the word.
         word: u32,
     },
     /// A scratch word that is read on a path that never wrote it.
-    #[error("statement {at} of the filter program may read scratch word {word} before writing it")]
+    #[error(
+        "instruction {at} of the filter program may read scratch word {word} before writing it"
+    )]
     Uninitialised {
-        /// Index of the statement.
+        /// Index of the instruction.
         at: usize,
         /// Index of the word.
         word: u32,
     },
     /// An offset in the range that Linux keeps for packet metadata, at a place without any.
-    #[error("statement {at} of the filter program asks for unknown packet metadata at {offset:#x}")]
+    #[error(
+        "instruction {at} of the filter program asks for unknown packet metadata at {offset:#x}"
+    )]
     UnknownAncillary {
-        /// Index of the statement.
+        /// Index of the instruction.
         at: usize,
         /// The offset that was asked for.
         offset: u32,
     },
-    /// The last statement does not return.
-    #[error("statement {at}, the last one of the filter program, does not return")]
+    /// The last instruction does not return.
+    #[error("instruction {at}, the last one of the filter program, does not return")]
     NoReturn {
-        /// Index of the statement.
+        /// Index of the instruction.
         at: usize,
     },
 }
@@ -343,7 +352,7 @@ pub(super) enum Condition {
     AnyBit,
 }
 
-/// A decoded statement; jump targets are indices into the program.
+/// A decoded instruction; jump targets are indices into the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     LoadAbsolute { width: Width, offset: u32 },
@@ -369,8 +378,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    fn decode(statements: &[Statement], at: usize) -> Result<Self, InvalidProgram> {
-        let Statement { code, k, .. } = statements[at];
+    fn decode(instructions: &[ClassicInstruction], at: usize) -> Result<Self, InvalidProgram> {
+        let ClassicInstruction { code, k, .. } = instructions[at];
         let unknown = InvalidProgram::Unknown { at, code };
         Ok(match code & 0x07 {
             LD => match (code & 0x18, code & !0x1f) {
@@ -406,7 +415,7 @@ impl Operation {
             STX if code == STX => Self::StoreIndex(scratch_word(at, k)?),
             ALU if code == ALU | NEG => Self::Negate,
             ALU => Self::decode_arithmetic(at, code, k)?,
-            JMP => Self::decode_jump(statements, at)?,
+            JMP => Self::decode_jump(instructions, at)?,
             RET if code == RET | K => Self::Return(k),
             RET if code == RET | A => Self::ReturnAccumulator,
             MISC if code == MISC | TAX => Self::IndexFromAccumulator,
@@ -440,11 +449,11 @@ impl Operation {
         }
     }
 
-    fn decode_jump(statements: &[Statement], at: usize) -> Result<Self, InvalidProgram> {
-        let Statement { code, jt, jf, k } = statements[at];
+    fn decode_jump(instructions: &[ClassicInstruction], at: usize) -> Result<Self, InvalidProgram> {
+        let ClassicInstruction { code, jt, jf, k } = instructions[at];
         let inside = |distance: usize| {
             let target = at + 1 + distance;
-            if target < statements.len() {
+            if target < instructions.len() {
                 Ok(target)
             } else {
                 Err(InvalidProgram::JumpOutside { at })
@@ -466,7 +475,7 @@ impl Operation {
         Ok(Self::Branch { condition, operand: operand(code, k), yes, no })
     }
 
-    /// Where execution may go on after the statement at `at`.
+    /// Where execution may go on after the instruction at `at`.
     pub(super) fn successors(self, at: usize) -> impl Iterator<Item = usize> {
         let (first, second) = match self {
             Self::Return(_) | Self::ReturnAccumulator => (None, None),
@@ -489,7 +498,7 @@ fn scratch_word(at: usize, word: u32) -> Result<u32, InvalidProgram> {
 
 /// Checks that no path reads a scratch word that it has not written.
 ///
-/// Statements that nothing reaches count as having everything written, as in the kernel.
+/// Instructions that nothing reaches count as having everything written, as in the kernel.
 fn check_scratch(operations: &[Operation]) -> Result<(), InvalidProgram> {
     let mut written = vec![u16::MAX; operations.len()];
     written[0] = 0;

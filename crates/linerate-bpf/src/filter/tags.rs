@@ -10,7 +10,7 @@
 //!                                        the metadata read from the tag, the length less by four
 //! ```
 
-use super::classic::{Ancillary, ClassicProgram, Operation, Statement};
+use super::classic::{Ancillary, ClassicInstruction, ClassicProgram, Operation};
 
 /// Where the tag begins: after the two addresses.
 pub(super) const TAG: u32 = 12;
@@ -45,10 +45,10 @@ impl ClassicProgram {
         let plain = self.laid_out(false, packet_type)?;
         let tagged = self.laid_out(true, packet_type)?;
         let mut program = vec![
-            statement(LD_HALF_ABSOLUTE, TAG),
-            Statement { code: JUMP_EQUAL, jt: 1, jf: 0, k: TAG_PROTOCOLS[0].into() },
-            Statement { code: JUMP_EQUAL, jt: 0, jf: 1, k: TAG_PROTOCOLS[1].into() },
-            statement(JUMP, plain.len() as u32),
+            instruction(LD_HALF_ABSOLUTE, TAG),
+            ClassicInstruction { code: JUMP_EQUAL, jt: 1, jf: 0, k: TAG_PROTOCOLS[0].into() },
+            ClassicInstruction { code: JUMP_EQUAL, jt: 0, jf: 1, k: TAG_PROTOCOLS[1].into() },
+            instruction(JUMP, plain.len() as u32),
         ];
         program.extend(plain);
         program.extend(tagged);
@@ -57,15 +57,15 @@ impl ClassicProgram {
         Some(program)
     }
 
-    /// The statements for frames of one kind.
-    fn laid_out(&self, tagged: bool, packet_type: u8) -> Option<Vec<Statement>> {
+    /// The instructions for frames of one kind.
+    fn laid_out(&self, tagged: bool, packet_type: u8) -> Option<Vec<ClassicInstruction>> {
         let shift = if tagged { TAG_LENGTH } else { 0 };
         // A program may count on an accumulator of 0 at the start.
-        let mut program = vec![statement(LD_IMMEDIATE, 0)];
-        let mut starts = Vec::with_capacity(self.statements().len());
-        for (&old, &operation) in self.statements().iter().zip(self.operations()) {
+        let mut program = vec![instruction(LD_IMMEDIATE, 0)];
+        let mut starts = Vec::with_capacity(self.instructions().len());
+        for (&old, &operation) in self.instructions().iter().zip(self.operations()) {
             starts.push(program.len());
-            let moved = |k: u32| Some(Statement { k: k.checked_add(shift)?, ..old });
+            let moved = |k: u32| Some(ClassicInstruction { k: k.checked_add(shift)?, ..old });
             program.push(match operation {
                 Operation::LoadAbsolute { offset, .. } if offset >= TAG => moved(offset)?,
                 Operation::LoadAbsolute { offset, width } if offset + width.bytes() > TAG => {
@@ -75,19 +75,19 @@ impl ClassicProgram {
                 Operation::LoadIndirect { .. } | Operation::IndexLength => return None,
                 Operation::IndexHeaderLength { offset } if offset >= TAG => moved(offset)?,
                 Operation::LoadAncillary(what) => match (what, tagged) {
-                    (Ancillary::PacketType, _) => statement(LD_IMMEDIATE, packet_type.into()),
-                    (Ancillary::VlanTagPresent, _) => statement(LD_IMMEDIATE, tagged.into()),
+                    (Ancillary::PacketType, _) => instruction(LD_IMMEDIATE, packet_type.into()),
+                    (Ancillary::VlanTagPresent, _) => instruction(LD_IMMEDIATE, tagged.into()),
                     (Ancillary::VlanTag | Ancillary::VlanProtocol, false) => {
-                        statement(LD_IMMEDIATE, 0)
+                        instruction(LD_IMMEDIATE, 0)
                     }
-                    (Ancillary::VlanTag, true) => statement(LD_HALF_ABSOLUTE, TAG + 2),
-                    (Ancillary::VlanProtocol, true) => statement(LD_HALF_ABSOLUTE, TAG),
+                    (Ancillary::VlanTag, true) => instruction(LD_HALF_ABSOLUTE, TAG + 2),
+                    (Ancillary::VlanProtocol, true) => instruction(LD_HALF_ABSOLUTE, TAG),
                     _ => return None,
                 },
                 _ => old,
             });
             if tagged && operation == Operation::LoadLength {
-                program.push(statement(SUBTRACT, TAG_LENGTH));
+                program.push(instruction(SUBTRACT, TAG_LENGTH));
             }
         }
         for (&operation, &start) in self.operations().iter().zip(&starts) {
@@ -106,8 +106,8 @@ impl ClassicProgram {
     }
 }
 
-fn statement(code: u16, k: u32) -> Statement {
-    Statement { code, jt: 0, jf: 0, k }
+fn instruction(code: u16, k: u32) -> ClassicInstruction {
+    ClassicInstruction { code, jt: 0, jf: 0, k }
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
 
     /// `udp port 53` of IPv4 as libpcap compiles it for a live interface, without fragments.
     fn port_53() -> ClassicProgram {
-        let s = |code, jt, jf, k| Statement { code, jt, jf, k };
+        let s = |code, jt, jf, k| ClassicInstruction { code, jt, jf, k };
         ClassicProgram::new([
             s(0x28, 0, 0, 12),
             s(0x15, 0, 8, 0x0800),
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn metadata_are_read_from_the_tag() {
-        let s = |code, jt, jf, k: i32| Statement { code, jt, jf, k: k as u32 };
+        let s = |code, jt, jf, k: i32| ClassicInstruction { code, jt, jf, k: k as u32 };
         // VLAN 7: present, and the low twelve bits of the TCI.
         let vlan = ClassicProgram::new([
             s(0x20, 0, 0, -4096 + 48),
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_length_does_not_count_the_tag() {
-        let s = |code, jt, jf, k| Statement { code, jt, jf, k };
+        let s = |code, jt, jf, k| ClassicInstruction { code, jt, jf, k };
         let frame = datagram(53);
         let length = frame.len() as u32;
         // Exactly as long as the frame without a tag.
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_moved_is_refused() {
-        let s = |code, k| Statement { code, jt: 0, jf: 0, k };
+        let s = |code, k| ClassicInstruction { code, jt: 0, jf: 0, k };
         for code_and_k in [(0x20, 10), (0x48, 0), (0x81, 0)] {
             let program =
                 ClassicProgram::new([s(code_and_k.0, code_and_k.1), s(6, 1)]).expect("a program");

@@ -109,24 +109,24 @@ enum Frame {
 pub enum Untranslatable {
     /// It loads metadata that only socket filters have.
     #[error(
-        "statement {at} of the filter program reads packet metadata ({what:?}), which XDP does not \
+        "instruction {at} of the filter program reads packet metadata ({what:?}), which XDP does not \
          have; compile the expression for the link type, not for the live interface"
     )]
     Metadata {
-        /// Index of the statement.
+        /// Index of the classic instruction.
         at: usize,
         /// What it reads.
         what: Ancillary,
     },
     /// It loads relative to a header that the kernel finds for it (`SKF_NET_OFF`, `SKF_LL_OFF`).
     #[error(
-        "statement {at} of the filter program reads at {offset:#x}, relative to a header that only \
+        "instruction {at} of the filter program reads at {offset:#x}, relative to a header that only \
          socket filters know; filter in user space"
     )]
     Relative {
-        /// Index of the statement.
+        /// Index of the classic instruction.
         at: usize,
-        /// The offset as the statement has it.
+        /// The offset as the classic instruction has it.
         offset: u32,
     },
     /// It breaks another rule of the kernel's.
@@ -134,11 +134,11 @@ pub enum Untranslatable {
     Refused(InvalidProgram),
     /// A jump would have to go further than 32,767 instructions.
     #[error(
-        "the filter program is too long for eBPF: statement {at} would jump over {instructions} \
+        "the filter program is too long for eBPF: instruction {at} would jump over {instructions} \
          instructions; shorten the expression or filter in user space"
     )]
     TooFar {
-        /// Index of the statement that jumps.
+        /// Index of the classic instruction that jumps.
         at: usize,
         /// How far it would have to go.
         instructions: usize,
@@ -151,7 +151,7 @@ const RELATIVE_OFFSETS: u32 = -0x20_0000_i32 as u32;
 /// Where a jump goes.
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    Statement(usize),
+    ClassicInstruction(usize),
     Reject,
 }
 
@@ -159,7 +159,7 @@ enum Target {
 struct Jump {
     /// Index of the eBPF instruction.
     from: usize,
-    /// Index of the classic statement that it came from.
+    /// Index of the classic instruction that it came from.
     at: usize,
     to: Target,
 }
@@ -171,9 +171,9 @@ struct Translation<'a> {
     frame: Frame,
     /// The end of the bytes that some load can read.
     reach: u32,
-    /// Facts before each statement; `None` where nothing leads.
+    /// Facts before each classic instruction; `None` where nothing leads.
     known: Vec<Option<Known>>,
-    /// First eBPF instruction of each statement.
+    /// First eBPF instruction of each classic instruction.
     starts: Vec<usize>,
     code: Vec<Instruction>,
     jumps: Vec<Jump>,
@@ -213,14 +213,14 @@ impl<'a> Translation<'a> {
         for at in 0..self.operations.len() {
             if let Some(known) = self.known[at] {
                 self.starts[at] = self.code.len();
-                self.statement(at, known);
+                self.classic_instruction(at, known);
             }
         }
         self.finish()
     }
 
-    /// Emits one statement, and passes on what holds after it.
-    fn statement(&mut self, at: usize, known: Known) {
+    /// Emits one classic instruction, and passes on what holds after it.
+    fn classic_instruction(&mut self, at: usize, known: Known) {
         let operation = self.operations[at];
         let after = self.body(at, operation, known);
         for next in operation.successors(at) {
@@ -239,7 +239,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Emits what a statement does but for where it goes; returns the facts after it.
+    /// Emits what a classic instruction does but for where it goes; returns the facts after it.
     fn body(&mut self, at: usize, operation: Operation, known: Known) -> Known {
         match operation {
             Operation::LoadAbsolute { width, offset } => {
@@ -432,16 +432,16 @@ impl<'a> Translation<'a> {
 
     /// Whether the code of `target` will directly follow that of `at`.
     ///
-    /// Facts go forward only, so a statement between the two that has none by now stays out.
+    /// Facts go forward only, so a classic instruction between the two that has none by now stays out.
     fn follows(&self, at: usize, target: usize) -> bool {
         self.known[target].is_some() && self.known[at + 1..target].iter().all(Option::is_none)
     }
 
-    fn target(&self, statement: usize) -> Target {
-        if self.demands[statement].is_impossible() {
+    fn target(&self, at: usize) -> Target {
+        if self.demands[at].is_impossible() {
             Target::Reject
         } else {
-            Target::Statement(statement)
+            Target::ClassicInstruction(at)
         }
     }
 
@@ -463,7 +463,7 @@ impl<'a> Translation<'a> {
         }
         for &Jump { from, at, to } in &self.jumps {
             let to = match to {
-                Target::Statement(statement) => self.starts[statement],
+                Target::ClassicInstruction(at) => self.starts[at],
                 Target::Reject => reject,
             };
             let instructions = to - from - 1;

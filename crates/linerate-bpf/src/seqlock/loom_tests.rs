@@ -54,7 +54,9 @@ impl Place {
         if self.key.load(Relaxed) != FREE {
             return false;
         }
-        let Some(_guard) = WriteGuard::try_lock(&self.version, version) else { return false };
+        let Some(_guard) = WriteGuard::try_lock_at_version(&self.version, version) else {
+            return false;
+        };
         if self.key.load(Relaxed) != FREE {
             return false;
         }
@@ -102,7 +104,7 @@ fn loom_a_place_is_freed_only_while_it_is_as_it_was_condemned() {
             let place = Arc::clone(&place);
             thread::spawn(move || {
                 // Learns 11 again under the lock, or 12 if the place is free by then.
-                if let Some(guard) = WriteGuard::try_lock(&place.version, condemned.0) {
+                if let Some(guard) = WriteGuard::try_lock_at_version(&place.version, condemned.0) {
                     let key = place.key.load(Relaxed);
                     let again =
                         place.generation.compare_exchange(ENDED | 2, 2, SeqCst, Relaxed).is_ok();
@@ -116,7 +118,7 @@ fn loom_a_place_is_freed_only_while_it_is_as_it_was_condemned() {
                 place.learn(12, 3).then_some(12)
             })
         };
-        let freed = match WriteGuard::try_lock(&place.version, condemned.0) {
+        let freed = match WriteGuard::try_lock_at_version(&place.version, condemned.0) {
             Some(_guard) if place.generation.load(Relaxed) == condemned.1 => {
                 place.key.store(FREE, Relaxed);
                 true

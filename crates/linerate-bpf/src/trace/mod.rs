@@ -233,7 +233,7 @@ impl Setup {
         log_to_tracing();
         let cpus = libbpf_rs::num_possible_cpus()
             .map_err(|error| Error::Invalid(format!("cannot count the CPUs: {error}")))?;
-        let netns = Namespace::of_thread()?.inode() as u32;
+        let netns = Namespace::current()?.inode() as u32;
         Ok(Self {
             ring_size: ring_size(options.buffer)?,
             snaplen: options.snaplen.clamp(1, MAX_SNAPLEN),

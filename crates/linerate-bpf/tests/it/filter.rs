@@ -9,7 +9,7 @@ mod shape;
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_bpf::filter::{
-    ClassicProgram, InvalidProgram, Statement, translate, translate_for_memory,
+    ClassicInstruction, ClassicProgram, InvalidProgram, translate, translate_for_memory,
 };
 use linerate_testkit::root_or_skip;
 use pcap::{BpfProgram, Capture, Linktype};
@@ -33,17 +33,17 @@ fn compile(expression: &str, optimize: bool) -> BpfProgram {
     ethernet.compile(expression, optimize).unwrap_or_else(|error| panic!("`{expression}`: {error}"))
 }
 
-fn statements(program: &BpfProgram) -> Vec<Statement> {
+fn instructions(program: &BpfProgram) -> Vec<ClassicInstruction> {
     let parse = |text: String| {
         let mut numbers = text.split(' ').map(|number| number.parse::<u32>().unwrap());
         let mut next = || numbers.next().unwrap();
-        Statement { code: next() as u16, jt: next() as u8, jf: next() as u8, k: next() }
+        ClassicInstruction { code: next() as u16, jt: next() as u8, jf: next() as u8, k: next() }
     };
-    program.get_instructions().iter().map(|statement| parse(statement.to_string())).collect()
+    program.get_instructions().iter().map(|instruction| parse(instruction.to_string())).collect()
 }
 
 fn classic(expression: &str) -> ClassicProgram {
-    ClassicProgram::new(statements(&compile(expression, true))).unwrap()
+    ClassicProgram::new(instructions(&compile(expression, true))).unwrap()
 }
 
 /// `LINERATE_THOROUGH=1` runs 140,000 frames through every program, for some minutes.
@@ -62,8 +62,8 @@ fn agrees_with_libpcap_on_every_expression() {
     for expression in expressions() {
         for optimize in [true, false] {
             let program = compile(expression, optimize);
-            let statements = statements(&program);
-            let classic = match ClassicProgram::new(statements.clone()) {
+            let instructions = instructions(&program);
+            let classic = match ClassicProgram::new(instructions.clone()) {
                 Err(InvalidProgram::JumpBackward { .. }) => {
                     loops.insert(expression);
                     continue;
@@ -81,7 +81,7 @@ fn agrees_with_libpcap_on_every_expression() {
                 .unwrap_or_else(|log| panic!("`{expression}`: {log}\n{in_memory:#?}"));
             for frame in &frames {
                 let wire_len = frame.len() as u32 + u32::from(cut_off);
-                let expected = oracle::accepts(&statements, frame, wire_len);
+                let expected = oracle::accepts(&instructions, frame, wire_len);
                 let ours = loaded.run(frame, &mut scratch);
                 assert_eq!(ours, expected, "`{expression}` on {frame:02x?}\n{classic}{body:#?}");
                 let ours = loaded_in_memory.run(frame, &mut scratch);
@@ -130,7 +130,7 @@ fn a_frame_in_several_buffers_is_judged_by_the_first() {
             let classic = classic(&expression);
             let loaded = kernel::Loaded::new(&translate(&classic).unwrap(), 0).unwrap();
             let first = &frame[..length.min(kernel::LINEAR)];
-            let expected = oracle::accepts(classic.statements(), first, length as u32);
+            let expected = oracle::accepts(classic.instructions(), first, length as u32);
             assert_eq!(loaded.run(&frame, &mut scratch), expected, "`{expression}` on {length}");
         }
     }
@@ -156,7 +156,7 @@ fn judges_long_linear_frames_as_libpcap_does() {
         ] {
             let classic = classic(&expression);
             let body = translate(&classic).unwrap();
-            let expected = oracle::accepts(classic.statements(), &frame, length as u32);
+            let expected = oracle::accepts(classic.instructions(), &frame, length as u32);
             let ours = ebpf::run(&body, &frame, length as u32);
             assert_eq!(ours, Ok(expected), "`{expression}` on {length} bytes\n{body:#?}");
         }
@@ -169,7 +169,7 @@ fn the_verifier_takes_a_thousand_hosts() {
     let hosts: Vec<_> =
         (0..1000).map(|n| format!("dst host 10.1.{}.{}", n / 250, n % 250)).collect();
     let classic = classic(&format!("ip and ({})", hosts.join(" or ")));
-    assert!(classic.statements().len() > 1000);
+    assert!(classic.instructions().len() > 1000);
     let loaded = kernel::Loaded::new(&translate(&classic).unwrap(), 0).unwrap();
     let mut frame = vec![0; 60];
     (frame[12], frame[14], frame[30], frame[31]) = (8, 0x45, 10, 1);
@@ -192,7 +192,7 @@ fn frames_for_programs() -> Vec<Vec<u8>> {
 /// What does not hold of the program that `bytes` make.
 fn disagreement(bytes: &[u8], frames: &[Vec<u8>], in_kernel: bool) -> Result<(), String> {
     let classic = shape::program(bytes);
-    if !oracle::validates(classic.statements()) {
+    if !oracle::validates(classic.instructions()) {
         return Err("libpcap calls it invalid".to_owned());
     }
     let body = translate(&classic).map_err(|error| error.to_string())?;
@@ -201,7 +201,7 @@ fn disagreement(bytes: &[u8], frames: &[Vec<u8>], in_kernel: bool) -> Result<(),
     let mut scratch = Vec::new();
     for frame in frames {
         let wire_len = frame.len() as u32 + 5;
-        let expected = oracle::accepts(classic.statements(), frame, wire_len);
+        let expected = oracle::accepts(classic.instructions(), frame, wire_len);
         let answers = [
             ("user space", Ok(classic.accepts(frame, wire_len))),
             ("the interpreter", ebpf::run(&body, frame, wire_len)),

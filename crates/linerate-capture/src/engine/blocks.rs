@@ -34,7 +34,7 @@ pub fn copy_blocks(
     let unwritten = report.captured - output.packets();
     report.dropped = Drops::from([(cause, unwritten)]).into();
     (report.captured, report.written) = (output.packets(), output.packets());
-    (report.files, report.file_bytes) = (1, output.length());
+    (report.files, report.file_bytes) = (1, output.bytes_written());
     report.file = Some(output.path().to_owned());
     report.seconds = start.elapsed().as_secs_f64();
     Outcome { report, failure: failure.filter(|_| !pipe_closed) }
@@ -59,7 +59,7 @@ fn copy(
             Err(error) => return Err(error.into()),
         };
         let Some(record) = &block.record else {
-            output.put(false, |out| put_other(out, &block))?;
+            output.write_record(false, |out| put_other(out, &block))?;
             continue;
         };
         report.received += 1;
@@ -73,7 +73,7 @@ fn copy(
                 big_endian: block.big_endian,
                 captured: record.frame.len(),
             };
-            output.put(true, |out| raw.put_cut(out, input.snaplen as usize))?;
+            output.write_record(true, |out| raw.put_cut(out, input.snaplen as usize))?;
         }
         progress.note(report);
         if input.packet_buffered || progress.take_flush() {

@@ -10,7 +10,7 @@ use linerate_ring::packet::DirectionFilter;
 
 use super::Outcome;
 use super::report::{Cpu, FilterReport, Report};
-use crate::filter::{Filter, Side, TagReading};
+use crate::filter::{Filter, FilterLocation, TagReading};
 use crate::sink::Sink;
 use crate::sink::file::{FileSinkHandle, FileSinkProgress};
 use crate::{Error, Result};
@@ -198,7 +198,7 @@ impl Report {
         input.filter = input.filter.take().filter(|text| !text.trim().is_empty());
         let filter = input.filter.as_ref().map(|text| FilterReport {
             expression: text.clone(),
-            side: Side::User,
+            side: FilterLocation::User,
             reason: "a file has no kernel side".into(),
         });
         Self {
@@ -213,14 +213,14 @@ impl Report {
 
 /// Selects the packets that are wanted.
 pub(super) struct Selector {
-    filters: Filters,
+    filters: FilterCache,
     traffic: DirectionFilter,
     scratch: Vec<u8>,
 }
 
 impl Selector {
     pub(super) fn new<R>(input: &FileInput<R>) -> Self {
-        let filters = Filters::new(input.filter.as_deref(), input.filter_vlan, input.snaplen);
+        let filters = FilterCache::new(input.filter.as_deref(), input.filter_vlan, input.snaplen);
         Self { filters, traffic: input.traffic, scratch: Vec::new() }
     }
 
@@ -255,14 +255,14 @@ fn is_wanted(direction: Direction, wanted: DirectionFilter) -> bool {
 }
 
 /// The expression, compiled for each link type of a file.
-pub(crate) struct Filters {
+pub(crate) struct FilterCache {
     text: Option<String>,
     tags: TagReading,
     snaplen: u32,
     compiled: Vec<(u16, Filter)>,
 }
 
-impl Filters {
+impl FilterCache {
     /// For `text`; `None` accepts everything.
     pub(crate) fn new(text: Option<&str>, tags: TagReading, snaplen: u32) -> Self {
         Self { text: text.map(str::to_owned), tags, snaplen, compiled: Vec::new() }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use linerate_pcapfile::Format;
 
 pub use blocks::copy_blocks;
-pub(crate) use file::Filters;
+pub(crate) use file::FilterCache;
 pub use file::{FileInput, FileProgress, description, read_file};
 pub(crate) use report::Cpu;
 pub use report::{FilterReport, InterfaceReport, Report};
@@ -224,7 +224,7 @@ impl Engine {
             file_bytes: progress.map_or(0, FileSinkProgress::bytes),
             file: progress.map(FileSinkProgress::current).filter(|path| *path != PathBuf::new()),
             writer_fill: match &self.sink {
-                Sink::File(file) => Some(file.fill()),
+                Sink::File(file) => Some(file.fill_level()),
                 Sink::Discard | Sink::Call(_) => None,
             },
             seconds: self.start.elapsed().as_secs_f64(),
@@ -287,8 +287,8 @@ fn open_each(
     mut gone: Option<&mut Vec<String>>,
 ) -> Result<Vec<OpenInterface>> {
     // One query for all: with hundreds of interfaces each answer takes a while.
-    let uses = options.needs_uses();
-    let all = if uses { Interface::all()? } else { Interface::all_without_packet_sockets()? };
+    let users = options.needs_users();
+    let all = if users { Interface::all()? } else { Interface::all_without_socket_search()? };
     let open = |name: &String| {
         if stop.load(Relaxed) {
             return Err(Error::Stopped);
@@ -297,7 +297,7 @@ fn open_each(
             Some(SourceKind::Drops) if name == ANY => Interface::any(),
             _ => Interface::find(&all, name)?.clone(),
         };
-        OpenInterface::open(if uses { found.with_all_uses()? } else { found }, options)
+        OpenInterface::open(if users { found.with_users()? } else { found }, options)
     };
     // The error that a removal causes depends on when it happens.
     let is_gone = |name: &String| {

@@ -15,7 +15,7 @@ use crate::annotate::Annotator;
 use crate::filter::Filter;
 use crate::sink::Sink;
 use crate::sink::file::FileSinkHandle;
-use crate::source::{Drained, Source, Stopped};
+use crate::source::{DrainOutcome, Source, StopOutcome};
 use crate::split::LiveSplitter;
 use crate::statistics::{Drops, InterfaceCounters, ReaderCounters};
 use crate::{Error, clock};
@@ -255,9 +255,9 @@ impl Reader {
                 }),
             };
             match drained {
-                Drained::Nothing => return false,
-                Drained::All(_) => {}
-                Drained::Enough => return true,
+                DrainOutcome::Nothing => return false,
+                DrainOutcome::All(_) => {}
+                DrainOutcome::Enough => return true,
             }
         }
         false
@@ -286,7 +286,7 @@ impl Reader {
         }
         let due = ledger.refreshed.is_none_or(|last| now.duration_since(last) >= COUNTERS_INTERVAL);
         if due {
-            counters.set_fill(self.source.fill().unwrap_or_default());
+            counters.set_fill(self.source.fill_level().unwrap_or_default());
         }
         if due || (idle && ledger.writer_since.is_some()) {
             ledger.refresh(&self.source, counters, filter.is_some(), now, idle);
@@ -309,7 +309,7 @@ impl Reader {
 
 /// The end was requested.
 struct Ending {
-    stopped: Stopped,
+    stopped: StopOutcome,
     since: Instant,
 }
 
@@ -317,10 +317,10 @@ impl Ending {
     fn is_over(&self, ready: bool, now: Instant) -> bool {
         let since = now.duration_since(self.since);
         match self.stopped {
-            Stopped::Whole => !ready,
+            StopOutcome::Whole => !ready,
             // A packet ring retires its last block up to two timeouts later; `wait` then returns at once.
-            Stopped::Late => !ready && since > LAST_BLOCK_TIME,
-            Stopped::Open => !ready || since > MAX_DRAIN_TIME,
+            StopOutcome::Late => !ready && since > LAST_BLOCK_TIME,
+            StopOutcome::Open => !ready || since > MAX_DRAIN_TIME,
         }
     }
 }

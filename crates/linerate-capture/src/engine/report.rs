@@ -6,7 +6,7 @@ use linerate_pcapfile::InterfaceDescription;
 use serde::{Serialize, Serializer};
 
 use crate::Result;
-use crate::filter::Side;
+use crate::filter::FilterLocation;
 use crate::sink::file::{FileSinkReport, InterfaceOutcome};
 use crate::source::OpenInterface;
 use crate::split::SplitStatistics;
@@ -20,7 +20,7 @@ pub struct Report {
     /// Packets that the filter accepted, lost ones included.
     pub received: u64,
     /// Packets lost, by cause; `total` sums them up (freezes are events and not in it).
-    pub dropped: Dropped,
+    pub dropped: DropReport,
     /// The source: `packet`, `xdp`, `tee` or `file`; several of them joined by `+`.
     pub source: String,
     /// The pages that the buffer actually has.
@@ -54,7 +54,7 @@ pub struct Report {
 
 /// Lost packets by cause, with their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Dropped {
+pub struct DropReport {
     /// The causes.
     #[serde(flatten)]
     pub causes: Drops,
@@ -62,7 +62,7 @@ pub struct Dropped {
     pub total: u64,
 }
 
-impl From<Drops> for Dropped {
+impl From<Drops> for DropReport {
     fn from(causes: Drops) -> Self {
         Self { causes, total: causes.total() }
     }
@@ -99,19 +99,23 @@ pub struct FilterReport {
     pub expression: String,
     /// `kernel` or `user`.
     #[serde(rename = "in", serialize_with = "side")]
-    pub side: Side,
+    pub side: FilterLocation,
     /// Why there.
     pub reason: String,
 }
 
-fn side<S: Serializer>(side: &Side, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+fn side<S: Serializer>(
+    side: &FilterLocation,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_str(side)
 }
 
 impl FilterReport {
     pub(super) fn of(opened: &OpenInterface) -> Option<Self> {
         let filter = opened.filter.as_ref()?;
-        let side = if opened.filter_in_user { Side::User } else { Side::Kernel };
+        let side =
+            if opened.filter_in_user { FilterLocation::User } else { FilterLocation::Kernel };
         Some(Self {
             expression: filter.text().to_owned(),
             side,
@@ -142,7 +146,7 @@ pub struct InterfaceReport {
     /// Bytes on the wire of the captured packets.
     pub bytes: u64,
     /// Packets lost, by cause.
-    pub dropped: Dropped,
+    pub dropped: DropReport,
     /// How full the buffer between kernel and reader was recently, 0 to 1.
     #[serde(skip)]
     pub fill: f32,
@@ -166,7 +170,7 @@ impl InterfaceReport {
         self.received = counters.received();
         self.bytes = counters.bytes();
         self.dropped = counters.drops().into();
-        self.fill = counters.fill();
+        self.fill = counters.fill_level();
     }
 }
 

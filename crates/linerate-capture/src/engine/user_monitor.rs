@@ -11,7 +11,7 @@ use linerate_ring::tee::Passer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::shared::Event;
-use crate::interface::{Interface, Use};
+use crate::interface::{Interface, InterfaceUser};
 use crate::{Error, Result};
 
 /// What the kernel reports of users of an interface.
@@ -68,7 +68,7 @@ impl Drop for UserMonitor {
 }
 
 /// The first user of the interface; `None` if `stop` is set or the interface is removed before.
-fn watch(name: &str, mut changes: Changes, stop: &AtomicBool) -> Result<Option<Use>> {
+fn watch(name: &str, mut changes: Changes, stop: &AtomicBool) -> Result<Option<InterfaceUser>> {
     let mut sockets_at = Instant::now();
     // Something may have come between the selection and the subscription.
     let mut changed = true;
@@ -77,12 +77,12 @@ fn watch(name: &str, mut changes: Changes, stop: &AtomicBool) -> Result<Option<U
         if changed || look_for_sockets {
             let all = match look_for_sockets {
                 true => Interface::all()?,
-                false => Interface::all_without_packet_sockets()?,
+                false => Interface::all_without_socket_search()?,
             };
             let Ok(found) = Interface::find(&all, name) else { return Ok(None) };
-            let uses = found.clone().with_all_uses()?.uses;
+            let users = found.clone().with_users()?.users;
             // The capture itself makes the interface promiscuous.
-            if let Some(user) = uses.into_iter().find(|user| *user != Use::Promiscuous) {
+            if let Some(user) = users.into_iter().find(|user| *user != InterfaceUser::Promiscuous) {
                 return Ok(Some(user));
             }
             if look_for_sockets {

@@ -12,14 +12,14 @@ use crate::{Error, Result};
 
 /// One of the two sides of the system call; what `--filter-in` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
+pub enum FilterLocation {
     /// In the kernel, before the frame is copied: a rejected frame costs almost nothing.
     Kernel,
     /// After it was delivered.
     User,
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for FilterLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Kernel => "kernel",
@@ -28,7 +28,7 @@ impl fmt::Display for Side {
     }
 }
 
-impl FromStr for Side {
+impl FromStr for FilterLocation {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
@@ -53,8 +53,8 @@ pub struct Placement<P> {
 
 impl<P> Placement<P> {
     /// The side on which the filter runs.
-    pub fn side(&self) -> Side {
-        if self.user { Side::User } else { Side::Kernel }
+    pub fn location(&self) -> FilterLocation {
+        if self.user { FilterLocation::User } else { FilterLocation::Kernel }
     }
 
     fn in_kernel(program: P, reason: &str) -> Self {
@@ -73,7 +73,10 @@ impl Filter {
     /// # Errors
     ///
     /// [`Error::Filter`] when the user wants the kernel, which cannot run the expression.
-    pub fn on_socket(&self, wanted: Option<Side>) -> Result<Placement<ClassicProgram>> {
+    pub fn place_on_socket(
+        &self,
+        wanted: Option<FilterLocation>,
+    ) -> Result<Placement<ClassicProgram>> {
         let obstacle = match self.program.obstacle() {
             Some(obstacle) => Some(obstacle.to_string()),
             None if self.reading == TagReading::File && self.link_type == ETHERNET => {
@@ -82,7 +85,7 @@ impl Filter {
             None => None,
         };
         match obstacle {
-            _ if wanted == Some(Side::User) => Ok(Placement::in_user("requested")),
+            _ if wanted == Some(FilterLocation::User) => Ok(Placement::in_user("requested")),
             Some(reason) => self.instead(wanted, reason),
             None => {
                 let program = self.program.clone();
@@ -91,13 +94,16 @@ impl Filter {
         }
     }
 
-    /// Places the filter for an XDP program, as [`Filter::on_socket`] does for a socket. The program gives
+    /// Places the filter for an XDP program, as [`Filter::place_on_socket`] does for a socket. The program gives
     /// the verdict that a packet socket would give.
     ///
     /// # Errors
     ///
     /// As there.
-    pub fn in_xdp(&self, wanted: Option<Side>) -> Result<Placement<Vec<Instruction>>> {
+    pub fn place_in_xdp(
+        &self,
+        wanted: Option<FilterLocation>,
+    ) -> Result<Placement<Vec<Instruction>>> {
         self.in_ebpf(wanted, translate, "eBPF inside the XDP program")
     }
 
@@ -105,18 +111,21 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// As [`Filter::on_socket`].
-    pub fn in_trace(&self, wanted: Option<Side>) -> Result<Placement<MemoryFilter>> {
+    /// As [`Filter::place_on_socket`].
+    pub fn place_in_trace(
+        &self,
+        wanted: Option<FilterLocation>,
+    ) -> Result<Placement<MemoryFilter>> {
         self.in_ebpf(wanted, translate_for_memory, "eBPF inside the tracing program")
     }
 
     fn in_ebpf<P>(
         &self,
-        wanted: Option<Side>,
+        wanted: Option<FilterLocation>,
         translate: impl Fn(&ClassicProgram) -> std::result::Result<P, Untranslatable>,
         place: &str,
     ) -> Result<Placement<P>> {
-        if wanted == Some(Side::User) {
+        if wanted == Some(FilterLocation::User) {
             return Ok(Placement::in_user("requested"));
         }
         let in_place = match self.reading {
@@ -138,18 +147,22 @@ impl Filter {
         }
     }
 
-    /// The placement after a kernel refused the program that [`Filter::on_socket`] or
-    /// [`Filter::in_xdp`] returned; `reason` is its error.
+    /// The placement after a kernel refused the program that [`Filter::place_on_socket`] or
+    /// [`Filter::place_in_xdp`] returned; `reason` is its error.
     ///
     /// # Errors
     ///
     /// [`Error::Filter`] when the user insists on the kernel (`wanted`).
-    pub fn refused<P>(&self, wanted: Option<Side>, reason: &str) -> Result<Placement<P>> {
+    pub fn fall_back_to_user<P>(
+        &self,
+        wanted: Option<FilterLocation>,
+        reason: &str,
+    ) -> Result<Placement<P>> {
         self.instead(wanted, format!("the kernel refused the program: {reason}"))
     }
 
-    fn instead<P>(&self, wanted: Option<Side>, reason: String) -> Result<Placement<P>> {
-        if wanted == Some(Side::Kernel) {
+    fn instead<P>(&self, wanted: Option<FilterLocation>, reason: String) -> Result<Placement<P>> {
+        if wanted == Some(FilterLocation::Kernel) {
             return Err(Error::filter(&self.text, reason, None));
         }
         Ok(Placement::in_user(reason))

@@ -68,26 +68,33 @@ fn a_loop_runs_in_user_space_and_says_why() {
     assert!(matches(&filter, &frame, 62));
     frame[20] = 6;
     assert!(!matches(&filter, &frame, 62));
-    let placement = filter.in_xdp(None).unwrap();
-    assert_eq!(placement.side(), Side::User);
+    let placement = filter.place_in_xdp(None).unwrap();
+    assert_eq!(placement.location(), FilterLocation::User);
     assert!(placement.reason.contains("jumps backward"), "{}", placement.reason);
-    assert!(filter.on_socket(Some(Side::Kernel)).is_err());
+    assert!(filter.place_on_socket(Some(FilterLocation::Kernel)).is_err());
 }
 
 #[test]
 fn placement_follows_the_option() {
     let filter = Filter::compile("udp", ETHERNET, 65535, true).unwrap();
-    assert_eq!(filter.in_xdp(None).unwrap().side(), Side::Kernel);
-    assert_eq!(filter.in_xdp(Some(Side::User)).unwrap().side(), Side::User);
-    let refused = filter.on_socket(None).unwrap();
-    assert_eq!(refused.side(), Side::User, "the tag is not in the frame there");
+    assert_eq!(filter.place_in_xdp(None).unwrap().location(), FilterLocation::Kernel);
+    assert_eq!(
+        filter.place_in_xdp(Some(FilterLocation::User)).unwrap().location(),
+        FilterLocation::User
+    );
+    let refused = filter.place_on_socket(None).unwrap();
+    assert_eq!(refused.location(), FilterLocation::User, "the tag is not in the frame there");
     assert!(refused.reason.contains("VLAN"), "{}", refused.reason);
     let raw = Filter::compile("udp", 101, 65535, true).unwrap();
-    assert_eq!(raw.on_socket(None).unwrap().kernel.as_ref(), Some(raw.program()));
-    let refused = filter.refused::<ClassicProgram>(None, "too complex").unwrap();
+    assert_eq!(raw.place_on_socket(None).unwrap().kernel.as_ref(), Some(raw.program()));
+    let refused = filter.fall_back_to_user::<ClassicProgram>(None, "too complex").unwrap();
     assert_eq!((refused.user, refused.kernel), (true, None));
     assert!(refused.reason.contains("too complex"));
-    assert!(filter.refused::<ClassicProgram>(Some(Side::Kernel), "too complex").is_err());
+    assert!(
+        filter
+            .fall_back_to_user::<ClassicProgram>(Some(FilterLocation::Kernel), "too complex")
+            .is_err()
+    );
 }
 
 #[test]
@@ -116,8 +123,8 @@ fn a_file_may_be_read_as_an_interface() {
 
 #[test]
 fn sides_have_names() {
-    for side in [Side::Kernel, Side::User] {
+    for side in [FilterLocation::Kernel, FilterLocation::User] {
         assert_eq!(side.to_string().parse(), Ok(side));
     }
-    assert!("both".parse::<Side>().unwrap_err().contains("`both`"));
+    assert!("both".parse::<FilterLocation>().unwrap_err().contains("`both`"));
 }

@@ -3,14 +3,14 @@
 
 use linerate_net::{Connection, Result};
 
-use super::Use;
+use super::InterfaceUser;
 
 /// The hidden users of interface `index`. Treats a failed query as absence.
-pub(super) fn uses(index: u32) -> Vec<Use> {
-    let other_address = other_address(index).unwrap_or_default().map(Use::OtherAddress);
+pub(super) fn users(index: u32) -> Vec<InterfaceUser> {
+    let other_address = other_address(index).unwrap_or_default().map(InterfaceUser::OtherAddress);
     let ingress = has_ingress_qdisc(index).unwrap_or_default()
         || linerate_bpf::link::has_tcx_ingress_program(index).unwrap_or_default();
-    other_address.into_iter().chain(ingress.then_some(Use::Ingress)).collect()
+    other_address.into_iter().chain(ingress.then_some(InterfaceUser::Ingress)).collect()
 }
 
 /// A hardware address, not its own, that the interface was told to receive for: as a macvlan does, in any
@@ -33,9 +33,9 @@ mod tests {
     use super::*;
     use crate::interface::Interface;
 
-    /// The uses of `port` of this host.
-    fn seen(host: &Namespace) -> Vec<Use> {
-        host.run(|| Interface::named("port").unwrap().uses).unwrap()
+    /// The users of `port` of this host.
+    fn seen(host: &Namespace) -> Vec<InterfaceUser> {
+        host.run(|| Interface::by_name("port").unwrap().users).unwrap()
     }
 
     fn done(host: &Namespace, program: &str, arguments: &str) -> bool {
@@ -55,13 +55,13 @@ mod tests {
         if done(&host, "ip", "link add mac0 link port address 02:00:00:00:00:09 type macvlan") {
             assert!(done(&host, "ip", &format!("link set mac0 netns {}", peer.name())));
             assert!(done(&peer, "ip", "link set mac0 up"));
-            assert_eq!(seen(&host), [Use::OtherAddress([2, 0, 0, 0, 0, 9])]);
+            assert_eq!(seen(&host), [InterfaceUser::OtherAddress([2, 0, 0, 0, 0, 9])]);
             assert!(done(&peer, "ip", "link del mac0"));
             // passthru takes the address of the port itself.
             let add =
                 format!("link add mac1 link port netns {} type macvlan mode passthru", peer.name());
             assert!(done(&host, "ip", &add) && done(&peer, "ip", "link set mac1 up"));
-            assert_eq!(seen(&host), [Use::Promiscuous]);
+            assert_eq!(seen(&host), [InterfaceUser::Promiscuous]);
             assert!(done(&peer, "ip", "link del mac1"));
         } else {
             linerate_testkit::print_skipped(
@@ -73,7 +73,7 @@ mod tests {
         assert!(done(&host, "ip", "link set port promisc on"));
         assert_eq!(seen(&host), []);
         if done(&host, "tc", "qdisc add dev port clsact") {
-            assert_eq!(seen(&host), [Use::Ingress]);
+            assert_eq!(seen(&host), [InterfaceUser::Ingress]);
             assert!(done(&host, "tc", "qdisc del dev port clsact"));
         } else {
             linerate_testkit::print_skipped(

@@ -104,7 +104,7 @@ impl From<ring_trace::Statistics> for SourceStatistics {
 
 /// Outcome of draining one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drained {
+pub enum DrainOutcome {
     /// There was none.
     Nothing,
     /// This many frames, every one of the batch.
@@ -115,7 +115,7 @@ pub enum Drained {
 
 /// Which frames still come after [`Source::stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
+pub enum StopOutcome {
     /// All are in the ring: the source is empty when nothing is ready.
     Whole,
     /// The kernel retires the last block when its timeout ends.
@@ -215,34 +215,34 @@ impl Source {
     /// false, and where it unwinds, the frames that were taken stay valid until the next call of this function
     /// or of [`Source::release`], and the rest of the batch comes next.
     #[inline]
-    pub fn drain(&mut self, mut take: impl FnMut(&Frame<'_>) -> bool) -> Drained {
+    pub fn drain(&mut self, mut take: impl FnMut(&Frame<'_>) -> bool) -> DrainOutcome {
         macro_rules! drain {
             ($batch:expr) => {{
                 let mut kept = Kept(Some($batch));
                 let mut frames = 0;
                 while let Some(frame) = kept.0.as_mut().and_then(|batch| batch.next()) {
                     if !take(&frame) {
-                        return Drained::Enough;
+                        return DrainOutcome::Enough;
                     }
                     frames += 1;
                 }
                 drop(kept.0.take());
-                Drained::All(frames)
+                DrainOutcome::All(frames)
             }};
         }
         match self {
-            Self::Packet(ring) => match ring.batch() {
+            Self::Packet(ring) => match ring.next_batch() {
                 Some(batch) => drain!(batch),
-                None => Drained::Nothing,
+                None => DrainOutcome::Nothing,
             },
-            Self::Xdp(receiver) => match receiver.batch() {
+            Self::Xdp(receiver) => match receiver.next_batch() {
                 Some(xdp::Frames::Sockets(batch)) => drain!(batch),
                 Some(xdp::Frames::RingBuffer(batch)) => drain!(batch),
-                None => Drained::Nothing,
+                None => DrainOutcome::Nothing,
             },
-            Self::Trace(trace) => match trace.batch() {
+            Self::Trace(trace) => match trace.next_batch() {
                 Some(batch) => drain!(batch),
-                None => Drained::Nothing,
+                None => DrainOutcome::Nothing,
             },
         }
     }
@@ -259,9 +259,9 @@ impl Source {
 
     /// Whether every frame that the kernel has delivered was taken.
     #[inline]
-    pub fn is_dry(&mut self) -> bool {
+    pub fn is_empty(&mut self) -> bool {
         match self {
-            Self::Packet(ring) => ring.is_dry(),
+            Self::Packet(ring) => ring.is_empty(),
             Self::Xdp(receiver) => !receiver.ready(),
             Self::Trace(trace) => !trace.ready(),
         }
@@ -298,10 +298,10 @@ impl Source {
     }
 
     /// Cancels [`Source::announce_sleep`].
-    pub fn awake(&self) {
+    pub fn cancel_sleep(&self) {
         match self {
-            Self::Xdp(receiver) => receiver.awake(),
-            Self::Trace(trace) => trace.awake(),
+            Self::Xdp(receiver) => receiver.cancel_sleep(),
+            Self::Trace(trace) => trace.cancel_sleep(),
             Self::Packet(_) => {}
         }
     }
@@ -360,26 +360,26 @@ impl Source {
     }
 
     /// Stops receiving; frames from before can still be read.
-    pub fn stop(&mut self) -> Stopped {
+    pub fn stop(&mut self) -> StopOutcome {
         let (stopped, last) = match self {
-            Self::Packet(ring) => (ring.stop(), Stopped::Late),
-            Self::Xdp(receiver) => (receiver.stop(), Stopped::Whole),
-            Self::Trace(trace) => (trace.stop(), Stopped::Whole),
+            Self::Packet(ring) => (ring.stop(), StopOutcome::Late),
+            Self::Xdp(receiver) => (receiver.stop(), StopOutcome::Whole),
+            Self::Trace(trace) => (trace.stop(), StopOutcome::Whole),
         };
         match stopped {
             Ok(()) => last,
             Err(error) => {
                 tracing::debug!(%error, "a source could not be stopped");
-                Stopped::Open
+                StopOutcome::Open
             }
         }
     }
 
     /// How full the buffer is, 0 to 1, if the source reports it.
-    pub fn fill(&mut self) -> Option<f32> {
+    pub fn fill_level(&mut self) -> Option<f32> {
         match self {
             Self::Packet(_) => None,
-            Self::Xdp(receiver) => Some(receiver.fill()),
+            Self::Xdp(receiver) => Some(receiver.fill_level()),
             Self::Trace(trace) => Some(trace.pending() as f32 / trace.capacity().max(1) as f32),
         }
     }

@@ -12,7 +12,7 @@ use super::Source;
 use super::kind::SourceKind;
 use super::options::{SourceOptions, TimestampSource};
 use super::select::{Selection, select};
-use crate::filter::{ETHERNET, Filter, Placement, Side, TagReading};
+use crate::filter::{ETHERNET, Filter, FilterLocation, Placement, TagReading};
 use crate::interface::Interface;
 use crate::{Error, Result};
 
@@ -51,17 +51,17 @@ impl OpenInterface {
     /// # Errors
     ///
     /// [`Error::NoInterface`], and everything that [`select`], [`Filter`] and the rings refuse.
-    pub fn named(name: &str, options: &SourceOptions) -> Result<Self> {
-        let interface = if options.needs_uses() {
-            Interface::named(name)?
+    pub fn by_name(name: &str, options: &SourceOptions) -> Result<Self> {
+        let interface = if options.needs_users() {
+            Interface::by_name(name)?
         } else {
-            Interface::find(&Interface::all_without_packet_sockets()?, name)?.clone()
+            Interface::find(&Interface::all_without_socket_search()?, name)?.clone()
         };
         Self::open(interface, options)
     }
 
-    /// Opens `interface` as `options` say; its uses have to be known where
-    /// [`SourceOptions::needs_uses`].
+    /// Opens `interface` as `options` say; its users have to be known where
+    /// [`SourceOptions::needs_users`].
     ///
     /// # Errors
     ///
@@ -235,7 +235,7 @@ impl Opener<'_> {
             SourceKind::Packet => self.packet(),
             SourceKind::Xdp | SourceKind::Tee => {
                 let options = self.xdp_options(kind == SourceKind::Xdp);
-                self.in_ebpf(Filter::in_xdp, |filter| self.xdp(&options, filter))
+                self.in_ebpf(Filter::place_in_xdp, |filter| self.xdp(&options, filter))
             }
             SourceKind::Trace => self.trace(),
             SourceKind::Drops => self.drops(),
@@ -273,7 +273,7 @@ impl Opener<'_> {
             // super-packet has to fit into one.
             let least = if options.split { 128 << 10 } else { 64 << 10 };
             let block = (each / 8).next_power_of_two().clamp(least, 512 << 10) as u32;
-            builder = builder.block_size(block).buffer(each);
+            builder = builder.block_size(block).buffer_size(each);
         }
         let build = |placement: &Option<Placement<_>>| {
             let program = placement.as_ref().and_then(|placement| placement.kernel.clone());
@@ -285,13 +285,14 @@ impl Opener<'_> {
                 builder.build().map(|ring| vec![ring])
             }
         };
-        let mut placement = self.filter.map(|f| f.on_socket(options.filter_in)).transpose()?;
+        let mut placement =
+            self.filter.map(|f| f.place_on_socket(options.filter_in)).transpose()?;
         let rings = match build(&placement) {
             // It may be the filter: too much memory for the socket, or too long with the direction.
             Err(refusal) if placement.as_ref().is_some_and(|placement| !placement.user) => {
                 let Ok(rings) = build(&None) else { return Err(refusal.into()) };
                 let why = refusal.to_string();
-                let refused = |filter: &Filter| filter.refused(options.filter_in, &why);
+                let refused = |filter: &Filter| filter.fall_back_to_user(options.filter_in, &why);
                 placement = self.filter.map(refused).transpose()?;
                 rings
             }
@@ -310,7 +311,7 @@ impl Opener<'_> {
     /// Opens a source whose filter is eBPF; one that the verifier refuses runs in user space.
     pub(super) fn in_ebpf<P>(
         &self,
-        place: impl Fn(&Filter, Option<Side>) -> Result<Placement<P>>,
+        place: impl Fn(&Filter, Option<FilterLocation>) -> Result<Placement<P>>,
         open: impl Fn(Option<&P>) -> Result<Taken>,
     ) -> Result<Parts> {
         let wanted = self.options.filter_in;
@@ -328,7 +329,8 @@ impl Opener<'_> {
                     }
                     other => return Err(other.into()),
                 };
-                placement = self.filter.map(|filter| filter.refused(wanted, &why)).transpose()?;
+                placement =
+                    self.filter.map(|filter| filter.fall_back_to_user(wanted, &why)).transpose()?;
                 open(None)?
             }
             result => result?,
@@ -362,7 +364,7 @@ impl Opener<'_> {
             snaplen: options.snaplen,
             timestamps: match options.timestamps {
                 TimestampSource::None => xdp::TimestampSource::None,
-                TimestampSource::Host => xdp::TimestampSource::Kernel,
+                TimestampSource::Host => xdp::TimestampSource::Software,
                 TimestampSource::HostBatch => xdp::TimestampSource::Reader,
                 TimestampSource::Adapter => xdp::TimestampSource::Hardware,
             },

@@ -8,7 +8,7 @@ use linerate_ring::trace::Points;
 use linerate_ring::xdp::Delivery;
 
 use super::kind::SourceKind;
-use crate::filter::{Side, TagReading};
+use crate::filter::{FilterLocation, TagReading};
 
 /// Where the timestamps of frames come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub struct SourceOptions {
     /// How the filter sees VLAN tags.
     pub filter_vlan: TagReading,
     /// Where the filter runs; `None` prefers the kernel.
-    pub filter_in: Option<Side>,
+    pub filter_in: Option<FilterLocation>,
     /// Where timestamps come from.
     pub timestamps: TimestampSource,
     /// Where `trace` looks at frames.
@@ -104,7 +104,7 @@ impl Default for SourceOptions {
 
 impl SourceOptions {
     /// Whether the selection of the source depends on the users of the interface.
-    pub(crate) fn needs_uses(&self) -> bool {
+    pub(crate) fn needs_users(&self) -> bool {
         match self.source {
             None => true,
             Some(SourceKind::Xdp) => !self.take_over,

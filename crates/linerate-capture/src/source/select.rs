@@ -40,10 +40,10 @@ pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selectio
             if matches!(options.traffic, Some(DirectionFilter::Out | DirectionFilter::InOut)) {
                 return Err(Error::Direction { interface: interface.name.clone(), kind: source });
             }
-            if source == SourceKind::Xdp && !interface.uses.is_empty() && !options.take_over {
+            if source == SourceKind::Xdp && !interface.users.is_empty() && !options.take_over {
                 return Err(Error::TakeOver {
                     interface: interface.name.clone(),
-                    uses: joined(interface),
+                    users: joined(interface),
                 });
             }
             selected(source, "requested".into())
@@ -60,7 +60,7 @@ pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selectio
         None if !inbound_only && options.traffic.is_some() => {
             selected(SourceKind::Packet, "only packet sockets see outgoing frames".into())
         }
-        None if !interface.uses.is_empty() && !inbound_only => selected(
+        None if !interface.users.is_empty() && !inbound_only => selected(
             SourceKind::Packet,
             format!(
                 "the interface is in use ({}) and both directions are wanted",
@@ -80,7 +80,7 @@ fn probe(interface: &Interface) -> Result<Selection> {
     if let Some(reason) = linerate_ring::xdp::probe(&interface.name).why_not_native() {
         return selected(SourceKind::Packet, reason);
     }
-    if interface.uses.is_empty() {
+    if interface.users.is_empty() {
         selected(SourceKind::Xdp, "nothing else uses the interface".into())
     } else {
         selected(
@@ -95,18 +95,18 @@ fn probe(interface: &Interface) -> Result<Selection> {
 }
 
 fn joined(interface: &Interface) -> String {
-    interface.uses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    interface.users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interface::Use;
+    use crate::interface::InterfaceUser;
 
     fn used() -> Interface {
         Interface {
             name: "eth9".into(),
-            uses: vec![Use::Routes { default: true }],
+            users: vec![InterfaceUser::Routes { default: true }],
             link_layer: 1,
             ..Interface::default()
         }

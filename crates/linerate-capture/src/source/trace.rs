@@ -16,7 +16,7 @@ use crate::interface::ANY;
 impl Opener<'_> {
     /// The XDP program that the interface has.
     pub(super) fn trace(&self) -> Result<Parts> {
-        self.in_ebpf(Filter::in_trace, |filter| {
+        self.in_ebpf(Filter::place_in_trace, |filter| {
             let trace = self.builder(filter).xdp(self.name, self.options.trace_points)?;
             let at = match self.options.trace_points {
                 Points::Entry => "entry",
@@ -32,7 +32,7 @@ impl Opener<'_> {
 
     /// What the kernel drops.
     pub(super) fn drops(&self) -> Result<Parts> {
-        self.in_ebpf(Filter::in_trace, |filter| {
+        self.in_ebpf(Filter::place_in_trace, |filter| {
             let interface = (self.name != ANY).then_some(self.name);
             let trace =
                 self.builder(filter).rate_limit(self.options.rate_limit).drops(interface)?;
@@ -53,7 +53,7 @@ impl Opener<'_> {
             builder = builder.wait_strategy(xdp::WaitStrategy::BLOCKING);
         }
         if let Some(bytes) = options.buffer {
-            builder = builder.buffer((bytes as usize).next_power_of_two());
+            builder = builder.buffer_size((bytes as usize).next_power_of_two());
         }
         builder
     }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::join::{JoinOptions, Joiner};
 use super::statistics::{JoinStatistics, SplitStatistics};
 use super::{Decision, SplitOptions, completed, link};
-use crate::engine::{Cpu, Filters, Outcome, description};
+use crate::engine::{Cpu, FilterCache, Outcome, description};
 use crate::filter::TagReading;
 use crate::{Error, Result};
 
@@ -92,12 +92,12 @@ impl Progress {
     }
 
     /// Packets read.
-    pub fn read(&self) -> u64 {
+    pub fn packets_read(&self) -> u64 {
         self.read.load(Relaxed)
     }
 
     /// Packets made from them.
-    pub fn written(&self) -> u64 {
+    pub fn packets_written(&self) -> u64 {
         self.written.load(Relaxed)
     }
 
@@ -133,7 +133,7 @@ pub fn rewrite(rewrite: Rewrite, stop: &AtomicBool, progress: &Progress) -> Outc
         scratch: Scratch::default(),
         made: 0,
     };
-    let mut filters = Filters::new(text, TagReading::File, MIN_SNAPLEN);
+    let mut filters = FilterCache::new(text, TagReading::File, MIN_SNAPLEN);
     let mut read = 0;
     let copied = rewriter.copy(&mut input, &mut filters, &mut read, stop, progress);
     let finished = rewriter.finish();
@@ -152,7 +152,7 @@ pub fn rewrite(rewrite: Rewrite, stop: &AtomicBool, progress: &Progress) -> Outc
         joined,
         seconds: start.elapsed().as_secs_f64(),
         file: rewriter.output.path().to_owned(),
-        file_bytes: rewriter.output.length(),
+        file_bytes: rewriter.output.bytes_written(),
         cpu: Cpu::now(),
         pipe_closed,
     };
@@ -200,7 +200,7 @@ impl Rewriter {
     fn copy(
         &mut self,
         input: &mut BlockReader,
-        filters: &mut Filters,
+        filters: &mut FilterCache,
         read: &mut u64,
         stop: &AtomicBool,
         progress: &Progress,
@@ -268,7 +268,9 @@ impl Rewriter {
                 let interfaces: Vec<_> = interfaces.iter().map(describe).collect();
                 let encoder = encoder(Format::Pcapng, u32::MAX);
                 let (output, section) = (&mut self.output, &self.section);
-                return Ok(output.put(false, |out| encoder.file_header(out, section, &interfaces))?);
+                return Ok(output.write_record(false, |out| {
+                    encoder.encode_file_header(out, section, &interfaces)
+                })?);
             }
             Conversion::None => {}
         }
@@ -295,7 +297,7 @@ impl Rewriter {
         let record = RawRecord { bytes: &bytes, block_type, big_endian, captured: 0 };
         match &mut self.joiner {
             Some(joiner) => joiner.pass(&record, false),
-            None => self.output.put(false, |out| out.extend_from_slice(record.bytes))?,
+            None => self.output.write_record(false, |out| out.extend_from_slice(record.bytes))?,
         }
         Ok(())
     }
@@ -321,7 +323,8 @@ impl Rewriter {
         let encoder = encoder(Format::Pcap { nanoseconds }, snaplen);
         let (output, section) = (&mut self.output, &self.section);
         let interfaces = std::slice::from_ref(interface);
-        Ok(output.put(false, |out| encoder.file_header(out, section, interfaces))?)
+        Ok(output
+            .write_record(false, |out| encoder.encode_file_header(out, section, interfaces))?)
     }
 
     fn packet(
@@ -389,7 +392,7 @@ impl Rewriter {
         self.made += 1;
         match &mut self.joiner {
             Some(joiner) => joiner.pass(raw, true),
-            None => self.output.put(true, |out| out.extend_from_slice(raw.bytes))?,
+            None => self.output.write_record(true, |out| out.extend_from_slice(raw.bytes))?,
         }
         Ok(())
     }
@@ -411,7 +414,7 @@ impl Rewriter {
                 (prefix, options.decide(&packet[prefix..], link, rest, scratch))
             }
             None if wire_len > usize::from(options.mtu) + MAX_LINK_HEADER_LEN => {
-                (0, Decision::Refuse(super::Reason::LinkType))
+                (0, Decision::Refuse(super::UnsplitReason::LinkType))
             }
             None => (0, Decision::Keep),
         };
@@ -429,10 +432,10 @@ impl Rewriter {
         let mut first = true;
         while let Some(parts) = segments.next_view() {
             let all = [&packet[..prefix], parts.header, parts.payload];
-            self.output.put(true, |out| {
+            self.output.write_record(true, |out| {
                 let start = out.len();
                 raw.put(out, &all, |out| {
-                    options::of_segment(out, raw.options(), raw.big_endian, first);
+                    options::append_segment_options(out, raw.options(), raw.big_endian, first);
                 });
                 if !first {
                     raw.clear_drop_count(out, start);

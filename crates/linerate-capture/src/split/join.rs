@@ -186,7 +186,7 @@ impl Joiner {
             queue.first += 1;
             queue.bytes -= next.bytes.len();
             if next.state == State::Ready {
-                writer.put(next.packet, |out| out.extend_from_slice(&next.bytes))?;
+                writer.write_record(next.packet, |out| out.extend_from_slice(&next.bytes))?;
             }
             next.bytes.clear();
             queue.spare.push(next.bytes);
@@ -243,7 +243,7 @@ impl Queue {
         let parts: Vec<&[u8]> = [head, packet.header()].into_iter().chain(payload).collect();
         first.raw().put(&mut out, &parts, |out| {
             let each = tokens.iter().map(|token| at(token).raw().options());
-            options::of_joined(out, each, first.big_endian);
+            options::append_joined_options(out, each, first.big_endian);
         });
         self.statistics.super_packets += 1;
         self.statistics.frames += tokens.len() as u64;

@@ -7,7 +7,7 @@ use linerate_wire::offload::PartialChecksum;
 use linerate_wire::virtio::Header;
 
 use super::link;
-use super::statistics::{Reason, SplitStatistics};
+use super::statistics::{SplitStatistics, UnsplitReason};
 
 /// Splits the frames of one reader. Frames have to come with virtio headers
 /// ([`Builder::vnet_hdr`](linerate_ring::packet::Builder::vnet_hdr)).
@@ -68,15 +68,19 @@ impl LiveSplitter {
         true
     }
 
-    fn segments<'f>(&self, frame: &Frame<'f>, header: &Header) -> Result<Segments<'f>, Reason> {
+    fn segments<'f>(
+        &self,
+        frame: &Frame<'f>,
+        header: &Header,
+    ) -> Result<Segments<'f>, UnsplitReason> {
         // Packet rings lend whole segments; of anything else only the first could be borrowed.
         if (frame.head().len() as u64) < u64::from(frame.wire_len) {
-            return Err(Reason::Truncated);
+            return Err(UnsplitReason::Truncated);
         }
         let Some((0, link)) = link::packet(self.linktype, frame.head()) else {
-            return Err(Reason::LinkType);
+            return Err(UnsplitReason::LinkType);
         };
-        let split = Split::from_virtio(header).ok_or(Reason::Protocol)?;
+        let split = Split::from_virtio(header).ok_or(UnsplitReason::Protocol)?;
         let options = Options { link, ..Options::new(split) };
         Ok(Segments::new(frame.head(), &options)?)
     }

@@ -4,7 +4,7 @@
 //! packets of up to 64 KiB that no wire carried. [`rewrite`] makes a capture file in which they are split,
 //! or in which frames are joined; [`LiveSplitter`] splits while a capture runs, with the kernel's
 //! metadata of each super-packet. Other packets stay the same, byte for byte; packets that could not be
-//! split are counted by [`Reason`].
+//! split are counted by [`UnsplitReason`].
 
 mod file;
 mod join;
@@ -19,7 +19,9 @@ use linerate_wire::ip::Protocol;
 pub use file::{Operation, Progress, Report, Rewrite, rewrite};
 pub use join::JoinOptions;
 pub use live::LiveSplitter;
-pub use statistics::{JoinStatistics, NotJoined, NotSplit, Reason, SplitStatistics};
+pub use statistics::{
+    JoinStatistics, SplitStatistics, UnjoinedCounts, UnsplitCounts, UnsplitReason,
+};
 
 /// How packets of a file are split. A file does not have the length of the segments; the MTU of the path
 /// gives it.
@@ -65,7 +67,7 @@ enum Decision<'p> {
     /// Replace it by these segments.
     Split(Segments<'p>),
     /// Keep it, although it is too long.
-    Refuse(Reason),
+    Refuse(UnsplitReason),
 }
 
 impl SplitOptions {
@@ -89,7 +91,7 @@ impl SplitOptions {
             return Decision::Keep;
         }
         if packet.len() < wire_len {
-            return if over { Decision::Refuse(Reason::Truncated) } else { Decision::Keep };
+            return if over { Decision::Refuse(UnsplitReason::Truncated) } else { Decision::Keep };
         }
         let packet = match claimed {
             None if over => link::with_length(packet, link, scratch).unwrap_or(packet),
@@ -105,7 +107,7 @@ impl SplitOptions {
                 Some(size) => new(Split::Udp { size }),
                 None if !over => return Decision::Keep,
                 None if self.fragment => new(Split::Fragments { mtu: self.mtu }),
-                None => return Decision::Refuse(Reason::UdpSize),
+                None => return Decision::Refuse(UnsplitReason::UdpSize),
             },
             Err(Error::Protocol(_)) if self.fragment => new(Split::Fragments { mtu: self.mtu }),
             Err(error) => Err(error),

@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// Why a packet that is too long for the wire is passed on unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum UnsplitReason {
     /// The capture did not keep all of it.
     Truncated,
     /// A UDP datagram, and the size of its segments was not given.
@@ -39,7 +39,7 @@ pub enum Reason {
     Header,
 }
 
-impl Reason {
+impl UnsplitReason {
     /// Every reason.
     pub const ALL: [Self; 14] = [
         Self::Truncated,
@@ -102,7 +102,7 @@ impl Reason {
     }
 }
 
-impl From<Error> for Reason {
+impl From<Error> for UnsplitReason {
     fn from(error: Error) -> Self {
         match error {
             Error::NotIp(_) => Self::NotIp,
@@ -130,21 +130,21 @@ pub struct SplitStatistics {
     /// Packets that were not split and whose missing checksum was filled in.
     pub checksums: u64,
     /// Packets over the limit that were passed on unchanged, by reason.
-    pub refused: NotSplit,
+    pub refused: UnsplitCounts,
 }
 
 /// Packets by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NotSplit([u64; Reason::ALL.len()]);
+pub struct UnsplitCounts([u64; UnsplitReason::ALL.len()]);
 
-impl NotSplit {
+impl UnsplitCounts {
     /// One more.
-    pub fn add(&mut self, reason: Reason) {
+    pub fn add(&mut self, reason: UnsplitReason) {
         self.0[reason as usize] += 1;
     }
 
     /// How many of this reason.
-    pub const fn count(&self, reason: Reason) -> u64 {
+    pub const fn count(&self, reason: UnsplitReason) -> u64 {
         self.0[reason as usize]
     }
 
@@ -154,16 +154,16 @@ impl NotSplit {
     }
 
     /// The reasons that occurred, with their counts.
-    pub fn reasons(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
-        Reason::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+    pub fn iter(&self) -> impl Iterator<Item = (UnsplitReason, u64)> + '_ {
+        UnsplitReason::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
     }
 }
 
-impl Serialize for NotSplit {
+impl Serialize for UnsplitCounts {
     /// A map of the reasons that occurred, and `total`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (reason, count) in self.reasons() {
+        for (reason, count) in self.iter() {
             map.serialize_entry(reason.name(), &count)?;
         }
         map.serialize_entry("total", &self.total())?;
@@ -191,7 +191,7 @@ impl fmt::Display for SplitStatistics {
         if self.checksums > 0 {
             write!(f, "\n{} checksums filled in", self.checksums)?;
         }
-        for (reason, count) in self.refused.reasons() {
+        for (reason, count) in self.refused.iter() {
             write!(f, "\n{count} packets not split: {}", reason.explanation())?;
         }
         Ok(())
@@ -206,12 +206,12 @@ pub struct JoinStatistics {
     /// The frames that went into them.
     pub frames: u64,
     /// Frames that were passed on unchanged, by reason.
-    pub alone: NotJoined,
+    pub alone: UnjoinedCounts,
 }
 
 /// Frames that were not joined, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct NotJoined {
+pub struct UnjoinedCounts {
     /// Not of a protocol that is joined: no TCP or UDP, fragments, IP options, padding, cut short.
     pub protocol: u64,
     /// No payload.
@@ -224,7 +224,7 @@ pub struct NotJoined {
     pub single: u64,
 }
 
-impl NotJoined {
+impl UnjoinedCounts {
     pub(super) fn add(&mut self, reason: coalesce::FlushReason) {
         use coalesce::FlushReason;
         *match reason {

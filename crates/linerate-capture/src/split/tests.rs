@@ -297,7 +297,7 @@ fn pcap_files_keep_their_byte_order_and_precision() {
             assert_eq!(out[24..24 + small], file[24..24 + small]);
             let unsplit = 16 + udp(3000).len();
             assert_eq!(out[out.len() - unsplit..], file[file.len() - unsplit..]);
-            assert_eq!(outcome.report.split.refused.count(Reason::UdpSize), 1);
+            assert_eq!(outcome.report.split.refused.count(UnsplitReason::UdpSize), 1);
             let unit = if magic == 0xa1b2_c3d4 { 1000 } else { 1 };
             let times: Vec<u64> =
                 packets(&out).iter().map(|(_, time, _)| time % 1_000_000_000).collect();
@@ -336,8 +336,13 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
     let (outcome, out) = run(&file, splitting(SplitOptions::default()));
     assert_eq!(out, file);
     let refused = &outcome.report.split.refused;
-    for reason in [Reason::Syn, Reason::NotIp, Reason::UdpSize, Reason::Protocol, Reason::Truncated]
-    {
+    for reason in [
+        UnsplitReason::Syn,
+        UnsplitReason::NotIp,
+        UnsplitReason::UdpSize,
+        UnsplitReason::Protocol,
+        UnsplitReason::Truncated,
+    ] {
         assert_eq!(refused.count(reason), 1, "{reason:?}");
     }
     assert_eq!(refused.total(), 5);
@@ -349,10 +354,10 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
         SplitOptions { uso: Some(700), fragment: true, max_burst: 4000, ..SplitOptions::default() };
     let (outcome, _) = run(&file, splitting(plan));
     let refused = &outcome.report.split.refused;
-    assert_eq!(refused.count(Reason::UdpSize) + refused.count(Reason::Protocol), 0);
-    assert_eq!(refused.count(Reason::Burst), 1, "{refused:?}");
+    assert_eq!(refused.count(UnsplitReason::UdpSize) + refused.count(UnsplitReason::Protocol), 0);
+    assert_eq!(refused.count(UnsplitReason::Burst), 1, "{refused:?}");
     // The builder sets DF.
-    assert_eq!(refused.count(Reason::DontFragment), 1, "{refused:?}");
+    assert_eq!(refused.count(UnsplitReason::DontFragment), 1, "{refused:?}");
     icmp[20] = 0;
     let only = pcap(false, 0xa1b2_c3d4, &whole(vec![icmp, tcp(1, 3000)]));
     let fragmenting = SplitOptions { fragment: true, mtu: 1000, ..SplitOptions::default() };
@@ -441,7 +446,7 @@ fn link_types_of_any_and_of_tunnels_are_split_behind_their_headers() {
     let mut file = pcap(false, 0xa1b2_c3d4, &whole(vec![large]));
     file[20] = 147;
     let (outcome, out) = run(&file, splitting(SplitOptions::default()));
-    assert_eq!((out, outcome.report.split.refused.count(Reason::LinkType)), (file, 1));
+    assert_eq!((out, outcome.report.split.refused.count(UnsplitReason::LinkType)), (file, 1));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use linerate_capture::filter::{ETHERNET, Filter, Side};
+use linerate_capture::filter::{ETHERNET, Filter, FilterLocation};
 use linerate_ring::packet::Ring;
 use linerate_ring::{Direction, Frame};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
@@ -44,8 +44,8 @@ fn through(expression: &str) -> (Vec<u8>, Vec<u8>) {
     let (mut ring, filter) = right
         .run(|| {
             let filter = Filter::compile_live("b", &text, ETHERNET, SNAPLEN).unwrap();
-            let placement = filter.on_socket(None).unwrap();
-            assert_eq!(placement.side(), Side::Kernel, "{}", placement.reason);
+            let placement = filter.place_on_socket(None).unwrap();
+            assert_eq!(placement.location(), FilterLocation::Kernel, "{}", placement.reason);
             let ring = Ring::builder("b").snaplen(SNAPLEN).filter(placement.kernel);
             (ring.retire_timeout(Duration::from_millis(10)).build().unwrap(), filter)
         })
@@ -68,7 +68,7 @@ fn through(expression: &str) -> (Vec<u8>, Vec<u8>) {
     while numbers.last() != Some(&LAST) {
         assert!(start.elapsed() < Duration::from_secs(10), "only {numbers:?} came in time");
         ring.wait(Duration::from_millis(100)).unwrap();
-        while let Some(mut batch) = ring.batch() {
+        while let Some(mut batch) = ring.next_batch() {
             while let Some(frame) = batch.next() {
                 let bytes = frame.head();
                 if bytes[6..12] != [2, 0, 0, 0, 0, 1] {
@@ -111,8 +111,8 @@ fn directions_are_known_everywhere() {
     let _cable = Veth::create(&left, "a", &right, "b", VethOptions::default()).unwrap();
     let filter = right.run(|| Filter::compile_live("b", "inbound and udp", ETHERNET, SNAPLEN));
     let filter = filter.unwrap().unwrap();
-    assert_eq!(filter.on_socket(None).unwrap().side(), Side::Kernel);
-    assert_eq!(filter.in_xdp(None).unwrap().side(), Side::Kernel);
+    assert_eq!(filter.place_on_socket(None).unwrap().location(), FilterLocation::Kernel);
+    assert_eq!(filter.place_in_xdp(None).unwrap().location(), FilterLocation::Kernel);
     let bytes = datagram(0, &[], 53);
     for (direction, expected) in [(Direction::Inbound, true), (Direction::Outbound, false)] {
         let mut frame = Frame::new(&bytes);

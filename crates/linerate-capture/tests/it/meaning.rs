@@ -7,8 +7,8 @@ mod corpus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use linerate_capture::filter::{ETHERNET, Filter, Side};
-use linerate_capture::source::{Drained, OpenInterface, Source, SourceKind, SourceOptions};
+use linerate_capture::filter::{ETHERNET, Filter, FilterLocation};
+use linerate_capture::source::{DrainOutcome, OpenInterface, Source, SourceKind, SourceOptions};
 use linerate_ring::Frame;
 use linerate_ring::xdp::Delivery;
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
@@ -146,7 +146,7 @@ impl Setup {
 }
 
 fn open(far: &Namespace, cable: usize, options: &SourceOptions) -> OpenInterface {
-    far.run(|| OpenInterface::named(&name(cable), options)).unwrap().unwrap()
+    far.run(|| OpenInterface::by_name(&name(cable), options)).unwrap().unwrap()
 }
 
 /// A frame that a source gave, with what else a filter reads.
@@ -163,7 +163,7 @@ fn drain(source: &mut Source, got: &mut Vec<Got>) {
         got.push(Got { bytes, tag_beside: frame.tag_beside });
         true
     };
-    while source.drain(&mut take) != Drained::Nothing {}
+    while source.drain(&mut take) != DrainOutcome::Nothing {}
 }
 
 /// What comes until `enough` frames are there, and a little longer.
@@ -223,7 +223,7 @@ fn every_source_gives_the_verdicts_of_a_live_libpcap_handle() {
     setup.oracle.clear();
     let mut differences = Vec::new();
     let mut compare =
-        |who: &str, side: Side, expression: &str, got: &[&[u8]], expected: &[Vec<u8>]| {
+        |who: &str, side: FilterLocation, expression: &str, got: &[&[u8]], expected: &[Vec<u8>]| {
             if got != expected {
                 let counts = (got.len(), expected.len());
                 differences.push(format!("`{expression}` by {who} in {side}: {counts:?}"));
@@ -244,7 +244,7 @@ fn every_source_gives_the_verdicts_of_a_live_libpcap_handle() {
                 filter.matches(&frame, &got.bytes)
             };
             let got: Vec<_> = all.iter().filter(accepted).map(|got| &got.bytes[..]).collect();
-            compare(who, Side::User, expression, &got, expected);
+            compare(who, FilterLocation::User, expression, &got, expected);
             verdicts += frames.len();
         }
         // In the kernel.
@@ -255,8 +255,8 @@ fn every_source_gives_the_verdicts_of_a_live_libpcap_handle() {
             let placed = at_once(each, |(open, (expression, filter))| {
                 let source = &mut open.sources[0];
                 let reason = match &source {
-                    Source::Packet(_) => filter.on_socket(None).map(|p| (p.user, p.reason)),
-                    _ => filter.in_xdp(None).map(|p| (p.user, p.reason)),
+                    Source::Packet(_) => filter.place_on_socket(None).map(|p| (p.user, p.reason)),
+                    _ => filter.place_in_xdp(None).map(|p| (p.user, p.reason)),
                 };
                 let (user, reason) = reason.unwrap();
                 let set = source.set_filter(Some(filter.program()));
@@ -284,7 +284,7 @@ fn every_source_gives_the_verdicts_of_a_live_libpcap_handle() {
                 match placed {
                     Ok(()) => {
                         let got: Vec<_> = got.iter().map(|got| &got.bytes[..]).collect();
-                        compare(who, Side::Kernel, expression, &got, expected);
+                        compare(who, FilterLocation::Kernel, expression, &got, expected);
                         verdicts += frames.len();
                     }
                     Err(reason) => in_user.push(format!("`{expression}` by {who}: {reason}")),

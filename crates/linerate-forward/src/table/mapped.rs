@@ -74,7 +74,7 @@ impl Table {
             control: map("control")?,
         };
         let fits = |map: &MappedArray, size| {
-            map.entries() == table.sessions.entries() && map.value_size() == size
+            map.max_entries() == table.sessions.max_entries() && map.value_size() == size
         };
         if !fits(&table.sessions, size_of::<layout::Bucket>())
             || !fits(&table.addresses, size_of::<layout::Bucket6>())
@@ -91,7 +91,7 @@ impl Table {
 
     /// Slots, including free ones.
     pub fn slots(&self) -> usize {
-        self.sessions.entries() * WAYS
+        self.sessions.max_entries() * WAYS
     }
 
     /// Capacity in sessions: a table is at most half full.
@@ -147,7 +147,7 @@ impl Table {
     /// learner, for tests and measurements. Returns the slot; `None` if both buckets are full. The session is
     /// valid while its generation is current.
     pub fn insert(&self, hash: u64, record: &Record) -> Option<usize> {
-        let mask = self.sessions.entries() - 1;
+        let mask = self.sessions.max_entries() - 1;
         let mut buckets = [(hash >> 32) as usize & mask, (hash as u32 as usize / WAYS) & mask];
         let load = |bucket: usize| {
             let taken = |way: &usize| self.slot(bucket * WAYS + way).look().is_some();
@@ -332,7 +332,7 @@ impl<'t> Slot<'t> {
     /// Frees the slot, if it has not changed since `end` returned `stamp`, and returns the session's total
     /// counts. A grace period must have passed since then.
     pub(crate) fn free(self, stamp: Stamp) -> Option<Counters> {
-        let _guard = WriteGuard::try_lock(self.version(), stamp.version)?;
+        let _guard = WriteGuard::try_lock_at_version(self.version(), stamp.version)?;
         if self.word(at::TAGS).load(Relaxed) != stamp.tags {
             return None;
         }
@@ -377,7 +377,9 @@ impl<'t> Slot<'t> {
 
     fn insert(self, record: &Record) -> bool {
         let version = self.version().load(Acquire);
-        let Some(_guard) = WriteGuard::try_lock(self.version(), version) else { return false };
+        let Some(_guard) = WriteGuard::try_lock_at_version(self.version(), version) else {
+            return false;
+        };
         if protocol_of(self.word(at::DST_MAC).load(Relaxed)).is_some() {
             return false;
         }

@@ -103,7 +103,7 @@ fn frames(ring: &mut Ring) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     ring.stop().expect("stopped");
     while ring.wait(TIMEOUT).expect("waited") {
-        while let Some(mut batch) = ring.batch() {
+        while let Some(mut batch) = ring.next_batch() {
             while let Some(frame) = batch.next() {
                 let bytes = frame.head();
                 let protocol = match bytes[12..14] {
@@ -125,7 +125,7 @@ fn frames(ring: &mut Ring) -> Vec<Vec<u8>> {
 fn converse(lab: &Lab) -> (Seen, Duration) {
     // Nobody reads until the end, however long that takes: no block is to be handed over half empty.
     let listen = || {
-        let builder = Ring::builder("eth").direction(DirectionFilter::In).buffer(4 << 20);
+        let builder = Ring::builder("eth").direction(DirectionFilter::In).buffer_size(4 << 20);
         builder.retire_timeout(Duration::from_secs(1)).build().expect("a ring")
     };
     let mut at_server = lab.right.run(listen).expect("entered");

@@ -74,7 +74,7 @@ fn start(
 ) -> (linerate_forward::runtime::pins::Lock, Programs, InstanceState) {
     let lock = pins.lock().unwrap_or_else(|error| panic!("{error}"));
     let programs = Programs::load(&options()).expect("loaded");
-    let mut state = InstanceState::new(&options(), Namespace::of_thread().expect("/proc"));
+    let mut state = InstanceState::new(&options(), Namespace::current().expect("/proc"));
     pins.create_liberal(&lock, &programs, &mut state).unwrap_or_else(|error| panic!("{error}"));
     for options in ports {
         let mut port = Port::attach(&programs, options).expect("attached");

@@ -219,21 +219,21 @@ impl Reader {
         let before = work.frames;
         match self {
             Self::Xdp(source) => {
-                while let Some(mut batch) = source.batch() {
+                while let Some(mut batch) = source.next_batch() {
                     while let Some(frame) = batch.next() {
                         work.take(&frame);
                     }
                 }
             }
             Self::Packet(ring) => {
-                while let Some(mut batch) = ring.batch() {
+                while let Some(mut batch) = ring.next_batch() {
                     while let Some(frame) = batch.next() {
                         work.take(&frame);
                     }
                 }
             }
             Self::Tee(tee) => {
-                while let Some(mut batch) = tee.batch() {
+                while let Some(mut batch) = tee.next_batch() {
                     while let Some(frame) = batch.next() {
                         work.take(&frame);
                     }

@@ -327,7 +327,7 @@ impl Peer {
         };
         if source == TRACE {
             let traced = Self::start_traced(pair)?;
-            let trace = || Builder::default().buffer(4096).xdp(RECEIVER, Points::Entry).err();
+            let trace = || Builder::default().buffer_size(4096).xdp(RECEIVER, Points::Entry).err();
             let refused = pair.receiver.run(trace)?.map(|why| why.to_string());
             traced.stop(Duration::from_secs(10))?;
             pair.wait_until_free()?;

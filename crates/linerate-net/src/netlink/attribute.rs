@@ -7,8 +7,8 @@ pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     NlasIterator::new(bytes).map_while(|attribute| {
         let attribute = attribute.ok()?;
         let start = attribute.into_inner();
-        let length = u16::from_ne_bytes(number(start, 0)?) as usize;
-        let kind = u16::from_ne_bytes(number(start, 2)?);
+        let length = u16::from_ne_bytes(bytes_at(start, 0)?) as usize;
+        let kind = u16::from_ne_bytes(bytes_at(start, 2)?);
         Some((kind & NLA_TYPE_MASK, start.get(4..length)?))
     })
 }
@@ -19,23 +19,23 @@ pub fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
 }
 
 /// The bytes of a number at offset `at`.
-pub fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+pub fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
 /// A 32-bit number in host order at the start of an attribute.
-pub fn word(value: &[u8]) -> Option<u32> {
-    number(value, 0).map(u32::from_ne_bytes)
+pub fn attr_u32(value: &[u8]) -> Option<u32> {
+    bytes_at(value, 0).map(u32::from_ne_bytes)
 }
 
 /// Zero-terminated text.
-pub fn text(value: &[u8]) -> String {
+pub fn attr_str(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
 }
 
 /// Appends an attribute.
-pub fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub fn put_attr(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) {
     buffer.extend(((value.len() + 4) as u16).to_ne_bytes());
     buffer.extend(kind.to_ne_bytes());
     buffer.extend(value);
@@ -43,16 +43,16 @@ pub fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// Appends an attribute with zero-terminated text.
-pub(crate) fn put_text(buffer: &mut Vec<u8>, kind: u16, value: &str) {
+pub(crate) fn put_attr_str(buffer: &mut Vec<u8>, kind: u16, value: &str) {
     let value: Vec<u8> = value.bytes().chain([0]).collect();
-    put(buffer, kind, &value);
+    put_attr(buffer, kind, &value);
 }
 
 /// Appends a nested attribute.
-pub fn nest(buffer: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
+pub fn put_nested(buffer: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
     let mut inner = Vec::new();
     fill(&mut inner);
-    put(buffer, kind | NLA_F_NESTED, &inner);
+    put_attr(buffer, kind | NLA_F_NESTED, &inner);
 }
 
 #[cfg(test)]
@@ -64,12 +64,12 @@ mod tests {
     #[test]
     fn attributes_are_read_back_as_written() {
         let mut bytes = Vec::new();
-        put_text(&mut bytes, 7, "abcde");
-        nest(&mut bytes, 9, |inner| put(inner, 1, &5u32.to_ne_bytes()));
+        put_attr_str(&mut bytes, 7, "abcde");
+        put_nested(&mut bytes, 9, |inner| put_attr(inner, 1, &5u32.to_ne_bytes()));
         assert_eq!(attributes(&bytes).map(|(kind, _)| kind).collect::<Vec<_>>(), [7, 9]);
-        assert_eq!(text(attribute(&bytes, 7).unwrap()), "abcde");
+        assert_eq!(attr_str(attribute(&bytes, 7).unwrap()), "abcde");
         let inner = attribute(&bytes, 9).unwrap();
-        assert_eq!(attribute(inner, 1).and_then(word), Some(5));
+        assert_eq!(attribute(inner, 1).and_then(attr_u32), Some(5));
         assert_eq!(attribute(&bytes, 8), None);
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::attribute::{attribute, number, put_text};
+use super::attribute::{attribute, bytes_at, put_attr_str};
 use super::{Protocol, Socket};
 
 const GENL_ID_CTRL: u16 = libc::GENL_ID_CTRL as u16;
@@ -28,10 +28,10 @@ impl Family {
     pub fn open(name: &str) -> io::Result<Option<Self>> {
         let mut control = Self { socket: Socket::open(Protocol::Generic)?, id: GENL_ID_CTRL };
         let mut body = Vec::new();
-        put_text(&mut body, CTRL_ATTR_FAMILY_NAME, name);
+        put_attr_str(&mut body, CTRL_ATTR_FAMILY_NAME, name);
         let mut id = None;
         let asked = control.request(CTRL_CMD_GETFAMILY, &body, |answer| {
-            id = attribute(answer, CTRL_ATTR_FAMILY_ID).and_then(|value| number(value, 0));
+            id = attribute(answer, CTRL_ATTR_FAMILY_ID).and_then(|value| bytes_at(value, 0));
         });
         match asked {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),

@@ -17,8 +17,8 @@ use netlink_sys::protocols::{
     NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_SOCK_DIAG, NETLINK_XFRM,
 };
 
-pub(crate) use attribute::put_text;
-pub use attribute::{attribute, attributes, nest, number, put, text, word};
+pub(crate) use attribute::put_attr_str;
+pub use attribute::{attr_str, attr_u32, attribute, attributes, bytes_at, put_attr, put_nested};
 pub use generic::Family;
 pub use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 pub use notifications::{Notifications, Received};
@@ -200,7 +200,7 @@ impl AsFd for Socket {
 }
 
 fn number_at(body: &[u8]) -> Option<[u8; 4]> {
-    number(body, 0)
+    bytes_at(body, 0)
 }
 
 fn encode(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 
 use super::{Families, Ruleset};
-use crate::netlink::{Protocol, Socket, attribute, attributes, number};
+use crate::netlink::{Protocol, Socket, attribute, attributes, bytes_at};
 
 /// Bytes of `struct nfgenmsg`.
 const HEADER: usize = 4;
@@ -122,21 +122,21 @@ fn text(value: &[u8]) -> &[u8] {
 }
 
 fn big_endian(value: &[u8]) -> Option<u32> {
-    number(value, 0).map(u32::from_be_bytes)
+    bytes_at(value, 0).map(u32::from_be_bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{nest, put};
+    use crate::netlink::{put_attr, put_nested};
 
     /// A rule with one expression, as the kernel reports it.
     fn rule(family: i32, name: &[u8], fill: impl FnOnce(&mut Vec<u8>)) -> Ruleset {
         let mut body = vec![family as u8, 0, 0, 0];
-        nest(&mut body, RULE_EXPRESSIONS, |list| {
-            nest(list, 1, |expression| {
-                put(expression, EXPRESSION_NAME, name);
-                nest(expression, EXPRESSION_DATA, fill);
+        put_nested(&mut body, RULE_EXPRESSIONS, |list| {
+            put_nested(list, 1, |expression| {
+                put_attr(expression, EXPRESSION_NAME, name);
+                put_nested(expression, EXPRESSION_DATA, fill);
             });
         });
         let mut ruleset = Ruleset::default();
@@ -149,18 +149,20 @@ mod tests {
         let found = rule(libc::NFPROTO_INET, b"queue\0", |_| ());
         assert_eq!(found, Ruleset { queue: Families::BOTH, ..Ruleset::default() });
         let found =
-            rule(libc::NFPROTO_IPV6, b"target\0", |data| put(data, COMPAT_NAME, b"NFQUEUE\0"));
+            rule(libc::NFPROTO_IPV6, b"target\0", |data| put_attr(data, COMPAT_NAME, b"NFQUEUE\0"));
         assert_eq!(found, Ruleset { queue: Families::IPV6, ..Ruleset::default() });
-        let found = rule(libc::NFPROTO_IPV4, b"target\0", |data| put(data, COMPAT_NAME, b"LOG\0"));
+        let found =
+            rule(libc::NFPROTO_IPV4, b"target\0", |data| put_attr(data, COMPAT_NAME, b"LOG\0"));
         assert_eq!(found, Ruleset::default());
-        let found = rule(libc::NFPROTO_IPV4, b"match\0", |data| put(data, COMPAT_NAME, b"mac\0"));
+        let found =
+            rule(libc::NFPROTO_IPV4, b"match\0", |data| put_attr(data, COMPAT_NAME, b"mac\0"));
         assert_eq!(found, Ruleset { source_mac: Families::IPV4, ..Ruleset::default() });
         let payload = |base: u32, offset: u32, length: u32| {
             rule(libc::NFPROTO_BRIDGE, b"payload\0", |data| {
                 for (kind, value) in
                     [(PAYLOAD_BASE, base), (PAYLOAD_OFFSET, offset), (PAYLOAD_LENGTH, length)]
                 {
-                    put(data, kind, &value.to_be_bytes());
+                    put_attr(data, kind, &value.to_be_bytes());
                 }
             })
         };

@@ -6,7 +6,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::{Families, Ruleset};
 use crate::ioctl::socket_option;
-use crate::netlink::number;
+use crate::netlink::bytes_at;
 
 /// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`, also of IPv6.
 const GET_INFO: i32 = 64;
@@ -84,11 +84,11 @@ fn named(name: &str, size: usize) -> Vec<u8> {
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<usize> {
-    number(bytes, at).map(u32::from_ne_bytes).map(|value| value as usize)
+    bytes_at(bytes, at).map(u32::from_ne_bytes).map(|value| value as usize)
 }
 
 fn half(bytes: &[u8], at: usize) -> Option<usize> {
-    number(bytes, at).map(u16::from_ne_bytes).map(usize::from)
+    bytes_at(bytes, at).map(u16::from_ne_bytes).map(usize::from)
 }
 
 impl Kind {

@@ -9,7 +9,7 @@ fn the_namespace_that_a_link_leads_into_is_found_and_entered() {
     root_or_skip!();
     let Cable { near, far, veth } = cable();
     near.run(|| {
-        let own = Namespace::of_thread().unwrap();
+        let own = Namespace::current().unwrap();
         assert_eq!(own.name().as_deref(), Some(near.name()));
         let connection = Connection::open().unwrap();
         let link = connection.link_by_name("a").unwrap();

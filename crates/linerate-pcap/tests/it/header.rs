@@ -59,7 +59,7 @@ fn every_function_of_the_header_files_is_taken_over_or_forwarded() {
 #[test]
 fn every_function_that_the_systems_library_exports_is_in_ours() {
     let Some(system) =
-        linerate_capture::libpcap::places().find_map(|path| path.canonicalize().ok())
+        linerate_capture::libpcap::search_paths().find_map(|path| path.canonicalize().ok())
     else {
         linerate_testkit::skip!("there is no libpcap");
     };

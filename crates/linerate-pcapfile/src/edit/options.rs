@@ -33,7 +33,7 @@ fn word(bytes: &[u8], at: usize, big_endian: bool) -> Option<u16> {
 /// Appends the options of one segment of a packet that had `options`. All segments get its direction,
 /// queue and the like; only the first gets its comments and its drop count. None gets a hash of its
 /// bytes.
-pub fn of_segment(out: &mut Vec<u8>, options: &[u8], big_endian: bool, first: bool) {
+pub fn append_segment_options(out: &mut Vec<u8>, options: &[u8], big_endian: bool, first: bool) {
     let start = out.len();
     for (code, value, range) in each(options, big_endian) {
         let keep = match code {
@@ -49,7 +49,7 @@ pub fn of_segment(out: &mut Vec<u8>, options: &[u8], big_endian: bool, first: bo
 
 /// Appends the options of a packet that was joined from those with `options`: the options of the first,
 /// the comments of all, and the sum of their drop counts.
-pub fn of_joined<'o>(
+pub fn append_joined_options<'o>(
     out: &mut Vec<u8>,
     options: impl Iterator<Item = &'o [u8]> + Clone,
     big_endian: bool,

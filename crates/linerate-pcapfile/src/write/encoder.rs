@@ -27,7 +27,7 @@ pub struct Encoder {
 impl Encoder {
     /// Appends what stands before the first packet. Classic pcap takes the link type of the first
     /// interface, Ethernet without one.
-    pub fn file_header(
+    pub fn encode_file_header(
         &self,
         out: &mut Vec<u8>,
         section: &SectionHeader,
@@ -48,14 +48,19 @@ impl Encoder {
     }
 
     /// Appends the description of one more interface; classic pcap has no room for it.
-    pub fn interface(&self, out: &mut Vec<u8>, interface: &InterfaceDescription) {
+    pub fn encode_interface(&self, out: &mut Vec<u8>, interface: &InterfaceDescription) {
         if self.format == Format::Pcapng {
             pcapng::interface_description(out, interface);
         }
     }
 
     /// Appends the statistics of the interface of this number; classic pcap has no room for them.
-    pub fn statistics(&self, out: &mut Vec<u8>, interface: u32, statistics: &InterfaceStatistics) {
+    pub fn encode_statistics(
+        &self,
+        out: &mut Vec<u8>,
+        interface: u32,
+        statistics: &InterfaceStatistics,
+    ) {
         if self.format == Format::Pcapng {
             pcapng::interface_statistics(out, interface, statistics);
         }

@@ -62,7 +62,7 @@ impl OutputFile {
     }
 
     /// Bytes in the file.
-    pub fn length(&self) -> u64 {
+    pub fn bytes_written(&self) -> u64 {
         self.length
     }
 

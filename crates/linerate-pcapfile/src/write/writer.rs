@@ -35,7 +35,7 @@ impl Writer {
     /// # Errors
     ///
     /// [`Error::Write`](crate::Error::Write).
-    pub fn put(&mut self, packet: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+    pub fn write_record(&mut self, packet: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         encode(&mut self.buffer);
         self.ends.push((self.buffer.len(), packet));
         if self.buffer.len() >= CHUNK { self.flush() } else { Ok(()) }
@@ -72,8 +72,8 @@ impl Writer {
     }
 
     /// Bytes in the file.
-    pub fn length(&self) -> u64 {
-        self.file.length()
+    pub fn bytes_written(&self) -> u64 {
+        self.file.bytes_written()
     }
 
     /// Its name, `-` for standard output.

@@ -86,7 +86,7 @@ impl Builder {
         self
     }
 
-    /// Number of blocks, in place of [`Builder::buffer`].
+    /// Number of blocks, in place of [`Builder::buffer_size`].
     pub fn blocks(mut self, blocks: u32) -> Self {
         self.blocks = Some(blocks);
         self
@@ -94,7 +94,7 @@ impl Builder {
 
     /// Bytes of the whole ring, rounded up to whole blocks, at least two (default: 64 MiB). A
     /// frame takes 86 bytes more than it has, rounded up to 8.
-    pub fn buffer(mut self, bytes: u64) -> Self {
+    pub fn buffer_size(mut self, bytes: u64) -> Self {
         (self.buffer, self.blocks) = (bytes, None);
         self
     }

@@ -140,12 +140,12 @@ impl Fanout {
     fn load(&self, socket: &Socket) -> std::io::Result<()> {
         match &self.mode {
             Mode::Classic(program) => {
-                let statements: Vec<libc::sock_filter> = program
-                    .statements()
+                let instructions: Vec<libc::sock_filter> = program
+                    .instructions()
                     .iter()
                     .map(|s| libc::sock_filter { code: s.code, jt: s.jt, jf: s.jf, k: s.k })
                     .collect();
-                let program = to_kernel(&statements);
+                let program = to_kernel(&instructions);
                 socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program)
             }
             Mode::Extended(program) => {

@@ -4,7 +4,7 @@
 use super::direction::DirectionFilter;
 use super::socket::Socket;
 use crate::{Error, Result};
-use linerate_bpf::filter::{ClassicProgram, MAX_STATEMENTS, Statement};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, MAX_INSTRUCTIONS};
 
 /// What decides whether a frame enters the ring, and how much of it.
 #[derive(Clone, Debug)]
@@ -32,27 +32,29 @@ impl SocketFilter {
     fn program(&self) -> Result<Vec<libc::sock_filter>> {
         let mut program = self.prologue();
         let cut;
-        let statements = match &self.filter {
+        let instructions = match &self.filter {
             Some(filter) => {
                 cut = filter.clone().with_snaplen(self.snaplen);
-                cut.statements()
+                cut.instructions()
             }
             None => &[],
         };
-        program.extend(statements.iter().map(|&Statement { code, jt, jf, k }| libc::sock_filter {
-            code,
-            jt,
-            jf,
-            k,
-        }));
-        if statements.is_empty() {
+        program.extend(
+            instructions.iter().map(|&ClassicInstruction { code, jt, jf, k }| libc::sock_filter {
+                code,
+                jt,
+                jf,
+                k,
+            }),
+        );
+        if instructions.is_empty() {
             program.push(ret(self.snaplen));
         }
-        if program.len() > MAX_STATEMENTS {
+        if program.len() > MAX_INSTRUCTIONS {
             return Err(Error::Invalid(format!(
-                "the filter has {} statements, {} with the test of the direction; the kernel takes \
-                 {MAX_STATEMENTS}",
-                statements.len(),
+                "the filter has {} instructions, {} with the test of the direction; the kernel takes \
+                 {MAX_INSTRUCTIONS}",
+                instructions.len(),
                 program.len()
             )));
         }
@@ -97,9 +99,9 @@ fn attach(socket: &Socket, program: &[libc::sock_filter]) -> Result<()> {
         .map_err(|error| Error::system("attach the filter to the packet socket", error))
 }
 
-/// The kernel's view of a program; it reads the statements during the call only.
+/// The kernel's view of a program; it reads the instructions during the call only.
 pub(super) fn to_kernel(program: &[libc::sock_filter]) -> libc::sock_fprog {
-    let len = u16::try_from(program.len()).expect("a program has at most 4096 statements");
+    let len = u16::try_from(program.len()).expect("a program has at most 4096 instructions");
     libc::sock_fprog { len, filter: program.as_ptr().cast_mut() }
 }
 
@@ -128,9 +130,10 @@ mod tests {
 
     #[test]
     fn a_filter_too_long_for_the_prologue_is_refused() {
-        let mut statements = vec![Statement { code: 0, jt: 0, jf: 0, k: 0 }; MAX_STATEMENTS];
-        statements[MAX_STATEMENTS - 1] = Statement { code: 6, jt: 0, jf: 0, k: 1 };
-        let filter = ClassicProgram::new(statements).unwrap();
+        let mut instructions =
+            vec![ClassicInstruction { code: 0, jt: 0, jf: 0, k: 0 }; MAX_INSTRUCTIONS];
+        instructions[MAX_INSTRUCTIONS - 1] = ClassicInstruction { code: 6, jt: 0, jf: 0, k: 1 };
+        let filter = ClassicProgram::new(instructions).unwrap();
         assert!(gate(DirectionFilter::InOut, None, Some(filter.clone())).program().is_ok());
         let error =
             gate(DirectionFilter::In, None, Some(filter)).program().unwrap_err().to_string();

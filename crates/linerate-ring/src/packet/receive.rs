@@ -39,7 +39,7 @@ const READ_COUNTERS_EVERY: u32 = 20;
 /// # fn main() -> linerate_ring::Result<()> {
 /// let mut ring = Ring::builder("eth0").promiscuous(true).build()?;
 /// while ring.wait(Duration::from_secs(1))? {
-///     while let Some(mut batch) = ring.batch() {
+///     while let Some(mut batch) = ring.next_batch() {
 ///         while let Some(frame) = batch.next() {
 ///             println!("{} bytes", frame.wire_len);
 ///         }
@@ -154,7 +154,7 @@ impl Ring {
         }
     }
 
-    /// Whether [`Ring::batch`] has a frame to give. First gives back what a suspended batch has finished.
+    /// Whether [`Ring::next_batch`] has a frame to give. First gives back what a suspended batch has finished.
     #[inline]
     pub fn ready(&mut self) -> bool {
         self.release();
@@ -171,7 +171,7 @@ impl Ring {
 
     /// Whether all frames have been lent that the kernel has handed over, those of a suspended batch included.
     #[inline]
-    pub fn is_dry(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         match &self.suspended {
             Some(walk) if walk.remaining() > 0 => false,
             Some(_) => {
@@ -190,7 +190,7 @@ impl Ring {
 
     /// The next block that the kernel has handed over, or `None` when there is none yet.
     #[inline]
-    pub fn batch(&mut self) -> Option<Batch<'_>> {
+    pub fn next_batch(&mut self) -> Option<Batch<'_>> {
         if !self.ready() {
             return None;
         }
@@ -446,7 +446,7 @@ impl Batch<'_> {
         self.walk.next(block)
     }
 
-    /// Leaves off here: the next [`Ring::batch`] goes on with the frame after the last one lent, and the
+    /// Leaves off here: the next [`Ring::next_batch`] goes on with the frame after the last one lent, and the
     /// kernel does not get the block, nor the frames that were lent, before that.
     #[inline]
     pub fn suspend(self) {

@@ -25,7 +25,7 @@ pub(super) struct Mapping {
     start: NonNull<u8>,
     len: usize,
     /// The preferred node, and why the kernel refused it.
-    near: Option<(u32, Option<io::Error>)>,
+    preferred_node: Option<(u32, Option<io::Error>)>,
 }
 
 // SAFETY: a mapping belongs to the process, not to the thread that made it.
@@ -34,8 +34,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps at least `len` bytes of this kind of pages, of node `near` if possible, nothing touched yet.
-    pub(super) fn new(len: usize, pages: Pages, near: Option<u32>) -> Result<Self> {
+    /// Maps at least `len` bytes of this kind of pages, of node `preferred_node` if possible, nothing touched yet.
+    pub(super) fn new(len: usize, pages: Pages, preferred_node: Option<u32>) -> Result<Self> {
         let page_size = match pages {
             Pages::Hugetlb | Pages::HugetlbGigantic => hugetlb::size(pages),
             Pages::Transparent => hugetlb::size(Pages::Hugetlb),
@@ -48,7 +48,7 @@ impl Mapping {
         }
         let mut mapping = Self::reserve(len, page_size)?;
         mapping.place(pages, page_size)?;
-        mapping.near = near.map(|node| (node, mapping.prefer(node).err()));
+        mapping.preferred_node = preferred_node.map(|node| (node, mapping.prefer(node).err()));
         match pages {
             Pages::Transparent => mapping.advise(libc::MADV_HUGEPAGE).map_err(|error| {
                 Error::Pages { pages, len, why: format!("this kernel has none ({error})") }
@@ -73,12 +73,12 @@ impl Mapping {
 
     /// Why the memory, which is on `node` if on one, is not on the preferred node.
     pub(super) fn why_elsewhere(&self, node: Option<u32>) -> Option<String> {
-        match &self.near {
-            Some((near, Some(error))) => {
-                Some(format!("not on NUMA node {near}: the kernel refuses it ({error})"))
+        match &self.preferred_node {
+            Some((preferred_node, Some(error))) => {
+                Some(format!("not on NUMA node {preferred_node}: the kernel refuses it ({error})"))
             }
-            Some((near, None)) if node.is_some_and(|node| node != *near) => {
-                Some(format!("not on NUMA node {near}, which has no such memory left"))
+            Some((preferred_node, None)) if node.is_some_and(|node| node != *preferred_node) => {
+                Some(format!("not on NUMA node {preferred_node}, which has no such memory left"))
             }
             _ => None,
         }
@@ -137,7 +137,7 @@ impl Mapping {
         let offset = (outer.addr().get() + guard).next_multiple_of(align) - outer.addr().get();
         // SAFETY: `offset` + `len` + `guard` is at most `outer_len`, so both stay inside.
         let start = unsafe { outer.add(offset) };
-        Ok(Self { outer, outer_len, start, len, near: None })
+        Ok(Self { outer, outer_len, start, len, preferred_node: None })
     }
 
     /// Maps the pages into the reservation.

@@ -44,7 +44,7 @@ pub struct Region {
 impl Region {
     /// Requests a region of at least `len` bytes; more where `len` is no multiple of the page size.
     pub fn builder(len: usize) -> Builder {
-        Builder { len, pages: Pages::Auto, near: None, lock: false }
+        Builder { len, pages: Pages::Auto, preferred_node: None, lock: false }
     }
 
     /// Bytes in the region: whole pages, at least the requested size.
@@ -83,7 +83,7 @@ impl Region {
 pub struct Builder {
     len: usize,
     pages: Pages,
-    near: Option<u32>,
+    preferred_node: Option<u32>,
     lock: bool,
 }
 
@@ -98,7 +98,7 @@ impl Builder {
     /// free pages or this process may not use it, as in a cpuset without it: [`ActualPages::elsewhere`] then
     /// says why. `None` leaves the choice to the kernel.
     pub fn preferred_node(mut self, node: Option<u32>) -> Self {
-        self.near = node;
+        self.preferred_node = node;
         self
     }
 
@@ -138,7 +138,7 @@ impl Builder {
 
     /// One kind of pages, tried.
     fn attempt(&self, pages: Pages, refusals: Vec<Refusal>) -> Result<Region> {
-        let mapping = Mapping::new(self.len, pages, self.near)?;
+        let mapping = Mapping::new(self.len, pages, self.preferred_node)?;
         mapping.prefault(pages)?;
         if self.lock {
             mapping.lock()?;

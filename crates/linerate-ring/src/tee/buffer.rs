@@ -60,10 +60,10 @@ impl RingBuffer {
         if !self.records.ready() {
             let mut fds = [PollFd::from_borrowed_fd(map, PollFlags::IN)];
             let woken = sys::poll(&mut fds, left);
-            self.reader.awake();
+            self.reader.cancel_sleep();
             woken.map_err(|error| Error::system(format!("wait for frames of {from}"), error))?;
         }
-        self.reader.awake();
+        self.reader.cancel_sleep();
         Ok(self.records.ready())
     }
 
@@ -89,8 +89,8 @@ impl RingBuffer {
         self.reader.announce_sleep();
     }
 
-    pub(crate) fn awake(&self) {
-        self.reader.awake();
+    pub(crate) fn cancel_sleep(&self) {
+        self.reader.cancel_sleep();
     }
 
     /// Programs that start from now on copy nothing.
@@ -100,7 +100,7 @@ impl RingBuffer {
 
     /// The frames that have come, up to the size of a batch; `None` when there are none.
     #[inline]
-    pub(crate) fn batch(&mut self) -> Option<Batch<'_>> {
+    pub(crate) fn next_batch(&mut self) -> Option<Batch<'_>> {
         // Suspended batches gave nothing back, and a reader that takes frame by frame and never
         // catches up keeps them all.
         self.records.release_much();

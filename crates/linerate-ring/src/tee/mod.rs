@@ -15,7 +15,7 @@
 //!
 //! let mut tee = linerate_ring::tee::Tee::builder("eth0").snaplen(128).build()?;
 //! while tee.wait(Duration::from_secs(1))? {
-//!     while let Some(mut batch) = tee.batch() {
+//!     while let Some(mut batch) = tee.next_batch() {
 //!         while let Some(frame) = batch.next() {
 //!             println!("{} of {} bytes", frame.len(), frame.wire_len);
 //!         }
@@ -161,8 +161,8 @@ impl Tee {
     }
 
     /// Cancels [`Tee::announce_sleep`], which saves the program the wake-up.
-    pub fn awake(&self) {
-        self.buffer.awake();
+    pub fn cancel_sleep(&self) {
+        self.buffer.cancel_sleep();
     }
 
     /// A handle that reads the counts while frames are lent, and from other threads.
@@ -177,12 +177,12 @@ impl Tee {
     /// of those that were read goes back to the kernel when the batch is dropped; those that were
     /// not are in the next batch.
     #[inline]
-    pub fn batch(&mut self) -> Option<Batch<'_>> {
-        self.buffer.batch()
+    pub fn next_batch(&mut self) -> Option<Batch<'_>> {
+        self.buffer.next_batch()
     }
 
     /// Lets no further frame in. When it returns, all that was copied is in the ring buffer for
-    /// [`Tee::batch`] to give, and the counts but for [`Statistics::late`] are final. Frames that
+    /// [`Tee::next_batch`] to give, and the counts but for [`Statistics::late`] are final. Frames that
     /// come from now on go on to the stack, also with [`Builder::take`]. Takes some tens of
     /// milliseconds.
     ///
@@ -304,7 +304,7 @@ pub struct Builder<'a> {
 impl<'a> Builder<'a> {
     /// Bytes of the ring buffer, rounded up to a power of two (default: [`DEFAULT_BUFFER`]). It is
     /// memory of the kernel, in small pages.
-    pub fn buffer(mut self, bytes: usize) -> Self {
+    pub fn buffer_size(mut self, bytes: usize) -> Self {
         self.options.buffer = bytes;
         self
     }

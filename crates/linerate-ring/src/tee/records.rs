@@ -54,7 +54,7 @@ impl Records {
         let len = page + 2 * size as usize;
         let writer = SharedMapping::new(map, len, page as u64, ProtFlags::READ).map_err(failed)?;
         // SAFETY: the data begins one page into a mapping that is longer.
-        let data = unsafe { writer.base().add(page) };
+        let data = unsafe { writer.as_ptr().add(page) };
         let mask = u64::from(size) - 1;
         let mut records =
             Self { reader, writer, data, mask, position: 0, limit: 0, released: 0, looks: 0 };
@@ -195,12 +195,12 @@ impl Records {
 
     fn reader_position(&self) -> &AtomicU64 {
         // SAFETY: the first word of a page that lives as long as `self`.
-        unsafe { self.reader.base().cast().as_ref() }
+        unsafe { self.reader.as_ptr().cast().as_ref() }
     }
 
     fn writer_position(&self) -> &AtomicU64 {
         // SAFETY: as above.
-        unsafe { self.writer.base().cast().as_ref() }
+        unsafe { self.writer.as_ptr().cast().as_ref() }
     }
 }
 
@@ -227,7 +227,7 @@ impl Reader {
         fence(Ordering::SeqCst);
     }
 
-    pub(super) fn awake(&self) {
+    pub(super) fn cancel_sleep(&self) {
         self.waiting().store(0, Ordering::Relaxed);
     }
 
@@ -240,17 +240,17 @@ impl Reader {
     /// A taking program drops no frame any more.
     pub(super) fn pass(&self) {
         // SAFETY: the third word of the page.
-        let pass: &AtomicU32 = unsafe { self.0.base().cast::<AtomicU32>().add(2).as_ref() };
+        let pass: &AtomicU32 = unsafe { self.0.as_ptr().cast::<AtomicU32>().add(2).as_ref() };
         pass.store(1, Ordering::Relaxed);
     }
 
     fn waiting(&self) -> &AtomicU32 {
         // SAFETY: the first word of a page that lives as long as `self`.
-        unsafe { self.0.base().cast().as_ref() }
+        unsafe { self.0.as_ptr().cast().as_ref() }
     }
 
     fn stopping(&self) -> &AtomicU32 {
         // SAFETY: the second word of that page.
-        unsafe { self.0.base().cast::<AtomicU32>().add(1).as_ref() }
+        unsafe { self.0.as_ptr().cast::<AtomicU32>().add(1).as_ref() }
     }
 }

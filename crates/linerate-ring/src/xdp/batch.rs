@@ -37,7 +37,7 @@ impl Socket {
     /// that were read go back to the kernel when the batch is dropped; those that were not are in
     /// the next batch.
     #[inline]
-    pub fn batch(&mut self) -> Option<Batch<'_>> {
+    pub fn next_batch(&mut self) -> Option<Batch<'_>> {
         if self.receive.as_mut()?.ready() == 0 {
             return None;
         }
@@ -60,7 +60,7 @@ impl<'s> Batch<'s> {
     pub(super) fn new(socket: &'s mut Socket, until: u64) -> Self {
         let (marking, rx_options) = (socket.marking, socket.rx_options);
         Self {
-            receive: socket.receive.as_mut().expect("checked by Socket::batch"),
+            receive: socket.receive.as_mut().expect("checked by Socket::next_batch"),
             fill: &mut socket.fill,
             fd: socket.fd.as_fd(),
             base: socket.umem.region().as_ptr(),

@@ -13,7 +13,7 @@
 //! let mut receiver = Receiver::open("eth1", &Options::default(), |_| Ok::<_, linerate_ring::Error>(None))?;
 //! println!("{}", receiver.config());
 //! while receiver.wait(Duration::from_secs(1))? {
-//!     while let Some(mut batch) = receiver.batch() {
+//!     while let Some(mut batch) = receiver.next_batch() {
 //!         while let Some(frame) = batch.next() {
 //!             println!("{} bytes", frame.len());
 //!         }
@@ -47,7 +47,7 @@ pub use linerate_bpf::xdp::AttachMode;
 pub use probe::{Probe, probe};
 pub use receiver::{Config, Frames, Options, Receiver, ReceiverStatisticsReader};
 pub use socket::{Builder as SocketBuilder, BusyPoll, CopyMode, Mode, Socket};
-pub use sockets::{Builder as SocketsBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK, Sockets};
+pub use sockets::{Builder as SocketsBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK_SIZE, Sockets};
 pub use statistics::{Statistics, StatisticsReader};
 pub use transmit::{TxFrame, TxSocket};
 pub use umem::{HEADROOM, Umem};

@@ -9,7 +9,7 @@ use linerate_bpf::steer::TimestampSource;
 use linerate_bpf::xdp::AttachMode;
 use linerate_net::link;
 
-use super::sockets::DEFAULT_CHUNK;
+use super::sockets::DEFAULT_CHUNK_SIZE;
 use super::{
     Batch, BusyPoll, Delivery, Sockets, Statistics, StatisticsReader, Umem, WaitStrategy, probe,
 };
@@ -71,7 +71,7 @@ impl Default for Options {
             contiguous: false,
             batch: 256,
             prefetch: 0,
-            timestamps: TimestampSource::Kernel,
+            timestamps: TimestampSource::Software,
             busy_poll: None,
             wait_strategy: WaitStrategy::default(),
             promiscuous: false,
@@ -104,7 +104,7 @@ impl Options {
     /// Bytes of the longest frame that comes whole, and of a chunk of a UMEM.
     fn sizes(&self, interface: &str, delivery: Delivery) -> Result<(u32, u32)> {
         if !self.contiguous {
-            return Ok((u32::MAX, DEFAULT_CHUNK));
+            return Ok((u32::MAX, DEFAULT_CHUNK_SIZE));
         }
         let longest = link::by_name(interface)?.mtu + ETHERNET_HEADERS;
         let chunk = Umem::chunk_for(longest).unwrap_or(LARGEST_CHUNK);
@@ -251,10 +251,10 @@ impl Receiver {
 
     /// The frames that have come, up to the size of a batch; `None` when there are none.
     #[inline]
-    pub fn batch(&mut self) -> Option<Frames<'_>> {
+    pub fn next_batch(&mut self) -> Option<Frames<'_>> {
         match &mut self.rings {
-            Rings::Sockets(sockets) => sockets.batch().map(Frames::Sockets),
-            Rings::RingBuffer(tee) => tee.batch().map(Frames::RingBuffer),
+            Rings::Sockets(sockets) => sockets.next_batch().map(Frames::Sockets),
+            Rings::RingBuffer(tee) => tee.next_batch().map(Frames::RingBuffer),
         }
     }
 
@@ -284,9 +284,9 @@ impl Receiver {
 
     /// Takes [`Receiver::announce_sleep`] back.
     #[inline]
-    pub fn awake(&self) {
+    pub fn cancel_sleep(&self) {
         if let Rings::RingBuffer(tee) = &self.rings {
-            tee.awake();
+            tee.cancel_sleep();
         }
     }
 
@@ -345,9 +345,11 @@ impl Receiver {
     }
 
     /// How full the buffer is, 0 to 1.
-    pub fn fill(&mut self) -> f32 {
+    pub fn fill_level(&mut self) -> f32 {
         match &mut self.rings {
-            Rings::Sockets(sockets) => sockets.pending() as f32 / sockets.depth().max(1) as f32,
+            Rings::Sockets(sockets) => {
+                sockets.pending() as f32 / sockets.frame_capacity().max(1) as f32
+            }
             Rings::RingBuffer(tee) => tee.pending() as f32 / tee.capacity().max(1) as f32,
         }
     }
@@ -361,7 +363,7 @@ fn sockets(
     chunk: u32,
 ) -> Result<(Rings, Config)> {
     let mut builder = Sockets::builder(interface)
-        .chunk(chunk)
+        .chunk_size(chunk)
         .pages(options.pages)
         .multi_buffer(!options.contiguous)
         .batch(options.batch)
@@ -375,7 +377,7 @@ fn sockets(
         .filter(filter)
         .mode(options.mode);
     if let Some(bytes) = options.buffer {
-        builder = builder.buffer(bytes.next_multiple_of(HUGE_PAGE));
+        builder = builder.buffer_size(bytes.next_multiple_of(HUGE_PAGE));
     }
     let sockets = builder.build()?;
     let (mode, pages) = (sockets.mode(), sockets.region().actual_pages());
@@ -402,11 +404,11 @@ fn ring_buffer(
 ) -> Result<(Rings, Config)> {
     let stamps = options.timestamps;
     let tee = Tee::builder(interface)
-        .buffer(options.buffer.unwrap_or(tee::DEFAULT_BUFFER))
+        .buffer_size(options.buffer.unwrap_or(tee::DEFAULT_BUFFER))
         .snaplen(options.snaplen.min(MAX_SNAPLEN))
         .batch(options.batch)
         .wait_strategy(options.wait_strategy)
-        .timestamps(matches!(stamps, TimestampSource::Kernel | TimestampSource::Hardware))
+        .timestamps(matches!(stamps, TimestampSource::Software | TimestampSource::Hardware))
         .filter(filter)
         .mode(options.mode)
         .take(options.take)

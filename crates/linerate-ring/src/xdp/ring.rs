@@ -42,7 +42,7 @@ impl<T: Copy> Mapped<T> {
         let len = offsets.desc as usize + slots as usize * size_of::<T>();
         let mapping =
             SharedMapping::new(socket, len, page_offset, ProtFlags::READ | ProtFlags::WRITE)?;
-        let base = mapping.base();
+        let base = mapping.as_ptr();
         // SAFETY: the kernel's offsets lie within the mapping, whose length is computed from them.
         let at = |offset: u64| unsafe { base.add(offset as usize) };
         Ok(Self {

@@ -87,7 +87,7 @@ pub struct Mode {
 ///   who owns a chunk          moves on when
 ///   this process              Socket puts it in the fill ring (at build, and after each batch)
 ///   fill ring, the kernel     a frame arrives: the kernel writes it there
-///   receive ring              Socket::batch lends it as a Frame
+///   receive ring              Socket::next_batch lends it as a Frame
 ///   the batch                 dropped: back to the fill ring
 ///   a transmit frame          Socket::send moves it into the transmit ring
 ///   transmit ring, kernel     sent: the completion ring says so; Socket::frame hands it out again
@@ -299,7 +299,7 @@ impl Builder {
                  driver refuses the chunk size ({} bytes) with its MTU",
                 self.queue,
                 self.interface,
-                self.umem.chunk()
+                self.umem.chunk_size()
             )),
             Some(libc::EBUSY) if what.starts_with("bind") => Error::Invalid(format!(
                 "cannot bind an AF_XDP socket to queue {} of {}: another one has it; end that \
@@ -327,7 +327,7 @@ impl Builder {
         let mut rings = self.rings(fd.as_fd()).map_err(|error| fail("make AF_XDP rings", error))?;
         let kernel_batch = self.budget(fd.as_fd());
         let chunks = state.alloc(self.receive + self.transmit)?;
-        let chunk = u64::from(self.umem.chunk());
+        let chunk = u64::from(self.umem.chunk_size());
         let mut addresses = chunks.iter().cloned().flatten().map(|n| u64::from(n) * chunk);
         for address in addresses.by_ref().take(self.receive as usize) {
             let pushed = rings.fill.push(address);
@@ -373,8 +373,8 @@ impl Builder {
     fn register(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let umem = XdpUmemReg {
             addr: self.umem.region().as_ptr() as u64,
-            len: u64::from(self.umem.chunks()) * u64::from(self.umem.chunk()),
-            chunk_size: self.umem.chunk(),
+            len: u64::from(self.umem.chunks()) * u64::from(self.umem.chunk_size()),
+            chunk_size: self.umem.chunk_size(),
             headroom: 0,
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,

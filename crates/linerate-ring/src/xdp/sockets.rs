@@ -26,7 +26,7 @@ use crate::{Error, Region, Result};
 /// bare loop of that depth does. Who can promise not to stall takes the smaller one.
 pub const DEFAULT_BUFFER: usize = 128 << 20;
 /// Default size of a chunk in bytes.
-pub const DEFAULT_CHUNK: u32 = 2048;
+pub const DEFAULT_CHUNK_SIZE: u32 = 2048;
 
 /// All receive queues of an interface, or some, each with its rings over one region, read in turn.
 ///
@@ -38,7 +38,7 @@ pub struct Sockets {
     sockets: Vec<Socket>,
     umem: Arc<Umem>,
     /// Chunks of all sockets.
-    depth: u32,
+    frame_capacity: u32,
     interface: Interface,
     turn: usize,
     wait_strategy: WaitStrategy,
@@ -54,7 +54,7 @@ impl Sockets {
             interface: interface.to_owned(),
             queues: None,
             buffer: DEFAULT_BUFFER,
-            chunk: DEFAULT_CHUNK,
+            chunk_size: DEFAULT_CHUNK_SIZE,
             pages: Pages::Auto,
             lock: false,
             rx_options: RxOptions::default(),
@@ -99,7 +99,7 @@ impl Sockets {
     /// has an older one; where the kernel does not stamp, those of the next queue that has some. `None`
     /// when none has.
     #[inline]
-    pub fn batch(&mut self) -> Option<Batch<'_>> {
+    pub fn next_batch(&mut self) -> Option<Batch<'_>> {
         self.release();
         let (turn, until) = self.next_queue()?;
         self.turn = turn;
@@ -193,7 +193,7 @@ impl Sockets {
     }
 
     /// Lets no further frame in. When it returns, all that was accepted is in the rings for
-    /// [`Sockets::batch`] to give. Frames that come from now on are refused, as by a filter. Takes some
+    /// [`Sockets::next_batch`] to give. Frames that come from now on are refused, as by a filter. Takes some
     /// tens of milliseconds, and no privilege.
     ///
     /// # Errors
@@ -245,8 +245,8 @@ impl Sockets {
     }
 
     /// Frames that the buffer holds, over all queues.
-    pub fn depth(&self) -> u32 {
-        self.depth
+    pub fn frame_capacity(&self) -> u32 {
+        self.frame_capacity
     }
 
     /// Frames that wait to be read, over all queues: the fill of the buffer.
@@ -274,7 +274,7 @@ pub struct Builder<'a> {
     interface: String,
     queues: Option<Vec<u32>>,
     buffer: usize,
-    chunk: u32,
+    chunk_size: u32,
     pages: Pages,
     lock: bool,
     rx_options: RxOptions,
@@ -290,15 +290,15 @@ impl<'a> Builder<'a> {
     }
 
     /// Bytes of memory for frames, shared evenly by the queues (default: [`DEFAULT_BUFFER`]).
-    pub fn buffer(mut self, bytes: usize) -> Self {
+    pub fn buffer_size(mut self, bytes: usize) -> Self {
         self.buffer = bytes;
         self
     }
 
     /// Bytes of a chunk: 2048 (the default) or 4096. A frame longer than the chunk less 256 bytes
     /// takes several, where the kernel has multi-buffer frames, else it is lost and counted.
-    pub fn chunk(mut self, bytes: u32) -> Self {
-        self.chunk = bytes;
+    pub fn chunk_size(mut self, bytes: u32) -> Self {
+        self.chunk_size = bytes;
         self
     }
 
@@ -364,14 +364,14 @@ impl<'a> Builder<'a> {
             .lock(self.lock)
             .preferred_node(link::numa_node(&self.interface))
             .build()?;
-        let umem = Umem::new(region, self.chunk)?;
-        let depth = (self.buffer / self.chunk as usize) as u32 / queues.len() as u32;
+        let umem = Umem::new(region, self.chunk_size)?;
+        let depth = (self.buffer / self.chunk_size as usize) as u32 / queues.len() as u32;
         if depth < 64 {
             return Err(Error::Invalid(format!(
                 "a buffer of {} bytes has {depth} chunks of {} bytes for each of {} queues; 64 is \
                  the least",
                 self.buffer,
-                self.chunk,
+                self.chunk_size,
                 queues.len()
             )));
         }
@@ -381,7 +381,7 @@ impl<'a> Builder<'a> {
             let stamps = steer.timestamps().0;
             builder.rx_options = self.rx_options;
             builder.marking = FrameMarks {
-                metadata: matches!(stamps, TimestampSource::Kernel | TimestampSource::Hardware),
+                metadata: matches!(stamps, TimestampSource::Software | TimestampSource::Hardware),
                 stamp: stamps == TimestampSource::Reader,
                 tai_offset_ns: sys::tai_offset_ns(),
             };
@@ -392,12 +392,13 @@ impl<'a> Builder<'a> {
         let polls = sockets.iter().map(poll_entry).collect();
         let was_up = interface.is_up()?;
         steer.attach()?;
-        let (depth, wait_strategy) = (depth * queues.len() as u32, self.rx_options.wait_strategy);
+        let (frame_capacity, wait_strategy) =
+            (depth * queues.len() as u32, self.rx_options.wait_strategy);
         Ok(Sockets {
             steer,
             sockets,
             umem,
-            depth,
+            frame_capacity,
             interface,
             turn: 0,
             wait_strategy,

@@ -65,7 +65,7 @@ impl Socket {
         // SAFETY: a whole chunk of this socket, which is in no ring; the frame is its only owner.
         unsafe {
             let at = self.umem.region().as_ptr().add(frame.address as usize);
-            std::slice::from_raw_parts_mut(at, self.umem.chunk() as usize)
+            std::slice::from_raw_parts_mut(at, self.umem.chunk_size() as usize)
         }
     }
 
@@ -77,7 +77,7 @@ impl Socket {
     #[inline]
     pub fn send(&mut self, frame: TxFrame, len: usize) {
         self.own(&frame);
-        assert!(len <= self.umem.chunk() as usize, "a frame longer than its chunk");
+        assert!(len <= self.umem.chunk_size() as usize, "a frame longer than its chunk");
         let ring = self.transmit.as_mut().expect("a socket built to transmit");
         let pushed = ring.push(libc::xdp_desc { addr: frame.address, len: len as u32, options: 0 });
         debug_assert!(pushed, "the transmit ring has a slot for every chunk");
@@ -200,7 +200,7 @@ impl TxSocket {
 
     /// The longest frame.
     pub fn capacity(&self) -> usize {
-        self.socket.umem.chunk() as usize
+        self.socket.umem.chunk_size() as usize
     }
 }
 

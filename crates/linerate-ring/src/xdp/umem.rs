@@ -16,7 +16,7 @@ pub const HEADROOM: u32 = 256;
 #[derive(Debug)]
 pub struct Umem {
     region: Region,
-    chunk: u32,
+    chunk_size: u32,
     state: Mutex<State>,
 }
 
@@ -58,7 +58,7 @@ impl Umem {
         })?;
         let free = std::iter::once(0..chunks).collect();
         let state = State { free, sockets: Vec::new(), multi_buffer: false };
-        Ok(Arc::new(Self { region, chunk, state: Mutex::new(state) }))
+        Ok(Arc::new(Self { region, chunk_size: chunk, state: Mutex::new(state) }))
     }
 
     /// The memory, and which pages it got.
@@ -67,18 +67,18 @@ impl Umem {
     }
 
     /// Bytes of one chunk.
-    pub fn chunk(&self) -> u32 {
-        self.chunk
+    pub fn chunk_size(&self) -> u32 {
+        self.chunk_size
     }
 
     /// The number of chunks in the region, taken or not.
     pub fn chunks(&self) -> u32 {
-        (self.region.len() / self.chunk as usize) as u32
+        (self.region.len() / self.chunk_size as usize) as u32
     }
 
     /// The longest frame that fits in one chunk.
     pub fn capacity(&self) -> u32 {
-        self.chunk - HEADROOM
+        self.chunk_size - HEADROOM
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -100,7 +100,7 @@ fn expect(next: &mut u64, until: u64, mut read: impl FnMut(&mut dyn FnMut(&Frame
 
 fn read_source(source: &mut Sockets, each: &mut dyn FnMut(&Frame<'_>)) {
     source.wait(Duration::from_millis(100)).expect("waited");
-    while let Some(mut batch) = source.batch() {
+    while let Some(mut batch) = source.next_batch() {
         while let Some(frame) = batch.next() {
             each(&frame);
         }
@@ -119,7 +119,7 @@ fn wait_until_it_carries(raw: &Raw, mut comes: impl FnMut() -> bool) {
 
 fn receives(cards: &Cards, copying: CopyMode, zero_copy: bool) {
     let build = || {
-        let builder = Sockets::builder(cards.rx.name()).pages(Pages::Small).buffer(8 << 20);
+        let builder = Sockets::builder(cards.rx.name()).pages(Pages::Small).buffer_size(8 << 20);
         builder.copy_mode(copying).wait_strategy(WaitStrategy::BLOCKING).build()
     };
     let mut source = cards.receiver.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
@@ -176,7 +176,8 @@ fn frames_are_sent_without_a_copy() {
     };
     let mut socket = cards.sender.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     assert!(socket.mode().zero_copy, "{:?}", socket.mode());
-    let open = || Sockets::builder(cards.rx.name()).pages(Pages::Small).buffer(8 << 20).build();
+    let open =
+        || Sockets::builder(cards.rx.name()).pages(Pages::Small).buffer_size(8 << 20).build();
     let mut source = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     let mut next = 0;
     for n in 0..FRAMES {
@@ -204,12 +205,12 @@ fn frames_are_sent_without_a_copy() {
 fn a_tee_copies_all_that_a_card_receives() {
     root_or_skip!();
     let Some(cards) = Cards::take(test_name!()) else { return };
-    let open = || Tee::builder(cards.rx.name()).buffer(16 << 20).build();
+    let open = || Tee::builder(cards.rx.name()).buffer_size(16 << 20).build();
     let mut tee = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     let raw = cards.raw();
     let read = |tee: &mut Tee, each: &mut dyn FnMut(&Frame<'_>)| {
         tee.wait(Duration::from_millis(100)).expect("waited");
-        while let Some(mut batch) = tee.batch() {
+        while let Some(mut batch) = tee.next_batch() {
             while let Some(frame) = batch.next() {
                 each(&frame);
             }

@@ -49,7 +49,7 @@ fn drain(trace: &mut Trace) -> Vec<Dropped> {
     };
     let mut all = Vec::new();
     while trace.wait(Duration::from_millis(300)).expect("wait") {
-        while let Some(mut batch) = trace.batch() {
+        while let Some(mut batch) = trace.next_batch() {
             while let Some(frame) = batch.next() {
                 all.push(of(&frame));
             }
@@ -237,7 +237,7 @@ fn what_is_over_the_rate_limit_is_counted() {
 #[test]
 fn nothing_stays_after_a_killed_process() {
     if std::env::var_os(CHILD).is_some() {
-        let _trace = Builder::default().buffer(1 << 16).drops(Some("rx")).unwrap();
+        let _trace = Builder::default().buffer_size(1 << 16).drops(Some("rx")).unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;

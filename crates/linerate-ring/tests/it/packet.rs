@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::packet_support::{Cable, collect, drain, finish, number, numbered, quick};
-use linerate_bpf::filter::{ClassicProgram, Statement};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram};
 use linerate_ring::packet::{self, DirectionFilter, Ring, TimestampClock, TimestampSource, TxRing};
 use linerate_ring::{Direction, Error};
 use linerate_testkit::root_or_skip;
@@ -66,7 +66,7 @@ fn statistics_add_up_over_reads_and_outlive_the_ring() {
     }
     cable.send(&[numbered(0, 80)]);
     assert!(ring.wait(Duration::from_secs(5)).unwrap());
-    drop(ring.batch());
+    drop(ring.next_batch());
     drop(ring);
     let last = counters.read();
     assert_eq!((last.packets, last.lent, last.unread), (501, 500, 1));
@@ -177,13 +177,13 @@ fn frames_on_loopback_come_once() {
 
 /// Accepts frames whose number is below `limit`.
 fn below(limit: u32) -> ClassicProgram {
-    let statements = [
-        Statement { code: 0x20, jt: 0, jf: 0, k: 14 },
-        Statement { code: 0x35, jt: 1, jf: 0, k: limit },
-        Statement { code: 0x06, jt: 0, jf: 0, k: 65_535 },
-        Statement { code: 0x06, jt: 0, jf: 0, k: 0 },
+    let instructions = [
+        ClassicInstruction { code: 0x20, jt: 0, jf: 0, k: 14 },
+        ClassicInstruction { code: 0x35, jt: 1, jf: 0, k: limit },
+        ClassicInstruction { code: 0x06, jt: 0, jf: 0, k: 65_535 },
+        ClassicInstruction { code: 0x06, jt: 0, jf: 0, k: 0 },
     ];
-    ClassicProgram::new(statements).unwrap()
+    ClassicProgram::new(instructions).unwrap()
 }
 
 #[test]
@@ -411,8 +411,8 @@ fn sizes_that_the_kernel_refuses_are_named() {
         (quick("lo").block_size(5000), "whole pages"),
         (quick("lo").block_size(0), "1 to 2147483647 bytes"),
         (quick("lo").blocks(0), "at least one block"),
-        (quick("lo").buffer(u64::MAX), "memory available"),
-        (quick("lo").buffer(1 << 46), "memory available"),
+        (quick("lo").buffer_size(u64::MAX), "memory available"),
+        (quick("lo").buffer_size(1 << 46), "memory available"),
         (quick("lo").block_size(4096).blocks(1 << 20), "ask for fewer blocks"),
     ] {
         let error = builder.build().unwrap_err().to_string();

@@ -28,7 +28,7 @@ impl Drop for SetOnDrop<'_> {
 fn receive(ring: &mut Ring, count: u64) -> u64 {
     let (mut frames, mut bytes) = (0, 0);
     while frames < count {
-        while let Some(mut batch) = ring.batch() {
+        while let Some(mut batch) = ring.next_batch() {
             while let Some(frame) = batch.next() {
                 frames += 1;
                 bytes += frame.len() as u64;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::packet_support::{Cable, finish, number, numbered, quick};
-use linerate_bpf::filter::{ClassicProgram, Instruction, Statement, load_socket_filter};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, Instruction, load_socket_filter};
 use linerate_ring::packet::{DirectionFilter, Fanout, Mode, Ring};
 use linerate_testkit::root_or_skip;
 
@@ -56,11 +56,11 @@ fn taking_turns_is_fair() {
 fn a_classic_program_chooses_the_ring() {
     root_or_skip!();
     // The frame's number, which stands behind the link-layer header.
-    let statements = [
-        Statement { code: 0x20, jt: 0, jf: 0, k: (libc::SKF_LL_OFF + 14) as u32 },
-        Statement { code: 0x16, jt: 0, jf: 0, k: 0 },
+    let instructions = [
+        ClassicInstruction { code: 0x20, jt: 0, jf: 0, k: (libc::SKF_LL_OFF + 14) as u32 },
+        ClassicInstruction { code: 0x16, jt: 0, jf: 0, k: 0 },
     ];
-    let program = ClassicProgram::new(statements).unwrap();
+    let program = ClassicProgram::new(instructions).unwrap();
     let shares = share(Fanout::new(Mode::Classic(program)));
     assert_shares_by_number(&shares);
 }

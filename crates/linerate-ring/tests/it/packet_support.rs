@@ -105,7 +105,7 @@ impl Cable {
 
 /// A ring that hands over soon.
 pub(crate) fn quick(interface: &str) -> Builder {
-    Ring::builder(interface).retire_timeout(Duration::from_millis(5)).buffer(4 << 20)
+    Ring::builder(interface).retire_timeout(Duration::from_millis(5)).buffer_size(4 << 20)
 }
 
 /// A frame of `len` bytes that carries a number.
@@ -134,7 +134,7 @@ pub(crate) struct Kept {
 /// Everything that waits in the ring.
 pub(crate) fn drain(ring: &mut Ring) -> Vec<Kept> {
     let mut kept = Vec::new();
-    while let Some(mut batch) = ring.batch() {
+    while let Some(mut batch) = ring.next_batch() {
         while let Some(frame) = batch.next() {
             kept.push(Kept {
                 bytes: frame.head().to_vec(),

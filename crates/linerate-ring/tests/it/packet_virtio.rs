@@ -48,7 +48,7 @@ fn unfinished(payload: usize, tag: Option<[u8; 4]>) -> (Header, Vec<u8>) {
 fn drain(ring: &mut Ring) -> Vec<(Option<Header>, Vec<u8>, Direction)> {
     let mut kept = Vec::new();
     while ring.wait(Duration::from_millis(100)).expect("waited") {
-        while let Some(mut batch) = ring.batch() {
+        while let Some(mut batch) = ring.next_batch() {
             while let Some(frame) = batch.next() {
                 kept.push((frame.virtio, frame.head().to_vec(), frame.direction));
             }

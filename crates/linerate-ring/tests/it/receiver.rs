@@ -30,7 +30,7 @@ fn receives(cable: &Cable, receiver: &mut Receiver) {
     let mut next = 0;
     while next < FRAMES {
         assert!(receiver.wait(Duration::from_secs(5)).expect("waited"), "only {next} came");
-        while let Some(mut batch) = receiver.batch() {
+        while let Some(mut batch) = receiver.next_batch() {
             while let Some(found) = batch.peek().map(number) {
                 let frame = batch.next().expect("the frame that was seen");
                 assert_eq!((found, number(frame.head())), (next, next));

@@ -17,7 +17,10 @@ fn open<'f>(
     cable: &Cable,
     with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send,
 ) -> Result<Tee> {
-    cable.receiver.run(|| with(Tee::builder("rx").buffer(16 << 20)).build()).expect("the namespace")
+    cable
+        .receiver
+        .run(|| with(Tee::builder("rx").buffer_size(16 << 20)).build())
+        .expect("the namespace")
 }
 
 fn tee<'f>(cable: &Cable, with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send) -> Tee {
@@ -28,7 +31,7 @@ fn tee<'f>(cable: &Cable, with: impl FnOnce(Builder<'static>) -> Builder<'f> + S
 fn drain(tee: &mut Tee, mut each: impl FnMut(&Frame<'_>)) -> u64 {
     let mut count = 0;
     while tee.wait(Duration::from_millis(300)).expect("wait") {
-        while let Some(mut batch) = tee.batch() {
+        while let Some(mut batch) = tee.next_batch() {
             while let Some(frame) = batch.next() {
                 each(&frame);
                 count += 1;
@@ -66,7 +69,7 @@ fn a_reader_that_never_catches_up_gives_room_back() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     // Room for 500 frames and a few.
-    let mut tee = tee(&cable, |b| b.buffer(1 << 16));
+    let mut tee = tee(&cable, |b| b.buffer_size(1 << 16));
     let raw = cable.raw();
     for n in 0..100 {
         raw.send(&udp(7, n, 100));
@@ -77,7 +80,7 @@ fn a_reader_that_never_catches_up_gives_room_back() {
         let mut found = false;
         while !found {
             assert!(tee.wait(Duration::from_secs(20)).expect("wait"));
-            let mut batch = tee.batch().expect("a batch");
+            let mut batch = tee.next_batch().expect("a batch");
             if let Some(frame) = batch.next() {
                 assert_eq!(number(frame.head()), n);
                 found = true;
@@ -157,7 +160,7 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
 fn a_ninth_tee_is_refused() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut tees: Vec<_> = (0..8).map(|_| tee(&cable, |b| b.buffer(1 << 16))).collect();
+    let mut tees: Vec<_> = (0..8).map(|_| tee(&cable, |b| b.buffer_size(1 << 16))).collect();
     match open(&cable, |b| b) {
         Err(Error::Bpf(linerate_bpf::Error::NoSlot { interface, slots })) => {
             assert_eq!((&*interface, slots), ("rx", 8));
@@ -173,7 +176,7 @@ fn a_ninth_tee_is_refused() {
 #[test]
 fn processes_share_an_interface_and_may_be_killed() {
     if std::env::var_os(CHILD).is_some() {
-        let _tee = Tee::builder("rx").buffer(1 << 16).build().unwrap();
+        let _tee = Tee::builder("rx").buffer_size(1 << 16).build().unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;
@@ -214,7 +217,7 @@ fn tees_that_start_and_stop_at_the_same_moment_all_work() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..10 {
-                    let tee = tee(&cable, |b| b.buffer(4096));
+                    let tee = tee(&cable, |b| b.buffer_size(4096));
                     assert!(tee.slot() < Some(8));
                 }
             });
@@ -242,7 +245,7 @@ fn jumbo_frames_are_copied_whole() {
 fn what_a_small_buffer_cannot_hold_is_counted() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, |b| b.buffer(1 << 16));
+    let mut tee = tee(&cable, |b| b.buffer_size(1 << 16));
     let raw = cable.raw();
     (0..2000).for_each(|n| raw.send(&udp(7, n, 100)));
     let mut next = 0;
@@ -276,7 +279,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
     // A buffer that holds all, and one that overflows.
     for (take, buffer) in [(false, 64 << 20), (true, 64 << 20), (false, 1 << 16), (true, 1 << 16)] {
         let cable = Cable::new(VethOptions::default());
-        let mut tee = tee(&cable, |b| b.take(take).buffer(buffer));
+        let mut tee = tee(&cable, |b| b.take(take).buffer_size(buffer));
         let (raw, stack) = (cable.raw(), Stack::listen(&cable, 7));
         let (sent, done) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut numbers = Vec::new();
@@ -293,7 +296,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
                     tee.wait(Duration::from_secs(3)).unwrap(),
                     "{take} {buffer}: nothing comes"
                 );
-                while let Some(mut batch) = tee.batch() {
+                while let Some(mut batch) = tee.next_batch() {
                     while let Some(frame) = batch.next() {
                         numbers.push(number(frame.head()));
                     }
@@ -312,7 +315,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
             at_stop
         });
         assert!(!tee.wait(Duration::from_secs(60)).unwrap(), "it says so at once");
-        assert!(tee.batch().is_none());
+        assert!(tee.next_batch().is_none());
         let end = after_all(&tee, sent.load(SeqCst));
         assert!(end.late > 0, "{take} {buffer}: {end:?}");
         assert_eq!((end.captured, end.lost()), (at_stop.captured, at_stop.lost()), "{end:?}");
@@ -346,7 +349,7 @@ fn a_sleeping_reader_is_woken() {
     while count < 200 {
         // Far longer than a frame takes to come: a wake-up that is lost ends the test.
         assert!(tee.wait(Duration::from_secs(3)).unwrap(), "never woken after {count}");
-        while let Some(mut batch) = tee.batch() {
+        while let Some(mut batch) = tee.next_batch() {
             while batch.next().is_some() {
                 count += 1;
             }
@@ -381,7 +384,7 @@ fn stamps_are_utc_and_rise() {
 fn somebody_elses_program_is_named_and_left_alone() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let source = cable.receiver.run(|| Sockets::builder("rx").buffer(1 << 20).build());
+    let source = cable.receiver.run(|| Sockets::builder("rx").buffer_size(1 << 20).build());
     let source = source.unwrap().unwrap();
     assert!(
         matches!(open(&cable, |b| b), Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_steer")
@@ -394,7 +397,8 @@ fn somebody_elses_program_is_named_and_left_alone() {
     let _tee = tee(&cable, |b| b);
     let taken = cable.receiver.run(|| probe("rx")).unwrap();
     assert!(matches!(taken, Ok(true)), "{taken:?}");
-    let source = cable.receiver.run(|| Sockets::builder("rx").buffer(1 << 20).build()).unwrap();
+    let source =
+        cable.receiver.run(|| Sockets::builder("rx").buffer_size(1 << 20).build()).unwrap();
     assert!(
         matches!(source, Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_tee")
     );

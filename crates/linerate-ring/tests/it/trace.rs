@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Object, ObjectBuilder};
 use linerate_bpf::filter::{
-    ClassicProgram, MemoryFilter, Statement, translate, translate_for_memory,
+    ClassicInstruction, ClassicProgram, MemoryFilter, translate, translate_for_memory,
 };
 use linerate_bpf::link::{Hook, Link};
 use linerate_bpf::xdp::AttachMode;
@@ -54,7 +54,7 @@ fn attach(object: &Object, name: &str, cable: &Cable) -> Link {
 
 /// Why this kernel has no traces of programs, where its security policy refuses them.
 fn refused(cable: &Cable) -> Option<String> {
-    let trace = || Builder::default().buffer(1 << 12).xdp("rx", Points::Both);
+    let trace = || Builder::default().buffer_size(1 << 12).xdp("rx", Points::Both);
     let object = verdicts();
     let _link = attach(&object, "verdicts", cable);
     let error = cable.receiver.run(trace).unwrap().err()?.to_string();
@@ -73,7 +73,7 @@ fn drain(cable: &Cable, trace: &mut Trace, mut each: impl FnMut(&Frame<'_>) + Se
         .receiver
         .run(|| {
             while trace.wait(Duration::from_millis(300)).expect("wait") {
-                while let Some(mut batch) = trace.batch() {
+                while let Some(mut batch) = trace.next_batch() {
                     while let Some(frame) = batch.next() {
                         each(&frame);
                         count += 1;
@@ -166,13 +166,13 @@ fn one_point_alone_numbers_the_frames_too() {
 pub(crate) fn compile(expression: &str) -> (ClassicProgram, MemoryFilter) {
     let ethernet = Capture::dead(Linktype::ETHERNET).expect("a handle");
     let program = ethernet.compile(expression, true).expect("an expression");
-    let statement = |text: String| {
+    let instruction = |text: String| {
         let mut numbers = text.split(' ').map(|number| number.parse::<u32>().unwrap());
         let mut next = || numbers.next().unwrap();
-        Statement { code: next() as u16, jt: next() as u8, jf: next() as u8, k: next() }
+        ClassicInstruction { code: next() as u16, jt: next() as u8, jf: next() as u8, k: next() }
     };
-    let statements = program.get_instructions().iter().map(|one| statement(one.to_string()));
-    let classic = ClassicProgram::new(statements.collect::<Vec<_>>()).expect("a program");
+    let instructions = program.get_instructions().iter().map(|one| instruction(one.to_string()));
+    let classic = ClassicProgram::new(instructions.collect::<Vec<_>>()).expect("a program");
     let filter = translate_for_memory(&classic).expect("translated");
     (classic, filter)
 }
@@ -227,7 +227,7 @@ fn a_filter_means_what_it_means_on_the_tee() {
             (if entry { &mut came } else { &mut left }).push(frame.head().to_vec());
         });
         let mut teed = Vec::new();
-        while let Some(mut batch) = tee.batch() {
+        while let Some(mut batch) = tee.next_batch() {
             while let Some(frame) = batch.next() {
                 teed.push(frame.head().to_vec());
             }
@@ -257,7 +257,7 @@ fn what_a_full_buffer_has_no_room_for_is_counted() {
     probe_or_skip!(refused(&cable));
     let object = verdicts();
     let _link = attach(&object, "verdicts", &cable);
-    let mut trace = open(&cable, Builder::default().buffer(1 << 15), Points::Both);
+    let mut trace = open(&cable, Builder::default().buffer_size(1 << 15), Points::Both);
     let raw = cable.raw();
     (0..1000).for_each(|n| raw.send(&udp(1000 + DROP as u16, n, 200)));
     // The last ones may still be on their way.
@@ -355,7 +355,7 @@ fn what_cannot_be_traced_is_refused_with_the_reason() {
 #[test]
 fn nothing_stays_after_a_killed_process() {
     if std::env::var_os(CHILD).is_some() {
-        let _trace = Builder::default().buffer(1 << 16).xdp("rx", Points::Both).unwrap();
+        let _trace = Builder::default().buffer_size(1 << 16).xdp("rx", Points::Both).unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;

@@ -67,14 +67,15 @@ impl Seen {
 fn a_packet_ring_sees_tags_below_a_vlan_device_and_none_on_it() {
     root_or_skip!();
     let Some(cable) = cable(test_name!()) else { return };
-    let open = |name| Ring::builder(name).direction(DirectionFilter::In).buffer(4 << 20).build();
+    let open =
+        |name| Ring::builder(name).direction(DirectionFilter::In).buffer_size(4 << 20).build();
     let open = || ["rx", "rx7"].map(|name| open(name).expect("a ring"));
     let rings = cable.receiver.run(open).expect("entered");
     send(&cable);
     for (mut ring, tagged) in rings.into_iter().zip([true, false]) {
         let mut seen = Seen { tagged, next: 0 };
         while ring.wait(Duration::from_millis(300)).expect("waited") {
-            while let Some(mut batch) = ring.batch() {
+            while let Some(mut batch) = ring.next_batch() {
                 while let Some(frame) = batch.next() {
                     seen.take(&frame);
                 }
@@ -97,7 +98,7 @@ fn a_tee_below_a_vlan_device_leaves_it_its_traffic() {
     let listen = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7)).expect("a socket");
     let stack = cable.receiver.run(listen).expect("entered");
     stack.set_read_timeout(Some(Duration::from_secs(5))).expect("a time-out");
-    let open = |name| Tee::builder(name).buffer(1 << 20).build();
+    let open = |name| Tee::builder(name).buffer_size(1 << 20).build();
     let open = || ["rx", "rx7"].map(|name| open(name).unwrap_or_else(|error| panic!("{error}")));
     let tees = cable.receiver.run(open).expect("entered");
     assert_eq!(tees[1].mode(), AttachMode::Generic, "a VLAN device has no driver of its own");
@@ -112,7 +113,7 @@ fn a_tee_below_a_vlan_device_leaves_it_its_traffic() {
     for (mut tee, tagged) in tees.into_iter().zip([true, false]) {
         let mut seen = Seen { tagged, next: 0 };
         while tee.wait(Duration::from_millis(300)).expect("waited") {
-            while let Some(mut batch) = tee.batch() {
+            while let Some(mut batch) = tee.next_batch() {
                 while let Some(frame) = batch.next() {
                     seen.take(&frame);
                 }
@@ -127,13 +128,13 @@ fn af_xdp_takes_what_a_vlan_device_receives() {
     root_or_skip!();
     let Some(cable) = cable(test_name!()) else { return };
     for (name, tagged) in [("rx7", false), ("rx", true)] {
-        let open = || Sockets::builder(name).buffer(8 << 20).pages(Pages::Small).build();
+        let open = || Sockets::builder(name).buffer_size(8 << 20).pages(Pages::Small).build();
         let source = cable.receiver.run(open).expect("entered");
         let mut source = source.unwrap_or_else(|error| panic!("{error}"));
         send(&cable);
         let mut seen = Seen { tagged, next: 0 };
         while source.wait(Duration::from_millis(300)).expect("waited") {
-            while let Some(mut batch) = source.batch() {
+            while let Some(mut batch) = source.next_batch() {
                 while let Some(frame) = batch.next() {
                     seen.take(&frame);
                 }

@@ -17,7 +17,7 @@ use linerate_ring::{Error, Frame, Region, Result};
 use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, skip};
 
 fn small(builder: SocketsBuilder<'_>) -> SocketsBuilder<'_> {
-    builder.buffer(8 << 20).pages(Pages::Small)
+    builder.buffer_size(8 << 20).pages(Pages::Small)
 }
 
 fn open<'f>(
@@ -38,7 +38,7 @@ fn source<'f>(
 fn drain(source: &mut Sockets, mut each: impl FnMut(&Frame<'_>)) -> u64 {
     let mut count = 0;
     while source.wait(Duration::from_millis(300)).expect("wait") {
-        while let Some(mut batch) = source.batch() {
+        while let Some(mut batch) = source.next_batch() {
             while let Some(frame) = batch.next() {
                 each(&frame);
                 count += 1;
@@ -53,7 +53,7 @@ fn all_that_is_sent_arrives_in_order_and_unchanged() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     // A chunk for each frame: how busy the machine is does not matter.
-    let mut source = source(&cable, |b| b.buffer(64 << 20));
+    let mut source = source(&cable, |b| b.buffer_size(64 << 20));
     let raw = cable.raw();
     let sender = std::thread::spawn(move || {
         for n in 0..20_000 {
@@ -77,7 +77,7 @@ fn all_that_is_sent_arrives_in_order_and_unchanged() {
 fn what_a_small_buffer_cannot_hold_is_counted() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, |b| b.buffer(256 * 2048));
+    let mut source = source(&cable, |b| b.buffer_size(256 * 2048));
     let raw = cable.raw();
     (0..5000).for_each(|n| raw.send(&udp(7, n, 100)));
     let mut next = 0;
@@ -103,7 +103,7 @@ fn the_default_buffer_rides_out_a_stall_of_the_reader() {
     let mut source = cable.receiver.run(build).unwrap().unwrap();
     let raw = cable.raw();
     (0..50_000).for_each(|n| raw.send(&udp(7, n, 60)));
-    assert_eq!((source.pending(), source.depth()), (50_000, 65_536));
+    assert_eq!((source.pending(), source.frame_capacity()), (50_000, 65_536));
     let mut next = 0;
     drain(&mut source, |frame| {
         assert_eq!(number(frame.head()), next);
@@ -121,7 +121,7 @@ fn frames_not_read_stay_for_the_next_batch() {
     (0..20).for_each(|n| raw.send(&udp(7, n, 100)));
     let mut numbers = Vec::new();
     while source.wait(Duration::from_millis(300)).unwrap() {
-        let mut batch = source.batch().expect("ready");
+        let mut batch = source.next_batch().expect("ready");
         assert!(batch.len() <= 8);
         numbers.extend((0..3).map_while(|_| batch.next().map(|frame| number(frame.head()))));
     }
@@ -158,7 +158,7 @@ fn jumbo_frames_come_in_pieces() {
 fn all_queues_are_read() {
     root_or_skip!();
     let cable = Cable::new(VethOptions { queues: 4, ..VethOptions::default() });
-    let mut source = source(&cable, |b| b.buffer(32 << 20));
+    let mut source = source(&cable, |b| b.buffer_size(32 << 20));
     assert_eq!(source.queues().collect::<Vec<_>>(), [0, 1, 2, 3]);
     let raw = cable.raw();
     (0..4000).for_each(|n| raw.send(&udp(n as u16 % 97, n, 100)));
@@ -309,7 +309,7 @@ fn nothing_stays_attached_after_kill() {
 fn the_kernel_stamps_each_frame_in_utc() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    for stamps in [TimestampSource::Kernel, TimestampSource::Hardware] {
+    for stamps in [TimestampSource::Software, TimestampSource::Hardware] {
         let mut source = source(&cable, |b| b.timestamps(stamps));
         let raw = cable.raw();
         let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
@@ -363,7 +363,7 @@ fn two_interfaces_share_one_umem() {
             for (which, socket) in sockets.iter_mut().enumerate() {
                 let mut count = 0;
                 while count < 50 && socket.wait(Duration::from_secs(1)).unwrap() {
-                    let mut batch = socket.batch().unwrap();
+                    let mut batch = socket.next_batch().unwrap();
                     while let Some(frame) = batch.next() {
                         assert_eq!(number(frame.head()) % 2, which as u64);
                         assert_eq!(frame.head(), udp(7, number(frame.head()), 100));
@@ -525,8 +525,10 @@ fn bad_wishes_are_refused_with_a_reason() {
     let none = cable.receiver.run(|| Sockets::builder("nosuch").build()).unwrap();
     assert!(refused(none).contains("no interface named nosuch"));
     assert!(refused(open(&cable, |b| b.queues(&[9]))).contains("there is no such queue"));
-    assert!(refused(open(&cable, |b| b.chunk(3000))).contains("powers of two from 2048 to 4096"));
-    assert!(refused(open(&cable, |b| b.buffer(4096))).contains("64 is the least"));
+    assert!(
+        refused(open(&cable, |b| b.chunk_size(3000))).contains("powers of two from 2048 to 4096")
+    );
+    assert!(refused(open(&cable, |b| b.buffer_size(4096))).contains("64 is the least"));
     assert!(!cable.veth.b.has_xdp().unwrap());
     let found = cable.receiver.run(|| probe("rx")).unwrap();
     assert!(

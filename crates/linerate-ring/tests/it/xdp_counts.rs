@@ -38,7 +38,7 @@ macro_rules! receive {
             fn some(&mut self) -> u64 {
                 let (mut count, mut bytes) = (0, 0);
                 if self.wait(Duration::from_secs(10)).expect("waited") {
-                    while let Some(mut batch) = self.batch() {
+                    while let Some(mut batch) = self.next_batch() {
                         while let Some(frame) = batch.next() {
                             count += 1;
                             bytes += frame.len();
@@ -55,7 +55,7 @@ receive!(Sockets);
 receive!(Tee);
 
 fn source(stamps: TimestampSource, pace: WaitStrategy) -> Sockets {
-    let builder = Sockets::builder("rx").pages(Pages::Small).buffer(64 << 20);
+    let builder = Sockets::builder("rx").pages(Pages::Small).buffer_size(64 << 20);
     builder.timestamps(stamps).wait_strategy(pace).build().expect("a source")
 }
 
@@ -74,7 +74,7 @@ fn receiving_allocates_nothing() {
     for stamps in [
         TimestampSource::None,
         TimestampSource::Reader,
-        TimestampSource::Kernel,
+        TimestampSource::Software,
         TimestampSource::Hardware,
     ] {
         let source = cable.receiver.run(|| source(stamps, WaitStrategy::default())).unwrap();

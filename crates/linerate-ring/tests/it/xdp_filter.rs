@@ -28,7 +28,7 @@ macro_rules! capture {
         impl Capture for $kind {
             fn read(&mut self, numbers: &mut Vec<u64>) -> bool {
                 let ready = self.wait(Duration::from_secs(1)).expect("waited");
-                while let Some(mut batch) = self.batch() {
+                while let Some(mut batch) = self.next_batch() {
                     while let Some(frame) = batch.next() {
                         numbers.push(number(frame.head()));
                     }
@@ -120,9 +120,9 @@ fn filters_are_exchanged_between_two_frames() {
     let cable = Cable::new(VethOptions::default());
     let inside = |open: fn() -> Result<Tee>| cable.receiver.run(open).unwrap().unwrap();
     // A tee beside others: before and after it in the chain.
-    let _first = inside(|| Tee::builder("rx").buffer(1 << 16).build());
+    let _first = inside(|| Tee::builder("rx").buffer_size(1 << 16).build());
     let tee = inside(|| Tee::builder("rx").build());
-    let _last = inside(|| Tee::builder("rx").buffer(1 << 16).build());
+    let _last = inside(|| Tee::builder("rx").buffer_size(1 << 16).build());
     exchange(&cable, tee, "a tee");
     drop((_first, _last));
     exchange(&cable, inside(|| Tee::builder("rx").take(true).build()), "a tee that takes");
@@ -157,7 +157,7 @@ fn a_stop_needs_no_privilege() {
     check(Box::new(inside(|| Tee::builder("rx").build())), "a tee");
     check(Box::new(inside(|| Tee::builder("rx").take(true).build())), "a tee that takes");
     for stamps in [TimestampSource::Reader, TimestampSource::Hardware] {
-        let open = || Sockets::builder("rx").buffer(16 << 20).timestamps(stamps).build();
+        let open = || Sockets::builder("rx").buffer_size(16 << 20).timestamps(stamps).build();
         let source = cable.receiver.run(open).unwrap().unwrap();
         check(Box::new(source), "a source");
     }

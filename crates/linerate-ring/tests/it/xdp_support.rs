@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use linerate_bpf::filter::{ClassicProgram, Instruction, Statement, translate};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, Instruction, translate};
 use linerate_testkit::{Interface, Namespace, Veth, VethOptions};
 
 /// Two namespaces and a veth pair: `tx` sends, `rx` receives.
@@ -172,15 +172,15 @@ pub(crate) fn port(frame: &[u8]) -> u16 {
 
 /// A kernel filter that accepts [`udp`] frames to `port`.
 pub(crate) fn to_port(port: u16) -> Vec<Instruction> {
-    let statement = |code, jt, jf, k| Statement { code, jt, jf, k };
+    let instruction = |code, jt, jf, k| ClassicInstruction { code, jt, jf, k };
     let load_half = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
     let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     let answer = (libc::BPF_RET | libc::BPF_K) as u16;
     let program = ClassicProgram::new([
-        statement(load_half, 0, 0, 36),
-        statement(equal, 0, 1, port.into()),
-        statement(answer, 0, 0, 65_535),
-        statement(answer, 0, 0, 0),
+        instruction(load_half, 0, 0, 36),
+        instruction(equal, 0, 1, port.into()),
+        instruction(answer, 0, 0, 65_535),
+        instruction(answer, 0, 0, 0),
     ]);
     translate(&program.expect("a valid program")).expect("a translatable program")
 }

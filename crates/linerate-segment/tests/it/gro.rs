@@ -175,7 +175,7 @@ impl Host {
         let mut seen = Vec::new();
         // Twice the time for which a flow is held, in which nothing comes.
         while self.ring.wait(Duration::from_millis(60)).expect("waited") {
-            while let Some(mut batch) = self.ring.batch() {
+            while let Some(mut batch) = self.ring.next_batch() {
                 while let Some(frame) = batch.next() {
                     if matches!(frame.head().get(12..14), Some([0x08, 0x00] | [0x86, 0xdd])) {
                         seen.push(frame.head().to_vec());

@@ -45,7 +45,7 @@ fn exchange(mut program: Command, to: SocketAddr, backend: &str, sender: &UdpSoc
     assert_eq!(rest, wanted, "{backend}");
 }
 
-/// All back ends of a socket, over the loopback interface.
+/// All backends of a socket, over the loopback interface.
 fn check(test: &str, back_ends: &[Backend], run: impl Fn() -> Command) {
     for &backend in back_ends {
         if let Err(why) = linerate_udp::probe(backend, None) {

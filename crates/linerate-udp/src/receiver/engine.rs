@@ -1,4 +1,4 @@
-//! [`Engine`]: the back end of a receiver. A new back end adds a variant here, and its name to [`Backend`].
+//! [`Engine`]: the backend of a receiver. A new backend adds a variant here, and its name to [`Backend`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -157,13 +157,13 @@ impl Engine {
 
     /// The messages that [`Engine::fill`] found.
     #[inline]
-    pub(super) fn batch(&mut self) -> Source<'_> {
+    pub(super) fn next_batch(&mut self) -> Source<'_> {
         match self {
             Self::Recvmmsg(array) => Source::Recvmmsg(array),
             Self::Uring(uring) => Source::Uring(uring),
             // The socket's messages first: there are none while the rings are read.
             Self::Xdp { companion, .. } if companion.has_more() => Source::Recvmmsg(companion),
-            Self::Xdp { xdp, .. } => xdp.batch().map_or(Source::Empty, Source::Xdp),
+            Self::Xdp { xdp, .. } => xdp.next_batch().map_or(Source::Empty, Source::Xdp),
         }
     }
 
@@ -182,7 +182,7 @@ impl Engine {
                     true => Ok(WaitOutcome::Ready),
                     false => socket::poll(epoll.as_fd(), PollFlags::IN, deadline),
                 };
-                xdp.receiver.awake();
+                xdp.receiver.cancel_sleep();
                 outcome
             }
         }

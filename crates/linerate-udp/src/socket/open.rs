@@ -241,11 +241,11 @@ fn select_receiver(fd: BorrowedFd<'_>, reuseport: Reuseport) -> Result<()> {
     if sockets == 0 {
         return Err(Error::Invalid("0 sockets cannot share a port".to_owned()));
     }
-    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, what as u32),
-        statement(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, sockets),
-        statement(libc::BPF_RET | libc::BPF_A, 0),
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, what as u32),
+        instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, sockets),
+        instruction(libc::BPF_RET | libc::BPF_A, 0),
     ];
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)

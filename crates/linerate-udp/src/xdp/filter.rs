@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use linerate_bpf::filter::{ClassicProgram, Statement};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram};
 use linerate_wire::ethernet;
 
 use crate::{Error, Result};
@@ -47,14 +47,14 @@ impl FilterSpec {
         program.load(LOAD_HALF, 12);
         let v6 = self.version(true)?;
         // An unconditional jump has a 32-bit offset.
-        program.statement(JUMP_EQUAL, 1, 0, 0x0800);
-        let over = self.version(false)?.statements.len() as u32;
-        program.statement(0x05, 0, 0, over);
-        program.statements.extend(self.version(false)?.statements);
-        program.statement(JUMP_EQUAL, 1, 0, 0x86dd);
-        program.statement(RETURN, 0, 0, 0);
-        program.statements.extend(v6.statements);
-        ClassicProgram::new(program.statements).map_err(|why| {
+        program.instruction(JUMP_EQUAL, 1, 0, 0x0800);
+        let over = self.version(false)?.instructions.len() as u32;
+        program.instruction(0x05, 0, 0, over);
+        program.instructions.extend(self.version(false)?.instructions);
+        program.instruction(JUMP_EQUAL, 1, 0, 0x86dd);
+        program.instruction(RETURN, 0, 0, 0);
+        program.instructions.extend(v6.instructions);
+        ClassicProgram::new(program.instructions).map_err(|why| {
             Error::Invalid(format!("too many groups and addresses for one receiver: {why}"))
         })
     }
@@ -92,7 +92,7 @@ impl FilterSpec {
             then.refuse_unless(u32::from_be_bytes(first(&self.mac.0)));
             then.load(LOAD_HALF, 4);
             then.refuse_unless(u16::from_be_bytes([self.mac.0[4], self.mac.0[5]]).into());
-            then.statement(RETURN, 0, 0, u32::MAX);
+            then.instruction(RETURN, 0, 0, u32::MAX);
             program.compare(*address, destination, then);
         }
         for (group, senders) in self.groups.iter().filter(|(group, _)| group.is_ipv6() == v6) {
@@ -104,43 +104,43 @@ impl FilterSpec {
             }
             let mut then = Program::default();
             then.load(LOAD_BYTE, 0);
-            then.statement(JUMP_SET, 1, 0, 1);
-            then.statement(RETURN, 0, 0, 0);
+            then.instruction(JUMP_SET, 1, 0, 1);
+            then.instruction(RETURN, 0, 0, 0);
             for sender in senders {
                 let mut taken = Program::default();
-                taken.statement(RETURN, 0, 0, u32::MAX);
+                taken.instruction(RETURN, 0, 0, u32::MAX);
                 then.compare(*sender, source, taken);
             }
-            then.statement(RETURN, 0, 0, if senders.is_empty() { u32::MAX } else { 0 });
+            then.instruction(RETURN, 0, 0, if senders.is_empty() { u32::MAX } else { 0 });
             program.compare(*group, destination, then);
         }
-        program.statement(RETURN, 0, 0, 0);
+        program.instruction(RETURN, 0, 0, 0);
         Ok(program)
     }
 }
 
 #[derive(Default)]
 struct Program {
-    statements: Vec<Statement>,
+    instructions: Vec<ClassicInstruction>,
 }
 
 impl Program {
-    fn statement(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
-        self.statements.push(Statement { code, jt, jf, k });
+    fn instruction(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
+        self.instructions.push(ClassicInstruction { code, jt, jf, k });
     }
 
     fn load(&mut self, size: u16, at: u32) {
-        self.statement(size, 0, 0, at);
+        self.instruction(size, 0, 0, at);
     }
 
     fn refuse_unless(&mut self, value: u32) {
-        self.statement(JUMP_EQUAL, 1, 0, value);
-        self.statement(RETURN, 0, 0, 0);
+        self.instruction(JUMP_EQUAL, 1, 0, value);
+        self.instruction(RETURN, 0, 0, 0);
     }
 
     fn refuse_if(&mut self, jump: u16, value: u32) {
-        self.statement(jump, 0, 1, value);
-        self.statement(RETURN, 0, 0, 0);
+        self.instruction(jump, 0, 1, value);
+        self.instruction(RETURN, 0, 0, 0);
     }
 
     /// `then`, which returns, if the address at offset `at` is `address`.
@@ -152,13 +152,13 @@ impl Program {
                 [96, 64, 32, 0].map(|shift| (bits >> shift) as u32).to_vec()
             }
         };
-        let mut left = words.len() * 2 + then.statements.len();
+        let mut left = words.len() * 2 + then.instructions.len();
         for (word, place) in words.into_iter().zip((at..).step_by(4)) {
             self.load(LOAD_WORD, place);
             left -= 2;
-            self.statement(JUMP_EQUAL, 0, left as u8, word);
+            self.instruction(JUMP_EQUAL, 0, left as u8, word);
         }
-        self.statements.extend(then.statements);
+        self.instructions.extend(then.instructions);
     }
 }
 

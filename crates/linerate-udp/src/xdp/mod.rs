@@ -1,4 +1,4 @@
-//! The back end `xdp`: messages past the stack, and the stack for everything else.
+//! The backend `xdp`: messages past the stack, and the stack for everything else.
 //!
 //! A program in the driver's receive loop takes whole datagrams to the receiver's port and addresses, into
 //! AF_XDP sockets or a BPF ring buffer; ARP, neighbours, IGMP, fragments, other ports and whatever is
@@ -171,10 +171,10 @@ impl XdpReceiver {
         self.receiver.config().to_string()
     }
 
-    pub(crate) fn batch(&mut self) -> Option<XdpBatch<'_>> {
+    pub(crate) fn next_batch(&mut self) -> Option<XdpBatch<'_>> {
         let Self { receiver, parser, index, message_size, checksum, malformed, .. } = self;
         Some(XdpBatch {
-            frames: receiver.batch()?,
+            frames: receiver.next_batch()?,
             parser: *parser,
             index: *index,
             message_size: *message_size,
@@ -247,7 +247,7 @@ fn receiver_options(options: &Options) -> xdp::Options {
         batch: u32::try_from(options.batch).unwrap_or(u32::MAX),
         prefetch: 8,
         timestamps: match options.metadata.timestamp {
-            true => TimestampSource::Kernel,
+            true => TimestampSource::Software,
             false => TimestampSource::None,
         },
         busy_poll: options.busy_poll,

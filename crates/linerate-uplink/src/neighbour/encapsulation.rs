@@ -80,7 +80,7 @@ impl Encapsulator {
     }
 
     /// Drops what may have changed; call it once a batch.
-    pub(crate) fn refresh(&mut self) {
+    pub(crate) fn drop_stale(&mut self) {
         let changes = self.cache.changes();
         if changes != self.changes {
             self.changes = changes;
@@ -247,10 +247,10 @@ mod tests {
             );
         }
         let mut out = vec![0; 100];
-        encapsulator.refresh();
+        encapsulator.drop_stale();
         assert_eq!(encapsulator.next_pending(&mut out), None, "nothing has changed");
         answer(&cache, there, Resolution::Resolved(PEER));
-        encapsulator.refresh();
+        encapsulator.drop_stale();
         for len in [20, 21] {
             let frame = Encapsulated::Frame(Header::default());
             assert_eq!(encapsulator.next_pending(&mut out), Some((frame, ETHERNET_HEADER + len)));
@@ -265,11 +265,11 @@ mod tests {
             Encapsulated::Frame(Header::default())
         );
         answer(&cache, there, Resolution::Resolved(Address([2, 0, 0, 0, 0, 3])));
-        encapsulator.refresh();
+        encapsulator.drop_stale();
         encapsulator.encapsulate(&Header::default(), &mut one, 20);
         assert_eq!(one[..6], [2, 0, 0, 0, 0, 3]);
         cache.set_mac(Address([2, 0, 0, 0, 0, 7]));
-        encapsulator.refresh();
+        encapsulator.drop_stale();
         encapsulator.encapsulate(&Header::default(), &mut one, 20);
         assert_eq!(one[..12], [2, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 7]);
     }
@@ -288,7 +288,7 @@ mod tests {
         }
         assert_eq!(encapsulator.encapsulate(&Header::default(), &mut one, 20), Encapsulated::Full);
         answer(&cache, there, Resolution::Unreachable);
-        encapsulator.refresh();
+        encapsulator.drop_stale();
         for _ in 0..MAX_PENDING.0 {
             assert_eq!(encapsulator.next_pending(&mut one), Some((Encapsulated::Unreachable, 0)));
         }

@@ -55,7 +55,7 @@ impl ReceiveFilter {
         let Ok(ethernet) = ethernet::Frame::new_checked(frame) else { return false };
         let packet = ethernet.payload();
         match ethernet.ether_type() {
-            EtherType::IPV6 if Solicitation::is(packet) => {
+            EtherType::IPV6 if Solicitation::is_solicitation(packet) => {
                 self.reply_to_solicitation(ethernet.source(), packet);
                 false
             }

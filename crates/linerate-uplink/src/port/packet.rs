@@ -45,7 +45,7 @@ impl PacketPort {
             .promiscuous(true)
             .vnet_hdr(true)
             .block_size(BLOCK)
-            .buffer(BUFFER)
+            .buffer_size(BUFFER)
             .retire_timeout(RETIRE);
         if let Some(fanout) = fanout {
             builder = builder.fanout(fanout);
@@ -68,7 +68,7 @@ impl FramePort for PacketPort {
         receiver: &mut Receiver,
         statistics: &mut Statistics,
     ) -> Result<bool> {
-        let Some(mut batch) = self.ring.batch() else { return Ok(false) };
+        let Some(mut batch) = self.ring.next_batch() else { return Ok(false) };
         while let Some(frame) = batch.next() {
             // The device accepts super-packets and partial checksums as they are.
             let special = frame

@@ -82,7 +82,7 @@ impl FramePort for XdpPort {
     ) -> Result<bool> {
         let mut any = false;
         for socket in &mut self.sockets {
-            let Some(mut batch) = socket.batch() else { continue };
+            let Some(mut batch) = socket.next_batch() else { continue };
             any = true;
             loop {
                 let mut frames: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
@@ -104,7 +104,7 @@ impl FramePort for XdpPort {
     }
 
     fn longest(&self) -> usize {
-        self.sockets[0].umem().chunk() as usize
+        self.sockets[0].umem().chunk_size() as usize
     }
 
     fn write(

@@ -11,7 +11,7 @@ use linerate_ring::region::Pages;
 use linerate_ring::xdp::Delivery;
 
 /// A parser of these words, which a shell can then complete.
-pub(crate) fn words<T: Clone + Send + Sync + 'static>(
+pub(crate) fn parse_words<T: Clone + Send + Sync + 'static>(
     words: impl IntoIterator<Item = &'static str>,
     parse: fn(&str) -> Result<T, String>,
 ) -> impl TypedValueParser<Value = T> {
@@ -19,13 +19,13 @@ pub(crate) fn words<T: Clone + Send + Sync + 'static>(
 }
 
 /// The same for a type that says itself how it is written.
-pub(crate) fn known<T>(
+pub(crate) fn parse_known<T>(
     list: impl IntoIterator<Item = &'static str>,
 ) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
 {
-    words(list, |word| word.parse().map_err(|error: T::Err| error.to_string()))
+    parse_words(list, |word| word.parse().map_err(|error: T::Err| error.to_string()))
 }
 
 /// Numbers of CPUs.
@@ -138,17 +138,17 @@ pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
 
 /// How XDP delivers frames.
 pub(crate) fn deliveries() -> impl TypedValueParser<Value = Delivery> {
-    known(["auto", "af-xdp", "ringbuf"])
+    parse_known(["auto", "af-xdp", "ringbuf"])
 }
 
 /// Pages of a buffer.
 pub(crate) fn pages() -> impl TypedValueParser<Value = Pages> {
-    known(["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
+    parse_known(["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
 }
 
 /// Memory of the rings of packet sockets.
 pub(crate) fn allocations() -> impl TypedValueParser<Value = Allocation> {
-    known(["any", "hugetlb", "transhuge", "noretry", "vzalloc", "retry"])
+    parse_known(["any", "hugetlb", "transhuge", "noretry", "vzalloc", "retry"])
 }
 
 #[cfg(test)]

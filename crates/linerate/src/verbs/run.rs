@@ -149,7 +149,7 @@ fn libpcap_of(program: &OsStr, quiet: bool) -> Result<Option<PathBuf>> {
         let found = named.canonicalize();
         return found.map(Some).with_context(|| format!("{LIBPCAP}: {}", named.display()));
     }
-    let system = libpcap::places().find_map(|place| place.canonicalize().ok());
+    let system = libpcap::search_paths().find_map(|place| place.canonicalize().ok());
     let own = own_libpcap(program).filter(|own| Some(own) != system.as_ref());
     if let Some(own) = own.as_ref().filter(|_| !quiet) {
         let (name, own) = (program.display(), own.display());

@@ -65,7 +65,7 @@ fn a_program_gets_the_libpcap_that_it_brings_or_that_is_named() {
     if !has_library(test) {
         return;
     }
-    let system = linerate_capture::libpcap::places().find(|place| place.is_file());
+    let system = linerate_capture::libpcap::search_paths().find(|place| place.is_file());
     let (Some(system), Ok(_)) = (system, Command::new("tcpdump").arg("--version").output()) else {
         return print_skipped(test, "no libpcap or no tcpdump");
     };

@@ -1,9 +1,9 @@
-//! Static analysis of a classic program, statement by statement.
+//! Static analysis of a classic program, instruction by instruction.
 
 use super::super::classic::{Operand, Operation, Width};
 use super::MAX_PACKET_OFFSET;
 
-/// Bytes that every accepting path from a statement on is going to need.
+/// Bytes that every accepting path from a classic instruction on is going to need.
 ///
 /// More than [`MAX_PACKET_OFFSET`] means that no path accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Demand {
     }
 }
 
-/// What holds on every path that leads to a statement.
+/// What holds on every path that leads to a classic instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     /// `data + frame <= data_end`.

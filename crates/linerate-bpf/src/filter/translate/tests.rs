@@ -1,14 +1,16 @@
-use super::super::Statement;
+use super::super::ClassicInstruction;
 use super::*;
 
-fn classic(statements: &[(u16, u8, u8, u32)]) -> ClassicProgram {
-    let statements: Vec<_> =
-        statements.iter().map(|&(code, jt, jf, k)| Statement { code, jt, jf, k }).collect();
-    ClassicProgram::new(statements).unwrap()
+fn classic(instructions: &[(u16, u8, u8, u32)]) -> ClassicProgram {
+    let instructions: Vec<_> = instructions
+        .iter()
+        .map(|&(code, jt, jf, k)| ClassicInstruction { code, jt, jf, k })
+        .collect();
+    ClassicProgram::new(instructions).unwrap()
 }
 
-fn listing(statements: &[(u16, u8, u8, u32)]) -> String {
-    let code = translate(&classic(statements)).unwrap();
+fn listing(instructions: &[(u16, u8, u8, u32)]) -> String {
+    let code = translate(&classic(instructions)).unwrap();
     code.iter().map(|instruction| format!("{instruction:?}\n")).collect()
 }
 
@@ -92,10 +94,10 @@ fn metadata_is_refused_by_name() {
 #[test]
 fn jumps_over_the_longest_programs_fit() {
     let jump_over = |filling: &[(u16, u8, u8, u32)]| {
-        let mut statements = vec![(0x80, 0, 0, 0), (0x15, 0, 1, 1), (0x05, 0, 0, 4092)];
-        statements.extend(filling.iter().cycle().take(4092));
-        statements.push((0x06, 0, 0, 1));
-        translate(&classic(&statements)).unwrap().len()
+        let mut instructions = vec![(0x80, 0, 0, 0), (0x15, 0, 1, 1), (0x05, 0, 0, 4092)];
+        instructions.extend(filling.iter().cycle().take(4092));
+        instructions.push((0x06, 0, 0, 1));
+        translate(&classic(&instructions)).unwrap().len()
     };
     let shifts = jump_over(&[(0x6c, 0, 0, 0)]);
     let loads = jump_over(&[(0x81, 0, 0, 0), (0x40, 0, 0, 0x8000)]);

@@ -1,6 +1,6 @@
 //! Valid classic programs out of any bytes, for tests that make programs up.
 
-use linerate_bpf::filter::{ClassicProgram, InvalidProgram, Statement};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, InvalidProgram};
 
 /// All operation codes of classic BPF; loads twice, for they matter most.
 const CODES: [u16; 60] = [
@@ -10,33 +10,33 @@ const CODES: [u16; 60] = [
     0xb1, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0xb1, 0x07, 0x15, 0x45, 0x40,
 ];
 
-/// A program with one statement for every four bytes, and a return.
+/// A program with one instruction for every four bytes, and a return.
 ///
 /// Bytes choose among what is allowed; what the rules forbid nevertheless becomes a constant load.
 pub(crate) fn program(bytes: &[u8]) -> ClassicProgram {
     let length = (bytes.len() / 4).min(1000);
-    let mut statements: Vec<Statement> = bytes
+    let mut instructions: Vec<ClassicInstruction> = bytes
         .chunks_exact(4)
         .take(length)
         .enumerate()
-        .map(|(at, chunk)| statement(chunk, length - at))
+        .map(|(at, chunk)| instruction(chunk, length - at))
         .collect();
-    statements.push(Statement { code: 0x16, jt: 0, jf: 0, k: 0 });
+    instructions.push(ClassicInstruction { code: 0x16, jt: 0, jf: 0, k: 0 });
     loop {
-        match ClassicProgram::new(statements.clone()) {
+        match ClassicProgram::new(instructions.clone()) {
             Ok(classic) => return classic,
             Err(
                 InvalidProgram::Uninitialised { at, .. }
                 | InvalidProgram::DivisionByZero { at }
                 | InvalidProgram::Shift { at, .. },
-            ) => statements[at] = Statement { code: 0x00, jt: 0, jf: 0, k: at as u32 },
+            ) => instructions[at] = ClassicInstruction { code: 0x00, jt: 0, jf: 0, k: at as u32 },
             Err(other) => unreachable!("{other}"),
         }
     }
 }
 
-/// A statement with `left` more behind it.
-fn statement(chunk: &[u8], left: usize) -> Statement {
+/// An instruction with `left` more behind it.
+fn instruction(chunk: &[u8], left: usize) -> ClassicInstruction {
     let code = CODES[usize::from(chunk[0]) % CODES.len()];
     let number = u16::from_le_bytes([chunk[2], chunk[3]]);
     let jump = |byte: u8| (usize::from(byte) % left.min(255)) as u8;
@@ -61,5 +61,5 @@ fn statement(chunk: &[u8], left: usize) -> Statement {
     };
     let (jt, jf) =
         if code & 7 == 5 && code != 5 { (jump(chunk[1]), jump(chunk[2])) } else { (0, 0) };
-    Statement { code, jt, jf, k }
+    ClassicInstruction { code, jt, jf, k }
 }

@@ -77,8 +77,8 @@ impl FileSink {
     }
 
     /// The share of buffers that wait to be written, 0 to 1.
-    pub fn fill(&self) -> f32 {
-        self.pool.fill()
+    pub fn fill_level(&self) -> f32 {
+        self.pool.fill_level()
     }
 
     /// Waits until every handle is dropped and its packets are in the file, and closes the file.

@@ -127,7 +127,7 @@ impl Pool {
     }
 
     /// The share of buffers that wait for the writer, 0 to 1.
-    pub(super) fn fill(&self) -> f32 {
+    pub(super) fn fill_level(&self) -> f32 {
         let queues = self.lock();
         let waiting =
             queues.messages.iter().filter(|message| matches!(message, Message::Write(_))).count();

@@ -153,7 +153,7 @@ impl Writer {
         self.report.files += 1;
         self.progress.files.store(self.report.files, Relaxed);
         let mut header = Vec::new();
-        options.encoder.file_header(&mut header, &options.section, &options.interfaces);
+        options.encoder.encode_file_header(&mut header, &options.section, &options.interfaces);
         self.put(&header)
     }
 
@@ -167,14 +167,14 @@ impl Writer {
     /// Writes bytes that are not packets: whole or not at all.
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let before = file.length();
+        let before = file.bytes_written();
         let result = file.write(bytes, |_| 0).map_err(|(error, _)| error.into());
         self.count_bytes(before);
         result
     }
 
     fn count_bytes(&mut self, before: u64) {
-        let after = self.file.as_ref().map_or(before, OutputFile::length);
+        let after = self.file.as_ref().map_or(before, OutputFile::bytes_written);
         self.report.bytes += after - before;
         self.progress.bytes.store(self.report.bytes, Relaxed);
     }
@@ -182,7 +182,7 @@ impl Writer {
     fn add_interface(&mut self, interface: InterfaceDescription) {
         if !self.stopped {
             let mut block = Vec::new();
-            self.options.encoder.interface(&mut block, &interface);
+            self.options.encoder.encode_interface(&mut block, &interface);
             if let Err(error) = self.put(&block) {
                 self.fail(error);
             }
@@ -278,7 +278,7 @@ impl Writer {
             return count;
         }
         let format = self.options.encoder.format;
-        let before = file.length();
+        let before = file.bytes_written();
         let mut kept = count;
         let result = file.write(bytes, |done| {
             let whole = records(format, bytes).take_while(|record| record.end <= done);
@@ -290,7 +290,7 @@ impl Writer {
             kept = if stayed == 0 { 0 } else { kept };
             self.fail(error.into());
         } else if self.options.compression != Compression::None
-            && self.options.size_limit.is_some_and(|limit| file.length() >= limit)
+            && self.options.size_limit.is_some_and(|limit| file.bytes_written() >= limit)
         {
             self.stop();
         }
@@ -304,7 +304,7 @@ impl Writer {
     /// The first place in `bytes` where the current file ends: the bytes and packets before it, and the
     /// reason. `last` is the latest time in them.
     fn boundary(&self, bytes: &[u8], last: Timestamp) -> Option<(usize, u64, Boundary)> {
-        let length = self.file.as_ref().map_or(0, OutputFile::length);
+        let length = self.file.as_ref().map_or(0, OutputFile::bytes_written);
         let Rotation { size, .. } = self.options.rotation;
         let limit = self.options.size_limit;
         let period_end = self.names.as_ref().and_then(FileNames::period_end);
@@ -366,7 +366,7 @@ impl Writer {
             for (number, mut statistics) in (self.options.statistics)().into_iter().enumerate() {
                 let number = number as u32;
                 statistics.delivered = Some(self.outcome(number).written);
-                self.options.encoder.statistics(&mut blocks, number, &statistics);
+                self.options.encoder.encode_statistics(&mut blocks, number, &statistics);
             }
             if let Err(error) = self.put(&blocks)
                 && self.report.failure.is_none()

@@ -66,7 +66,7 @@ impl InstanceHandle {
         options: &Options,
     ) -> Result<(InstanceState, Programs, Vec<(PortState, Port)>)> {
         let mut pinned = pins.open(lock)?;
-        let here = Namespace::of_thread()?;
+        let here = Namespace::current()?;
         if pinned.state.namespace != here {
             return Err(crate::Error::Invalid(format!(
                 "it belongs to the network namespace {}",
@@ -112,7 +112,7 @@ impl InstanceHandle {
         memory.check()?;
         tracing::info!("{memory}");
         let programs = Programs::load(options)?;
-        let mut state = InstanceState::new(options, Namespace::of_thread()?);
+        let mut state = InstanceState::new(options, Namespace::current()?);
         pins.create_liberal(lock, &programs, &mut state)?;
         Ok((programs, state))
     }

@@ -17,7 +17,7 @@ impl Pins {
     /// there. Otherwise the first failure; the rest is done nevertheless.
     pub fn detach(&self, lock: Lock) -> Result<()> {
         let state = self.state().ok();
-        let here = Namespace::of_thread()?;
+        let here = Namespace::current()?;
         let is_here = state.as_ref().is_none_or(|state| state.namespace == here);
         if !is_here && !self.are_all_gone()? {
             let namespace = state.map(|state| state.namespace.to_string()).unwrap_or_default();

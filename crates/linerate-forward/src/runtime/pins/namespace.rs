@@ -17,8 +17,8 @@ impl Namespace {
     ///
     /// # Errors
     /// [`Error::System`] where `/proc` is not mounted.
-    pub fn of_thread() -> Result<Self> {
-        let found = namespace::Namespace::of_thread();
+    pub fn current() -> Result<Self> {
+        let found = namespace::Namespace::current();
         found
             .map(|found| Self(found.inode()))
             .map_err(|error| Error::system("find the network namespace of a thread", error.into()))
@@ -45,8 +45,8 @@ impl fmt::Display for Namespace {
 /// # Errors
 /// [`Error::System`] where `/proc` is not mounted.
 pub fn instance_name() -> Result<String> {
-    let own = Namespace::of_thread()?;
-    if namespace::Namespace::of_init().is_some_and(|first| first.inode() == own.0) {
+    let own = Namespace::current()?;
+    if namespace::Namespace::initial().is_some_and(|first| first.inode() == own.0) {
         return Ok("default".to_owned());
     }
     let fits = |name: &String| {
@@ -67,9 +67,9 @@ mod tests {
         root_or_skip!();
         let space = linerate_testkit::Namespace::create("instance").unwrap();
         let (name, inside) =
-            space.run(|| (instance_name().unwrap(), Namespace::of_thread().unwrap())).unwrap();
+            space.run(|| (instance_name().unwrap(), Namespace::current().unwrap())).unwrap();
         assert_eq!(name, space.name());
-        assert_ne!(Namespace::of_thread().unwrap(), inside);
+        assert_ne!(Namespace::current().unwrap(), inside);
         assert_eq!(inside.to_string(), space.name());
         drop(space);
         assert!(inside.to_string().starts_with("net:["), "{inside}");

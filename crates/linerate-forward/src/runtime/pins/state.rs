@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_written() {
-        let mut state = InstanceState::new(&Options::default(), Namespace::of_thread().unwrap());
+        let mut state = InstanceState::new(&Options::default(), Namespace::current().unwrap());
         state.windows = SavedSysctls { liberal: Some(0), resets: None };
         state.others.insert("preflight".into(), serde_json::json!({"peers": ["veth1"]}));
         state.ports.push(PortState {
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_said() {
-        let mut state = InstanceState::new(&Options::default(), Namespace::of_thread().unwrap());
+        let mut state = InstanceState::new(&Options::default(), Namespace::current().unwrap());
         let options = Options { max_sessions: 5000, ..Options::default() };
         assert_eq!(state.fits(&options), Err("max-sessions is 5000 now and was 1000000".into()));
         let options = Options { statistics: Statistics::None, ..Options::default() };

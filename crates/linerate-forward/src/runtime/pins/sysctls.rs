@@ -37,7 +37,7 @@ impl Pins {
 
     /// Records of the other instances in the network namespace of this thread.
     pub(super) fn beside(&self) -> impl Iterator<Item = InstanceState> {
-        let here = Namespace::of_thread().ok();
+        let here = Namespace::current().ok();
         let names = Self::instances(&self.bpffs).unwrap_or_default().into_iter();
         names
             .filter(|name| *name != self.instance)

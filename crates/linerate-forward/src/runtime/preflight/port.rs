@@ -45,7 +45,7 @@ pub(super) fn examine(
     report.add(name, Check::Native, native);
     report.add(name, Check::Mtu, mtu(link, options));
     let features = ethtool::features(link.index)?;
-    let own = Namespace::of_thread()?;
+    let own = Namespace::current()?;
     let mut off = |what: &str, check, offload: &str, short: &str| -> io::Result<()> {
         let outcome = if features.is_active(offload) {
             let (outcome, fix) = turn_off(&own, "", link, what, offload, short, options)?;

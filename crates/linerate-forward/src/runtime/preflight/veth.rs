@@ -147,7 +147,7 @@ impl Peer {
         linerate_bpf::log_to_tracing();
         let Some(index) = port.link else { return Ok(None) };
         let (namespace, prefix) = match port.link_netnsid {
-            None => (Namespace::of_thread()?, String::new()),
+            None => (Namespace::current()?, String::new()),
             Some(id) => {
                 let Some(namespace) = Connection::open()?.namespace(id) else { return Ok(None) };
                 let prefix = prefix(&namespace);

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use linerate_net::netlink::{attributes, number, word};
+use linerate_net::netlink::{attr_u32, attributes, bytes_at};
 
 use super::neighbours::HEADER;
 
@@ -48,13 +48,13 @@ impl Bridges {
 }
 
 fn read(body: &[u8]) -> Option<(Key, u32)> {
-    let interface = u32::from_ne_bytes(number(body, 4)?);
+    let interface = u32::from_ne_bytes(bytes_at(body, 4)?);
     let mut key = (0, [0; 6], 0);
     for (kind, value) in attributes(body.get(HEADER..)?) {
         match kind {
-            libc::NDA_LLADDR => key.1 = number(value, 0)?,
-            libc::NDA_MASTER => key.0 = word(value)?,
-            libc::NDA_VLAN => key.2 = u16::from_ne_bytes(number(value, 0)?),
+            libc::NDA_LLADDR => key.1 = bytes_at(value, 0)?,
+            libc::NDA_MASTER => key.0 = attr_u32(value)?,
+            libc::NDA_VLAN => key.2 = u16::from_ne_bytes(bytes_at(value, 0)?),
             _ => {}
         }
     }
@@ -64,16 +64,16 @@ fn read(body: &[u8]) -> Option<(Key, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linerate_net::netlink::put;
+    use linerate_net::netlink::put_attr;
 
     fn body(interface: u32, master: Option<u32>, vlan: u16) -> Vec<u8> {
         let mut bytes = vec![libc::AF_BRIDGE as u8, 0, 0, 0];
         bytes.extend(interface.to_ne_bytes());
         bytes.extend([2, 0, 0, 0]);
-        put(&mut bytes, libc::NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
-        put(&mut bytes, libc::NDA_VLAN, &vlan.to_ne_bytes());
+        put_attr(&mut bytes, libc::NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
+        put_attr(&mut bytes, libc::NDA_VLAN, &vlan.to_ne_bytes());
         if let Some(master) = master {
-            put(&mut bytes, libc::NDA_MASTER, &master.to_ne_bytes());
+            put_attr(&mut bytes, libc::NDA_MASTER, &master.to_ne_bytes());
         }
         bytes
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use linerate_net::netlink::{Dump, Message, Protocol, Socket, number, put};
+use linerate_net::netlink::{Dump, Message, Protocol, Socket, bytes_at, put_attr};
 
 use super::bridges::Bridges;
 use super::causes::Cause;
@@ -79,7 +79,7 @@ impl ChangeDetector {
             }
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
                 // A cached clone of a route for one destination: nothing new.
-                let flags = number(body, 8).map_or(0, u32::from_ne_bytes);
+                let flags = bytes_at(body, 8).map_or(0, u32::from_ne_bytes);
                 (flags & libc::RTM_F_CLONED == 0, Cause::Route)
             }
             libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
@@ -122,7 +122,11 @@ impl ChangeDetector {
                 bytes
             };
             let mut bridged = header(libc::AF_BRIDGE, LINK_HEADER);
-            put(&mut bridged, libc::IFLA_EXT_MASK, &RTEXT_FILTER_BRVLAN_COMPRESSED.to_ne_bytes());
+            put_attr(
+                &mut bridged,
+                libc::IFLA_EXT_MASK,
+                &RTEXT_FILTER_BRVLAN_COMPRESSED.to_ne_bytes(),
+            );
             let mut whole = true;
             for (kind, body) in [
                 (libc::RTM_GETLINK, header(libc::AF_UNSPEC, LINK_HEADER)),

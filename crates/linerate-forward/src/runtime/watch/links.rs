@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use linerate_net::netlink::{attribute, attributes, number, word};
+use linerate_net::netlink::{attr_u32, attribute, attributes, bytes_at};
 
 /// Bytes of `struct ifinfomsg`.
 pub(super) const LINK_HEADER: usize = 16;
@@ -54,14 +54,14 @@ pub(super) struct Links {
 impl Links {
     /// Processes a message about a link. Returns whether it is a change.
     pub(super) fn update(&mut self, deleted: bool, body: &[u8]) -> bool {
-        let (Some(&family), Some(index)) = (body.first(), number(body, 4)) else { return true };
+        let (Some(&family), Some(index)) = (body.first(), bytes_at(body, 4)) else { return true };
         let index = u32::from_ne_bytes(index);
         let own = body.get(LINK_HEADER..).unwrap_or_default();
         if deleted {
             self.masters.remove(&index);
             return self.links.remove(&(family, index)).is_some();
         }
-        if let Some(master) = attribute(own, libc::IFLA_MASTER).and_then(word) {
+        if let Some(master) = attribute(own, libc::IFLA_MASTER).and_then(attr_u32) {
             self.masters.insert(index, master);
         } else if family == libc::AF_UNSPEC as u8 {
             self.masters.remove(&index);
@@ -88,7 +88,7 @@ impl Links {
         let mut digest = DefaultHasher::new();
         body[3].hash(&mut digest); // scope; the full flags are in an attribute
         for (kind, value) in attributes(own) {
-            match (kind, word(value)) {
+            match (kind, attr_u32(value)) {
                 (libc::IFA_CACHEINFO, _) => {}
                 (libc::IFA_FLAGS, Some(flags)) => (flags & !DEPRECATED).hash(&mut digest),
                 _ => (kind, value).hash(&mut digest),
@@ -111,7 +111,7 @@ impl Links {
 
 fn digest_link(family: u8, body: &[u8], own: &[u8]) -> u64 {
     let mut digest = DefaultHasher::new();
-    let flags = number(body, 8).map_or(0, u32::from_ne_bytes) & !ONLOOKERS;
+    let flags = bytes_at(body, 8).map_or(0, u32::from_ne_bytes) & !ONLOOKERS;
     flags.hash(&mut digest);
     for (kind, value) in attributes(own) {
         match kind {
@@ -160,7 +160,7 @@ fn add(digest: &mut DefaultHasher, kind: u16, value: &[u8], skipped: &[u16]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linerate_net::netlink::{nest, put};
+    use linerate_net::netlink::{put_attr, put_nested};
 
     fn link(index: u32, flags: u32, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut body = vec![0, 0, 1, 0];
@@ -176,14 +176,18 @@ mod tests {
         let mut all = Links::default();
         let mut new = |flags, mtu: u32, sent: u64, gc: u64, in6: u64| {
             let body = link(3, flags, |body| {
-                put(body, libc::IFLA_MTU, &mtu.to_ne_bytes());
-                put(body, libc::IFLA_STATS64, &sent.to_ne_bytes());
-                nest(body, libc::IFLA_LINKINFO, |info| {
-                    put(info, libc::IFLA_INFO_KIND, b"bridge\0");
-                    nest(info, libc::IFLA_INFO_DATA, |data| put(data, 19, &gc.to_ne_bytes()));
+                put_attr(body, libc::IFLA_MTU, &mtu.to_ne_bytes());
+                put_attr(body, libc::IFLA_STATS64, &sent.to_ne_bytes());
+                put_nested(body, libc::IFLA_LINKINFO, |info| {
+                    put_attr(info, libc::IFLA_INFO_KIND, b"bridge\0");
+                    put_nested(info, libc::IFLA_INFO_DATA, |data| {
+                        put_attr(data, 19, &gc.to_ne_bytes())
+                    });
                 });
-                nest(body, libc::IFLA_AF_SPEC, |families| {
-                    nest(families, libc::AF_INET6 as u16, |v6| put(v6, 3, &in6.to_ne_bytes()));
+                put_nested(body, libc::IFLA_AF_SPEC, |families| {
+                    put_nested(families, libc::AF_INET6 as u16, |v6| {
+                        put_attr(v6, 3, &in6.to_ne_bytes())
+                    });
                 });
             });
             all.update(false, &body)
@@ -203,7 +207,7 @@ mod tests {
     #[test]
     fn masters_are_known() {
         let mut all = Links::default();
-        let enslaved = link(3, 1, |body| put(body, libc::IFLA_MASTER, &7u32.to_ne_bytes()));
+        let enslaved = link(3, 1, |body| put_attr(body, libc::IFLA_MASTER, &7u32.to_ne_bytes()));
         assert!(all.update(false, &enslaved));
         assert_eq!(all.master(3), Some(7));
         assert!(all.update(false, &link(3, 1, |_| ())));
@@ -216,9 +220,9 @@ mod tests {
         let body = |host: u8, lifetime: u32, flags: u32| {
             let mut body = vec![libc::AF_INET as u8, 24, 0, 0];
             body.extend(3u32.to_ne_bytes());
-            put(&mut body, libc::IFA_LOCAL, &[10, 0, 0, host]);
-            put(&mut body, libc::IFA_CACHEINFO, &lifetime.to_ne_bytes());
-            put(&mut body, libc::IFA_FLAGS, &flags.to_ne_bytes());
+            put_attr(&mut body, libc::IFA_LOCAL, &[10, 0, 0, host]);
+            put_attr(&mut body, libc::IFA_CACHEINFO, &lifetime.to_ne_bytes());
+            put_attr(&mut body, libc::IFA_FLAGS, &flags.to_ne_bytes());
             body
         };
         assert!(all.update_address(false, &body(1, 60, 0x80)));

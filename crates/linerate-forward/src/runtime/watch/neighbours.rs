@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use linerate_net::netlink::{attributes, number};
+use linerate_net::netlink::{attributes, bytes_at};
 
 /// Limit of remembered deleted neighbours. Above it, all are forgotten, which counts as a change.
 const REMEMBERED: usize = 65_536;
@@ -133,8 +133,8 @@ struct Message {
 impl Message {
     fn read(body: &[u8]) -> Option<Self> {
         let family = *body.first()?;
-        let interface = u32::from_ne_bytes(number(body, 4)?);
-        let state = u16::from_ne_bytes(number(body, 8)?);
+        let interface = u32::from_ne_bytes(bytes_at(body, 4)?);
+        let state = u16::from_ne_bytes(bytes_at(body, 8)?);
         let flags = *body.get(10)?;
         let router = flags & libc::NTF_ROUTER != 0;
         let mut key = (interface, family, [0; 16]);
@@ -167,7 +167,7 @@ mod tests {
     };
 
     use super::*;
-    use linerate_net::netlink::put;
+    use linerate_net::netlink::put_attr;
 
     const HERE: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const THERE: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -177,9 +177,9 @@ mod tests {
         bytes.extend(3u32.to_ne_bytes());
         bytes.extend(state.to_ne_bytes());
         bytes.extend([flags, 1]);
-        put(&mut bytes, libc::NDA_DST, &[10, 0, 0, host]);
+        put_attr(&mut bytes, libc::NDA_DST, &[10, 0, 0, host]);
         if let Some(address) = address {
-            put(&mut bytes, libc::NDA_LLADDR, &address);
+            put_attr(&mut bytes, libc::NDA_LLADDR, &address);
         }
         bytes
     }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use linerate_bpf::filter::{ClassicProgram, Statement, attach};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, attach};
 use linerate_net::netlink::{Message, Notifications, Protocol, Received};
 
 use super::detector::NEW_GENERATION;
@@ -48,7 +48,7 @@ impl Source {
     pub(super) fn nftables(room: usize) -> Result<Self> {
         let kind = u32::from(NEW_GENERATION.to_be());
         // ldh [4], the kind of the message; jeq
-        let program = [statement(0x28, 0, 0, 4), statement(0x15, 0, 1, kind), TAKE, LEAVE];
+        let program = [instruction(0x28, 0, 0, 4), instruction(0x15, 0, 1, kind), TAKE, LEAVE];
         Self::netfilter(libc::NFNLGRP_NFTABLES, "nftables", room, &program)
     }
 
@@ -56,7 +56,7 @@ impl Source {
     /// is 0 if the entry expired (`nf_ct_delete`).
     pub(super) fn conntrack(room: usize) -> Result<Self> {
         // ld [12], the port; jeq
-        let program = [statement(0x20, 0, 0, 12), statement(0x15, 1, 0, 0), TAKE, LEAVE];
+        let program = [instruction(0x20, 0, 0, 12), instruction(0x15, 1, 0, 0), TAKE, LEAVE];
         Self::netfilter(libc::NFNLGRP_CONNTRACK_DESTROY, "connection tracking", room, &program)
     }
 
@@ -74,7 +74,7 @@ impl Source {
         group: libc::c_int,
         what: &str,
         room: usize,
-        program: &[Statement],
+        program: &[ClassicInstruction],
     ) -> Result<Self> {
         let source = Self::open(Protocol::Netfilter, what, room)?;
         let program = ClassicProgram::new(program).expect("a program by the rules");
@@ -120,9 +120,9 @@ impl AsFd for Source {
     }
 }
 
-const TAKE: Statement = statement(0x06, 0, 0, u32::MAX);
-const LEAVE: Statement = statement(0x06, 0, 0, 0);
+const TAKE: ClassicInstruction = instruction(0x06, 0, 0, u32::MAX);
+const LEAVE: ClassicInstruction = instruction(0x06, 0, 0, 0);
 
-const fn statement(code: u16, jt: u8, jf: u8, k: u32) -> Statement {
-    Statement { code, jt, jf, k }
+const fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInstruction {
+    ClassicInstruction { code, jt, jf, k }
 }

@@ -122,7 +122,7 @@ fn a_session_that_is_used_again_is_not_freed() {
     assert!(to_free.is_ended() && ageing.to_free.len() == 1);
 
     // What the learner does: the lock, line two, and the generation by exchange.
-    drop(WriteGuard::try_lock(slot.version_for_tests(), to_free.version).unwrap());
+    drop(WriteGuard::try_lock_at_version(slot.version_for_tests(), to_free.version).unwrap());
     slot.republish_for_tests(to_free, 1);
     ageing.free().unwrap();
     let found = table.read(index).expect("it stays");
@@ -136,7 +136,7 @@ fn a_place_that_a_writer_died_over_is_freed_after_a_while() {
     let (_programs, table, mut ageing) = ageing();
     let index = table.insert(0, &record(1)).unwrap();
     let slot = table.slot(index);
-    std::mem::forget(WriteGuard::try_lock(slot.version_for_tests(), 2).unwrap());
+    std::mem::forget(WriteGuard::try_lock_at_version(slot.version_for_tests(), 2).unwrap());
     assert_eq!(table.read(index), None, "locked");
     ageing.pass().unwrap();
     assert_eq!(ageing.statistics().abandoned, 0);

@@ -116,7 +116,7 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
 
     // Learned again: under the lock, and then ended with the same number as before.
     let tags = slot.word(at::TAGS).load(SeqCst);
-    drop(WriteGuard::try_lock(slot.version(), to_free.version).unwrap());
+    drop(WriteGuard::try_lock_at_version(slot.version(), to_free.version).unwrap());
     assert_eq!(slot.word(at::TAGS).load(SeqCst), tags);
     assert_eq!(slot.free(to_free), None, "another version");
     assert!(table.read(index).is_some());

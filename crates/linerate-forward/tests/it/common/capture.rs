@@ -28,7 +28,7 @@ impl Monitor {
     pub(crate) fn open(router: &Router) -> Self {
         let open = || {
             let tee =
-                |name| Tee::builder(name).buffer(8 << 20).timestamps(false).take(true).build();
+                |name| Tee::builder(name).buffer_size(8 << 20).timestamps(false).take(true).build();
             let tees = PORTS.into_iter().map(tee).collect::<Result<Vec<_>, _>>().expect("tees");
             let senders = PORTS.into_iter().map(Sender::open).collect::<Result<Vec<_>, _>>();
             (senders.expect("sockets"), tees)
@@ -98,7 +98,7 @@ impl Monitor {
 /// Reads what came; whether the answer to this mark was among it.
 fn drain(tee: &mut Tee, frames: &mut Vec<Vec<u8>>, number: u16) -> bool {
     let mut answered = false;
-    while let Some(mut batch) = tee.batch() {
+    while let Some(mut batch) = tee.next_batch() {
         while let Some(frame) = batch.next() {
             match marked(frame.head()) {
                 Some(mark) => answered |= mark == number,

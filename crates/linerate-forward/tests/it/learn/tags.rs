@@ -166,7 +166,7 @@ struct Ends {
 
 impl Ends {
     fn open(lab: &Lab) -> Self {
-        let open = || Tee::builder("eth").buffer(1 << 20).timestamps(false).take(true).build();
+        let open = || Tee::builder("eth").buffer_size(1 << 20).timestamps(false).take(true).build();
         let tee = lab.right.run(open).expect("entered").expect("a tee");
         let sender = lab.left.run(|| Sender::open("eth")).expect("entered").expect("a socket");
         Self { sender, tee }
@@ -204,7 +204,7 @@ impl Ends {
         while seen.len() < 4 {
             let came = self.tee.wait(TIMEOUT).expect("waited");
             assert!(came, "{} of 4; {}", seen.len(), fast.describe());
-            while let Some(mut batch) = self.tee.batch() {
+            while let Some(mut batch) = self.tee.next_batch() {
                 while let Some(frame) = batch.next() {
                     // The router reports its IPv6 groups now and then.
                     if is_ipv4(frame.head()) {

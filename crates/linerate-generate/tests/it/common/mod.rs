@@ -46,7 +46,7 @@ impl Cable {
                 self.far
                     .run(|| {
                         let mut ring = Ring::builder("far")
-                            .buffer(32 << 20)
+                            .buffer_size(32 << 20)
                             .retire_timeout(Duration::from_millis(10))
                             .build()
                             .unwrap();
@@ -67,7 +67,7 @@ impl Cable {
 fn collect(ring: &mut Ring, count: usize) -> Vec<Arrival> {
     let mut arrivals = Vec::with_capacity(count);
     while arrivals.len() < count && ring.wait(SILENCE).unwrap() {
-        while let Some(mut batch) = ring.batch() {
+        while let Some(mut batch) = ring.next_batch() {
             while let Some(frame) = batch.next() {
                 arrivals.push((frame.head().to_vec(), frame.timestamp.unwrap_or_default().0));
             }
@@ -75,7 +75,7 @@ fn collect(ring: &mut Ring, count: usize) -> Vec<Arrival> {
     }
     // Once more, for frames that the test did not send.
     ring.wait(Duration::from_millis(50)).unwrap();
-    while let Some(mut batch) = ring.batch() {
+    while let Some(mut batch) = ring.next_batch() {
         while let Some(frame) = batch.next() {
             arrivals.push((frame.head().to_vec(), frame.timestamp.unwrap_or_default().0));
         }

@@ -90,7 +90,7 @@ impl Hashed {
     }
 
     /// Sessions that there is room for.
-    pub fn room(&self) -> u64 {
+    pub fn capacity(&self) -> u64 {
         self.sessions.max_entries().into()
     }
 

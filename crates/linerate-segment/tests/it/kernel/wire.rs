@@ -198,7 +198,7 @@ fn drain(
         socket.send(&Header::default(), &mark).expect("sent");
         while ring.wait(Duration::from_millis(200)).expect("waited") {
             let mut ended = false;
-            while let Some(mut batch) = ring.batch() {
+            while let Some(mut batch) = ring.next_batch() {
                 while let Some(frame) = batch.next() {
                     ended |= frame.head() == mark;
                     if let Some(number) = case(frame.head()) {

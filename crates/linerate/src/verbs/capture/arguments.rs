@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use linerate_capture::filter::{Side, TagReading};
+use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{Allocation, DirectionFilter, Mode};
 use linerate_ring::region::Pages;
@@ -174,8 +174,8 @@ pub(crate) struct Arguments {
     pub(super) split: bool,
 
     /// Run the filter in the `kernel` or in `user` space (default: in the kernel if it accepts the program).
-    #[arg(long, value_name = "SIDE", value_parser = values::sides())]
-    pub(super) filter_in: Option<Side>,
+    #[arg(long, value_name = "SIDE", value_parser = values::filter_locations())]
+    pub(super) filter_in: Option<FilterLocation>,
 
     /// How the filter sees VLAN tags: `live`, as tcpdump on an interface, where `udp` accepts datagrams with
     /// and without a tag; or `file`, as tcpdump -r, where the tag is a part of the frame and `udp` accepts only

@@ -1,7 +1,7 @@
 //! Which options work with `-r`. The command line itself (`conflicts_with`) refuses options that are only
 //! about interfaces and that tcpdump does not have.
 
-use linerate_capture::filter::Side;
+use linerate_capture::filter::FilterLocation;
 use linerate_pcapfile::Format;
 use linerate_ring::packet::DirectionFilter;
 
@@ -10,7 +10,7 @@ use super::values::Limit;
 
 /// Why these arguments do not work for a file.
 pub(super) fn refusal(arguments: &Arguments) -> Option<String> {
-    if arguments.filter_in == Some(Side::Kernel) {
+    if arguments.filter_in == Some(FilterLocation::Kernel) {
         return Some("--filter-in kernel: a file (-r) has no kernel side; leave it out".into());
     }
     let duration = arguments.limit(|limit| match limit {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
-use linerate_capture::filter::{Side, TagReading};
+use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::trace::Points;
@@ -11,7 +11,7 @@ use linerate_ring::trace::Points;
 pub(super) use crate::cli::values::{
     Cpus, allocations, cpus, deliveries, microseconds, pages, threads,
 };
-use crate::cli::values::{known, words};
+use crate::cli::values::{parse_known, parse_words};
 
 /// `--source`, where `auto` leaves the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +78,11 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
 }
 
 pub(super) fn sources() -> impl TypedValueParser<Value = Source> {
-    words(["auto", "packet", "xdp", "tee", "trace", "drops"], source)
+    parse_words(["auto", "packet", "xdp", "tee", "trace", "drops"], source)
 }
 
 pub(super) fn points() -> impl TypedValueParser<Value = Points> {
-    words(["entry", "exit", "both"], |text| match text {
+    parse_words(["entry", "exit", "both"], |text| match text {
         "entry" => Ok(Points::Entry),
         "exit" => Ok(Points::Exit),
         "both" => Ok(Points::Both),
@@ -91,19 +91,19 @@ pub(super) fn points() -> impl TypedValueParser<Value = Points> {
 }
 
 pub(super) fn directions() -> impl TypedValueParser<Value = DirectionFilter> {
-    words(["in", "out", "inout"], direction)
+    parse_words(["in", "out", "inout"], direction)
 }
 
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
-    known(["hash", "lb", "cpu", "rollover", "rnd", "qm"])
+    parse_known(["hash", "lb", "cpu", "rollover", "rnd", "qm"])
 }
 
-pub(super) fn sides() -> impl TypedValueParser<Value = Side> {
-    known(["kernel", "user"])
+pub(super) fn filter_locations() -> impl TypedValueParser<Value = FilterLocation> {
+    parse_known(["kernel", "user"])
 }
 
 pub(super) fn tag_readings() -> impl TypedValueParser<Value = TagReading> {
-    known(["live", "file"])
+    parse_known(["live", "file"])
 }
 
 #[cfg(test)]

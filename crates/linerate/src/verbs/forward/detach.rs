@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
 }
 
 fn of_this_namespace() -> Result<Vec<String>> {
-    let here = Namespace::of_thread()?;
+    let here = Namespace::current()?;
     let is_here = |name: &String| Pins::of(name).state().is_ok_and(|state| state.namespace == here);
     Ok(Pins::instances(BPFFS.as_ref())?.into_iter().filter(is_here).collect())
 }

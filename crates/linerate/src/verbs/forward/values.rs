@@ -7,18 +7,18 @@ use linerate_forward::config::{self, Statistics};
 use linerate_forward::table::session::{Sort, State};
 use linerate_forward::tuple::Protocol;
 
-use crate::cli::values::known;
+use crate::cli::values::parse_known;
 
 pub(super) fn statistics() -> impl TypedValueParser<Value = Statistics> {
-    known(Statistics::ALL.iter().map(|one| one.name()))
+    parse_known(Statistics::ALL.iter().map(|one| one.name()))
 }
 
 pub(super) fn protocols() -> impl TypedValueParser<Value = Protocol> {
-    known([Protocol::Tcp, Protocol::Udp].map(Protocol::name))
+    parse_known([Protocol::Tcp, Protocol::Udp].map(Protocol::name))
 }
 
 pub(super) fn sorts() -> impl TypedValueParser<Value = Sort> {
-    known(Sort::ALL.iter().map(|sort| sort.name()))
+    parse_known(Sort::ALL.iter().map(|sort| sort.name()))
 }
 
 pub(super) fn states() -> impl TypedValueParser<Value = State> {

@@ -45,8 +45,8 @@ pub(super) fn accompany(
 fn counts(progress: &Progress) -> String {
     format!(
         "{} packets read, {} written",
-        HumanCount(progress.read()),
-        HumanCount(progress.written())
+        HumanCount(progress.packets_read()),
+        HumanCount(progress.packets_written())
     )
 }
 

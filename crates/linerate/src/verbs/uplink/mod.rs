@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use linerate_capture::interface::{Interface, Use};
+use linerate_capture::interface::{Interface, InterfaceUser};
 use linerate_capture::privilege;
 use linerate_segment::Policy;
 use linerate_uplink::{Backend, Device, Options, Uplink};
@@ -101,7 +101,7 @@ Examples:
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::register()?;
-    let interface = Interface::named(&arguments.interface)?;
+    let interface = Interface::by_name(&arguments.interface)?;
     match &arguments.tun {
         Some(_) => refuse_sharing(&interface)?,
         None => refuse_use(&interface, arguments.take_over)?,
@@ -121,25 +121,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Refuses an interface in use, unless `--take-over` is given.
 fn refuse_use(interface: &Interface, take_over: bool) -> Result<()> {
-    if interface.uses.is_empty() || take_over {
+    if interface.users.is_empty() || take_over {
         return Ok(());
     }
-    let uses: Vec<_> = interface.uses.iter().map(ToString::to_string).collect();
+    let users: Vec<_> = interface.users.iter().map(ToString::to_string).collect();
     bail!(
         "the uplink takes the place of {}, and the interface is in use: {}. That will be cut off for as \
          long as the uplink runs; say --take-over if that is meant",
         interface.name,
-        uses.join(", ")
+        users.join(", ")
     );
 }
 
 /// Leaves an interface alone that has no neighbours of its own.
 fn refuse_sharing(interface: &Interface) -> Result<()> {
     let name = &interface.name;
-    for one in &interface.uses {
+    for one in &interface.users {
         match one {
-            Use::Loopback => bail!("{name} is the loopback interface: it has no neighbours"),
-            Use::Port(above) => bail!(
+            InterfaceUser::Loopback => {
+                bail!("{name} is the loopback interface: it has no neighbours")
+            }
+            InterfaceUser::Port(above) => bail!(
                 "{name} is a port of {above}, and the neighbours that a TUN device needs are found on \
                  {above}: join the device to {above} (-i {above} --backend packet), or take a TAP device and make it a \
                  port, too"

@@ -39,7 +39,7 @@ fn wireshark_reads_the_verdict_and_the_number_of_a_packet() {
     };
     let mut file = Vec::new();
     let interface = InterfaceDescription { linktype: 1, ..InterfaceDescription::default() };
-    encoder.file_header(&mut file, &SectionHeader::default(), &[interface]);
+    encoder.encode_file_header(&mut file, &SectionHeader::default(), &[interface]);
     for (packet, verdict) in [(7, None), (7, Some(4)), (1 << 48 | 9, Some(0))] {
         let mut frame = Frame::new(&[0; 61]);
         frame.trace = Some(match verdict {

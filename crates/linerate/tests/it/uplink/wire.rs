@@ -26,7 +26,7 @@ fn received(namespace: &Namespace, interface: &str, work: impl FnOnce()) -> Vec<
                 if !ring.wait(Duration::from_millis(100)).unwrap() && last {
                     return (frames, ring.statistics().drops);
                 }
-                while let Some(mut batch) = ring.batch() {
+                while let Some(mut batch) = ring.next_batch() {
                     while let Some(frame) = batch.next() {
                         frames.push(frame.contiguous(&mut Vec::new()).to_vec());
                     }
