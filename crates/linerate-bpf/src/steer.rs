@@ -1,8 +1,7 @@
 //! The steering [`Program`]: redirects frames to AF_XDP sockets, one socket per receive queue.
 //!
 //! A frame that the filter accepts goes to the socket of its queue. Any other frame, and any frame of a
-//! queue without a socket, goes to the stack as if nothing were attached. [`UnmatchedAction::Drop`] drops frames that the
-//! filter rejects instead.
+//! queue without a socket, goes to the stack as if nothing were attached.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,16 +20,6 @@ use crate::{Error, Result};
 
 include!(concat!(env!("OUT_DIR"), "/steer.rs"));
 
-/// What happens to a frame that the filter rejects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum UnmatchedAction {
-    /// It goes to the stack.
-    #[default]
-    Pass,
-    /// It is dropped.
-    Drop,
-}
-
 /// Where the timestamps of frames come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TimestampSource {
@@ -44,7 +33,7 @@ pub enum TimestampSource {
     /// virtual machine over veth, including the metadata that carries the timestamp.
     Software,
     /// The network card's clock if its driver provides it, otherwise as [`TimestampSource::Software`]. The
-    /// card's clock is not converted. Also provides the card's hash and stripped VLAN tag. Cost up to 30 ns
+    /// card's clock is not converted. Also provides the VLAN tag that the card stripped. Cost up to 30 ns
     /// more than [`TimestampSource::Software`] where the driver provided none.
     Hardware,
 }
@@ -58,8 +47,6 @@ pub struct Options<'a> {
     /// Only frames for [`Program::addresses`] go to a socket: IP packets to one of them, and questions for
     /// the hardware address of one (ARP requests, neighbour solicitations). All others go to the stack.
     pub by_address: bool,
-    /// What happens to the others.
-    pub unmatched: UnmatchedAction,
     /// Where timestamps come from.
     pub timestamps: TimestampSource,
     /// Native or generic only; `None` takes native where the driver has it.
@@ -287,7 +274,6 @@ fn open(
     if let Some(constants) = object.maps.rodata_data.as_deref_mut() {
         constants.timestamps = u32::from(timestamps == TimestampSource::Software);
         constants.by_address = u32::from(options.by_address);
-        constants.drop_unmatched = u32::from(options.unmatched == UnmatchedAction::Drop);
     }
     let name = if hardware { "steer_hardware" } else { "steer" };
     LoadableProgram::prepare(object.open_object(), name)

@@ -78,8 +78,6 @@ pub struct Frame<'a> {
     pub wire_len: u32,
     /// When it arrived; `None` where nobody asked the kernel for a stamp.
     pub timestamp: Option<Timestamp>,
-    /// Receive hash of the network card or the kernel.
-    pub hash: Option<u32>,
     /// Inbound or outbound.
     pub direction: Direction,
     /// Index of the receive queue it came from, 0 where the source does not say.
@@ -103,7 +101,6 @@ impl<'a> Frame<'a> {
             tail: &[],
             wire_len: head.len() as u32,
             timestamp: None,
-            hash: None,
             direction: Direction::Unknown,
             queue: 0,
             tag_beside: None,

@@ -12,7 +12,6 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* Constants to the verifier, which removes the branches not taken. */
 const volatile __u32 timestamps = STEER_TIMESTAMP_NONE;
-const volatile __u32 drop_unmatched = 0;
 const volatile __u32 by_address = 0;
 
 struct {
@@ -29,15 +28,8 @@ struct {
 	__type(value, struct steer_counters);
 } counters SEC(".maps");
 
-/* The kernel's enum by name and size; which headers the card hashed is not used. */
-enum xdp_rss_hash_type {
-	XDP_RSS_TYPE_NONE = 0,
-};
-
 /* The receive metadata kfuncs, weak so that the object also loads where the kernel has none. */
 extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timestamp) __ksym __weak;
-extern int bpf_xdp_metadata_rx_hash(const struct xdp_md *ctx, __u32 *hash,
-				    enum xdp_rss_hash_type *rss_type) __ksym __weak;
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto,
 					__u16 *tci) __ksym __weak;
 
@@ -65,7 +57,7 @@ static __always_inline int unmatched(struct steer_counters *counts)
 {
 	if (counts)
 		counts->unmatched++;
-	return drop_unmatched ? XDP_DROP : XDP_PASS;
+	return XDP_PASS;
 }
 
 static __always_inline int redirect(struct xdp_md *ctx, struct steer_counters *counts)
@@ -103,7 +95,6 @@ int steer(struct xdp_md *ctx)
 
 		if (meta) {
 			meta->timestamp = bpf_ktime_get_tai_ns();
-			meta->hash = 0;
 			meta->vlan_tci = 0;
 			meta->vlan_proto = 0;
 			meta->flags = 0;
@@ -119,10 +110,9 @@ SEC("xdp.frags")
 int steer_hardware(struct xdp_md *ctx)
 {
 	struct steer_counters *counts = counters_of_cpu();
-	enum xdp_rss_hash_type hash_type;
 	struct steer_meta *meta;
 	__u64 timestamp = 0;
-	__u32 flags = 0, hash = 0;
+	__u32 flags = 0;
 	__be16 vlan_proto = 0;
 	__u16 vlan_tci = 0;
 
@@ -132,14 +122,11 @@ int steer_hardware(struct xdp_md *ctx)
 		flags |= STEER_META_HARDWARE;
 	else
 		timestamp = bpf_ktime_get_tai_ns();
-	if (!bpf_xdp_metadata_rx_hash(ctx, &hash, &hash_type))
-		flags |= STEER_META_HASH;
 	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &vlan_proto, &vlan_tci))
 		flags |= STEER_META_VLAN;
 	meta = add_meta(ctx);
 	if (meta) {
 		meta->timestamp = timestamp;
-		meta->hash = hash;
 		meta->vlan_tci = vlan_tci;
 		meta->vlan_proto = vlan_proto;
 		meta->flags = flags;

@@ -11,28 +11,26 @@
 
 /* Bits of steer_meta.flags: which fields are valid. */
 #define STEER_META_HARDWARE (1 << 0) /* timestamp of the card's clock, else TAI of the kernel */
-#define STEER_META_HASH (1 << 1)
-#define STEER_META_VLAN (1 << 2)
+#define STEER_META_VLAN (1 << 1)
 
 /* Tells metadata of this program from older contents of a chunk. */
 #define STEER_META_MAGIC 0x4c4e5254
 
 /* In front of every redirected frame with timestamps on; ends at the frame's first byte. */
 struct steer_meta {
-	__u64 timestamp;      /* nanoseconds, 0 for none */
-	__u32 hash;       /* receive hash of the card */
-	__u16 vlan_tci;   /* tag that the card stripped */
+	__u64 timestamp;   /* nanoseconds, 0 for none */
+	__u16 vlan_tci;    /* tag that the card stripped */
 	__be16 vlan_proto; /* its ethertype, network order */
-	__u32 flags;      /* STEER_META_* */
-	__u32 magic;      /* STEER_META_MAGIC */
-};
+	__u32 flags;       /* STEER_META_* */
+	__u32 magic;       /* STEER_META_MAGIC */
+} __attribute__((packed, aligned(4)));
 
-_Static_assert(sizeof(struct steer_meta) == 24, "steer_meta is 24 bytes");
+_Static_assert(sizeof(struct steer_meta) == 20, "steer_meta is 20 bytes");
 
 /* One element per CPU. A frame is in exactly one of the three. */
 struct steer_counters {
 	__u64 matched;   /* redirected to a socket; what the socket could not take is in its own statistics */
-	__u64 unmatched; /* rejected by the filter: passed to the stack or dropped, as configured */
+	__u64 unmatched; /* rejected by the filter: passed to the stack */
 	__u64 no_socket; /* accepted, but its queue has no socket: passed to the stack */
 };
 

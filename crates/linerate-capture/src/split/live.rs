@@ -108,7 +108,6 @@ impl LiveSplitter {
 /// `piece` with what is known of `frame`.
 fn like<'a>(frame: &Frame<'_>, mut piece: Frame<'a>) -> Frame<'a> {
     piece.timestamp = frame.timestamp;
-    piece.hash = frame.hash;
     piece.direction = frame.direction;
     piece.queue = frame.queue;
     piece

@@ -106,7 +106,7 @@ impl<'s> Batch<'s> {
         *self.received += 1;
         let mut at = self.at(&first);
         let mut len = first.len as usize;
-        let mut about = About { stamp: self.stamp, hash: None };
+        let mut about = About { stamp: self.stamp };
         if self.marking.metadata {
             // SAFETY: the chunk is ours, and the kernel keeps headroom for metadata in front.
             (at, len) = unsafe { about.restore(at, len, self.marking.tai_offset_ns) };
@@ -117,7 +117,6 @@ impl<'s> Batch<'s> {
             frame = frame.with_tail(&self.pieces[..pieces.min(PIECES)]);
         }
         frame.timestamp = about.stamp;
-        frame.hash = about.hash;
         frame.queue = self.queue;
         frame.direction = Direction::Inbound;
         Some(frame)
@@ -254,7 +253,6 @@ fn give_back(
 /// What metadata says of a frame.
 struct About {
     stamp: Option<Timestamp>,
-    hash: Option<u32>,
 }
 
 impl About {
@@ -268,7 +266,6 @@ impl About {
         // SAFETY: the caller's.
         let Some(metadata) = (unsafe { Metadata::take(at) }) else { return (at, len) };
         self.stamp = metadata.timestamp(tai_offset_ns).or(self.stamp);
-        self.hash = metadata.hash();
         match metadata.vlan() {
             // SAFETY: the caller's; the metadata has been read, so its place is free.
             Some(tag) => unsafe { tag.insert(at, len) },

@@ -8,15 +8,13 @@ use crate::Timestamp;
 const ADDRESSES: usize = 12;
 const MAGIC: u32 = 0x4c4e_5254;
 const HARDWARE: u32 = 1 << 0;
-const HASH: u32 = 1 << 1;
-const VLAN: u32 = 1 << 2;
+const VLAN: u32 = 1 << 1;
 
 /// The layout of `struct steer_meta` in `bpf/steer.h`.
-#[repr(C)]
+#[repr(C, packed(4))]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Metadata {
     pub(super) timestamp: u64,
-    pub(super) hash: u32,
     pub(super) vlan_tci: u16,
     /// Network order.
     pub(super) vlan_proto: [u8; 2],
@@ -64,11 +62,6 @@ impl Metadata {
     }
 
     #[inline]
-    pub(super) fn hash(&self) -> Option<u32> {
-        (self.flags & HASH != 0).then_some(self.hash)
-    }
-
-    #[inline]
     pub(super) fn vlan(&self) -> Option<Tag> {
         let [t0, t1] = self.vlan_tci.to_be_bytes();
         let [p0, p1] = self.vlan_proto;
@@ -108,13 +101,12 @@ mod tests {
 
     #[test]
     fn layout_is_that_of_the_header() {
-        assert_eq!(size_of::<Metadata>(), 24);
+        assert_eq!(size_of::<Metadata>(), 20);
         assert_eq!(offset_of!(Metadata, timestamp), 0);
-        assert_eq!(offset_of!(Metadata, hash), 8);
-        assert_eq!(offset_of!(Metadata, vlan_tci), 12);
-        assert_eq!(offset_of!(Metadata, vlan_proto), 14);
-        assert_eq!(offset_of!(Metadata, flags), 16);
-        assert_eq!(offset_of!(Metadata, magic), 20);
+        assert_eq!(offset_of!(Metadata, vlan_tci), 8);
+        assert_eq!(offset_of!(Metadata, vlan_proto), 10);
+        assert_eq!(offset_of!(Metadata, flags), 12);
+        assert_eq!(offset_of!(Metadata, magic), 16);
         let header = include_str!("../../../linerate-bpf/src/bpf/steer.h");
         assert!(header.contains("STEER_META_MAGIC 0x4c4e5254"));
     }
@@ -124,10 +116,9 @@ mod tests {
         let mut chunk = [0u8; 64];
         let metadata = Metadata {
             timestamp: 37_000_000_005,
-            hash: 7,
             vlan_tci: 0x0123,
             vlan_proto: [0x81, 0x00],
-            flags: HASH | VLAN,
+            flags: VLAN,
             magic: MAGIC,
         };
         let frame: Vec<u8> = (1..=20).collect();
@@ -135,7 +126,7 @@ mod tests {
         // SAFETY: within `chunk`, which nobody else touches.
         let (found, again, tagged) = unsafe {
             let at = chunk.as_mut_ptr().add(32);
-            at.sub(24).cast::<Metadata>().write_unaligned(metadata);
+            at.sub(20).cast::<Metadata>().write_unaligned(metadata);
             let found = Metadata::take(at).unwrap();
             let again = Metadata::take(at);
             let (start, len) = found.vlan().unwrap().insert(at, 20);
@@ -143,7 +134,6 @@ mod tests {
         };
         assert!(again.is_none());
         assert_eq!(found.timestamp(37_000_000_000), Some(Timestamp(5)));
-        assert_eq!(found.hash(), Some(7));
         assert_eq!(tagged[..12], frame[..12]);
         assert_eq!(tagged[12..16], [0x81, 0x00, 0x01, 0x23]);
         assert_eq!(tagged[16..], frame[12..]);

@@ -42,7 +42,7 @@ pub(crate) mod wait;
 
 pub use batch::Batch;
 pub use delivery::Delivery;
-pub use linerate_bpf::steer::{TimestampSource, UnmatchedAction};
+pub use linerate_bpf::steer::TimestampSource;
 pub use linerate_bpf::xdp::AttachMode;
 pub use probe::{Probe, probe};
 pub use receiver::{Config, Frames, Options, Receiver, ReceiverStatisticsReader};

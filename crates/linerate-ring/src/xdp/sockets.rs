@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_bpf::filter::Instruction;
-use linerate_bpf::steer::{self, TimestampSource, UnmatchedAction};
+use linerate_bpf::steer::{self, TimestampSource};
 use linerate_bpf::xdp::{AttachMode, require_free};
 use linerate_net::{Interface, link};
 use rustix::event::{PollFd, PollFlags};
@@ -56,7 +56,6 @@ impl Sockets {
             buffer: DEFAULT_BUFFER,
             chunk_size: DEFAULT_CHUNK_SIZE,
             pages: Pages::Auto,
-            lock: false,
             rx_options: RxOptions::default(),
             steer: steer::Options::default(),
         }
@@ -276,7 +275,6 @@ pub struct Builder<'a> {
     buffer: usize,
     chunk_size: u32,
     pages: Pages,
-    lock: bool,
     rx_options: RxOptions,
     steer: steer::Options<'a>,
 }
@@ -308,12 +306,6 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Whether to lock the buffer in memory.
-    pub fn lock(mut self, lock: bool) -> Self {
-        self.lock = lock;
-        self
-    }
-
     rx_setters!();
 
     /// Who stamps frames (default: the reader).
@@ -328,12 +320,6 @@ impl<'a> Builder<'a> {
         'a: 'b,
     {
         Builder { steer: steer::Options { filter, ..self.steer }, ..self }
-    }
-
-    /// What becomes of frames that the filter refuses (default: passed to the stack).
-    pub fn unmatched(mut self, unmatched: UnmatchedAction) -> Self {
-        self.steer.unmatched = unmatched;
-        self
     }
 
     /// Native or generic only (default: the better one that works).
@@ -361,7 +347,6 @@ impl<'a> Builder<'a> {
         };
         let region = Region::builder(self.buffer)
             .pages(self.pages)
-            .lock(self.lock)
             .preferred_node(link::numa_node(&self.interface))
             .build()?;
         let umem = Umem::new(region, self.chunk_size)?;

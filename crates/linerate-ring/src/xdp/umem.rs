@@ -76,11 +76,6 @@ impl Umem {
         (self.region.len() / self.chunk_size as usize) as u32
     }
 
-    /// The longest frame that fits in one chunk.
-    pub fn capacity(&self) -> u32 {
-        self.chunk_size - HEADROOM
-    }
-
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

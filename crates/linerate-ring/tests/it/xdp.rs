@@ -10,8 +10,8 @@ use crate::xdp_support::{
 use linerate_bpf::steer;
 use linerate_ring::region::Pages;
 use linerate_ring::xdp::{
-    AttachMode, Socket, Sockets, SocketsBuilder, TimestampSource, TxSocket, Umem, UnmatchedAction,
-    WaitStrategy, probe,
+    AttachMode, Socket, Sockets, SocketsBuilder, TimestampSource, TxSocket, Umem, WaitStrategy,
+    probe,
 };
 use linerate_ring::{Error, Frame, Region, Result};
 use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, skip};
@@ -209,17 +209,6 @@ fn the_filter_runs_in_the_kernel_and_can_be_replaced() {
     assert_eq!((at_seven.count(), at_eight.count()), (50, 0));
     let counts = source.statistics().unwrap();
     assert_eq!((counts.matched, counts.unmatched, counts.lost()), (100, 100, 0));
-}
-
-#[test]
-fn refused_frames_are_dropped_on_request() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    let (seven, stack) = (to_port(7), Stack::listen(&cable, 8));
-    let mut source = source(&cable, |b| b.filter(Some(&seven)).unmatched(UnmatchedAction::Drop));
-    let raw = cable.raw();
-    (0..100).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
-    assert_eq!((drain(&mut source, |_| ()), stack.count()), (50, 0));
 }
 
 #[test]
