@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// An interface with its open sources.
 #[derive(Debug)]
 pub struct OpenInterface {
-    /// The interface as it was found. Its uses are known only where the selection depends on them.
+    /// The interface as it was found. Its users are known only where the selection depends on them.
     pub interface: Interface,
     /// One source for each reader.
     pub sources: Vec<Source>,

@@ -269,7 +269,7 @@ impl Rewriter {
                 let encoder = encoder(Format::Pcapng, u32::MAX);
                 let (output, section) = (&mut self.output, &self.section);
                 return Ok(output.write_record(false, |out| {
-                    encoder.encode_file_header(out, section, &interfaces)
+                    encoder.encode_file_header(out, section, &interfaces);
                 })?);
             }
             Conversion::None => {}

@@ -64,7 +64,7 @@ struct Setup {
     far: Arc<Namespace>,
     /// What sends into each cable.
     out: Vec<Handle>,
-    /// On the far end of each cable a handle with the filter, and one without.
+    /// On the peer of each cable a handle with the filter, and one without.
     oracle: Vec<[Handle; 2]>,
     _cables: Vec<Veth>,
     _near: Namespace,

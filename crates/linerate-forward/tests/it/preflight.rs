@@ -270,7 +270,7 @@ fn a_large_mtu_is_refused_unless_programs_take_several_buffers() {
 fn a_program_of_somebody_else_is_refused_and_ours_is_not() {
     root_or_skip!();
     let pair = Pair::new("pfforeign");
-    // For this end, the stub of the far end's preflight is a foreign program.
+    // For this end, the stub of the peer's preflight is a foreign program.
     pair.cable.a.set_offloads(false).unwrap();
     let names = ["x".to_owned()];
     let theirs = pair.far.run(|| prepare(&names, &Options::default())).unwrap().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The far end of an experiment that captures nothing: counts every frame and drops it, so that the
+/* The veth peer in an experiment that captures nothing: counts every frame and drops it, so that the
  * cost of sending and delivery can be subtracted from the cost of a capture. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -408,7 +408,7 @@ impl RoutedPair {
     /// Has the router's receiving worked off on the other core, as if the generator were on another
     /// machine.
     pub(crate) fn receive_on_other_core(&self) -> Result<()> {
-        // What the far end does with a frame follows on the same core: it counts and drops, for every
+        // What the veth peer does with a frame follows on the same core: it counts and drops, for every
         // datapath. A thread of its own beside a generator that never sleeps would lose frames.
         napi::enable_threaded(&self.router, LEFT_INTERFACE, self.cores.consumer)?;
         Ok(())

@@ -375,7 +375,7 @@ impl UplinkTestbed {
         let mut counts = BTreeMap::new();
         let mut add = |key: &str, count: u64| *counts.entry(key.to_owned()).or_insert(0) += count;
         // What the peer had no room for counts at the sending end.
-        add("no room at the far end of the wire", self.cable.a.statistics()?.tx_dropped);
+        add("no room at the veth peer", self.cable.a.statistics()?.tx_dropped);
         add("the receiving interface", self.cable.b.statistics()?.rx_dropped);
         if let Some(inner) = &self.inner {
             add("no room at the host", inner.a.statistics()?.tx_dropped);

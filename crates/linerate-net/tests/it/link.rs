@@ -53,7 +53,7 @@ fn a_link_is_what_ip_shows() {
     let by_index = near.run(|| link::by_index(link.index).unwrap().unwrap()).unwrap();
     let statistics = by_index.statistics;
     assert!(packets > 0);
-    // The far end may ask again meanwhile.
+    // The peer may ask again meanwhile.
     assert!((packets..=counter("packets")).contains(&statistics.rx_packets), "{statistics:?}");
     assert!((bytes..=counter("bytes")).contains(&statistics.rx_bytes), "{statistics:?}");
     assert!(near.run(|| link::by_name("b").is_err()).unwrap());

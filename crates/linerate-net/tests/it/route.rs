@@ -87,7 +87,7 @@ fn addresses_are_added_and_listed() {
             new("fd01::1", 64),
             new("10.8.0.1", 30),
             new("fd08::1", 126),
-            // The own one, not the far end's.
+            // The own one, not the peer's.
             new("10.7.0.1", 32),
         ] {
             assert!(all.contains(&expected), "{expected:?}: {all:?}");

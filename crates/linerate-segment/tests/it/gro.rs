@@ -1,4 +1,4 @@
-//! The kernel's GRO as oracle: bursts of one flow cross a veth pair whose far end joins them, and what a
+//! The kernel's GRO as oracle: bursts of one flow cross a veth pair whose peer joins them, and what a
 //! packet socket sees behind that is compared, byte for byte, with what the coalescer makes of the burst.
 //!
 //! The kernel holds a flow for as long as `gro_flush_timeout` says, but no longer than to the next tick of

@@ -26,7 +26,7 @@ of frame check sequence that a wire adds. A field with a range counts up, source
 then destination port, source and destination address; --random makes it random instead.
 
 The fastest backend, XDP live frames, works on a veth pair only if the peer has an XDP program or GRO \
-on. `sent` counts every frame given to the interface, `refused` those that the far end could not \
+on. `sent` counts every frame given to the interface, `refused` those that the peer could not \
 accept.
 
 Examples:

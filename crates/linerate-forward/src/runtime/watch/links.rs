@@ -181,12 +181,12 @@ mod tests {
                 put_nested(body, libc::IFLA_LINKINFO, |info| {
                     put_attr(info, libc::IFLA_INFO_KIND, b"bridge\0");
                     put_nested(info, libc::IFLA_INFO_DATA, |data| {
-                        put_attr(data, 19, &gc.to_ne_bytes())
+                        put_attr(data, 19, &gc.to_ne_bytes());
                     });
                 });
                 put_nested(body, libc::IFLA_AF_SPEC, |families| {
                     put_nested(families, libc::AF_INET6 as u16, |v6| {
-                        put_attr(v6, 3, &in6.to_ne_bytes())
+                        put_attr(v6, 3, &in6.to_ne_bytes());
                     });
                 });
             });

@@ -1,4 +1,4 @@
-//! A generator at the far end of a port.
+//! A generator at the peer of a port.
 
 use linerate_generate::{Config, Generator, Options, PayloadHeader, Running};
 use linerate_wire::ethernet;

@@ -1,4 +1,4 @@
-//! [`Router`]: a namespace that forwards between three cables, and another one at their far ends.
+//! [`Router`]: a namespace that forwards between three cables, and another one at their peers.
 
 use std::fmt::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use linerate_testkit::tools::ip_batch;
 use super::compiled;
 use super::host::{Host, PORTS, router_mac, router_v4, router_v6};
 
-/// What the far ends take: more than any port of a router, so that too long frames get there.
+/// What the peers take: more than any port of a router, so that too long frames get there.
 const FAR_MTU: u32 = 3400;
 
 /// MTU of each port.

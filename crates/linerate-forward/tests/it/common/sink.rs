@@ -6,7 +6,7 @@ use linerate_testkit::{Interface, Mac, Namespace};
 use super::compiled;
 use super::router::Router;
 
-/// How frames arrived at the far end of a port.
+/// How frames arrived at the peer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Path {
     /// The router's port that they left by.
@@ -30,7 +30,7 @@ pub(crate) struct Arrived {
     pub(crate) newest: u64,
 }
 
-/// A program at the far end of each port, gone with this value.
+/// A program at the peer of each port, gone with this value.
 pub(crate) struct Sink {
     object: Object,
     _links: Vec<Link>,

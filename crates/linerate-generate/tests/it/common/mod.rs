@@ -1,4 +1,4 @@
-//! Two namespaces, a cable, and a packet ring at its far end.
+//! Two namespaces, a cable, and a packet ring at its peer.
 pub(crate) mod verify;
 
 use std::sync::mpsc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use linerate_ring::packet::Ring;
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
-/// How long the far end may be silent before a capture ends without all that it waits for.
+/// How long the peer may be silent before a capture ends without all that it waits for.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Interface `near` sends, interface `far` receives; neither host sends anything else.
@@ -34,7 +34,7 @@ impl Cable {
         Self { near, far, veth }
     }
 
-    /// Runs `send` in the near namespace while the far end captures until `count` frames are there.
+    /// Runs `send` in the near namespace while the peer captures until `count` frames are there.
     pub(crate) fn carry<T: Send>(
         &self,
         count: usize,
@@ -52,7 +52,7 @@ impl Cable {
                             .unwrap();
                         ready.send(()).unwrap();
                         let arrivals = collect(&mut ring, count);
-                        assert_eq!(ring.statistics().drops, 0, "the far end lost frames");
+                        assert_eq!(ring.statistics().drops, 0, "the peer lost frames");
                         arrivals
                     })
                     .unwrap()

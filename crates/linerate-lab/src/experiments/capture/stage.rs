@@ -14,7 +14,7 @@ use crate::traffic::generated::Traffic;
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "capture-stage",
     title: "The cost of the capture stage, a frame",
-    about: "64-byte frames at full speed, to an XDP program that drops them at the far end and to a \
+    about: "64-byte frames at full speed, to an XDP program that drops them at the veth peer and to a \
             capture, in turns (A B A B …), for each capture. One over the rate with a capture, less \
             one over the rate without right before it, is what that capture adds to each frame on \
             the core that sends and receives.",

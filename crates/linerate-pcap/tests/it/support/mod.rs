@@ -115,12 +115,12 @@ impl Cable {
         Self { namespace, veth }
     }
 
-    /// Whether an XDP program is on the far end.
+    /// Whether an XDP program is on the peer.
     pub(crate) fn has_program(&self) -> bool {
         self.veth.b.has_xdp().unwrap()
     }
 
-    /// Starts a program that captures on the far end.
+    /// Starts a program that captures on the peer.
     pub(crate) fn start(
         &self,
         library: &Library,
@@ -138,7 +138,7 @@ impl Cable {
         Running { child: command.spawn().unwrap(), folder: folder.to_owned(), line: line.join(" ") }
     }
 
-    /// Waits until the program has its handle: a packet socket on the far end, which a handle of ours has
+    /// Waits until the program has its handle: a packet socket on the peer, which a handle of ours has
     /// moved to where no frame comes.
     pub(crate) fn wait_until_it_listens(&self, libpcap: Libpcap, running: &mut Running) {
         let index = self.veth.b.index().to_string();

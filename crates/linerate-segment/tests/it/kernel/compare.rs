@@ -56,7 +56,7 @@ pub(crate) struct Comparison<'c> {
     pub(crate) packet: &'c dyn Fn(&Shape, u32, &mut Random) -> Vec<u8>,
     /// The virtio header that goes with it.
     pub(crate) header: &'c dyn Fn(&Shape) -> Header,
-    /// The number of the case that a frame at the far end is of.
+    /// The number of the case that a frame at the peer is of.
     pub(crate) number: fn(&[u8]) -> Option<u32>,
     /// What we are given, and how to split it; for some it takes a look at what the kernel did.
     pub(crate) ours: &'c dyn Fn(&Case, &Seen) -> Ours,

@@ -3,7 +3,7 @@
 use super::packet::{Hint, How, Ip, Shape, Transport};
 use linerate_testkit::Random;
 
-/// Most segments of a case: what the far end's backlog holds at once (`net.core.netdev_max_backlog`
+/// Most segments of a case: what the peer's backlog holds at once (`net.core.netdev_max_backlog`
 /// is 1000), with room for others.
 const MAX_SEGMENTS: usize = 400;
 

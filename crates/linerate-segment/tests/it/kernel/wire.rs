@@ -1,4 +1,4 @@
-//! Ways into the kernel for super-packets, and what it makes of them at the far end of a cable.
+//! Ways into the kernel for super-packets, and what it makes of them at the peer of a cable.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ const TUNNELS: [&str; 6] = [
     "tx-udp_tnl-csum-segmentation",
 ];
 
-/// What the far end saw of one case, in order.
+/// What the peer saw of one case, in order.
 pub(crate) type Seen = Vec<Vec<u8>>;
 
 /// Two hosts, and a cable that carries nothing but finished frames.
@@ -87,7 +87,7 @@ impl Wire {
         })
     }
 
-    /// Packets come from a TUN device, and are routed to the far end with an MTU of `mtu` bytes.
+    /// Packets come from a TUN device, and are routed to the peer with an MTU of `mtu` bytes.
     pub(crate) fn tun(mtu: u32) -> Self {
         Self::build(|sender, cable| {
             let build = || Device::builder("tun").kind(Kind::Tun).build();
@@ -164,7 +164,7 @@ impl Wire {
         }
     }
 
-    /// Everything that reached the far end since the last call, by the case it is of. The calling
+    /// Everything that reached the peer since the last call, by the case it is of. The calling
     /// thread stays on one CPU, so that the last frame sent arrives last.
     pub(crate) fn seen(&mut self, case: impl Fn(&[u8]) -> Option<u32>) -> HashMap<u32, Seen> {
         self.groups += 1;
@@ -221,7 +221,7 @@ fn mark(group: u16) -> Vec<u8> {
 }
 
 /// A cable of its own to which the kernel copies what goes out through the wire, before it is
-/// segmented; returns a ring at its far end.
+/// segmented; returns a ring at its peer.
 pub(crate) fn spy(wire: &Wire) -> Ring {
     let options = VethOptions { mtu: 65_535, ..VethOptions::default() };
     let cable = Veth::create(&wire.sender, "spy", &wire.receiver, "spied", options);

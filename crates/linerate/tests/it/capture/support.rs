@@ -37,12 +37,12 @@ impl Cable {
         self.veth.as_ref().unwrap()
     }
 
-    /// Frames that have come to the far end.
+    /// Frames that have come to the peer.
     pub(crate) fn received(&self) -> u64 {
         self.veth().b.statistics().unwrap().rx_packets
     }
 
-    /// Waits until frames come through again after the far end was down: the kernel starts the queue of a
+    /// Waits until frames come through again after the peer was down: the kernel starts the queue of a
     /// veth from a work item, and silently drops what is sent before. Asks for the addresses of
     /// hosts that are not there, so that ARP comes through and no UDP.
     pub(crate) fn wait_until_it_carries(&self) {

@@ -43,7 +43,7 @@ impl Shared {
         uplink
     }
 
-    /// TCP both ways over IPv4 and IPv6, between guest and far end and between host and far end.
+    /// TCP both ways over IPv4 and IPv6, between guest and peer and between host and peer.
     fn talk(&self, bytes: usize) {
         for ((near, host), far) in NEAR.iter().zip(HOST).zip(FAR) {
             tcp(&self.guest, &self.hosts.far, far.0, bytes);
