@@ -43,6 +43,9 @@ static __always_inline int take_action(const struct session *session,
  * of three functions are more than the verifier allows. */
 #define SLOW_PATH 0x100
 
+/* With a slot added: its session is valid except for its routes. */
+#define OUTDATED 0x80000000
+
 /* Any frame: XDP_REDIRECT, or SLOW_PATH plus the reason. Global, so that the verifier checks it once. */
 __noinline int forward_any(struct xdp_md *context)
 {
@@ -71,7 +74,7 @@ __noinline int forward_any(struct xdp_md *context)
 	hash = hash_words(match.addresses, match.ports, match.dst_mac, packet.tags);
 
 	if (!find_valid(&match, hash, !is_ipv4, &hit))
-		return SLOW_PATH + PARSE_OK;
+		return hit.outdated ? OUTDATED + hit.outdated - 1 : SLOW_PATH + PARSE_OK;
 	if ((__s32)((__u32)bpf_jiffies64() - hit.session->deadline) > 0)
 		return SLOW_PATH + REASON_REVALIDATE;
 	if (packet.length > hit.session->mtu)
@@ -214,6 +217,13 @@ int forward(struct xdp_md *context)
 	return XDP_REDIRECT;
 any:
 	verdict = forward_any(context);
+	if (verdict >= OUTDATED) {
+		verdict = session_reroute(context, verdict - OUTDATED) ? forward_any(context)
+								       : SLOW_PATH + PARSE_OK;
+		/* Routes have changed once more. */
+		if (verdict >= OUTDATED)
+			verdict = SLOW_PATH + PARSE_OK;
+	}
 	if (verdict < SLOW_PATH)
 		return verdict;
 	if (verdict == SLOW_PATH + REASON_NO_DAEMON) {

@@ -31,7 +31,7 @@ struct ingress_meta {
 			__be16 tag[2];	  /* as in session_key */
 			__u8 kind;	  /* as in session_key: the bits of the tags only */
 			__u8 tos;	  /* TOS or traffic class */
-			__u8 unused[2];
+			__u16 route_generation; /* of before the kernel decided, or an older one */
 		};
 		__u64 word[2];
 	};

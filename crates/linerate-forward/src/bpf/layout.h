@@ -24,6 +24,9 @@
  *   that value: a session that was ended in between stays ended. Before a session exists the same is done
  *   through `candidates`, which SYN, FIN and RST clear (a full barrier) before they look up the session, and
  *   which a learner checks again after publishing.
+ * - `route_generation` makes the session valid too: equal to control.route_generation. A program that finds it
+ *   different asks the kernel's tables (fib.h), and writes the current number if they still give what the session
+ *   does. It looks at `version` again after that, and takes the number back if a learner was there.
  * - `owner` is the CPU that counts with plain additions, chosen once by compare-and-swap. Every other
  *   CPU adds atomically to the session's cell in `remote_counters`. A cell has one kind of writer, so no count
  *   is lost. Learning again does not touch the counters.
@@ -83,7 +86,9 @@ struct session {
 	struct session_key key;
 	__u32 version;	/* odd while being written */
 	__u32 deadline; /* low 32 bits of jiffies: after it packets go to the kernel until learned again */
-	__u32 owner;	/* CPU that adds plainly to the counters, plus one; 0: none yet */
+	__u16 owner;	/* CPU that adds plainly to the counters, plus one; 0: none yet */
+	__u16 route_generation; /* of routes and neighbours: as control.route_generation while they are known
+				   to give what line two says */
 	__u8 referenced;	/* forwarded a packet since the ager last looked */
 	__u8 unused[3];
 	__u64 packets; /* by the owner: forwarded here and, once it exists, by the kernel */
@@ -120,6 +125,7 @@ _Static_assert(__builtin_offsetof(struct session, destination_mac) == 64, "line 
 #define SESSION_TRACKED (1 << 1)     /* conntrack tracks it; the kernel path refreshes its timeout */
 #define SESSION_CHECKED (1 << 2)     /* conntrack verifies TCP and UDP checksums here, and so do we */
 #define SESSION_UNREPORTED (1 << 3)  /* its connection may end without a report: each packet looks it up */
+#define SESSION_FIB (1 << 5)	     /* bpf_fib_lookup() gives what it does (fib.h) */
 
 /* session.origin: what the learner relied on. */
 #define ORIGIN_STATELESS 0 /* no connection tracking of this packet */
@@ -193,7 +199,10 @@ struct control {
 	__u32 revalidate_after;	     /* jiffies from learning to the deadline, at most 2^30 */
 	__u32 admission;     /* packets of a session before it is learned: 1 or more */
 	__u32 rules;	     /* RULES_*: what packet filters look at */
-	__u8 reserved[28];
+	__u32 route_generation; /* below 2^16; raised after each change that only bpf_fib_lookup() need see */
+	__u32 route_generation_marked; /* the same, but raised a few times a second only: what ingress metadata
+					  takes, of which there is not one for each change */
+	__u8 reserved[20];
 	/* Set once, before the programs run; here and not in the read-only data, so that programs that
 	 * replace these find the same sessions. */
 	__u64 seeds[9];	     /* random, odd: 0 to 3 of the hash, 4 to 8 of the signature */
@@ -206,9 +215,11 @@ struct control {
 _Static_assert(sizeof(struct control) == 192, "three cache lines");
 _Static_assert(__builtin_offsetof(struct control, seeds) == 64, "line two");
 
-/* control.rules: sessions of these families stay with the kernel. Shift by the family less one. */
+/* control.rules: what packet filters look at. Shift by the family less one. With the first two, sessions of these
+ * families stay with the kernel. */
 #define RULES_QUEUE (1 << 0)	  /* a rule hands packets to a program */
 #define RULES_SOURCE_MAC (1 << 2) /* a rule looks at the source MAC, which is not in the key */
+#define RULES_ROUTE (1 << 4)	  /* a rule looks at routes: only user space asks */
 
 /* Context of the program `heartbeat`. */
 struct heartbeat {

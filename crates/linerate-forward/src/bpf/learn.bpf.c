@@ -24,6 +24,11 @@
  * from what it read, and checks the candidate again after that. Each step is a full barrier, so an end is
  * either seen or wins.
  *
+ * Changes of routes and neighbours alone raise another generation, `route_generation`, since there may be thousands a
+ * second. Most sessions are then asked about again (fib.h). So what is learned is valid if bpf_fib_lookup() says the
+ * same, whenever the kernel decided. Without that it is learned only if the route generation was that of
+ * the metadata, which is raised less often; in a storm of changes such a session stays with the kernel.
+ *
  * Counting. Packets of a session that leave through the kernel are counted here, once and as frames on the
  * wire: a super-packet counts as its segments. Before there is a session its packets are counted in
  * `prelearn`, which becomes the first value of its counters. Two new sessions that share an entry overwrite
@@ -262,6 +267,16 @@ static __always_inline __u32 check_route(const struct __sk_buff *skb, const stru
 	return 0;
 }
 
+/* Whether bpf_fib_lookup() is asked as the kernel's forwarding is: no device above either port, and the same DSCP
+ * all the way. */
+static __always_inline int is_seen_by_fib(const struct __sk_buff *skb, struct dst_entry *route,
+					  const struct session *session)
+{
+	return skb->ingress_ifindex == session->key.ifindex &&
+	       BPF_CORE_READ(route, dev, ifindex) == skb->ifindex && !session->out_tags &&
+	       session->dscp == session->key.dscp;
+}
+
 /* Writes line two and the rest that learning may change. The lock is held. */
 static __always_inline void write_actions(const struct entry *entry, const struct egress *egress,
 				  const struct __sk_buff *skb, __u32 mtu, __u32 port, __u32 deadline,
@@ -347,7 +362,7 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 		session_unclaim(session);
 		return 0;
 	}
-	session->owner = 0;
+	*(__u32 *)&session->owner = 0; /* and the route generation */
 	session->packets = 0;
 	session->bytes = 0;
 	session->created = bpf_jiffies64();
@@ -371,7 +386,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	struct candidate *candidate;
 	void *data, *end;
 	__u64 word;
-	__u32 reason, refusal, version, before = 0, left = 0, now, until, flags = 0;
+	__u32 reason, refusal, version, before = 0, left = 0, now, until, routes, flags = 0;
 	__u32 ifindex = skb->ifindex;
 	int is_tracked, is_known;
 
@@ -421,7 +436,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		return REFUSAL_FLAGS + 1;
 	}
 	now = bpf_jiffies64();
-	if (is_known && before == egress.rebuilt->key.generation &&
+	if (is_known && before == egress.rebuilt->key.generation && is_routed(entry.session) &&
 	    (__s32)(now - READ_ONCE(entry.session->deadline)) <= 0)
 		return 0;
 
@@ -491,6 +506,19 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	write_actions(&entry, &egress, skb,
 	      kernel_mtu(kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6),
 	      interface->port, now + until, flags);
+	/* Read before the tables are asked. */
+	routes = READ_ONCE(control.route_generation);
+	session_barrier();
+	entry.session->route_generation = routes;
+	if (is_seen_by_fib(skb, route, entry.session) && fib_prepare(entry.session, entry.addresses) &&
+	    fib_agrees_skb(skb)) {
+		entry.session->flags |= SESSION_FIB;
+	} else if (meta->route_generation != (__u16)routes) {
+		/* The kernel decided before a change, or may have. */
+		session_end(entry.session);
+		session_unlock(entry.session, version);
+		return REFUSAL_GENERATION + 1;
+	}
 	if (!tuple_add(&egress.rebuilt->key, entry.slot)) {
 		session_unlock(entry.session, version);
 		return REFUSAL_FULL + 1;

@@ -32,6 +32,7 @@ static __always_inline __u32 ingress_number(const struct __sk_buff *skb)
 		packet.tags = bpf_htons(skb->vlan_tci) | packet.tags << 16;
 	}
 	meta.generation = READ_ONCE(control.generation);
+	meta.route_generation = READ_ONCE(control.route_generation_marked);
 	meta.ifindex = ifindex;
 	*(__u32 *)meta.tag = packet.tags;
 	meta.kind = packet.kind;

@@ -8,15 +8,16 @@
 
 /* Orders earlier accesses before later ones. x86 keeps loads in order with loads, and stores with stores, so
  * only the compiler must be kept from moving them. On other machines this is a full memory barrier. */
-#ifdef __TARGET_ARCH_x86
-#define session_barrier() asm volatile("" ::: "memory")
-#else
-#define session_barrier()                                                                          \
+#define session_full_barrier()                                                                     \
 	do {                                                                                       \
 		__u64 nothing = 0;                                                                 \
 		__sync_fetch_and_add(&nothing, 0);                                                 \
 		asm volatile("" ::"r"(&nothing) : "memory");                                       \
 	} while (0)
+#ifdef __TARGET_ARCH_x86
+#define session_barrier() asm volatile("" ::: "memory")
+#else
+#define session_barrier() session_full_barrier()
 #endif
 
 #define READ_ONCE(variable) (*(volatile typeof(variable) *)&(variable))

@@ -146,7 +146,8 @@ static __always_inline __u32 classify(const struct frame *frame, __u64 hash)
 	generation = READ_ONCE(entry.session->key.generation);
 	if (generation & GENERATION_ENDED)
 		return REASON_ENDED;
-	return generation == READ_ONCE(control.generation) ? REASON_UNKNOWN : REASON_STALE;
+	return generation == READ_ONCE(control.generation) && is_routed(entry.session) ? REASON_UNKNOWN
+										       : REASON_STALE;
 }
 
 /* A frame that ends a connection ends the sessions of both directions. That of the answers is known from

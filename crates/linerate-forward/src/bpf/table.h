@@ -3,6 +3,7 @@
 #ifndef LINERATE_TABLE_H
 #define LINERATE_TABLE_H
 
+#include "fib.h"
 #include "parse.h"
 #include "session.h"
 
@@ -73,7 +74,14 @@ struct hit {
 	struct session *session;
 	struct addresses *addresses; /* IPv6 */
 	__u32 version;
+	__u32 outdated; /* slot, plus one, of a session that is valid except for its routes; 0: none */
 };
+
+/* Whether routes and neighbours are known to give what the session does. */
+static __always_inline int is_routed(const struct session *session)
+{
+	return READ_ONCE(session->route_generation) == READ_ONCE(control.route_generation);
+}
 
 static __always_inline int find_in(__u32 index, const struct match *match, __u64 hash, int is_ipv6,
 				   struct hit *hit)
@@ -90,6 +98,10 @@ static __always_inline int find_in(__u32 index, const struct match *match, __u64
 		hit->version = READ_ONCE(session->version);
 		session_barrier();
 		if (matches(session, match)) {
+			if (!is_routed(session)) {
+				hit->outdated = index * WAYS + way + 1;
+				return 0;
+			}
 			hit->session = session;
 			if (is_ipv6)
 				hit->addresses = addresses_at(index * WAYS + way);
@@ -102,6 +114,7 @@ static __always_inline int find_in(__u32 index, const struct match *match, __u64
 static __always_inline int find_valid(const struct match *match, __u64 hash, int is_ipv6,
 				      struct hit *hit)
 {
+	hit->outdated = 0;
 	return find_in(bucket_of(hash, 0), match, hash, is_ipv6, hit) ||
 	       find_in(bucket_of(hash, 1), match, hash, is_ipv6, hit);
 }
@@ -130,7 +143,7 @@ static __always_inline int find_plain(void **data, __u64 addresses, __u64 marks,
 	session_barrier();
 	REMATERIALIZE(*data);
 	match_plain(*data, marks, match);
-	if (matches(hit->session, match))
+	if (matches(hit->session, match) && is_routed(hit->session))
 		return 1;
 	REMATERIALIZE(*data);
 	REMATERIALIZE(mixed);
@@ -143,15 +156,17 @@ static __always_inline void session_count(const struct hit *hit, __u64 bytes)
 {
 	struct session *session = hit->session;
 	struct counters *remote;
-	__u32 cpu;
+	__u32 cpu, word;
 
 	if (statistics == STATISTICS_NONE)
 		return;
 	cpu = bpf_get_smp_processor_id() + 1;
 	/* This CPU's softirqs are off: no other plain addition to this counter can run. */
-	if (READ_ONCE(session->owner) == cpu ||
-	    (!READ_ONCE(session->owner) &&
-	     __sync_val_compare_and_swap(&session->owner, 0, cpu) == 0)) {
+	/* With the route generation in its upper half. */
+	word = READ_ONCE(*(__u32 *)&session->owner);
+	if ((__u16)word == cpu ||
+	    (!(__u16)word &&
+	     __sync_val_compare_and_swap((__u32 *)&session->owner, word, word | cpu) == word)) {
 		session->packets++;
 		session->bytes += bytes;
 		return;
@@ -313,5 +328,33 @@ static __always_inline void session_add(const struct entry *entry, const struct 
 }
 
 #include "by_tuple.h"
+
+/* Makes an outdated session valid, if the kernel's tables still give what it does. Global, so that the verifier looks
+ * at it once. */
+__noinline int session_reroute(struct xdp_md *context, __u32 slot)
+{
+	struct session *session = session_at(slot);
+	__u32 version, routes;
+
+	if (!session)
+		return 0;
+	version = READ_ONCE(session->version);
+	session_barrier();
+	routes = READ_ONCE(control.route_generation);
+	session_barrier();
+	if ((version & 1) || !(session->flags & SESSION_FIB) ||
+	    !fib_prepare(session, addresses_at(slot)) || !fib_agrees_xdp(context))
+		return 0;
+	session_barrier();
+	if (READ_ONCE(session->version) != version)
+		return 0;
+	WRITE_ONCE(session->route_generation, routes);
+	session_full_barrier();
+	if (READ_ONCE(session->version) == version)
+		return 1;
+	/* A learner was there meanwhile: what it wrote was not asked about. */
+	WRITE_ONCE(session->route_generation, routes - 1);
+	return 0;
+}
 
 #endif

@@ -3,7 +3,8 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use linerate_bpf::map::MappedArray;
 
@@ -25,14 +26,24 @@ mod at {
     pub(super) const REVALIDATE_AFTER: usize = offset_of!(Control, revalidate_after);
     pub(super) const ADMISSION: usize = offset_of!(Control, admission);
     pub(super) const RULES: usize = offset_of!(Control, rules);
+    pub(super) const ROUTE_GENERATION: usize = offset_of!(Control, route_generation);
+    pub(super) const ROUTE_GENERATION_MARKED: usize = offset_of!(Control, route_generation_marked);
     pub(super) const ABI: usize = offset_of!(Control, abi);
     pub(super) const STATISTICS: usize = offset_of!(Control, statistics);
     pub(super) const MULTI_BUFFER: usize = offset_of!(Control, multi_buffer);
 }
 
+/// How often ingress metadata takes a new route generation. Each needs entries of its own, which are kept for up to
+/// 100 s.
+const MARK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// The control page of the programs of an instance. Any number of processes may map it.
 #[derive(Debug)]
-pub struct Control(MappedArray);
+pub struct Control {
+    page: MappedArray,
+    /// When ingress metadata took a new route generation last; held while that is raised.
+    marked: Mutex<Option<Instant>>,
+}
 
 impl Control {
     /// Maps the page of the programs with these maps.
@@ -40,8 +51,9 @@ impl Control {
     /// # Errors
     /// [`Error::Bpf`]; [`Error::Invalid`] if it has the layout of another version.
     pub fn open(maps: &Maps) -> Result<Self> {
-        let page = Self(MappedArray::new(maps.get("control")?.as_fd())?);
-        if page.0.value_size() != size_of::<layout::Control>() || page.abi() != layout::ABI {
+        let page = MappedArray::new(maps.get("control")?.as_fd())?;
+        let page = Self { page, marked: Mutex::default() };
+        if page.page.value_size() != size_of::<layout::Control>() || page.abi() != layout::ABI {
             return Err(Error::Invalid(
                 "the programs that run are of another version of Linerate; detach them with that one, or \
                  with `linerate forward detach`"
@@ -52,11 +64,11 @@ impl Control {
     }
 
     fn half(&self, offset: usize) -> &AtomicU32 {
-        self.0.atomic(0, offset)
+        self.page.atomic(0, offset)
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        self.0.atomic(0, offset)
+        self.page.atomic(0, offset)
     }
 
     /// The generation: only sessions that were learned in it are valid.
@@ -70,6 +82,36 @@ impl Control {
         let next = |now: u32| if now + 1 == GENERATION_ENDED { 1 } else { now + 1 };
         let before = self.half(at::GENERATION).fetch_update(SeqCst, SeqCst, |now| Some(next(now)));
         next(before.unwrap_or_else(|now| now))
+    }
+
+    /// Has the programs ask `bpf_fib_lookup` about each session before they use it again; those that it does not see
+    /// are stale. Call it after each change of routes and neighbours that it sees. One process may call it.
+    pub fn reroute(&self) {
+        let mut marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.half(at::ROUTE_GENERATION).load(SeqCst).wrapping_add(1) & 0xffff;
+        if next == 0 {
+            // The numbers come again.
+            self.bump();
+            *marked = None;
+        }
+        self.half(at::ROUTE_GENERATION).store(next, SeqCst);
+        self.mark(&mut marked);
+    }
+
+    /// Has ingress metadata take the current route generation, if changes came too fast for that. Call it now and
+    /// then.
+    pub fn settle_routes(&self) {
+        let mut marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
+        self.mark(&mut marked);
+    }
+
+    fn mark(&self, marked: &mut Option<Instant>) {
+        let now = self.half(at::ROUTE_GENERATION).load(SeqCst);
+        let mark = self.half(at::ROUTE_GENERATION_MARKED);
+        if mark.load(SeqCst) != now && marked.is_none_or(|last| last.elapsed() >= MARK_INTERVAL) {
+            mark.store(now, SeqCst);
+            *marked = Some(Instant::now());
+        }
     }
 
     /// The number of deny list entries that the programs see.
@@ -178,6 +220,27 @@ mod tests {
             (control.heartbeat_timeout(), control.revalidate_after()),
             (3 * u64::from(hz), 60 * hz)
         );
+    }
+
+    #[test]
+    fn route_generations_that_come_again_are_of_another_generation() {
+        root_or_skip!();
+        let programs =
+            Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+        let control = Control::open(&programs.maps).unwrap();
+        let routes = || control.half(at::ROUTE_GENERATION).load(SeqCst);
+        let marked = || control.half(at::ROUTE_GENERATION_MARKED).load(SeqCst);
+        control.reroute();
+        assert_eq!((routes(), marked(), control.generation()), (1, 1, 1));
+        // Faster than metadata may take it.
+        (1..0xffff).for_each(|_| control.reroute());
+        assert_eq!((routes(), control.generation()), (0xffff, 1));
+        assert!(marked() < 0xffff);
+        std::thread::sleep(MARK_INTERVAL);
+        control.settle_routes();
+        assert_eq!(marked(), 0xffff);
+        control.reroute();
+        assert_eq!((routes(), marked(), control.generation()), (0, 0, 2));
     }
 
     #[test]

@@ -6,8 +6,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Hashes of the maps and their types, from the first layout to the current one, which a test checks. Append only:
 /// when the meaning of the bytes changes but not the layout, append the last number again.
-const LAYOUTS: &[u64] =
-    &[0x720e_45a0_f7d1_afc6, 0x6f51_34e4_8e66_0930, 0x9fe8_0e40_c61a_5cf6, 0x67cf_19ee_cc96_abbf];
+const LAYOUTS: &[u64] = &[
+    0x720e_45a0_f7d1_afc6,
+    0x6f51_34e4_8e66_0930,
+    0x9fe8_0e40_c61a_5cf6,
+    0x67cf_19ee_cc96_abbf,
+    0x7f33_623f_e1ca_453f,
+];
 
 /// Number of the layout. Programs of another layout are not adopted.
 pub const ABI: u32 = LAYOUTS.len() as u32;
@@ -35,6 +40,7 @@ pub mod flags {
     pub const TRACKED: u8 = 1 << 1;
     pub const CHECKED: u8 = 1 << 2;
     pub const UNREPORTED: u8 = 1 << 3;
+    pub const FIB: u8 = 1 << 5;
 }
 
 /// Values of [`Session::origin`].
@@ -78,7 +84,8 @@ pub struct Session {
     pub key: SessionKey,
     pub version: u32,
     pub deadline: u32,
-    pub owner: u32,
+    pub owner: u16,
+    pub route_generation: u16,
     pub referenced: u8,
     pub unused: [u8; 3],
     pub packets: u64,
@@ -185,7 +192,9 @@ pub struct Control {
     pub revalidate_after: u32,
     pub admission: u32,
     pub rules: u32,
-    pub reserved: [u8; 28],
+    pub route_generation: u32,
+    pub route_generation_marked: u32,
+    pub reserved: [u8; 20],
     pub seeds: [u64; 9],
     pub abi: u32,
     pub statistics: u32,
@@ -198,6 +207,7 @@ pub struct Control {
 pub mod rules {
     pub const QUEUE: u32 = 1 << 0;
     pub const SOURCE_MAC: u32 = 1 << 2;
+    pub const ROUTE: u32 = 1 << 4;
 }
 
 /// `struct heartbeat`, the context of the program of that name.

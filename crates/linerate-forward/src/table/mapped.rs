@@ -273,7 +273,8 @@ impl<'t> Slot<'t> {
         let mut session: layout::Session = zerocopy::transmute!(words);
         session.version = self.version().load(Relaxed);
         session.deadline = self.half(at::DEADLINE).load(Relaxed);
-        session.owner = self.half(at::OWNER).load(Relaxed);
+        let owner = self.half(at::OWNER).load(Relaxed);
+        (session.owner, session.route_generation) = (owner as u16, (owner >> 16) as u16);
         let [referenced, a, b, c] = self.half(at::REFERENCED).load(Relaxed).to_ne_bytes();
         (session.referenced, session.unused) = (referenced, [a, b, c]);
         let mut record =
@@ -399,7 +400,8 @@ impl<'t> Slot<'t> {
             }
         }
         self.half(at::DEADLINE).store(session.deadline, Relaxed);
-        self.half(at::OWNER).store(session.owner, Relaxed);
+        let owner = u32::from(session.owner) | u32::from(session.route_generation) << 16;
+        self.half(at::OWNER).store(owner, Relaxed);
         let [a, b, c] = session.unused;
         let referenced = u32::from_ne_bytes([session.referenced, a, b, c]);
         self.half(at::REFERENCED).store(referenced, Relaxed);

@@ -5,6 +5,7 @@
 #ifndef LINERATE_HASHED_H
 #define LINERATE_HASHED_H
 
+#include "fib.h"
 #include "parse.h"
 #include "session.h"
 
@@ -82,13 +83,25 @@ struct hit {
 	struct addresses *addresses;
 	struct session_key key;
 	__u32 version;
+	__u32 outdated; /* always 0: these stores know one generation */
 };
+
+static __always_inline int is_routed(const struct session *session)
+{
+	return 1;
+}
+
+static __always_inline int session_reroute(struct xdp_md *context, __u32 slot)
+{
+	return 0;
+}
 
 static __always_inline int find_valid(const struct match *match, __u64 hash, int is_ipv6,
 				      struct hit *hit)
 {
 	struct hashed_session *value;
 
+	hit->outdated = 0;
 	hit->key.signature = match->addresses;
 	*(__u64 *)&hit->key.source_port = match->ports;
 	*(__u64 *)hit->key.dst_mac = match->dst_mac;

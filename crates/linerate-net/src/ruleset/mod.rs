@@ -36,6 +36,8 @@ pub struct Ruleset {
     pub queue: Families,
     /// A rule looks at the source MAC address.
     pub source_mac: Families,
+    /// A rule looks at routes: the interface of the way back (nft `fib`, x_tables `rpfilter`), next hop or realm.
+    pub route: Families,
 }
 
 impl Ruleset {

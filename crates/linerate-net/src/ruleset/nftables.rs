@@ -28,6 +28,13 @@ const PAYLOAD_LENGTH: u16 = 4;
 /// Of `match` and `target`, by which iptables-nft uses the extensions of x_tables.
 const COMPAT_NAME: u16 = 1;
 
+const FIB_RESULT: u16 = 2;
+const RT_KEY: u16 = 2;
+
+/// `NFT_FIB_RESULT_ADDRTYPE` and `NFT_RT_TCPMSS`.
+const FIB_TYPE: u32 = 3;
+const RT_TCPMSS: u32 = 3;
+
 /// `NFT_PAYLOAD_LL_HEADER`.
 const LINK_LAYER: u32 = 0;
 /// Where the source MAC address is in an Ethernet header.
@@ -100,6 +107,17 @@ fn add(ruleset: &mut Ruleset, body: &[u8]) {
                 ruleset.queue.add(families);
             }
             Some(b"match") if is_named(b"mac") => ruleset.source_mac.add(families),
+            Some(b"match") if is_named(b"rpfilter") || is_named(b"realm") => {
+                ruleset.route.add(families);
+            }
+            // The type of an address is that of its route; all else looks for an interface.
+            Some(b"fib") if attribute(data, FIB_RESULT).and_then(big_endian) != Some(FIB_TYPE) => {
+                ruleset.route.add(families);
+            }
+            // The maximum segment size counts for SYN packets only, which the kernel gets.
+            Some(b"rt") if attribute(data, RT_KEY).and_then(big_endian) != Some(RT_TCPMSS) => {
+                ruleset.route.add(families);
+            }
             Some(b"payload") if reads_source_mac(data) => ruleset.source_mac.add(families),
             _ => {}
         }
@@ -171,5 +189,21 @@ mod tests {
         let others = [payload(0, 0, 6), payload(0, 12, 2), payload(1, 6, 6)];
         assert_eq!(others, [Ruleset::default(); 3]);
         assert_eq!(rule(libc::NFPROTO_ARP, b"queue\0", |_| ()), Ruleset::default());
+    }
+
+    #[test]
+    fn what_looks_at_routes_is_found() {
+        let seen = Ruleset { route: Families::IPV6, ..Ruleset::default() };
+        let of = |name: &[u8], kind: u16, value: u32| {
+            rule(libc::NFPROTO_IPV6, name, |data| put_attr(data, kind, &value.to_be_bytes()))
+        };
+        // The interface of a look-up, a realm and a next hop; not the type of an address, nor the segment size.
+        assert_eq!([of(b"fib\0", FIB_RESULT, 1), of(b"fib\0", FIB_RESULT, 2)], [seen; 2]);
+        assert_eq!([of(b"rt\0", RT_KEY, 0), of(b"rt\0", RT_KEY, 2)], [seen; 2]);
+        let others = [of(b"fib\0", FIB_RESULT, FIB_TYPE), of(b"rt\0", RT_KEY, RT_TCPMSS)];
+        assert_eq!(others, [Ruleset::default(); 2]);
+        let found =
+            rule(libc::NFPROTO_IPV6, b"match\0", |data| put_attr(data, COMPAT_NAME, b"rpfilter\0"));
+        assert_eq!(found, seen);
     }
 }

@@ -126,8 +126,10 @@ impl Kind {
         }
         let mut at = self.head;
         while at < target {
-            if name_at(entry, at) == b"mac" {
-                ruleset.source_mac.add(self.families);
+            match name_at(entry, at) {
+                b"mac" => ruleset.source_mac.add(self.families),
+                b"rpfilter" | b"realm" => ruleset.route.add(self.families),
+                _ => {}
             }
             match half(entry, at) {
                 Some(size) if size > 0 => at += size,

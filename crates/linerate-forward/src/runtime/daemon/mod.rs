@@ -165,6 +165,7 @@ impl Daemon {
                 self.clock = clock;
             }
             self.ageing.tick()?;
+            self.control.settle_routes();
             self.watch.check()?;
             self.service.beat();
             match events.recv_timeout(crate::table::ageing::TICK) {
@@ -352,20 +353,23 @@ pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
     fixes::detach(pins, lock)
 }
 
-/// Starts a watch that bumps the generation at every change and tells the daemon why.
+/// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions.
 fn start_watch(ports: Vec<u32>, control: &Arc<Control>, events: &Sender<Event>) -> Result<Watch> {
     let (control, events) = (Arc::clone(control), events.clone());
     let options = watch::Options { ports, ..watch::Options::default() };
     let watch = Watch::start(&options, move |causes| {
-        control.bump();
+        // There may be thousands of the others a second.
+        let all = causes.invalidate(&control);
         if [Cause::Start, Cause::Overrun, Cause::Nftables, Cause::Xtables]
             .into_iter()
             .any(|cause| causes.contains(cause))
         {
             rules::refresh(&control);
         }
-        // The daemon may have ended.
-        let _ = events.send(Event::Changed(causes));
+        if all {
+            // The daemon may have ended.
+            let _ = events.send(Event::Changed(causes));
+        }
     })?;
     for unmonitored in watch.unmonitored() {
         tracing::warn!("{unmonitored}");

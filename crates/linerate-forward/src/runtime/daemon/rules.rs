@@ -3,7 +3,7 @@
 use linerate_net::ruleset::{Families, Ruleset};
 
 use crate::table::control::Control;
-use crate::table::layout::rules::{QUEUE, SOURCE_MAC};
+use crate::table::layout::rules::{QUEUE, ROUTE, SOURCE_MAC};
 
 /// Reads the ruleset of the namespace of the calling thread, and makes all sessions stale where the answer is new.
 pub(super) fn refresh(control: &Control) {
@@ -34,5 +34,5 @@ fn bits(ruleset: &Ruleset) -> u32 {
     let of = |families: Families, bit: u32| {
         (if families.ipv4 { bit } else { 0 }) | (if families.ipv6 { bit << 1 } else { 0 })
     };
-    of(ruleset.queue, QUEUE) | of(ruleset.source_mac, SOURCE_MAC)
+    of(ruleset.queue, QUEUE) | of(ruleset.source_mac, SOURCE_MAC) | of(ruleset.route, ROUTE)
 }

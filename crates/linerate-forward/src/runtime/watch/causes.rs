@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::table::control::Control;
+use crate::table::layout::rules;
+
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -82,22 +85,44 @@ impl Cause {
 
 /// A set of kinds of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Causes(u16);
+pub struct Causes {
+    set: u16,
+    /// One of the changes needs more than a look at routes and neighbours.
+    relearn: bool,
+}
 
 impl Causes {
     /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
-        self.0 == 0
+        self.set == 0
     }
 
     /// Whether `cause` is in the set.
     pub fn contains(self, cause: Cause) -> bool {
-        self.0 & 1 << cause as u8 != 0
+        self.set & 1 << cause as u8 != 0
     }
 
-    /// Adds a cause.
+    /// Adds a cause, after which sessions have to be learned again.
     pub fn insert(&mut self, cause: Cause) {
-        self.0 |= 1 << cause as u8;
+        self.set |= 1 << cause as u8;
+        self.relearn = true;
+    }
+
+    /// Adds a change of routes or neighbours that `bpf_fib_lookup` sees.
+    pub fn insert_seen_by_fib(&mut self, cause: Cause) {
+        self.set |= 1 << cause as u8;
+    }
+
+    /// Invalidates the sessions that the changes may concern. Returns whether that is all of them.
+    pub fn invalidate(self, control: &Control) -> bool {
+        let rules_look = control.rules() & (rules::ROUTE | rules::ROUTE << 1) != 0;
+        let all = self.relearn || rules_look;
+        if all {
+            control.bump();
+        } else {
+            control.reroute();
+        }
+        all
     }
 
     /// The causes in the set.

@@ -8,6 +8,7 @@ use super::bridges::Bridges;
 use super::causes::Cause;
 use super::links::{LINK_HEADER, Links};
 use super::neighbours::{self, Neighbours};
+use super::routing::{self, Routing};
 
 // Constants of `linux/rtnetlink.h` that libc lacks.
 const RTM_NEWNEXTHOP: u16 = 104;
@@ -41,6 +42,21 @@ pub(super) struct ChangeDetector {
     links: Links,
     neighbours: Neighbours,
     bridges: Bridges,
+    routing: Routing,
+}
+
+/// A change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) cause: Cause,
+    /// A look at routes and neighbours by `bpf_fib_lookup` shows which sessions it concerns.
+    pub(super) is_seen_by_fib: bool,
+}
+
+impl From<Cause> for Change {
+    fn from(cause: Cause) -> Self {
+        Self { cause, is_seen_by_fib: false }
+    }
 }
 
 impl ChangeDetector {
@@ -49,9 +65,9 @@ impl ChangeDetector {
     }
 
     /// Processes a message of one of the protocols. One that cannot be parsed is a change.
-    pub(super) fn detect(&mut self, protocol: Protocol, message: Message<'_>) -> Option<Cause> {
-        match protocol {
-            Protocol::Route => self.detect_route(message),
+    pub(super) fn detect(&mut self, protocol: Protocol, message: Message<'_>) -> Option<Change> {
+        let cause = match protocol {
+            Protocol::Route => return self.detect_route(message),
             Protocol::Netfilter => match message.kind {
                 NEW_GENERATION => Some(Cause::Nftables),
                 CONNECTION_GONE => Some(Cause::Conntrack),
@@ -65,11 +81,13 @@ impl ChangeDetector {
                 _ => None,
             },
             _ => None,
-        }
+        };
+        cause.map(Change::from)
     }
 
-    fn detect_route(&mut self, message: Message<'_>) -> Option<Cause> {
+    fn detect_route(&mut self, message: Message<'_>) -> Option<Change> {
         let Message { kind, body, .. } = message;
+        let mut is_simple = false;
         let (changed, cause) = match kind {
             libc::RTM_NEWLINK | libc::RTM_DELLINK => {
                 (self.links.update(kind == libc::RTM_DELLINK, body), Cause::Link)
@@ -80,6 +98,7 @@ impl ChangeDetector {
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
                 // A cached clone of a route for one destination: nothing new.
                 let flags = bytes_at(body, 8).map_or(0, u32::from_ne_bytes);
+                is_simple = self.routing.add_route(body);
                 (flags & libc::RTM_F_CLONED == 0, Cause::Route)
             }
             libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
@@ -92,10 +111,15 @@ impl ChangeDetector {
                     };
                     (self.bridges.update(deleted, body, matters), Cause::Bridge)
                 } else {
+                    is_simple = true;
                     (self.neighbours.update(deleted, body), Cause::Neighbour)
                 }
             }
-            libc::RTM_NEWRULE | libc::RTM_DELRULE => (true, Cause::Rule),
+            libc::RTM_NEWRULE => {
+                self.routing.add_rule(body);
+                (true, Cause::Rule)
+            }
+            libc::RTM_DELRULE => (true, Cause::Rule),
             RTM_NEWNEXTHOP | RTM_DELNEXTHOP | RTM_NEWNEXTHOPBUCKET | RTM_DELNEXTHOPBUCKET => {
                 (true, Cause::Nexthop)
             }
@@ -104,12 +128,29 @@ impl ChangeDetector {
             // This group has only traffic control: qdiscs, classes, filters, chains, actions.
             _ => (true, Cause::TrafficControl),
         };
-        changed.then_some(cause)
+        let is_seen_by_fib = is_simple && self.routing.is_seen_by_fib();
+        changed.then_some(Change { cause, is_seen_by_fib })
+    }
+
+    /// Reads the routing rules again, of which some may be gone.
+    pub(super) fn load_rules(&mut self) -> io::Result<()> {
+        self.routing.has_selective_rules = false;
+        let socket = Socket::open(Protocol::Route)?;
+        let take = |message: Message<'_>| self.routing.add_rule(message.body);
+        socket.dump(libc::RTM_GETRULE, &[0; routing::HEADER], take).map(drop)
     }
 
     /// Reads the whole state again. Earlier changes are then no longer reported.
     pub(super) fn load(&mut self) -> io::Result<()> {
         let socket = Socket::open(Protocol::Route)?;
+        self.load_rules()?;
+        // The dump goes on behind the prefix that it has reached, whatever changes meanwhile.
+        self.routing.has_route_mtu = false;
+        let mut header = [0; routing::HEADER];
+        header[0] = libc::AF_INET as u8;
+        let _ = socket.dump(libc::RTM_GETROUTE, &header, |message| {
+            self.routing.add_route(message.body);
+        })?;
         // The dump is repeated until nothing changes during it. On a busy machine later notifications supply
         // what is missing, at worst as a change that was none.
         for _ in 0..5 {
@@ -159,7 +200,8 @@ mod tests {
     use super::*;
 
     fn detect(protocol: Protocol, kind: u16, body: &[u8]) -> Option<Cause> {
-        ChangeDetector::default().detect(protocol, Message { kind, flags: 0, body })
+        let change = ChangeDetector::default().detect(protocol, Message { kind, flags: 0, body });
+        change.map(|change| change.cause)
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! [`Watch`]: detects changes after which the kernel may forward packets differently.
 //!
-//! A session repeats what the kernel did with its first packets. Every detected change causes a *bump*: the
-//! caller increments the generation, and all older sessions are relearned. The watch is a thread that sleeps
-//! in `poll` and does nothing while the network does not change.
+//! A session repeats what the kernel did with its first packets. Every detected change causes a *bump*
+//! ([`Causes::invalidate`]): the generation is incremented, and all older sessions are relearned. After a change of
+//! routes or neighbours that `bpf_fib_lookup` sees, the programs ask it about each session instead. The watch is a
+//! thread that sleeps in `poll` and does nothing while the network does not change.
 //!
 //! A bump follows every change: queued messages are read up to [`BATCH`] at a time, then the caller is
 //! notified once. The first message does not wait for others, and a storm of routes causes one bump a batch.
@@ -27,6 +28,7 @@ mod counters;
 mod detector;
 mod links;
 mod neighbours;
+mod routing;
 mod sockets;
 mod xtables;
 
@@ -212,10 +214,14 @@ impl Body {
             for source in &mut self.sources {
                 let detector = &mut self.detector;
                 let drained = source.drain(BATCH, |protocol, message| {
-                    let cause = detector.detect(protocol, message);
-                    counters.message(cause.is_some());
-                    if let Some(cause) = cause {
-                        causes.insert(cause);
+                    let change = detector.detect(protocol, message);
+                    counters.message(change.is_some());
+                    match change {
+                        Some(change) if change.is_seen_by_fib => {
+                            causes.insert_seen_by_fib(change.cause);
+                        }
+                        Some(change) => causes.insert(change.cause),
+                        None => {}
                     }
                 });
                 overrun |= drained? == Received::Overrun;
@@ -228,6 +234,10 @@ impl Body {
             }
             if !causes.is_empty() {
                 bump(causes);
+            }
+            if causes.contains(Cause::Rule) {
+                let load = self.detector.load_rules();
+                load.map_err(|source| Error::system("read the routing rules again", source))?;
             }
             if overrun {
                 counters.overrun();

@@ -60,7 +60,7 @@ fn structures_are_those_of_the_programs() {
         generation; signature
     }
     same! { btf, Session, "session",
-        key, version, deadline, owner, referenced, unused, packets, bytes, destination_mac,
+        key, version, deadline, owner, route_generation, referenced, unused, packets, bytes, destination_mac,
         source_mac, out_tag, mtu, port, source, destination, source_port, destination_port,
         network_delta, transport_delta, dscp, out_tags, flags, origin, created, learned,
         out_ifindex, revalidations, reserved
@@ -73,7 +73,8 @@ fn structures_are_those_of_the_programs() {
     same!(btf, Candidate, "candidate", word, bytes, unused);
     same!(btf, Interface, "interface", port, mac, unused);
     same! { btf, Control, "control",
-        generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, rules, reserved,
+        generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, rules, route_generation,
+        route_generation_marked, reserved,
         seeds, abi, statistics, multi_buffer, taken, reserved2
     }
     same!(btf, Heartbeat, "heartbeat", jiffies);

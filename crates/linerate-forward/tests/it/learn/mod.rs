@@ -13,5 +13,6 @@ mod generation;
 mod nat;
 mod plain;
 mod refused;
+mod routes;
 mod tags;
 mod tcp;

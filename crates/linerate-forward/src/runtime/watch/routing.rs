@@ -1,0 +1,122 @@
+//! [`Routing`]: whether `bpf_fib_lookup` sees what routes and routing rules do with forwarded packets.
+//!
+//! It is asked without the packet: it does not know the mark, nor the device above a port that the packet came by, nor
+//! on the way back what a rule asks of the input. It does not look at the MTU that an IPv4 route sets for forwarded
+//! packets. Which path of a multipath route a packet takes may depend on more than it is told.
+
+use linerate_net::netlink::{attribute, attributes, bytes_at};
+
+/// Bytes of `struct rtmsg` and of `struct fib_rule_hdr`.
+pub(super) const HEADER: usize = 12;
+
+// Attributes of routes and rules that libc lacks (`linux/rtnetlink.h`, `linux/fib_rules.h`).
+const RTA_NH_ID: u16 = 30;
+const RTAX_MTU: u16 = 2;
+const FRA_DST: u16 = 1;
+const FRA_SRC: u16 = 2;
+const FRA_PRIORITY: u16 = 6;
+const FRA_SUPPRESS_IFGROUP: u16 = 13;
+const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+const FRA_TABLE: u16 = 15;
+const FRA_PAD: u16 = 18;
+const FRA_PROTOCOL: u16 = 21;
+/// `FR_ACT_TO_TBL`: look into a table.
+const TO_TABLE: u8 = 1;
+/// Nothing is suppressed.
+const NONE: [u8; 4] = [0xff; 4];
+
+/// What is known of routes and rules.
+#[derive(Debug, Default)]
+pub(super) struct Routing {
+    /// A rule selects by more than addresses, or does more than to name a table.
+    pub(super) has_selective_rules: bool,
+    /// An IPv4 route sets an MTU.
+    pub(super) has_route_mtu: bool,
+}
+
+impl Routing {
+    pub(super) fn is_seen_by_fib(&self) -> bool {
+        !self.has_selective_rules && !self.has_route_mtu
+    }
+
+    /// Adds a route. Returns whether it has one next hop, which belongs to it alone.
+    pub(super) fn add_route(&mut self, body: &[u8]) -> bool {
+        let Some(own) = body.get(HEADER..) else { return false };
+        let metrics = attribute(own, libc::RTA_METRICS).unwrap_or_default();
+        self.has_route_mtu |=
+            i32::from(body[0]) == libc::AF_INET && attribute(metrics, RTAX_MTU).is_some();
+        attribute(own, libc::RTA_MULTIPATH).is_none() && attribute(own, RTA_NH_ID).is_none()
+    }
+
+    /// Adds a routing rule.
+    pub(super) fn add_rule(&mut self, body: &[u8]) {
+        self.has_selective_rules |= !selects_by_addresses(body).unwrap_or(false);
+    }
+}
+
+/// Whether a rule selects by addresses alone, and names a table. None if it cannot be read.
+fn selects_by_addresses(body: &[u8]) -> Option<bool> {
+    let (tos, action, flags) =
+        (*body.get(3)?, *body.get(7)?, bytes_at(body, 8).map(u32::from_ne_bytes)?);
+    let plain = |(kind, value): (u16, &[u8])| match kind {
+        FRA_DST | FRA_SRC | FRA_PRIORITY | FRA_TABLE | FRA_PAD | FRA_PROTOCOL => true,
+        FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN => value == NONE,
+        _ => false,
+    };
+    let is_plain = tos == 0 && action == TO_TABLE && flags & !PERMANENT == 0;
+    Some(is_plain && attributes(body.get(HEADER..)?).all(plain))
+}
+
+/// `FIB_RULE_PERMANENT`: nobody can delete it.
+const PERMANENT: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use linerate_net::netlink::{put_attr, put_nested};
+
+    use super::*;
+
+    fn rule(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut body = vec![libc::AF_INET as u8, 0, 0, 0, 254, 0, 0, TO_TABLE, 0, 0, 0, 0];
+        attributes.iter().for_each(|(kind, value)| put_attr(&mut body, *kind, value));
+        body
+    }
+
+    #[test]
+    fn rules_that_select_by_more_than_addresses_are_found() {
+        let seen = |body: &[u8]| {
+            let mut routing = Routing::default();
+            routing.add_rule(body);
+            routing.is_seen_by_fib()
+        };
+        let table: (u16, &[u8]) = (FRA_TABLE, &[254, 0, 0, 0]);
+        assert!(seen(&rule(&[table, (FRA_SUPPRESS_PREFIXLEN, &NONE), (FRA_DST, &[10, 0, 0, 1])])));
+        // iif, fwmark, l3mdev, a suppressed default route.
+        for other in [3, 10, 19] {
+            assert!(!seen(&rule(&[table, (other, &[1, 0, 0, 0])])), "{other}");
+        }
+        assert!(!seen(&rule(&[table, (FRA_SUPPRESS_PREFIXLEN, &[0; 4])])));
+        let (mut tos, mut blackhole) = (rule(&[table]), rule(&[table]));
+        (tos[3], blackhole[7]) = (0x10, 6);
+        assert!(!seen(&tos) && !seen(&blackhole) && !seen(&[2, 0]));
+    }
+
+    #[test]
+    fn routes_whose_changes_a_look_shows_are_simple() {
+        let mut routing = Routing::default();
+        let mut body = vec![libc::AF_INET as u8, 24, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0];
+        put_attr(&mut body, libc::RTA_GATEWAY, &[10, 0, 0, 1]);
+        assert!(routing.add_route(&body) && routing.is_seen_by_fib());
+        for kind in [libc::RTA_MULTIPATH, RTA_NH_ID] {
+            let mut body = body.clone();
+            put_attr(&mut body, kind, &[1, 0, 0, 0]);
+            assert!(!routing.add_route(&body));
+        }
+        assert!(routing.is_seen_by_fib());
+        put_nested(&mut body, libc::RTA_METRICS, |metrics| {
+            put_attr(metrics, RTAX_MTU, &1300u32.to_ne_bytes());
+        });
+        assert!(routing.add_route(&body) && !routing.is_seen_by_fib());
+        assert!(!routing.add_route(&[2]));
+    }
+}
