@@ -120,6 +120,15 @@ impl Connection {
         }
     }
 
+    /// The neighbour tables of IPv4 and IPv6 (`ip neighbour`).
+    ///
+    /// # Errors
+    /// [`crate::Error::System`].
+    pub fn neighbours(&self) -> Result<Vec<Neighbour>> {
+        self.list(libc::RTM_GETNEIGH, &[0; HEADER], Neighbour::parse)
+            .context(|| "list neighbours".into())
+    }
+
     /// Makes the kernel resolve a neighbour, or confirm a stale one, as a packet to it would (`NTF_USE`,
     /// `neigh_add` of net/core/neighbour.c). The result is a change of the neighbour table.
     ///

@@ -7,16 +7,19 @@
 //! its version has not changed since the session was ended, at least one grace period ago. User space
 //! accesses each field of a session in one size, and never writes a counter that a program may be adding to.
 
+use std::collections::HashSet;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
 
 use linerate_bpf::map::MappedArray;
 use linerate_bpf::seqlock::{self, WriteGuard};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::maps::Maps;
+use crate::table::clock::Clock;
 use crate::table::layout::{
     self, Addresses, Counters, GENERATION_ENDED, SESSION_WORDS, SessionKey, WAYS, kind,
 };
@@ -45,6 +48,7 @@ mod at {
     pub(super) const DEADLINE: usize = offset_of!(Session, deadline);
     pub(super) const OWNER: usize = offset_of!(Session, owner);
     pub(super) const CREATED: usize = offset_of!(Session, created);
+    pub(super) const DESTINATION_MAC: usize = offset_of!(Session, destination_mac);
     pub(super) const REFERENCED: usize = offset_of!(Session, referenced);
     pub(super) const PACKETS: usize = offset_of!(Session, packets);
     pub(super) const BYTES: usize = offset_of!(Session, bytes);
@@ -122,6 +126,17 @@ impl Table {
     /// appear. None appears twice.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         (0..self.slots()).filter_map(|index| self.read(index))
+    }
+
+    /// MAC addresses that sessions have sent to within this time, as far as the ager knows; scans every slot.
+    pub(crate) fn next_hops(&self, clock: &Clock, within: Duration) -> HashSet<[u8; 6]> {
+        let seconds = clock.seconds();
+        let is_used = |slot: &Slot<'_>| {
+            slot.look().is_some_and(|(_, stamp)| !stamp.is_ended())
+                && slot.last_use().idle(seconds) <= within
+        };
+        let slots = (0..self.slots()).map(|index| self.slot(index)).filter(is_used);
+        slots.map(Slot::next_hop).collect()
     }
 
     /// The number of sessions that have not ended; scans every slot.
@@ -303,6 +318,12 @@ impl<'t> Slot<'t> {
     #[inline]
     pub(crate) fn last_use(self) -> LastUse {
         LastUse::from_word(self.half(at::REFERENCED).load(Relaxed))
+    }
+
+    /// The MAC address that packets are sent to.
+    fn next_hop(self) -> [u8; 6] {
+        let [a, b, c, d, e, f, ..] = self.word(at::DESTINATION_MAC).load(Relaxed).to_ne_bytes();
+        [a, b, c, d, e, f]
     }
 
     /// When the session was first learned, low half of jiffies.

@@ -4,6 +4,7 @@
 
 mod fixes;
 mod handle;
+mod neighbours;
 mod ports;
 mod rules;
 mod service;
@@ -32,6 +33,7 @@ use crate::table::deny::Target;
 use crate::{Error, Result};
 use handle::InstanceHandle;
 use linerate_net::link::Link;
+use neighbours::Confirmation;
 use ports::Ports;
 use service::Service;
 
@@ -65,6 +67,7 @@ pub struct Daemon {
     watch: Watch,
     heart: Heartbeat,
     ageing: Ageing,
+    confirmation: Confirmation,
     metrics: Metrics,
     /// Serves until it is dropped.
     _endpoint: Option<Endpoint>,
@@ -91,6 +94,7 @@ impl Daemon {
             let clock = Clock::estimated();
             control.set_revalidate_after(config.revalidate, &clock);
             let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
+            let confirmation = Confirmation::open()?;
             let ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
             let endpoint = serve(&metrics, config.metrics)?;
             ports.configure(&config.interfaces, &mut handle);
@@ -108,10 +112,10 @@ impl Daemon {
             drop(early);
             note_uppers(&handle, &ports, &control)?;
             heart.beat(&handle.programs, &control)?;
-            Ok((control, table, clock, heart, ageing, endpoint, watch))
+            Ok((control, table, clock, heart, ageing, confirmation, endpoint, watch))
         };
         match prepare() {
-            Ok((control, table, clock, heart, ageing, endpoint, watch)) => Ok(Self {
+            Ok((control, table, clock, heart, ageing, confirmation, endpoint, watch)) => Ok(Self {
                 config,
                 handle,
                 control,
@@ -121,6 +125,7 @@ impl Daemon {
                 watch,
                 heart,
                 ageing,
+                confirmation,
                 metrics,
                 _endpoint: endpoint,
                 service: Service::find(),
@@ -166,6 +171,7 @@ impl Daemon {
             }
             self.ageing.tick()?;
             self.control.settle_routes();
+            self.confirmation.tick(&self.table, &self.clock);
             self.watch.check()?;
             self.service.beat();
             match events.recv_timeout(crate::table::ageing::TICK) {

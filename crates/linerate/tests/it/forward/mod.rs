@@ -5,6 +5,7 @@ mod configuration;
 mod control;
 mod ends;
 mod interfaces;
+mod neighbours;
 mod rules;
 mod service;
 mod size;

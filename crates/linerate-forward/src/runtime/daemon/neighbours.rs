@@ -1,0 +1,64 @@
+//! [`Confirmation`]: has the kernel confirm the neighbours that sessions send to.
+//!
+//! Some time after the address of a neighbour was confirmed, the kernel confirms it again if packets use the entry;
+//! otherwise the entry becomes stale (net/core/neighbour.c). Packets of the fast path do not use it. So a next hop that
+//! changes its address and says nothing would be noticed only when a session is revalidated. Here stale entries of next
+//! hops in use are used once, as a packet would (`NTF_USE`). The kernel does the rest; what it finds is a change.
+
+use std::time::{Duration, Instant};
+
+use linerate_net::Connection;
+use linerate_net::neighbour::State;
+
+use crate::table::Table;
+use crate::table::clock::Clock;
+use crate::{Error, Result};
+
+/// Sessions that have forwarded within this time use their next hop; the ager knows it to some seconds.
+const IN_USE: Duration = Duration::from_secs(10);
+/// A pass over the table is followed by a pause of so many times its duration.
+const PAUSE: u32 = 50;
+
+/// What asks the kernel, and when it does so next.
+#[derive(Debug)]
+pub(super) struct Confirmation {
+    connection: Connection,
+    due: Instant,
+}
+
+impl Confirmation {
+    /// In the network namespace of the calling thread.
+    pub(super) fn open() -> Result<Self> {
+        let connection = Connection::open()
+            .map_err(|error| Error::system("ask for neighbours", error.into()))?;
+        Ok(Self { connection, due: Instant::now() })
+    }
+
+    /// Has stale next hops confirmed, if that is due.
+    pub(super) fn tick(&mut self, table: &Table, clock: &Clock) {
+        let start = Instant::now();
+        if start < self.due {
+            return;
+        }
+        if let Err(error) = self.confirm(table, clock) {
+            tracing::warn!(%error, "stale neighbours are not confirmed");
+        }
+        self.due = Instant::now() + PAUSE * start.elapsed();
+    }
+
+    fn confirm(&self, table: &Table, clock: &Clock) -> linerate_net::Result<()> {
+        let mut stale = self.connection.neighbours()?;
+        stale.retain(|entry| entry.state == State::Stale);
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let used = table.next_hops(clock, IN_USE);
+        for entry in stale {
+            let is_used = entry.address.is_some_and(|address| used.contains(&address.0));
+            if let (Some(destination), true) = (entry.destination, is_used) {
+                self.connection.request_neighbour(entry.index, destination)?;
+            }
+        }
+        Ok(())
+    }
+}
