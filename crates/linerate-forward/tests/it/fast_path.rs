@@ -375,8 +375,14 @@ fn what_is_no_plain_packet_is_left() {
         if base.ipv6 {
             bench.leaves(&change(14, &[0x50]), Reason::Malformed);
             bench.leaves(&change(20, &[44]), Reason::Fragment);
-            bench.leaves(&change(20, &[0]), Reason::Extension);
-            bench.leaves(&change(20, &[58]), Reason::Protocol);
+            // Hop-by-hop, routing, ESP, authentication, destination options, mobility.
+            for next in [0, 43, 50, 51, 60, 135] {
+                bench.leaves(&change(20, &[next]), Reason::Extension);
+            }
+            // GRE, ICMPv6, SCTP.
+            for next in [47, 58, 132] {
+                bench.leaves(&change(20, &[next]), Reason::Protocol);
+            }
         } else {
             bench.leaves(&change(14, &[0x55]), Reason::Malformed);
             bench.leaves(&change(14, &[0x44]), Reason::Malformed);
@@ -384,10 +390,13 @@ fn what_is_no_plain_packet_is_left() {
             bench.leaves(&change(20, &[0x20]), Reason::Fragment);
             bench.leaves(&change(20, &[0, 1]), Reason::Fragment);
             bench.leaves(&change(24, &[whole[24] ^ 1]), Reason::Checksum);
-            let mut ip4 = Ipv4Header::new(8, 64, IpNumber::ICMP, [1; 4], [2; 4]).unwrap();
-            ip4.header_checksum = ip4.calc_header_checksum();
-            let frame = [&whole[..14], &ip4.to_bytes(), &[0; 8]].concat();
-            bench.leaves(&frame, Reason::Protocol);
+            // ICMP, GRE, ESP, AH, SCTP.
+            for protocol in [1, 47, 50, 51, 132] {
+                let mut ip4 = Ipv4Header::new(8, 64, IpNumber(protocol), [1; 4], [2; 4]).unwrap();
+                ip4.header_checksum = ip4.calc_header_checksum();
+                let frame = [&whole[..14], &ip4.to_bytes(), &[0; 8]].concat();
+                bench.leaves(&frame, Reason::Protocol);
+            }
         }
         let transport = whole.len() - base.payload - if base.tcp { 20 } else { 8 };
         if base.tcp {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::layout::flags;
@@ -125,6 +126,31 @@ fn what_leaves_where_it_came_in() {
             client.send_to(b"there and back", at(beyond, 5000)).expect("sent");
         }
         wait_for("refused", || fast.refused(Refusal::Hairpin) >= 4);
+        assert_eq!(fast.sessions(), [], "{}", fast.describe());
+    }
+}
+
+/// A router that a client reaches by a second MAC address, as with VRRP: by a macvlan device above
+/// the port. The programs know the port's own address only, and the kernel forwards.
+#[test]
+fn what_comes_to_a_second_address_of_a_port() {
+    const MAC: &str = "00:00:5e:00:01:01";
+    learner_or_skip!();
+    let lab = Lab::new("jvr");
+    let device = format!("link add link lan name vrrp address {MAC} type macvlan mode private");
+    ip(&lab.router, &device);
+    lab.router.sysctl("net.ipv6.conf.vrrp.disable_ipv6", "0").expect("set");
+    ip(&lab.router, "link set dev vrrp up");
+    for family in BOTH {
+        let gateway = LAN[family];
+        ip(&lab.left, &format!("neigh replace {gateway} dev eth lladdr {MAC} nud permanent"));
+    }
+    let fast = Accelerator::attach(&lab);
+    for family in BOTH {
+        let flow = lab.flow(family);
+        let before = fast.left(Reason::Otherhost);
+        (0..6).for_each(|_| _ = flow.ask("question"));
+        assert!(fast.left(Reason::Otherhost) - before >= 6, "{}", fast.describe());
         assert_eq!(fast.sessions(), [], "{}", fast.describe());
     }
 }
