@@ -18,7 +18,7 @@ pub mod trace;
 pub mod xdp;
 
 pub use error::{Error, MissingCapabilities, Result, XDP_CAPABILITIES};
-pub use program::log_to_tracing;
+pub use program::{LoadedProgram, log_to_tracing};
 
 /// Flags of maps and programs, for those who read them from an object.
 pub mod flags {

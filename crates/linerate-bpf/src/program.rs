@@ -46,6 +46,11 @@ pub(crate) struct LoadableProgram {
     maps: Vec<(String, OwnedFd)>,
 }
 
+/// A program that is loaded with a filter, to take the place of the attached one at any time: that needs no
+/// privilege.
+#[derive(Debug)]
+pub struct LoadedProgram(pub(crate) OwnedFd);
+
 /// Options for loading a [`LoadableProgram`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoadOptions<'a> {

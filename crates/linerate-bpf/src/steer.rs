@@ -12,7 +12,7 @@ use linerate_net::Interface;
 use crate::addresses::Addresses;
 use crate::filter::Instruction;
 use crate::map::{sum_over_cpus, update_fd};
-use crate::program::{LoadOptions, LoadableProgram, REJECT_ALL, log_to_tracing};
+use crate::program::{LoadOptions, LoadableProgram, LoadedProgram, REJECT_ALL, log_to_tracing};
 use crate::rcu::RcuSynchronizer;
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
@@ -194,8 +194,25 @@ impl Program {
     /// # Errors
     /// [`Error::Verifier`] and the like; the old filter then stays.
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
+        self.replace(self.load_filter(filter)?.0)
+    }
+
+    /// Loads the program with another filter, for [`Program::replace_filter`].
+    ///
+    /// # Errors
+    /// [`Error::Verifier`] and the like.
+    pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
         let load = LoadOptions { filter, device: self.device, trace: None };
-        self.replace(self.loadable.load(load)?)
+        self.loadable.load(load).map(LoadedProgram)
+    }
+
+    /// As [`Program::set_filter`], without a privilege.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
+        let program = loaded.0.try_clone();
+        self.replace(program.map_err(|error| Error::system("duplicate a BPF descriptor", error))?)
     }
 
     /// Replaces the filter by one that rejects everything, as [`Program::set_filter`] does, but needs no

@@ -123,6 +123,8 @@ fn capture_request(kind: SourceKind, config: &Config, options: HandleOptions) ->
     SourceOptions {
         source: Some(kind),
         take_over: config.take_over,
+        // A program without a filter may be about to set one: the host keeps what that does not match.
+        passing: true,
         delivery: config.delivery,
         snaplen: snaplen(options),
         buffer: config.buffer.or(asked),
@@ -197,6 +199,7 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
         )
     };
     let config = ReaderConfig {
+        device: device.to_owned(),
         snaplen: snaplen(options),
         nanoseconds: precision == PRECISION_NANO,
         until_packet: options.timeout == 0,
@@ -205,7 +208,7 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
     if let Err(error) = system_socket::detach(socket, interface.index) {
         warn(format_args!("{device}: frames are also copied to libpcap's own socket: {error}"));
     }
-    let reader = Reader::new(source, &config);
+    let reader = Reader::new(source, config);
     let live = linerate_net::Interface::open(device).map_err(std::io::Error::other);
     match live.and_then(|interface| Live::new(reader, group, socket, interface)) {
         Ok(live) => {

@@ -242,6 +242,26 @@ unsafe extern "C-unwind" fn pcap_breakloop(pcap: *mut Pcap) {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pcap_compile(
+    pcap: *mut Pcap,
+    program: *mut Program,
+    text: *const c_char,
+    optimize: c_int,
+    mask: u32,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    let status = unsafe { real::pcap_compile(pcap, program, text, optimize, mask) };
+    if status == 0
+        && let Some(live) = handles::live(pcap).filter(|live| !live.shared.is_packet())
+        // SAFETY: libpcap has just made the program.
+        && let Ok(filter) = unsafe { ProgramFilter::new(&*program) }
+    {
+        live.prepare_filter(filter);
+    }
+    status
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) -> c_int {
     // libpcap checks the program, and has the words for what is wrong with it.
     // SAFETY: the caller's arguments.
@@ -296,7 +316,7 @@ unsafe fn counts(pcap: *mut Pcap, live: &Live) -> Option<Statistics64> {
     // SAFETY: the caller's handle, and a place for the answer.
     unsafe { real::pcap_stats(pcap, &mut system) };
     Some(Statistics64 {
-        received: counts.received,
+        received: counts.received.saturating_sub(live.shared.rejected.load(Relaxed)),
         dropped: counts.drops.kernel(),
         interface_dropped: system.interface_dropped.into(),
     })

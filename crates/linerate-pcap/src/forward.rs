@@ -74,7 +74,6 @@ forward! {
     fn pcap_strerror(errno: c_int) -> *const c_char;
     fn pcap_geterr(p: *mut Pcap) -> *mut c_char;
     fn pcap_perror(p: *mut Pcap, prefix: *const c_char);
-    fn pcap_compile(p: *mut Pcap, program: *mut Program, text: *const c_char, optimize: c_int, mask: u32) -> c_int;
     fn pcap_compile_nopcap(snaplen: c_int, linktype: c_int, program: *mut Program, text: *const c_char, optimize: c_int, mask: u32) -> c_int;
     fn pcap_freecode(program: *mut Program);
     fn pcap_offline_filter(program: *const Program, header: *const Header, bytes: *const c_uchar) -> c_int;
@@ -146,6 +145,7 @@ pub(crate) mod real {
     }
 
     import! {
+        fn pcap_compile(p: *mut Pcap, program: *mut Program, text: *const c_char, optimize: c_int, mask: u32) -> c_int;
         fn pcap_create(device: *const c_char, errbuf: *mut c_char) -> *mut Pcap;
         fn pcap_open_live(device: *const c_char, snaplen: c_int, promisc: c_int, timeout: c_int, errbuf: *mut c_char) -> *mut Pcap;
         fn pcap_activate(p: *mut Pcap) -> c_int;

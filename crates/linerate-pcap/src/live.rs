@@ -100,6 +100,12 @@ impl Live {
         self.shared.fd
     }
 
+    /// Loads a filter that the program has compiled, as it may give up its privileges before it sets it. Not
+    /// while the handle is read: such a program has given them up already, or keeps them.
+    pub(crate) fn prepare_filter(&self, filter: ProgramFilter) {
+        self.try_with_reader(|reader| reader.prepare_filter(filter));
+    }
+
     /// Applies a filter: at once, or, where a callback asks for it, before the next packet. This waits for
     /// another thread that reads, but not forever: its callback may wait for this thread.
     pub(crate) fn set_filter(&self, filter: ProgramFilter) -> Result<(), String> {

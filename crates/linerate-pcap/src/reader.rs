@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use linerate_capture::source::{DrainOutcome, Source};
+use linerate_bpf::LoadedProgram;
+use linerate_capture::source::{DrainOutcome, Source, SourceKind};
 use linerate_ring::{Direction, Error, Timestamp};
 
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, Header};
@@ -15,6 +16,7 @@ use crate::select;
 use crate::shared::Shared;
 use crate::system_socket;
 use crate::wait;
+use crate::warn::warn;
 
 /// How long one timed sleep takes while frames come, and how long to sleep so in vain before sleeping in
 /// `poll`: as the rings do. Not for packet rings, which deliver whole blocks.
@@ -52,9 +54,25 @@ enum UserFiltering {
     All,
 }
 
+/// Whether the host gets the frames that the source takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passing {
+    Never,
+    /// Before the first read: the program may set a filter yet.
+    UntilRead,
+    /// The kernel cannot tell which frames the filter accepts.
+    Always,
+}
+
 /// The reading end of a handle.
 pub(crate) struct Reader {
     pub(crate) source: Source,
+    device: String,
+    passing: Passing,
+    /// The XDP program without a filter. It was loaded while the program had the privilege.
+    accepting: Option<LoadedProgram>,
+    /// The XDP program with the filter that was compiled last.
+    compiled: Option<(ProgramFilter, LoadedProgram)>,
     clock: TimevalClock,
     snaplen: usize,
     /// libpcap's time-out was 0: a read without a packet continues.
@@ -79,6 +97,7 @@ pub(crate) struct Reader {
 
 /// What a reader needs from the options of the handle.
 pub(crate) struct ReaderConfig {
+    pub(crate) device: String,
     pub(crate) snaplen: u32,
     pub(crate) nanoseconds: bool,
     pub(crate) until_packet: bool,
@@ -86,8 +105,15 @@ pub(crate) struct ReaderConfig {
 }
 
 impl Reader {
-    pub(crate) fn new(source: Source, config: &ReaderConfig) -> Self {
+    pub(crate) fn new(source: Source, config: ReaderConfig) -> Self {
         Self {
+            passing: match source.kind() {
+                SourceKind::Xdp => Passing::UntilRead,
+                _ => Passing::Never,
+            },
+            accepting: source.load_filter(None).ok(),
+            compiled: None,
+            device: config.device,
             source,
             clock: TimevalClock { start: 0, seconds: 0, nanoseconds: config.nanoseconds },
             snaplen: config.snaplen as usize,
@@ -121,6 +147,9 @@ impl Reader {
         if shared.watched.load(Relaxed) {
             select::clear_ready();
         }
+        if self.passing == Passing::UntilRead {
+            self.set_passing(Passing::Never);
+        }
         loop {
             match self.wait(shared) {
                 Wait::Ready => {}
@@ -140,11 +169,14 @@ impl Reader {
                 };
                 let filter = self.filter.as_ref().filter(|_| self.filtering != UserFiltering::None);
                 let (clock, scratch, snaplen) = (&mut self.clock, &mut self.scratch, self.snaplen);
+                let mut rejected = 0;
                 let drained = self.source.drain(|frame| {
                     let bytes = frame.contiguous(scratch);
-                    if unwanted.is_some_and(|unwanted| frame.direction == unwanted)
-                        || filter.is_some_and(|filter| !filter.accepts(frame, bytes))
-                    {
+                    if filter.is_some_and(|filter| !filter.accepts(frame, bytes)) {
+                        rejected += 1;
+                        return !shared.is_signalled();
+                    }
+                    if unwanted.is_some_and(|unwanted| frame.direction == unwanted) {
                         return !shared.is_signalled();
                     }
                     let bytes = &bytes[..bytes.len().min(snaplen)];
@@ -157,6 +189,10 @@ impl Reader {
                     packets += 1;
                     packets != most && !shared.is_signalled()
                 });
+                // libpcap counts those that came before a packet socket had the filter.
+                if rejected > 0 && !self.is_packet() {
+                    shared.rejected.fetch_add(rejected, Relaxed);
+                }
                 self.update_filtering(drained);
                 if shared.is_signalled()
                     && let Some(end) = self.handle_signals(shared)
@@ -230,27 +266,71 @@ impl Reader {
         }
     }
 
+    /// Loads a filter for a call of [`Reader::set_filter`] without privileges.
+    pub(crate) fn prepare_filter(&mut self, filter: ProgramFilter) {
+        self.compiled =
+            self.source.load_filter(Some(&filter.0)).ok().map(|loaded| (filter, loaded));
+    }
+
     /// Applies a filter, in the kernel where possible.
     pub(crate) fn set_filter(&mut self, filter: ProgramFilter) -> Result<(), String> {
-        if self.source.set_filter(Some(&filter.0)).is_ok() {
-            self.unfiltered = false;
-            self.filtering = match &self.source {
-                Source::Packet(ring) => {
-                    UserFiltering::Blocks(ring.blocks_released() + u64::from(ring.blocks()) + 1)
-                }
-                _ => UserFiltering::UntilDry,
-            };
-        } else {
-            if !self.unfiltered {
-                self.source
-                    .set_filter(None)
-                    .map_err(|error| format!("can't remove kernel filter: {error}"))?;
-                self.unfiltered = true;
+        let set = match self.compiled.take() {
+            Some((compiled, loaded)) if compiled.0 == filter.0 => {
+                self.source.replace_filter(&loaded)
             }
-            self.filtering = UserFiltering::All;
+            _ => self.source.set_filter(Some(&filter.0)),
+        };
+        match set {
+            Ok(()) => {
+                self.unfiltered = false;
+                self.filtering = match &self.source {
+                    Source::Packet(ring) => {
+                        UserFiltering::Blocks(ring.blocks_released() + u64::from(ring.blocks()) + 1)
+                    }
+                    _ => UserFiltering::UntilDry,
+                };
+                self.set_passing(Passing::Never);
+            }
+            Err(why) => self.filter_in_user(&why)?,
         }
         self.filter = Some(filter);
         Ok(())
+    }
+
+    /// Lets all frames come, for a filter that the kernel does not run, and the host have them: those that the
+    /// filter rejects are the host's.
+    fn filter_in_user(&mut self, why: &Error) -> Result<(), String> {
+        if self.source.kind() == SourceKind::Xdp && self.passing != Passing::Always {
+            if !self.source.set_passing(true) {
+                return Err(format!(
+                    "AF_XDP sockets would take frames that the filter rejects \
+                     (LINERATE_XDP_DELIVERY=ringbuf passes them on): {why}"
+                ));
+            }
+            self.passing = Passing::Always;
+            let device = &self.device;
+            warn(format_args!(
+                "{device}: the host gets all frames, also those that the filter accepts, because the filter \
+                 does not run in the kernel: {why}"
+            ));
+        }
+        if !self.unfiltered {
+            match &self.accepting {
+                Some(accepting) => self.source.replace_filter(accepting),
+                None => self.source.set_filter(None),
+            }
+            .map_err(|error| format!("can't remove kernel filter: {error}"))?;
+            self.unfiltered = true;
+        }
+        self.filtering = UserFiltering::All;
+        Ok(())
+    }
+
+    fn set_passing(&mut self, passing: Passing) {
+        if self.passing != passing {
+            self.source.set_passing(passing != Passing::Never);
+            self.passing = passing;
+        }
     }
 
     /// Checks whether all later frames have passed the filter in the kernel.

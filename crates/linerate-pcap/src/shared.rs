@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
 use linerate_capture::source::Source;
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) watched: AtomicBool,
     /// `PCAP_D_INOUT` (0), `PCAP_D_IN` or `PCAP_D_OUT`.
     pub(crate) direction: AtomicI32,
+    /// Frames that an XDP program accepted and the program's filter, run here, did not.
+    pub(crate) rejected: AtomicU64,
     /// The socket of the system's libpcap.
     pub(crate) system_socket: RawFd,
     pub(crate) interface: Interface,
@@ -69,6 +71,7 @@ impl Shared {
             nonblock: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             direction: AtomicI32::new(0),
+            rejected: AtomicU64::new(0),
             system_socket,
             interface,
             epoll,

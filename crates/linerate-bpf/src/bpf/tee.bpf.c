@@ -132,7 +132,7 @@ int capture(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* Drops what was copied, until the reader tells it to pass that on, too. */
+/* Drops what was copied, unless the reader tells it to pass that on, too. */
 SEC("xdp.frags")
 int take(struct xdp_md *ctx)
 {

@@ -68,7 +68,7 @@ _Static_assert(sizeof(struct tee_counters) == 40, "tee_counters is 40 bytes");
 struct tee_reader {
 	__u32 waiting; /* the reader sets it before it sleeps, the program clears it and wakes */
 	__u32 stop;    /* the reader sets it once: no further frame is copied */
-	__u32 pass;    /* the reader sets it once: `take` drops no further frame */
+	__u32 pass;    /* the reader sets and clears it: while set, `take` drops no frame */
 	__u32 unused;
 };
 

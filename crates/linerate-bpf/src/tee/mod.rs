@@ -8,13 +8,14 @@ mod root;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use linerate_net::Interface;
 
 use crate::filter::Instruction;
-use crate::map::sum_over_cpus;
-use crate::program::{LoadOptions, LoadableProgram, log_to_tracing};
+use crate::map::{MappedArray, sum_over_cpus};
+use crate::program::{LoadOptions, LoadableProgram, LoadedProgram, log_to_tracing};
 use crate::rcu::RcuSynchronizer;
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
@@ -26,6 +27,9 @@ include!(concat!(env!("OUT_DIR"), "/tee.rs"));
 
 /// The longest frame that is copied whole; longer ones are cut.
 pub const MAX_SNAPLEN: u32 = 65_535;
+
+/// Where `pass` is in `struct tee_reader`.
+pub const PASS: usize = 8;
 
 /// Options of a tee's program.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +46,8 @@ pub struct Options<'a> {
     pub mode: Option<AttachMode>,
     /// Whether the accepted frames are dropped after the copy, also those that the full buffer has no room for.
     pub take: bool,
+    /// With `take`: the accepted frames are not dropped before the reader says so (`pass` in `bpf/tee.h`).
+    pub passing: bool,
 }
 
 /// Frames that the program has seen, all CPUs together. A frame is in exactly one of the counts.
@@ -112,6 +118,8 @@ impl Program {
         let (loadable, attachment) = if options.take {
             let loadable = open(options, ring_size, Role::Take)?;
             let program = loadable.load(load)?;
+            let reader = MappedArray::new(loadable.map("reader"))?;
+            reader.atomic::<AtomicU32>(0, PASS).store(options.passing.into(), Ordering::Relaxed);
             let (name, index) = (interface.name(), interface.index());
             let link = XdpLink::attach(program.as_fd(), name, index, options.mode)?;
             (loadable, Attachment::Interface(link))
@@ -148,10 +156,25 @@ impl Program {
     /// # Errors
     /// [`Error::Verifier`] and the like; the old filter then stays.
     pub fn set_filter(&self, interface: &Interface, filter: Option<&[Instruction]>) -> Result<()> {
-        let program = self.loadable.load(LoadOptions { filter, ..LoadOptions::default() })?;
+        self.replace_filter(interface, &self.load_filter(filter)?)
+    }
+
+    /// Loads the program with another filter, for [`Program::replace_filter`].
+    ///
+    /// # Errors
+    /// [`Error::Verifier`] and the like.
+    pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
+        self.loadable.load(LoadOptions { filter, ..LoadOptions::default() }).map(LoadedProgram)
+    }
+
+    /// As [`Program::set_filter`], without a privilege.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn replace_filter(&self, interface: &Interface, loaded: &LoadedProgram) -> Result<()> {
         match &self.attachment {
-            Attachment::Slot(slot, _) => slot.set(program.as_fd(), interface)?,
-            Attachment::Interface(link) => link.replace(program.as_fd())?,
+            Attachment::Slot(slot, _) => slot.set(loaded.0.as_fd(), interface)?,
+            Attachment::Interface(link) => link.replace(loaded.0.as_fd())?,
         }
         self.synchronize()
     }
@@ -227,6 +250,7 @@ pub fn probe(interface: &str) -> Result<bool> {
         timestamps: true,
         mode: None,
         take: false,
+        passing: false,
     };
     open(&options, 0, Role::Root)?.load(LoadOptions::default())?;
     Ok(found.is_some())

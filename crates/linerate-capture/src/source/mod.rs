@@ -9,6 +9,7 @@ mod trace;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::{ClassicProgram, translate};
 use linerate_ring::{Frame, packet, tee, trace as ring_trace, xdp};
 
@@ -314,23 +315,52 @@ impl Source {
     ///
     /// If the kernel refuses it, or XDP cannot run the program; the old filter then stays.
     pub fn set_filter(&mut self, filter: Option<&ClassicProgram>) -> linerate_ring::Result<()> {
-        if let Self::Packet(ring) = self {
-            return ring.set_filter(filter.cloned());
-        }
-        let translated = filter.map(|filter| {
-            let refused = |why| linerate_ring::Error::Invalid(format!("no filter for XDP: {why}"));
-            let in_place = filter.with_inline_vlan_tags(PACKET_HOST);
-            let in_place = in_place.ok_or_else(|| refused("what it reads".to_owned()))?;
-            translate(&in_place).map_err(|why| refused(why.to_string()))
-        });
-        let translated = translated.transpose()?;
         match self {
-            Self::Packet(_) => Ok(()),
-            Self::Xdp(receiver) => receiver.set_filter(translated.as_deref()),
+            Self::Packet(ring) => ring.set_filter(filter.cloned()),
+            Self::Xdp(_) => {
+                let loaded = self.load_filter(filter)?;
+                self.replace_filter(&loaded)
+            }
             Self::Trace(_) => Err(linerate_ring::Error::Invalid(
                 "the filter of a trace cannot be replaced while it runs".to_owned(),
             )),
         }
+    }
+
+    /// Loads the program of XDP with another filter, for [`Source::replace_filter`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Source::set_filter`], and for sources other than XDP.
+    pub fn load_filter(
+        &self,
+        filter: Option<&ClassicProgram>,
+    ) -> linerate_ring::Result<LoadedProgram> {
+        let refused = |why| linerate_ring::Error::Invalid(format!("no filter for XDP: {why}"));
+        let Self::Xdp(receiver) = self else { return Err(refused("another source".to_owned())) };
+        let translated = filter.map(|filter| {
+            let in_place = filter.with_inline_vlan_tags(PACKET_HOST);
+            let in_place = in_place.ok_or_else(|| refused("what it reads".to_owned()))?;
+            translate(&in_place).map_err(|why| refused(why.to_string()))
+        });
+        receiver.load_filter(translated.transpose()?.as_deref())
+    }
+
+    /// As [`Source::set_filter`], without a privilege.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> linerate_ring::Result<()> {
+        match self {
+            Self::Xdp(receiver) => receiver.replace_filter(loaded),
+            Self::Packet(_) | Self::Trace(_) => Ok(()),
+        }
+    }
+
+    /// Whether the frames that it takes reach the host, too. False where that cannot be changed.
+    pub fn set_passing(&self, passing: bool) -> bool {
+        matches!(self, Self::Xdp(receiver) if receiver.set_passing(passing))
     }
 
     /// A handle that reads the statistics while frames are lent, and from other threads.

@@ -359,6 +359,7 @@ impl Opener<'_> {
                 Some(_) => options.delivery,
             },
             take,
+            passing: options.passing,
             buffer: options.buffer.map(|bytes| bytes as usize),
             pages: options.pages,
             snaplen: options.snaplen,

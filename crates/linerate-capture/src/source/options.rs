@@ -33,6 +33,9 @@ pub struct SourceOptions {
     pub traffic: Option<DirectionFilter>,
     /// The user accepts that `xdp` cuts off the users of the interface.
     pub take_over: bool,
+    /// `xdp` passes the frames that it takes on to the host until [`Source::set_passing`](super::Source::set_passing);
+    /// AF_XDP sockets cannot.
+    pub passing: bool,
     /// Super-packets are to be split, which takes the kernel's metadata of each.
     pub split: bool,
     /// How frames that an XDP program takes reach the reader.
@@ -79,6 +82,7 @@ impl Default for SourceOptions {
             source: None,
             traffic: None,
             take_over: false,
+            passing: false,
             split: false,
             delivery: Delivery::Auto,
             snaplen: 262_144,

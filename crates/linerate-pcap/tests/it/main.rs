@@ -4,5 +4,6 @@ mod calls;
 mod cycles;
 mod header;
 mod life;
+mod privileges;
 mod programs;
 mod support;

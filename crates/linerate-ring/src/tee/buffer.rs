@@ -98,6 +98,11 @@ impl RingBuffer {
         self.reader.stop();
     }
 
+    /// See [`super::Tee::set_passing`].
+    pub(crate) fn set_passing(&self, passing: bool) {
+        self.reader.set_passing(passing);
+    }
+
     /// The frames that have come, up to the size of a batch; `None` when there are none.
     #[inline]
     pub(crate) fn next_batch(&mut self) -> Option<Batch<'_>> {

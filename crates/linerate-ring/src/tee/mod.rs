@@ -35,6 +35,7 @@ use std::time::Duration;
 pub use batch::Batch;
 pub use linerate_bpf::tee::MAX_SNAPLEN;
 
+use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::Instruction;
 use linerate_bpf::tee::{self, Options, Program};
 use linerate_bpf::xdp::AttachMode;
@@ -103,6 +104,7 @@ impl Tee {
                 timestamps: true,
                 mode: None,
                 take: false,
+                passing: false,
             },
             wait_strategy: WaitStrategy::default(),
             batch: 256,
@@ -208,6 +210,27 @@ impl Tee {
         Ok(self.program.set_filter(&self.interface, filter)?)
     }
 
+    /// Loads the program with another filter, for [`Tee::replace_filter`].
+    ///
+    /// # Errors
+    /// [`Error::Bpf`] when the kernel refuses the filter.
+    pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
+        Ok(self.program.load_filter(filter)?)
+    }
+
+    /// As [`Tee::set_filter`], without a privilege.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
+        Ok(self.program.replace_filter(&self.interface, loaded)?)
+    }
+
+    /// With [`Builder::take`]: whether the frames that the filter accepts reach the stack, too.
+    pub fn set_passing(&self, passing: bool) {
+        self.buffer.set_passing(passing);
+    }
+
     /// Counts of the program, over all CPUs, and of this reader.
     ///
     /// # Errors
@@ -266,7 +289,7 @@ impl Passer {
     /// From now on the frames that the filter accepts reach the stack, too. They are still copied: the capture
     /// loses none. It cannot be taken back.
     pub fn pass(&self) {
-        self.0.pass();
+        self.0.set_passing(true);
     }
 }
 
@@ -352,6 +375,13 @@ impl<'a> Builder<'a> {
     /// Default: off.
     pub fn take(mut self, take: bool) -> Self {
         self.options.take = take;
+        self
+    }
+
+    /// Whether the frames that [`Builder::take`] is about reach the stack until [`Tee::set_passing`] (default:
+    /// they do not).
+    pub fn passing(mut self, passing: bool) -> Self {
+        self.options.passing = passing;
         self
     }
 

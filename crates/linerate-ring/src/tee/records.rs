@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use linerate_bpf::map::{ProtFlags, SharedMapping};
+use linerate_bpf::tee::PASS;
 use rustix::param::page_size;
 
 use crate::{Error, Result};
@@ -237,11 +238,11 @@ impl Reader {
         self.stopping().store(1, Ordering::Release);
     }
 
-    /// A taking program drops no frame any more.
-    pub(super) fn pass(&self) {
+    /// Whether a taking program passes on what it copies.
+    pub(super) fn set_passing(&self, passing: bool) {
         // SAFETY: the third word of the page.
-        let pass: &AtomicU32 = unsafe { self.0.as_ptr().cast::<AtomicU32>().add(2).as_ref() };
-        pass.store(1, Ordering::Relaxed);
+        let pass: &AtomicU32 = unsafe { self.0.as_ptr().byte_add(PASS).cast().as_ref() };
+        pass.store(passing.into(), Ordering::Relaxed);
     }
 
     fn waiting(&self) -> &AtomicU32 {

@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer::TimestampSource;
 use linerate_bpf::xdp::AttachMode;
@@ -35,6 +36,8 @@ pub struct Options {
     /// Whether the frames that the filter accepts end here. Else they go on to the stack: a tee, which other
     /// captures share, and which always has a ring buffer.
     pub take: bool,
+    /// With `take`: the frames reach the stack until [`Receiver::set_passing`]. Sockets take them at once.
+    pub passing: bool,
     /// Native or generic only; `None` takes native where the driver has it.
     pub mode: Option<AttachMode>,
     /// Bytes of memory for frames; `None` takes the default of the delivery.
@@ -64,6 +67,7 @@ impl Default for Options {
         Self {
             delivery: Delivery::Auto,
             take: true,
+            passing: false,
             mode: None,
             buffer: None,
             pages: Pages::Auto,
@@ -298,6 +302,36 @@ impl Receiver {
         either!(self, rings => rings.set_filter(filter))
     }
 
+    /// Loads the program with another filter, for [`Receiver::replace_filter`].
+    ///
+    /// # Errors
+    /// [`Error::Bpf`] when the kernel refuses the filter.
+    pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
+        match &self.rings {
+            Rings::Sockets(sockets) => sockets.load_filter(filter),
+            Rings::RingBuffer(tee) => tee.load_filter(filter),
+        }
+    }
+
+    /// As [`Receiver::set_filter`], without a privilege.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
+        either!(self, rings => rings.replace_filter(loaded))
+    }
+
+    /// Whether the frames that it takes reach the stack, too. False where it cannot: sockets pass nothing on.
+    pub fn set_passing(&self, passing: bool) -> bool {
+        match &self.rings {
+            Rings::Sockets(_) => false,
+            Rings::RingBuffer(tee) => {
+                tee.set_passing(passing);
+                true
+            }
+        }
+    }
+
     /// Lets no further frame in: when it returns, all that was accepted is in the rings. Takes some tens of
     /// milliseconds.
     ///
@@ -412,6 +446,7 @@ fn ring_buffer(
         .filter(filter)
         .mode(options.mode)
         .take(options.take)
+        .passing(options.passing)
         .build()?;
     let config = Config {
         delivery: Delivery::RingBuffer,

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer::{self, TimestampSource};
 use linerate_bpf::xdp::{AttachMode, require_free};
@@ -212,6 +213,22 @@ impl Sockets {
     /// As [`steer::Program::set_filter`].
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
         if self.stopped { Ok(()) } else { Ok(self.steer.set_filter(filter)?) }
+    }
+
+    /// Loads the program with another filter, for [`Sockets::replace_filter`].
+    ///
+    /// # Errors
+    /// As [`steer::Program::load_filter`].
+    pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
+        Ok(self.steer.load_filter(filter)?)
+    }
+
+    /// As [`Sockets::set_filter`], without a privilege.
+    ///
+    /// # Errors
+    /// As [`steer::Program::replace_filter`].
+    pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
+        if self.stopped { Ok(()) } else { Ok(self.steer.replace_filter(loaded)?) }
     }
 
     /// Where the steering program runs.

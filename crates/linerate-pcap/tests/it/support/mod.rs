@@ -128,14 +128,7 @@ impl Cable {
         line: &[&str],
         folder: &Path,
     ) -> Running {
-        let mut command = self.namespace.command_killed_with_parent(line[0]);
-        command.args(&line[1..]).current_dir(folder).stdin(Stdio::null());
-        for (name, value) in library.variables(libpcap) {
-            command.env(name, value);
-        }
-        let open = |name| fs::File::create(folder.join(name)).unwrap();
-        command.stdout(open("stdout")).stderr(open("stderr"));
-        Running { child: command.spawn().unwrap(), folder: folder.to_owned(), line: line.join(" ") }
+        start(&self.namespace, library, libpcap, line, folder)
     }
 
     /// Waits until the program has its handle: a packet socket on the peer, which a handle of ours has
@@ -152,6 +145,24 @@ impl Cable {
         };
         running.wait_for("a handle", |_| self.namespace.run(listens).unwrap());
     }
+}
+
+/// Starts a program in a namespace.
+pub(crate) fn start(
+    namespace: &Namespace,
+    library: &Library,
+    libpcap: Libpcap,
+    line: &[&str],
+    folder: &Path,
+) -> Running {
+    let mut command = namespace.command_killed_with_parent(line[0]);
+    command.args(&line[1..]).current_dir(folder).stdin(Stdio::null());
+    for (name, value) in library.variables(libpcap) {
+        command.env(name, value);
+    }
+    let open = |name| fs::File::create(folder.join(name)).unwrap();
+    command.stdout(open("stdout")).stderr(open("stderr"));
+    Running { child: command.spawn().unwrap(), folder: folder.to_owned(), line: line.join(" ") }
 }
 
 /// A program that was started.
@@ -185,6 +196,13 @@ impl Running {
             );
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// The effective capabilities that it has (`CapEff` of proc_pid_status(5)).
+    pub(crate) fn capabilities(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
     }
 
     pub(crate) fn interrupt(&self, signal: Signal) {
