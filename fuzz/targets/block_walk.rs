@@ -9,7 +9,8 @@ fuzz_target!(|data: &[u8]| {
     let snaplen = [u32::MAX, 0, 1, 60, 65_535][usize::from(choice) % 5];
     let mut block = block.to_vec();
     let range = block.as_ptr_range();
-    let mut walk = BlockFrames::new(&block, FrameOptions { snaplen, virtio: choice & 0x40 != 0 });
+    let (virtio, cooked) = (choice & 0x40 != 0, choice & 0x80 != 0);
+    let mut walk = BlockFrames::new(&block, FrameOptions { snaplen, virtio, cooked });
     let promised = walk.remaining();
     let mut lent = 0;
     while let Some(frame) = walk.next(&mut block) {

@@ -7,6 +7,7 @@
 
 mod attach;
 mod classic;
+mod cooked;
 mod instruction;
 mod load;
 mod run;
@@ -17,6 +18,7 @@ pub use attach::attach;
 pub use classic::{
     Ancillary, ClassicInstruction, ClassicProgram, InvalidProgram, MAX_INSTRUCTIONS, SCRATCH_WORDS,
 };
+pub use cooked::SLL2_HEADER;
 pub use instruction::{Instruction, to_bytes};
 pub use load::load_socket_filter;
 pub use run::SocketFrame;

@@ -19,6 +19,9 @@ use crate::{Error, Result};
 /// Link type of Ethernet frames in the LINKTYPE registry.
 pub const ETHERNET: u16 = 1;
 
+/// Link type of Linux cooked frames with the interface of each (LINKTYPE_LINUX_SLL2).
+pub const LINUX_SLL2: u16 = 276;
+
 /// `PACKET_HOST` and `PACKET_OUTGOING` of `linux/if_packet.h`.
 pub(crate) const PACKET_HOST: u8 = 0;
 const PACKET_OUTGOING: u8 = 4;

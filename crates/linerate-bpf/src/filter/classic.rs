@@ -275,7 +275,7 @@ impl Ancillary {
 }
 
 /// `SKF_AD_OFF`: absolute offsets from here up name metadata, not bytes.
-const ANCILLARY_OFFSET: u32 = -0x1000_i32 as u32;
+pub(super) const ANCILLARY_OFFSET: u32 = -0x1000_i32 as u32;
 
 const LD: u16 = 0x00;
 const LDX: u16 = 0x01;

@@ -295,6 +295,7 @@ fn open_each(
         }
         let found = match options.source {
             Some(SourceKind::Drops) if name == ANY => Interface::any(),
+            _ if options.cooked => Interface::any(),
             _ => Interface::find(&all, name)?.clone(),
         };
         OpenInterface::open(if users { found.with_users()? } else { found }, options)

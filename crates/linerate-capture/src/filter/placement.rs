@@ -7,7 +7,7 @@ use linerate_bpf::filter::{
     ClassicProgram, Instruction, MemoryFilter, Untranslatable, translate, translate_for_memory,
 };
 
-use super::{ETHERNET, Filter, PACKET_HOST, TagReading};
+use super::{ETHERNET, Filter, LINUX_SLL2, PACKET_HOST, TagReading};
 use crate::{Error, Result};
 
 /// One of the two sides of the system call; what `--filter-in` takes.
@@ -84,11 +84,16 @@ impl Filter {
             }
             None => None,
         };
-        match obstacle {
+        let program = match self.link_type {
+            LINUX_SLL2 => self.program.on_cooked_socket(),
+            _ => Some(self.program.clone()),
+        };
+        match (obstacle, program) {
             _ if wanted == Some(FilterLocation::User) => Ok(Placement::in_user("requested")),
-            Some(reason) => self.instead(wanted, reason),
-            None => {
-                let program = self.program.clone();
+            (Some(reason), _) => self.instead(wanted, reason),
+            (None, None) => self
+                .instead(wanted, "it reads link-layer addresses, which are beside a frame".into()),
+            (None, Some(program)) => {
                 Ok(Placement::in_kernel(program, "classic BPF on the packet socket"))
             }
         }

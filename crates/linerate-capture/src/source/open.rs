@@ -12,7 +12,7 @@ use super::Source;
 use super::kind::SourceKind;
 use super::options::{SourceOptions, TimestampSource};
 use super::select::{Selection, select};
-use crate::filter::{ETHERNET, Filter, FilterLocation, Placement, TagReading};
+use crate::filter::{ETHERNET, Filter, FilterLocation, LINUX_SLL2, Placement, TagReading};
 use crate::interface::Interface;
 use crate::{Error, Result};
 
@@ -71,6 +71,7 @@ impl OpenInterface {
         let linktype = match options.source {
             // Packets of all devices come as Ethernet frames.
             Some(SourceKind::Drops) => ETHERNET,
+            _ if options.cooked => LINUX_SLL2,
             _ => interface.linktype()?,
         };
         if options.source == Some(SourceKind::Xdp) {
@@ -84,6 +85,10 @@ impl OpenInterface {
         let text = options.filter.as_deref().filter(|text| !text.trim().is_empty());
         let filter = match text {
             None => None,
+            // Their filter has the same meaning on an interface and on a file.
+            Some(text) if options.cooked => {
+                Some(Filter::compile(text, linktype, options.snaplen, true)?)
+            }
             // Ethernet frames of devices that may have another link layer.
             Some(text)
                 if selection.kind == SourceKind::Drops
@@ -192,6 +197,9 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
                 .to_owned(),
         );
     }
+    if options.timestamps == TimestampSource::Adapter && options.cooked {
+        ignored.push("-j adapter has no effect on all interfaces at once".to_owned());
+    }
     if options.take_over && kind != SourceKind::Xdp {
         ignored.push(format!(
             "--take-over has no effect on --source {kind}, which takes no frames from the host"
@@ -244,7 +252,11 @@ impl Opener<'_> {
 
     fn packet(&self) -> Result<Parts> {
         let options = self.options;
-        let mut builder = Ring::builder(self.name)
+        let builder = match options.cooked {
+            true => Ring::cooked_builder(),
+            false => Ring::builder(self.name),
+        };
+        let mut builder = builder
             .promiscuous(options.promiscuous)
             .direction(options.traffic.unwrap_or_default())
             .snaplen(options.snaplen)

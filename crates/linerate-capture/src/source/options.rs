@@ -36,6 +36,8 @@ pub struct SourceOptions {
     /// `xdp` passes the frames that it takes on to the host until [`Source::set_passing`](super::Source::set_passing);
     /// AF_XDP sockets cannot.
     pub passing: bool,
+    /// All interfaces at once, as [`ANY`](crate::interface::ANY), with frames of LINKTYPE_LINUX_SLL2.
+    pub cooked: bool,
     /// Super-packets are to be split, which takes the kernel's metadata of each.
     pub split: bool,
     /// How frames that an XDP program takes reach the reader.
@@ -83,6 +85,7 @@ impl Default for SourceOptions {
             traffic: None,
             take_over: false,
             passing: false,
+            cooked: false,
             split: false,
             delivery: Delivery::Auto,
             snaplen: 262_144,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_net::Interface;
+use linerate_net::{Interface, link};
 
 use super::allocation::Allocation;
 use super::direction::DirectionFilter;
@@ -48,6 +48,7 @@ pub struct Builder {
     fanout: Option<Fanout>,
     stamps: TimestampSource,
     virtio: bool,
+    cooked: bool,
     busy_poll: Duration,
     allocation: Allocation,
 }
@@ -56,6 +57,14 @@ impl Ring {
     /// Asks for a ring on one interface.
     pub fn builder(interface: impl Into<String>) -> Builder {
         Builder::new(interface.into())
+    }
+
+    /// Asks for a ring on all interfaces of this network namespace, also those that come later. Frames start with
+    /// the header of LINKTYPE_LINUX_SLL2 instead of their own, and a filter sees them as
+    /// [`ClassicProgram::on_cooked_socket`] says. [`Builder::promiscuous`] and hardware time stamps have no effect,
+    /// and there are no virtio headers.
+    pub fn cooked_builder() -> Builder {
+        Builder { cooked: true, ..Builder::new("any".to_owned()) }
     }
 }
 
@@ -74,6 +83,7 @@ impl Builder {
             fanout: None,
             stamps: TimestampSource::Software,
             virtio: false,
+            cooked: false,
             busy_poll: Duration::ZERO,
             allocation: Allocation::Any,
         }
@@ -211,10 +221,11 @@ impl Builder {
     /// Everything but letting frames in.
     fn prepare(self) -> Result<Ring> {
         let request = self.request()?;
-        let socket = Socket::open()?;
         let name = self.interface.as_str();
-        let interface = Interface::open(name)?;
-        let link = interface.link()?.hardware_type;
+        let (socket, interface) = match self.cooked {
+            true => (Socket::open_cooked()?, None),
+            false => (Socket::open()?, Some(Interface::open(name)?)),
+        };
         let system = |action: &str| {
             let action = format!("{action} (interface {name})");
             move |error| Error::system(action, error)
@@ -226,7 +237,10 @@ impl Builder {
         socket
             .set(libc::SOL_PACKET, libc::PACKET_RESERVE, &request.reserve)
             .map_err(system("reserve room for VLAN tags"))?;
-        let restore = self.stamps.apply(&socket, &interface)?;
+        let restore = match &interface {
+            Some(interface) => self.stamps.apply(&socket, interface)?,
+            None => None,
+        };
         if self.direction == DirectionFilter::In {
             socket
                 .set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)
@@ -239,9 +253,10 @@ impl Builder {
                 .map_err(system("ask for virtio headers"))?;
         }
         let map = socket.map_of(request, self.allocation, name)?;
-        let index = interface.index();
-        if self.promiscuous {
-            socket.make_promiscuous(&interface)?;
+        // 0 stands for all.
+        let index = interface.as_ref().map_or(0, Interface::index);
+        if let Some(interface) = interface.as_ref().filter(|_| self.promiscuous) {
+            socket.make_promiscuous(interface)?;
         }
         socket.bind(index, libc::ETH_P_ALL as u16).map_err(|error| match error.raw_os_error() {
             Some(libc::ENODEV) => Error::NoInterface(name.to_owned()),
@@ -258,7 +273,10 @@ impl Builder {
             Some(fanout) => Some(fanout.join(&socket, incoming_only, name)?),
             None => None,
         };
-        let loopback = (link == libc::ARPHRD_LOOPBACK).then_some(index);
+        let loopback = match interface {
+            Some(interface) => interface.link()?.is_loopback().then_some(index),
+            None => link::all()?.iter().find(|link| link.is_loopback()).map(|link| link.index),
+        };
         let gate = SocketFilter {
             direction: self.direction,
             loopback,
@@ -270,6 +288,7 @@ impl Builder {
             retire: Duration::from_millis(u64::from(request.retire_ms)),
             busy_poll: self.busy_poll,
             virtio: self.virtio,
+            cooked: self.cooked,
             gate,
             group,
             restore,

@@ -86,12 +86,30 @@ pub(super) struct FrameHeader {
     pub(super) vlan_protocol: u16,
     padding: [u8; 10],
     family: u16,
-    protocol: u16,
+    /// In network order, unlike the others.
+    protocol: [u8; 2],
     interface: i32,
     hardware_type: u16,
     pub(super) packet_type: u8,
     address_len: u8,
     address: [u8; 8],
+}
+
+/// Bytes of the header of LINKTYPE_LINUX_SLL2.
+pub(super) const COOKED_HEADER: usize = linerate_bpf::filter::SLL2_HEADER as usize;
+
+impl FrameHeader {
+    /// The frame's link-layer address as the header of LINKTYPE_LINUX_SLL2.
+    #[inline]
+    pub(super) fn cooked(&self) -> [u8; COOKED_HEADER] {
+        let mut header = [0; COOKED_HEADER];
+        header[..2].copy_from_slice(&self.protocol);
+        header[4..8].copy_from_slice(&self.interface.to_be_bytes());
+        header[8..10].copy_from_slice(&self.hardware_type.to_be_bytes());
+        (header[10], header[11]) = (self.packet_type, self.address_len);
+        header[12..].copy_from_slice(&self.address);
+        header
+    }
 }
 
 #[cfg(test)]

@@ -74,6 +74,7 @@ pub(super) struct Config {
     pub(super) retire: Duration,
     pub(super) busy_poll: Duration,
     pub(super) virtio: bool,
+    pub(super) cooked: bool,
     pub(super) gate: SocketFilter,
     pub(super) group: Option<u16>,
     /// Dropped with the ring.
@@ -202,8 +203,8 @@ impl Ring {
         // SAFETY: the block is `len` bytes inside the mapping, and ours until its status word says
         // otherwise, which only dropping the batch does.
         let bytes = unsafe { slice::from_raw_parts(block.as_ptr(), len) };
-        let Config { virtio, .. } = self.config;
-        let lend = FrameOptions { snaplen: self.config.gate.snaplen, virtio };
+        let Config { virtio, cooked, .. } = self.config;
+        let lend = FrameOptions { snaplen: self.config.gate.snaplen, virtio, cooked };
         let walk = BlockFrames::new(bytes, lend);
         let seconds = BlockHeader::read_from_prefix(bytes).map_or(0, |(head, _)| head.last_seconds);
         if seconds.wrapping_sub(self.counters_read) >= READ_COUNTERS_EVERY {

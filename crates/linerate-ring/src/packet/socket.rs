@@ -8,14 +8,23 @@ use linerate_net::Interface;
 
 use crate::{Error, Result};
 
-/// A raw packet socket, bound to nothing until [`Socket::bind`].
+/// A packet socket, bound to nothing until [`Socket::bind`].
 #[derive(Debug)]
 pub(super) struct Socket(OwnedFd);
 
 impl Socket {
     pub(super) fn open() -> Result<Self> {
+        Self::of_type(libc::SOCK_RAW)
+    }
+
+    /// One whose frames have no link-layer header.
+    pub(super) fn open_cooked() -> Result<Self> {
+        Self::of_type(libc::SOCK_DGRAM)
+    }
+
+    fn of_type(kind: libc::c_int) -> Result<Self> {
         // SAFETY: socket has no precondition.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind | libc::SOCK_CLOEXEC, 0) };
         if fd >= 0 {
             // SAFETY: the kernel just gave us this descriptor.
             return Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }));

@@ -8,8 +8,8 @@ use linerate_wire::virtio;
 use zerocopy::FromBytes;
 
 use super::layout::{
-    ADDRESSES, BlockHeader, FrameHeader, STATUS_CHECKSUM_NOT_READY, STATUS_HARDWARE_STAMP,
-    STATUS_VLAN, STATUS_VLAN_PROTOCOL, VLAN_TAG,
+    ADDRESSES, BlockHeader, COOKED_HEADER, FrameHeader, STATUS_CHECKSUM_NOT_READY,
+    STATUS_HARDWARE_STAMP, STATUS_VLAN, STATUS_VLAN_PROTOCOL, VLAN_TAG,
 };
 use crate::{Direction, Frame, Timestamp};
 
@@ -24,6 +24,8 @@ pub struct FrameOptions {
     pub snaplen: u32,
     /// Whether the kernel was asked to put a virtio header before each frame.
     pub virtio: bool,
+    /// Whether frames come without a link-layer header, and get that of LINKTYPE_LINUX_SLL2.
+    pub cooked: bool,
 }
 
 /// The position within one block.
@@ -77,8 +79,13 @@ impl BlockFrames {
         let mut start = data;
         let mut captured = header.captured as usize;
         let mut wire_len = header.wire_len;
-        let tagged = header.status & STATUS_VLAN != 0 && captured >= ADDRESSES;
-        if tagged {
+        let tagged = header.status & STATUS_VLAN != 0 && captured >= ADDRESSES && !self.lend.cooked;
+        if self.lend.cooked {
+            start -= COOKED_HEADER;
+            block[start..data].copy_from_slice(&header.cooked());
+            captured += COOKED_HEADER;
+            wire_len = wire_len.saturating_add(COOKED_HEADER as u32);
+        } else if tagged {
             start -= VLAN_TAG;
             restore_tag(&mut block[start..data + ADDRESSES], &header);
             captured += VLAN_TAG;
@@ -129,7 +136,8 @@ impl BlockFrames {
         let mac = usize::from(header.mac_offset);
         let tag = if header.status & STATUS_VLAN != 0 { VLAN_TAG } else { 0 };
         let virtio = if self.lend.virtio { virtio::HEADER_LEN } else { 0 };
-        if mac < size_of::<FrameHeader>() + tag.max(virtio) {
+        let cooked = if self.lend.cooked { COOKED_HEADER } else { 0 };
+        if mac < size_of::<FrameHeader>() + tag.max(virtio).max(cooked) {
             return None;
         }
         // Each term is below 2^33, and `offset` is inside the block: no overflow.

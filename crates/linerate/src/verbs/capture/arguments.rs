@@ -18,8 +18,8 @@ use super::values;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Capture on this interface, or the one with this number in -D; may be given several times. `any`
-    /// stands for all that are up, through packet sockets and without promiscuous mode. Without -i
-    /// the first one that is up and is not the loopback interface.
+    /// stands for all that are up, through packet sockets and without promiscuous mode; a pcap file then has the
+    /// link type LINUX_SLL2. Without -i the first one that is up and is not the loopback interface.
     #[arg(short, long, value_name = "NAME", conflicts_with = "read")]
     pub(super) interface: Vec<String>,
 

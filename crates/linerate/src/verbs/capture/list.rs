@@ -56,10 +56,10 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
 }
 
 /// The interfaces meant by `given`: names, or numbers as `-D` prints them; the first one that is up
-/// and not the loopback interface if none is given, all that are up for [`ANY`]. For `drops` both cases are all
+/// and not the loopback interface if none is given, all that are up for [`ANY`]. With `at_once` both cases are all
 /// interfaces at once.
-pub(super) fn resolve(given: &[String], drops: bool) -> Result<Vec<String>> {
-    if drops && (given.is_empty() || given.iter().any(|name| name == ANY)) {
+pub(super) fn resolve(given: &[String], at_once: bool) -> Result<Vec<String>> {
+    if at_once && (given.is_empty() || given.iter().any(|name| name == ANY)) {
         return Ok(vec![ANY.to_owned()]);
     }
     let all = Interface::all()?;

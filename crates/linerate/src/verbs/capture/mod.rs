@@ -65,8 +65,9 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let signals = Signals::register()?;
     let mut options = source_options(arguments, filter);
     let drops = options.source == Some(SourceKind::Drops);
-    let names = list::resolve(&arguments.interface, drops)?;
     let any = !drops && arguments.interface.iter().any(|name| name == ANY);
+    options.cooked = any && !arguments.split && output::is_pcap(arguments);
+    let names = list::resolve(&arguments.interface, drops || options.cooked)?;
     if any {
         if matches!(options.source, Some(SourceKind::Xdp | SourceKind::Tee | SourceKind::Trace)) {
             return Ok(cli::usage_error("-i any is for packet sockets (--source packet, or auto)"));
@@ -74,7 +75,9 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         options.source = Some(SourceKind::Packet);
         // `any` shows the host's own traffic, on possibly many interfaces.
         options.promiscuous = false;
-        options.buffer.get_or_insert(buffer_of_each(names.len() as u64));
+        if !options.cooked {
+            options.buffer.get_or_insert(buffer_of_each(names.len() as u64));
+        }
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
@@ -213,6 +216,8 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         source: arguments.source_kind(),
         traffic: arguments.direction,
         take_over: arguments.take_over,
+        passing: false,
+        cooked: false,
         split: arguments.split,
         delivery: arguments.xdp_delivery,
         // A super-packet must be whole to be split; its segments are cut on their way into the file.

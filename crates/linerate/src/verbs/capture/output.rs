@@ -199,6 +199,12 @@ fn add_event(line: &mut String, event: &TraceEvent, comment: Option<&str>) {
 /// What an XDP program can return (`enum xdp_action` of `linux/bpf.h`).
 const XDP_VERDICTS: [&str; 5] = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"];
 
+/// Whether packets go to a classic pcap file.
+pub(super) fn is_pcap(arguments: &Arguments) -> bool {
+    let path = arguments.write.as_deref();
+    path.is_some_and(|path| matches!(format(arguments, path), Format::Pcap { .. }))
+}
+
 fn format(arguments: &Arguments, path: &Path) -> Format {
     let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);
     match arguments.format {

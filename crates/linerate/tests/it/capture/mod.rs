@@ -1,5 +1,6 @@
 //! `linerate capture` as a user runs it, on real interfaces, judged by other programs.
 
+mod any;
 mod ends;
 mod files;
 mod giving_back;

@@ -1,0 +1,118 @@
+//! `-i any` into a classic file: what tcpdump writes of the same packets.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Command;
+
+use linerate_pcapfile::Reader;
+use linerate_ring::packet::Sender;
+use linerate_ring::tun::{Device, Kind};
+use linerate_testkit::tools::ip;
+use linerate_testkit::{Process, root_or_skip, skip, wait_for};
+use linerate_wire::virtio::Header;
+use nix::sys::signal::Signal;
+
+use super::support::{Cable, everybody_accepts, folder, listening, read};
+use crate::LINERATE;
+
+/// An IPv4 packet with a datagram of 8 bytes, without a checksum of UDP.
+const PACKET: [u8; 36] = [
+    0x45, 0, 0, 36, 0, 1, 0, 0, 64, 17, 0x66, 0x2e, 10, 77, 0, 2, 10, 77, 0, 1, 0x0f, 0xa0, 0x13,
+    0x88, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8,
+];
+
+/// The same in an Ethernet frame to everybody, with a VLAN tag.
+fn tagged() -> Vec<u8> {
+    [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1], &[0x81, 0, 0, 5, 8, 0], &PACKET].concat()
+}
+
+/// Link type, then length on the wire and bytes of each packet; CPUs deliver in any order.
+fn packets(path: &Path) -> (u16, Vec<(u32, Vec<u8>)>) {
+    let mut reader = Reader::open(path).unwrap();
+    let linktype = reader.interfaces()[0].linktype;
+    let mut packets = Vec::new();
+    while let Some(record) = reader.next().unwrap() {
+        packets.push((record.frame.wire_len, record.frame.head().to_vec()));
+    }
+    packets.sort();
+    (linktype, packets)
+}
+
+#[test]
+fn all_interfaces_in_a_classic_file_are_what_tcpdump_writes() {
+    root_or_skip!();
+    if Command::new("tcpdump").arg("--version").output().is_err() {
+        skip!("there is no tcpdump");
+    }
+    let (cable, folder) = (Cable::new(), folder());
+    ip(&cable.far, "link set lo up");
+    let tun = cable.far.run(|| Device::builder("bare").kind(Kind::Tun).build().unwrap()).unwrap();
+    ip(&cable.far, "address add 10.77.0.1/24 dev bare");
+    ip(&cable.far, "link set bare up");
+    let far = cable.veth().b.index();
+    let filters = [
+        "udp".to_owned(),
+        "inbound and udp".to_owned(),
+        "outbound and udp".to_owned(),
+        format!("ifindex {far} and udp port 5000"),
+        "udp and greater 80".to_owned(),
+        "udp[8] = 1".to_owned(),
+    ];
+    let name = |by: &str, number: usize| folder.path().join(format!("{by}{number}.pcap"));
+    let running: Vec<[Process; 2]> = filters
+        .iter()
+        .enumerate()
+        .map(|(number, filter)| {
+            let mut tcpdump = cable.far.command("tcpdump");
+            tcpdump.args(["-i", "any", "-s", "70", "-U", "-Z", "root", "-w"]);
+            tcpdump.arg(name("tcpdump", number)).arg(filter);
+            let mut linerate = cable.far.command(LINERATE);
+            linerate.args(["capture", "-i", "any", "-s", "70", "-U", "-w"]);
+            linerate.arg(name("linerate", number)).arg(filter);
+            [listening(&mut tcpdump), listening(&mut linerate)]
+        })
+        .collect();
+    // Received and sent: by a veth, by the loopback interface, by a device without a link layer.
+    cable.send(5, 64);
+    let far_sends = || {
+        for (from, to, size) in [
+            ("10.9.0.2", "10.9.0.1", 30),
+            ("127.0.0.1", "127.0.0.1", 40),
+            ("10.77.0.1", "10.77.0.2", 50),
+        ] {
+            let socket = UdpSocket::bind((from, 0)).unwrap();
+            socket.send_to(&vec![1; size], (to, 5000)).unwrap();
+        }
+    };
+    cable.far.run(far_sends).unwrap();
+    assert!(tun.queues()[0].send(&Header::default(), &PACKET).unwrap());
+    let sender = cable.near.run(|| Sender::open("near").unwrap()).unwrap();
+    sender.send(&Header::default(), &tagged()).unwrap();
+    // 5 and the tagged one, one each way of lo, of which one is kept, one sent by the veth and two by the device.
+    wait_for("packets in tcpdump's file", || packets(&name("tcpdump", 0)).1.len() == 10);
+    for processes in running {
+        for process in processes {
+            let (status, _, printed) = process.end(Signal::SIGINT);
+            assert!(status.success(), "{printed}");
+        }
+    }
+    let mut seen = 0;
+    for (number, filter) in filters.iter().enumerate() {
+        let (theirs, ours) = (name("tcpdump", number), name("linerate", number));
+        assert_eq!(packets(&ours), packets(&theirs), "{filter}");
+        assert_eq!(packets(&ours).0, 276);
+        seen += packets(&ours).1.len();
+        everybody_accepts(&ours);
+    }
+    assert!(seen > 25, "{seen}");
+
+    // A filter means the same where the file is read.
+    for (number, filter) in filters.iter().enumerate() {
+        let output = folder.path().join("read.pcap");
+        let read = read(&name("linerate", 0), &format!("-w {} {filter}", output.display()));
+        assert!(read.status.success(), "{read:?}");
+        if !filter.contains("greater") {
+            assert_eq!(packets(&output), packets(&name("linerate", number)), "{filter}");
+        }
+    }
+}
