@@ -119,8 +119,8 @@ pub enum Error {
          (--format pcapng), or one file for each interface"
     )]
     LinkLayers,
-    /// A signal to end came while interfaces were being opened.
-    #[error("a signal ended the capture before all its interfaces were open")]
+    /// A signal to end came while interfaces were being opened or the filter was compiled.
+    #[error("a signal came before everything was open")]
     Stopped,
     /// A reader cannot run there.
     #[error("no reader can run on CPU {cpu}: {source}; `nproc` counts the CPUs, from 0")]

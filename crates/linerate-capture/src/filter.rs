@@ -4,6 +4,7 @@
 //! XDP ([`linerate_bpf::filter::translate`]), or here in user space ([`Filter::matches`]).
 //! [`Filter::place_on_socket`] and [`Filter::place_in_xdp`] decide which, and say why.
 
+mod cache;
 mod placement;
 mod position;
 
@@ -13,6 +14,7 @@ use std::str::FromStr;
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, SocketFrame, has_outer_tag};
 use linerate_ring::{Direction, Frame};
 
+pub use self::cache::FilterCache;
 pub use self::placement::{FilterLocation, Placement};
 use crate::{Error, Result};
 
@@ -111,24 +113,6 @@ impl Filter {
             .map_err(|why| Error::filter(text, why.to_string(), None))?
             .with_snaplen(snaplen);
         Ok(Self { text: text.to_owned(), program, reading, link_type })
-    }
-
-    /// Refuses a text that is an expression for no link layer: for those who make or empty a file before they
-    /// know which there are in what they read.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Filter`], as for Ethernet.
-    pub fn check(text: &str) -> Result<()> {
-        // Raw IP, 802.11 bare and with radiotap, Linux cooked 1 and 2, BSD loopback.
-        const OTHERS: [u16; 6] = [101, 105, 127, 113, 276, 0];
-        let compiled = |link_type| Self::compile(text, link_type, 262_144, true);
-        match compiled(ETHERNET) {
-            Err(error) if OTHERS.into_iter().all(|link_type| compiled(link_type).is_err()) => {
-                Err(error)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Compiles `text` for frames of the live `interface`, whose link type is `link_type`.

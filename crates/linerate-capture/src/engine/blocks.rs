@@ -24,7 +24,7 @@ pub fn copy_blocks(
     progress: &FileProgress,
 ) -> Outcome {
     let start = Instant::now();
-    let mut report = Report::of_file(&mut input);
+    let mut report = Report::of_file(&input);
     let copied = copy(&mut input, &mut output, &mut report, stop, progress);
     let finished = output.flush().map_err(Into::into);
     // A full disk explains more than the end of the input that it caused.

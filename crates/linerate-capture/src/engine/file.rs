@@ -10,7 +10,7 @@ use linerate_ring::packet::DirectionFilter;
 
 use super::Outcome;
 use super::report::{Cpu, FilterReport, Report};
-use crate::filter::{Filter, FilterLocation, TagReading};
+use crate::filter::{FilterCache, FilterLocation};
 use crate::sink::Sink;
 use crate::sink::file::{FileSinkHandle, FileSinkProgress};
 use crate::{Error, Result};
@@ -19,11 +19,9 @@ use crate::{Error, Result};
 pub struct FileInput<R = Reader> {
     /// The file.
     pub reader: R,
-    /// Filter expression; `None` or empty accepts everything.
-    pub filter: Option<String>,
-    /// How the filter sees VLAN tags.
-    pub filter_vlan: TagReading,
-    /// Longest piece of a packet to keep, in bytes; the filter program is compiled for it.
+    /// Which packets to take.
+    pub filters: FilterCache,
+    /// Longest piece of a packet to keep, in bytes.
     pub snaplen: u32,
     /// End after this many matching packets.
     pub count: Option<u64>,
@@ -116,7 +114,7 @@ pub fn read_file(
     progress: &FileProgress,
 ) -> Outcome {
     let start = Instant::now();
-    let mut report = Report::of_file(&mut input);
+    let mut report = Report::of_file(&input);
     let mut output = sink.reader(0);
     let control = Control { stop, progress };
     let failure = copy(&mut input, &mut output, &mut report, &control).err();
@@ -152,7 +150,7 @@ fn copy(
 ) -> Result<()> {
     let Control { stop, progress } = control;
     let mut selector = Selector::new(input);
-    let text = input.filter.as_deref();
+    let text = selector.filters.text().map(str::to_owned);
     let first = input.reader.interfaces().first().map_or(1, |first| first.linktype);
     // An expression with a mistake is refused also for an empty file.
     selector.filters.of(first)?;
@@ -178,7 +176,7 @@ fn copy(
         report.captured += 1;
         report.bytes += u64::from(frame.wire_len);
         for interface in &interfaces[described..] {
-            output.describe(|| description(interface, text, input.snaplen));
+            output.describe(|| description(interface, text.as_deref(), input.snaplen));
         }
         described = interfaces.len();
         let more = output.push(linktype, || record);
@@ -193,11 +191,10 @@ fn copy(
 }
 
 impl Report {
-    /// The start of a report about this file; a filter of blanks is none.
-    pub(super) fn of_file<R>(input: &mut FileInput<R>) -> Self {
-        input.filter = input.filter.take().filter(|text| !text.trim().is_empty());
-        let filter = input.filter.as_ref().map(|text| FilterReport {
-            expression: text.clone(),
+    /// The start of a report about this file.
+    pub(super) fn of_file<R>(input: &FileInput<R>) -> Self {
+        let filter = input.filters.text().map(|text| FilterReport {
+            expression: text.to_owned(),
             side: FilterLocation::User,
             reason: "a file has no kernel side".into(),
         });
@@ -219,8 +216,8 @@ pub(super) struct Selector {
 }
 
 impl Selector {
-    pub(super) fn new<R>(input: &FileInput<R>) -> Self {
-        let filters = FilterCache::new(input.filter.as_deref(), input.filter_vlan, input.snaplen);
+    pub(super) fn new<R>(input: &mut FileInput<R>) -> Self {
+        let filters = std::mem::take(&mut input.filters);
         Self { filters, traffic: input.traffic, scratch: Vec::new() }
     }
 
@@ -251,40 +248,5 @@ fn is_wanted(direction: Direction, wanted: DirectionFilter) -> bool {
         DirectionFilter::InOut => true,
         DirectionFilter::In => direction == Direction::Inbound,
         DirectionFilter::Out => direction == Direction::Outbound,
-    }
-}
-
-/// The expression, compiled for each link type of a file.
-pub(crate) struct FilterCache {
-    text: Option<String>,
-    tags: TagReading,
-    snaplen: u32,
-    compiled: Vec<(u16, Filter)>,
-}
-
-impl FilterCache {
-    /// For `text`; `None` accepts everything.
-    pub(crate) fn new(text: Option<&str>, tags: TagReading, snaplen: u32) -> Self {
-        Self { text: text.map(str::to_owned), tags, snaplen, compiled: Vec::new() }
-    }
-
-    /// The filter for a link type, compiled at the first request.
-    pub(crate) fn of(&mut self, linktype: u16) -> Result<Option<&Filter>> {
-        let Some(text) = self.text.as_deref() else { return Ok(None) };
-        let position =
-            match self.compiled.iter().position(|(compiled_for, _)| *compiled_for == linktype) {
-                Some(position) => position,
-                None => {
-                    let filter = match self.tags {
-                        TagReading::File => Filter::compile(text, linktype, self.snaplen, true)?,
-                        TagReading::Live => {
-                            Filter::compile_live_for_file(text, linktype, self.snaplen)?
-                        }
-                    };
-                    self.compiled.push((linktype, filter));
-                    self.compiled.len() - 1
-                }
-            };
-        Ok(Some(&self.compiled[position].1))
     }
 }

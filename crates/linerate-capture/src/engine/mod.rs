@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use linerate_pcapfile::Format;
 
 pub use blocks::copy_blocks;
-pub(crate) use file::FilterCache;
 pub use file::{FileInput, FileProgress, description, read_file};
 pub(crate) use report::Cpu;
 pub use report::{FilterReport, InterfaceReport, Report};
@@ -118,7 +117,7 @@ impl Engine {
         }
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
-            let filter = one.filter.filter(|_| one.filter_in_user).map(Arc::new);
+            let filter = one.filter.filter(|_| one.filter_in_user);
             let linktype = one.linktype;
             let drops = one.selection.kind == SourceKind::Drops;
             for (index, source) in one.sources.into_iter().enumerate() {
@@ -260,7 +259,7 @@ impl Engine {
 pub fn open_all(
     names: &[String],
     options: &SourceOptions,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<Vec<OpenInterface>> {
     open_each(names, options, stop, None)
 }
@@ -273,7 +272,7 @@ pub fn open_all(
 pub fn open_remaining(
     names: &[String],
     options: &SourceOptions,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<(Vec<OpenInterface>, Vec<String>)> {
     let mut gone = Vec::new();
     let opened = open_each(names, options, stop, Some(&mut gone))?;
@@ -283,13 +282,14 @@ pub fn open_remaining(
 fn open_each(
     names: &[String],
     options: &SourceOptions,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
     mut gone: Option<&mut Vec<String>>,
 ) -> Result<Vec<OpenInterface>> {
     // One query for all: with hundreds of interfaces each answer takes a while.
     let users = options.needs_users();
     let all = if users { Interface::all()? } else { Interface::all_without_socket_search()? };
-    let open = |name: &String| {
+    let mut filters = options.filters(Arc::clone(stop));
+    let mut open = |name: &String| {
         if stop.load(Relaxed) {
             return Err(Error::Stopped);
         }
@@ -298,7 +298,8 @@ fn open_each(
             _ if options.cooked => Interface::any(),
             _ => Interface::find(&all, name)?.clone(),
         };
-        OpenInterface::open(if users { found.with_users()? } else { found }, options)
+        let found = if users { found.with_users()? } else { found };
+        OpenInterface::open(found, options, &mut filters)
     };
     // The error that a removal causes depends on when it happens.
     let is_gone = |name: &String| {

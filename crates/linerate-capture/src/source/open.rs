@@ -1,5 +1,6 @@
 //! [`OpenInterface`]: opens the sources of one interface.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_bpf::filter::Instruction;
@@ -12,7 +13,9 @@ use super::Source;
 use super::kind::SourceKind;
 use super::options::{SourceOptions, TimestampSource};
 use super::select::{Selection, select};
-use crate::filter::{ETHERNET, Filter, FilterLocation, LINUX_SLL2, Placement, TagReading};
+use crate::filter::{
+    ETHERNET, Filter, FilterCache, FilterLocation, LINUX_SLL2, Placement, TagReading,
+};
 use crate::interface::Interface;
 use crate::{Error, Result};
 
@@ -28,7 +31,7 @@ pub struct OpenInterface {
     /// Nobody asked for that source by name, so it must not take frames from a user that comes later.
     pub automatic: bool,
     /// The filter, where there is one.
-    pub filter: Option<Filter>,
+    pub filter: Option<Arc<Filter>>,
     /// Whether each frame has to pass [`Filter::matches`].
     pub filter_in_user: bool,
     /// Where the filter runs, and why there.
@@ -57,7 +60,7 @@ impl OpenInterface {
         } else {
             Interface::find(&Interface::all_without_socket_search()?, name)?.clone()
         };
-        Self::open(interface, options)
+        Self::open(interface, options, &mut options.filters(Arc::default()))
     }
 
     /// Opens `interface` as `options` say; its users have to be known where
@@ -66,7 +69,11 @@ impl OpenInterface {
     /// # Errors
     ///
     /// Everything that [`select`], [`Filter`] and the rings refuse.
-    pub(crate) fn open(interface: Interface, options: &SourceOptions) -> Result<Self> {
+    pub(crate) fn open(
+        interface: Interface,
+        options: &SourceOptions,
+        filters: &mut FilterCache,
+    ) -> Result<Self> {
         let name = interface.name.as_str();
         let linktype = match options.source {
             // Packets of all devices come as Ethernet frames.
@@ -82,28 +89,23 @@ impl OpenInterface {
         if options.threads > 1 && selection.kind != SourceKind::Packet {
             return Err(Error::Threads { kind: selection.kind });
         }
-        let text = options.filter.as_deref().filter(|text| !text.trim().is_empty());
-        let filter = match text {
-            None => None,
-            // Their filter has the same meaning on an interface and on a file.
-            Some(text) if options.cooked => {
-                Some(Filter::compile(text, linktype, options.snaplen, true)?)
+        // Drops are Ethernet frames of devices that may have another link layer. Cooked frames have no tags, and
+        // their filter has the same meaning on an interface and on a file.
+        let for_file = selection.kind == SourceKind::Drops
+            || options.cooked
+            || options.filter_vlan == TagReading::File;
+        let filter = match for_file {
+            true => filters.of(linktype)?,
+            false => {
+                if filters.text().is_some() {
+                    // libpcap's error for a missing privilege does not say which, nor how to grant it.
+                    packet::probe()?;
+                }
+                filters.of_interface(name, linktype)?
             }
-            // Ethernet frames of devices that may have another link layer.
-            Some(text)
-                if selection.kind == SourceKind::Drops
-                    && options.filter_vlan == TagReading::Live =>
-            {
-                Some(Filter::compile_live_for_file(text, linktype, options.snaplen)?)
-            }
-            Some(text) if options.filter_vlan == TagReading::Live => {
-                // libpcap's error for a missing privilege does not say which, nor how to grant it.
-                packet::probe()?;
-                Some(Filter::compile_live(name, text, linktype, options.snaplen)?)
-            }
-            Some(text) => Some(Filter::compile(text, linktype, options.snaplen, true)?),
-        };
-        let opener = Opener { name, options, filter: filter.as_ref() };
+        }
+        .cloned();
+        let opener = Opener { name, options, filter: filter.as_deref() };
         let (mut sources, filter_in_user, filter_reason, pages, notes) =
             match opener.open(selection.kind) {
                 // A driver may claim more than it can do. A source that was selected automatically is replaced.

@@ -1,5 +1,7 @@
 //! [`SourceOptions`]: what the user asks of a source.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use linerate_ring::packet::{Allocation, DirectionFilter, Fanout, Mode};
@@ -8,7 +10,7 @@ use linerate_ring::trace::Points;
 use linerate_ring::xdp::Delivery;
 
 use super::kind::SourceKind;
-use crate::filter::{FilterLocation, TagReading};
+use crate::filter::{FilterCache, FilterLocation, TagReading};
 
 /// Where the timestamps of frames come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +112,11 @@ impl Default for SourceOptions {
 }
 
 impl SourceOptions {
+    /// The filters for the expression; setting `stop` ends a compilation.
+    pub(crate) fn filters(&self, stop: Arc<AtomicBool>) -> FilterCache {
+        FilterCache::new(self.filter.as_deref(), self.filter_vlan, self.snaplen, stop)
+    }
+
     /// Whether the selection of the source depends on the users of the interface.
     pub(crate) fn needs_users(&self) -> bool {
         match self.source {

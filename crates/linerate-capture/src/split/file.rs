@@ -15,8 +15,8 @@ use serde::Serialize;
 use super::join::{JoinOptions, Joiner};
 use super::statistics::{JoinStatistics, SplitStatistics};
 use super::{Decision, SplitOptions, completed, link};
-use crate::engine::{Cpu, FilterCache, Outcome, description};
-use crate::filter::TagReading;
+use crate::engine::{Cpu, Outcome, description};
+use crate::filter::{FilterCache, TagReading};
 use crate::{Error, Result};
 
 /// What to do with the packets of a file.
@@ -39,12 +39,17 @@ pub struct Rewrite {
     pub pcapng: bool,
     /// What to do.
     pub operation: Operation,
-    /// Only packets that match are split or joined; `None` stands for all.
-    pub filter: Option<String>,
+    /// Only packets that match are split or joined.
+    pub filters: FilterCache,
     /// Fill in checksums that a sender left to its network card, also in packets that stay whole.
     pub fix_checksums: bool,
     /// The section header of a pcapng file that is made from a pcap file.
     pub section: SectionHeader,
+}
+
+/// The filters for the expression of a rewrite; setting `stop` ends a compilation.
+pub fn filters(text: Option<&str>, stop: Arc<AtomicBool>) -> FilterCache {
+    FilterCache::new(text, TagReading::File, MIN_SNAPLEN, stop)
 }
 
 /// What was done; serialises to the command's JSON.
@@ -111,8 +116,8 @@ impl Progress {
 /// the output.
 pub fn rewrite(rewrite: Rewrite, stop: &AtomicBool, progress: &Progress) -> Outcome<Report> {
     let start = Instant::now();
-    let Rewrite { mut input, output, pcapng, operation, filter, fix_checksums, section } = rewrite;
-    let text = filter.as_deref().filter(|text| !text.trim().is_empty());
+    let Rewrite { mut input, output, pcapng, operation, mut filters, fix_checksums, section } =
+        rewrite;
     let from_pcapng = input.format() == Format::Pcapng;
     let (split, joiner) = match operation {
         Operation::Split(options) => (Some(options), None),
@@ -133,7 +138,6 @@ pub fn rewrite(rewrite: Rewrite, stop: &AtomicBool, progress: &Progress) -> Outc
         scratch: Scratch::default(),
         made: 0,
     };
-    let mut filters = FilterCache::new(text, TagReading::File, MIN_SNAPLEN);
     let mut read = 0;
     let copied = rewriter.copy(&mut input, &mut filters, &mut read, stop, progress);
     let finished = rewriter.finish();

@@ -16,7 +16,7 @@ use linerate_segment::Error;
 use linerate_segment::segment::{Checksums, IpId, LinkType, Options, Segments, Split};
 use linerate_wire::ip::Protocol;
 
-pub use file::{Operation, Progress, Report, Rewrite, rewrite};
+pub use file::{Operation, Progress, Report, Rewrite, filters, rewrite};
 pub use join::JoinOptions;
 pub use live::LiveSplitter;
 pub use statistics::{

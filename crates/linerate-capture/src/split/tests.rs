@@ -2,6 +2,7 @@
 
 use std::io::Cursor;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use etherparse::PacketBuilder;
@@ -167,8 +168,9 @@ fn run_into(path: &Path, file: &[u8], case: Case) -> Outcome<Report> {
     let pcapng = case.pcapng.unwrap_or(input.format() == Format::Pcapng);
     let output = Writer::create(path, Compression::None, &stop).expect("a file");
     let Case { operation, filter, fix: fix_checksums, .. } = case;
+    let filters = filters(filter.as_deref(), Arc::default());
     let section = SectionHeader::default();
-    let job = Rewrite { input, output, pcapng, operation, filter, fix_checksums, section };
+    let job = Rewrite { input, output, pcapng, operation, filters, fix_checksums, section };
     let progress = Progress::of(&job);
     rewrite(job, &stop, &progress)
 }

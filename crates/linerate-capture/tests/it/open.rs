@@ -1,6 +1,6 @@
 //! Opening many interfaces, of which some may go meanwhile.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 use linerate_capture::Error;
 use linerate_capture::engine::{open_all, open_remaining};
@@ -21,7 +21,7 @@ fn an_interface_that_went_is_passed_over_where_that_is_wanted() {
         promiscuous: false,
         ..SourceOptions::default()
     };
-    let stop = AtomicBool::new(false);
+    let stop = Arc::default();
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let three = names(&["far", "went", "lo"]);
     let (opened, gone) = far.run(|| open_remaining(&three, &request, &stop)).unwrap().unwrap();

@@ -1,7 +1,7 @@
 //! A reader that panics ends the capture for all.
 
 use std::net::{IpAddr, UdpSocket};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 use linerate_capture::Error;
 use linerate_capture::engine::{Engine, EngineOptions, Outcome, counters, open_all};
@@ -13,7 +13,7 @@ use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, wait_for};
 /// Captures `names` until the third packet, at which the reader panics.
 fn capture(names: &[&str], request: &SourceOptions, send: impl FnOnce()) -> Outcome {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let opened = open_all(&names, request, &AtomicBool::new(false)).unwrap();
+    let opened = open_all(&names, request, &Arc::default()).unwrap();
     let mut seen = 0;
     let sink = Sink::call(move |_, _| {
         seen += 1;

@@ -100,6 +100,12 @@ impl BlockReader {
         self.reader.format()
     }
 
+    /// The interfaces described so far: those that the last call of [`BlockReader::next`] had, at the start that of
+    /// a pcap file.
+    pub fn interfaces(&self) -> &[InterfaceDescription] {
+        self.reader.interfaces()
+    }
+
     /// Bytes read so far of the file as it is stored, compressed or not.
     pub fn consumed(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.consumed)

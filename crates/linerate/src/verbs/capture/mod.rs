@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
 use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress};
-use linerate_capture::filter::{Filter, TagReading};
+use linerate_capture::filter::{FilterCache, TagReading};
 use linerate_capture::interface::ANY;
 use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
@@ -149,20 +149,22 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     if let Some(refusal) = reading::refusal_of(arguments, reader.format()) {
         return Ok(cli::usage_error(&refusal));
     }
-    // Before a file is made, or emptied.
-    Filter::check(filter.as_deref().unwrap_or_default())?;
+    // Files may have longer packets than the default for interfaces.
+    let snaplen = match snaplen(arguments) {
+        DEFAULT_SNAPLEN => u32::MAX,
+        bytes => bytes,
+    };
+    let tags = arguments.filter_vlan.unwrap_or(TagReading::File);
+    let mut filters = FilterCache::new(filter.as_deref(), tags, snaplen, signals.stop());
+    // Before a file is made, or emptied. The interfaces of a pcapng file come later.
+    filters.check(reader.interfaces().first().map(|first| first.linktype))?;
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }
     let input = FileInput {
         reader,
-        filter,
-        filter_vlan: arguments.filter_vlan.unwrap_or(TagReading::File),
-        // Files may have longer packets than the default for interfaces.
-        snaplen: match snaplen(arguments) {
-            DEFAULT_SNAPLEN => u32::MAX,
-            bytes => bytes,
-        },
+        filters,
+        snaplen,
         count: smaller(arguments.count, arguments.limit(packets)),
         traffic: arguments.direction.unwrap_or_default(),
         packet_buffered: arguments.packet_buffered,
@@ -177,17 +179,17 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         let outcome = live::accompany(&progress, &signals, arguments, copy);
         return live::conclude(&outcome, arguments.json);
     }
-    let FileInput { reader, filter, filter_vlan, snaplen, count, traffic, packet_buffered } = input;
+    let FileInput { reader, filters, snaplen, count, traffic, packet_buffered } = input;
     let reader = match reader.into_reader() {
         Err(FileError::Cancelled { .. }) => return Ok(ExitCode::SUCCESS),
         reader => reader?,
     };
     let sink = output::sink(arguments, |path| {
-        let text = filter.as_deref();
+        let text = filters.text();
         let options = output::file_options(arguments, path, &reader, text, snaplen, signals.stop());
         Ok(FileSink::start(options)?)
     })?;
-    let input = FileInput { reader, filter, filter_vlan, snaplen, count, traffic, packet_buffered };
+    let input = FileInput { reader, filters, snaplen, count, traffic, packet_buffered };
     let progress = FileProgress::of(&sink);
     let read = || engine::read_file(input, sink, &signals.stop(), &progress);
     let outcome = live::accompany(&progress, &signals, arguments, read);

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use linerate_capture::filter::Filter;
 use linerate_capture::host;
 use linerate_capture::split::{self, JoinOptions, Operation, Progress, Rewrite, SplitOptions};
 use linerate_pcapfile::{BlockReader, Error, Format, Writer};
@@ -45,14 +44,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let expression = arguments.expression.join(" ");
     // Before a file is made, or emptied.
-    Filter::check(&expression)?;
+    let mut filters = split::filters(Some(&expression), signals.stop());
+    filters.check(None)?;
     let output = Writer::create(output, compression(arguments.compress, output), &signals.stop())?;
     let rewrite = Rewrite {
         input: input_file,
         output,
         pcapng,
         operation: operation(arguments),
-        filter: Some(expression),
+        filters,
         fix_checksums: arguments.fix_checksums,
         section: host::section_header(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
     };

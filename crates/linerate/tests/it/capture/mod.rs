@@ -1,6 +1,7 @@
 //! `linerate capture` as a user runs it, on real interfaces, judged by other programs.
 
 mod any;
+mod compiling;
 mod ends;
 mod files;
 mod giving_back;

@@ -1,0 +1,130 @@
+//! [`FilterCache`]: one expression, compiled once for each link type.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::{ETHERNET, Filter, TagReading};
+use crate::{Error, Result};
+
+/// How often the request to end is looked for while libpcap compiles.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Link types that [`FilterCache::check`] tries beside Ethernet: raw IP, 802.11 bare and with radiotap, Linux cooked 1
+/// and 2, BSD loopback.
+const OTHERS: [u16; 6] = [101, 105, 127, 113, 276, 0];
+
+/// The filters of an expression. libpcap takes seconds for one of thousands of terms, so none is compiled twice.
+#[derive(Debug, Default)]
+pub struct FilterCache {
+    text: Option<String>,
+    tags: Option<TagReading>,
+    snaplen: u32,
+    stop: Arc<AtomicBool>,
+    compiled: Vec<(u16, Arc<Filter>)>,
+}
+
+impl FilterCache {
+    /// For `text`, where `None` and blanks accept everything, and packets of which up to `snaplen` bytes are kept.
+    /// Setting `stop` ends a compilation.
+    pub fn new(text: Option<&str>, tags: TagReading, snaplen: u32, stop: Arc<AtomicBool>) -> Self {
+        let text = text.filter(|text| !text.trim().is_empty()).map(str::to_owned);
+        Self { text, tags: Some(tags), snaplen, stop, compiled: Vec::new() }
+    }
+
+    /// The expression.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// The filter for packets of this link type that come from a file; `None` accepts everything.
+    ///
+    /// # Errors
+    ///
+    /// As [`Filter::compile`] and [`Filter::compile_live_for_file`]; [`Error::Stopped`].
+    pub fn of(&mut self, linktype: u16) -> Result<Option<&Arc<Filter>>> {
+        let (tags, snaplen) = (self.tags, self.snaplen);
+        self.get(linktype, move |text| match tags {
+            Some(TagReading::Live) => Filter::compile_live_for_file(text, linktype, snaplen),
+            _ => Filter::compile(text, linktype, snaplen, true),
+        })
+    }
+
+    /// The filter for frames of this link type of the live `interface`. It serves others of the same link type.
+    ///
+    /// # Errors
+    ///
+    /// As [`Filter::compile_live`]; [`Error::Stopped`].
+    pub(crate) fn of_interface(
+        &mut self,
+        interface: &str,
+        linktype: u16,
+    ) -> Result<Option<&Arc<Filter>>> {
+        let (interface, snaplen) = (interface.to_owned(), self.snaplen);
+        self.get(linktype, move |text| Filter::compile_live(&interface, text, linktype, snaplen))
+    }
+
+    /// Refuses a text that is an expression for no link layer: for those who make or empty a file before they
+    /// know which there are in what they read. `first` is the link type of the first packets, if it is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Filter`], as for the first link type, or Ethernet; [`Error::Stopped`].
+    pub fn check(&mut self, first: Option<u16>) -> Result<()> {
+        match (self.of(first.unwrap_or(ETHERNET)).map(drop), first) {
+            (Err(error @ Error::Filter { .. }), None) => {
+                match OTHERS.into_iter().any(|linktype| self.of(linktype).is_ok()) {
+                    true => Ok(()),
+                    false => Err(error),
+                }
+            }
+            (result, _) => result,
+        }
+    }
+
+    fn get(
+        &mut self,
+        linktype: u16,
+        compile: impl FnOnce(&str) -> Result<Filter> + Send + 'static,
+    ) -> Result<Option<&Arc<Filter>>> {
+        let Some(text) = self.text.clone() else { return Ok(None) };
+        let found = self.compiled.iter().position(|(compiled_for, _)| *compiled_for == linktype);
+        let position = match found {
+            Some(position) => position,
+            None => {
+                let filter = interruptible(&self.stop, move || compile(&text))?;
+                self.compiled.push((linktype, Arc::new(filter)));
+                self.compiled.len() - 1
+            }
+        };
+        Ok(Some(&self.compiled[position].1))
+    }
+}
+
+/// Runs `work` in a thread of its own, which is left behind when `stop` is set: libpcap cannot be interrupted.
+fn interruptible<T: Send + 'static>(
+    stop: &AtomicBool,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (done, result) = channel();
+    let thread = std::thread::Builder::new()
+        .name("filter".to_owned())
+        .spawn(move || drop(done.send(work())))
+        .map_err(|source| Error::Thread { source })?;
+    loop {
+        match result.recv_timeout(POLL_INTERVAL) {
+            Ok(result) => {
+                // It has nothing left to do. A change of user needs all threads to be alike.
+                let _ = thread.join();
+                return result;
+            }
+            Err(RecvTimeoutError::Timeout) if stop.load(Relaxed) => return Err(Error::Stopped),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let panic = thread.join().expect_err("a thread that sends nothing has panicked");
+                return Err(Error::panicked("filter".to_owned(), &*panic));
+            }
+        }
+    }
+}
