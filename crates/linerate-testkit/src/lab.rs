@@ -35,7 +35,7 @@ pub fn at(text: &str, port: u16) -> SocketAddr {
     (address(text), port).into()
 }
 
-/// `left` - lan `router` wan - `right`. The router's end of each cable is `a`.
+/// `left` - lan `router` wan - `right`. The router's end of each veth pair is `a`.
 pub struct Lab {
     /// The router.
     pub router: Namespace,
@@ -43,9 +43,9 @@ pub struct Lab {
     pub left: Namespace,
     /// The host at its port `wan`.
     pub right: Namespace,
-    /// The cable to the left.
+    /// The veth pair to the left.
     pub lan: Veth,
-    /// The cable to the right.
+    /// The veth pair to the right.
     pub wan: Veth,
 }
 
@@ -58,7 +58,7 @@ impl Lab {
         let connect = |port: &str, host: &Namespace, number: u8| {
             let macs = Some([Mac([2, 0, 0, 0, 1, number]), Mac([2, 0, 0, 0, 2, number])]);
             let options = VethOptions { macs, ..VethOptions::default() };
-            Veth::create(&router, port, host, "eth", options).expect("a cable")
+            Veth::create(&router, port, host, "eth", options).expect("a veth pair")
         };
         let (lan, wan) = (connect("lan", &left, 1), connect("wan", &right, 2));
         for (cable, near, far) in [(&lan, LAN, LEFT), (&wan, WAN, RIGHT)] {
@@ -67,7 +67,7 @@ impl Lab {
                 cable.a.add_address(address(near[family]), prefix).expect("an address");
                 cable.b.add_address(address(far[family]), prefix).expect("an address");
             }
-            // Frames that are redirected into a cable need NAPI at its end.
+            // Frames that are redirected into a veth pair need NAPI at its end.
             for end in [&cable.a, &cable.b] {
                 end.set_offloads(false).expect("offloads");
                 end.set_gro(true).expect("GRO");
@@ -89,7 +89,7 @@ impl Lab {
         Self { router, left, right, lan, wan }
     }
 
-    /// The router's ends of the cables.
+    /// The router's ends of the veth pairs.
     pub fn ports(&self) -> [&Interface; 2] {
         [&self.lan.a, &self.wan.a]
     }

@@ -1,4 +1,4 @@
-//! [`Veth`]: a cable between two namespaces.
+//! [`Veth`]: a veth pair between two namespaces.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Default for VethOptions {
 }
 
 impl Veth {
-    /// Lays a cable: interface `name_a` in namespace `a`, `name_b` in namespace `b` (which may be
+    /// Creates a veth pair: interface `name_a` in namespace `a`, `name_b` in namespace `b` (which may be
     /// the same).
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Veth {
         self.b.wait_for_carrier(CARRIER)
     }
 
-    /// Unplugs and removes the cable before its namespaces go.
+    /// Unplugs and removes the veth pair before its namespaces go.
     ///
     /// # Errors
     /// When it is gone already.

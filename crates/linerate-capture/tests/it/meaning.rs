@@ -59,12 +59,12 @@ fn frames() -> Vec<Vec<u8>> {
 
 type Handle = pcap::Capture<pcap::Active>;
 
-/// Two hosts and cables between them.
+/// Two hosts and veth pairs between them.
 struct Setup {
     far: Arc<Namespace>,
-    /// What sends into each cable.
+    /// What sends into each veth pair.
     out: Vec<Handle>,
-    /// On the peer of each cable a handle with the filter, and one without.
+    /// On the peer of each veth pair a handle with the filter, and one without.
     oracle: Vec<[Handle; 2]>,
     _cables: Vec<Veth>,
     _near: Namespace,
@@ -100,7 +100,7 @@ impl Setup {
         Self { far: Arc::new(far), out, oracle, _cables, _near: near }
     }
 
-    /// Sends the frames over the first `cables` cables.
+    /// Sends the frames over the first `cables` veth pairs.
     fn send(&mut self, cables: usize, frames: &[Vec<u8>]) {
         for out in &mut self.out[..cables] {
             for (number, frame) in frames.iter().enumerate() {
@@ -136,7 +136,7 @@ impl Setup {
                     got += read(all).len();
                 }
             }
-            // The two handles of a cable get a frame one right after the other.
+            // The two handles of a veth pair get a frame one right after the other.
             std::thread::sleep(Duration::from_millis(20));
             let filtered = self.oracle[..expressions.len()].iter_mut();
             accepted = filtered.map(|[filtered, _]| read(filtered)).collect();

@@ -1,4 +1,4 @@
-//! Two hosts and a cable.
+//! Two hosts and a veth pair.
 
 use linerate_testkit::{Namespace, Veth, VethOptions};
 

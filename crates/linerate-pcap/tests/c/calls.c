@@ -1,7 +1,7 @@
 /* Calls every function of libpcap's live-capture interface, in the order of a program's life, and prints
  * what comes of it. Run with libpcap alone and with Linerate's, the output is to be the same.
  *
- * calls SENDER RECEIVER [in]: two ends of a cable in this namespace; `in` leaves out what goes out. */
+ * calls SENDER RECEIVER [in]: two ends of a veth pair in this namespace; `in` leaves out what goes out. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <linux/if_packet.h>

@@ -2,7 +2,7 @@
  * threads, privileges given up, processes forked, threads cancelled, callbacks that do not return. Run with
  * libpcap alone and with Linerate's, the output is to be the same.
  *
- * life SENDER RECEIVER: two ends of a cable in this namespace. */
+ * life SENDER RECEIVER: two ends of a veth pair in this namespace. */
 #define _GNU_SOURCE
 #include <net/ethernet.h>
 #include <pthread.h>

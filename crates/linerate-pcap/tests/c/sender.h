@@ -1,4 +1,4 @@
-/* Frames for the other end of a cable: UDP from 10.0.0.1 to 10.0.0.2, each to a port of its own. */
+/* Frames for the other end of a veth pair: UDP from 10.0.0.1 to 10.0.0.2, each to a port of its own. */
 #ifndef SENDER_H
 #define SENDER_H
 

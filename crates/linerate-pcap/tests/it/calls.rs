@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::{BUFFER, Cable, FAR, Libpcap, Library, NEAR, PACKET, SOCKET, TEE, compile};
 use linerate_testkit::root_or_skip;
 
-/// Runs it on a new cable, which it removes at the end.
+/// Runs it on a new veth pair, which it removes at the end.
 fn run(library: &Library, libpcap: Libpcap, program: &Path, incoming: bool) -> String {
     let cable = Cable::new();
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::support::{Cable, EVERY_SOURCE, FAR, Libpcap, Library, NEAR, SOCKET, compile};
 use linerate_testkit::root_or_skip;
 
-/// Runs a program on a new cable; what it printed.
+/// Runs a program on a new veth pair; what it printed.
 fn run(library: &Library, libpcap: Libpcap, line: &[&str], cable: &Cable) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut running = cable.start(library, libpcap, line, folder.path());

@@ -20,7 +20,7 @@ enum End<'e> {
     When(Signal, &'e dyn Fn(&Running, &Path) -> bool),
 }
 
-/// A cable, something to send over it, and a sender.
+/// A veth pair, something to send over it, and a sender.
 struct Stage {
     library: Library,
     folder: tempfile::TempDir,

@@ -122,8 +122,8 @@ impl Builder {
         self
     }
 
-    /// Whether the interface shall also receive frames that are addressed to others, for as long
-    /// as the ring lives.
+    /// Whether the interface also receives frames that are addressed to others, for as long as
+    /// the ring lives.
     pub fn promiscuous(mut self, on: bool) -> Self {
         self.promiscuous = on;
         self

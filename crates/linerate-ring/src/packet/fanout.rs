@@ -116,7 +116,7 @@ impl Fanout {
         }
         if incoming_only {
             // Spares the work of steering frames that the filter rejects. Kernels before 6.2
-            // do not know it and do not mind.
+            // ignore it.
             flags |= libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         }
         let group = u32::from(self.group.unwrap_or(0)) | (self.mode.kernel() | flags) << 16;

@@ -63,8 +63,8 @@ impl Allocation {
         Ok(blocks.checked_next_multiple_of(in_page).unwrap_or(u32::MAX))
     }
 
-    /// Has the kernel make the ring, and gives the memory back that it is in, if that is the program's.
-    /// What the kernel says against it is for the caller to tell, in the inner result.
+    /// Lets the kernel create the ring, and returns its memory if the program owns it. The inner result is
+    /// the kernel's refusal, which the caller reports.
     ///
     /// # Errors
     /// [`Error::RingMemory`] where the kernel gives no choice, [`Error::HugePages`] and the like.

@@ -1,4 +1,4 @@
-//! Packet sockets with rings in shared memory: AF_PACKET, the way to frames that every Linux has.
+//! Packet sockets with rings in shared memory: AF_PACKET, which every Linux has.
 //!
 //! [`Ring`] receives without a system call or an allocation per frame: the kernel copies frames
 //! into blocks of a ring and hands over a block at a time, a [`Batch`]. [`TxRing`] sends frames

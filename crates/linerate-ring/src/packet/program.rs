@@ -18,7 +18,7 @@ pub(super) struct SocketFilter {
 }
 
 impl SocketFilter {
-    /// Lets frames in from now on, as the gate says. The kernel exchanges programs atomically.
+    /// Accepts frames from now on, as this program says. The kernel exchanges programs atomically.
     pub(super) fn open(&self, socket: &Socket) -> Result<()> {
         let program = self.program()?;
         attach(socket, &program)
@@ -61,7 +61,7 @@ impl SocketFilter {
         Ok(program)
     }
 
-    /// Rejects what goes the other way.
+    /// Rejects frames of the other direction.
     fn prologue(&self) -> Vec<libc::sock_filter> {
         let outgoing = u32::from(libc::PACKET_OUTGOING);
         let packet_type = load(libc::SKF_AD_PKTTYPE);

@@ -82,7 +82,7 @@ pub(super) struct Config {
     pub(super) restore: Option<Restore>,
 }
 
-/// Why no more frames come, to be told when those that came before have been lent.
+/// Why no more frames come. The caller gets it after the frames that came before.
 #[derive(Clone, Copy, Debug)]
 struct Ending {
     cause: Cause,
@@ -372,7 +372,7 @@ impl Ring {
             return Err(Error::system(action, error));
         }
         let cause = if self.socket.lost_interface() { Cause::Gone } else { Cause::Down };
-        // After a stop it is no news that nothing comes, but that nothing ever will is.
+        // After a stop only the removal of the interface is reported.
         if cause == Cause::Gone || self.ending.is_none() {
             self.ending = Some(self.ending_now(cause));
         }
@@ -415,7 +415,7 @@ impl AsFd for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Whoever holds counters shall have the last ones.
+        // Readers of the statistics get the final counts.
         self.counters.read();
     }
 }
@@ -447,8 +447,8 @@ impl Batch<'_> {
         self.walk.next(block)
     }
 
-    /// Leaves off here: the next [`Ring::next_batch`] goes on with the frame after the last one lent, and the
-    /// kernel does not get the block, nor the frames that were lent, before that.
+    /// Suspends the batch: the next [`Ring::next_batch`] continues after the last frame that was lent. The kernel
+    /// does not get the block back before that.
     #[inline]
     pub fn suspend(self) {
         // Not dropped: the block is not given back.

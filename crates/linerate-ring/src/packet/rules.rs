@@ -1,4 +1,4 @@
-//! The rules by which the kernel accepts a ring or answers EINVAL without a word.
+//! The rules by which the kernel accepts a ring or answers EINVAL without a reason.
 //!
 //! They are those of `packet_set_ring` in `net/packet/af_packet.c` (Trivelloni 2018, section 2.4.3). They
 //! are checked before the kernel is asked, so that the error can name the one that is broken.
@@ -64,7 +64,7 @@ pub struct RingConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenRule {
-    /// No blocks: to the kernel that means to take a ring away.
+    /// No blocks: that asks the kernel to remove the ring.
     #[error("a ring needs at least one block (tp_block_nr)")]
     NoBlocks,
     /// The size of a block is zero or does not fit a signed 32-bit integer.

@@ -184,8 +184,8 @@ impl<'s> Batch<'s> {
         }
     }
 
-    /// Leaves off here: the frames that were lent go back to the kernel with those of the next batch of
-    /// the same socket, and not before.
+    /// Suspends the batch: the kernel gets its frames back together with those of the next batch of the
+    /// same socket.
     #[inline]
     pub fn suspend(self) {
         std::mem::forget(self);

@@ -138,7 +138,7 @@ impl<M: Memory> Producer<M> {
     /// Whether the kernel sleeps and must be woken by a system call to look at this ring again.
     /// Call it after [`Producer::publish`].
     ///
-    /// The danger is a wake-up lost between two sides that each look before they leap:
+    /// A wake-up must not be lost when both sides check at the same time:
     ///
     /// ```text
     ///   ours                                the kernel's (driver, at the end of its poll)

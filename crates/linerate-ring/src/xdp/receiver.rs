@@ -119,7 +119,7 @@ impl Options {
     }
 }
 
-/// What a receiver got.
+/// The configuration that a receiver got.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// [`Delivery::AfXdp`] or [`Delivery::RingBuffer`].
@@ -286,7 +286,7 @@ impl Receiver {
         }
     }
 
-    /// Takes [`Receiver::announce_sleep`] back.
+    /// Cancels [`Receiver::announce_sleep`].
     #[inline]
     pub fn cancel_sleep(&self) {
         if let Rings::RingBuffer(tee) = &self.rings {
@@ -463,7 +463,7 @@ fn ring_buffer(
     Ok((Rings::RingBuffer(Box::new(tee)), config))
 }
 
-/// A batch of a [`Receiver`]. A reader in a hurry matches it once, outside of its loop.
+/// A batch of a [`Receiver`]. A fast reader matches it once, outside of its loop.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "made once a batch, on the stack")]
 pub enum Frames<'r> {

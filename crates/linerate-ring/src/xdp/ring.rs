@@ -27,8 +27,8 @@ pub(crate) struct Mapped<T> {
 unsafe impl<T: Send> Send for Mapped<T> {}
 
 impl<T: Copy> Mapped<T> {
-    /// Maps the ring of `slots` entries at page offset `page_offset` (`XDP_PGOFF_RX_RING` and its
-    /// kin) of `socket`, laid out as `offsets` says (`XDP_MMAP_OFFSETS`).
+    /// Maps the ring of `slots` entries at page offset `page_offset` (`XDP_PGOFF_RX_RING` and the
+    /// like) of `socket`, laid out as `offsets` says (`XDP_MMAP_OFFSETS`).
     pub(crate) fn new(
         socket: BorrowedFd<'_>,
         page_offset: u64,

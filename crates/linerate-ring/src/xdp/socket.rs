@@ -66,7 +66,7 @@ pub struct BusyPoll {
     pub budget: u32,
 }
 
-/// What a socket got of what it asked for.
+/// The modes that a socket got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
     /// The driver and this process share the frames' memory.
@@ -110,7 +110,7 @@ pub struct Socket {
     _chunks: Chunks,
     pub(super) interface: Interface,
     pub(super) queue: u32,
-    /// Tells the frames to send of this socket from those of all others that ever were.
+    /// Distinguishes the transmit frames of this socket from those of any other.
     pub(super) number: u64,
     pub(super) rx_options: RxOptions,
     pub(super) marking: FrameMarks,
@@ -121,7 +121,7 @@ pub struct Socket {
     pub(super) sent: u64,
 }
 
-/// What is known of a frame besides its bytes.
+/// What a socket knows about a frame besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FrameMarks {
     /// The steering program puts metadata in front of frames.

@@ -1,4 +1,4 @@
-//! Packet rings on real cables, with the kernel as the other side.
+//! Packet rings on real veth pairs, with the kernel as the other side.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant, SystemTime};

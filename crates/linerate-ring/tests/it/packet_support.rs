@@ -1,4 +1,4 @@
-//! What the tests of packet rings share: a cable between two namespaces, frames, and collecting.
+//! What the tests of packet rings share: a veth pair between two namespaces, frames, and collecting.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub(crate) struct Cable {
     /// The first ring on `rx`. The kernel shows a frame to the first ring last, so what this one
     /// has counted the others have got.
     witness: Ring,
-    /// Frames that had arrived when the cable was ready.
+    /// Frames that had arrived when the veth pair was ready.
     tried: usize,
 }
 
@@ -57,7 +57,7 @@ impl Cable {
         self.witness.statistics().packets as usize + self.lost()
     }
 
-    /// Waits until as many frames have arrived since the cable was ready.
+    /// Waits until as many frames have arrived since the veth pair was ready.
     pub(crate) fn settle(&self, frames: usize) {
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.arrived() < self.tried + frames && Instant::now() < deadline {
@@ -87,7 +87,7 @@ impl Cable {
         self.sender.run(build).expect("the namespace").expect("a transmit ring")
     }
 
-    /// Frames that the cable lost: beyond a thousand, a CPU's backlog drops what a busy softirq has
+    /// Frames that the veth pair lost: beyond a thousand, a CPU's backlog drops what a busy softirq has
     /// not fetched (`net.core.netdev_max_backlog`).
     pub(crate) fn lost(&self) -> usize {
         self.veth.a.statistics().expect("statistics").tx_dropped as usize

@@ -1,4 +1,4 @@
-//! The transmit ring on real cables.
+//! The transmit ring on real veth pairs.
 
 use std::time::Duration;
 

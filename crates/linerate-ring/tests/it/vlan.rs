@@ -15,7 +15,7 @@ use linerate_testkit::{VethOptions, print_skipped, root_or_skip, test_name};
 const TAG: [u8; 4] = [0x81, 0x00, 0x60, 0x07];
 const FRAMES: u64 = 100;
 
-/// A cable whose receiver has VLAN 7 on it as `rx7`, with an address; `None`, with a line that says so, if the kernel has no
+/// A veth pair whose receiver has VLAN 7 on it as `rx7`, with an address; `None`, with a line that says so, if the kernel has no
 /// VLAN devices.
 fn cable(test: &str) -> Option<Cable> {
     let cable = Cable::new(VethOptions::default());
@@ -89,7 +89,7 @@ fn a_packet_ring_sees_tags_below_a_vlan_device_and_none_on_it() {
 fn a_tee_below_a_vlan_device_leaves_it_its_traffic() {
     root_or_skip!();
     let Some(cable) = cable(test_name!()) else { return };
-    // What the frames are for; the address of the cable's own interface is that of the VLAN now.
+    // What the frames are for; the address of the veth pair's own interface is that of the VLAN now.
     for words in ["addr del 10.9.0.2/24 dev rx", "addr add 10.9.0.2/24 dev rx7"] {
         let done = cable.receiver.command("ip").args(words.split(' ')).status();
         assert!(done.expect("run").success(), "{words}");

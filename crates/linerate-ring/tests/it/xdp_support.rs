@@ -1,4 +1,4 @@
-//! What the tests of AF_XDP and the tee share: a cable between two namespaces and a sender.
+//! What the tests of AF_XDP and the tee share: a veth pair between two namespaces and a sender.
 
 use std::cell::Cell;
 use std::ffi::CString;

@@ -144,7 +144,7 @@ impl Host {
         let sender = Namespace::create("grotx").expect("a namespace");
         let receiver = Namespace::create("grorx").expect("a namespace");
         let options = VethOptions { mtu: 65_535, ..VethOptions::default() };
-        let cable = Veth::create(&sender, "tx", &receiver, "rx", options).expect("a cable");
+        let cable = Veth::create(&sender, "tx", &receiver, "rx", options).expect("a veth pair");
         silence(&cable.a);
         let on = [("rx-gro", true), ("rx-udp-gro-forwarding", true)];
         cable.b.set_features(&on).expect("features");

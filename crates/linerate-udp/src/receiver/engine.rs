@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Takes what has arrived, without waiting; true where there are messages for [`Engine::batch`].
+    /// Takes what has arrived, without waiting; true where there are messages for [`Engine::next_batch`].
     #[inline]
     pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
         match self {

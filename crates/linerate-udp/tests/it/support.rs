@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a cable between two namespaces, and senders that wait for the
+//! What the tests of this crate share: a veth pair between two namespaces, and senders that wait for the
 //! receiver.
 
 use std::fmt;
@@ -104,7 +104,7 @@ impl Cable {
     }
 
     /// Sends `count` messages of 64 bytes, a few at a time, each few through the receiver's stack before the
-    /// next, so that none is lost on the cable.
+    /// next, so that none is lost on the veth pair.
     pub(crate) fn fill(&self, to: SocketAddr, count: u64) {
         let mut sender = self.send(Sender::builder(to).gso(false).batch(16));
         let before = self.veth.b.statistics().expect("statistics").rx_packets;

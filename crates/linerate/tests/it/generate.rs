@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::LINERATE;
 use crate::capture::support::Cable;
 
-/// A cable whose peer takes live frames.
+/// A veth pair whose peer takes live frames.
 fn cable() -> Cable {
     let cable = Cable::new();
     cable.veth().b.set_gro(true).unwrap();

@@ -115,7 +115,7 @@ fn segment(arguments: &str, input: &Path, output: &Path) -> Value {
 }
 
 /// Sends `length` bytes by TCP from the far host to the near one and answers with them, when the last
-/// packet of the connection has been on the cable.
+/// packet of the connection has been on the veth pair.
 ///
 /// All of it on one CPU: a veth pair hands frames to the CPU that sends them, so that those of two CPUs
 /// overtake each other, and two captures see them in another order.

@@ -1,4 +1,4 @@
-//! Two namespaces, a cable, and a packet ring at its peer.
+//! Two namespaces, a veth pair, and a packet ring at its peer.
 pub(crate) mod verify;
 
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! Programs that use libpcap, run with and without this library on the end of a cable.
+//! Programs that use libpcap, run with and without this library on the end of a veth pair.
 
 pub(crate) mod traffic;
 
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 /// How long anything may take that takes an instant, or some seconds, on a machine that does ten other things.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The two ends of the cable. Frames are sent on the first, programs listen on the second.
+/// The two ends of the veth pair. Frames are sent on the first, programs listen on the second.
 pub(crate) const NEAR: &str = "pc-near";
 pub(crate) const FAR: &str = "pc-far";
 
@@ -93,7 +93,7 @@ impl Library {
     }
 }
 
-/// Two ends of a cable in one namespace.
+/// Two ends of a veth pair in one namespace.
 pub(crate) struct Cable {
     pub(crate) namespace: Namespace,
     veth: Veth,

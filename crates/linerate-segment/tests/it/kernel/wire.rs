@@ -1,4 +1,4 @@
-//! Ways into the kernel for super-packets, and what it makes of them at the peer of a cable.
+//! Ways into the kernel for super-packets, and what it makes of them at the peer of a veth pair.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -30,7 +30,7 @@ const TUNNELS: [&str; 6] = [
 /// What the peer saw of one case, in order.
 pub(crate) type Seen = Vec<Vec<u8>>;
 
-/// Two hosts, and a cable that carries nothing but finished frames.
+/// Two hosts, and a veth pair that carries nothing but finished frames.
 pub(crate) struct Wire {
     pub(crate) sender: Namespace,
     pub(crate) receiver: Namespace,
@@ -46,12 +46,12 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Super-packets go straight to the near end of the cable.
+    /// Super-packets go straight to the near end of the veth pair.
     pub(crate) fn packet_socket() -> Self {
         Self::build(|_, _| None)
     }
 
-    /// Super-packets go into an interface of the sender, which leads to the cable.
+    /// Super-packets go into an interface of the sender, which leads to the veth pair.
     pub(crate) fn through(interface: &str, connect: impl FnOnce(&Namespace, &Veth)) -> Self {
         let mut wire = Self::build(|sender, cable| {
             connect(sender, cable);
@@ -121,7 +121,7 @@ impl Wire {
         let sender = Namespace::create("segtx").expect("a namespace");
         let receiver = Namespace::create("segrx").expect("a namespace");
         let options = VethOptions { mtu: 65_535, ..VethOptions::default() };
-        let cable = Veth::create(&sender, "tx", &receiver, "rx", options).expect("a cable");
+        let cable = Veth::create(&sender, "tx", &receiver, "rx", options).expect("a veth pair");
         silence(&cable.a);
         let socket = sender.run(|| Sender::open("tx")).expect("entered").expect("a socket");
         let device = device(&sender, &cable);
@@ -220,12 +220,12 @@ fn mark(group: u16) -> Vec<u8> {
     mark
 }
 
-/// A cable of its own to which the kernel copies what goes out through the wire, before it is
+/// A veth pair of its own to which the kernel copies what goes out through the wire, before it is
 /// segmented; returns a ring at its peer.
 pub(crate) fn spy(wire: &Wire) -> Ring {
     let options = VethOptions { mtu: 65_535, ..VethOptions::default() };
     let cable = Veth::create(&wire.sender, "spy", &wire.receiver, "spied", options);
-    let cable = cable.expect("a cable");
+    let cable = cable.expect("a veth pair");
     tc(&wire.sender, "qdisc add dev tx clsact");
     tc(
         &wire.sender,

@@ -7,7 +7,7 @@ use linerate_testkit::{Process, root_or_skip, skip, wait_for};
 
 use super::support::{Cable, folder, numbers};
 
-/// A cable whose peer nothing uses.
+/// A veth pair whose peer nothing uses.
 fn idle() -> Cable {
     let cable = Cable::new();
     ip(&cable.far, "addr flush dev far");

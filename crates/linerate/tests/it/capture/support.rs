@@ -1,4 +1,4 @@
-//! Two hosts on a cable, a capture that runs on one of them, and judges of what it wrote.
+//! Two hosts on a veth pair, a capture that runs on one of them, and judges of what it wrote.
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::LINERATE;
 
-/// Two hosts on a cable; captures run on `far`.
+/// Two hosts on a veth pair; captures run on `far`.
 pub(crate) struct Cable {
     pub(crate) near: Namespace,
     pub(crate) far: Namespace,

@@ -36,12 +36,12 @@ fn nothing_is_left_behind() {
         wait_for("the XDP program to be gone", || !hosts.veth.a.has_xdp().unwrap());
         assert!(hosts.near.interface("up0").is_err(), "a device after {signal}");
     }
-    // The cable is the host's again.
+    // The veth pair is the host's again.
     hosts.veth.a.add_address("10.8.0.1".parse().unwrap(), 24).unwrap();
     tcp(&hosts.near, &hosts.far, FAR[0].0, 100_000);
 }
 
-/// Whether a tcx program is on the cable's near end.
+/// Whether a tcx program is on the veth pair's near end.
 fn is_guarded(hosts: &Hosts) -> bool {
     let index = hosts.veth.a.index();
     hosts.near.run(|| has_tcx_ingress_program(index).unwrap()).unwrap()

@@ -1,4 +1,4 @@
-//! A host with an uplink on a cable to a plain host, and traffic between the two.
+//! A host with an uplink on a veth pair to a plain host, and traffic between the two.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -15,7 +15,7 @@ pub(crate) const FAR: [(&str, u8); 2] = [("10.8.0.2", 24), ("fd08::2", 64)];
 /// The port of every test: every host has its own namespace.
 const PORT: u16 = 7000;
 
-/// `near` has one end of a cable, `wire`, with an uplink on it; the device is `up0`. `far` has the other,
+/// `near` has one end of a veth pair, `wire`, with an uplink on it; the device is `up0`. `far` has the other,
 /// `plain`.
 pub(crate) struct Hosts {
     pub(crate) near: Namespace,
@@ -32,7 +32,7 @@ impl Hosts {
         let near = Namespace::create("upl-near").unwrap();
         let far = Namespace::create("upl-far").unwrap();
         let veth = Veth::create(&near, "wire", &far, "plain", options).unwrap();
-        // What a cable carries is finished: segments, checksums and tags are in the frames.
+        // What a veth pair carries is finished: segments, checksums and tags are in the frames.
         veth.b.set_offloads(false).unwrap();
         veth.b.set_features(&[("tx-vlan-hw-insert", false)]).unwrap();
         for (address, prefix) in FAR {

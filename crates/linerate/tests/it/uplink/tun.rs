@@ -14,14 +14,14 @@ use serde_json::Value;
 use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
 use crate::LINERATE;
 
-/// Addresses of the host on the cable, beside those of the device.
+/// Addresses of the host on the veth pair, beside those of the device.
 const HOST: [(&str, u8); 2] = [("10.8.0.9", 24), ("fd08::9", 64)];
 
 /// What every interface with IPv6 has, but for those in namespaces of tests: without it nobody can be asked
 /// who has an IPv6 address.
 const LINK_LOCAL: (&str, u8) = ("fe80::9", 64);
 
-/// A host with its own addresses on the cable, and a guest for the device.
+/// A host with its own addresses on the veth pair, and a guest for the device.
 struct Shared {
     hosts: Hosts,
     guest: Namespace,

@@ -1,4 +1,4 @@
-//! What is on the cable: no frame over the MTU, no wrong checksum, every byte where the kernel has it.
+//! What is on the veth pair: no frame over the MTU, no wrong checksum, every byte where the kernel has it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
