@@ -19,7 +19,7 @@ use linerate_bpf::map::MappedArray;
 use linerate_forward::runtime::memory::Memory;
 use linerate_forward::runtime::program::{Options, Programs};
 use linerate_forward::table::Table;
-use linerate_forward::table::ageing::{Ageing, Limits, TICK};
+use linerate_forward::table::ageing::{Ageing, Limits, TICK_INTERVAL};
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::layout::{GENERATION_ENDED, Session, WAYS, kind};
 use linerate_forward::table::session::Record;
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         scope.spawn(|| play_fast_path(&bits, &table, held, &stop));
         let mut result = Ok(());
         while began.elapsed() < Duration::from_secs(seconds) && result.is_ok() {
-            std::thread::sleep(TICK);
+            std::thread::sleep(TICK_INTERVAL);
             result = ageing.tick();
         }
         stop.store(true, Relaxed);

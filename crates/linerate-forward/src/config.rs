@@ -25,7 +25,7 @@ use serde::{Deserialize as DeserializeTrait, Serialize, Serializer};
 
 pub use lifetime::Lifetime;
 pub use max_sessions::MaxSessions;
-pub use metrics::Metrics;
+pub use metrics::MetricsAddress;
 pub use units::{count, duration, write_duration};
 
 use crate::prefix::Prefix;
@@ -33,11 +33,13 @@ use crate::prefix::Prefix;
 /// Range of the table's capacity in sessions.
 pub const MAX_SESSIONS: RangeInclusive<u64> = 1024..=50_000_000;
 /// Range of idle timeouts and of the maximum age.
-pub const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
+pub const IDLE_RANGE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 /// Range of the revalidation interval.
-pub const REVALIDATE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+pub const REVALIDATE_RANGE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(3600);
 /// Range of the heartbeat timeout.
-pub const FAIL_OPEN_AFTER: RangeInclusive<Duration> =
+pub const FAIL_OPEN_AFTER_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(600);
 /// Interfaces that an instance may have: the width of a port number in a session (`PORTS_MAX` of `bpf/layout.h`).
 pub const MAX_INTERFACES: usize = 256;
@@ -45,7 +47,7 @@ pub const MAX_INTERFACES: usize = 256;
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Invalid {
+pub enum ConfigError {
     /// The file could not be read.
     #[error("cannot read the configuration {}: {source}", path.display())]
     File {
@@ -81,24 +83,24 @@ pub struct Config {
     pub statistics: Statistics,
     /// Capacity of the table in sessions; default: [`MaxSessions::Auto`].
     pub max_sessions: MaxSessions,
-    /// Idle timeout of UDP sessions, in the range [`IDLE`]; default: 30 s.
+    /// Idle timeout of UDP sessions, in the range [`IDLE_RANGE`]; default: 30 s.
     #[serde(serialize_with = "time", deserialize_with = "idle")]
     pub udp_idle: Duration,
-    /// Idle timeout of TCP sessions, in the range [`IDLE`]; default: 5 min.
+    /// Idle timeout of TCP sessions, in the range [`IDLE_RANGE`]; default: 5 min.
     #[serde(serialize_with = "time", deserialize_with = "idle")]
     pub tcp_idle: Duration,
-    /// Maximum session age, in the range [`IDLE`]; default: off. A session that is still active is learned
+    /// Maximum session age, in the range [`IDLE_RANGE`]; default: off. A session that is still active is learned
     /// again.
     pub lifetime: Lifetime,
-    /// Interval in which a packet of each session goes through the kernel, in the range [`REVALIDATE`];
+    /// Interval in which a packet of each session goes through the kernel, in the range [`REVALIDATE_RANGE`];
     /// default: 1 min. This bounds how long an unreported kernel change goes undetected (`watch`).
     #[serde(serialize_with = "time", deserialize_with = "revalidate")]
     pub revalidate: Duration,
-    /// How long the programs forward without a heartbeat, in the range [`FAIL_OPEN_AFTER`]; default: 10 s.
+    /// How long the programs forward without a heartbeat, in the range [`FAIL_OPEN_AFTER_RANGE`]; default: 1 s.
     #[serde(serialize_with = "time", deserialize_with = "fail_open_after")]
     pub fail_open_after: Duration,
     /// Listen address of the metrics; default: 127.0.0.1:9818.
-    pub metrics: Metrics,
+    pub metrics: MetricsAddress,
     /// Programs and tables stay when the daemon ends, for the next run to adopt; default: false.
     pub persist: bool,
     /// Fix interface settings that prevent acceleration, if the fix is reversible (`preflight`); otherwise
@@ -123,7 +125,7 @@ impl Default for Config {
             lifetime: Lifetime::default(),
             revalidate: Duration::from_secs(60),
             fail_open_after: Duration::from_secs(1),
-            metrics: Metrics::default(),
+            metrics: MetricsAddress::default(),
             persist: false,
             fix: true,
             probe: true,
@@ -136,20 +138,20 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`Invalid::File`], [`Invalid::Text`]. Missing interfaces are not an error here, because the command
+    /// [`ConfigError::File`], [`ConfigError::Text`]. Missing interfaces are not an error here, because the command
     /// line may name some; [`Config::check`] verifies that.
-    pub fn read(path: &Path) -> Result<Self, Invalid> {
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = fs::read_to_string(path)
-            .map_err(|source| Invalid::File { path: path.to_owned(), source })?;
+            .map_err(|source| ConfigError::File { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 
     /// Reads the text of a file called `name`.
     ///
     /// # Errors
-    /// [`Invalid::Text`].
-    pub fn parse(text: &str, name: &Path) -> Result<Self, Invalid> {
-        toml::from_str(text).map_err(|error| Invalid::Text {
+    /// [`ConfigError::Text`].
+    pub fn parse(text: &str, name: &Path) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|error| ConfigError::Text {
             name: name.to_owned(),
             message: error.to_string().trim_end().to_owned(),
         })
@@ -158,8 +160,8 @@ impl Config {
     /// Checks every value against its range and against the others, from whatever source.
     ///
     /// # Errors
-    /// [`Invalid::Whole`] for the first that does not fit.
-    pub fn check(&self) -> Result<(), Invalid> {
+    /// [`ConfigError::Whole`] for the first that does not fit.
+    pub fn check(&self) -> Result<(), ConfigError> {
         let sound = || {
             if self.interfaces.is_empty() {
                 return Err("no interface is named: give --interface, once for each, or \
@@ -172,21 +174,21 @@ impl Config {
             check_interfaces(&self.interfaces)?;
             check_sessions(self.max_sessions)?;
             let lifetime = match self.lifetime {
-                Lifetime::Off => *IDLE.end(),
+                Lifetime::Off => *IDLE_RANGE.end(),
                 Lifetime::For(time) => time,
             };
             for (name, time, range) in [
-                ("udp-idle", self.udp_idle, IDLE),
-                ("tcp-idle", self.tcp_idle, IDLE),
-                ("lifetime", lifetime, IDLE),
-                ("revalidate", self.revalidate, REVALIDATE),
-                ("fail-open-after", self.fail_open_after, FAIL_OPEN_AFTER),
+                ("udp-idle", self.udp_idle, IDLE_RANGE),
+                ("tcp-idle", self.tcp_idle, IDLE_RANGE),
+                ("lifetime", lifetime, IDLE_RANGE),
+                ("revalidate", self.revalidate, REVALIDATE_RANGE),
+                ("fail-open-after", self.fail_open_after, FAIL_OPEN_AFTER_RANGE),
             ] {
                 check_time(time, &range).map_err(|reason| format!("{name}: {reason}"))?;
             }
             Ok(())
         };
-        sound().map_err(Invalid::Whole)
+        sound().map_err(ConfigError::Whole)
     }
 
     /// The configuration as a file, with every value.
@@ -256,15 +258,15 @@ fn interfaces<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Erro
 }
 
 fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    bounded(from, &IDLE)
+    bounded(from, &IDLE_RANGE)
 }
 
 fn revalidate<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    bounded(from, &REVALIDATE)
+    bounded(from, &REVALIDATE_RANGE)
 }
 
 fn fail_open_after<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    bounded(from, &FAIL_OPEN_AFTER)
+    bounded(from, &FAIL_OPEN_AFTER_RANGE)
 }
 
 fn bounded<'de, D: Deserializer<'de>>(

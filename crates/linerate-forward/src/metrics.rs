@@ -23,11 +23,11 @@ pub struct Metrics {
 
 /// A server of metrics, which ends when it is dropped.
 #[derive(Debug)]
-pub struct Endpoint(http::Server);
+pub struct Server(http::Server);
 
 /// Counts that only the daemon has, since its start.
 #[derive(Clone, Debug, Default)]
-pub struct Counts {
+pub struct DaemonStatistics {
     /// Changes that made all sessions stale, by cause.
     pub invalidations: Vec<(&'static str, u64)>,
     /// Sessions that it removed from the table, by reason.
@@ -37,12 +37,12 @@ pub struct Counts {
 #[derive(Debug, Default)]
 struct Known {
     snapshot: Option<Snapshot>,
-    counts: Counts,
+    counts: DaemonStatistics,
 }
 
 impl Metrics {
     /// Replaces what is shown.
-    pub fn show(&self, snapshot: Snapshot, counts: Counts) {
+    pub fn update(&self, snapshot: Snapshot, counts: DaemonStatistics) {
         *self.lock() = Known { snapshot: Some(snapshot), counts };
     }
 
@@ -51,14 +51,14 @@ impl Metrics {
     /// # Errors
     ///
     /// The kernel's error, for instance if the address does not belong to this host or is in use.
-    pub fn serve(&self, address: SocketAddr) -> io::Result<Endpoint> {
+    pub fn serve(&self, address: SocketAddr) -> io::Result<Server> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.clone()));
         let page = move || {
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, &registry).map(|()| text)
         };
-        http::Server::start(address, Arc::new(page)).map(Endpoint)
+        http::Server::start(address, Arc::new(page)).map(Server)
     }
 
     /// Nothing under the lock can leave partial state.
@@ -67,7 +67,7 @@ impl Metrics {
     }
 }
 
-impl Endpoint {
+impl Server {
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

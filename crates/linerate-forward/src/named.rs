@@ -22,7 +22,7 @@ macro_rules! counters {
             }
 
             /// A one-line explanation.
-            pub fn about(self) -> &'static str {
+            pub fn description(self) -> &'static str {
                 match self { $(Self::$name => $about,)* }
             }
         }

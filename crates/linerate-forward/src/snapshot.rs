@@ -60,7 +60,7 @@ pub struct Counter {
     pub name: &'static str,
     /// What it counts, in a sentence.
     #[serde(skip)]
-    pub about: &'static str,
+    pub description: &'static str,
     /// Packets.
     pub packets: u64,
 }
@@ -78,12 +78,12 @@ pub struct Port {
     pub upper_devices: Vec<String>,
     /// Counters of the driver, fast path and slow path; all 0 when the interface is gone.
     #[serde(flatten)]
-    pub traffic: Traffic,
+    pub traffic: PortStatistics,
 }
 
 /// Counters of an interface, from when it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Traffic {
+pub struct PortStatistics {
     /// Packets received.
     pub rx_packets: u64,
     /// Bytes received.
@@ -94,7 +94,7 @@ pub struct Traffic {
     pub tx_bytes: u64,
 }
 
-impl Traffic {
+impl PortStatistics {
     /// The counters of `interface` in a text with the form of `/proc/net/dev` (net/core/net-procfs.c).
     #[must_use]
     pub fn find(text: &str, interface: &str) -> Option<Self> {
@@ -123,12 +123,15 @@ Inter-|   Receive                                                |  Transmit
     lo:       1       2    0    0    0     0          0         0        3       4    0    0    0     0       0          0
  veth0:   10     20   91   92   93    94    95    96   30    40   97   98   99    100    101    102
 ";
-        let found = Traffic::find(text, "veth0").unwrap();
-        let wanted = Traffic { rx_packets: 20, rx_bytes: 10, tx_packets: 40, tx_bytes: 30 };
+        let found = PortStatistics::find(text, "veth0").unwrap();
+        let wanted = PortStatistics { rx_packets: 20, rx_bytes: 10, tx_packets: 40, tx_bytes: 30 };
         assert_eq!(found, wanted);
-        assert!(Traffic::find(text, "eth0").is_none() && Traffic::find(text, "veth").is_none());
+        assert!(
+            PortStatistics::find(text, "eth0").is_none()
+                && PortStatistics::find(text, "veth").is_none()
+        );
         // The output of this kernel.
         let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-        assert!(Traffic::find(&text, "lo").is_some(), "{text}");
+        assert!(PortStatistics::find(&text, "lo").is_some(), "{text}");
     }
 }

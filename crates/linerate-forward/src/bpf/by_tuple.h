@@ -8,7 +8,7 @@
 #ifndef LINERATE_BY_TUPLE_H
 #define LINERATE_BY_TUPLE_H
 
-#include "session.h"
+#include "session_access.h"
 
 #define TUPLE_WAYS 16
 

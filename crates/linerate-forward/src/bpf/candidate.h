@@ -5,7 +5,7 @@
 #ifndef LINERATE_CANDIDATE_H
 #define LINERATE_CANDIDATE_H
 
-#include "session.h"
+#include "session_access.h"
 
 static __always_inline __u32 candidate_generation(__u64 word)
 {

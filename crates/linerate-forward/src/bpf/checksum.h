@@ -66,7 +66,7 @@ static __always_inline int has_right_checksum(struct xdp_md *context, const stru
 
 		if (transport + 8 > end)
 			return 0;
-		if (!word16(transport + 6))
+		if (!load16(transport + 6))
 			return 1;
 	}
 	if (is_ipv4) {
@@ -74,7 +74,7 @@ static __always_inline int has_right_checksum(struct xdp_md *context, const stru
 	} else {
 #pragma clang loop unroll(full)
 		for (__u32 i = 0; i < 32; i += 4)
-			pseudo += word32(packet->network + 8 + i);
+			pseudo += load32(packet->network + 8 + i);
 	}
 	pseudo = (pseudo & 0xffffffff) + (pseudo >> 32);
 	pseudo = (pseudo & 0xffff) + (pseudo >> 16);

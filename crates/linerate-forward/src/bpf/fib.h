@@ -12,7 +12,7 @@
 #define LINERATE_FIB_H
 
 #include "parse.h"
-#include "session.h"
+#include "session_access.h"
 
 #define FIB_IPV4 2 /* AF_INET */
 #define FIB_IPV6 10 /* AF_INET6 */
@@ -76,9 +76,9 @@ static __always_inline int fib_agrees(void *context)
 		return 0;
 	fib = &query->fib;
 	if (fib->ifindex != query->out_ifindex || fib->mtu_result < query->mtu ||
-	    word32(fib->dmac) != query->macs[0] ||
-	    (word16(fib->dmac + 4) | (__u32)word16(fib->smac) << 16) != query->macs[1] ||
-	    word32(fib->smac + 2) != query->macs[2])
+	    load32(fib->dmac) != query->macs[0] ||
+	    (load16(fib->dmac + 4) | (__u32)load16(fib->smac) << 16) != query->macs[1] ||
+	    load32(fib->smac + 2) != query->macs[2])
 		return 0;
 	answer = fib_look_up(context, query, 1);
 	return (answer == BPF_FIB_LKUP_RET_SUCCESS || answer == BPF_FIB_LKUP_RET_NO_NEIGH) &&

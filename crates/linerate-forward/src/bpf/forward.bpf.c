@@ -21,7 +21,7 @@ static __always_inline int take_action(const struct session *session,
 	action->dscp = session->dscp;
 	action->network_delta = session->network_delta;
 	action->flags = session->flags;
-	action->tag_bytes = session->out_tags * TAG_LEN;
+	action->tag_bytes = session->out_tags * VLAN_HLEN;
 	if (action->tag_bytes)
 		action->tags = *(const __u32 *)&session->out_tag[0] |
 			       (__u64) * (const __u32 *)&session->out_tag[1] << 32;
@@ -68,7 +68,7 @@ __noinline int forward_any(struct xdp_md *context)
 	is_ipv4 = (packet.kind & KIND_FAMILY) == KIND_IPV4;
 	match.addresses = is_ipv4 ? packet.addresses : session_signature(packet.network + 8);
 	match.ports = packet.ports | (__u64)context->ingress_ifindex << 32;
-	match.dst_mac = (word64(data) & MAC_MASK) | (__u64)packet.kind << 48 |
+	match.dst_mac = (load64(data) & MAC_MASK) | (__u64)packet.kind << 48 |
 			 (__u64)(packet.tos & 0xfc) << 56;
 	match.tags = packet.tags | (__u64)READ_ONCE(control.generation) << 32;
 	hash = hash_words(match.addresses, match.ports, match.dst_mac, packet.tags);
@@ -85,7 +85,7 @@ __noinline int forward_any(struct xdp_md *context)
 	if ((hit.version & 1) || READ_ONCE(hit.session->version) != hit.version)
 		return SLOW_PATH + REASON_BUSY;
 	/* Conntrack takes a packet with a wrong checksum out of its connection, and so out of NAT. */
-	if ((action.flags & SESSION_CHECKED) && !has_right_checksum(context, &packet, data, end))
+	if ((action.flags & SESSION_VERIFY_CHECKSUM) && !has_right_checksum(context, &packet, data, end))
 		return SLOW_PATH + REASON_CHECKSUM;
 	if ((action.flags & SESSION_UNREPORTED) && !has_connection(context, &packet)) {
 		session_end(hit.session);
@@ -97,7 +97,7 @@ __noinline int forward_any(struct xdp_md *context)
 
 	network = packet.network;
 	if (packet.padding | packet.tag_bytes | action.tag_bytes) {
-		network = reshape(context, &packet, &action);
+		network = adjust_headers(context, &packet, &action);
 		if (!network)
 			return SLOW_PATH + REASON_NO_HEADROOM;
 		data = frame_start(context);
@@ -147,7 +147,7 @@ int forward(struct xdp_md *context)
 
 	if (multi_buffer || data + 42 > end)
 		goto any;
-	first = word64(data + 12);
+	first = load64(data + 12);
 	if (((__u32)first & PLAIN_MASK) != PLAIN)
 		goto any;
 	now = bpf_jiffies64();
@@ -156,19 +156,19 @@ int forward(struct xdp_md *context)
 	length = bpf_ntohs((__u16)(first >> 32));
 	if (end - data != ETHERNET_LEN + length)
 		goto any;
-	middle = word32(data + 20);
-	addresses = word64(data + 26);
+	middle = load32(data + 20);
+	addresses = load64(data + 26);
 	/* A word is congruent to the sum of its 16-bit parts; the ethertype is not part of the header. */
-	sum = (__u32)first - RAW_IPV4 + (first >> 32) + middle + word16(data + 24) + (__u32)addresses +
+	sum = (__u32)first - RAW_IPV4 + (first >> 32) + middle + load16(data + 24) + (__u32)addresses +
 	      (addresses >> 32);
 	if (sum * INVERSE_FFFF > LARGEST_QUOTIENT || !(middle & PLAIN_TTL))
 		goto any;
 	if ((middle & PLAIN_PROTOCOL_MASK) == PLAIN_UDP) {
 		kind = KIND_IPV4;
-		if (bpf_ntohs(word16(data + 38)) + IPV4_LEN != length)
+		if (bpf_ntohs(load16(data + 38)) + IPV4_LEN != length)
 			goto any;
 	} else if ((middle & PLAIN_PROTOCOL_MASK) == PLAIN_TCP && data + 54 <= end) {
-		__u32 offset_and_flags = word16(data + 46);
+		__u32 offset_and_flags = load16(data + 46);
 		__u32 header = (offset_and_flags & 0xf0) >> 2;
 
 		kind = KIND_IPV4 | KIND_TCP;
@@ -181,13 +181,13 @@ int forward(struct xdp_md *context)
 	}
 
 	marks = ((first >> 16 & 0xfc00) | kind) << 48;
-	match.ports = word32(data + 34) | (__u64)context->ingress_ifindex << 32;
+	match.ports = load32(data + 34) | (__u64)context->ingress_ifindex << 32;
 	if (!find_plain(&data, addresses, marks, &match, &hit))
 		goto any;
 	session = hit.session;
 	room = session->mtu - length;
 	time = session->deadline - (__u32)now;
-	if ((*(__u32 *)&session->dscp & PLAIN_EXCLUDES) || (room | time) < 0)
+	if ((*(__u32 *)&session->dscp & NOT_PLAIN_FLAGS) || (room | time) < 0)
 		goto any;
 	if (bpf_redirect_map(&ports, session->port, XDP_PASS) != XDP_REDIRECT)
 		goto any;
@@ -207,7 +207,7 @@ int forward(struct xdp_md *context)
 		*(__u32 *)(data + 8) = macs_end;
 		*(__u8 *)(data + 15) = dscp | (*(__u8 *)(data + 15) & 3);
 		/* TTL, protocol and checksum: TTL less one, the checksum as csum_add() does it. */
-		lower = word32(data + 22) + ((__u64)delta << 16) - 1;
+		lower = load32(data + 22) + ((__u64)delta << 16) - 1;
 		lower += (lower + 0x10000) >> 32 << 16;
 		*(__u32 *)(data + 22) = lower;
 	}

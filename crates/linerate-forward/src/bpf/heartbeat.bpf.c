@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* The daemon runs this program to show that it is alive. Only a program can read jiffies64. */
 
-#include "session.h"
+#include "session_access.h"
 
 SEC("syscall")
 int heartbeat(struct heartbeat *context)

@@ -21,7 +21,7 @@
 #ifndef LINERATE_INGRESS_META_H
 #define LINERATE_INGRESS_META_H
 
-#include "session.h"
+#include "session_access.h"
 
 struct ingress_meta {
 	union {

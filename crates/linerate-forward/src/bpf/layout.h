@@ -50,12 +50,12 @@
 #define KIND_IPV6 2
 #define KIND_FAMILY 3
 #define KIND_TCP 4	    /* else UDP */
-#define KIND_OUTER_SHIFT 3 /* two bits: TAG_* of the first tag in the frame */
-#define KIND_INNER_SHIFT 5 /* and of the second */
+#define KIND_OUTER_VLAN_SHIFT 3 /* two bits: VLAN_* of the first tag in the frame */
+#define KIND_INNER_VLAN_SHIFT 5 /* and of the second */
 
-#define TAG_NONE 0
-#define TAG_8021Q 1  /* 0x8100 */
-#define TAG_8021AD 2 /* 0x88a8 */
+#define VLAN_NONE 0
+#define VLAN_8021Q 1  /* 0x8100 */
+#define VLAN_8021AD 2 /* 0x88a8 */
 
 /* Set in `generation` of a session that was ended, and of no generation that user space gives. */
 #define GENERATION_ENDED 0x80000000u
@@ -123,7 +123,7 @@ _Static_assert(__builtin_offsetof(struct session, destination_mac) == 64, "line 
 /* session.flags */
 #define SESSION_NAT (1 << 0)	     /* addresses or ports change */
 #define SESSION_TRACKED (1 << 1)     /* conntrack tracks it; the kernel path refreshes its timeout */
-#define SESSION_CHECKED (1 << 2)     /* conntrack verifies TCP and UDP checksums here, and so do we */
+#define SESSION_VERIFY_CHECKSUM (1 << 2)     /* conntrack verifies TCP and UDP checksums here, and so do we */
 #define SESSION_UNREPORTED (1 << 3)  /* its connection may end without a report: each packet looks it up */
 #define SESSION_FIB (1 << 5)	     /* bpf_fib_lookup() gives what it does (fib.h) */
 

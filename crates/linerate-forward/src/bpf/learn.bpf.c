@@ -47,7 +47,7 @@
 #include "store.h"
 #include "tc.h"
 
-#define PROBE_LEN (ETHERNET_LEN + 2 * TAG_LEN + IPV6_LEN + 20) /* headers that must be readable */
+#define PROBE_LEN (ETHERNET_LEN + 2 * VLAN_HLEN + IPV6_LEN + 20) /* headers that must be readable */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -131,7 +131,7 @@ static __always_inline void measure_wire(struct egress *egress, const struct __s
 	if (!size)
 		return;
 	if (packet->kind & KIND_TCP)
-		headers += transport + 14 > end ? 12 : ((word16(transport + 12) & 0xf0) >> 2) - 8;
+		headers += transport + 14 > end ? 12 : ((load16(transport + 12) & 0xf0) >> 2) - 8;
 	if (packet->length <= headers + size)
 		return;
 	egress->packets = (packet->length - headers + size - 1) / size;
@@ -209,8 +209,8 @@ static __always_inline __u32 rebuild_key(struct egress *egress, const struct ing
 		return REFUSAL_CONNTRACK_UNKNOWN + 1;
 	if (!*is_tracked) {
 		if (is_ipv4) {
-			in->source[0] = word32(packet->network + 12);
-			in->destination[0] = word32(packet->network + 16);
+			in->source[0] = load32(packet->network + 12);
+			in->destination[0] = load32(packet->network + 16);
 		} else {
 			__builtin_memcpy(in, packet->network + 8, 32);
 		}
@@ -286,9 +286,9 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 	struct session *session = entry->session;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
-	__u32 before[3], after[3], tags = 0, in_frame = packet->tag_bytes / TAG_LEN;
+	__u32 before[3], after[3], tags = 0, in_frame = packet->tag_bytes / VLAN_HLEN;
 
-	if (data + ETHERNET_LEN + 2 * TAG_LEN > end)
+	if (data + ETHERNET_LEN + 2 * VLAN_HLEN > end)
 		return;
 	__builtin_memcpy(session->destination_mac, data, 12);
 	session->out_tag[0] = 0;
@@ -298,16 +298,16 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 		tags = 1;
 	}
 	if (in_frame) {
-		session->out_tag[tags & 1] = word32(data + 12);
+		session->out_tag[tags & 1] = load32(data + 12);
 		tags++;
 		if (in_frame == 2) {
-			session->out_tag[1] = word32(data + 16);
+			session->out_tag[1] = load32(data + 16);
 			tags++;
 		}
 	}
 	session->out_tags = tags;
 	/* A redirected frame may exceed the MTU by one tag and no more (`xdp_ok_fwd_dev`). */
-	session->mtu = lesser(tags == 2 ? mtu - TAG_LEN : mtu, 0xffff);
+	session->mtu = lesser(tags == 2 ? mtu - VLAN_HLEN : mtu, 0xffff);
 	session->port = port;
 	session->source_port = packet->ports;
 	session->destination_port = packet->ports >> 16;
@@ -319,8 +319,8 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 	if (is_ipv4) {
 		before[0] = egress->rebuilt->in.source[0];
 		before[1] = egress->rebuilt->in.destination[0];
-		after[0] = word32(packet->network + 12);
-		after[1] = word32(packet->network + 16);
+		after[0] = load32(packet->network + 12);
+		after[1] = load32(packet->network + 16);
 		session->source = after[0];
 		session->destination = after[1];
 		session->network_delta = network_delta(egress->rebuilt->key.dscp, session->dscp, before, after);
@@ -471,7 +471,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		until = lesser(until, left / 2);
 		flags = SESSION_TRACKED;
 		if (conntrack_verifies(route))
-			flags |= SESSION_CHECKED;
+			flags |= SESSION_VERIFY_CHECKSUM;
 		if (!connection_end_is_reported(kernel)) {
 			if (!can_be_looked_up(skb, kernel, &egress.rebuilt->in,
 					      (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4,

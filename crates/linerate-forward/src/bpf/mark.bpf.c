@@ -19,16 +19,16 @@ static __always_inline __u32 ingress_number(const struct __sk_buff *skb)
 	if (parse_link(data, end, &packet, &type) != PARSE_OK || packet.network + 2 > end)
 		return 0;
 	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
-	if (!interface || *(__u32 *)interface->mac != word32(data) ||
-	    *(__u16 *)(interface->mac + 4) != word16(data + 4))
+	if (!interface || *(__u32 *)interface->mac != load32(data) ||
+	    *(__u16 *)(interface->mac + 4) != load16(data + 4))
 		return 0;
 	if (skb->vlan_present) {
 		__u32 outer = tag_kind((__u16)skb->vlan_proto);
 
-		if (!outer || packet.tag_bytes > TAG_LEN)
+		if (!outer || packet.tag_bytes > VLAN_HLEN)
 			return 0;
-		packet.kind = outer << KIND_OUTER_SHIFT |
-			      packet.kind >> KIND_OUTER_SHIFT << KIND_INNER_SHIFT;
+		packet.kind = outer << KIND_OUTER_VLAN_SHIFT |
+			      packet.kind >> KIND_OUTER_VLAN_SHIFT << KIND_INNER_VLAN_SHIFT;
 		packet.tags = bpf_htons(skb->vlan_tci) | packet.tags << 16;
 	}
 	meta.generation = READ_ONCE(control.generation);
@@ -36,8 +36,8 @@ static __always_inline __u32 ingress_number(const struct __sk_buff *skb)
 	meta.ifindex = ifindex;
 	*(__u32 *)meta.tag = packet.tags;
 	meta.kind = packet.kind;
-	meta.tos = type == RAW_IPV4 ? word16(packet.network) >> 8
-				       : bpf_ntohs(word16(packet.network)) >> 4;
+	meta.tos = type == RAW_IPV4 ? load16(packet.network) >> 8
+				       : bpf_ntohs(load16(packet.network)) >> 4;
 	return ingress_meta_number(&meta);
 }
 

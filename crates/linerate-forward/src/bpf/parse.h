@@ -24,7 +24,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are taken apart
 #define RAW_8021AD 0xa888
 
 #define ETHERNET_LEN 14
-#define TAG_LEN 4
+#define VLAN_HLEN 4
 #define IPV4_LEN 20
 #define IPV6_LEN 40
 
@@ -40,17 +40,17 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are taken apart
 /* Parsed without an error. */
 #define PARSE_OK REASONS
 
-static __always_inline __u64 word64(const void *at)
+static __always_inline __u64 load64(const void *at)
 {
 	return *(const __u64 *)at;
 }
 
-static __always_inline __u32 word32(const void *at)
+static __always_inline __u32 load32(const void *at)
 {
 	return *(const __u32 *)at;
 }
 
-static __always_inline __u16 word16(const void *at)
+static __always_inline __u16 load16(const void *at)
 {
 	return *(const __u16 *)at;
 }
@@ -94,13 +94,13 @@ struct packet {
 	__u32 length;	  /* of the IP packet, header included */
 	__u32 tos;	  /* TOS or traffic class, ECN included */
 	__u32 ttl;	  /* TTL or hop limit */
-	__u32 mutable4;	  /* IPv4: raw TTL, protocol, checksum */
+	__u32 ttl_proto_csum;	  /* IPv4: raw TTL, protocol, checksum */
 	__u32 padding;	  /* bytes after the IP packet: padding */
 };
 
 static __always_inline __u32 tag_kind(__u32 type)
 {
-	return type == RAW_8021Q ? TAG_8021Q : type == RAW_8021AD ? TAG_8021AD : TAG_NONE;
+	return type == RAW_8021Q ? VLAN_8021Q : type == RAW_8021AD ? VLAN_8021AD : VLAN_NONE;
 }
 
 /* Ethernet and up to two tags; leaves the ethertype after them in *type. */
@@ -114,27 +114,27 @@ static __always_inline __u32 parse_link(void *data, void *end, struct packet *pa
 	packet->tag_bytes = 0;
 	if (at > end)
 		return REASON_SHORT;
-	*type = word16(data + 12);
+	*type = load16(data + 12);
 	if (*type != RAW_IPV4 && *type != RAW_IPV6) {
 		tag = tag_kind(*type);
 		if (!tag)
 			return REASON_NOT_IP;
-		if (at + TAG_LEN > end)
+		if (at + VLAN_HLEN > end)
 			return REASON_SHORT;
-		packet->kind = tag << KIND_OUTER_SHIFT;
-		packet->tags = word16(at);
-		packet->tag_bytes = TAG_LEN;
-		*type = word16(at + 2);
-		at += TAG_LEN;
+		packet->kind = tag << KIND_OUTER_VLAN_SHIFT;
+		packet->tags = load16(at);
+		packet->tag_bytes = VLAN_HLEN;
+		*type = load16(at + 2);
+		at += VLAN_HLEN;
 		tag = tag_kind(*type);
 		if (tag) {
-			if (at + TAG_LEN > end)
+			if (at + VLAN_HLEN > end)
 				return REASON_SHORT;
-			packet->kind |= tag << KIND_INNER_SHIFT;
-			packet->tags |= (__u32)word16(at) << 16;
-			packet->tag_bytes = 2 * TAG_LEN;
-			*type = word16(at + 2);
-			at += TAG_LEN;
+			packet->kind |= tag << KIND_INNER_VLAN_SHIFT;
+			packet->tags |= (__u32)load16(at) << 16;
+			packet->tag_bytes = 2 * VLAN_HLEN;
+			*type = load16(at + 2);
+			at += VLAN_HLEN;
 		}
 		if (*type != RAW_IPV4 && *type != RAW_IPV6)
 			return tag_kind(*type) ? REASON_TAGS : REASON_NOT_IP;
@@ -149,9 +149,9 @@ static __always_inline __u32 parse_transport(void *transport, void *end, __u32 p
 {
 	if (transport + 8 > end || length < 8)
 		return REASON_SHORT;
-	packet->ports = word32(transport);
+	packet->ports = load32(transport);
 	if (protocol == IPPROTO_UDP) {
-		__u32 udp_len = bpf_ntohs(word16(transport + 4));
+		__u32 udp_len = bpf_ntohs(load16(transport + 4));
 
 		if (udp_len > length || udp_len < 8)
 			return REASON_MALFORMED;
@@ -161,7 +161,7 @@ static __always_inline __u32 parse_transport(void *transport, void *end, __u32 p
 		packet->kind |= KIND_TCP;
 		if (transport + 20 > end || length < 20)
 			return REASON_SHORT;
-		offset_and_flags = word16(transport + 12);
+		offset_and_flags = load16(transport + 12);
 		if ((offset_and_flags & ((TCP_SYN | TCP_FIN | TCP_RST | TCP_ACK) << 8)) !=
 		    TCP_ACK << 8) {
 			if (offset_and_flags & (TCP_SYN << 8))
@@ -187,12 +187,12 @@ static __always_inline __u32 parse_ipv4(void *end, __u32 available, struct packe
 
 	if (header + IPV4_LEN > end)
 		return REASON_SHORT;
-	first = word64(header);
-	packet->mutable4 = word32(header + 8);
-	packet->addresses = word64(header + 12);
+	first = load64(header);
+	packet->ttl_proto_csum = load32(header + 8);
+	packet->addresses = load64(header + 12);
 	packet->length = bpf_ntohs((__u16)(first >> 16));
 	packet->tos = (first >> 8) & 0xff;
-	packet->ttl = packet->mutable4 & 0xff;
+	packet->ttl = packet->ttl_proto_csum & 0xff;
 	packet->kind |= KIND_IPV4;
 	if ((first & IPV4_PLAIN_MASK) != IPV4_PLAIN) {
 		if ((first & 0xf0) != 0x40 || (first & 0x0f) < 5)
@@ -204,13 +204,13 @@ static __always_inline __u32 parse_ipv4(void *end, __u32 available, struct packe
 	if (packet->length > available || packet->length < IPV4_LEN)
 		return REASON_MALFORMED;
 	/* The ones' complement sum of a correct header is a multiple of 0xffff, and never 0. */
-	sum = (first & 0xffffffff) + (first >> 32) + packet->mutable4 +
+	sum = (first & 0xffffffff) + (first >> 32) + packet->ttl_proto_csum +
 	      (packet->addresses & 0xffffffff) + (packet->addresses >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	if ((sum & 0xffff) + (sum >> 16) != 0xffff)
 		return REASON_CHECKSUM;
-	protocol = (packet->mutable4 >> 8) & 0xff;
+	protocol = (packet->ttl_proto_csum >> 8) & 0xff;
 	if (protocol != IPPROTO_UDP && protocol != IPPROTO_TCP)
 		return REASON_PROTOCOL;
 	if (packet->ttl <= 1)
@@ -234,7 +234,7 @@ static __always_inline __u32 parse_ipv6(void *end, __u32 available, struct packe
 
 	if (header + IPV6_LEN > end)
 		return REASON_SHORT;
-	first = word64(header);
+	first = load64(header);
 	next = (first >> 48) & 0xff;
 	packet->length = IPV6_LEN + bpf_ntohs((__u16)(first >> 32));
 	packet->tos = ((first & 0x0f) << 4) | ((first >> 12) & 0x0f);

@@ -29,7 +29,7 @@ static __always_inline int has_partial_checksum(const struct packet *packet, con
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < 8; i++)
 		sum += word[i];
-	return word16(field) == fold(sum);
+	return load16(field) == fold(sum);
 }
 
 #endif

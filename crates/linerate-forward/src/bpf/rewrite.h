@@ -74,7 +74,7 @@ static __always_inline void csum_add_udp(__u16 *checksum, __u16 delta)
 }
 
 /* In session.dscp to session.origin, as one word: tags, NAT, a checksum to verify, or a connection to look up. */
-#define PLAIN_EXCLUDES (0xffu << 8 | (SESSION_NAT | SESSION_CHECKED | SESSION_UNREPORTED) << 16)
+#define NOT_PLAIN_FLAGS (0xffu << 8 | (SESSION_NAT | SESSION_VERIFY_CHECKSUM | SESSION_UNREPORTED) << 16)
 
 /* What a session does to its packets, read from line two under an unchanged version. */
 struct action {
@@ -95,7 +95,7 @@ struct action {
 /* Gives the frame its output length and tags: it removes padding, as `ip_rcv_core` and
  * `ip6_rcv_core` do, and makes room for the tags. Returns the IP header, or NULL when there is no
  * headroom; the frame has then changed only as the kernel itself would have changed it first. */
-static __always_inline void *reshape(struct xdp_md *context, const struct packet *packet,
+static __always_inline void *adjust_headers(struct xdp_md *context, const struct packet *packet,
 				     const struct action *action)
 {
 	int longer = (int)action->tag_bytes - (int)packet->tag_bytes;
@@ -112,10 +112,10 @@ static __always_inline void *reshape(struct xdp_md *context, const struct packet
 	/* Three cases, so that the verifier sees constants. */
 	if (action->tag_bytes == 0)
 		network = data + ETHERNET_LEN;
-	else if (action->tag_bytes == TAG_LEN)
-		network = data + ETHERNET_LEN + TAG_LEN;
+	else if (action->tag_bytes == VLAN_HLEN)
+		network = data + ETHERNET_LEN + VLAN_HLEN;
 	else
-		network = data + ETHERNET_LEN + 2 * TAG_LEN;
+		network = data + ETHERNET_LEN + 2 * VLAN_HLEN;
 	/* parse() has checked this, but the verifier has forgotten. */
 	if (is_ipv4 && (network + IPV4_LEN + 8 > end ||
 			((packet->kind & KIND_TCP) && network + IPV4_LEN + 20 > end)))
@@ -125,7 +125,7 @@ static __always_inline void *reshape(struct xdp_md *context, const struct packet
 		return NULL;
 	if (action->tag_bytes == 0) {
 		*(__u16 *)(data + 12) = type;
-	} else if (action->tag_bytes == TAG_LEN) {
+	} else if (action->tag_bytes == VLAN_HLEN) {
 		*(__u32 *)(data + 12) = action->tags;
 		*(__u16 *)(data + 16) = type;
 	} else {
@@ -136,7 +136,7 @@ static __always_inline void *reshape(struct xdp_md *context, const struct packet
 }
 
 /* Ports and checksum of the transport header. */
-static __always_inline void translate(void *transport, const struct packet *packet,
+static __always_inline void nat_transport(void *transport, const struct packet *packet,
 				      const struct action *action)
 {
 	*(__u32 *)transport = action->ports;
@@ -154,11 +154,11 @@ static __always_inline void rewrite_ipv4(void *header, const struct packet *pack
 {
 	*(__u8 *)(header + 1) = action->dscp | (packet->tos & 3);
 	*(__u32 *)(header + 8) =
-		((packet->mutable4 - 1) & 0xffff) |
-		(__u32)csum_add(packet->mutable4 >> 16, action->network_delta) << 16;
+		((packet->ttl_proto_csum - 1) & 0xffff) |
+		(__u32)csum_add(packet->ttl_proto_csum >> 16, action->network_delta) << 16;
 	if (action->flags & SESSION_NAT) {
 		*(__u64 *)(header + 12) = action->addresses;
-		translate(header + IPV4_LEN, packet, action);
+		nat_transport(header + IPV4_LEN, packet, action);
 	}
 }
 
@@ -172,7 +172,7 @@ static __always_inline void rewrite_ipv6(void *header, const struct packet *pack
 	*(__u8 *)(header + 7) = packet->ttl - 1;
 	if (action->flags & SESSION_NAT) {
 		__builtin_memcpy(header + 8, action->addresses6, 32);
-		translate(header + IPV6_LEN, packet, action);
+		nat_transport(header + IPV6_LEN, packet, action);
 	}
 }
 

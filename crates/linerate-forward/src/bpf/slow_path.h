@@ -44,12 +44,12 @@ static __always_inline void inspect(void *data, void *end, __u32 beyond, __u32 i
 	__builtin_memcpy(frame->key.dst_mac, data, 6);
 	network = packet.network;
 	if ((packet.kind & KIND_FAMILY) == KIND_IPV4 && network + IPV4_LEN <= end) {
-		frame->key.signature = word64(network + 12);
-		*(__u32 *)frame->denied.source = word32(network + 12);
-		*(__u32 *)frame->denied.destination = word32(network + 16);
+		frame->key.signature = load64(network + 12);
+		*(__u32 *)frame->denied.source = load32(network + 12);
+		*(__u32 *)frame->denied.destination = load32(network + 16);
 		frame->multicast = (frame->key.dst_mac[0] & 1) ||
 			      (*(__u8 *)(network + 16) & 0xf0) == 0xe0 ||
-			      word32(network + 16) == 0xffffffff;
+			      load32(network + 16) == 0xffffffff;
 	} else if ((packet.kind & KIND_FAMILY) == KIND_IPV6 && network + IPV6_LEN <= end) {
 		__builtin_memcpy(frame->denied.source, network + 8, 32);
 		frame->key.signature = session_signature(network + 8);

@@ -5,7 +5,7 @@
 
 #include "fib.h"
 #include "parse.h"
-#include "session.h"
+#include "session_access.h"
 
 #define STORE_REUSES_ENTRIES 1
 
@@ -122,8 +122,8 @@ static __always_inline int find_valid(const struct match *match, __u64 hash, int
 /* The words that a plain frame (forward.bpf.c) is matched by, except for the ports. */
 static __always_inline void match_plain(const void *data, __u64 marks, struct match *match)
 {
-	match->addresses = word64(data + 26);
-	match->dst_mac = (word64(data) & MAC_MASK) | marks;
+	match->addresses = load64(data + 26);
+	match->dst_mac = (load64(data) & MAC_MASK) | marks;
 	match->tags = (__u64)READ_ONCE(control.generation) << 32;
 }
 

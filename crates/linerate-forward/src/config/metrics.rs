@@ -1,4 +1,4 @@
-//! [`Metrics`]: where metrics are served, if anywhere.
+//! [`MetricsAddress`]: where metrics are served, if anywhere.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,20 +8,20 @@ use crate::named::as_text;
 
 /// Where metrics are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Metrics {
+pub enum MetricsAddress {
     /// Nowhere: `off`.
     Off,
     /// At this address. Everybody who can reach it can read them, unless it is a loopback address.
     At(SocketAddr),
 }
 
-impl Default for Metrics {
+impl Default for MetricsAddress {
     fn default() -> Self {
         Self::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 9818)))
     }
 }
 
-impl FromStr for Metrics {
+impl FromStr for MetricsAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -34,9 +34,9 @@ impl FromStr for Metrics {
     }
 }
 
-as_text!(Metrics);
+as_text!(MetricsAddress);
 
-impl fmt::Display for Metrics {
+impl fmt::Display for MetricsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Off => f.write_str("off"),

@@ -159,7 +159,7 @@ proptest! {
             persist,
             lifetime: if persist { Lifetime::Off } else { Lifetime::For(Duration::from_millis(revalidate)) },
             block: vec![std::net::IpAddr::from(address.to_be_bytes()).into()],
-            metrics: if persist { Metrics::Off } else { Metrics::default() },
+            metrics: if persist { MetricsAddress::Off } else { MetricsAddress::default() },
             ..Config::default()
         };
         prop_assert_eq!(parse(&config.to_toml()).unwrap(), config);

@@ -2,7 +2,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::*;
-use crate::snapshot::{Counter, Port, Sessions, Traffic};
+use crate::snapshot::{Counter, Port, PortStatistics, Sessions};
 
 fn snapshot() -> Snapshot {
     Snapshot {
@@ -14,17 +14,17 @@ fn snapshot() -> Snapshot {
         generation: 7,
         sessions: Sessions { active: 3, capacity: 1_000_000, memory_bytes: 192 << 20 },
         reasons: vec![
-            Counter { name: "no-session", about: "", packets: 5 },
-            Counter { name: "fragment", about: "", packets: 0 },
+            Counter { name: "no-session", description: "", packets: 5 },
+            Counter { name: "fragment", description: "", packets: 0 },
         ],
-        refusals: vec![Counter { name: "ttl", about: "", packets: 1 }],
+        refusals: vec![Counter { name: "ttl", description: "", packets: 1 }],
         blocked: 2,
         ports: vec![Port {
             interface: "eth\"1".to_owned(),
             index: 4,
             xdp_mode: "native",
             upper_devices: vec!["br0".to_owned()],
-            traffic: Traffic { rx_packets: 10, rx_bytes: 640, tx_packets: 9, tx_bytes: 576 },
+            traffic: PortStatistics { rx_packets: 10, rx_bytes: 640, tx_packets: 9, tx_bytes: 576 },
         }],
     }
 }
@@ -41,9 +41,10 @@ fn scrape(metrics: &Metrics) -> String {
 #[test]
 fn a_scrape_has_what_was_shown_last() {
     let metrics = Metrics::default();
-    metrics.show(Snapshot { generation: 1, blocked: 9, ..snapshot() }, Counts::default());
-    let counts = Counts { invalidations: vec![("route", 2)], ended: vec![("idle", 3)] };
-    metrics.show(snapshot(), counts);
+    metrics
+        .update(Snapshot { generation: 1, blocked: 9, ..snapshot() }, DaemonStatistics::default());
+    let counts = DaemonStatistics { invalidations: vec![("route", 2)], ended: vec![("idle", 3)] };
+    metrics.update(snapshot(), counts);
     let text = scrape(&metrics);
     for line in [
         "linerate_forward_sessions 3.0",

@@ -20,7 +20,7 @@ const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
 /// The same; since Linux 5.14.
 const RESETS: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_ignore_invalid_rst";
 
-/// The settings before [`be_liberal`]; `None` for one that the kernel lacks. Keep them while programs are
+/// The settings before [`set_tcp_be_liberal`]; `None` for one that the kernel lacks. Keep them while programs are
 /// attached, and pass them to [`restore`] after the last was detached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedSysctls {
@@ -38,7 +38,7 @@ pub struct SavedSysctls {
 /// # Errors
 /// When a setting cannot be read or written: this needs CAP_NET_ADMIN and a writable `/proc/sys`. Then both
 /// are unchanged.
-pub fn be_liberal() -> Result<SavedSysctls> {
+pub fn set_tcp_be_liberal() -> Result<SavedSysctls> {
     let liberal = turn_on(LIBERAL)?;
     let resets = turn_on(RESETS).inspect_err(|_| {
         let _ = give_back(LIBERAL, liberal);
@@ -49,7 +49,7 @@ pub fn be_liberal() -> Result<SavedSysctls> {
 /// Restores the settings, unless somebody has changed them since.
 ///
 /// # Errors
-/// As for [`be_liberal`]; the other setting is restored nevertheless. A missing conntrack module is not an
+/// As for [`set_tcp_be_liberal`]; the other setting is restored nevertheless. A missing conntrack module is not an
 /// error.
 pub fn restore(saved: SavedSysctls) -> Result<()> {
     give_back(LIBERAL, saved.liberal).and(give_back(RESETS, saved.resets))
@@ -111,7 +111,7 @@ mod tests {
         root_or_skip!();
         let namespace = Namespace::create("liberal").expect("a namespace");
         let inside = || {
-            let saved = be_liberal().expect("set");
+            let saved = set_tcp_be_liberal().expect("set");
             if saved.liberal.is_none() {
                 skip!("no connection tracking");
             }
@@ -125,7 +125,7 @@ mod tests {
 
             // If it was on before, it stays on.
             write(LIBERAL, 1).expect("written");
-            let saved = be_liberal().expect("set");
+            let saved = set_tcp_be_liberal().expect("set");
             restore(saved).expect("restored");
             assert_eq!(both(), [1, resets(0)]);
 

@@ -28,13 +28,13 @@ pub struct Heartbeat {
 impl Heartbeat {
     /// Sets how long the programs forward without a heartbeat. Programs that have failed open stay so until
     /// the next heartbeat, which is due immediately.
-    pub fn new(control: &Control, bound: Duration, clock: &Clock) -> Self {
+    pub fn new(control: &Control, timeout: Duration, clock: &Clock) -> Self {
         // By the former timeout: a longer one must not revive sessions that nobody watched over.
         if state(control, clock) == State::FailOpen {
             control.fail_open();
         }
-        control.set_heartbeat_timeout(bound, clock);
-        Self { period: period(bound), last: None }
+        control.set_heartbeat_timeout(timeout, clock);
+        Self { period: period(timeout), last: None }
     }
 
     /// The longest interval between two calls of [`Heartbeat::beat`].
@@ -57,22 +57,22 @@ impl Heartbeat {
         // Read before the beat, because the beat changes the result. Before the first one nobody watched.
         let before = control.heartbeat();
         let was_silent = self.last.is_none()
-            || state_at(control, Clock::estimated().now(), before) == State::FailOpen;
+            || state_at(control, Clock::from_boot_time().now(), before) == State::FailOpen;
         if was_silent {
-            control.bump();
+            control.bump_generation();
         }
         let jiffies = programs.heartbeat()?;
         if !was_silent && jiffies.saturating_sub(before) > control.heartbeat_timeout() {
             // The timeout passed between the two reads.
-            control.bump();
+            control.bump_generation();
         }
         self.last = Some(now);
         Ok(Some(Clock::read(jiffies)))
     }
 }
 
-fn period(bound: Duration) -> Duration {
-    (bound / BEATS).min(LONGEST)
+fn period(timeout: Duration) -> Duration {
+    (timeout / BEATS).min(LONGEST)
 }
 
 /// Who forwards, by the last heartbeat.
@@ -81,7 +81,7 @@ pub fn state(control: &Control, clock: &Clock) -> State {
 }
 
 /// The age of the last heartbeat, and the timeout.
-pub fn ages(control: &Control, clock: &Clock) -> (Duration, Duration) {
+pub fn age_and_timeout(control: &Control, clock: &Clock) -> (Duration, Duration) {
     let age = clock.now().saturating_sub(control.heartbeat());
     (clock.duration(age), clock.duration(control.heartbeat_timeout()))
 }
@@ -120,11 +120,11 @@ mod tests {
         let programs =
             Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
         let control = Control::open(&programs.maps).unwrap();
-        let clock = Clock::estimated();
+        let clock = Clock::from_boot_time();
         assert_eq!(state(&control, &clock), State::FailOpen, "before the first beat");
         // Long enough that no heartbeat is late here, even on a busy machine.
-        let bound = TIMEOUT;
-        let mut heart = Heartbeat::new(&control, bound, &clock);
+        let timeout = TIMEOUT;
+        let mut heart = Heartbeat::new(&control, timeout, &clock);
         assert_eq!(heart.period(), Duration::from_secs(1));
         let clock = heart.beat(&programs, &control).unwrap().expect("due at once");
         assert_eq!(state(&control, &clock), State::Running);
@@ -147,8 +147,8 @@ mod tests {
 
         let short = Duration::from_secs(1);
         control.set_heartbeat_timeout(short, &clock);
-        wait("the bound", || state(&control, &clock) == State::FailOpen);
-        let (age, told) = ages(&control, &clock);
+        wait("the timeout", || state(&control, &clock) == State::FailOpen);
+        let (age, told) = age_and_timeout(&control, &clock);
         assert!(age >= short && told == short, "{age:?} of {told:?}");
         // No older session is used, because anything may have changed.
         wait("a beat after", || heart.beat(&programs, &control).unwrap().is_some());

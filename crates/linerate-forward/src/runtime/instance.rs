@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::maps::Maps;
+use crate::runtime::instance_reader::InstanceReader;
 use crate::runtime::pins::{Pins, instance_name};
-use crate::runtime::view::View;
 use crate::snapshot::{Snapshot, State};
 use crate::table::Table;
 use crate::table::clock::Clock;
@@ -39,7 +39,7 @@ impl Instance {
         let maps = pins.maps()?;
         let control = Arc::new(Control::open(&maps)?);
         let table = Table::open(&maps)?;
-        Ok(Self { pins, maps, control, table, clock: Clock::estimated() })
+        Ok(Self { pins, maps, control, table, clock: Clock::from_boot_time() })
     }
 
     /// Its deny list, locked. Others wait until it is dropped.
@@ -55,9 +55,9 @@ impl Instance {
     /// # Errors
     /// [`Error::System`] when a map cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let view = self.view();
+        let reader = self.instance_reader();
         let denied = DenyList::open(&self.maps, Arc::clone(&self.control), self.clock)?.count()?;
-        let mut snapshot = view.snapshot(self.table.count(), denied)?;
+        let mut snapshot = reader.snapshot(self.table.count(), denied)?;
         // The lock ends with the daemon, but its last heartbeat is valid for a while longer.
         snapshot.state = match snapshot.state {
             State::FailOpen => State::FailOpen,
@@ -82,7 +82,7 @@ impl Instance {
         mut rates: Option<&mut Rates>,
         mut take: impl FnMut(Session),
     ) -> Result<()> {
-        let mut reader = self.view().reader()?;
+        let mut reader = self.instance_reader().session_builder()?;
         if let Some(rates) = rates.as_deref_mut() {
             rates.start();
         }
@@ -98,13 +98,13 @@ impl Instance {
     /// # Errors
     /// As [`Instance::snapshot`].
     pub fn flush(&self, filter: &Filter) -> Result<u64> {
-        let mut reader = self.view().reader()?;
+        let mut reader = self.instance_reader().session_builder()?;
         Ok(self.table.end(|record| filter.accepts(&reader.session(record))))
     }
 
-    fn view(&self) -> View<'_> {
+    fn instance_reader(&self) -> InstanceReader<'_> {
         let Self { pins, maps, control, table, clock } = self;
-        View { name: pins.instance(), maps, control, table, clock: *clock }
+        InstanceReader { name: pins.instance(), maps, control, table, clock: *clock }
     }
 }
 

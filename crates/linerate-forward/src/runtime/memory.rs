@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libbpf_rs::MapType;
 
 use crate::config::MAX_SESSIONS;
-use crate::runtime::program::{Options, Shape, shapes};
+use crate::runtime::program::{MapSpec, Options, map_specs};
 use crate::{Error, Result};
 
 /// The kernel's memory statistics (proc(5)).
@@ -39,9 +39,10 @@ impl Memory {
     /// As [`crate::runtime::program::Programs::load`].
     pub fn of(options: &Options) -> Result<Self> {
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
-        let shapes = shapes(options)?;
-        let maps = shapes.iter().map(|shape| of_shape(shape, cpus)).sum();
-        let mapped: u64 = shapes.iter().filter(|shape| shape.is_mapped()).map(Shape::bytes).sum();
+        let map_specs = map_specs(options)?;
+        let maps = map_specs.iter().map(|spec| of_spec(spec, cpus)).sum();
+        let mapped: u64 =
+            map_specs.iter().filter(|spec| spec.is_mapped()).map(MapSpec::bytes).sum();
         Ok(Self { sessions: options.max_sessions, maps, page_tables: 2 * mapped / PAGE * ENTRY })
     }
 
@@ -145,16 +146,16 @@ const POINTER: u64 = 8;
 
 /// The memory of a full map, as the kernel computes it (`map_mem_usage` of each kind). Maps that allocate
 /// their entries on demand count as empty, for instance deny lists.
-fn of_shape(shape: &Shape, cpus: u64) -> u64 {
-    let entries = u64::from(shape.entries);
-    let value = u64::from(shape.value_size).next_multiple_of(8);
-    let key = u64::from(shape.key_size).next_multiple_of(8);
+fn of_spec(spec: &MapSpec, cpus: u64) -> u64 {
+    let entries = u64::from(spec.entries);
+    let value = u64::from(spec.value_size).next_multiple_of(8);
+    let key = u64::from(spec.key_size).next_multiple_of(8);
     let buckets = BUCKET * entries.next_power_of_two();
-    match shape.kind {
-        MapType::Array if shape.is_mapped() => shape.bytes().next_multiple_of(PAGE) + PAGE,
-        MapType::Array => shape.bytes(),
+    match spec.kind {
+        MapType::Array if spec.is_mapped() => spec.bytes().next_multiple_of(PAGE) + PAGE,
+        MapType::Array => spec.bytes(),
         MapType::PercpuArray => entries * (POINTER + value * cpus),
-        MapType::Hash if shape.is_grown() => buckets,
+        MapType::Hash if spec.is_on_demand() => buckets,
         // One more for each CPU, for replaced values.
         MapType::Hash => (ELEMENT + key + value) * (entries + cpus) + POINTER * cpus + buckets,
         MapType::PercpuHash | MapType::LruPercpuHash => {

@@ -38,7 +38,7 @@ pub use bpffs::BPFFS;
 use bpffs::{names, remove_directory, remove_file};
 pub use lock::Lock;
 pub use namespace::{Namespace, instance_name};
-pub use state::{InstanceState, Pinned, PortState};
+pub use state::{InstanceState, PinnedInstance, PortState};
 pub use upgrade::Upgrade;
 
 use crate::maps::Maps;
@@ -59,11 +59,11 @@ pub struct Pins {
 impl Pins {
     /// The pins of `instance` in the BPF file system mounted at [`BPFFS`].
     pub fn of(instance: &str) -> Self {
-        Self::within(Path::new(BPFFS), instance)
+        Self::in_bpffs(Path::new(BPFFS), instance)
     }
 
     /// The pins of `instance` in the BPF file system mounted at `bpffs`.
-    pub fn within(bpffs: &Path, instance: &str) -> Self {
+    pub fn in_bpffs(bpffs: &Path, instance: &str) -> Self {
         let mut directory = bpffs.to_owned();
         directory.extend(DIRECTORIES);
         directory.push(instance);
@@ -92,7 +92,7 @@ impl Pins {
     }
 
     /// Whether the instance has pinned objects.
-    pub fn exist(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.directory.join("state").exists()
     }
 
@@ -125,7 +125,7 @@ impl Pins {
     /// [`Error::Pin`] when the instance has pinned objects: adopt or detach them first. [`Error::Bpf`],
     /// [`Error::System`]; what was pinned until then is removed again.
     pub fn create(&self, lock: &Lock, programs: &Programs, state: &InstanceState) -> Result<()> {
-        if self.exist() {
+        if self.exists() {
             return Err(Error::Pin {
                 path: self.directory.clone(),
                 reason: "an instance of this name is there; adopt it or detach it".into(),
@@ -138,7 +138,7 @@ impl Pins {
             self.pin_programs(lock, programs)?;
             self.pin_maps(lock, &programs.maps)?;
             // Last: the instance exists when its record does.
-            self.save(lock, state)
+            self.save_state(lock, state)
         };
         pin().inspect_err(|_| drop(self.clear()))
     }
@@ -171,7 +171,7 @@ impl Pins {
     ///
     /// # Errors
     /// [`Error::Bpf`], [`Error::System`].
-    pub fn save(&self, _lock: &Lock, state: &InstanceState) -> Result<()> {
+    pub fn save_state(&self, _lock: &Lock, state: &InstanceState) -> Result<()> {
         let text = state.write();
         let failed = |error| Error::bpf("keep the record of the instance", &error);
         let map = create_array("forward_state", text.len() as u32).map_err(failed)?;
@@ -184,7 +184,7 @@ impl Pins {
     ///
     /// # Errors
     /// [`Error::Bpf`], [`Error::System`].
-    pub fn keep(&self, _lock: &Lock, name: &str, object: BorrowedFd<'_>) -> Result<()> {
+    pub fn pin_object(&self, _lock: &Lock, name: &str, object: BorrowedFd<'_>) -> Result<()> {
         let directory = self.directory.join("others");
         fs::create_dir_all(&directory)
             .map_err(|error| Error::system(format!("make {}", directory.display()), error))?;
@@ -195,7 +195,7 @@ impl Pins {
     ///
     /// # Errors
     /// [`Error::Bpf`].
-    pub fn kept(&self, name: &str) -> Result<Option<OwnedFd>> {
+    pub fn open_object(&self, name: &str) -> Result<Option<OwnedFd>> {
         let path = self.directory.join("others").join(name);
         if !path.exists() {
             return Ok(None);

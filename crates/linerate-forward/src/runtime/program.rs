@@ -22,7 +22,7 @@ use crate::{Error, Result};
 
 mod port;
 
-pub use port::{Clsact, Port, PortOptions, Stack, egress_enabled, enable_egress, register};
+pub use port::{Clsact, Port, PortOptions, TcAttachment, egress_enabled, enable_egress, register};
 pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
 
 include!(concat!(env!("OUT_DIR"), "/accelerator.rs"));
@@ -87,7 +87,7 @@ impl Sizes {
 
 /// A map before it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct MapSpec {
     pub(crate) kind: MapType,
     pub(crate) key_size: u32,
     pub(crate) value_size: u32,
@@ -95,7 +95,7 @@ pub(crate) struct Shape {
     flags: u32,
 }
 
-impl Shape {
+impl MapSpec {
     /// Bytes of all its values.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.entries) * u64::from(self.value_size).next_multiple_of(8)
@@ -107,7 +107,7 @@ impl Shape {
     }
 
     /// Its entries are allocated on demand.
-    pub(crate) fn is_grown(&self) -> bool {
+    pub(crate) fn is_on_demand(&self) -> bool {
         self.flags & flags::BPF_F_NO_PREALLOC != 0
     }
 }
@@ -116,17 +116,17 @@ impl Shape {
 ///
 /// # Errors
 /// As [`Programs::load`].
-pub(crate) fn shapes(options: &Options) -> Result<Vec<Shape>> {
+pub(crate) fn map_specs(options: &Options) -> Result<Vec<MapSpec>> {
     let mut storage = MaybeUninit::uninit();
     let open = open(options, &mut storage)?;
-    let shape = |map: libbpf_rs::OpenMap<'_>| Shape {
+    let spec = |map: libbpf_rs::OpenMap<'_>| MapSpec {
         kind: map.map_type(),
         key_size: map.key_size(),
         value_size: map.value_size(),
         entries: map.max_entries(),
         flags: map.map_flags(),
     };
-    Ok(open.open_object().maps().map(shape).collect())
+    Ok(open.open_object().maps().map(spec).collect())
 }
 
 /// The programs as these options want them, with the maps in their sizes.
@@ -145,7 +145,7 @@ fn open<'o>(
         constants.candidate_mask = sizes.candidates - 1;
         constants.tuple_mask = sizes.tuples - 1;
         constants.multi_buffer = options.multi_buffer.into();
-        constants.hz = Clock::estimated().hz();
+        constants.hz = Clock::from_boot_time().hz();
     }
     let refused = |error| Error::bpf("size the maps of the forwarding programs", &error);
     let maps = &mut open.maps;
@@ -188,7 +188,7 @@ impl Programs {
     ///
     /// # Errors
     /// As [`Programs::load`]; [`Error::Invalid`] when the maps do not fit.
-    pub fn load_over(options: &Options, maps: &Maps) -> Result<Self> {
+    pub fn load_with_maps(options: &Options, maps: &Maps) -> Result<Self> {
         Self::load_with(options, Some(maps))
     }
 

@@ -21,11 +21,11 @@ use crate::Result;
 use crate::config::{Config, Lifetime};
 use crate::maps::Maps;
 use crate::table::clock::Clock;
-use crate::table::mapped::{Stamp, Table};
+use crate::table::mapped::{SlotVersion, Table};
 use crate::tuple::Protocol;
 
 /// The interval in which [`Ageing::tick`] must be called.
-pub const TICK: Duration = Duration::from_millis(250);
+pub const TICK_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest time that a pass is spread over.
 const MAX_PERIOD: Duration = Duration::from_secs(10);
 /// Share of one core that a tick may take, per mille. The documented bound is 2%; the rest is for what the
@@ -35,7 +35,7 @@ const CORE_SHARE_PER_MILLE: u32 = 15;
 const STRETCH: usize = 4096;
 /// How long a slot must be locked in one version before its writer counts as dead. A program holds the
 /// lock for a microsecond, and cannot be stopped while it does.
-pub const DEAD_WRITER_AFTER: Duration = Duration::from_secs(2);
+pub const DEAD_WRITER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long sessions may be idle, and how old they may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Limits {
 
     /// Whether a session of this age is too old.
     #[inline]
-    pub fn is_over(&self, age: impl FnOnce() -> Duration) -> bool {
+    pub fn exceeds_lifetime(&self, age: impl FnOnce() -> Duration) -> bool {
         match self.lifetime {
             Lifetime::Off => false,
             Lifetime::For(lifetime) => age() > lifetime,
@@ -85,7 +85,7 @@ impl Limits {
         if let Lifetime::For(lifetime) = self.lifetime {
             shortest = shortest.min(lifetime);
         }
-        (shortest / 4).clamp(2 * TICK, MAX_PERIOD)
+        (shortest / 4).clamp(2 * TICK_INTERVAL, MAX_PERIOD)
     }
 }
 
@@ -124,7 +124,7 @@ pub struct Ageing {
     /// The next slot to look at.
     cursor: usize,
     /// Slots of sessions that were found ended since the last tick.
-    to_free: Vec<(usize, Stamp)>,
+    to_free: Vec<(usize, SlotVersion)>,
     /// Slots found locked, with the version and the time when first found.
     locked: HashMap<usize, (u32, Instant)>,
     ticked: Instant,
@@ -168,7 +168,7 @@ impl Ageing {
         self.limits = limits;
     }
 
-    /// Does the work that is due since the last call; call it every [`TICK`]. Sleeps for a grace period, some
+    /// Does the work that is due since the last call; call it every [`TICK_INTERVAL`]. Sleeps for a grace period, some
     /// tens of milliseconds, if slots can be freed.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl Ageing {
         let table = Arc::clone(&self.table);
         for index in slots {
             let slot = table.slot(index);
-            let Some((protocol, stamp)) = slot.look() else {
+            let Some((protocol, stamp)) = slot.peek() else {
                 // Free, or a learner is claiming it.
                 if slot.version_now() % 2 == 1 {
                     self.note_locked(index, slot.version_now());
@@ -239,7 +239,7 @@ impl Ageing {
             }
             self.found += 1;
             let last_use = slot.last_use();
-            let is_over = self.limits.is_over(|| self.clock.since(slot.created()));
+            let is_over = self.limits.exceeds_lifetime(|| self.clock.since(slot.created()));
             if is_over && let Some(stamp) = slot.end(stamp) {
                 self.statistics.expired += 1;
                 self.to_free.push((index, stamp));
@@ -270,7 +270,7 @@ impl Ageing {
         let (known, since) = self.locked.entry(index).or_insert((version, now));
         if *known != version {
             (*known, *since) = (version, now);
-        } else if now.saturating_duration_since(*since) >= DEAD_WRITER_AFTER {
+        } else if now.saturating_duration_since(*since) >= DEAD_WRITER_TIMEOUT {
             self.locked.remove(&index);
             if self.table.slot(index).free_abandoned(version) {
                 self.statistics.abandoned += 1;

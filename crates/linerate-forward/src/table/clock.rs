@@ -25,7 +25,7 @@ impl Clock {
     /// Counts from boot, for processes that may not run a program: `INITIAL_JIFFIES` in
     /// `include/linux/jiffies.h`. Ahead by the time that passed at boot before the first tick, less than a
     /// second.
-    pub fn estimated() -> Self {
+    pub fn from_boot_time() -> Self {
         let hz = hz();
         Self { hz, monotonic: 0, jiffies: (1 << 32) - 300 * u64::from(hz) }
     }
@@ -118,7 +118,7 @@ mod tests {
         let Ok(text) = std::fs::read_to_string("/proc/timer_list") else { return };
         let jiffies = text.lines().find_map(|line| line.strip_prefix("jiffies:"));
         let real: u64 = jiffies.expect("a line for each CPU").trim().parse().unwrap();
-        let clock = Clock::estimated();
+        let clock = Clock::from_boot_time();
         let apart = clock.now().abs_diff(real);
         assert!(apart <= 2 * u64::from(clock.hz()), "{apart} jiffies from the kernel's {real}");
     }

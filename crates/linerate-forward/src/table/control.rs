@@ -78,7 +78,7 @@ impl Control {
 
     /// Makes all sessions stale: the next packet of each goes through the kernel. Call it after each change.
     /// Returns the new generation.
-    pub fn bump(&self) -> u32 {
+    pub fn bump_generation(&self) -> u32 {
         let next = |now: u32| if now + 1 == GENERATION_ENDED { 1 } else { now + 1 };
         let before = self.half(at::GENERATION).fetch_update(SeqCst, SeqCst, |now| Some(next(now)));
         next(before.unwrap_or_else(|now| now))
@@ -91,7 +91,7 @@ impl Control {
         let next = self.half(at::ROUTE_GENERATION).load(SeqCst).wrapping_add(1) & 0xffff;
         if next == 0 {
             // The numbers come again.
-            self.bump();
+            self.bump_generation();
             *marked = None;
         }
         self.half(at::ROUTE_GENERATION).store(next, SeqCst);
@@ -140,8 +140,8 @@ impl Control {
     }
 
     /// Sets the heartbeat timeout in jiffies.
-    pub fn set_heartbeat_timeout(&self, bound: Duration, clock: &Clock) {
-        self.word(at::HEARTBEAT_TIMEOUT).store(clock.jiffies(bound), SeqCst);
+    pub fn set_heartbeat_timeout(&self, timeout: Duration, clock: &Clock) {
+        self.word(at::HEARTBEAT_TIMEOUT).store(clock.jiffies(timeout), SeqCst);
     }
 
     /// Sets after how many jiffies, up to 2^30, new sessions go through the kernel again.
@@ -249,12 +249,18 @@ mod tests {
         let programs =
             Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
         let control = Control::open(&programs.maps).unwrap();
-        assert_eq!((control.bump(), control.bump(), control.generation()), (2, 3, 3));
+        assert_eq!(
+            (control.bump_generation(), control.bump_generation(), control.generation()),
+            (2, 3, 3)
+        );
         control.half(at::GENERATION).store(GENERATION_ENDED - 2, SeqCst);
-        assert_eq!((control.bump(), control.bump(), control.bump()), (GENERATION_ENDED - 1, 1, 2));
+        assert_eq!(
+            (control.bump_generation(), control.bump_generation(), control.bump_generation()),
+            (GENERATION_ENDED - 1, 1, 2)
+        );
         // From several threads each bump gives another.
         let got: Vec<u32> = std::thread::scope(|scope| {
-            let bump = || (0..500).map(|_| control.bump()).collect::<Vec<_>>();
+            let bump = || (0..500).map(|_| control.bump_generation()).collect::<Vec<_>>();
             let threads = [(); 4].map(|()| scope.spawn(bump));
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });

@@ -71,7 +71,7 @@ pub struct Entry {
 
 /// The outcome of a block request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blocked {
+pub enum BlockOutcome {
     /// It is dropped from now on. It has absorbed these entries.
     Added(Vec<Target>),
     /// It was already blocked; now for the requested time.
@@ -117,7 +117,7 @@ impl DenyList {
     ///
     /// # Errors
     /// [`Error::Invalid`] when the list is full; [`Error::System`].
-    pub fn block(&mut self, target: Target, period: Option<Duration>) -> Result<Blocked> {
+    pub fn block(&mut self, target: Target, period: Option<Duration>) -> Result<BlockOutcome> {
         let expires = period.map_or(NEVER, |period| {
             self.clock.now().saturating_add(self.clock.jiffies(period)).max(1)
         });
@@ -130,10 +130,10 @@ impl DenyList {
                 let Target::Prefix(around) = *other else { continue };
                 let lasts = |one: u64, other: u64| one == NEVER || (other != NEVER && one >= other);
                 if around != prefix && holds(around, prefix) && lasts(value.expires, expires) {
-                    if is_over(value, now) {
+                    if is_expired(value, now) {
                         continue;
                     }
-                    return Ok(Blocked::Within(around));
+                    return Ok(BlockOutcome::Within(around));
                 }
                 if around != prefix && holds(prefix, around) && lasts(expires, value.expires) {
                     within.push(*other);
@@ -150,10 +150,10 @@ impl DenyList {
         }
         self.tell()?;
         // After the insertion, so that no decision from before it is used later.
-        self.control.bump();
+        self.control.bump_generation();
         Ok(match before {
-            Some(_) => Blocked::Changed(within),
-            None => Blocked::Added(within),
+            Some(_) => BlockOutcome::Changed(within),
+            None => BlockOutcome::Added(within),
         })
     }
 
@@ -165,7 +165,7 @@ impl DenyList {
         let now = self.clock.now();
         let mut all = self.entries()?;
         // What has expired is not blocked, also before it is swept.
-        all.retain(|(_, value)| !is_over(value, now));
+        all.retain(|(_, value)| !is_expired(value, now));
         let Some((_, value)) = all.iter().find(|(one, _)| *one == target) else {
             let around = all.iter().find_map(|(other, _)| match (*other, target) {
                 (Target::Prefix(around), Target::Prefix(prefix)) if holds(around, prefix) => {
@@ -194,7 +194,7 @@ impl DenyList {
     pub fn list(&self) -> Result<Vec<Entry>> {
         let now = self.clock.now();
         let mut all = self.entries()?;
-        all.retain(|(_, value)| !is_over(value, now));
+        all.retain(|(_, value)| !is_expired(value, now));
         all.sort_unstable_by_key(|(target, _)| *target);
         Ok(all.iter().map(|(target, value)| entry(*target, value, now, &self.clock)).collect())
     }
@@ -208,7 +208,7 @@ impl DenyList {
             return Ok(0);
         }
         let now = self.clock.now();
-        Ok(self.entries()?.iter().filter(|(_, value)| !is_over(value, now)).count() as u64)
+        Ok(self.entries()?.iter().filter(|(_, value)| !is_expired(value, now)).count() as u64)
     }
 
     /// Removes and returns expired entries; call it every few seconds.
@@ -222,7 +222,7 @@ impl DenyList {
         let now = self.clock.now();
         let mut gone = Vec::new();
         for (target, value) in self.entries()? {
-            if is_over(&value, now) {
+            if is_expired(&value, now) {
                 self.take_out(target)?;
                 gone.push(entry(target, &value, now, &self.clock));
             }
@@ -352,7 +352,7 @@ fn holds(outer: Prefix, inner: Prefix) -> bool {
     outer.length() <= inner.length() && outer.contains(inner.address())
 }
 
-fn is_over(value: &Denied, now: u64) -> bool {
+fn is_expired(value: &Denied, now: u64) -> bool {
     value.expires != NEVER && value.expires <= now
 }
 

@@ -1,4 +1,4 @@
-//! The place of a session in the table: the hash of `bpf/session.h` in Rust, used to insert or find a session
+//! The place of a session in the table: the hash of `bpf/session_access.h` in Rust, used to insert or find a session
 //! without scanning the table.
 
 use zerocopy::IntoBytes;

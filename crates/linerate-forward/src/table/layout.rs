@@ -27,18 +27,18 @@ pub mod kind {
     pub const FAMILY: u8 = 3;
     /// Otherwise UDP.
     pub const TCP: u8 = 4;
-    pub const OUTER_SHIFT: u32 = 3;
-    pub const INNER_SHIFT: u32 = 5;
+    pub const OUTER_VLAN_SHIFT: u32 = 3;
+    pub const INNER_VLAN_SHIFT: u32 = 5;
     /// Two bits wide, shifted by one of the above.
-    pub const TAG_8021Q: u8 = 1;
-    pub const TAG_8021AD: u8 = 2;
+    pub const VLAN_8021Q: u8 = 1;
+    pub const VLAN_8021AD: u8 = 2;
 }
 
 /// Bits of [`Session::flags`].
 pub mod flags {
     pub const NAT: u8 = 1 << 0;
     pub const TRACKED: u8 = 1 << 1;
-    pub const CHECKED: u8 = 1 << 2;
+    pub const VERIFY_CHECKSUM: u8 = 1 << 2;
     pub const UNREPORTED: u8 = 1 << 3;
     pub const FIB: u8 = 1 << 5;
 }

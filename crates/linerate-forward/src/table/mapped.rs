@@ -132,7 +132,7 @@ impl Table {
     pub(crate) fn next_hops(&self, clock: &Clock, within: Duration) -> HashSet<[u8; 6]> {
         let seconds = clock.seconds();
         let is_used = |slot: &Slot<'_>| {
-            slot.look().is_some_and(|(_, stamp)| !stamp.is_ended())
+            slot.peek().is_some_and(|(_, stamp)| !stamp.is_ended())
                 && slot.last_use().idle(seconds) <= within
         };
         let slots = (0..self.slots()).map(|index| self.slot(index)).filter(is_used);
@@ -141,7 +141,7 @@ impl Table {
 
     /// The number of sessions that have not ended; scans every slot.
     pub fn count(&self) -> u64 {
-        let looks = (0..self.slots()).filter_map(|index| self.slot(index).look());
+        let looks = (0..self.slots()).filter_map(|index| self.slot(index).peek());
         looks.filter(|(_, stamp)| !stamp.is_ended()).count() as u64
     }
 
@@ -150,7 +150,7 @@ impl Table {
         let end = |index: &usize| {
             let slot = self.slot(*index);
             // The stamp before the rest, so that only the session that was read can be ended.
-            let Some((_, stamp)) = slot.look().filter(|(_, stamp)| !stamp.is_ended()) else {
+            let Some((_, stamp)) = slot.peek().filter(|(_, stamp)| !stamp.is_ended()) else {
                 return false;
             };
             slot.read().is_some_and(|record| accepts(&record)) && slot.end(stamp).is_some()
@@ -165,7 +165,7 @@ impl Table {
         let mask = self.sessions.max_entries() - 1;
         let mut buckets = [(hash >> 32) as usize & mask, (hash as u32 as usize / WAYS) & mask];
         let load = |bucket: usize| {
-            let taken = |way: &usize| self.slot(bucket * WAYS + way).look().is_some();
+            let taken = |way: &usize| self.slot(bucket * WAYS + way).peek().is_some();
             (0..WAYS).filter(taken).count()
         };
         let [first, second] = buckets.map(load);
@@ -193,13 +193,13 @@ pub(crate) struct Slot<'t> {
 
 /// Identifies the session in a slot and its version, for [`Slot::end`] and [`Slot::free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct SlotVersion {
     pub(crate) version: u32,
     /// VLAN tags and generation, as in memory.
     tags: u64,
 }
 
-impl Stamp {
+impl SlotVersion {
     /// The generation of the session, or that it has ended.
     #[inline]
     pub(crate) fn generation(self) -> u32 {
@@ -307,11 +307,11 @@ impl<'t> Slot<'t> {
     /// The part of the session that the ager reads, three words of one cache line; `None` if the slot is
     /// free.
     #[inline]
-    pub(crate) fn look(self) -> Option<(Protocol, Stamp)> {
+    pub(crate) fn peek(self) -> Option<(Protocol, SlotVersion)> {
         // Acquire: the stamp is of this version, or of a later one, and then `end` fails.
         let version = self.version().load(Acquire);
         let protocol = protocol_of(self.word(at::DST_MAC).load(Relaxed))?;
-        Some((protocol, Stamp { version, tags: self.word(at::TAGS).load(Relaxed) }))
+        Some((protocol, SlotVersion { version, tags: self.word(at::TAGS).load(Relaxed) }))
     }
 
     /// The reference bit, and when it was last found set.
@@ -343,17 +343,17 @@ impl<'t> Slot<'t> {
     ///
     /// Only the ager reuses slots, so an equal generation word means the same session. One that was learned
     /// again in the meantime is also the same; it is then learned once more.
-    pub(crate) fn end(self, stamp: Stamp) -> Option<Stamp> {
+    pub(crate) fn end(self, stamp: SlotVersion) -> Option<SlotVersion> {
         let ended = (stamp.generation().wrapping_add(1)) | GENERATION_ENDED;
         let tags = with_generation(stamp.tags, ended);
         let word = self.word(at::TAGS);
         word.compare_exchange(stamp.tags, tags, AcqRel, Relaxed).ok()?;
-        Some(Stamp { tags, ..stamp })
+        Some(SlotVersion { tags, ..stamp })
     }
 
     /// Frees the slot, if it has not changed since `end` returned `stamp`, and returns the session's total
     /// counts. A grace period must have passed since then.
-    pub(crate) fn free(self, stamp: Stamp) -> Option<Counters> {
+    pub(crate) fn free(self, stamp: SlotVersion) -> Option<Counters> {
         let _guard = WriteGuard::try_lock_at_version(self.version(), stamp.version)?;
         if self.word(at::TAGS).load(Relaxed) != stamp.tags {
             return None;
@@ -443,7 +443,7 @@ impl<'t> Slot<'t> {
     }
 
     /// Publishes like the learner, from the value that it read before.
-    pub(crate) fn republish_for_tests(self, before: Stamp, generation: u32) {
+    pub(crate) fn republish_for_tests(self, before: SlotVersion, generation: u32) {
         let tags = with_generation(before.tags, generation);
         self.word(at::TAGS).compare_exchange(before.tags, tags, AcqRel, Relaxed).unwrap();
     }

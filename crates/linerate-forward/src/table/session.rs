@@ -178,9 +178,9 @@ impl Serialize for Port {
 
 /// Names of interfaces by index.
 #[derive(Clone, Debug, Default)]
-pub struct Names(HashMap<u32, Arc<str>>);
+pub struct InterfaceNames(HashMap<u32, Arc<str>>);
 
-impl Names {
+impl InterfaceNames {
     /// The port with this index.
     fn port(&mut self, index: u32) -> Port {
         let name = self.0.entry(index).or_insert_with(|| format!("#{index}").into());
@@ -188,13 +188,13 @@ impl Names {
     }
 }
 
-impl<N: Into<Arc<str>>> FromIterator<(u32, N)> for Names {
+impl<N: Into<Arc<str>>> FromIterator<(u32, N)> for InterfaceNames {
     fn from_iter<I: IntoIterator<Item = (u32, N)>>(names: I) -> Self {
         Self(names.into_iter().map(|(index, name)| (index, name.into())).collect())
     }
 }
 
-/// A session as stored in a table; [`Reader::session`] converts it.
+/// A session as stored in a table; [`SessionBuilder::session`] converts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The number of its slot, `4 * bucket + way`.
@@ -281,10 +281,10 @@ impl Record {
 
     fn tags(&self) -> Vec<Tag> {
         let key = &self.session.key;
-        let shifts = [kind::OUTER_SHIFT, kind::INNER_SHIFT];
+        let shifts = [kind::OUTER_VLAN_SHIFT, kind::INNER_VLAN_SHIFT];
         let tags = shifts.into_iter().zip(key.tag).filter_map(|(shift, tci)| {
             let tpid = key.kind >> shift & 3;
-            (tpid != 0).then(|| Tag::read(tci, tpid == kind::TAG_8021AD))
+            (tpid != 0).then(|| Tag::read(tci, tpid == kind::VLAN_8021AD))
         });
         tags.collect()
     }
@@ -297,16 +297,16 @@ impl Record {
 
 /// Converts records to sessions.
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct SessionBuilder {
     /// The clock.
     pub clock: Clock,
     /// The current generation.
     pub generation: u32,
     /// The names of the interfaces.
-    pub names: Names,
+    pub names: InterfaceNames,
 }
 
-impl Reader {
+impl SessionBuilder {
     /// The session of `record`, without a rate.
     pub fn session(&mut self, record: &Record) -> Session {
         let session = &record.session;

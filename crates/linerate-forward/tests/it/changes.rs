@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use linerate_forward::runtime::program::Options;
-use linerate_forward::runtime::watch::{self, Causes, Watch};
+use linerate_forward::runtime::watch::{self, Causes, NetworkMonitor};
 use linerate_generate::Sizes;
 use linerate_ring::packet::Sender;
 use linerate_testkit::{Mac, exclusive, root_or_skip, wait_for};
@@ -289,7 +289,7 @@ fn apply(change: &Change, prepare: fn(&Router)) -> String {
             bumped.store(monotonic(), SeqCst);
         }
     };
-    let watch = router.inside.run(|| Watch::start(&options, bump)).expect("entered");
+    let watch = router.inside.run(|| NetworkMonitor::start(&options, bump)).expect("entered");
     let watch = watch.unwrap_or_else(|error| panic!("{error}"));
     let traffic = linerate_generate::Options {
         sizes: Some(Sizes::Fixed(change.size)),

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use linerate_forward::config::{Config, MaxSessions, Metrics};
+use linerate_forward::config::{Config, MaxSessions, MetricsAddress};
 use linerate_forward::runtime::daemon::{Daemon, Event};
 use linerate_forward::runtime::instance::Instance;
 use linerate_forward::snapshot::State;
@@ -36,7 +36,7 @@ fn daemon(instance: String) {
         interfaces: PORTS.map(str::to_owned).to_vec(),
         max_sessions: MaxSessions::Number(4096),
         fail_open_after: seconds.map_or(BOUND, Duration::from_secs),
-        metrics: Metrics::Off,
+        metrics: MetricsAddress::Off,
         // Its frames would be counted.
         probe: seconds.is_some(),
         ..Config::default()

@@ -151,8 +151,8 @@ impl Bench {
             kinds |= kind::TCP;
         }
         for (at, (tag, tci)) in before.tags.iter().enumerate() {
-            let tag = if *tag == 0x8100 { kind::TAG_8021Q } else { kind::TAG_8021AD };
-            kinds |= tag << [kind::OUTER_SHIFT, kind::INNER_SHIFT][at];
+            let tag = if *tag == 0x8100 { kind::VLAN_8021Q } else { kind::VLAN_8021AD };
+            kinds |= tag << [kind::OUTER_VLAN_SHIFT, kind::INNER_VLAN_SHIFT][at];
             session.key.tag[at] = tci.to_be_bytes();
         }
         session.key = SessionKey {
@@ -454,7 +454,7 @@ fn a_session_that_is_not_in_force_is_not_used() {
         bench.leaves(&nowhere.bytes(), Reason::NoPort);
 
         let judged = Packet { source: 13, ..base.clone() };
-        let checked = |record: &mut Record| record.session.flags |= flags::CHECKED;
+        let checked = |record: &mut Record| record.session.flags |= flags::VERIFY_CHECKSUM;
         bench.learn(&judged, &judged.forwarded(), checked);
         bench.forwards(&judged.bytes(), &judged.forwarded().bytes());
         let mut wrong = judged.bytes();

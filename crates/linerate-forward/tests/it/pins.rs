@@ -46,7 +46,7 @@ impl Bpffs {
     }
 
     fn pins(&self) -> Pins {
-        Pins::within(self.0.path(), "test")
+        Pins::in_bpffs(self.0.path(), "test")
     }
 
     /// What is in it, but for what the kernel puts into each.
@@ -75,7 +75,8 @@ fn start(
     let lock = pins.lock().unwrap_or_else(|error| panic!("{error}"));
     let programs = Programs::load(&options()).expect("loaded");
     let mut state = InstanceState::new(&options(), Namespace::current().expect("/proc"));
-    pins.create_liberal(&lock, &programs, &mut state).unwrap_or_else(|error| panic!("{error}"));
+    pins.create_and_set_sysctls(&lock, &programs, &mut state)
+        .unwrap_or_else(|error| panic!("{error}"));
     for options in ports {
         let mut port = Port::attach(&programs, options).expect("attached");
         enable_egress(&programs, options).expect("opened");
@@ -99,7 +100,7 @@ fn ports(lab: &Lab) -> Vec<PortOptions> {
 
 /// The daemon: pins everything, beats, and is killed.
 fn play_daemon(bpffs: &str) {
-    let pins = Pins::within(Path::new(bpffs), "test");
+    let pins = Pins::in_bpffs(Path::new(bpffs), "test");
     let port = |word: &str| {
         let parts: Vec<_> = word.split('/').collect();
         let mac: Vec<u8> =
@@ -116,7 +117,7 @@ fn play_daemon(bpffs: &str) {
     let ports: Vec<_> = words.split(' ').map(port).collect();
     let (_lock, programs, _) = start(&pins, &ports);
     let control = Control::open(&programs.maps).unwrap();
-    let clock = Clock::estimated();
+    let clock = Clock::from_boot_time();
     control.set_revalidate_after(LONG, &clock);
     let mut heart = Heartbeat::new(&control, BOUND, &clock);
     heart.beat(&programs, &control).unwrap();
@@ -212,7 +213,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     let pins = bpffs.pins();
     let maps = pins.maps().unwrap_or_else(|error| panic!("{error}"));
     let (table, control) = (Table::open(&maps).unwrap(), Control::open(&maps).unwrap());
-    let clock = Clock::estimated();
+    let clock = Clock::from_boot_time();
     // Translation wants to have seen an answer before it is learned from.
     let mut stream = Stream::new(&lab);
     stream.send(1);
@@ -243,7 +244,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     while sent < 50 {
         stream.send(1);
         let now = left_to_kernel(&maps);
-        if heartbeat::ages(&control, &clock).0 + Duration::from_secs(1) > BOUND {
+        if heartbeat::age_and_timeout(&control, &clock).0 + Duration::from_secs(1) > BOUND {
             break;
         }
         assert_eq!(now, left, "on the fast path");
@@ -272,7 +273,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     let (lock, mut pinned) = lab.router.run(adopt).unwrap();
     assert_eq!((pinned.ports.len(), pinned.gone.len()), (2, 0));
     assert!(pinned.state.is_this_build());
-    assert_eq!(pinned.state.fits(&options()), Ok(()));
+    assert_eq!(pinned.state.check_compatible(&options()), Ok(()));
     let generation = control.generation();
     let mut heart = Heartbeat::new(&control, Duration::from_secs(60), &clock);
     heart.beat(&pinned.programs, &control).unwrap();
@@ -317,7 +318,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     drop(pinned);
     lab.router.run(|| pins.detach(lock).unwrap_or_else(|error| panic!("{error}"))).unwrap();
     assert_eq!(bpffs.left(), NOTHING);
-    assert!(programs_on(&lab).is_empty() && !pins.exist());
+    assert!(programs_on(&lab).is_empty() && !pins.exists());
     assert_eq!(lab.router.run(liberal).unwrap(), "0");
     stream.send(20);
 }
@@ -329,7 +330,7 @@ fn the_last_instance_of_a_namespace_restores_what_the_first_has_found() {
     lab.masquerade();
     assert_eq!(lab.router.run(liberal).unwrap(), "0");
     let start = |name: &'static str| {
-        let pins = Pins::within(bpffs.0.path(), name);
+        let pins = Pins::in_bpffs(bpffs.0.path(), name);
         let (lock, ..) = lab.router.run(|| start(&pins, &[])).unwrap();
         (pins, lock)
     };
@@ -360,7 +361,7 @@ fn a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed() {
     assert_eq!(who(), std::process::id());
     // As before an adopting daemon has written its own: the number may belong to any process.
     state.process = 1;
-    pins.save(&lock, &state).unwrap();
+    pins.save_state(&lock, &state).unwrap();
     assert_eq!(who(), 0);
     lab.router.run(|| pins.detach(lock).unwrap_or_else(|error| panic!("{error}"))).unwrap();
 }
@@ -439,7 +440,7 @@ fn interfaces_and_namespaces_that_go_leave_nothing() {
 fn where_nothing_can_be_pinned_is_said() {
     root_or_skip!();
     let directory = tempfile::tempdir().unwrap();
-    let error = Pins::within(directory.path(), "test").lock().unwrap_err().to_string();
+    let error = Pins::in_bpffs(directory.path(), "test").lock().unwrap_err().to_string();
     assert!(error.contains("mount -t bpf bpf"), "{error}");
     assert_eq!(Pins::instances(directory.path()).unwrap(), [""; 0]);
     let missing = fs::metadata(directory.path().join("linerate")).unwrap_err();

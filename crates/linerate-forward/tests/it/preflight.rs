@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use linerate_forward::runtime::preflight::{
-    Check, Fix, Options, Outcome, Report, prepare, prove, restore,
+    Check, Fix, Options, Outcome, Report, prepare, restore, verify_transmit,
 };
 use linerate_testkit::wait_for;
 use linerate_testkit::{
     Namespace, Veth, VethOptions, print_skipped, root_or_skip, skip, test_name,
 };
 
-/// A host with a cable to another.
+/// A host with a veth pair to another.
 struct Pair {
     host: Namespace,
     far: Namespace,
@@ -38,8 +38,8 @@ impl Pair {
         self.host.run(|| prepare(&names, options)).unwrap().unwrap()
     }
 
-    fn prove(&self) -> Outcome {
-        let prove = || prove("a", true, &mut || Ok(()));
+    fn verify_transmit(&self) -> Outcome {
+        let prove = || verify_transmit("a", true, &mut || Ok(()));
         let mut report = self.host.run(prove).unwrap().unwrap();
         assert_eq!(report.findings.len(), 1);
         report.findings.remove(0).outcome
@@ -97,14 +97,14 @@ fn a_veth_whose_far_end_drops_is_refused_with_a_command_that_helps() {
     assert!(reason.contains("peer x"), "{reason}");
     assert_eq!(report.refusals().count(), 1, "{report:?}");
     // It is true.
-    let proved = pair.prove();
+    let proved = pair.verify_transmit();
     assert!(refusal(&proved).0.contains("redirected"), "{proved:?}");
     // And the remedy is one.
     assert!(tried(&pair.host, command(remedy)), "{remedy}");
     let report = pair.prepare(&["a"], &AS_IT_IS);
     assert_eq!(outcome(&report, "a", Check::Transmit), &Outcome::Fine);
     assert_eq!(report.refusals().count(), 0, "{report:?}");
-    assert_eq!(pair.prove(), Outcome::Fine);
+    assert_eq!(pair.verify_transmit(), Outcome::Fine);
 }
 
 #[test]
@@ -113,14 +113,14 @@ fn a_far_end_is_given_a_program_that_goes_with_its_link() {
     let pair = Pair::new("pfstub");
     let report = pair.prepare(&["a"], &Options::default());
     assert!(matches!(outcome(&report, "a", Check::Transmit), Outcome::Fixed(_)), "{report:?}");
-    let [stub] = &report.stubs[..] else { panic!("{report:?}") };
-    assert_eq!((stub.interface.as_str(), stub.peer.as_str()), ("a", "x"));
+    let [program] = &report.peer_programs[..] else { panic!("{report:?}") };
+    assert_eq!((program.interface.as_str(), program.peer.as_str()), ("a", "x"));
     assert!(pair.cable.b.has_xdp().unwrap());
-    assert_eq!(pair.prove(), Outcome::Fine);
+    assert_eq!(pair.verify_transmit(), Outcome::Fine);
     // A daemon that finds it there is content.
     let again = pair.prepare(&["a"], &Options::default());
     assert_eq!(outcome(&again, "a", Check::Transmit), &Outcome::Fine);
-    assert!(again.stubs.is_empty());
+    assert!(again.peer_programs.is_empty());
     // What it passes goes on to the stack.
     pair.cable.a.add_address("10.0.1.1".parse().unwrap(), 24).unwrap();
     pair.cable.b.add_address("10.0.1.2".parse().unwrap(), 24).unwrap();
@@ -131,7 +131,7 @@ fn a_far_end_is_given_a_program_that_goes_with_its_link() {
     assert_eq!(there.recv(&mut [0; 16]).unwrap(), 7);
     drop(report);
     // The kernel takes it off a moment after the last descriptor closed.
-    wait_for("the stub to be gone", || !pair.cable.b.has_xdp().unwrap());
+    wait_for("the peer program to be gone", || !pair.cable.b.has_xdp().unwrap());
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn both_ends_on_one_host_need_no_stub_and_a_far_end_here_is_found() {
     let (_, remedy) = refusal(outcome(&report, "m", Check::Transmit));
     assert_eq!(command(remedy), "ethtool -K n gro on");
     let report = pair.prepare(&["m"], &Options::default());
-    assert_eq!(report.stubs.len(), 1, "{report:?}");
+    assert_eq!(report.peer_programs.len(), 1, "{report:?}");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn devices_that_stand_on_others_are_refused_and_those_are_named() {
         let report = pair.prepare(&[name], &Options::default());
         let (reason, remedy) = refusal(outcome(&report, name, Check::Kind));
         assert!(remedy.contains(expected), "{name}: {reason}; {remedy}");
-        assert!(report.fixes.is_empty() && report.stubs.is_empty());
+        assert!(report.fixes.is_empty() && report.peer_programs.is_empty());
     }
     drop(other);
     let report = pair.prepare(&["eth77"], &Options::default());
@@ -270,11 +270,11 @@ fn a_large_mtu_is_refused_unless_programs_take_several_buffers() {
 fn a_program_of_somebody_else_is_refused_and_ours_is_not() {
     root_or_skip!();
     let pair = Pair::new("pfforeign");
-    // For this end, the stub of the peer's preflight is a foreign program.
+    // For this end, the peer program of the peer's preflight is a foreign program.
     pair.cable.a.set_offloads(false).unwrap();
     let names = ["x".to_owned()];
     let theirs = pair.far.run(|| prepare(&names, &Options::default())).unwrap().unwrap();
-    assert_eq!(theirs.stubs.len(), 1, "{theirs:?}");
+    assert_eq!(theirs.peer_programs.len(), 1, "{theirs:?}");
     let report = pair.prepare(&["a"], &Options::default());
     let (reason, remedy) = refusal(outcome(&report, "a", Check::Program));
     assert!(reason.contains("id "), "{reason}");

@@ -41,7 +41,7 @@ impl Hosts {
                 "table inet t { chain c { type filter hook input priority 0; ct state new accept; }; }",
             );
             host.sysctl("net.netfilter.nf_conntrack_acct", "1").expect("set");
-            // No more than a veth's ring holds, so that nothing is lost on the cables.
+            // No more than a veth's ring holds, so that nothing is lost on the veth pairs.
             for key in ["tcp_rmem", "tcp_wmem"] {
                 host.sysctl(&format!("net.ipv4.{key}"), "4096 65536 131072").expect("set");
             }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_forward::runtime::watch::{BATCH, Cause, Causes, Options, Watch};
+use linerate_forward::runtime::watch::{BATCH, Cause, Causes, NetworkMonitor, Options};
 use linerate_testkit::{Namespace, TIMEOUT, Veth, VethOptions, print_skipped, root_or_skip, skip};
 use linerate_testkit::{test_name, tools, wait_for};
 
@@ -18,7 +18,7 @@ fn options() -> Options {
 /// Less would not show a bump that should not come.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// A router with two cables, watched.
+/// A router with two veth pairs, watched.
 struct Router {
     host: Namespace,
     left: Namespace,
@@ -26,7 +26,7 @@ struct Router {
     _b: Veth,
     right: Namespace,
     bumps: Bumps,
-    watch: Watch,
+    watch: NetworkMonitor,
 }
 
 #[derive(Clone, Default)]
@@ -47,13 +47,13 @@ impl Bumps {
         host: &Namespace,
         options: Options,
         then: impl Fn(Causes) + Send + 'static,
-    ) -> Watch {
+    ) -> NetworkMonitor {
         let told = self.clone();
         let bump = move |causes| {
             told.0.lock().unwrap().push((Instant::now(), causes));
             then(causes);
         };
-        host.run(|| Watch::start(&options, bump)).unwrap().unwrap()
+        host.run(|| NetworkMonitor::start(&options, bump)).unwrap().unwrap()
     }
 
     /// Waits until no more come, and returns their number.
@@ -153,7 +153,7 @@ fn look_for(host: &Namespace, address: &str) {
     let _ = host.run(send).unwrap();
 }
 
-/// A host with a cable to another.
+/// A host with a veth pair to another.
 fn host(name: &str) -> (Namespace, Namespace, Veth) {
     let host = Namespace::create(name).unwrap();
     let far = Namespace::create(&format!("{name}far")).unwrap();
@@ -570,14 +570,14 @@ fn the_watch_ends_when_it_is_dropped_and_says_when_it_failed() {
     let host = Namespace::create("wend").unwrap();
     let held = Arc::new(());
     let kept = held.clone();
-    let start = || Watch::start(&Options::default(), move |_| _ = &kept);
+    let start = || NetworkMonitor::start(&Options::default(), move |_| _ = &kept);
     let mut watch = host.run(start).unwrap().unwrap();
     watch.check().unwrap();
     drop(watch);
     assert_eq!(Arc::strong_count(&held), 1, "the thread is gone");
     // A caller that panics takes the thread with it, and the daemon learns of it.
     let start = || {
-        Watch::start(&Options::default(), |causes| {
+        NetworkMonitor::start(&Options::default(), |causes| {
             assert!(causes.contains(Cause::Start), "expected by this test");
         })
     };

@@ -24,8 +24,8 @@ static __always_inline int is_addressed_to(const void *data, __u32 ifindex)
 {
 	struct interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
 
-	return interface && *(__u32 *)interface->mac == word32(data) &&
-	       *(__u16 *)(interface->mac + 4) == word16(data + 4);
+	return interface && *(__u32 *)interface->mac == load32(data) &&
+	       *(__u16 *)(interface->mac + 4) == load16(data + 4);
 }
 
 SEC("xdp")
@@ -64,7 +64,7 @@ int forward(struct xdp_md *context)
 		query.ipv4_dst = packet.addresses >> 32;
 	} else {
 		query.family = FAMILY_IPV6;
-		query.flowinfo = word32(network) & bpf_htonl(0x0fffffff);
+		query.flowinfo = load32(network) & bpf_htonl(0x0fffffff);
 		__builtin_memcpy(query.ipv6_src, network + 8, 32);
 	}
 	answer = bpf_fib_lookup(context, &query, sizeof(query), 0);
@@ -75,7 +75,7 @@ int forward(struct xdp_md *context)
 		return slow_path(context, REASON_NO_PORT, beyond);
 
 	if (packet.padding) {
-		network = reshape(context, &packet, &action);
+		network = adjust_headers(context, &packet, &action);
 		if (!network)
 			return slow_path(context, REASON_NO_HEADROOM, beyond);
 		data = frame_start(context);

@@ -7,7 +7,7 @@
 
 #include "fib.h"
 #include "parse.h"
-#include "session.h"
+#include "session_access.h"
 
 /* The kernel may give the memory of a deleted entry to another session, but user space deletes only what it has
  * retired and no program holds. */
@@ -120,7 +120,7 @@ static __always_inline int find_plain(void **data, __u64 addresses, __u64 marks,
 				      struct hit *hit)
 {
 	match->addresses = addresses;
-	match->dst_mac = (word64(*data) & MAC_MASK) | marks;
+	match->dst_mac = (load64(*data) & MAC_MASK) | marks;
 	match->tags = (__u64)READ_ONCE(control.generation) << 32;
 	return find_valid(match, 0, 0, hit);
 }

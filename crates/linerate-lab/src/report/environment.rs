@@ -102,7 +102,7 @@ impl Environment {
         let or_none = |text: &str, none: &str| if text.is_empty() { none } else { text }.to_owned();
         let mut driver = or_none(&self.driver, "no interfaces");
         if driver == "veth" {
-            driver += " (a virtual cable; these are not the numbers of a network card)";
+            driver += " (a veth pair; these are not the numbers of a network card)";
         }
         let huge: Vec<String> =
             self.huge_pages.iter().map(|(size, count)| format!("{count} of {size} KiB")).collect();

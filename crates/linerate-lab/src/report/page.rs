@@ -26,7 +26,7 @@ pub(crate) fn page(summaries: &[Summary]) -> String {
         "<footer><p>Every run checks that frames sent are frames received plus drops that \
          somebody counted; a run that fails this is void and listed as such. Thin whiskers \
          reach from the smallest to the largest repeat, thick ones over the middle half. \
-         The cable is a veth pair inside one machine: the numbers compare programs with each \
+         The link is a veth pair inside one machine: the numbers compare programs with each \
          other, they are not the numbers of a network card.</p></footer>\n</body>\n</html>\n",
     );
     html

@@ -1,7 +1,7 @@
 //! Two hosts and a router between them: what the `forward-*` experiments measure on.
 //!
 //! ```text
-//!   west (out0) --cable-- (left) router (right) --cable-- (in0) east
+//!   west (out0) --veth-- (left) router (right) --veth-- (in0) east
 //! ```
 //!
 //! A veth processes its frames on the core that sent them, so the whole topology runs on the generator's

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   guest (program) --TAP--> host (linerate uplink) --+
-//!                                                     +-- cable --> receiver (program)
+//!                                                     +-- veth --> receiver (program)
 //!   guest (program) --veth--> host (kernel forwards) -+
 //!   `--------- first core, in the control group -----'            second core
 //! ```
@@ -26,7 +26,7 @@ use crate::programs;
 
 /// Where the receiver listens.
 const RECEIVER: &str = "198.18.0.2";
-/// Where the guest is behind the uplink: on the cable.
+/// Where the guest is behind the uplink: on the veth pair.
 const ON_CABLE: &str = "198.18.0.1";
 /// The first core of the guest's own network, where the kernel forwards, and the guest in it.
 const GATEWAY: &str = "198.19.0.1";

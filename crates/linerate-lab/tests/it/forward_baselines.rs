@@ -6,7 +6,7 @@ use std::time::Duration;
 use linerate_forward::config::Lifetime;
 use linerate_forward::reason::Reason;
 use linerate_forward::runtime::program::unavailable;
-use linerate_forward::table::ageing::TICK;
+use linerate_forward::table::ageing::TICK_INTERVAL;
 use linerate_forward::table::session::Record;
 use linerate_lab::baseline::forward::{Accelerator, Baseline, Options};
 use linerate_testkit::lab::{Flow, Lab, deliver};
@@ -55,7 +55,7 @@ fn each_design_learns_and_counts() {
                 fast.tick().expect("a heartbeat");
                 ask(&sockets);
                 if round == 5 {
-                    fast.control().bump();
+                    fast.control().bump_generation();
                 }
             }
         }
@@ -90,7 +90,7 @@ fn each_design_is_flushed_and_forgets() {
             sessions(&fast).iter().filter(|one| is_valid(one)).count() == 2
         });
         wait_for("sessions to be forgotten", || {
-            std::thread::sleep(TICK);
+            std::thread::sleep(TICK_INTERVAL);
             fast.tick().expect("a heartbeat");
             sessions(&fast).is_empty()
         });

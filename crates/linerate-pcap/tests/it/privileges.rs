@@ -19,7 +19,7 @@ const COUNT: usize = 30;
 const MATCHED: u16 = 7001;
 const SERVED: u16 = 7002;
 
-/// Two hosts and a cable.
+/// Two hosts and a veth pair.
 struct Hosts {
     _near: Namespace,
     far: Namespace,

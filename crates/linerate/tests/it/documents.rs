@@ -244,8 +244,8 @@ fn files_that_documents_name_exist() {
 #[test]
 fn the_manual_of_forward_has_every_reason_and_key() {
     let page = fs::read_to_string(repository().join("docs/forward.md")).unwrap();
-    let reasons = Reason::ALL.iter().map(|reason| (reason.name(), reason.about()));
-    let refusals = Refusal::ALL.iter().map(|refusal| (refusal.name(), refusal.about()));
+    let reasons = Reason::ALL.iter().map(|reason| (reason.name(), reason.description()));
+    let refusals = Refusal::ALL.iter().map(|refusal| (refusal.name(), refusal.description()));
     for (name, about) in reasons.chain(refusals) {
         let row = format!("| `{name}` | {about} |\n");
         assert!(page.contains(&row), "docs/forward.md has no row {row}");

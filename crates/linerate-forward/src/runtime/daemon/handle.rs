@@ -39,7 +39,7 @@ impl InstanceHandle {
             (MaxSessions::Auto, Ok(state)) => state.max_sessions,
             (MaxSessions::Auto, Err(_)) => memory::auto(&options)?,
         };
-        if !pins.exist() {
+        if !pins.exists() {
             return Self::create(pins, lock, &options);
         }
         match Self::adopt(&pins, &lock, &options) {
@@ -73,7 +73,7 @@ impl InstanceHandle {
                 pinned.state.namespace
             )));
         }
-        if pinned.state.is_this_build() && pinned.state.fits(options).is_ok() {
+        if pinned.state.is_this_build() && pinned.state.check_compatible(options).is_ok() {
             let (from, max_sessions) = (pinned.state.process, pinned.state.max_sessions);
             tracing::info!(from, max_sessions, "adopted programs and sessions");
         } else {
@@ -86,7 +86,7 @@ impl InstanceHandle {
             }
         }
         pinned.state.process = std::process::id();
-        pins.save(lock, &pinned.state)?;
+        pins.save_state(lock, &pinned.state)?;
         for one in std::mem::take(&mut pinned.gone) {
             tracing::info!(interface = one.name, "interface of a former port is gone");
             pins.remove_port(lock, &mut pinned.state, one.ifindex)?;
@@ -113,7 +113,7 @@ impl InstanceHandle {
         tracing::info!("{memory}");
         let programs = Programs::load(options)?;
         let mut state = InstanceState::new(options, Namespace::current()?);
-        pins.create_liberal(lock, &programs, &mut state)?;
+        pins.create_and_set_sysctls(lock, &programs, &mut state)?;
         Ok((programs, state))
     }
 

@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::config::{Config, Invalid, Metrics as MetricsAt, write_duration};
-use crate::metrics::{Counts, Endpoint, Metrics};
+use crate::config::{Config, ConfigError, MetricsAddress, write_duration};
+use crate::metrics::{DaemonStatistics, Metrics, Server};
 use crate::runtime::heartbeat::Heartbeat;
 use crate::runtime::instance::LockedDenyList;
+use crate::runtime::instance_reader::InstanceReader;
 use crate::runtime::link;
 use crate::runtime::pins::{Lock, Pins, instance_name};
 use crate::runtime::program::Programs;
 use crate::runtime::upper_devices;
-use crate::runtime::view::View;
-use crate::runtime::watch::{self, Cause, Causes, Watch};
+use crate::runtime::watch::{self, Cause, Causes, NetworkMonitor};
 use crate::snapshot::Snapshot;
 use crate::table::Table;
 use crate::table::ageing::{Ageing, Limits};
@@ -64,13 +64,13 @@ pub struct Daemon {
     table: Arc<Table>,
     clock: Clock,
     ports: Ports,
-    watch: Watch,
+    watch: NetworkMonitor,
     heart: Heartbeat,
     ageing: Ageing,
     confirmation: Confirmation,
     metrics: Metrics,
     /// Serves until it is dropped.
-    _endpoint: Option<Endpoint>,
+    _server: Option<Server>,
     service: Service,
     /// The watch sends its events here.
     events: Sender<Event>,
@@ -91,7 +91,7 @@ impl Daemon {
             let maps = &handle.programs.maps;
             let control = Arc::new(Control::open(maps)?);
             let table = Arc::new(Table::open(maps)?);
-            let clock = Clock::estimated();
+            let clock = Clock::from_boot_time();
             control.set_revalidate_after(config.revalidate, &clock);
             let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
             let confirmation = Confirmation::open()?;
@@ -127,7 +127,7 @@ impl Daemon {
                 ageing,
                 confirmation,
                 metrics,
-                _endpoint: endpoint,
+                _server: endpoint,
                 service: Service::find(),
                 events,
             }),
@@ -151,7 +151,7 @@ impl Daemon {
     pub fn run(
         mut self,
         events: &Receiver<Event>,
-        configure: impl Fn() -> std::result::Result<Config, Invalid>,
+        configure: impl Fn() -> std::result::Result<Config, ConfigError>,
     ) -> Result<()> {
         self.look()?;
         tracing::info!(
@@ -174,7 +174,7 @@ impl Daemon {
             self.confirmation.tick(&self.table, &self.clock);
             self.watch.check()?;
             self.service.beat();
-            match events.recv_timeout(crate::table::ageing::TICK) {
+            match events.recv_timeout(crate::table::ageing::TICK_INTERVAL) {
                 Err(RecvTimeoutError::Timeout) => {}
                 // Nobody is left to send a stop.
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
@@ -208,14 +208,15 @@ impl Daemon {
         Ok(())
     }
 
-    fn view(&self) -> View<'_> {
+    fn instance_reader(&self) -> InstanceReader<'_> {
         let Self { handle, control, table, clock, .. } = self;
         let (name, maps) = (handle.pins.instance(), &handle.programs.maps);
-        View { name, maps, control, table, clock: *clock }
+        InstanceReader { name, maps, control, table, clock: *clock }
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
-        self.view().snapshot(self.ageing.statistics().active, self.control.denied().into())
+        self.instance_reader()
+            .snapshot(self.ageing.statistics().active, self.control.denied().into())
     }
 
     /// Once a second.
@@ -228,7 +229,7 @@ impl Daemon {
         let aged = self.ageing.statistics();
         let counts = self.watch.counts();
         let causes = Cause::ALL.iter().zip(counts.causes);
-        let counts = Counts {
+        let counts = DaemonStatistics {
             invalidations: causes.map(|(cause, bumps)| (cause.name(), bumps)).collect(),
             ended: vec![
                 ("idle", aged.idle),
@@ -236,7 +237,7 @@ impl Daemon {
                 ("abandoned", aged.abandoned),
             ],
         };
-        self.metrics.show(snapshot, counts);
+        self.metrics.update(snapshot, counts);
         Ok(())
     }
 
@@ -288,7 +289,7 @@ impl Daemon {
     }
 
     /// Applies what can be changed at run time.
-    fn reload(&mut self, read: std::result::Result<Config, Invalid>) -> Result<()> {
+    fn reload(&mut self, read: std::result::Result<Config, ConfigError>) -> Result<()> {
         self.service.reloading();
         match read {
             Err(error) => tracing::error!(%error, "configuration not reloaded"),
@@ -334,7 +335,7 @@ impl Daemon {
 /// rely on the former entries.
 fn note_uppers(handle: &InstanceHandle, ports: &Ports, control: &Control) -> Result<()> {
     if upper_devices::refresh(&handle.programs.maps, &ports.indices())? {
-        control.bump();
+        control.bump_generation();
     }
     Ok(())
 }
@@ -360,10 +361,14 @@ pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
 }
 
 /// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions.
-fn start_watch(ports: Vec<u32>, control: &Arc<Control>, events: &Sender<Event>) -> Result<Watch> {
+fn start_watch(
+    ports: Vec<u32>,
+    control: &Arc<Control>,
+    events: &Sender<Event>,
+) -> Result<NetworkMonitor> {
     let (control, events) = (Arc::clone(control), events.clone());
     let options = watch::Options { ports, ..watch::Options::default() };
-    let watch = Watch::start(&options, move |causes| {
+    let watch = NetworkMonitor::start(&options, move |causes| {
         // There may be thousands of the others a second.
         let all = causes.invalidate(&control);
         if [Cause::Start, Cause::Overrun, Cause::Nftables, Cause::Xtables]
@@ -384,15 +389,15 @@ fn start_watch(ports: Vec<u32>, control: &Arc<Control>, events: &Sender<Event>) 
 }
 
 /// Serves metrics. At the default address, a failure does not stop forwarding.
-fn serve(metrics: &Metrics, at: MetricsAt) -> Result<Option<Endpoint>> {
-    let MetricsAt::At(address) = at else { return Ok(None) };
+fn serve(metrics: &Metrics, at: MetricsAddress) -> Result<Option<Server>> {
+    let MetricsAddress::At(address) = at else { return Ok(None) };
     match metrics.serve(address) {
         Ok(endpoint) => {
             let url = format!("http://{}/metrics", endpoint.address());
             tracing::info!(url, "serving metrics");
             Ok(Some(endpoint))
         }
-        Err(error) if at == MetricsAt::default() => {
+        Err(error) if at == MetricsAddress::default() => {
             tracing::warn!(%address, %error, "metrics unavailable");
             Ok(None)
         }

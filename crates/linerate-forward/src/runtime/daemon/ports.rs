@@ -194,7 +194,7 @@ impl PortSlot {
         // Another interface may have had its number. Sessions that left by that one must not leave by this one: the
         // bump makes them stale, and after a grace period no program uses them.
         let maps = &handle.programs.maps;
-        Control::open(maps)?.bump();
+        Control::open(maps)?.bump_generation();
         RcuSynchronizer::new(maps.get("table")?.as_fd())?.wait()?;
         let mut port = Port::attach(&handle.programs, &options)?;
         match &port.generic_reason {
@@ -225,7 +225,7 @@ impl PortSlot {
         let Some(Attached { index, mac, egress_enabled: false, .. }) = self.attached else {
             return Ok(());
         };
-        setup::prove(name, probe, &mut || alive(&handle.programs))?;
+        setup::verify_transmit(name, probe, &mut || alive(&handle.programs))?;
         enable_egress(&handle.programs, &self.options(name, index, mac))?;
         tracing::info!(interface = name, "egress enabled");
         if let Some(attached) = &mut self.attached {

@@ -17,7 +17,7 @@ pub(super) fn refresh(control: &Control) {
     if !control.set_rules(rules) {
         return;
     }
-    control.bump();
+    control.bump_generation();
     for (bit, what) in [
         (QUEUE, "a rule hands packets to a program (NFQUEUE) or copies them"),
         (SOURCE_MAC, "a rule looks at source MAC addresses"),

@@ -25,24 +25,24 @@ pub(super) fn prepare(
         let value =
             serde_json::to_value(&fixes).map_err(|error| Error::Invalid(error.to_string()))?;
         handle.state.others.insert(FIXES.to_owned(), value);
-        handle.pins.save(&handle.lock, &handle.state)?;
+        handle.pins.save_state(&handle.lock, &handle.state)?;
     }
-    for stub in &report.stubs {
+    for program in &report.peer_programs {
         // bpffs has no dots in names.
-        let name = format!("stub-{}", stub.interface.replace('.', "_"));
-        handle.pins.keep(&handle.lock, &name, stub.link.as_fd())?;
+        let name = format!("stub-{}", program.interface.replace('.', "_"));
+        handle.pins.pin_object(&handle.lock, &name, program.link.as_fd())?;
     }
     say(&report);
     Ok(report)
 }
 
 /// Checks an interface again after programs were attached.
-pub(super) fn prove(
+pub(super) fn verify_transmit(
     name: &str,
     probe: bool,
     meanwhile: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
-    let report = preflight::prove(name, probe, meanwhile)?;
+    let report = preflight::verify_transmit(name, probe, meanwhile)?;
     say(&report);
     refuse(&report, None)
 }
@@ -58,7 +58,7 @@ pub(super) fn refuse(report: &Report, name: Option<&str>) -> Result<()> {
 }
 
 fn say(report: &Report) {
-    for finding in report.notable() {
+    for finding in report.problems() {
         match finding.outcome {
             Outcome::Fixed(_) => tracing::info!("{finding}"),
             // A refusal ends in an error that says it.

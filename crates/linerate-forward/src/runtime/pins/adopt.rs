@@ -6,7 +6,7 @@ use libbpf_rs::MapHandle;
 use linerate_bpf::link;
 
 use super::bpffs::names;
-use super::{Lock, Pinned, Pins};
+use super::{Lock, PinnedInstance, Pins};
 use crate::maps::Maps;
 use crate::runtime::program::Programs;
 use crate::{Error, Result};
@@ -37,7 +37,7 @@ impl Pins {
     ///
     /// # Errors
     /// As [`Pins::maps`]; [`Error::Bpf`].
-    pub fn open(&self, _lock: &Lock) -> Result<Pinned> {
+    pub fn open(&self, _lock: &Lock) -> Result<PinnedInstance> {
         let state = self.state()?;
         state
             .check_layout()
@@ -49,7 +49,7 @@ impl Pins {
         };
         let programs = names(&directory)?.into_iter().map(open).collect::<Result<Vec<_>>>()?;
         let programs = Programs::adopted(programs, self.open_maps()?);
-        let mut pinned = Pinned { state, programs, ports: Vec::new(), gone: Vec::new() };
+        let mut pinned = PinnedInstance { state, programs, ports: Vec::new(), gone: Vec::new() };
         for one in &pinned.state.ports {
             match self.open_port(one)? {
                 Some(port) => pinned.ports.push((one.clone(), port)),

@@ -11,7 +11,7 @@ use crate::runtime::program::{HANDLE, PRIORITY};
 use crate::{Error, Result};
 
 /// Whether interface `ifindex` of this network namespace has a clsact.
-pub(crate) fn is_there(ifindex: u32) -> io::Result<bool> {
+pub(crate) fn exists(ifindex: u32) -> io::Result<bool> {
     Ok(Connection::open()?.has_clsact(ifindex)?)
 }
 
@@ -26,11 +26,11 @@ pub(super) fn remove(ifindex: u32, made: bool) -> Result<()> {
     let failed = |error| {
         Error::system(format!("remove filters from the clsact of interface {ifindex}"), error)
     };
-    if !is_there(ifindex).map_err(failed)? {
+    if !exists(ifindex).map_err(failed)? {
         return Ok(());
     }
     for point in [TC_INGRESS, TC_EGRESS] {
-        if let Err(error) = take_out(ifindex, point) {
+        if let Err(error) = detach_filters(ifindex, point) {
             tracing::debug!(%error, ifindex, "no filter of ours");
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn remove(ifindex: u32, made: bool) -> Result<()> {
 }
 
 /// Removes our filter from one direction of the clsact of interface `ifindex`.
-pub(crate) fn take_out(ifindex: u32, point: TcAttachPoint) -> libbpf_rs::Result<()> {
+pub(crate) fn detach_filters(ifindex: u32, point: TcAttachPoint) -> libbpf_rs::Result<()> {
     on(ifindex, point, |hook| hook.detach())
 }
 
@@ -82,11 +82,11 @@ mod tests {
                 filter.keep();
                 filter.made
             };
-            assert!(!is_there(a).unwrap());
+            assert!(!exists(a).unwrap());
             assert!(attach(a), "made by us");
-            assert!(is_there(a).unwrap() && has_filters(a).unwrap() && !is_there(b).unwrap());
+            assert!(exists(a).unwrap() && has_filters(a).unwrap() && !exists(b).unwrap());
             remove(a, true).unwrap();
-            assert!(!is_there(a).unwrap());
+            assert!(!exists(a).unwrap());
             remove(a, true).unwrap();
 
             // Somebody else's filter, added later.
@@ -100,13 +100,13 @@ mod tests {
             theirs.ifindex(a.cast_signed()).handle(1).priority(7);
             theirs.hook(TC_INGRESS).attach().unwrap();
             remove(a, true).unwrap();
-            assert!(is_there(a).unwrap() && has_filters(a).unwrap());
+            assert!(exists(a).unwrap() && has_filters(a).unwrap());
 
             // Somebody else's clsact, empty.
             tc("qdisc add dev b clsact");
             assert!(!attach(b), "found");
             remove(b, false).unwrap();
-            assert!(is_there(b).unwrap() && !has_filters(b).unwrap());
+            assert!(exists(b).unwrap() && !has_filters(b).unwrap());
         };
         space.run(inside).unwrap();
     }

@@ -10,7 +10,7 @@ use linerate_bpf::link::{self, Link};
 
 use super::bpffs::{remove_directory, remove_file};
 use super::{InstanceState, Lock, Pins, PortState, clsact};
-use crate::runtime::program::{Port, PortOptions, Stack};
+use crate::runtime::program::{Port, PortOptions, TcAttachment};
 use crate::{Error, Result};
 
 /// Files of the links at egress and ingress of the stack: `learn` and `mark`.
@@ -36,20 +36,20 @@ impl Pins {
         new.ports.retain(|other| other.ifindex != one.ifindex);
         new.ports.push(one);
         let pin = || -> Result<()> {
-            for stack in &port.stack {
-                if let Stack::Tcx(link) = stack {
+            for attachment in &port.tc_attachments {
+                if let TcAttachment::Tcx(link) = attachment {
                     self.put(link.as_fd(), &directory.join(file_of(link)?))?;
                 }
             }
             self.put(port.xdp.as_fd(), &directory.join("xdp"))?;
-            self.save(lock, &new)
+            self.save_state(lock, &new)
         };
         if let Err(error) = pin() {
             drop(remove_directory(&directory));
             return Err(error);
         }
-        for stack in &mut port.stack {
-            if let Stack::Clsact(filter) = stack {
+        for attachment in &mut port.tc_attachments {
+            if let TcAttachment::Clsact(filter) = attachment {
                 filter.keep();
             }
         }
@@ -67,7 +67,7 @@ impl Pins {
         };
         self.detach_port(ifindex, state.ports[at].clsact)?;
         state.ports.remove(at);
-        self.save(lock, state)
+        self.save_state(lock, state)
     }
 
     /// The links of a port; `None` when its interface is gone.
@@ -77,18 +77,18 @@ impl Pins {
         if !xdp.exists() || interface_of(&xdp)? == Some(0) {
             return Ok(None);
         }
-        let mut stack = Vec::new();
+        let mut tc_attachments = Vec::new();
         for file in STACK {
             let path = directory.join(file);
             if path.exists() {
-                stack.push(Stack::Tcx(link::open(&path)?.into()));
+                tc_attachments.push(TcAttachment::Tcx(link::open(&path)?.into()));
             }
         }
         Ok(Some(Port {
             xdp: link::open(&xdp)?.into(),
             attach: one.attach(),
             generic_reason: one.generic_reason.clone(),
-            stack,
+            tc_attachments,
         }))
     }
 

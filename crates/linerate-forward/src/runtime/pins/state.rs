@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Namespace;
 use crate::config::Statistics;
 use crate::runtime::conntrack::SavedSysctls;
-use crate::runtime::program::{Options, Port, PortOptions, Programs, Stack};
+use crate::runtime::program::{Options, Port, PortOptions, Programs, TcAttachment};
 use crate::table::hash::fnv;
 use crate::table::layout;
 
@@ -66,9 +66,9 @@ pub struct PortState {
 impl PortState {
     /// The record of a port that was attached with `options`.
     pub(super) fn new(options: &PortOptions, port: &Port) -> Self {
-        let made = port.stack.iter().filter_map(|stack| match stack {
-            Stack::Clsact(filter) => Some(filter.made),
-            Stack::Tcx(_) => None,
+        let made = port.tc_attachments.iter().filter_map(|attachment| match attachment {
+            TcAttachment::Clsact(filter) => Some(filter.made),
+            TcAttachment::Tcx(_) => None,
         });
         Self {
             name: options.name.clone(),
@@ -100,7 +100,7 @@ impl PortState {
 
 /// The pinned objects of an instance, opened.
 #[derive(Debug)]
-pub struct Pinned {
+pub struct PinnedInstance {
     /// Its record.
     pub state: InstanceState,
     /// Its programs and maps.
@@ -140,7 +140,7 @@ impl InstanceState {
     }
 
     /// Whether programs with these options can keep the sessions; if not, what differs.
-    pub fn fits(&self, options: &Options) -> Result<(), String> {
+    pub fn check_compatible(&self, options: &Options) -> Result<(), String> {
         self.check_layout()?;
         let same = |what: &str, here: String, there: String| {
             if here == there {
@@ -214,18 +214,24 @@ mod tests {
         });
         assert_eq!(InstanceState::read(&state.write()), Ok(state.clone()));
         assert!(state.is_this_build() && state.port(7).is_some() && state.port(8).is_none());
-        assert_eq!(state.fits(&Options::default()), Ok(()));
+        assert_eq!(state.check_compatible(&Options::default()), Ok(()));
     }
 
     #[test]
     fn what_does_not_fit_is_said() {
         let mut state = InstanceState::new(&Options::default(), Namespace::current().unwrap());
         let options = Options { max_sessions: 5000, ..Options::default() };
-        assert_eq!(state.fits(&options), Err("max-sessions is 5000 now and was 1000000".into()));
+        assert_eq!(
+            state.check_compatible(&options),
+            Err("max-sessions is 5000 now and was 1000000".into())
+        );
         let options = Options { statistics: Statistics::None, ..Options::default() };
-        assert_eq!(state.fits(&options), Err("statistics is none now and was slot".into()));
+        assert_eq!(
+            state.check_compatible(&options),
+            Err("statistics is none now and was slot".into())
+        );
         state.abi += 1;
-        assert!(state.fits(&Options::default()).unwrap_err().contains("of layout"));
+        assert!(state.check_compatible(&Options::default()).unwrap_err().contains("of layout"));
         let newer =
             String::from_utf8(state.write()).unwrap().replace("\"format\":1", "\"format\":9");
         assert!(InstanceState::read(newer.as_bytes()).unwrap_err().contains("of format 9"));

@@ -12,15 +12,15 @@ impl Pins {
     /// Pins as [`Pins::create`] does, with window tracking made liberal; `state` has the former settings then.
     ///
     /// # Errors
-    /// As [`Pins::create`] and [`conntrack::be_liberal`].
-    pub fn create_liberal(
+    /// As [`Pins::create`] and [`conntrack::set_tcp_be_liberal`].
+    pub fn create_and_set_sysctls(
         &self,
         lock: &Lock,
         programs: &Programs,
         state: &mut InstanceState,
     ) -> Result<()> {
         let _all = self.everybody()?;
-        let now = conntrack::be_liberal()?;
+        let now = conntrack::set_tcp_be_liberal()?;
         // The last instance of a namespace restores what the first one found.
         state.windows = self.beside().next().map_or(now, |other| other.windows);
         let created = self.create(lock, programs, state);
@@ -41,7 +41,7 @@ impl Pins {
         let names = Self::instances(&self.bpffs).unwrap_or_default().into_iter();
         names
             .filter(|name| *name != self.instance)
-            .filter_map(|name| Self::within(&self.bpffs, &name).state().ok())
+            .filter_map(|name| Self::in_bpffs(&self.bpffs, &name).state().ok())
             .filter(move |state| Some(state.namespace) == here)
     }
 }

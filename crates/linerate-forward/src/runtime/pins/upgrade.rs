@@ -4,10 +4,10 @@ use std::fs;
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS};
 
-use super::{Lock, Pinned, Pins, remove_directory};
+use super::{Lock, PinnedInstance, Pins, remove_directory};
 use crate::runtime::memory::Memory;
 use crate::runtime::program::{
-    Options, Programs, Stack, attach_clsact, egress_enabled, enable_egress, register,
+    Options, Programs, TcAttachment, attach_clsact, egress_enabled, enable_egress, register,
 };
 use crate::table::layout;
 use crate::{Error, Result};
@@ -28,10 +28,15 @@ impl Pins {
     /// [`Error::Bpf`], [`Error::System`] if the programs do not load, and [`Error::Invalid`] if there is no
     /// memory for new tables beside the former; the former programs then still run. After the first link has
     /// changed all others are tried, and the first error is returned.
-    pub fn upgrade(&self, lock: &Lock, pinned: &mut Pinned, options: &Options) -> Result<Upgrade> {
-        let lost = pinned.state.fits(options).err();
+    pub fn upgrade(
+        &self,
+        lock: &Lock,
+        pinned: &mut PinnedInstance,
+        options: &Options,
+    ) -> Result<Upgrade> {
+        let lost = pinned.state.check_compatible(options).err();
         let programs = match lost {
-            None => Programs::load_over(options, &pinned.programs.maps)?,
+            None => Programs::load_with_maps(options, &pinned.programs.maps)?,
             Some(_) => {
                 // The former tables exist until the new ones replace them.
                 Memory::of(options)?.check()?;
@@ -55,8 +60,8 @@ impl Pins {
                 }
             };
             // `learn` first: packets that the new fast path misses then reach the new learner.
-            for stack in &port.stack {
-                let Stack::Tcx(link) = stack else { continue };
+            for attachment in &port.tc_attachments {
+                let TcAttachment::Tcx(link) = attachment else { continue };
                 let name = if super::ports::file_of(link)? == "egress" { "learn" } else { "mark" };
                 keep(programs.get(name).and_then(|program| Ok(link.replace(program)?)));
             }
@@ -99,7 +104,7 @@ impl Pins {
         (state.abi, state.build, state.process) = (layout::ABI, new.build, new.process);
         state.statistics = new.statistics;
         (state.max_sessions, state.multi_buffer) = (new.max_sessions, new.multi_buffer);
-        self.save(lock, state)?;
+        self.save_state(lock, state)?;
         pinned.programs = programs;
         Ok(Upgrade { lost })
     }

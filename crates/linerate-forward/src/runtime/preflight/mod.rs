@@ -2,7 +2,7 @@
 //!
 //! A redirected frame that an interface cannot send is dropped silently, so the preflight checks this first.
 //! [`prepare`] checks the interfaces before programs are attached, fixes what can be undone, and refuses the
-//! rest with the reason and a command. [`prove`] runs after that, for drivers that can send redirected frames
+//! rest with the reason and a command. [`verify_transmit`] runs after that, for drivers that can send redirected frames
 //! only with an XDP program on the interface: it queries the driver again, and sends a few frames to verify
 //! that they leave. [`restore`] undoes the fixes.
 //!
@@ -18,7 +18,7 @@ mod veth;
 
 use std::io;
 
-pub use report::{Check, Finding, Fix, Outcome, Report, Stub};
+pub use report::{Check, Finding, Fix, Outcome, PeerProgram, Report};
 
 use linerate_net::namespace::Namespace;
 use linerate_net::{ethtool, link};
@@ -74,7 +74,11 @@ pub fn prepare(names: &[String], options: &Options) -> Result<Report> {
 ///
 /// # Errors
 /// As [`prepare`], and what `meanwhile` returns.
-pub fn prove(name: &str, probe: bool, meanwhile: &mut dyn FnMut() -> Result<()>) -> Result<Report> {
+pub fn verify_transmit(
+    name: &str,
+    probe: bool,
+    meanwhile: &mut dyn FnMut() -> Result<()>,
+) -> Result<Report> {
     let mut report = Report::default();
     let links = link::all().map_err(failed("list the interfaces"))?;
     if let Some(link) = links.iter().find(|link| link.name == name) {

@@ -104,7 +104,7 @@ pub enum Fix {
 /// A program that returns XDP_PASS, attached to the peer of a veth. It is detached when the link is dropped,
 /// unless it is pinned.
 #[derive(Debug)]
-pub struct Stub {
+pub struct PeerProgram {
     /// The port.
     pub interface: String,
     /// The peer.
@@ -121,7 +121,7 @@ pub struct Report {
     /// The changes. Keep them while programs are attached, then pass them to `restore`.
     pub fixes: Vec<Fix>,
     /// Programs on peers. Keep them as long, and pin them where the programs are pinned.
-    pub stubs: Vec<Stub>,
+    pub peer_programs: Vec<PeerProgram>,
 }
 
 impl Report {
@@ -131,7 +131,7 @@ impl Report {
     }
 
     /// Findings to show to the user: everything except `Fine`.
-    pub fn notable(&self) -> impl Iterator<Item = &Finding> {
+    pub fn problems(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|one| one.outcome != Outcome::Fine)
     }
 

@@ -14,7 +14,7 @@ use linerate_net::link::{self, Link};
 use linerate_net::namespace::Namespace;
 
 use super::offload::turn_off;
-use super::report::{Check, Outcome, Report, Stub, refused, warning};
+use super::report::{Check, Outcome, PeerProgram, Report, refused, warning};
 use super::{Options, probe};
 
 /// The state of the peer.
@@ -137,7 +137,7 @@ fn give_program(
     }
     let (interface, peer) = (port.name.clone(), link.name.clone());
     let done = format!("an XDP program that passes everything was attached to the peer {peer}");
-    report.stubs.push(Stub { interface, peer, link: held });
+    report.peer_programs.push(PeerProgram { interface, peer, link: held });
     Ok(Outcome::Fixed(done))
 }
 

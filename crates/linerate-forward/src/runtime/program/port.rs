@@ -34,7 +34,7 @@ pub struct PortOptions {
 
 /// A program at the ingress or egress of the stack.
 #[derive(Debug)]
-pub enum Stack {
+pub enum TcAttachment {
     /// By a link.
     Tcx(Link),
     /// In the clsact queueing discipline, if the kernel has no tcx.
@@ -61,7 +61,7 @@ impl Clsact {
 impl Drop for Clsact {
     fn drop(&mut self) {
         if !self.kept
-            && let Err(error) = clsact::take_out(self.ifindex, self.point)
+            && let Err(error) = clsact::detach_filters(self.ifindex, self.point)
         {
             tracing::warn!(%error, "cannot remove a filter from a clsact queueing discipline");
         }
@@ -78,7 +78,7 @@ pub struct Port {
     /// Why it does not run in the driver, if so.
     pub generic_reason: Option<String>,
     /// `mark` and `learn`; none if the programs have neither, as some of the lab's.
-    pub stack: Vec<Stack>,
+    pub tc_attachments: Vec<TcAttachment>,
 }
 
 impl Port {
@@ -96,10 +96,10 @@ impl Port {
             )));
         }
         register(programs, options)?;
-        let mut stack = Vec::new();
+        let mut tc_attachments = Vec::new();
         for (program, hook) in [("learn", Hook::TcxEgress), ("mark", Hook::TcxIngress)] {
             if let Ok(program) = programs.get(program) {
-                stack.push(attach_to_stack(program, options, hook)?);
+                tc_attachments.push(attach_tc(program, options, hook)?);
             }
         }
         let xdp = programs.xdp()?;
@@ -113,7 +113,7 @@ impl Port {
                 }
                 (None, Err(error)) => return Err(error.into()),
             };
-        Ok(Self { xdp, attach, generic_reason, stack })
+        Ok(Self { xdp, attach, generic_reason, tc_attachments })
     }
 }
 
@@ -130,7 +130,7 @@ pub fn register(programs: &Programs, options: &PortOptions) -> Result<()> {
 }
 
 /// Lets the programs send frames out of the interface. A redirected frame that it cannot send is dropped
-/// silently, so transmit must be verified first ([`crate::runtime::preflight::prove`]).
+/// silently, so transmit must be verified first ([`crate::runtime::preflight::verify_transmit`]).
 ///
 /// # Errors
 /// As [`register`].
@@ -155,16 +155,16 @@ fn refused(name: &str) -> impl Fn(libbpf_rs::Error) -> Error {
     move |error| Error::bpf(&action, &error)
 }
 
-fn attach_to_stack(program: BorrowedFd<'_>, options: &PortOptions, hook: Hook) -> Result<Stack> {
+fn attach_tc(program: BorrowedFd<'_>, options: &PortOptions, hook: Hook) -> Result<TcAttachment> {
     let PortOptions { name, ifindex, .. } = options;
     let error = match Link::attach(program, name, *ifindex, hook) {
-        Ok(link) => return Ok(Stack::Tcx(link)),
+        Ok(link) => return Ok(TcAttachment::Tcx(link)),
         Err(error @ linerate_bpf::Error::System { .. }) => error,
         Err(error) => return Err(error.into()),
     };
     tracing::info!(interface = %name, %error, "no tcx: using the clsact queueing discipline");
     let point = if hook == Hook::TcxEgress { TC_EGRESS } else { TC_INGRESS };
-    attach_clsact(program, *ifindex, point).map(Stack::Clsact).map_err(|error| {
+    attach_clsact(program, *ifindex, point).map(TcAttachment::Clsact).map_err(|error| {
         Error::bpf(format!("attach a program to interface {name} by clsact"), &error)
     })
 }
@@ -174,7 +174,7 @@ pub(crate) fn attach_clsact(
     ifindex: u32,
     point: TcAttachPoint,
 ) -> libbpf_rs::Result<Clsact> {
-    let made = !clsact::is_there(ifindex)?;
+    let made = !clsact::exists(ifindex)?;
     let mut builder = TcHookBuilder::new(program.as_fd());
     builder.ifindex(ifindex.cast_signed()).replace(true).handle(HANDLE).priority(PRIORITY);
     let mut hook = builder.hook(point);

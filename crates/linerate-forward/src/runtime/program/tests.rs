@@ -7,11 +7,11 @@ fn the_table_is_half_full_at_most() {
         assert!(sizes.buckets.is_power_of_two());
         assert!(u64::from(sizes.buckets) * WAYS as u64 >= 2 * max_sessions);
         assert!(u64::from(sizes.buckets) * (WAYS as u64) < 4 * max_sessions);
-        let bytes: u64 = shapes(&Options { max_sessions, ..Options::default() })
+        let bytes: u64 = map_specs(&Options { max_sessions, ..Options::default() })
             .unwrap()
             .iter()
             .filter(|shape| shape.is_mapped())
-            .map(Shape::bytes)
+            .map(MapSpec::bytes)
             .sum();
         assert!(bytes >= 2 * max_sessions * size_of::<layout::Session>() as u64);
     }

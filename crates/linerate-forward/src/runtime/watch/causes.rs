@@ -118,7 +118,7 @@ impl Causes {
         let rules_look = control.rules() & (rules::ROUTE | rules::ROUTE << 1) != 0;
         let all = self.relearn || rules_look;
         if all {
-            control.bump();
+            control.bump_generation();
         } else {
             control.reroute();
         }

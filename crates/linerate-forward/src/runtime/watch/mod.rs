@@ -1,4 +1,4 @@
-//! [`Watch`]: detects changes after which the kernel may forward packets differently.
+//! [`NetworkMonitor`]: detects changes after which the kernel may forward packets differently.
 //!
 //! A session repeats what the kernel did with its first packets. Every detected change causes a *bump*
 //! ([`Causes::invalidate`]): the generation is incremented, and all older sessions are relearned. After a change of
@@ -91,20 +91,20 @@ pub struct Counts {
 }
 
 /// The thread that watches, until it is dropped.
-pub struct Watch {
+pub struct NetworkMonitor {
     thread: Option<JoinHandle<Result<()>>>,
     stop: Arc<OwnedFd>,
     counters: Arc<Counters>,
     unmonitored: Vec<String>,
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for NetworkMonitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("counts", &self.counts()).finish_non_exhaustive()
+        f.debug_struct("NetworkMonitor").field("counts", &self.counts()).finish_non_exhaustive()
     }
 }
 
-impl Watch {
+impl NetworkMonitor {
     /// Watches the network namespace of the calling thread. `bump` is called once before this returns
     /// ([`Cause::Start`]), and then by the watch's thread. A call follows every later change.
     ///
@@ -112,7 +112,7 @@ impl Watch {
     ///
     /// # Errors
     /// When the routing state cannot be monitored. A feature that the kernel lacks is not an error:
-    /// [`Watch::unmonitored`].
+    /// [`NetworkMonitor::unmonitored`].
     pub fn start(options: &Options, mut bump: impl FnMut(Causes) + Send + 'static) -> Result<Self> {
         let mut unmonitored = Vec::new();
         let mut sources = vec![Source::route(options.buffer)?];
@@ -180,7 +180,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for NetworkMonitor {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {

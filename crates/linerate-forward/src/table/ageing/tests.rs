@@ -118,7 +118,7 @@ fn a_session_that_is_used_again_is_not_freed() {
     let index = table.insert(0, &idle(1, Protocol::Udp, 100, &clock)).unwrap();
     let slot = table.slot(index);
     ageing.visit(table.slots(), None);
-    let (_, to_free) = slot.look().unwrap();
+    let (_, to_free) = slot.peek().unwrap();
     assert!(to_free.is_ended() && ageing.to_free.len() == 1);
 
     // What the learner does: the lock, line two, and the generation by exchange.
@@ -140,10 +140,10 @@ fn a_place_that_a_writer_died_over_is_freed_after_a_while() {
     assert_eq!(table.read(index), None, "locked");
     ageing.pass().unwrap();
     assert_eq!(ageing.statistics().abandoned, 0);
-    std::thread::sleep(DEAD_WRITER_AFTER);
+    std::thread::sleep(DEAD_WRITER_TIMEOUT);
     ageing.pass().unwrap();
     assert_eq!(ageing.statistics().abandoned, 1);
-    assert!(slot.look().is_none() && slot.version_now() == 6);
+    assert!(slot.peek().is_none() && slot.version_now() == 6);
     assert_eq!(table.insert(0, &record(2)), Some(index));
 }
 
@@ -188,7 +188,7 @@ fn nothing_is_lost_between_learning_ending_and_freeing() {
                 let slot = shared.slot(index);
                 let found = shared.read(index).expect("it lives");
                 assert_eq!(found.session.out_ifindex, number);
-                let (_, stamp) = slot.look().unwrap();
+                let (_, stamp) = slot.peek().unwrap();
                 assert!(slot.end(stamp).is_some());
             }
             (inserted, counted)

@@ -36,12 +36,12 @@ fn entries_of_all_kinds_are_listed_as_they_were_given() {
     ];
     for (number, text) in (1..).zip(kinds) {
         let generation = control.generation();
-        assert_eq!(list.block(target(text), None).unwrap(), Blocked::Added(vec![]));
+        assert_eq!(list.block(target(text), None).unwrap(), BlockOutcome::Added(vec![]));
         assert_eq!(control.denied(), number);
         assert_ne!(control.generation(), generation, "sessions meet the list");
     }
     assert_eq!(listed(&list), kinds);
-    assert_eq!(list.block(target(kinds[4]), Some(HOUR)).unwrap(), Blocked::Changed(vec![]));
+    assert_eq!(list.block(target(kinds[4]), Some(HOUR)).unwrap(), BlockOutcome::Changed(vec![]));
     let left = list.list().unwrap()[4].left.unwrap();
     assert!(left <= HOUR && left > HOUR - Duration::from_secs(5), "{left:?}");
     for (number, text) in (0..5).rev().zip(kinds) {
@@ -58,9 +58,15 @@ fn an_entry_within_another_lasts_longer_or_is_part_of_it() {
     let (_programs, _control, mut list) = deny_list();
     let net: Prefix = "10.0.0.0/8".parse().unwrap();
     list.block(target("10.0.0.0/8"), Some(HOUR)).unwrap();
-    assert_eq!(list.block(target("10.1.0.0/16"), Some(HOUR / 2)).unwrap(), Blocked::Within(net));
-    assert_eq!(list.block(target("10.2.0.0/16"), None).unwrap(), Blocked::Added(vec![]));
-    assert_eq!(list.block(target("10.3.0.0/16"), Some(HOUR * 2)).unwrap(), Blocked::Added(vec![]));
+    assert_eq!(
+        list.block(target("10.1.0.0/16"), Some(HOUR / 2)).unwrap(),
+        BlockOutcome::Within(net)
+    );
+    assert_eq!(list.block(target("10.2.0.0/16"), None).unwrap(), BlockOutcome::Added(vec![]));
+    assert_eq!(
+        list.block(target("10.3.0.0/16"), Some(HOUR * 2)).unwrap(),
+        BlockOutcome::Added(vec![])
+    );
     assert_eq!(listed(&list), ["10.0.0.0/8", "10.2.0.0/16", "10.3.0.0/16"]);
     let error = list.unblock(target("10.9.0.1")).unwrap_err().to_string();
     assert!(error.contains("within 10.0.0.0/8: unblock that"), "{error}");
@@ -69,7 +75,7 @@ fn an_entry_within_another_lasts_longer_or_is_part_of_it() {
     let counted = Denied { expires: 1 << 60, dropped: 7 };
     map.update(&key, counted.as_bytes(), MapFlags::ANY).unwrap();
     let parts = list.block(target("10.0.0.0/8"), None).unwrap();
-    let Blocked::Changed(mut parts) = parts else { panic!("{parts:?}") };
+    let BlockOutcome::Changed(mut parts) = parts else { panic!("{parts:?}") };
     parts.sort_unstable();
     assert_eq!(parts, [target("10.2.0.0/16"), target("10.3.0.0/16")]);
     assert_eq!(list.list().unwrap().len(), 1);
@@ -131,7 +137,7 @@ fn what_is_blocked_is_found_by_the_longest_prefix_alone() {
             let prefix = Prefix::new(IpAddr::V4(bits.into()), length).unwrap();
             let period = (hours > 0).then(|| HOUR * hours);
             // An absorbed entry lasts as long as the one that absorbed it.
-            if let Blocked::Added(parts) | Blocked::Changed(parts) =
+            if let BlockOutcome::Added(parts) | BlockOutcome::Changed(parts) =
                 list.block(Target::Prefix(prefix), period).unwrap()
             {
                 let is_part = |other| parts.contains(&Target::Prefix(other)) || other == prefix;
@@ -147,7 +153,7 @@ fn what_is_blocked_is_found_by_the_longest_prefix_alone() {
                 let key = Denied4Key { prefix_len: 32, address: [10, 0, 0, last] };
                 let found = list.denied4.lookup(key.as_bytes(), MapFlags::ANY).unwrap();
                 let found = found.map(|value| Denied::read_from_bytes(&value).unwrap());
-                let drops = found.is_some_and(|value| !is_over(&value, now));
+                let drops = found.is_some_and(|value| !is_expired(&value, now));
                 let asked = wanted.iter().any(|(prefix, period)| {
                     prefix.contains(address) && period.is_none_or(|period| period > HOUR * hours)
                 });

@@ -108,7 +108,7 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
     counted.remote = Counters { packets: 2, bytes: 128 };
     let index = table.insert(0, &counted).unwrap();
     let slot = table.slot(index);
-    let (protocol, stamp) = slot.look().unwrap();
+    let (protocol, stamp) = slot.peek().unwrap();
     assert_eq!((protocol, stamp.generation(), stamp.is_ended()), (Protocol::Udp, 1, false));
     let to_free = slot.end(stamp).unwrap();
     assert!(to_free.is_ended() && table.read(index).unwrap().is_ended());
@@ -121,9 +121,9 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
     assert_eq!(slot.free(to_free), None, "another version");
     assert!(table.read(index).is_some());
 
-    let (_, to_free) = slot.look().unwrap();
+    let (_, to_free) = slot.peek().unwrap();
     assert_eq!(slot.free(to_free), Some(Counters { packets: 12, bytes: 768 }));
-    assert_eq!((table.read(index), slot.look(), slot.free(to_free)), (None, None, None));
+    assert_eq!((table.read(index), slot.peek(), slot.free(to_free)), (None, None, None));
     // Nothing remains for the next session.
     assert_eq!(table.insert(0, &record(6)), Some(index));
     assert_eq!(table.read(index).unwrap().packets(), 6);
@@ -155,7 +155,7 @@ fn readers_writers_and_the_ager_meet_without_halves() {
                     let found = table.read(index).expect("it lives");
                     assert_eq!(found.session.out_ifindex, session.session.out_ifindex);
                     let slot = table.slot(index);
-                    let (_, stamp) = slot.look().expect("it lives");
+                    let (_, stamp) = slot.peek().expect("it lives");
                     assert!(!stamp.is_ended());
                     slot.end(stamp).expect("nobody else ends it");
                 }
@@ -165,7 +165,7 @@ fn readers_writers_and_the_ager_meet_without_halves() {
             while !stop.load(SeqCst) {
                 for index in 0..4 * WAYS {
                     let slot = table.slot(index);
-                    if let Some((_, stamp)) = slot.look()
+                    if let Some((_, stamp)) = slot.peek()
                         && stamp.is_ended()
                         && slot.free(stamp).is_some()
                     {

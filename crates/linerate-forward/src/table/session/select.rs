@@ -180,7 +180,7 @@ impl Selection {
     }
 
     /// Offers a session to the selection.
-    pub fn offer(&mut self, session: Session) {
+    pub fn add(&mut self, session: Session) {
         if !self.filter.accepts(&session) {
             return;
         }

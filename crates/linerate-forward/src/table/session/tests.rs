@@ -30,9 +30,9 @@ fn record(host: u8) -> Record {
     record
 }
 
-fn reader() -> Reader {
+fn reader() -> SessionBuilder {
     let names = [(3, "lan"), (4, "wan")].into_iter().collect();
-    Reader { clock: Clock::read(1000), generation: 7, names }
+    SessionBuilder { clock: Clock::read(1000), generation: 7, names }
 }
 
 #[test]
@@ -86,8 +86,8 @@ fn ipv6_addresses_come_from_their_own_table() {
 #[test]
 fn tags_are_read_in_and_out() {
     let mut tagged = record(7);
-    tagged.session.key.kind |= kind::TAG_8021AD << kind::OUTER_SHIFT;
-    tagged.session.key.kind |= kind::TAG_8021Q << kind::INNER_SHIFT;
+    tagged.session.key.kind |= kind::VLAN_8021AD << kind::OUTER_VLAN_SHIFT;
+    tagged.session.key.kind |= kind::VLAN_8021Q << kind::INNER_VLAN_SHIFT;
     tagged.session.key.tag = [[0x00, 0x64], [0xa0, 0x0a]];
     tagged.session.out_tag = [[0x81, 0x00, 0x0f, 0xff], [0xff; 4]];
     tagged.session.out_tags = 1;
@@ -142,7 +142,7 @@ const NONE: [u8; 0] = [];
 
 fn hosts(filter: Filter, sort: Sort, limit: usize) -> Vec<u8> {
     let mut selection = Selection::new(filter, sort, limit);
-    sessions(20).for_each(|session| selection.offer(session));
+    sessions(20).for_each(|session| selection.add(session));
     let last = |session: Session| match session.tuple.destination.ip() {
         IpAddr::V4(address) => address.octets()[3],
         IpAddr::V6(_) => unreachable!(),

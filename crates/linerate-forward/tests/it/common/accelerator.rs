@@ -48,7 +48,7 @@ impl Accelerator {
     pub(crate) fn attach_with(lab: &Lab, admission: u32, revalidate_after: Duration) -> Self {
         let options = Options { admission, max_sessions: 4096, ..Options::default() };
         let accelerator = Self::on(&lab.router, &lab.ports(), &options);
-        accelerator.control.set_revalidate_after(revalidate_after, &Clock::estimated());
+        accelerator.control.set_revalidate_after(revalidate_after, &Clock::from_boot_time());
         accelerator
     }
 
@@ -56,7 +56,7 @@ impl Accelerator {
     pub(crate) fn on(router: &Namespace, ports: &[&Interface], options: &Options) -> Self {
         let programs = Arc::new(Programs::load(options).unwrap_or_else(|error| panic!("{error}")));
         let control = Arc::new(Control::open(&programs.maps).expect("the control page"));
-        let clock = Clock::estimated();
+        let clock = Clock::from_boot_time();
         control.set_heartbeat_timeout(LONG, &clock);
         control.set_revalidate_after(LONG, &clock);
         let options = ports.iter().enumerate().map(|(number, port)| PortOptions {
@@ -72,7 +72,7 @@ impl Accelerator {
         let daemon = {
             let (programs, stop) = (programs.clone(), stop.clone());
             move || {
-                conntrack::be_liberal().unwrap_or_else(|error| panic!("{error}"));
+                conntrack::set_tcp_be_liberal().unwrap_or_else(|error| panic!("{error}"));
                 // As the daemon does: without a heartbeat the kernel forwards the first packets, uncounted.
                 programs.heartbeat().expect("a beat");
                 let attach = |options| {
@@ -99,7 +99,7 @@ impl Accelerator {
     pub(crate) fn bumper(&self) -> impl Fn() + Send + 'static {
         let control = self.control.clone();
         move || {
-            control.bump();
+            control.bump_generation();
         }
     }
 

@@ -1,4 +1,4 @@
-//! [`Router`]: a namespace that forwards between three cables, and another one at their peers.
+//! [`Router`]: a namespace that forwards between three veth pairs, and another one at their peers.
 
 use std::fmt::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -58,7 +58,7 @@ route add default via 10.3.0.254 dev dmz onlink table 103
 -6 route add default via fd00:3::fe dev dmz table 103
 ";
 
-/// A router and the cables around it. All routers have the same addresses.
+/// A router and the veth pairs around it. All routers have the same addresses.
 pub(crate) struct Router {
     pub(crate) inside: Namespace,
     pub(crate) outside: Namespace,
@@ -115,7 +115,8 @@ fn connect(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {
         macs: Some([router_mac(port), linerate_testkit::Mac([2, 0, 0, 0, 9, port as u8])]),
         ..VethOptions::default()
     };
-    let cable = Veth::create(inside, PORTS[port], outside, PORTS[port], options).expect("a cable");
+    let cable =
+        Veth::create(inside, PORTS[port], outside, PORTS[port], options).expect("a veth pair");
     cable.a.set_mtu(MTU[port]).expect("the MTU");
     for end in [&cable.a, &cable.b] {
         end.set_offloads(false).expect("offloads");

@@ -32,7 +32,7 @@ fn what_was_decided_before_a_change_is_not_learned_after_it() {
             assert!(session().is_none(), "{}", fast.describe());
             let refused = fast.refused(Refusal::Generation);
             if changes {
-                fast.control.bump();
+                fast.control.bump_generation();
             }
             let mac = lab.wan.b.mac();
             ip(&lab.router, &format!("neigh replace {absent} dev wan lladdr {mac} nud permanent"));

@@ -79,7 +79,7 @@ fn a_change_makes_the_next_packet_ask_the_kernel_once() {
     let flow = lab.flow(0);
     (0..5).for_each(|_| _ = flow.ask("before"));
     let before = fast.learned(flow.here, flow.there);
-    fast.control.bump();
+    fast.control.bump_generation();
     (0..5).for_each(|_| _ = flow.ask("after"));
     let after = fast.learned(flow.here, flow.there);
     assert_eq!(fast.left(Reason::Stale), 1, "{}", fast.describe());

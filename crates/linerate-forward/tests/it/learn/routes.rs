@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_forward::reason::Reason;
-use linerate_forward::runtime::watch::{Causes, Options, Watch};
+use linerate_forward::runtime::watch::{Causes, NetworkMonitor, Options};
 use linerate_forward::table::layout::flags;
 use linerate_testkit::lab::{BOTH, Flow, LEFT, Lab, deliver};
 use linerate_testkit::tools::{ip, ip_batch};
@@ -21,7 +21,7 @@ struct Watched {
     lab: Lab,
     fast: Accelerator,
     told: Arc<AtomicU64>,
-    _watch: Watch,
+    _watch: NetworkMonitor,
 }
 
 impl Watched {
@@ -37,7 +37,8 @@ impl Watched {
             causes.invalidate(&control);
             count.fetch_add(1, SeqCst);
         };
-        let watch = lab.router.run(|| Watch::start(&options, invalidate)).expect("entered");
+        let watch =
+            lab.router.run(|| NetworkMonitor::start(&options, invalidate)).expect("entered");
         Self { lab, fast, told, _watch: watch.unwrap_or_else(|error| panic!("{error}")) }
     }
 

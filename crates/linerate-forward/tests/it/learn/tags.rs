@@ -86,7 +86,7 @@ fn tags_are_part_of_a_session() {
     let mut port = 4000;
     for (mac, expected) in leaves {
         lab.wan.a.add_neighbour(address(RIGHT[0]), mac).expect("set");
-        fast.control.bump();
+        fast.control.bump_generation();
         for tags in comes {
             port += 1;
             ends.forwards(

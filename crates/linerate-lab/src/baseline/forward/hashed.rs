@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use anyhow::{Context, Result};
 use linerate_forward::runtime::memory;
 use linerate_forward::runtime::program::Programs;
-use linerate_forward::table::ageing::{DEAD_WRITER_AFTER, Limits, Statistics};
+use linerate_forward::table::ageing::{DEAD_WRITER_TIMEOUT, Limits, Statistics};
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::layout::{Addresses, Counters, GENERATION_ENDED, Session, SessionKey};
 use linerate_forward::table::session::Record;
@@ -282,7 +282,7 @@ impl HashedAgeing {
             let idle = Duration::from_secs(seconds.saturating_sub(since));
             let reason = if record.is_ended() {
                 Some(Why::Ended)
-            } else if limits.is_over(|| clock.since(record.session.created)) {
+            } else if limits.exceeds_lifetime(|| clock.since(record.session.created)) {
                 Some(Why::Age)
             } else {
                 (idle > limits.of(record.protocol())).then_some(Why::Idle)
@@ -298,7 +298,7 @@ impl HashedAgeing {
             let busy = self.hashed.end_one(key, true)?.busy;
             // A program holds the lock for a microsecond. A long holder was retired, or is dead.
             let since = *self.locked.get(&key).unwrap_or(&began);
-            if busy && began.saturating_duration_since(since) < DEAD_WRITER_AFTER {
+            if busy && began.saturating_duration_since(since) < DEAD_WRITER_TIMEOUT {
                 locked.insert(key, since);
                 continue;
             }

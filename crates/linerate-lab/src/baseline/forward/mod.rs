@@ -24,7 +24,7 @@ use linerate_forward::runtime::heartbeat::Heartbeat;
 use linerate_forward::runtime::program::{
     Port, PortOptions, Programs, Sizes, enable_egress, fresh_seeds,
 };
-use linerate_forward::table::ageing::{Limits, TICK};
+use linerate_forward::table::ageing::{Limits, TICK_INTERVAL};
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::control::Control;
 use linerate_forward::table::layout;
@@ -144,7 +144,7 @@ impl Accelerator {
             None => load_fib(),
         }?;
         let control = Control::open(&programs.maps)?;
-        let clock = Clock::estimated();
+        let clock = Clock::from_boot_time();
         control.set_revalidate_after(options.revalidate, &clock);
         let mut heartbeat = Heartbeat::new(&control, FAIL_OPEN_AFTER, &clock);
         let clock = heartbeat.beat(&programs, &control)?.unwrap_or(clock);
@@ -160,7 +160,7 @@ impl Accelerator {
         Ok(Self { programs, control, heartbeat, sessions, _ports })
     }
 
-    /// Sends a heartbeat and ages sessions, if it is time to. Call it every [`TICK`].
+    /// Sends a heartbeat and ages sessions, if it is time to. Call it every [`TICK_INTERVAL`].
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -225,7 +225,9 @@ pub fn run(baseline: Baseline, interfaces: &[String], options: &Options) -> Resu
         accelerator.tick()?;
         match listener.accept() {
             Ok((mut stream, _)) => writeln!(stream, "{}", accelerator.status()?)?,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(TICK / 5),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                std::thread::sleep(TICK_INTERVAL / 5);
+            }
             Err(error) => return Err(error).context("cannot take who asks for the status"),
         }
     }
@@ -249,7 +251,7 @@ fn load_hashed(design: MapDesign, max_sessions: u64) -> Result<Programs> {
     if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
         constants.design = design as u32;
         constants.candidate_mask = candidates - 1;
-        constants.hz = Clock::estimated().hz();
+        constants.hz = Clock::from_boot_time().hz();
     }
     if let Some(control) = open.maps.data_control_data.as_deref_mut() {
         let control = &mut control.control;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use linerate_forward::config::{self, Lifetime, MaxSessions, Metrics, Statistics};
+use linerate_forward::config::{self, Lifetime, MaxSessions, MetricsAddress, Statistics};
 use linerate_forward::prefix::Prefix;
 use linerate_forward::table::deny::Target;
 use linerate_forward::table::session::{self, Sort, State};
@@ -118,7 +118,7 @@ pub(super) struct Run {
 
     /// Serve Prometheus metrics at http://ADDRESS/metrics; `off` for none. [default: 127.0.0.1:9818]
     #[arg(long, value_name = "ADDRESS")]
-    pub(super) metrics: Option<Metrics>,
+    pub(super) metrics: Option<MetricsAddress>,
 
     /// On exit, keep programs and tables in place for the next `run` to adopt.
     #[arg(long)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use linerate_forward::config::write_duration;
 use linerate_forward::prefix::Prefix;
-use linerate_forward::table::deny::{Blocked as Outcome, Entry, Target};
+use linerate_forward::table::deny::{BlockOutcome as Outcome, Entry, Target};
 use linerate_net::addresses;
 use serde_json::json;
 

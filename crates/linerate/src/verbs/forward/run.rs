@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 
 use anyhow::Result;
-use linerate_forward::config::{Config, Invalid};
+use linerate_forward::config::{Config, ConfigError};
 use linerate_forward::runtime::daemon::Daemon;
 
 use super::arguments::Run;
@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode> {
 }
 
 /// The file, if there is one, and what the command line says before it.
-fn configure(arguments: &Run) -> Result<Config, Invalid> {
+fn configure(arguments: &Run) -> Result<Config, ConfigError> {
     let mut config = match &arguments.config {
         Some(file) => Config::read(file)?,
         None => Config::default(),

@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &Sessions) -> Result<ExitCode> {
         instance.sessions(Some(rates), drop)?;
         std::thread::sleep(arguments.interval);
     }
-    instance.sessions(rates.as_mut(), |session| selection.offer(session))?;
+    instance.sessions(rates.as_mut(), |session| selection.add(session))?;
     let accepted = selection.accepted();
     let sessions = selection.into_sessions();
     if arguments.json {

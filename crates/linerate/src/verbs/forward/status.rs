@@ -76,6 +76,7 @@ fn counts(title: &str, list: &[Counter]) -> String {
     if rows.peek().is_none() {
         return String::new();
     }
-    let rows = rows.map(|one| [one.name.to_owned(), one.packets.to_string(), one.about.to_owned()]);
+    let rows =
+        rows.map(|one| [one.name.to_owned(), one.packets.to_string(), one.description.to_owned()]);
     columns([title, "packets", ""], [false, true, false], rows)
 }

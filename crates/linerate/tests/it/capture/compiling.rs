@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use super::support::{Cable, folder};
 use crate::LINERATE;
 
-/// So many hosts, of which one is the cable's.
+/// So many hosts, of which one is the veth pair's.
 fn hosts(count: u32) -> String {
     let others = (1..count).map(|n| format!("host 10.200.{}.{} or ", n >> 8, n & 255));
     format!("{}host 10.9.0.1", others.collect::<String>())

@@ -145,7 +145,7 @@ fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
     assert_eq!(net.ask(0, 4000, 50), 50, "in the time that it goes on");
     // Two seconds from the last beat on, everything is the kernel's.
     wait_for("it to be handed back", || net.json("status")[0]["state"] == "fail-open");
-    // Commands may tell the kernel's time up to a second early (`Clock::estimated`).
+    // Commands may tell the kernel's time up to a second early (`Clock::from_boot_time`).
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(net.ask(0, 4000, 5), 5);
     let status = &net.json("status")[0];

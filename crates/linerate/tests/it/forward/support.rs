@@ -36,16 +36,16 @@ fn sweep() {
     });
 }
 
-/// Connects a cable from interface `name` of the router to `host`, with addresses of network `net` at both ends.
+/// Connects a veth pair from interface `name` of the router to `host`, with addresses of network `net` at both ends.
 pub(crate) fn connect(router: &Namespace, name: &str, host: &Namespace, net: u8) -> Veth {
     let veth = Veth::create(router, name, host, "host", VethOptions::default()).unwrap();
     configure(&veth, host, net);
     veth
 }
 
-/// Configures a cable as [`connect`] does.
+/// Configures a veth pair as [`connect`] does.
 pub(crate) fn configure(veth: &Veth, host: &Namespace, net: u8) {
-    // What a cable carries is finished: segments and checksums.
+    // What a veth pair carries is finished: segments and checksums.
     veth.b.set_offloads(false).unwrap();
     // A router asks for neighbours from its link-local address, and not without one.
     veth.a.add_address("fe80::1".parse().unwrap(), 64).unwrap();

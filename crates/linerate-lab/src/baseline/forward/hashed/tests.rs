@@ -12,7 +12,7 @@ fn open(programs: &Programs, design: MapDesign) -> Arc<Hashed> {
 }
 
 fn ageing(programs: &Programs, design: MapDesign) -> HashedAgeing {
-    HashedAgeing::new(open(programs, design), Limits::default(), Clock::estimated()).unwrap()
+    HashedAgeing::new(open(programs, design), Limits::default(), Clock::from_boot_time()).unwrap()
 }
 
 /// A UDP session number `number`; all that is not its number follows from it.
@@ -140,7 +140,7 @@ fn sessions_are_ended_one_by_one_and_locked_ones_go_when_their_writer_is_dead() 
         ageing.free().unwrap();
         assert_eq!((ageing.statistics().active, ageing.statistics().freed), (5, 4), "{design:?}");
         let since = ageing.locked.values_mut().next().unwrap();
-        *since = since.checked_sub(DEAD_WRITER_AFTER).unwrap();
+        *since = since.checked_sub(DEAD_WRITER_TIMEOUT).unwrap();
         ageing.pass(1001).unwrap();
         ageing.free().unwrap();
         assert_eq!((ageing.statistics().active, ageing.statistics().freed), (5, 5), "{design:?}");

@@ -68,7 +68,7 @@ impl Source {
         let snapshot = self.instance.snapshot()?;
         let mut selection = Selection::new(session::Filter::default(), self.sort, self.limit);
         if let Some(rates) = &mut self.rates {
-            self.instance.sessions(Some(rates), |session| selection.offer(session))?;
+            self.instance.sessions(Some(rates), |session| selection.add(session))?;
         }
         Ok(Sample::of((snapshot, selection.into_sessions())))
     }

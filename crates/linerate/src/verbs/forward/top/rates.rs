@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use linerate_forward::snapshot::{Counter, Port, Snapshot, State, Traffic};
+use linerate_forward::snapshot::{Counter, Port, PortStatistics, Snapshot, State};
 use linerate_forward::table::session::Session;
 use serde::Serialize;
 
@@ -75,7 +75,7 @@ impl Sample {
         let port = |port: &Port| {
             let then = then.ports.iter().find(|other| other.index == port.index);
             // An interface that has just come is not one that received everything at once.
-            let Traffic { rx_packets, rx_bytes, tx_packets, tx_bytes } =
+            let PortStatistics { rx_packets, rx_bytes, tx_packets, tx_bytes } =
                 then.map_or(port.traffic, |then| then.traffic);
             PortRates {
                 interface: port.interface.clone(),
@@ -122,14 +122,14 @@ mod tests {
     #[test]
     fn reasons_that_count_now_come_first() {
         let then = [
-            Counter { name: "a", about: "", packets: 1000 },
-            Counter { name: "b", about: "", packets: 10 },
+            Counter { name: "a", description: "", packets: 1000 },
+            Counter { name: "b", description: "", packets: 10 },
         ];
         let now = [
-            Counter { name: "a", about: "", packets: 1000 },
-            Counter { name: "b", about: "", packets: 30 },
-            Counter { name: "c", about: "", packets: 0 },
-            Counter { name: "d", about: "", packets: 2000 },
+            Counter { name: "a", description: "", packets: 1000 },
+            Counter { name: "b", description: "", packets: 30 },
+            Counter { name: "c", description: "", packets: 0 },
+            Counter { name: "d", description: "", packets: 2000 },
         ];
         let rate = |now: u64, then: u64| (now - then) as f64 / 2.0;
         let wanted = [("d", 1000.0, 2000), ("b", 10.0, 30), ("a", 0.0, 1000)];

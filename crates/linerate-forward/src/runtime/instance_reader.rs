@@ -1,4 +1,4 @@
-//! [`View`]: reads an instance from its maps, with or without a daemon.
+//! [`InstanceReader`]: reads an instance from its maps, with or without a daemon.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use linerate_bpf::xdp::AttachMode;
@@ -10,17 +10,17 @@ use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::runtime::heartbeat;
 use crate::runtime::upper_devices;
-use crate::snapshot::{Counter, Port, Sessions, Snapshot, Traffic};
+use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Snapshot};
 use crate::table::Table;
 use crate::table::clock::Clock;
 use crate::table::control::Control;
 use crate::table::layout;
-use crate::table::session::{Names, Reader};
+use crate::table::session::{InterfaceNames, SessionBuilder};
 use crate::{Error, Result};
 
 /// An instance opened for reading.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct InstanceReader<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its maps.
@@ -33,13 +33,13 @@ pub struct View<'a> {
     pub clock: Clock,
 }
 
-impl View<'_> {
+impl InstanceReader<'_> {
     /// The instance now. `active` is the number of its sessions, which [`Table::count`] finds.
     ///
     /// # Errors
     /// [`Error::System`] when a map cannot be read.
     pub fn snapshot(&self, active: u64, blocked: u64) -> Result<Snapshot> {
-        let (age, timeout) = heartbeat::ages(self.control, &self.clock);
+        let (age, timeout) = heartbeat::age_and_timeout(self.control, &self.clock);
         Ok(Snapshot {
             instance: self.name.to_owned(),
             statistics: self.control.statistics().name(),
@@ -62,18 +62,19 @@ impl View<'_> {
     /// Converts records to sessions.
     ///
     /// # Errors
-    /// As [`View::snapshot`].
-    pub fn reader(&self) -> Result<Reader> {
+    /// As [`InstanceReader::snapshot`].
+    pub fn session_builder(&self) -> Result<SessionBuilder> {
         let ports = self.interfaces()?;
-        let names: Names = ports.into_iter().map(|(index, _)| (index, name_of(index))).collect();
-        Ok(Reader { clock: self.clock, generation: self.control.generation(), names })
+        let names: InterfaceNames =
+            ports.into_iter().map(|(index, _)| (index, name_of(index))).collect();
+        Ok(SessionBuilder { clock: self.clock, generation: self.control.generation(), names })
     }
 
     fn reasons(&self) -> Result<Vec<Counter>> {
         let map = self.maps.get("reasons")?;
         let counted = |reason: &Reason| {
             let packets = sum(map, *reason as u32)?;
-            Ok(Counter { name: reason.name(), about: reason.about(), packets })
+            Ok(Counter { name: reason.name(), description: reason.description(), packets })
         };
         Reason::ALL.iter().map(counted).collect()
     }
@@ -82,7 +83,7 @@ impl View<'_> {
         let map = self.maps.get("refusals")?;
         let counted = |refusal: &Refusal| {
             let packets = sum(map, *refusal as u32)?;
-            Ok(Counter { name: refusal.name(), about: refusal.about(), packets })
+            Ok(Counter { name: refusal.name(), description: refusal.description(), packets })
         };
         Refusal::ALL.iter().map(counted).collect()
     }
@@ -96,7 +97,7 @@ impl View<'_> {
         let pairs = upper_devices::pairs_in(self.maps)?;
         let port = |(index, _)| {
             let interface = name_of(index);
-            let traffic = Traffic::find(&counters, &interface).unwrap_or_default();
+            let traffic = PortStatistics::find(&counters, &interface).unwrap_or_default();
             let on_port = pairs.iter().filter(|(_, port)| *port == index);
             let upper_devices = on_port.map(|(upper, _)| name_of(*upper)).collect();
             Port { xdp_mode: xdp_mode(&interface), interface, index, upper_devices, traffic }
