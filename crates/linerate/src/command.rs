@@ -7,8 +7,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::{self, logging};
 use crate::verbs::{
-    capture, completion, forward, generate, lab, manual, receive, replay, run, segment, send,
-    uplink,
+    capture, completion, extcap, forward, generate, lab, manual, receive, replay, run, segment,
+    send, uplink,
 };
 
 /// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
@@ -29,6 +29,8 @@ pub struct Cli {
 enum Verb {
     /// Capture packets from interfaces, or read them from a file; write or print them.
     Capture(Box<capture::Arguments>),
+    /// Serve Wireshark and tshark with Linerate's sources as interfaces.
+    Extcap(Box<extcap::Arguments>),
     /// Forward packets in XDP as the kernel forwarded their session before.
     Forward(forward::Arguments),
     /// Send synthetic traffic.
@@ -66,6 +68,7 @@ pub fn run() -> ExitCode {
         Verb::Completion(arguments) => {
             completion::run(&arguments, Cli::command()).map(|()| ExitCode::SUCCESS)
         }
+        Verb::Extcap(arguments) => extcap::run(&arguments),
         Verb::Forward(arguments) => forward::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Receive(arguments) => receive::run(&arguments),

@@ -93,6 +93,7 @@ fn a_staged_installation_works_and_leaves_nothing() {
         "etc/systemd/system/linerate-forward.service",
         "usr/bin/linerate",
         "usr/include/linerate/pcap.h",
+        "usr/lib/linerate/extcap/linerate",
         "usr/lib/linerate/libpcap.so.0.8",
         "usr/lib/linerate/libpcap.so.1",
         "usr/libexec/linerate/linerate-lab",
@@ -107,6 +108,7 @@ fn a_staged_installation_works_and_leaves_nothing() {
     let root = stage.root();
     let mode = |file: &str| fs::metadata(root.join(file)).unwrap().mode() & 0o7777;
     assert_eq!(mode("usr/bin/linerate"), 0o755);
+    assert_eq!(mode("usr/lib/linerate/extcap/linerate"), 0o755);
     assert_eq!(mode("usr/share/man/man1/linerate.1"), 0o644);
     let unit =
         fs::read_to_string(root.join("etc/systemd/system/linerate-forward.service")).unwrap();

@@ -3,6 +3,7 @@
 mod capture;
 mod closed_output;
 mod documents;
+mod extcap;
 mod forward;
 mod generate;
 mod install;

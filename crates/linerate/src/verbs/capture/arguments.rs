@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 
     /// Write into this file; `-` is standard output. Without it, print one line per packet.
     #[arg(short, long, value_name = "FILE")]
-    pub(super) write: Option<PathBuf>,
+    pub(in crate::verbs) write: Option<PathBuf>,
 
     /// Only count packets: for measurements.
     #[arg(long, conflicts_with = "write")]
@@ -207,6 +207,10 @@ pub(crate) struct Arguments {
     /// Accepted for compatibility: each line is written at once.
     #[arg(short = 'l', hide = true)]
     pub(super) line_buffered: bool,
+
+    /// Print the counts at the end, as tcpdump does.
+    #[arg(skip = true)]
+    pub(in crate::verbs) final_report: bool,
 
     /// Filter expression, as in pcap-filter(7).
     #[arg(value_name = "EXPRESSION")]

@@ -127,17 +127,19 @@ fn file_counts(report: &Report) -> String {
 }
 
 /// The final report, the JSON and the exit status.
-pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
+pub(super) fn conclude(outcome: &Outcome, arguments: &Arguments) -> Result<ExitCode> {
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
         stdio::eprintln(format_args!("linerate: {error}"));
     }
     if report.source != FILE_SOURCE {
-        stdio::eprintln(counts(report));
+        if arguments.final_report {
+            stdio::eprintln(counts(report));
+        }
     } else if let Some(line) = unwritten(&report.dropped.causes) {
         stdio::eprintln(line);
     }
-    if json {
+    if arguments.json {
         stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
     }
     let lost_on_disk = report.dropped.causes[DropCause::Disk] > 0;

@@ -122,7 +122,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     privilege::drop_all();
     signals.drop_privileges();
     let outcome = live::follow(running, &signals, arguments);
-    live::conclude(&outcome, arguments.json)
+    live::conclude(&outcome, arguments)
 }
 
 fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
@@ -177,7 +177,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         let progress = FileProgress::default();
         let copy = || engine::copy_blocks(input, output, &signals.stop(), &progress);
         let outcome = live::accompany(&progress, &signals, arguments, copy);
-        return live::conclude(&outcome, arguments.json);
+        return live::conclude(&outcome, arguments);
     }
     let FileInput { reader, filters, snaplen, count, traffic, packet_buffered } = input;
     let reader = match reader.into_reader() {
@@ -193,7 +193,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     let progress = FileProgress::of(&sink);
     let read = || engine::read_file(input, sink, &signals.stop(), &progress);
     let outcome = live::accompany(&progress, &signals, arguments, read);
-    live::conclude(&outcome, arguments.json)
+    live::conclude(&outcome, arguments)
 }
 
 /// Bytes of buffer for each of this many interfaces.

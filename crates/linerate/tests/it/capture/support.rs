@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use linerate_pcapfile::{InterfaceStatistics, Reader};
+use linerate_pcapfile::{InterfaceStatistics, Reader, Record};
 use linerate_testkit::{Namespace, Process, Veth, VethOptions};
 use serde_json::Value;
 
@@ -107,9 +107,14 @@ pub(crate) fn numbers(path: &Path) -> Vec<u32> {
     let mut reader = Reader::open(path).unwrap();
     let mut numbers = Vec::new();
     while let Some(record) = reader.next().unwrap() {
-        numbers.push(u32::from_be_bytes(record.frame.head()[42..46].try_into().unwrap()));
+        numbers.push(number(&record));
     }
     numbers
+}
+
+/// The number that [`Cable::send`] put into a datagram.
+pub(crate) fn number(record: &Record<'_>) -> u32 {
+    u32::from_be_bytes(record.frame.head()[42..46].try_into().unwrap())
 }
 
 /// Another program's opinion of a file; skipped by name where it is not installed.

@@ -1,0 +1,370 @@
+//! `linerate extcap`: Linerate's sources as interfaces of Wireshark and tshark.
+//!
+//! Wireshark runs every program in its extcap folder and asks for interfaces, link types and options by the
+//! arguments of its documentation ("Extcap: Developer Reference", Wireshark Developer's Guide, chapter 8). The
+//! capture itself is that of `linerate capture`, written to the FIFO as pcapng.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Args, Parser};
+use linerate_capture::filter::Filter;
+use linerate_capture::interface::{ANY, Interface};
+
+use super::capture;
+use crate::cli::stdio;
+
+/// Arguments of `linerate extcap`: those of Wireshark's extcap interface, and the options that Wireshark shows.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// List the interfaces.
+    #[arg(long)]
+    extcap_interfaces: bool,
+
+    /// Version of the Wireshark that asks.
+    #[arg(long, value_name = "VERSION")]
+    extcap_version: Option<String>,
+
+    /// The interface that is asked about, or captured on.
+    #[arg(long, value_name = "NAME")]
+    extcap_interface: Option<String>,
+
+    /// List the link types of the interface.
+    #[arg(long, requires = "extcap_interface")]
+    extcap_dlts: bool,
+
+    /// List the options of the interface.
+    #[arg(long, requires = "extcap_interface")]
+    extcap_config: bool,
+
+    /// The capture filter. Without --capture it is only checked: what is wrong goes to standard output.
+    #[arg(long, value_name = "EXPRESSION", requires = "extcap_interface", num_args = 0..=1,
+        default_missing_value = "", allow_hyphen_values = true)]
+    extcap_capture_filter: Option<String>,
+
+    /// Capture into --fifo.
+    #[arg(long, requires_all = ["extcap_interface", "fifo"])]
+    capture: bool,
+
+    /// Where the packets go, as pcapng.
+    #[arg(long, value_name = "FILE")]
+    fifo: Option<PathBuf>,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+/// The options of a capture, with the names that `linerate capture` has for them.
+#[derive(Debug, Args)]
+struct Options {
+    /// Source of the packets, as `linerate capture --source`.
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+    /// Let `--source xdp` take the traffic of an interface that the host uses.
+    #[arg(long)]
+    take_over: bool,
+    /// Where `--source trace` looks at frames.
+    #[arg(long, value_name = "POINT")]
+    trace_at: Option<String>,
+    /// Capture incoming packets, outgoing ones, or both.
+    #[arg(long, value_name = "in|out|inout")]
+    direction: Option<String>,
+    /// Keep at most this many bytes of each packet.
+    #[arg(long, value_name = "BYTES")]
+    snapshot_length: Option<String>,
+    /// Buffer between kernel and program, in KiB.
+    #[arg(long, value_name = "KIB")]
+    buffer_size: Option<String>,
+    /// Do not put the interface into promiscuous mode.
+    #[arg(long)]
+    no_promiscuous_mode: bool,
+    /// Split super-packets into the frames that the wire carries.
+    #[arg(long)]
+    split: bool,
+}
+
+const AFTER_HELP: &str = "\
+Wireshark calls this verb. `make install` puts a script for it below PREFIX/lib/linerate/extcap; a link to the \
+script in Wireshark's extcap folder (tshark -G folders names it) makes the interfaces appear.\n\
+\n\
+Exit status: 0 on success, 1 on failure, 2 for a wrong command line.";
+
+/// The name, for Wireshark, of an interface of this host is this with the host's name for it.
+const PREFIX: &str = "linerate-";
+/// The name, for Wireshark, of the packets that the kernel drops. No interface of the host can have it.
+const DROPS: &str = "linerate_drops";
+
+/// libpcap's number of Ethernet (pcap-linktype(7)).
+const LINKTYPE_ETHERNET: u16 = 1;
+
+/// What an interface is a capture of.
+enum Target {
+    /// An interface of the host, or all.
+    Interface(String),
+    /// The packets that the kernel drops.
+    Drops,
+}
+
+impl Target {
+    fn parse(name: &str) -> Result<Self> {
+        match name.strip_prefix(PREFIX) {
+            _ if name == DROPS => Ok(Self::Drops),
+            Some(interface) if !interface.is_empty() => Ok(Self::Interface(interface.to_owned())),
+            _ => bail!(
+                "there is no interface '{name}' here: --extcap-interfaces lists {PREFIX}NAME and {DROPS}"
+            ),
+        }
+    }
+}
+
+/// Answers one question of Wireshark, or captures.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.extcap_interfaces {
+        return list_interfaces().map(|()| ExitCode::SUCCESS);
+    }
+    let Some(name) = &arguments.extcap_interface else {
+        return Ok(crate::cli::usage_error(
+            "Wireshark's arguments are missing: --extcap-interfaces, or --extcap-interface NAME with \
+             --extcap-dlts, --extcap-config or --capture",
+        ));
+    };
+    let target = Target::parse(name)?;
+    if arguments.capture {
+        return capture(arguments, &target);
+    }
+    if arguments.extcap_dlts {
+        list_link_types(&target)?;
+    } else if arguments.extcap_config {
+        list_options(&target)?;
+    } else if let Some(filter) = &arguments.extcap_capture_filter {
+        // Wireshark colours its filter field by whether there is an answer.
+        if let Err(error) = check_filter(&target, filter) {
+            stdio::println(error)?;
+        }
+    } else {
+        return Ok(crate::cli::usage_error(
+            "what about the interface: --extcap-dlts, --extcap-config, --extcap-capture-filter or --capture?",
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether Wireshark can read a name: braces end its fields.
+fn is_expressible(name: &str) -> bool {
+    !name.contains(['{', '}']) && !name.contains(char::is_control)
+}
+
+fn list_interfaces() -> Result<()> {
+    stdio::println(format_args!(
+        "extcap {{version={}}}{{display=Linerate}}",
+        env!("CARGO_PKG_VERSION")
+    ))?;
+    let mut known = vec![ANY.to_owned()];
+    known.extend(
+        Interface::all()?.into_iter().filter(|one| one.linktype().is_ok()).map(|one| one.name),
+    );
+    for name in known {
+        if !is_expressible(&name) {
+            stdio::eprintln(format_args!(
+                "linerate: Wireshark cannot be told the name of interface {name:?}: it has a brace or a \
+                 control character"
+            ));
+            continue;
+        }
+        let display = match name.as_str() {
+            ANY => "Linerate: all interfaces".to_owned(),
+            name => format!("Linerate: {name}"),
+        };
+        stdio::println(format_args!("interface {{value={PREFIX}{name}}}{{display={display}}}"))?;
+    }
+    stdio::println(format_args!(
+        "interface {{value={DROPS}}}{{display=Linerate: packets that the kernel drops}}"
+    ))?;
+    Ok(())
+}
+
+/// The number of the link type of what is captured.
+fn link_type(target: &Target) -> Result<u16> {
+    match target {
+        Target::Interface(name) if name != ANY => Ok(Interface::by_name(name)?.linktype()?),
+        _ => Ok(LINKTYPE_ETHERNET),
+    }
+}
+
+fn check_filter(target: &Target, text: &str) -> Result<()> {
+    let (link_type, snaplen) = (link_type(target)?, u32::from(u16::MAX));
+    if let Target::Interface(name) = target
+        && name != ANY
+    {
+        match Filter::compile_live(name, text, link_type, snaplen) {
+            // Without the privilege to open the interface, the words that only sockets know (`inbound`) are
+            // refused here; the rest is judged as well.
+            Err(linerate_capture::Error::FilterInterface { .. }) => {}
+            judged => return judged.map(drop).map_err(Into::into),
+        }
+    }
+    Filter::compile(text, link_type, snaplen, true)?;
+    Ok(())
+}
+
+/// Link types by libpcap's numbers and names (pcap-linktype(7)).
+fn list_link_types(target: &Target) -> Result<()> {
+    let number = link_type(target)?;
+    let (name, display) = match number {
+        LINKTYPE_ETHERNET => ("EN10MB", "Ethernet"),
+        _ => ("RAW", "Raw IP"),
+    };
+    stdio::println(format_args!("dlt {{number={number}}}{{name={name}}}{{display={display}}}"))
+}
+
+/// One option as Wireshark draws it; a selector with its values, of which the first is the default.
+struct Control {
+    option: &'static str,
+    display: &'static str,
+    tooltip: &'static str,
+    kind: &'static str,
+    values: &'static [(&'static str, &'static str)],
+}
+
+const SOURCE: Control = Control {
+    option: "source",
+    display: "Source",
+    tooltip: "Where frames are taken from. Only xdp takes them away from the host",
+    kind: "selector",
+    values: &[
+        ("auto", "auto: the best that leaves the host its traffic"),
+        ("packet", "packet: a packet socket, both directions"),
+        ("tee", "tee: copies of incoming frames at the driver"),
+        ("xdp", "xdp: takes incoming frames at the driver"),
+        ("trace", "trace: the frames of the XDP program that is attached"),
+    ],
+};
+const TAKE_OVER: Control = Control {
+    option: "take-over",
+    display: "xdp may take the traffic of an interface that the host uses",
+    tooltip: "The host does not get the frames that the capture takes",
+    kind: "boolflag",
+    values: &[],
+};
+const TRACE_AT: Control = Control {
+    option: "trace-at",
+    display: "trace shows frames",
+    tooltip: "As they came to the XDP program, as they left it, or both",
+    kind: "selector",
+    values: &[
+        ("both", "as they came and as they left"),
+        ("entry", "as they came"),
+        ("exit", "as they left, with the verdict"),
+    ],
+};
+const DIRECTION: Control = Control {
+    option: "direction",
+    display: "Direction",
+    tooltip: "Outgoing packets are seen by packet sockets only",
+    kind: "selector",
+    values: &[("inout", "both"), ("in", "incoming"), ("out", "outgoing")],
+};
+const SPLIT: Control = Control {
+    option: "split",
+    display: "Split super-packets into the frames of the wire",
+    tooltip: "For packet sockets: undoes TSO, USO and GRO, with all checksums",
+    kind: "boolflag",
+    values: &[],
+};
+const NO_PROMISCUOUS_MODE: Control = Control {
+    option: "no-promiscuous-mode",
+    display: "Leave promiscuous mode off",
+    tooltip: "Only frames for this host, multicasts and broadcasts",
+    kind: "boolflag",
+    values: &[],
+};
+const SNAPSHOT_LENGTH: Control = Control {
+    option: "snapshot-length",
+    display: "Bytes of each packet",
+    tooltip: "Longer packets are cut; empty for all",
+    kind: "unsigned",
+    values: &[],
+};
+const BUFFER_SIZE: Control = Control {
+    option: "buffer-size",
+    display: "Buffer in KiB",
+    tooltip: "Between kernel and program; empty for the default, 64 MiB or more",
+    kind: "unsigned",
+    values: &[],
+};
+
+fn list_options(target: &Target) -> Result<()> {
+    let controls: &[Control] = match target {
+        Target::Interface(name) if name == ANY => &[DIRECTION, SPLIT, SNAPSHOT_LENGTH, BUFFER_SIZE],
+        Target::Interface(_) => &[
+            SOURCE,
+            TAKE_OVER,
+            TRACE_AT,
+            DIRECTION,
+            SPLIT,
+            NO_PROMISCUOUS_MODE,
+            SNAPSHOT_LENGTH,
+            BUFFER_SIZE,
+        ],
+        Target::Drops => &[SNAPSHOT_LENGTH, BUFFER_SIZE],
+    };
+    for (number, control) in controls.iter().enumerate() {
+        let Control { option, display, tooltip, kind, values } = control;
+        stdio::println(format_args!(
+            "arg {{number={number}}}{{call=--{option}}}{{display={display}}}{{tooltip={tooltip}}}{{type={kind}}}"
+        ))?;
+        for (index, (value, display)) in values.iter().enumerate() {
+            let default = if index == 0 { "true" } else { "false" };
+            stdio::println(format_args!(
+                "value {{arg={number}}}{{value={value}}}{{display={display}}}{{default={default}}}"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// Captures as `linerate capture` with the same options does.
+fn capture(arguments: &Arguments, target: &Target) -> Result<ExitCode> {
+    #[derive(Debug, Parser)]
+    #[command(name = "linerate extcap --capture", no_binary_name = true)]
+    struct Command {
+        #[command(flatten)]
+        arguments: capture::Arguments,
+    }
+    let options = &arguments.options;
+    // Values stand in one word with their option: none can be taken for another option.
+    let mut words = vec!["--quiet".to_owned(), "--format=pcapng".to_owned()];
+    match target {
+        Target::Interface(name) => words.push(format!("--interface={name}")),
+        Target::Drops => words.push("--source=drops".to_owned()),
+    }
+    let mut add = |option: &str, value: Option<&String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            words.push(format!("--{option}={value}"));
+        }
+    };
+    add("source", options.source.as_ref());
+    add("trace-at", options.trace_at.as_ref());
+    add("direction", options.direction.as_ref());
+    add("snapshot-length", options.snapshot_length.as_ref());
+    add("buffer-size", options.buffer_size.as_ref());
+    for (option, is_set) in [
+        ("take-over", options.take_over),
+        ("no-promiscuous-mode", options.no_promiscuous_mode),
+        ("split", options.split),
+    ] {
+        if is_set {
+            words.push(format!("--{option}"));
+        }
+    }
+    words.push("--".to_owned());
+    words.extend(arguments.extcap_capture_filter.clone().filter(|filter| !filter.is_empty()));
+    let command = Command::try_parse_from(words);
+    let mut command = command.unwrap_or_else(|error| error.exit()).arguments;
+    command.write.clone_from(&arguments.fifo);
+    // Wireshark shows what a capture prints as an error. The counts are in the file's statistics block.
+    command.final_report = false;
+    capture::run(&command)
+}
