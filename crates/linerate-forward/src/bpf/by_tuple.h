@@ -50,14 +50,6 @@ static __always_inline __u32 tuple_bucket_of_key(const struct session_key *key)
 	return tuple_bucket_of(key_addresses(key), (__u32)key_ports(key), key->kind);
 }
 
-static __always_inline struct session *session_at(__u32 slot)
-{
-	__u32 index = slot / WAYS;
-	struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
-
-	return bucket ? &bucket->way[slot % WAYS] : NULL;
-}
-
 /* Makes the session in this slot findable by the tuple of its key; 0 where there is no room. Global, as tuple_end()
  * is, so that the verifier looks at it once. */
 __noinline int tuple_add(const struct session_key *key, __u32 slot)

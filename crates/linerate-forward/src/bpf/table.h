@@ -44,6 +44,14 @@ static __always_inline __u32 bucket_of(__u64 hash, __u32 choice)
 	return (choice ? (__u32)hash / WAYS : (__u32)(hash >> 32)) & bucket_mask;
 }
 
+static __always_inline struct session *session_at(__u32 slot)
+{
+	__u32 index = slot / WAYS;
+	struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
+
+	return bucket ? &bucket->way[slot % WAYS] : NULL;
+}
+
 static __always_inline struct addresses *addresses_at(__u32 slot)
 {
 	__u32 index = slot / WAYS;
