@@ -64,7 +64,7 @@ pub fn run() -> ExitCode {
     };
     logging::start(verbose, log);
     let outcome: Result<ExitCode> = match verb {
-        Verb::Capture(arguments) => capture::run(&arguments),
+        Verb::Capture(arguments) => capture::run(*arguments, verbose),
         Verb::Completion(arguments) => {
             completion::run(&arguments, Cli::command()).map(|()| ExitCode::SUCCESS)
         }

@@ -366,5 +366,5 @@ fn capture(arguments: &Arguments, target: &Target) -> Result<ExitCode> {
     command.write.clone_from(&arguments.fifo);
     // Wireshark shows what a capture prints as an error. The counts are in the file's statistics block.
     command.final_report = false;
-    capture::run(&command)
+    capture::run(command, 0)
 }

@@ -32,7 +32,8 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "FILE")]
     pub(super) read: Option<PathBuf>,
 
-    /// Write into this file; `-` is standard output. Without it, print one line per packet.
+    /// Write into this file; `-` is standard output. Without it, print one line per packet, or what -e, -v, -A, -X,
+    /// -x and -t ask for.
     #[arg(short, long, value_name = "FILE")]
     pub(in crate::verbs) write: Option<PathBuf>,
 
@@ -211,6 +212,32 @@ pub(crate) struct Arguments {
     /// Print the counts at the end, as tcpdump does.
     #[arg(skip = true)]
     pub(in crate::verbs) final_report: bool,
+
+    /// Without -w, print packets by the tcpdump that is installed, with their link-layer headers. So do -v, -A,
+    /// -X, -x and -t, which mean what they mean to tcpdump.
+    #[arg(short = 'e')]
+    pub(super) link_header: bool,
+
+    /// Print packets in ASCII.
+    #[arg(short = 'A', action = clap::ArgAction::Count)]
+    pub(super) ascii: u8,
+
+    /// Print packets in hexadecimal and ASCII; twice with the link-layer header.
+    #[arg(short = 'X', action = clap::ArgAction::Count)]
+    pub(super) hex_ascii: u8,
+
+    /// Print packets in hexadecimal; twice with the link-layer header.
+    #[arg(short = 'x', action = clap::ArgAction::Count)]
+    pub(super) hex: u8,
+
+    /// Print no time (-t), seconds since 1970 (-tt), the time since the previous packet (-ttt), the date (-tttt),
+    /// or the time since the first packet (-ttttt).
+    #[arg(short = 't', action = clap::ArgAction::Count)]
+    pub(super) time_format: u8,
+
+    /// -v of the command, which stands before or behind the verb.
+    #[arg(skip)]
+    pub(super) verbose: u8,
 
     /// Filter expression, as in pcap-filter(7).
     #[arg(value_name = "EXPRESSION")]

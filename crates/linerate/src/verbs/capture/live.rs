@@ -12,6 +12,7 @@ use linerate_capture::source::{OpenInterface, SourceKind};
 use linerate_capture::statistics::{DropCause, Drops};
 
 use super::arguments::Arguments;
+use super::decoder::Decoder;
 use super::values::Limit;
 use crate::cli::progress::StatusLine;
 use crate::cli::signals::Signals;
@@ -126,8 +127,13 @@ fn file_counts(report: &Report) -> String {
     format!("{} packets captured\n{} packets read", report.captured, report.received)
 }
 
-/// The final report, the JSON and the exit status.
-pub(super) fn conclude(outcome: &Outcome, arguments: &Arguments) -> Result<ExitCode> {
+/// The final report, the JSON and the exit status, after `decoder` has printed everything.
+pub(super) fn conclude(
+    outcome: &Outcome,
+    arguments: &Arguments,
+    decoder: Option<Decoder>,
+) -> Result<ExitCode> {
+    let printed = decoder.is_none_or(Decoder::finish) && !super::output::failed();
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
         stdio::eprintln(format_args!("linerate: {error}"));
@@ -143,7 +149,7 @@ pub(super) fn conclude(outcome: &Outcome, arguments: &Arguments) -> Result<ExitC
         stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
     }
     let lost_on_disk = report.dropped.causes[DropCause::Disk] > 0;
-    let failed = outcome.failure.is_some() || lost_on_disk || super::output::failed();
+    let failed = outcome.failure.is_some() || lost_on_disk || !printed;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

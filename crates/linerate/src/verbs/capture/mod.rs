@@ -1,6 +1,7 @@
 //! `linerate capture`: packets from interfaces or files into files or lines.
 
 mod arguments;
+mod decoder;
 mod list;
 mod live;
 mod output;
@@ -41,7 +42,9 @@ const MIN_BUFFER: u64 = 4 << 20;
 const MAX_TOTAL_BUFFER: u64 = 256 << 20;
 
 /// Runs the verb.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
+    arguments.verbose = verbose;
+    let arguments = &arguments;
     if arguments.list_interfaces {
         return list::run(arguments.json);
     }
@@ -79,6 +82,13 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
             options.buffer.get_or_insert(buffer_of_each(names.len() as u64));
         }
     }
+    let events = matches!(options.source, Some(SourceKind::Trace | SourceKind::Drops));
+    if events && output::is_decoded(arguments) {
+        return Ok(cli::usage_error(
+            "-e, -v, -A, -X, -x and -t print by tcpdump, which does not show verdicts and reasons: leave them out with \
+             --source trace and drops",
+        ));
+    }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
     let opened = if any {
@@ -100,7 +110,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         privilege::become_user(user)?;
     }
     let counters = engine::counters(&opened);
-    let sink = output::sink(arguments, |path| {
+    let (sink, decoder) = output::sink(arguments, |path| {
         // Only packet sockets see both directions.
         let both = opened.iter().any(|one| {
             one.selection.kind == SourceKind::Packet
@@ -122,7 +132,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     privilege::drop_all();
     signals.drop_privileges();
     let outcome = live::follow(running, &signals, arguments);
-    live::conclude(&outcome, arguments)
+    live::conclude(&outcome, arguments, decoder)
 }
 
 fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
@@ -177,14 +187,14 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         let progress = FileProgress::default();
         let copy = || engine::copy_blocks(input, output, &signals.stop(), &progress);
         let outcome = live::accompany(&progress, &signals, arguments, copy);
-        return live::conclude(&outcome, arguments);
+        return live::conclude(&outcome, arguments, None);
     }
     let FileInput { reader, filters, snaplen, count, traffic, packet_buffered } = input;
     let reader = match reader.into_reader() {
         Err(FileError::Cancelled { .. }) => return Ok(ExitCode::SUCCESS),
         reader => reader?,
     };
-    let sink = output::sink(arguments, |path| {
+    let (sink, decoder) = output::sink(arguments, |path| {
         let text = filters.text();
         let options = output::file_options(arguments, path, &reader, text, snaplen, signals.stop());
         Ok(FileSink::start(options)?)
@@ -193,7 +203,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     let progress = FileProgress::of(&sink);
     let read = || engine::read_file(input, sink, &signals.stop(), &progress);
     let outcome = live::accompany(&progress, &signals, arguments, read);
-    live::conclude(&outcome, arguments)
+    live::conclude(&outcome, arguments, decoder)
 }
 
 /// Bytes of buffer for each of this many interfaces.

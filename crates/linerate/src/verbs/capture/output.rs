@@ -16,6 +16,7 @@ use linerate_pcapfile::{Compression, Encoder, Format, PacketOptions, Reader, Rec
 use linerate_ring::{Timestamp, TraceEvent};
 
 use super::arguments::{Arguments, Compress, FileFormat, Precision};
+use super::decoder::{self, Decoder};
 use super::values::Limit;
 use crate::cli::stdio;
 
@@ -23,7 +24,8 @@ use crate::cli::stdio;
 /// 100 MB/s, before the ring has to hold the rest.
 const BUFFERS: usize = 96;
 
-/// The sink that the arguments ask for; `start` starts the writer of a file of this name.
+/// The sink that the arguments ask for, and what prints its packets; `start` starts the writer of a file of this
+/// name.
 ///
 /// # Errors
 ///
@@ -31,12 +33,26 @@ const BUFFERS: usize = 96;
 pub(super) fn sink(
     arguments: &Arguments,
     start: impl FnOnce(&Path) -> Result<FileSink>,
-) -> Result<Sink> {
+) -> Result<(Sink, Option<Decoder>)> {
     match &arguments.write {
-        _ if arguments.discard => Ok(Sink::Discard),
-        Some(path) => Ok(Sink::file(start(path)?)),
-        None => Ok(lines(arguments)),
+        _ if arguments.discard => Ok((Sink::Discard, None)),
+        Some(path) => Ok((Sink::file(start(path)?), None)),
+        None => match decoder::options(arguments).as_slice() {
+            [] => Ok((lines(arguments), None)),
+            options => {
+                let mut decoder = Decoder::start(arguments, options)?;
+                let file = start(&decoder.path())?;
+                decoder.opened();
+                Ok((Sink::file(file), Some(decoder)))
+            }
+        },
     }
+}
+
+/// Whether tcpdump prints the packets.
+pub(super) fn is_decoded(arguments: &Arguments) -> bool {
+    let lines = arguments.write.is_none() && !arguments.discard;
+    lines && !decoder::options(arguments).is_empty()
 }
 
 /// How the file of a live capture is written; `both_directions` says that packets may have either
@@ -202,12 +218,15 @@ const XDP_VERDICTS: [&str; 5] = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX"
 /// Whether packets go to a classic pcap file.
 pub(super) fn is_pcap(arguments: &Arguments) -> bool {
     let path = arguments.write.as_deref();
-    path.is_some_and(|path| matches!(format(arguments, path), Format::Pcap { .. }))
+    let is_pcap = |path| matches!(format(arguments, path), Format::Pcap { .. });
+    path.map_or_else(|| is_decoded(arguments), is_pcap)
 }
 
 fn format(arguments: &Arguments, path: &Path) -> Format {
     let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);
     match arguments.format {
+        // For tcpdump, which has one link type.
+        _ if arguments.write.is_none() => Format::Pcap { nanoseconds: true },
         Some(FileFormat::Pcap) => Format::Pcap { nanoseconds },
         Some(FileFormat::Pcapng) => Format::Pcapng,
         None if extension(&uncompressed(path)) == "pcap" => Format::Pcap { nanoseconds },

@@ -9,6 +9,7 @@ mod keeping;
 mod limits;
 mod neighbours;
 mod options;
+mod printing;
 mod privileges;
 mod reading;
 mod sharing;
