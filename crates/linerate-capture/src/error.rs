@@ -119,6 +119,17 @@ pub enum Error {
          (--format pcapng), or one file for each interface"
     )]
     LinkLayers,
+    /// `--keep-free` cannot be kept.
+    #[error(
+        "less than {keep_free} of the file system of {} is free (--keep-free), and there is no older file of this \
+         capture to delete; smaller files (-C, -b filesize:) leave more of them", path.display()
+    )]
+    KeepFree {
+        /// The file that was written.
+        path: std::path::PathBuf,
+        /// What is to stay free.
+        keep_free: crate::sink::file::KeepFree,
+    },
     /// A signal to end came while interfaces were being opened or the filter was compiled.
     #[error("a signal came before everything was open")]
     Stopped,

@@ -87,6 +87,7 @@ impl FileProgress {
             received: self.received.load(Relaxed),
             captured: self.captured.load(Relaxed),
             files: writer.map_or(0, FileSinkProgress::files),
+            deleted_files: writer.map_or(0, FileSinkProgress::deleted),
             file_bytes: writer.map_or(0, FileSinkProgress::bytes),
             ..Report::default()
         }

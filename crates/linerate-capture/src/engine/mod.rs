@@ -220,6 +220,7 @@ impl Engine {
             bytes: interfaces.iter().map(|one| one.bytes).sum(),
             written: progress.map_or(0, FileSinkProgress::written),
             files: progress.map_or(0, FileSinkProgress::files),
+            deleted_files: progress.map_or(0, FileSinkProgress::deleted),
             file_bytes: progress.map_or(0, FileSinkProgress::bytes),
             file: progress.map(FileSinkProgress::current).filter(|path| *path != PathBuf::new()),
             writer_fill: match &self.sink {

@@ -33,6 +33,8 @@ pub struct Report {
     pub written: u64,
     /// Files started.
     pub files: u64,
+    /// Files deleted again: by `-b files:`, `--keep` and `--keep-free`.
+    pub deleted_files: u64,
     /// Bytes in files.
     pub file_bytes: u64,
     /// The file written last.
@@ -196,6 +198,7 @@ impl Report {
             one.dropped = with_unwritten(one.dropped.causes, outcome.unwritten(), writer).into();
         }
         self.dropped = with_unwritten(self.dropped.causes, writer.unwritten, writer).into();
+        self.deleted_files = writer.deleted;
         let outcomes = || writer.interfaces.iter();
         self.captured = self.captured.saturating_sub(outcomes().map(missing).sum());
         self.bytes = self.bytes.saturating_sub(outcomes().map(|one| one.missing_bytes).sum());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::{Error, Result};
 
@@ -44,6 +44,10 @@ impl Stream {
             return Err(open(io::ErrorKind::IsADirectory.into()));
         }
         let size = metadata.is_file().then_some(metadata.len());
+        if size.is_some() {
+            // A capture that makes room deletes no file that has this lock. Not every file system has locks.
+            let _ = flock(&file, FlockOperation::NonBlockingLockShared);
+        }
         let bytes: Box<dyn Read + Send> = match size {
             Some(_) => Box::new(file),
             None => Box::new(Pipe { file, stop: Arc::clone(stop) }),

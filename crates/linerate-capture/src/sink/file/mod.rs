@@ -12,6 +12,7 @@ mod merge;
 mod options;
 mod pool;
 mod progress;
+mod retention;
 mod rotation;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,8 @@ pub use handle::FileSinkHandle;
 pub use options::{FileSinkOptions, StatisticsSource};
 use pool::{Pool, SenderGuard};
 pub use progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
-pub use rotation::Rotation;
+pub use retention::{KeepFree, Retention};
+pub use rotation::{Naming, Rotation};
 use writer::Writer;
 
 use crate::{Error, Result};
@@ -48,7 +50,10 @@ impl FileSink {
     ///
     /// [`Error::File`] and [`Error::Thread`].
     pub fn start(options: FileSinkOptions) -> Result<Self> {
-        if options.rotation.seconds.is_some() && !rotation::is_format(&options.path) {
+        if options.rotation.seconds.is_some()
+            && options.rotation.naming == Naming::Tcpdump
+            && !rotation::is_format(&options.path)
+        {
             let what = "the name is no format for strftime(3), which -G fills in; write %% for %";
             let source = io::Error::new(io::ErrorKind::InvalidInput, what);
             let path = options.path;

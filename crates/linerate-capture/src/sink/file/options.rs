@@ -10,6 +10,7 @@ use linerate_pcapfile::{
 };
 use linerate_ring::Timestamp;
 
+use super::retention::Retention;
 use super::rotation::Rotation;
 
 /// Returns the statistics of every interface, for the end of a file.
@@ -25,6 +26,8 @@ pub struct FileSinkOptions {
     pub compression: Compression,
     /// When to start another file.
     pub rotation: Rotation,
+    /// Which of the finished files are deleted.
+    pub retention: Retention,
     /// Bytes after which the whole capture ends (`-a filesize:`).
     pub size_limit: Option<u64>,
     /// A program to run with the name of each finished file (`-z`).

@@ -10,6 +10,7 @@ use crate::Error;
 #[derive(Debug, Default)]
 pub struct FileSinkProgress {
     pub(super) files: AtomicU64,
+    pub(super) deleted: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) written: AtomicU64,
     pub(super) unwritten: AtomicU64,
@@ -20,6 +21,11 @@ impl FileSinkProgress {
     /// Files started.
     pub fn files(&self) -> u64 {
         self.files.load(Relaxed)
+    }
+
+    /// Files deleted again ([`Retention`](super::Retention)).
+    pub fn deleted(&self) -> u64 {
+        self.deleted.load(Relaxed)
     }
 
     /// Bytes in all files.
@@ -48,6 +54,8 @@ impl FileSinkProgress {
 pub struct FileSinkReport {
     /// Files started.
     pub files: u64,
+    /// Files deleted again.
+    pub deleted: u64,
     /// Bytes in all of them.
     pub bytes: u64,
     /// Packets in them.

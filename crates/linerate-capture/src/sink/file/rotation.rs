@@ -18,16 +18,39 @@ pub struct Rotation {
     pub size: Option<u64>,
     /// Seconds of packet time that go into a file (`-G`).
     pub seconds: Option<u64>,
-    /// How many files (`-W`).
+    /// Packets that a file may have (`-b packets:`).
+    pub packets: Option<u64>,
+    /// How many files (`-W`, `-b files:`).
     pub count: Option<u32>,
+    /// Whose rules the names follow.
+    pub naming: Naming,
+}
+
+/// How rotated files are named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Naming {
+    /// As tcpdump does.
+    #[default]
+    Tcpdump,
+    /// As dumpcap does (`-b`): a number and the local time at which the file starts stand before the extension. The
+    /// seconds of a file count from its first packet. With a count the oldest file is deleted.
+    Dumpcap,
 }
 
 impl Rotation {
     /// Whether there is ever a second file.
     pub fn rotates(&self) -> bool {
-        self.size.is_some() || self.seconds.is_some()
+        self.size.is_some() || self.seconds.is_some() || self.packets.is_some()
+    }
+
+    /// Whether the name of the first file has the time in it.
+    pub(super) fn names_time(&self) -> bool {
+        self.seconds.is_some() || self.naming == Naming::Dumpcap
     }
 }
+
+/// dumpcap's names have five digits.
+const DUMPCAP_NUMBERS: u32 = 100_000;
 
 /// Returns one file name after the other.
 #[derive(Debug)]
@@ -48,6 +71,9 @@ impl FileNames {
 
     /// The current file's name.
     pub(super) fn current(&self) -> PathBuf {
+        if self.rotation.naming == Naming::Dumpcap {
+            return self.dumpcap();
+        }
         let base = if self.rotation.seconds.is_some() {
             formatted(&self.base, self.period)
         } else {
@@ -62,17 +88,41 @@ impl FileNames {
         name.into()
     }
 
-    /// Goes on to the next file because the current one is full.
-    pub(super) fn next_by_size(&mut self) {
+    /// `NAME_00001_20260131235959.EXTENSION`.
+    fn dumpcap(&self) -> PathBuf {
+        let name = self.base.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // The extension of a compression stands behind that of the format.
+        let stem = [".zst", ".lz4"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+        let dot = stem.rfind('.').unwrap_or(stem.len());
+        let number = (self.number + 1) % DUMPCAP_NUMBERS;
+        let time = formatted(Path::new("%Y%m%d%H%M%S"), self.period);
+        let name = format!("{}_{number:05}_{}{}", &name[..dot], time.display(), &name[dot..]);
+        self.base.with_file_name(name)
+    }
+
+    /// Goes on to the next file because the current one is full; its first packet came at `now`.
+    pub(super) fn next_by_size(&mut self, now: Timestamp) {
         self.number += 1;
-        if self.rotation.seconds.is_none() && self.rotation.count == Some(self.number) {
+        if self.rotation.naming == Naming::Dumpcap {
+            self.period = now;
+        } else if self.rotation.seconds.is_none() && self.rotation.count == Some(self.number) {
             self.number = 0;
         }
+    }
+
+    /// As [`FileNames::next_by_size`]; always true.
+    pub(super) fn fill(&mut self, now: Timestamp) -> bool {
+        self.next_by_size(now);
+        true
     }
 
     /// Goes on to the period that `now` falls into. False if the count of files is reached, and the
     /// capture is to end.
     pub(super) fn next_by_time(&mut self, now: Timestamp) -> bool {
+        if self.rotation.naming == Naming::Dumpcap {
+            self.next_by_size(now);
+            return true;
+        }
         if self.rotation.size.is_none() && self.rotation.count == Some(self.periods) {
             return false;
         }
@@ -128,11 +178,11 @@ mod tests {
     use super::*;
 
     fn by_size(count: Option<u32>, files: usize) -> Vec<String> {
-        let rotation = Rotation { size: Some(1), seconds: None, count };
+        let rotation = Rotation { size: Some(1), count, ..Rotation::default() };
         let mut names = FileNames::new(Path::new("f"), rotation, Timestamp(0));
         let mut next = || {
             let name = names.current().display().to_string();
-            names.next_by_size();
+            names.next_by_size(Timestamp(0));
             name
         };
         (0..files).map(|_| next()).collect()
@@ -191,7 +241,7 @@ mod tests {
 
     #[test]
     fn seconds_and_a_count_end_the_capture() {
-        let rotation = Rotation { seconds: Some(1), count: Some(2), size: None };
+        let rotation = Rotation { seconds: Some(1), count: Some(2), ..Rotation::default() };
         let mut names = FileNames::new(Path::new("f%s"), rotation, Timestamp(0));
         assert!(names.next_by_time(Timestamp(1_000_000_000)));
         assert!(!names.next_by_time(Timestamp(2_000_000_000)));
@@ -199,11 +249,28 @@ mod tests {
 
     #[test]
     fn seconds_and_size_number_within_the_period() {
-        let rotation = Rotation { seconds: Some(1), size: Some(1), count: None };
+        let rotation = Rotation { seconds: Some(1), size: Some(1), ..Rotation::default() };
         let mut names = FileNames::new(Path::new("f%s-"), rotation, Timestamp(0));
-        names.next_by_size();
+        names.next_by_size(Timestamp(0));
         assert_eq!(names.current(), Path::new("f0-1"));
         assert!(names.next_by_time(Timestamp(1_000_000_000)));
         assert_eq!(names.current(), Path::new("f1-"));
+    }
+
+    #[test]
+    fn dumpcaps_names_have_a_number_and_a_time_before_the_extension() {
+        for (base, before, after) in [
+            ("/tmp/f.pcapng", "/tmp/f_00001_", ".pcapng"),
+            ("f.pcapng.zst", "f_00001_", ".pcapng.zst"),
+            ("a.b/plain", "a.b/plain_00001_", ""),
+        ] {
+            let rotation = Rotation { naming: Naming::Dumpcap, ..Rotation::default() };
+            let start = Timestamp(1_700_000_000_000_000_000);
+            let name = FileNames::new(Path::new(base), rotation, start).current();
+            let name = name.to_str().expect("a name");
+            let time = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+            let time = time.unwrap_or_else(|| panic!("{name}"));
+            assert!(time.len() == 14 && time.starts_with("2023111"), "{name}");
+        }
     }
 }

@@ -41,6 +41,7 @@ fn options(path: &Path, format: Format) -> FileSinkOptions {
         },
         compression: Compression::None,
         rotation: Rotation::default(),
+        retention: Retention::default(),
         size_limit: None,
         postrotate: None,
         section: SectionHeader::default(),
@@ -179,7 +180,7 @@ fn rotation_by_size_keeps_every_packet_in_order() {
 #[test]
 fn a_ring_of_files_keeps_the_newest() {
     let (folder, path) = folder();
-    let rotation = Rotation { size: Some(10_000), count: Some(3), seconds: None };
+    let rotation = Rotation { size: Some(10_000), count: Some(3), ..Rotation::default() };
     write(FileSinkOptions { rotation, ..options(&path, Format::Pcapng) }, &numbered(5000));
     let files = ["f0", "f1", "f2"].map(|name| numbers(&folder.path().join(name)));
     let mut all: Vec<u64> = files.concat();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use linerate_pcapfile::write::records;
 use linerate_pcapfile::{Compression, Format, InterfaceDescription, OutputFile};
@@ -15,13 +16,14 @@ use super::merge::Merge;
 use super::options::FileSinkOptions;
 use super::pool::{Message, Pool, Ready};
 use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
-use super::rotation::{FileNames, Rotation};
+use super::retention::{FinishedFiles, Retention};
+use super::rotation::{FileNames, Naming, Rotation};
 use crate::{Error, Result};
 
 /// Why a file ends in the middle of a buffer.
 enum Boundary {
-    /// It is full; the rest goes into the next one.
-    Full,
+    /// It is full; the rest, which came from then on, goes into the next one.
+    Full(Timestamp),
     /// The packet that follows belongs to another period.
     Period(Timestamp),
     /// The capture has reached its size limit.
@@ -38,6 +40,7 @@ pub(super) struct Writer {
     /// Packets in the current file.
     records: u64,
     children: Vec<Child>,
+    finished: FinishedFiles,
     report: FileSinkReport,
     stopped: bool,
 }
@@ -50,7 +53,7 @@ impl Writer {
         progress: Arc<FileSinkProgress>,
     ) -> Result<Self> {
         let start = match options.start {
-            None if options.rotation.seconds.is_some() => None,
+            None if options.rotation.names_time() => None,
             start => Some(start.unwrap_or_default()),
         };
         let names = start.map(|start| FileNames::new(&options.path, options.rotation, start));
@@ -63,6 +66,7 @@ impl Writer {
             path: PathBuf::new(),
             records: 0,
             children: Vec::new(),
+            finished: FinishedFiles::default(),
             report: FileSinkReport::default(),
             stopped: false,
         };
@@ -154,6 +158,7 @@ impl Writer {
         self.progress.files.store(self.report.files, Relaxed);
         let mut header = Vec::new();
         options.encoder.encode_file_header(&mut header, &options.section, &options.interfaces);
+        self.delete_beyond_count();
         self.put(&header)
     }
 
@@ -198,8 +203,9 @@ impl Writer {
         {
             self.start_naming(first.timestamp);
         }
+        self.make_room(rest.len());
         while frames > 0 && !self.stopped {
-            let (bytes, count, boundary) = match self.boundary(rest, chunk.last) {
+            let (bytes, count, boundary) = match self.boundary(rest, frames, chunk.last) {
                 Some((bytes, count, why)) => (bytes, count, Some(why)),
                 None => (rest.len(), frames, None),
             };
@@ -212,8 +218,8 @@ impl Writer {
             rest = &rest[bytes..];
             match boundary {
                 Some(Boundary::Limit) => self.stop(),
-                Some(Boundary::Full) => self.rotate(None),
-                Some(Boundary::Period(now)) => self.rotate(Some(now)),
+                Some(Boundary::Full(now)) => self.rotate(now, FileNames::fill),
+                Some(Boundary::Period(now)) => self.rotate(now, FileNames::next_by_time),
                 None => {}
             }
         }
@@ -301,19 +307,34 @@ impl Writer {
         kept
     }
 
-    /// The first place in `bytes` where the current file ends: the bytes and packets before it, and the
-    /// reason. `last` is the latest time in them.
-    fn boundary(&self, bytes: &[u8], last: Timestamp) -> Option<(usize, u64, Boundary)> {
+    /// The first place in `bytes`, which are `frames` packets, where the current file ends: the bytes and packets
+    /// before it, and the reason. `last` is the latest time in them.
+    fn boundary(
+        &self,
+        bytes: &[u8],
+        frames: u64,
+        last: Timestamp,
+    ) -> Option<(usize, u64, Boundary)> {
         let length = self.file.as_ref().map_or(0, OutputFile::bytes_written);
-        let Rotation { size, .. } = self.options.rotation;
+        let Rotation { size, packets, naming, .. } = self.options.rotation;
         let limit = self.options.size_limit;
         let period_end = self.names.as_ref().and_then(FileNames::period_end);
         // The length of a compressed file is known only after the write: such files end between buffers.
         let compressed = self.options.compression != Compression::None;
         let after = length + if compressed { 0 } else { bytes.len() as u64 };
-        let size_matters = size.is_some_and(|size| after > size);
+        // tcpdump lets a file grow beyond its size, dumpcap up to it.
+        let is_full = |length: u64| match (size, naming) {
+            (Some(size), Naming::Tcpdump) => length > size,
+            (Some(size), Naming::Dumpcap) => length >= size,
+            (None, _) => false,
+        };
+        let has_all = |records: u64| packets.is_some_and(|packets| records >= packets);
         let limit_matters = !compressed && limit.is_some_and(|limit| after >= limit);
-        if !size_matters && !limit_matters && period_end.is_none_or(|end| last < end) {
+        if !is_full(after)
+            && !has_all(self.records + frames - 1)
+            && !limit_matters
+            && period_end.is_none_or(|end| last < end)
+        {
             return None;
         }
         let mut start = 0;
@@ -324,9 +345,12 @@ impl Writer {
             }
             let so_far = length + if compressed { 0 } else { start as u64 };
             let has_some = self.records + if compressed { 0 } else { number } > 0;
-            if has_some && size.is_some_and(|size| so_far > size) {
+            if has_some && is_full(so_far) {
                 let before = if compressed { (0, 0) } else { (start, number) };
-                return Some((before.0, before.1, Boundary::Full));
+                return Some((before.0, before.1, Boundary::Full(record.timestamp)));
+            }
+            if has_all(self.records + number) {
+                return Some((start, number, Boundary::Full(record.timestamp)));
             }
             if !compressed && limit.is_some_and(|limit| length + record.end as u64 >= limit) {
                 return Some((record.end, number + 1, Boundary::Limit));
@@ -336,24 +360,60 @@ impl Writer {
         None
     }
 
-    /// Ends this file and starts the next: of the period that `now` is in, or with the next number.
-    fn rotate(&mut self, now: Option<Timestamp>) {
+    /// Ends this file and starts the next, for a packet that came at `now`; `advance` names it, or returns false at
+    /// the end of the capture.
+    fn rotate(&mut self, now: Timestamp, advance: impl FnOnce(&mut FileNames, Timestamp) -> bool) {
         self.close();
         if self.stopped {
             return;
         }
         let Some(names) = &mut self.names else { return };
-        match now {
-            None => names.next_by_size(),
-            Some(now) => {
-                if !names.next_by_time(now) {
-                    return self.stop();
-                }
-            }
+        if !advance(names, now) {
+            return self.stop();
         }
         if let Err(error) = self.open() {
             self.fail(error);
         }
+    }
+
+    /// Deletes the oldest files of a ring (`-b files:`).
+    fn delete_beyond_count(&mut self) {
+        let Rotation { naming: Naming::Dumpcap, count: Some(count), .. } = self.options.rotation
+        else {
+            return;
+        };
+        // The current file is one of them.
+        while self.finished.len() >= count as usize
+            && self.finished.delete_oldest(Duration::ZERO).is_some()
+        {
+            self.count_deleted();
+        }
+    }
+
+    /// Deletes files that are too old, and as many as `more` bytes need.
+    fn make_room(&mut self, more: usize) {
+        let Retention { keep, keep_free } = self.options.retention;
+        while keep.is_some_and(|age| self.finished.delete_oldest(age).is_some()) {
+            self.count_deleted();
+        }
+        let Some(free) = keep_free.filter(|_| self.path != Path::new("-")) else { return };
+        let Some(missing) = free.missing(&self.path, more as u64) else { return };
+        let mut freed = 0;
+        // Some file systems free the blocks later.
+        while freed < missing && !self.stopped && free.missing(&self.path, more as u64).is_some() {
+            match self.finished.delete_oldest(Duration::ZERO) {
+                Some(bytes) => {
+                    freed += bytes;
+                    self.count_deleted();
+                }
+                None => self.fail(Error::KeepFree { path: self.path.clone(), keep_free: free }),
+            }
+        }
+    }
+
+    fn count_deleted(&mut self) {
+        self.report.deleted += 1;
+        self.progress.deleted.store(self.report.deleted, Relaxed);
     }
 
     /// Ends the current file with the statistics.
@@ -375,6 +435,9 @@ impl Writer {
             }
         }
         self.file = None;
+        if self.options.rotation.rotates() {
+            self.finished.add(&self.path);
+        }
         self.postrotate();
     }
 

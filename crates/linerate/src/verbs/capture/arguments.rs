@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use linerate_capture::filter::{FilterLocation, TagReading};
+use linerate_capture::sink::file::KeepFree;
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{Allocation, DirectionFilter, Mode};
 use linerate_ring::region::Pages;
@@ -72,7 +73,23 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rotate_count: Option<u32>,
 
-    /// With -C or -G: run this program with the name of each finished file.
+    /// Rotate by dumpcap's rules: a new file after `filesize:KB`, `duration:SECONDS` or `packets:NUMBER`; with
+    /// `files:NUMBER` the oldest is deleted when there are more. May be given several times. The names get a number
+    /// and the time.
+    #[arg(short = 'b', long, value_name = "LIMIT", requires = "write", value_parser = values::ring_limit,
+        conflicts_with_all = ["rotate_size", "rotate_seconds", "rotate_count"])]
+    pub(super) ring_buffer: Vec<values::RingLimit>,
+
+    /// Delete finished files of this capture that are older than this, such as `12h` or `7d`.
+    #[arg(long, value_name = "AGE", requires = "write", value_parser = values::age)]
+    pub(super) keep: Option<Duration>,
+
+    /// Keep a part (`10%`) or size (`20G`) of the file system free: the oldest finished files of this capture are
+    /// deleted first.
+    #[arg(long, value_name = "SHARE", requires = "write")]
+    pub(super) keep_free: Option<KeepFree>,
+
+    /// With -C, -G or -b: run this program with the name of each finished file.
     #[arg(short = 'z', value_name = "PROGRAM", requires = "write")]
     pub(super) postrotate: Option<std::ffi::OsString>,
 

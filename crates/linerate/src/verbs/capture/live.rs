@@ -142,8 +142,9 @@ pub(super) fn conclude(
         if arguments.final_report {
             stdio::eprintln(counts(report));
         }
-    } else if let Some(line) = unwritten(&report.dropped.causes) {
-        stdio::eprintln(line);
+    } else {
+        let lines = [unwritten(&report.dropped.causes), deleted(report)];
+        lines.into_iter().flatten().for_each(stdio::eprintln);
     }
     if arguments.json {
         stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
@@ -172,10 +173,19 @@ fn counts(report: &Report) -> String {
     if let Some(line) = unwritten(drops) {
         text += &format!("\n{line}");
     }
+    if let Some(line) = deleted(report) {
+        text += &format!("\n{line}");
+    }
     if report.dropped.total > 0 || drops[DropCause::Freezes] > 0 {
         text += &format!("\nlost by cause: {drops}");
     }
     text
+}
+
+/// The files that the capture has deleted.
+fn deleted(report: &Report) -> Option<String> {
+    let files = report.deleted_files;
+    (files > 0).then(|| format!("{files} older files deleted (-b files:, --keep, --keep-free)"))
 }
 
 /// The packets that were captured and are not in the file.

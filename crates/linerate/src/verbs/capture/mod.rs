@@ -51,6 +51,9 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     if arguments.json && arguments.write.as_deref().is_some_and(|path| path.as_os_str() == "-") {
         bail!("--json and -w - both want standard output; write into a file, or leave out --json");
     }
+    if let Some(refusal) = output::refusal(arguments) {
+        return Ok(cli::usage_error(refusal));
+    }
     let filter = match &arguments.filter_file {
         Some(path) => Some(
             std::fs::read_to_string(path)

@@ -11,13 +11,13 @@ use linerate_capture::engine::description;
 use linerate_capture::host;
 use linerate_capture::print::Printer;
 use linerate_capture::sink::Sink;
-use linerate_capture::sink::file::{FileSink, FileSinkOptions, Rotation};
+use linerate_capture::sink::file::{FileSink, FileSinkOptions, Naming, Retention, Rotation};
 use linerate_pcapfile::{Compression, Encoder, Format, PacketOptions, Reader, Record};
 use linerate_ring::{Timestamp, TraceEvent};
 
 use super::arguments::{Arguments, Compress, FileFormat, Precision};
 use super::decoder::{self, Decoder};
-use super::values::Limit;
+use super::values::{Limit, RingLimit};
 use crate::cli::stdio;
 
 /// Buffers of 256 KiB between readers and file: enough for a disk that stalls for a quarter of a second at
@@ -73,11 +73,8 @@ pub(super) fn options(
             options: PacketOptions { direction: both_directions, queue: false },
         },
         compression: compression(arguments.compress, path),
-        rotation: Rotation {
-            size: arguments.rotate_size,
-            seconds: arguments.rotate_seconds,
-            count: arguments.rotate_count,
-        },
+        rotation: rotation(arguments),
+        retention: Retention { keep: arguments.keep, keep_free: arguments.keep_free },
         size_limit: arguments.limit(|limit| match limit {
             Limit::FileSize(bytes) => Some(*bytes),
             _ => None,
@@ -95,6 +92,41 @@ pub(super) fn options(
     }
 }
 
+/// When another file starts.
+fn rotation(arguments: &Arguments) -> Rotation {
+    let mut rotation = Rotation {
+        size: arguments.rotate_size,
+        seconds: arguments.rotate_seconds,
+        count: arguments.rotate_count,
+        ..Rotation::default()
+    };
+    for limit in &arguments.ring_buffer {
+        rotation.naming = Naming::Dumpcap;
+        match *limit {
+            RingLimit::FileSize(bytes) => rotation.size = Some(bytes),
+            RingLimit::Duration(seconds) => rotation.seconds = Some(seconds),
+            RingLimit::Packets(packets) => rotation.packets = Some(packets),
+            RingLimit::Files(files) => rotation.count = Some(files),
+        }
+    }
+    rotation
+}
+
+/// Why these arguments make no sense together.
+pub(super) fn refusal(arguments: &Arguments) -> Option<&'static str> {
+    if rotation(arguments).rotates() {
+        return None;
+    }
+    if !arguments.ring_buffer.is_empty() {
+        return Some(
+            "-b files: needs one of -b filesize:, duration: and packets:, which start another file",
+        );
+    }
+    (arguments.keep.is_some() || arguments.keep_free.is_some()).then_some(
+        "--keep and --keep-free delete the older files of a capture: they need -C, -G or -b, which start another file",
+    )
+}
+
 /// Whether the blocks of a file of this format are copied as they are: from pcapng to one pcapng file. Says what
 /// is left out where they are not.
 pub(super) fn copies_blocks(arguments: &Arguments, path: &Path, from: Format) -> bool {
@@ -103,11 +135,11 @@ pub(super) fn copies_blocks(arguments: &Arguments, path: &Path, from: Format) ->
         Limit::FileSize(bytes) => Some(*bytes),
         _ => None,
     });
-    let one_file = arguments.rotate_size.is_none() && arguments.rotate_seconds.is_none();
+    let one_file = !rotation(arguments).rotates();
     let copies = both_pcapng && one_file && size_limit.is_none() && !arguments.discard;
     if both_pcapng && !copies && !arguments.quiet {
         stdio::eprintln(format_args!(
-            "linerate: with -C, -G or -a filesize: the files get packets and interfaces, but not the other \
+            "linerate: with -C, -G, -b or -a filesize: the files get packets and interfaces, but not the other \
              options and blocks of the file that is read (names, secrets, custom blocks)"
         ));
     }

@@ -28,6 +28,19 @@ pub(super) enum Limit {
     FileSize(u64),
 }
 
+/// `-b`: when a file is full, and how many are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RingLimit {
+    /// Bytes of a file.
+    FileSize(u64),
+    /// Seconds from its first packet on.
+    Duration(u64),
+    /// Packets of a file.
+    Packets(u64),
+    /// Files.
+    Files(u32),
+}
+
 pub(super) fn source(text: &str) -> Result<Source, String> {
     if text == "auto" { Ok(Source(None)) } else { text.parse().map(|kind| Source(Some(kind))) }
 }
@@ -75,6 +88,39 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
         }
         _ => Err(explain()),
     }
+}
+
+pub(super) fn ring_limit(text: &str) -> Result<RingLimit, String> {
+    let limit = text.split_once(':').and_then(|(kind, value)| {
+        let number = value.parse::<u64>().ok().filter(|number| *number > 0)?;
+        match kind {
+            "filesize" => Some(RingLimit::FileSize(number.checked_mul(1000)?)),
+            "duration" => Some(RingLimit::Duration(number)),
+            "packets" => Some(RingLimit::Packets(number)),
+            "files" => Some(RingLimit::Files(number.try_into().ok()?)),
+            _ => None,
+        }
+    });
+    limit.ok_or_else(|| {
+        "it is filesize:KB, duration:SECONDS, packets:NUMBER or files:NUMBER".to_owned()
+    })
+}
+
+/// A number of seconds, minutes, hours, days or weeks.
+pub(super) fn age(text: &str) -> Result<Duration, String> {
+    let seconds = text.char_indices().last().and_then(|(last, unit)| {
+        let unit = match unit {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            'w' => 7 * 86_400,
+            _ => return None,
+        };
+        text[..last].parse::<u64>().ok()?.checked_mul(unit)
+    });
+    let explain = || "an age is a number and s, m, h, d or w, such as 7d".to_owned();
+    seconds.map(Duration::from_secs).ok_or_else(explain)
 }
 
 pub(super) fn sources() -> impl TypedValueParser<Value = Source> {
@@ -126,5 +172,20 @@ mod tests {
         assert_eq!(limit("filesize:3"), Ok(Limit::FileSize(3000)));
         assert!(limit("files:3").is_err() && limit("duration:-1").is_err());
         assert!(limit("packets:0").is_err());
+    }
+
+    #[test]
+    fn rings_and_ages_have_their_units() {
+        assert_eq!(ring_limit("filesize:3"), Ok(RingLimit::FileSize(3000)));
+        assert_eq!(ring_limit("files:5"), Ok(RingLimit::Files(5)));
+        for wrong in ["files:0", "packets:", "interval:3", "files", "filesize:99999999999999999999"]
+        {
+            assert!(ring_limit(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(age("7d"), Ok(Duration::from_secs(7 * 86_400)));
+        assert_eq!(age("90s"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "7", "d", "-1d", "7y", "7\u{e4}"] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -42,10 +42,14 @@ fn compressed_files_read_back() {
 }
 
 /// A small file system, mounted until this is dropped.
-struct Small(tempfile::TempDir);
+pub(super) struct Small(tempfile::TempDir);
 
 impl Small {
-    fn mount(options: &str) -> Self {
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+
+    pub(super) fn mount(options: &str) -> Self {
         let folder = folder();
         let flags = nix::mount::MsFlags::empty();
         nix::mount::mount(Some("tmpfs"), folder.path(), Some("tmpfs"), flags, Some(options))

@@ -12,6 +12,7 @@ mod options;
 mod printing;
 mod privileges;
 mod reading;
+mod rings;
 mod sharing;
 mod sources;
 pub(crate) mod support;

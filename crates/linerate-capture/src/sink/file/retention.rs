@@ -1,0 +1,180 @@
+//! [`Retention`]: which finished files of a capture are deleted, so that the disk never fills.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock, statvfs};
+
+/// Bytes beside the packets that a write may need: the end of a file, and the header of the next.
+const OVERHEAD: u64 = 64 << 10;
+
+/// Which of the finished files of this capture are deleted, the oldest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Retention {
+    /// Those that ended so long ago (`--keep`).
+    pub keep: Option<Duration>,
+    /// As many as it takes to keep this free on the file system (`--keep-free`).
+    pub keep_free: Option<KeepFree>,
+}
+
+/// What is to stay free on a file system.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KeepFree {
+    /// A part of its size.
+    Percent(f64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl fmt::Display for KeepFree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Percent(percent) => write!(f, "{percent}%"),
+            Self::Bytes(bytes) => write!(f, "{bytes} bytes"),
+        }
+    }
+}
+
+impl FromStr for KeepFree {
+    type Err = String;
+
+    /// `10%`, or bytes with the suffixes K, M, G and T.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let explain =
+            || format!("`{text}` is neither a percentage such as 10% nor a size such as 20G");
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent = percent.parse::<f64>().map_err(|_| explain())?;
+            return match percent {
+                0.0..100.0 => Ok(Self::Percent(percent)),
+                _ => Err(explain()),
+            };
+        }
+        let shift = match text.chars().last().map(|unit| unit.to_ascii_uppercase()) {
+            Some('K') => 10,
+            Some('M') => 20,
+            Some('G') => 30,
+            Some('T') => 40,
+            _ => 0,
+        };
+        let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
+        let number: u64 = digits.parse().map_err(|_| explain())?;
+        number.checked_mul(1 << shift).map(Self::Bytes).ok_or_else(explain)
+    }
+}
+
+impl KeepFree {
+    /// Bytes that have to become free before `more` are written to the file; `None` when there is room, or the
+    /// file system does not say.
+    pub(super) fn missing(self, file: &Path, more: u64) -> Option<u64> {
+        let found = statvfs(file).ok()?;
+        let least = match self {
+            Self::Percent(percent) => {
+                (found.f_blocks as f64 * found.f_frsize as f64 * percent / 100.0) as u64
+            }
+            Self::Bytes(bytes) => bytes,
+        };
+        let available = found.f_bavail.saturating_mul(found.f_frsize);
+        (least + more + OVERHEAD).checked_sub(available).filter(|missing| *missing > 0)
+    }
+}
+
+/// The finished files of a capture, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct FinishedFiles(VecDeque<(PathBuf, Instant)>);
+
+impl FinishedFiles {
+    /// Adds the file that ended now. A ring of names may have had it before.
+    pub(super) fn add(&mut self, path: &Path) {
+        self.0.retain(|(known, _)| known != path);
+        self.0.push_back((path.to_owned(), Instant::now()));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Deletes the oldest file that nobody reads and that ended at least `age` ago, and returns the bytes that it had
+    /// on the disk. `None` when there is none.
+    pub(super) fn delete_oldest(&mut self, age: Duration) -> Option<u64> {
+        let mut index = 0;
+        while let Some((path, ended)) = self.0.get(index) {
+            if ended.elapsed() < age {
+                return None;
+            }
+            match delete(path) {
+                Deletion::Deleted(bytes) => {
+                    self.0.remove(index);
+                    return Some(bytes);
+                }
+                // Somebody has moved it, or compressed it (-z).
+                Deletion::Gone => drop(self.0.remove(index)),
+                Deletion::Read => index += 1,
+            }
+        }
+        None
+    }
+}
+
+enum Deletion {
+    Deleted(u64),
+    Gone,
+    /// A reader has a lock on it.
+    Read,
+}
+
+/// Deletes a file unless a reader of Linerate's holds its lock (`Stream::open` of `linerate-pcapfile`).
+fn delete(path: &Path) -> Deletion {
+    let Ok(file) = File::open(path) else { return Deletion::Gone };
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Deletion::Read;
+    }
+    let bytes = file.metadata().map_or(0, |found| found.blocks() * 512);
+    match std::fs::remove_file(path) {
+        Ok(()) => Deletion::Deleted(bytes),
+        Err(error) => {
+            tracing::warn!("cannot delete {}: {error}", path.display());
+            Deletion::Gone
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_free_is_a_part_or_a_size() {
+        assert_eq!("10%".parse(), Ok(KeepFree::Percent(10.0)));
+        assert_eq!("0.5%".parse(), Ok(KeepFree::Percent(0.5)));
+        assert_eq!("20G".parse(), Ok(KeepFree::Bytes(20 << 30)));
+        assert_eq!("4096".parse(), Ok(KeepFree::Bytes(4096)));
+        for wrong in ["", "%", "100%", "-1%", "x", "5X", "99999999T"] {
+            assert!(wrong.parse::<KeepFree>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_file_goes_that_nobody_reads() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(name));
+        let mut files = FinishedFiles::default();
+        for path in [&a, &b, &c] {
+            std::fs::write(path, [1; 100]).expect("a file");
+            files.add(path);
+        }
+        let reader = File::open(&a).expect("a file");
+        flock(&reader, FlockOperation::LockShared).expect("a lock");
+        assert!(files.delete_oldest(Duration::ZERO).is_some());
+        assert!(a.exists() && !b.exists() && c.exists());
+        assert_eq!(files.delete_oldest(Duration::from_secs(3600)), None);
+        drop(reader);
+        assert!(files.delete_oldest(Duration::ZERO).is_some() && !a.exists());
+        std::fs::remove_file(&c).expect("it is there");
+        assert_eq!((files.delete_oldest(Duration::ZERO), files.len()), (None, 0));
+    }
+}
