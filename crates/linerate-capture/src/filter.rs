@@ -16,6 +16,7 @@ use linerate_ring::{Direction, Frame};
 
 pub use self::cache::FilterCache;
 pub use self::placement::{FilterLocation, Placement};
+use crate::link_type::dlt;
 use crate::{Error, Result};
 
 /// Link type of Ethernet frames in the LINKTYPE registry.
@@ -210,15 +211,6 @@ fn message(error: &pcap::Error) -> String {
     match error {
         pcap::Error::PcapError(message) => message.clone(),
         other => other.to_string(),
-    }
-}
-
-/// The number by which libpcap knows a link type at run time; files say raw IP differently.
-fn dlt(link_type: u16) -> i32 {
-    match link_type {
-        100 => 11,
-        101 => 12,
-        other => i32::from(other),
     }
 }
 

@@ -13,6 +13,7 @@ pub mod filter;
 pub mod host;
 pub mod interface;
 pub mod libpcap;
+pub mod link_type;
 pub mod print;
 pub mod privilege;
 pub mod sink;

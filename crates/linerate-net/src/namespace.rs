@@ -43,6 +43,20 @@ impl Namespace {
         Self::open(OWN.into()).context(|| format!("open {OWN}"))
     }
 
+    /// The one of this name (`ip netns`), or that of the process with this number.
+    ///
+    /// # Errors
+    /// [`crate::Error::System`] where there is neither.
+    pub fn find(text: &str) -> Result<Self> {
+        let named = Path::new(NAMED).join(text);
+        let path = match text.parse::<u32>() {
+            Ok(process) if !named.exists() => format!("/proc/{process}/ns/net").into(),
+            _ => named,
+        };
+        let action = || format!("open the network namespace {}", path.display());
+        Self::open(path.clone()).context(action)
+    }
+
     /// That of process 1; `None` where this process may not look.
     pub fn initial() -> Option<Self> {
         Self::open("/proc/1/ns/net".into()).ok()

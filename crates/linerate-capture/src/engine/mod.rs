@@ -4,6 +4,7 @@ mod blocks;
 mod file;
 mod reader;
 mod report;
+mod sample;
 mod shared;
 mod user_monitor;
 
@@ -20,6 +21,7 @@ pub use blocks::copy_blocks;
 pub use file::{FileInput, FileProgress, description, read_file};
 pub(crate) use report::Cpu;
 pub use report::{FilterReport, InterfaceReport, Report};
+pub use sample::Sample;
 pub use shared::Event;
 
 use crate::annotate::Annotator;
@@ -45,6 +47,8 @@ pub struct EngineOptions {
     pub cpus: Vec<usize>,
     /// The removal of an interface ends only its own part of the capture.
     pub outlive_interfaces: bool,
+    /// Only the packets of these flows; of Ethernet interfaces.
+    pub sample: Option<Sample>,
     /// Split super-packets into frames; the sources come with virtio headers.
     pub split: bool,
     /// Drop the capabilities of the threads that do not need them any more.
@@ -127,6 +131,7 @@ impl Engine {
                     path: PacketPath {
                         sink: sink.reader(number as u32),
                         filter: filter.clone(),
+                        sample: options.sample,
                         interface: number as u32,
                         linktype,
                         shared: Arc::clone(&shared),

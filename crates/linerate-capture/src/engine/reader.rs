@@ -10,6 +10,7 @@ use linerate_net::cpu;
 use linerate_pcapfile::Record;
 use linerate_ring::{Frame, Timestamp};
 
+use super::sample::Sample;
 use super::shared::{Event, Shared};
 use crate::annotate::Annotator;
 use crate::filter::Filter;
@@ -57,6 +58,7 @@ pub(super) struct PacketPath {
     pub(super) sink: Sink<FileSinkHandle>,
     /// The filter, if it runs in user space.
     pub(super) filter: Option<Arc<Filter>>,
+    pub(super) sample: Option<Sample>,
     pub(super) interface: u32,
     pub(super) linktype: u16,
     pub(super) shared: Arc<Shared>,
@@ -71,19 +73,21 @@ struct Round<'a> {
     bytes: u64,
     /// Frames that the filter in user space rejected.
     rejected: u64,
+    /// Frames of flows that are not in the sample.
+    sampled: u64,
     /// The time of the frames that the source does not stamp.
     timestamp: Option<Timestamp>,
 }
 
 impl<'a> Round<'a> {
     fn new(counters: &'a ReaderCounters) -> Self {
-        Self { counters, captured: 0, bytes: 0, rejected: 0, timestamp: None }
+        Self { counters, captured: 0, bytes: 0, rejected: 0, sampled: 0, timestamp: None }
     }
 }
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        self.counters.add(self.captured, self.bytes, self.rejected);
+        self.counters.add(self.captured, self.bytes, self.rejected, self.sampled);
     }
 }
 
@@ -96,13 +100,19 @@ impl PacketPath {
         !self.accepts(frame, round, scratch) || self.output(frame, round)
     }
 
-    /// Whether the filter accepts the frame.
+    /// Whether the filter accepts the frame, and its flow is in the sample.
     #[inline(always)]
     fn accepts(&self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         if let Some(filter) = &self.filter
             && !filter.matches(frame, frame.contiguous(scratch))
         {
             round.rejected += 1;
+            return false;
+        }
+        if let Some(sample) = self.sample
+            && !sample.has(frame.contiguous(scratch))
+        {
+            round.sampled += 1;
             return false;
         }
         true

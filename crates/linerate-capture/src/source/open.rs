@@ -19,6 +19,17 @@ use crate::filter::{
 use crate::interface::Interface;
 use crate::{Error, Result};
 
+/// Which frames a source takes from the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakenFrames {
+    /// None.
+    None,
+    /// Those that the filter accepts.
+    Accepted,
+    /// All, as the filter runs in user space.
+    All,
+}
+
 /// An interface with its open sources.
 #[derive(Debug)]
 pub struct OpenInterface {
@@ -28,6 +39,8 @@ pub struct OpenInterface {
     pub sources: Vec<Source>,
     /// Which kind of source, and why.
     pub selection: Selection,
+    /// Which frames the host does not get.
+    pub taken: TakenFrames,
     /// Nobody asked for that source by name, so it must not take frames from a user that comes later.
     pub automatic: bool,
     /// The filter, where there is one.
@@ -121,6 +134,12 @@ impl OpenInterface {
         sources.shrink_to_fit();
         let sockets = matches!(sources.first(), Some(Source::Xdp(receiver))
             if receiver.config().delivery == Delivery::AfXdp);
+        let taken = match selection.kind {
+            SourceKind::Xdp if !filter_in_user => TakenFrames::Accepted,
+            // Nothing else uses the interface, or the program passes everything on.
+            SourceKind::Xdp if options.source.is_none() || sockets => TakenFrames::All,
+            _ => TakenFrames::None,
+        };
         let mut warnings = without_effect(options, selection.kind, sockets);
         if selection.kind == SourceKind::Packet {
             warnings.extend(bypassed(name));
@@ -132,6 +151,7 @@ impl OpenInterface {
         Ok(Self {
             interface,
             sources,
+            taken,
             automatic: options.source.is_none(),
             selection,
             filter,
@@ -355,6 +375,10 @@ impl Opener<'_> {
 
     /// An XDP program, which takes the frames or passes them on.
     fn xdp(&self, options: &xdp::Options, filter: Option<&Vec<Instruction>>) -> Result<Taken> {
+        // Who asked for the source by name gets copies where the program does not know which frames to take.
+        let in_user = self.filter.is_some() && filter.is_none();
+        let passing = options.passing || (in_user && self.options.source.is_some());
+        let options = &xdp::Options { passing, ..options.clone() };
         let filter = |_| Ok::<_, linerate_ring::Error>(filter.cloned());
         let receiver = xdp::Receiver::open(self.name, options, filter)?;
         let config = receiver.config();

@@ -16,7 +16,7 @@ enum Stage {
     Kernel,
     /// Between the reader and the file.
     Output,
-    /// Nowhere: events are counted, not packets.
+    /// Nowhere: what is counted is no loss.
     Event,
 }
 
@@ -78,6 +78,8 @@ causes! {
     Cut, "cut", Event;
     /// Packets that the kernel dropped without a sign of the network namespace they were in.
     UnknownNamespace, "unknown_namespace", Event;
+    /// Packets of flows that `--sample` leaves out: nobody wants them, so they are not part of the total.
+    Sampled, "sampled", Event;
     /// The ring overflowed while the reader waited for the writer.
     WriterTooSlow, "writer_too_slow", Kernel;
     /// The file could not take it: disk full, quota, I/O error.

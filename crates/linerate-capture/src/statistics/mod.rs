@@ -37,6 +37,7 @@ pub(crate) struct ReaderCounters {
     captured: AtomicU64,
     bytes: AtomicU64,
     rejected: AtomicU64,
+    sampled: AtomicU64,
     /// How full the source's buffer is, in thousandths.
     fill: AtomicU64,
     drops: Mutex<Drops>,
@@ -126,10 +127,13 @@ impl InterfaceCounters {
 
 impl ReaderCounters {
     /// Adds a round of batches. Only the reader writes: a load and a store are enough.
-    pub(crate) fn add(&self, captured: u64, bytes: u64, rejected: u64) {
-        for (count, more) in
-            [(&self.captured, captured), (&self.bytes, bytes), (&self.rejected, rejected)]
-        {
+    pub(crate) fn add(&self, captured: u64, bytes: u64, rejected: u64, sampled: u64) {
+        for (count, more) in [
+            (&self.captured, captured),
+            (&self.bytes, bytes),
+            (&self.rejected, rejected),
+            (&self.sampled, sampled),
+        ] {
             count.store(count.load(Relaxed) + more, Relaxed);
         }
     }
@@ -148,6 +152,8 @@ impl ReaderCounters {
     }
 
     fn drops(&self) -> Drops {
-        *self.drops.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut drops = *self.drops.lock().unwrap_or_else(PoisonError::into_inner);
+        drops[DropCause::Sampled] = self.sampled.load(Relaxed);
+        drops
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use linerate_capture::engine::Sample;
 use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::sink::file::KeepFree;
 use linerate_capture::source::SourceKind;
@@ -24,9 +25,21 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "NAME", conflicts_with = "read")]
     pub(super) interface: Vec<String>,
 
+    /// Capture in this network namespace: a name of `ip netns`, or the number of a process that is in it.
+    #[arg(long, value_name = "NAME|PID", conflicts_with = "read")]
+    pub(super) netns: Option<String>,
+
     /// List the interfaces, their users, and the source that `auto` would select; then exit.
     #[arg(short = 'D', long)]
     pub(super) list_interfaces: bool,
+
+    /// List the link types that the interfaces have for -y; then exit.
+    #[arg(short = 'L', long, conflicts_with = "read")]
+    pub(super) list_data_link_types: bool,
+
+    /// Capture with this link type. `LINUX_SLL2` with -i any gives pcapng files one link type, too.
+    #[arg(short = 'y', long, value_name = "TYPE", conflicts_with = "read", value_parser = values::link_type)]
+    pub(super) linktype: Option<u16>,
 
     /// Read from a capture file instead of an interface; `-` is standard input. pcap and pcapng, also
     /// compressed by gzip, zstd or lz4.
@@ -190,6 +203,10 @@ pub(crate) struct Arguments {
     /// selects. (`linerate segment` does it to files.)
     #[arg(long, conflicts_with_all = ["read", "discard"])]
     pub(super) split: bool,
+
+    /// Capture one of N flows: all packets of it, in both directions. Those of the others are counted. For Ethernet.
+    #[arg(long, value_name = "1/N", conflicts_with = "read")]
+    pub(super) sample: Option<Sample>,
 
     /// Run the filter in the `kernel` or in `user` space (default: in the kernel if it accepts the program).
     #[arg(long, value_name = "SIDE", value_parser = values::filter_locations())]

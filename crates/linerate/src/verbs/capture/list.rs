@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use linerate_capture::filter::LINUX_SLL2;
 use linerate_capture::interface::{ANY, Interface};
+use linerate_capture::link_type;
 use linerate_capture::source::{SourceOptions, select};
 use serde_json::json;
 
@@ -50,6 +52,19 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
         stdio::println(format_args!(
             "{number}.{} [{state}{kind}] {source}: {reason}{traced}",
             one.name
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the link types of the interfaces meant by `given`, as tcpdump does.
+pub(super) fn link_types(given: &[String]) -> Result<ExitCode> {
+    let any = given.iter().any(|name| name == ANY);
+    for name in resolve(given, any)? {
+        let linktype = if any { LINUX_SLL2 } else { Interface::by_name(&name)?.linktype()? };
+        let (word, what) = link_type::name(linktype);
+        stdio::println(format_args!(
+            "Data link types for {name} (use option -y to set):\n  {word} ({what})"
         ))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, HumanCount};
 use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
-use linerate_capture::source::{OpenInterface, SourceKind};
+use linerate_capture::source::{OpenInterface, SourceKind, TakenFrames};
 use linerate_capture::statistics::{DropCause, Drops};
 
 use super::arguments::Arguments;
@@ -36,9 +36,19 @@ pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
             one.pages
         ));
         if source == SourceKind::Xdp {
-            stdio::eprintln(format_args!(
-                "linerate: the host does not get the frames of {name} that this capture takes"
-            ));
+            let line = match one.taken {
+                TakenFrames::Accepted => {
+                    format!("the host does not get the frames of {name} that this capture takes")
+                }
+                TakenFrames::All => format!(
+                    "the host gets no frame of {name}, also none that the filter rejects, because the filter runs \
+                     in user space"
+                ),
+                TakenFrames::None => format!(
+                    "the host gets all frames of {name}, because the filter runs in user space"
+                ),
+            };
+            stdio::eprintln(format_args!("linerate: {line}"));
         }
         if let Some(filter) = &one.filter {
             let side = if one.filter_in_user { "user space" } else { "the kernel" };
@@ -172,6 +182,10 @@ fn counts(report: &Report) -> String {
     }
     if let Some(line) = unwritten(drops) {
         text += &format!("\n{line}");
+    }
+    let sampled = drops[DropCause::Sampled];
+    if sampled > 0 {
+        text += &format!("\n{sampled} packets of other flows (--sample)");
     }
     if let Some(line) = deleted(report) {
         text += &format!("\n{line}");

@@ -14,8 +14,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
 use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress};
-use linerate_capture::filter::{FilterCache, TagReading};
+use linerate_capture::filter::{ETHERNET, FilterCache, LINUX_SLL2, TagReading};
 use linerate_capture::interface::ANY;
+use linerate_capture::link_type;
 use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
 use linerate_capture::source::TimestampSource;
@@ -45,8 +46,15 @@ const MAX_TOTAL_BUFFER: u64 = 256 << 20;
 pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     arguments.verbose = verbose;
     let arguments = &arguments;
+    if let Some(netns) = &arguments.netns {
+        // Every thread that starts from now on is in it, too.
+        linerate_net::namespace::Namespace::find(netns)?.enter()?;
+    }
     if arguments.list_interfaces {
         return list::run(arguments.json);
+    }
+    if arguments.list_data_link_types {
+        return list::link_types(&arguments.interface);
     }
     if arguments.json && arguments.write.as_deref().is_some_and(|path| path.as_os_str() == "-") {
         bail!("--json and -w - both want standard output; write into a file, or leave out --json");
@@ -72,7 +80,8 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let mut options = source_options(arguments, filter);
     let drops = options.source == Some(SourceKind::Drops);
     let any = !drops && arguments.interface.iter().any(|name| name == ANY);
-    options.cooked = any && !arguments.split && output::is_pcap(arguments);
+    let one_type = output::is_pcap(arguments) || arguments.linktype == Some(LINUX_SLL2);
+    options.cooked = any && !arguments.split && one_type;
     let names = list::resolve(&arguments.interface, drops || options.cooked)?;
     if any {
         if matches!(options.source, Some(SourceKind::Xdp | SourceKind::Tee | SourceKind::Trace)) {
@@ -105,6 +114,15 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     } else {
         engine::open_all(&names, &options, &signals.stop())?
     };
+    if let Some(linktype) = arguments.linktype
+        && let Some(other) = opened.iter().find(|one| one.linktype != linktype)
+    {
+        let (name, asked) = (&other.interface.name, link_type::name(linktype).0);
+        bail!("{name} does not have the link type {asked}; -L lists those that it has");
+    }
+    if arguments.sample.is_some() && opened.iter().any(|one| one.linktype != ETHERNET) {
+        bail!("--sample finds flows in Ethernet frames only");
+    }
     if !arguments.quiet {
         live::announce(&opened, snaplen(arguments));
     }
@@ -128,6 +146,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         packet_buffered: arguments.packet_buffered,
         cpus,
         outlive_interfaces: any,
+        sample: arguments.sample,
         drop_privileges: true,
         split: arguments.split,
     };

@@ -123,6 +123,11 @@ pub(super) fn age(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(explain)
 }
 
+pub(super) fn link_type(text: &str) -> Result<u16, String> {
+    linerate_capture::link_type::named(text)
+        .ok_or_else(|| "no link type of libpcap has this name; -L lists those of interfaces".into())
+}
+
 pub(super) fn sources() -> impl TypedValueParser<Value = Source> {
     parse_words(["auto", "packet", "xdp", "tee", "trace", "drops"], source)
 }

@@ -29,13 +29,12 @@ fn tagged() -> Vec<u8> {
 /// Link type, then length on the wire and bytes of each packet; CPUs deliver in any order.
 fn packets(path: &Path) -> (u16, Vec<(u32, Vec<u8>)>) {
     let mut reader = Reader::open(path).unwrap();
-    let linktype = reader.interfaces()[0].linktype;
     let mut packets = Vec::new();
     while let Some(record) = reader.next().unwrap() {
         packets.push((record.frame.wire_len, record.frame.head().to_vec()));
     }
     packets.sort();
-    (linktype, packets)
+    (reader.interfaces()[0].linktype, packets)
 }
 
 #[test]
@@ -114,5 +113,37 @@ fn all_interfaces_in_a_classic_file_are_what_tcpdump_writes() {
         if !filter.contains("greater") {
             assert_eq!(packets(&output), packets(&name("linerate", number)), "{filter}");
         }
+    }
+}
+
+#[test]
+fn link_types_are_listed_and_chosen() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    for (interface, expected) in
+        [("far", "EN10MB (Ethernet)"), ("any", "LINUX_SLL2 (Linux cooked v2)")]
+    {
+        let output = cable.run(&format!("-i {interface} -L"));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.contains(&format!("Data link types for {interface}")), "{printed}");
+        assert!(printed.contains(&format!("\n  {expected}\n")), "{printed}");
+    }
+    let path = folder.path().join("any.pcapng");
+    let mut command = cable.far.command(LINERATE);
+    command.args(["capture", "-i", "any", "-y", "LINUX_SLL2", "udp", "-w"]).arg(&path);
+    let capture = listening(&mut command);
+    cable.send(3, 64);
+    let (status, _, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    let (linktype, packets) = packets(&path);
+    assert_eq!((linktype, packets.len()), (276, 3));
+    for (options, status, says) in [
+        ("-i far -y RAW", 1, "far does not have the link type RAW"),
+        ("-i far -y nothing", 2, "no link type of libpcap"),
+    ] {
+        let output = cable.run(&format!("{options} --discard"));
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{printed}");
+        assert!(printed.contains(says), "{printed}");
     }
 }

@@ -13,6 +13,7 @@ mod printing;
 mod privileges;
 mod reading;
 mod rings;
+mod selecting;
 mod sharing;
 mod sources;
 pub(crate) mod support;

@@ -1,5 +1,8 @@
 //! Every source, with the filter on either side.
 
+use std::net::UdpSocket;
+use std::time::Duration;
+
 use linerate_testkit::root_or_skip;
 
 use super::support::{Cable, everybody_accepts, folder, numbers, statistics};
@@ -51,4 +54,22 @@ fn a_filter_in_user_space_gives_the_same() {
         assert_eq!(numbers(&path), (0..10).collect::<Vec<_>>(), "{printed}");
         assert_eq!((&json["filter"]["in"], &json["received"]), (&"user".into(), &10.into()));
     }
+}
+
+/// The program does not know which frames a filter in user space accepts: the host keeps all of them.
+#[test]
+fn a_filter_in_user_space_takes_nothing_from_the_host() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let path = folder.path().join("user");
+    let options = format!("-w {} --source xdp --take-over --filter-in user", path.display());
+    let server = cable.far.run(|| UdpSocket::bind("10.9.0.2:5000").unwrap()).unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let capture = cable.capture(&format!("{options} udp and udp[8:4] < 10"));
+    cable.send(50, 64);
+    let received = (0..50).filter(|_| server.recv(&mut [0; 128]).is_ok()).count();
+    let (_, _, printed) = capture.interrupt();
+    assert_eq!(received, 50, "{printed}");
+    assert_eq!(numbers(&path), (0..10).collect::<Vec<_>>(), "{printed}");
+    assert!(printed.contains("the host gets all frames of far"), "{printed}");
 }

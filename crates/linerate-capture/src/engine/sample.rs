@@ -1,0 +1,48 @@
+//! [`Sample`]: whole flows, one of so many.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use linerate_wire::flow::Key;
+
+/// Which flows are captured: one of N, by a hash of addresses, ports and protocol that is the same in both
+/// directions, and in every process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample(NonZeroU64);
+
+impl FromStr for Sample {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_prefix("1/").and_then(|number| number.parse().ok());
+        number.map(Self).ok_or_else(|| format!("`{text}` is no sample such as 1/100"))
+    }
+}
+
+impl Sample {
+    /// Whether an Ethernet frame is captured. Frames without an IP packet belong to no flow and are.
+    #[inline]
+    pub(super) fn has(self, frame: &[u8]) -> bool {
+        let Some(key) = Key::of(frame) else { return true };
+        let (source, destination) =
+            ((key.source, key.source_port), (key.destination, key.destination_port));
+        // `new` has no random keys.
+        let mut hasher = DefaultHasher::new();
+        (source.min(destination), source.max(destination), key.protocol).hash(&mut hasher);
+        hasher.finish().is_multiple_of(self.0.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_one_of_a_number() {
+        assert!("1/1".parse::<Sample>().is_ok() && "1/1000".parse::<Sample>().is_ok());
+        for wrong in ["", "1", "2/3", "1/0", "1/-1", "1/x"] {
+            assert!(wrong.parse::<Sample>().is_err(), "{wrong}");
+        }
+    }
+}

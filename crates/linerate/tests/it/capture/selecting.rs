@@ -1,0 +1,77 @@
+//! What of the traffic is captured: another network namespace, a sample of the flows.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+
+use linerate_pcapfile::Reader;
+use linerate_testkit::{Process, root_or_skip};
+
+use super::support::{Cable, folder, numbers};
+use crate::LINERATE;
+
+#[test]
+fn another_namespace_is_found_by_its_name_and_by_a_process() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let mut sleep = cable.far.command_killed_with_parent("sleep");
+    let mut sleep = sleep.arg("600").stdout(Stdio::null()).spawn().unwrap();
+    let places = [cable.far.name().to_owned(), sleep.id().to_string()];
+    for (place, source) in places.iter().zip(["packet", "tee"]) {
+        let path = folder.path().join(source);
+        let options = ["--source", source, "udp", "-w"];
+        let start = || {
+            let mut command = Command::new(LINERATE);
+            command.args(["capture", "--netns", place, "-i", "far"]).args(options).arg(&path);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            Process::from(command.spawn().unwrap())
+        };
+        let mut capture = start();
+        capture.until("listening on far");
+        cable.send(20, 64);
+        let (status, _, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
+        assert_eq!(numbers(&path), (0..20).collect::<Vec<_>>(), "{place}");
+    }
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+    let output = Command::new(LINERATE).args(["capture", "--netns", "nowhere", "-D"]).output();
+    let printed = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(printed.contains("/run/netns/nowhere"), "{printed}");
+}
+
+#[test]
+fn a_sample_has_whole_flows_and_counts_the_others() {
+    root_or_skip!();
+    const FLOWS: u16 = 64;
+    let (cable, folder) = (Cable::new(), folder());
+    let path = folder.path().join("sample.pcap");
+    let capture = cable.capture(&format!("-w {} --sample 1/4 --json udp", path.display()));
+    let bind = |address: &str, port| UdpSocket::bind((address, port)).unwrap();
+    let server = cable.far.run(|| bind("10.9.0.2", 5000)).unwrap();
+    for flow in 0..FLOWS {
+        let client = cable.near.run(|| bind("10.9.0.1", 10_000 + flow)).unwrap();
+        for _ in 0..5 {
+            client.send_to(&[1; 20], "10.9.0.2:5000").unwrap();
+            let (_, from) = server.recv_from(&mut [0; 64]).unwrap();
+            server.send_to(&[2; 20], from).unwrap();
+        }
+    }
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    let mut flows = BTreeMap::<u16, u64>::new();
+    let mut reader = Reader::open(&path).unwrap();
+    while let Some(record) = reader.next().unwrap() {
+        let port = |at| u16::from_be_bytes(record.frame.head()[at..at + 2].try_into().unwrap());
+        *flows.entry(port(34).max(port(36))).or_default() += 1;
+    }
+    // Both directions of it, or nothing.
+    assert!(flows.values().all(|packets| *packets == 10), "{flows:?}");
+    assert!((4..=32).contains(&flows.len()), "{} of {FLOWS}", flows.len());
+    let all = u64::from(FLOWS) * 10;
+    let captured = flows.len() as u64 * 10;
+    assert_eq!((&json["captured"], &json["received"]), (&captured.into(), &all.into()), "{json}");
+    assert_eq!(json["dropped"]["sampled"], all - captured, "{json}");
+    assert_eq!(json["dropped"]["total"], 0, "{json}");
+    assert!(printed.contains(&format!("{} packets of other flows", all - captured)), "{printed}");
+}
