@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -17,6 +18,7 @@ use linerate_capture::libpcap;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 use linerate_ring::xdp::Delivery;
+use signal_hook::consts::SIGPIPE;
 
 use crate::cli::{stdio, values};
 
@@ -138,6 +140,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         command.env("LINERATE_QUIET", "1");
     }
     let error = command.exec();
+    // It has set SIGPIPE back to what ends a program: the line below may lead nowhere.
+    let _ = signal_hook::flag::register(SIGPIPE, Arc::default());
     stdio::eprintln(format_args!("linerate: cannot run {}: {error}", name.display()));
     Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
 }
