@@ -10,6 +10,7 @@ pub mod live_frames;
 pub mod map;
 mod program;
 pub mod rcu;
+mod rings;
 pub mod seqlock;
 pub mod steer;
 pub mod tee;
@@ -19,6 +20,7 @@ pub mod xdp;
 
 pub use error::{Error, MissingCapabilities, Result, XDP_CAPABILITIES};
 pub use program::{LoadedProgram, log_to_tracing};
+pub use rings::RingLayout;
 
 /// Flags of maps and programs, for those who read them from an object.
 pub mod flags {

@@ -166,12 +166,14 @@ pub fn create_array(name: &str, value_size: u32) -> libbpf_rs::Result<MapHandle>
     MapHandle::create(MapType::Array, Some(name), 4, value_size, 1, &options)
 }
 
-/// Element 0 of a per-CPU array of `N` counters each, summed over all CPUs.
-pub(crate) fn sum_over_cpus<const N: usize>(map: BorrowedFd<'_>) -> Result<[u64; N]> {
+/// Element `key` of a per-CPU array of `N` counters each, for every possible CPU.
+pub(crate) fn counters_of_cpus<const N: usize>(
+    map: BorrowedFd<'_>,
+    key: u32,
+) -> Result<Vec<[u64; N]>> {
     let cpus = libbpf_rs::num_possible_cpus()
         .map_err(|error| Error::Invalid(format!("cannot count the CPUs: {error}")))?;
     let mut values = vec![[0u64; N]; cpus];
-    let key = 0u32;
     // SAFETY: the kernel writes one value of `8 * N` bytes per possible CPU.
     let answer = unsafe {
         libbpf_sys::bpf_map_lookup_elem(
@@ -183,8 +185,13 @@ pub(crate) fn sum_over_cpus<const N: usize>(map: BorrowedFd<'_>) -> Result<[u64;
     if answer < 0 {
         return Err(Error::bpf("read the counters of an XDP program", -answer));
     }
+    Ok(values)
+}
+
+/// Element 0 of a per-CPU array of `N` counters each, summed over all CPUs.
+pub(crate) fn sum_over_cpus<const N: usize>(map: BorrowedFd<'_>) -> Result<[u64; N]> {
     let mut sum = [0; N];
-    for value in values {
+    for value in counters_of_cpus::<N>(map, 0)? {
         sum.iter_mut().zip(value).for_each(|(sum, value)| *sum += value);
     }
     Ok(sum)

@@ -15,6 +15,34 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
+/// The CPUs that are online, counted from 0.
+pub fn online() -> Vec<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let cpus = parse_list(&text);
+    if cpus.is_empty() { allowed().unwrap_or_else(|_| vec![0]) } else { cpus }
+}
+
+/// The NUMA node of `cpu`; `None` for a machine with one node.
+pub fn node(cpu: usize) -> Option<u32> {
+    let nodes = parse_list(&std::fs::read_to_string("/sys/devices/system/node/online").ok()?);
+    let has_cpu = |node: &usize| {
+        let path = format!("/sys/devices/system/node/node{node}/cpulist");
+        std::fs::read_to_string(path).is_ok_and(|text| parse_list(&text).contains(&cpu))
+    };
+    let found = if nodes.len() > 1 { nodes.into_iter().find(has_cpu) } else { None };
+    found.and_then(|node| u32::try_from(node).ok())
+}
+
+/// The numbers of a list as the kernel writes it, such as `0-3,8`; empty for anything else.
+pub(crate) fn parse_list(text: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+    };
+    let ranges: Option<Vec<_>> = text.trim().split(',').map(range).collect();
+    ranges.unwrap_or_default().into_iter().flatten().collect()
+}
+
 /// Keeps the calling thread on `cpu`, counted from 0. Threads that it starts afterwards inherit that.
 ///
 /// # Errors
@@ -71,6 +99,16 @@ mod tests {
         check_affinity(&before).unwrap();
         assert_eq!(check_affinity(&[last, usize::MAX, last]).unwrap_err().0, usize::MAX);
         assert_eq!(allowed().unwrap(), before);
+    }
+
+    #[test]
+    fn lists_of_the_kernel_are_read() {
+        assert_eq!(parse_list("0-2,8\n"), [0, 1, 2, 8]);
+        assert_eq!(parse_list("5"), [5]);
+        assert_eq!(parse_list("\n"), [] as [usize; 0]);
+        let online = online();
+        assert!(allowed().unwrap().iter().all(|cpu| online.contains(cpu)));
+        assert_eq!(node(usize::MAX), None);
     }
 
     #[test]

@@ -22,7 +22,8 @@
 //! # }
 //! ```
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use linerate_bpf::trace::{Followed, Points, Statistics, StatisticsReader, drop_reasons};
@@ -32,7 +33,7 @@ use linerate_bpf::trace::{DropOptions, Options, Program};
 use linerate_bpf::xdp::AttachedProgram;
 use linerate_net::Interface;
 
-use crate::tee::{Batch, DEFAULT_BUFFER, MAX_SNAPLEN, RingBuffer};
+use crate::tee::{Batch, DEFAULT_BUFFER, GroupOptions, MAX_SNAPLEN, ReaderState, RingGroup};
 use crate::xdp::WaitStrategy;
 use crate::{Error, Result};
 
@@ -44,8 +45,8 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 /// Nothing is left attached when it is dropped, nor when the process dies.
 #[derive(Debug)]
 pub struct Trace {
+    group: RingGroup,
     program: Program,
-    buffer: RingBuffer,
     /// `None` where all interfaces of the network namespace are traced.
     interface: Option<Interface>,
     was_up: bool,
@@ -63,18 +64,18 @@ impl Trace {
     /// another XDP program that cannot be traced took the place of the traced one. [`Error::System`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
         if self.stopped {
-            return Ok(self.buffer.ready());
+            return Ok(self.group.ready());
         }
         if self.change.is_none() && self.followed_at.elapsed() >= FOLLOW_INTERVAL {
             self.followed_at = Instant::now();
             self.change = Some(self.program.follow()?).filter(|found| *found != Followed::Same);
         }
         let from = self.interface.as_ref().map_or("all interfaces", Interface::name);
-        if self.buffer.wait(self.program.ring_buffer(), from, timeout)? {
+        if self.group.wait(from, timeout)? {
             return Ok(true);
         }
         self.check_up()?;
-        Ok(self.buffer.ready())
+        Ok(self.group.ready())
     }
 
     /// What became of the traced XDP program since the last call, where that changed.
@@ -85,29 +86,29 @@ impl Trace {
     /// Whether a frame can be read.
     #[inline]
     pub fn ready(&mut self) -> bool {
-        self.buffer.has_frame()
+        self.group.has_frame()
     }
 
     /// Gives the space of everything lent back to the kernel; see [`Batch::suspend`].
     #[inline]
     pub fn release(&mut self) {
-        self.buffer.release();
+        self.group.release();
     }
 
     /// As [`Tee::announce_sleep`](crate::tee::Tee::announce_sleep).
     pub fn announce_sleep(&self) {
-        self.buffer.announce_sleep();
+        self.group.announce_sleep();
     }
 
     /// As [`Tee::cancel_sleep`](crate::tee::Tee::cancel_sleep).
     pub fn cancel_sleep(&self) {
-        self.buffer.cancel_sleep();
+        self.group.cancel_sleep();
     }
 
     /// As [`Tee::next_batch`](crate::tee::Tee::next_batch).
     #[inline]
     pub fn next_batch(&mut self) -> Option<Batch<'_>> {
-        self.buffer.next_batch()
+        self.group.next_batch()
     }
 
     /// Lets no further frame in. When it returns, all that was copied is in the ring buffer for [`Trace::next_batch`] to
@@ -119,7 +120,7 @@ impl Trace {
         if self.stopped {
             return Ok(());
         }
-        self.buffer.stop();
+        self.group.stop();
         self.program.synchronize()?;
         self.stopped = true;
         Ok(())
@@ -147,14 +148,14 @@ impl Trace {
         self.program.target()
     }
 
-    /// Bytes of the ring buffer.
-    pub fn capacity(&self) -> usize {
-        self.buffer.capacity()
+    /// The share of the ring buffer that waits to be read, 0 to 1.
+    pub fn fill_level(&self) -> f32 {
+        self.group.fill_level()
     }
 
-    /// Bytes of the ring buffer that wait to be read.
-    pub fn pending(&self) -> usize {
-        self.buffer.pending()
+    /// The descriptors of the ring buffers: readable while records are in them that were not given back.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.program.ring_buffers()
     }
 
     fn check_up(&mut self) -> Result<()> {
@@ -163,13 +164,6 @@ impl Trace {
         let went_down = self.was_up && !up;
         self.was_up = up;
         if went_down { Err(Error::InterfaceDown(interface.name().to_owned())) } else { Ok(()) }
-    }
-}
-
-impl AsFd for Trace {
-    /// Readable while records are in the ring buffer that were not given back.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.program.ring_buffer()
     }
 }
 
@@ -260,16 +254,16 @@ impl<'a> Builder<'a> {
     }
 
     fn open(self, program: Program, interface: Option<Interface>) -> Result<Trace> {
-        let buffer = RingBuffer::map(
-            program.ring_buffer(),
-            program.ring_size(),
-            program.consumer_state_map(),
-            self.wait_strategy,
-            self.batch,
-        )?;
+        let state = Arc::new(ReaderState::map(program.consumer_state_map())?);
+        let options = GroupOptions {
+            wait_strategy: self.wait_strategy,
+            batch: self.batch,
+            in_order: self.options.timestamps,
+        };
+        let group = RingGroup::map(program.ring_buffers(), 0, program.ring_size(), state, options)?;
         Ok(Trace {
+            group,
             program,
-            buffer,
             was_up: interface.as_ref().is_some_and(|one| one.is_up().unwrap_or(false)),
             interface,
             followed_at: Instant::now(),

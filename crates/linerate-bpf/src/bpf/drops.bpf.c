@@ -212,7 +212,7 @@ static __attribute__((always_inline)) int read(void *to, __u32 room, const struc
 #define COPY(room)                                                                                 \
 	do {                                                                                       \
 		struct trace_record *record = bpf_ringbuf_reserve(                                 \
-			&records, sizeof(struct trace_record) + (room) + SLACK, 0);                \
+			ring, sizeof(struct trace_record) + (room) + SLACK, 0);                    \
                                                                                                    \
 		if (!record)                                                                       \
 			goto full;                                                                 \
@@ -256,14 +256,15 @@ int dropped(unsigned long long *ctx)
 	struct net_device *device = skb->dev;
 	/* Some protocols keep numbers of their own in the place of the device. */
 	int has_device = (long)device < 0;
-	__u32 zero = 0, cpu = bpf_get_smp_processor_id();
+	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), index = ring_index(0);
 	struct trace_counters *counts = bpf_map_lookup_elem(&counters, &zero);
-	struct tee_reader *state = bpf_map_lookup_elem(&reader, &zero);
+	struct tee_reader *state = bpf_map_lookup_elem(&readers, &index);
+	void *ring = bpf_map_lookup_elem(&rings, &index);
 	__u32 interface, namespace = 0, len;
 	struct frame frame;
 	__u16 type = 0;
 
-	if (!counts || !state)
+	if (!counts || !state || !ring)
 		return 0;
 	if (has_device) {
 		interface = device->ifindex;
@@ -332,7 +333,7 @@ int dropped(unsigned long long *ctx)
 	COPY_BY_SIZE(len);
 	counts->captured++;
 	if (*(volatile __u32 *)&state->waiting)
-		wake_reader(state);
+		wake_reader(ring, state);
 	return 0;
 full:
 	counts->full++;

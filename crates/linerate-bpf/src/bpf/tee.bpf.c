@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Copies frames that a filter accepts to a ring buffer.
+/* Copies frames that a filter accepts to ring buffers.
  *
  * `capture` passes every frame on to the stack, and shares the interface. The root program is attached once,
  * for any number of captures. A capture has one of eight slots; root and captures form a chain of tail calls
@@ -21,6 +21,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 const volatile __u32 timestamps = 1;
 const volatile __u32 snaplen = TEE_MAX_SNAPLEN;
 const volatile __u32 slot = 0;
+const volatile __u32 queue_count = 1;
 
 /* Both belong to the root; captures find them through it. */
 struct {
@@ -37,9 +38,10 @@ struct {
 	__type(value, __u32);
 } captures SEC(".maps");
 
+/* One element for each queue, and one for all queues that came after the start. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2); /* set before load */
 	__type(key, __u32);
 	__type(value, struct tee_counters);
 } counters SEC(".maps");
@@ -70,7 +72,7 @@ int TEE_ROOT(struct xdp_md *ctx)
 #define COPY(room)                                                                                 \
 	do {                                                                                       \
 		struct tee_record *record =                                                        \
-			bpf_ringbuf_reserve(&records, sizeof(struct tee_record) + (room), 0);      \
+			bpf_ringbuf_reserve(ring, sizeof(struct tee_record) + (room), 0);          \
 		__u64 bytes;                                                                       \
                                                                                                    \
 		if (!record)                                                                       \
@@ -79,7 +81,7 @@ int TEE_ROOT(struct xdp_md *ctx)
 		record->wire_len = wire_len;                                                       \
 		record->len = len;                                                                 \
 		record->ifindex = ctx->ingress_ifindex;                                            \
-		record->queue = ctx->rx_queue_index;                                               \
+		record->queue = queue;                                                             \
 		record->traced = TRACED_NOT;                                                                 \
 		bytes = bounded(len);                                                              \
 		if (bytes > (room) || bpf_xdp_load_bytes(ctx, 0, record + 1, bytes)) {             \
@@ -95,13 +97,16 @@ static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
-	__u32 zero = 0;
-	struct tee_counters *counts = bpf_map_lookup_elem(&counters, &zero);
-	struct tee_reader *state = bpf_map_lookup_elem(&reader, &zero);
+	__u32 queue = ctx->rx_queue_index;
+	__u32 counted = queue < queue_count ? queue : queue_count;
+	__u32 index = ring_index(queue);
+	struct tee_counters *counts = bpf_map_lookup_elem(&counters, &counted);
+	struct tee_reader *state = bpf_map_lookup_elem(&readers, &index);
+	void *ring = bpf_map_lookup_elem(&rings, &index);
 	__u32 wire_len = bpf_xdp_get_buff_len(ctx);
 	__u32 len = wire_len < snaplen ? wire_len : snaplen;
 
-	if (!counts || !state)
+	if (!counts || !state || !ring)
 		return 0;
 	if (*(volatile __u32 *)&state->stop) {
 		counts->late++;
@@ -114,7 +119,7 @@ static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 	COPY_BY_SIZE(len);
 	counts->captured++;
 	if (*(volatile __u32 *)&state->waiting)
-		wake_reader(state);
+		wake_reader(ring, state);
 	return 1;
 full:
 	counts->full++;
@@ -136,11 +141,11 @@ int capture(struct xdp_md *ctx)
 SEC("xdp.frags")
 int take(struct xdp_md *ctx)
 {
-	__u32 zero = 0;
+	__u32 index = ring_index(ctx->rx_queue_index);
 	struct tee_reader *state;
 
 	if (!copy(ctx))
 		return XDP_PASS;
-	state = bpf_map_lookup_elem(&reader, &zero);
+	state = bpf_map_lookup_elem(&readers, &index);
 	return !state || *(volatile __u32 *)&state->pass ? XDP_PASS : XDP_DROP;
 }

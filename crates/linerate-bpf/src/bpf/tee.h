@@ -53,7 +53,7 @@ struct trace_counters {
 
 _Static_assert(sizeof(struct trace_counters) == 72, "trace_counters is 72 bytes");
 
-/* One element per CPU. A frame is in exactly one of them. */
+/* One element per CPU and receive queue. A frame is in exactly one of them. */
 struct tee_counters {
 	__u64 captured;  /* copied to the ring buffer */
 	__u64 unmatched; /* rejected by the filter */
@@ -64,15 +64,15 @@ struct tee_counters {
 
 _Static_assert(sizeof(struct tee_counters) == 40, "tee_counters is 40 bytes");
 
-/* Memory-mapped by both sides. */
+/* The reader of a ring buffer: memory-mapped by both sides, in a cache line of its own. */
 struct tee_reader {
 	__u32 waiting; /* the reader sets it before it sleeps, the program clears it and wakes */
 	__u32 stop;    /* the reader sets it once: no further frame is copied */
 	__u32 pass;    /* the reader sets and clears it: while set, `take` drops no frame */
-	__u32 unused;
+	__u32 unused[13];
 };
 
-_Static_assert(sizeof(struct tee_reader) == 16, "tee_reader is 16 bytes");
+_Static_assert(sizeof(struct tee_reader) == 64, "tee_reader is 64 bytes");
 
 /* The longest frame copied in full: the largest that bpf_xdp_load_bytes takes at once. */
 #define TEE_MAX_SNAPLEN 65535

@@ -38,7 +38,7 @@ struct {
 #define COPY(room)                                                                                 \
 	do {                                                                                       \
 		struct trace_record *record =                                                      \
-			bpf_ringbuf_reserve(&records, sizeof(struct trace_record) + (room), 0);    \
+			bpf_ringbuf_reserve(ring, sizeof(struct trace_record) + (room), 0);        \
 		__u64 bytes;                                                                       \
                                                                                                    \
 		if (!record)                                                                       \
@@ -65,13 +65,14 @@ static __attribute__((always_inline)) int copy(struct xdp_buff *xdp, __u16 point
 	const struct net_device *device = xdp->rxq->dev;
 	void *data = xdp->data;
 	__u32 linear = xdp->data_end - data;
-	__u32 zero = 0, slot = 2 * bpf_get_smp_processor_id() + (point == TRACED_EXIT);
+	__u32 zero = 0, index = ring_index(0), slot = 2 * bpf_get_smp_processor_id() + (point == TRACED_EXIT);
 	struct trace_counters *counts = bpf_map_lookup_elem(&counters, &zero);
-	struct tee_reader *state = bpf_map_lookup_elem(&reader, &zero);
+	struct tee_reader *state = bpf_map_lookup_elem(&readers, &index);
+	void *ring = bpf_map_lookup_elem(&rings, &index);
 	__u64 *number = bpf_map_lookup_elem(&numbers, &zero);
 	__u32 wire_len, len;
 
-	if (!counts || !state || !number)
+	if (!counts || !state || !ring || !number)
 		return 0;
 	/* A program can be attached to several interfaces. */
 	if (device->ifindex != ifindex || netns_of(device) != netns) {
@@ -104,7 +105,7 @@ static __attribute__((always_inline)) int copy(struct xdp_buff *xdp, __u16 point
 	if (wire_len > linear && snaplen > linear)
 		counts->cut++;
 	if (*(volatile __u32 *)&state->waiting)
-		wake_reader(state);
+		wake_reader(ring, state);
 	return 0;
 full:
 	counts->full++;

@@ -1,4 +1,4 @@
-//! The tee's [`Program`]: copies the frames that a filter accepts into a BPF ring buffer.
+//! The tee's [`Program`]: copies the frames that a filter accepts into BPF ring buffers.
 //!
 //! As a tee it passes every frame on, and up to eight captures, in any processes, share an interface: the first
 //! attaches a root program, which calls the programs of all captures in turn. With [`Options::take`] the accepted
@@ -7,6 +7,7 @@
 mod root;
 
 use std::mem::MaybeUninit;
+use std::ops::{AddAssign, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,9 +15,10 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use linerate_net::Interface;
 
 use crate::filter::Instruction;
-use crate::map::{MappedArray, sum_over_cpus};
+use crate::map::{MappedArray, counters_of_cpus};
 use crate::program::{LoadOptions, LoadableProgram, LoadedProgram, log_to_tracing};
 use crate::rcu::RcuSynchronizer;
+use crate::rings::{RingArray, RingLayout, ring_size};
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
 use crate::xdp::query::{TEE, attached_to};
@@ -34,8 +36,10 @@ pub const PASS: usize = 8;
 /// Options of a tee's program.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// Bytes of the ring buffer, rounded up to a power of two.
+    /// Bytes of each ring buffer, rounded up to a power of two.
     pub buffer: usize,
+    /// The ring buffers.
+    pub rings: RingLayout,
     /// Bytes to copy of each frame at most.
     pub snaplen: u32,
     /// Frames that this subprogram rejects are not copied; `None` accepts all.
@@ -53,7 +57,7 @@ pub struct Options<'a> {
 /// Frames that the program has seen, all CPUs together. A frame is in exactly one of the counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Copied to the ring buffer.
+    /// Copied to a ring buffer.
     pub captured: u64,
     /// Rejected by the filter.
     pub unmatched: u64,
@@ -65,24 +69,58 @@ pub struct Statistics {
     pub late: u64,
 }
 
-impl Statistics {
-    fn read(map: BorrowedFd<'_>) -> Result<Self> {
-        let [captured, unmatched, full, faults, late] = sum_over_cpus(map)?;
-        Ok(Self { captured, unmatched, full, faults, late })
+impl AddAssign for Statistics {
+    fn add_assign(&mut self, other: Self) {
+        self.captured += other.captured;
+        self.unmatched += other.unmatched;
+        self.full += other.full;
+        self.faults += other.faults;
+        self.late += other.late;
     }
 }
 
 /// The map that a tee's program counts in; made by [`Program::statistics_reader`].
 #[derive(Debug)]
-pub struct StatisticsReader(OwnedFd);
+pub struct StatisticsReader {
+    counters: OwnedFd,
+    layout: RingLayout,
+}
 
 impl StatisticsReader {
-    /// The current counts.
+    /// The current counts of the frames for `rings`, for each receive queue that had some: the frames of a
+    /// queue are in several rings where CPUs select them. The number of queues at the start stands for those
+    /// that came later.
     ///
     /// # Errors
     /// [`Error::System`].
-    pub fn read(&self) -> Result<Statistics> {
-        Statistics::read(self.0.as_fd())
+    pub fn read_queues(&self, rings: &Range<u32>) -> Result<Vec<(u32, Statistics)>> {
+        let mut queues = Vec::new();
+        for queue in 0..=self.layout.queues {
+            if !self.layout.by_cpu && !rings.contains(&self.layout.ring(queue, 0)) {
+                continue;
+            }
+            let mut sum = Statistics::default();
+            for (cpu, counts) in (0..).zip(counters_of_cpus(self.counters.as_fd(), queue)?) {
+                if rings.contains(&self.layout.ring(queue, cpu)) {
+                    let [captured, unmatched, full, faults, late] = counts;
+                    sum += Statistics { captured, unmatched, full, faults, late };
+                }
+            }
+            if sum != Statistics::default() {
+                queues.push((queue, sum));
+            }
+        }
+        Ok(queues)
+    }
+
+    /// The sum over the queues.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn read(&self, rings: &Range<u32>) -> Result<Statistics> {
+        let mut sum = Statistics::default();
+        self.read_queues(rings)?.into_iter().for_each(|(_, counts)| sum += counts);
+        Ok(sum)
     }
 }
 
@@ -92,7 +130,8 @@ pub struct Program {
     attachment: Attachment,
     loadable: LoadableProgram,
     rcu: RcuSynchronizer,
-    ring_size: u32,
+    rings: RingArray,
+    layout: RingLayout,
 }
 
 /// What keeps the program attached.
@@ -113,41 +152,49 @@ impl Program {
     /// [`Error::Invalid`], [`Error::System`].
     pub fn attach(interface: &Interface, options: &Options<'_>) -> Result<Self> {
         log_to_tracing();
-        let ring_size = ring_size(options.buffer)?;
+        let rings = RingArray::new(&options.rings, ring_size(options.buffer)?, Some(interface))?;
         let load = LoadOptions { filter: options.filter, ..LoadOptions::default() };
         let (loadable, attachment) = if options.take {
-            let loadable = open(options, ring_size, Role::Take)?;
+            let loadable = open(options, Role::Take(&rings))?;
             let program = loadable.load(load)?;
-            let reader = MappedArray::new(loadable.map("reader"))?;
-            reader.atomic::<AtomicU32>(0, PASS).store(options.passing.into(), Ordering::Relaxed);
+            let readers = MappedArray::new(loadable.map("readers"))?;
+            for ring in 0..readers.max_entries() {
+                let pass = readers.atomic::<AtomicU32>(ring, PASS);
+                pass.store(options.passing.into(), Ordering::Relaxed);
+            }
             let (name, index) = (interface.name(), interface.index());
             let link = XdpLink::attach(program.as_fd(), name, index, options.mode)?;
             (loadable, Attachment::Interface(link))
         } else {
-            let root = open(options, ring_size, Role::Root)?;
+            let root = open(options, Role::Root)?;
             let root = Root::join(interface, &root, options.mode)?;
             let slot = root.take_slot(interface)?;
-            let loadable = open(options, ring_size, Role::Capture(&root, &slot))?;
+            let loadable = open(options, Role::Capture(&rings, &root, &slot))?;
             slot.set(loadable.load(load)?.as_fd(), interface)?;
             (loadable, Attachment::Slot(slot, root))
         };
         let rcu = RcuSynchronizer::new(loadable.map("counters"))?;
-        Ok(Self { attachment, loadable, rcu, ring_size })
+        Ok(Self { attachment, loadable, rcu, rings, layout: options.rings })
     }
 
-    /// The ring buffer (`BPF_MAP_TYPE_RINGBUF`): records of `struct tee_record` in `bpf/tee.h`.
-    pub fn ring_buffer(&self) -> BorrowedFd<'_> {
-        self.loadable.map("records")
+    /// The ring buffers (`BPF_MAP_TYPE_RINGBUF`): records of `struct tee_record` in `bpf/tee.h`.
+    pub fn ring_buffers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.fds()
     }
 
-    /// Bytes of the ring buffer, a power of two.
+    /// Bytes of each ring buffer, a power of two.
     pub fn ring_size(&self) -> u32 {
-        self.ring_size
+        self.rings.size()
     }
 
-    /// The array whose one entry is `struct tee_reader` of `bpf/tee.h`, to be mapped.
+    /// Which frames are in which ring buffer.
+    pub fn layout(&self) -> RingLayout {
+        self.layout
+    }
+
+    /// The array of `struct tee_reader` of `bpf/tee.h`, one for each ring buffer, to be mapped.
     pub fn consumer_state_map(&self) -> BorrowedFd<'_> {
-        self.loadable.map("reader")
+        self.loadable.map("readers")
     }
 
     /// Replaces the filter between two frames: no frame meets a mixture. `None` accepts all. When it returns,
@@ -187,22 +234,15 @@ impl Program {
         self.rcu.wait()
     }
 
-    /// What the program has counted.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn statistics(&self) -> Result<Statistics> {
-        Statistics::read(self.loadable.map("counters"))
-    }
-
-    /// A handle that reads the same from other threads.
+    /// A handle that reads what the program has counted, from any thread.
     ///
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
     pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        let map = self.loadable.map("counters").try_clone_to_owned();
-        map.map(StatisticsReader)
-            .map_err(|error| Error::system("duplicate a BPF descriptor", error))
+        let counters = self.loadable.map("counters").try_clone_to_owned();
+        let counters =
+            counters.map_err(|error| Error::system("duplicate a BPF descriptor", error))?;
+        Ok(StatisticsReader { counters, layout: self.layout })
     }
 
     /// Where the attached program runs.
@@ -245,6 +285,7 @@ pub fn probe(interface: &str) -> Result<bool> {
     }
     let options = Options {
         buffer: 0,
+        rings: RingLayout::ONE,
         snaplen: MAX_SNAPLEN,
         filter: None,
         timestamps: true,
@@ -252,56 +293,60 @@ pub fn probe(interface: &str) -> Result<bool> {
         take: false,
         passing: false,
     };
-    open(&options, 0, Role::Root)?.load(LoadOptions::default())?;
+    open(&options, Role::Root)?.load(LoadOptions::default())?;
     Ok(found.is_some())
-}
-
-/// The size of a ring buffer that holds `bytes`: a power of two of whole pages, at most 1 GiB.
-pub(crate) fn ring_size(bytes: usize) -> Result<u32> {
-    match bytes.max(rustix::param::page_size()).checked_next_power_of_two() {
-        Some(size) if size <= 1 << 30 => Ok(size as u32),
-        _ => Err(Error::Invalid(format!("a tee buffer of {bytes} bytes: 1 GiB is the most"))),
-    }
 }
 
 /// Which of the programs of `bpf/tee.bpf.c`.
 enum Role<'r> {
     Root,
     /// A capture for this slot of this root.
-    Capture(&'r Root, &'r Slot),
-    Take,
+    Capture(&'r RingArray, &'r Root, &'r Slot),
+    Take(&'r RingArray),
 }
 
-fn open(options: &Options<'_>, ring_size: u32, role: Role<'_>) -> Result<LoadableProgram> {
+fn open(options: &Options<'_>, role: Role<'_>) -> Result<LoadableProgram> {
     let mut storage = MaybeUninit::uninit();
     let invalid = |what: &str, error| Error::Invalid(format!("{what}: {error}"));
     let mut object = skeleton::TeeSkelBuilder::default()
         .open(&mut storage)
         .map_err(|error| invalid("cannot read the tee's programs", error))?;
-    // The root needs no ring buffer: it gets the smallest possible.
-    let size =
-        if matches!(role, Role::Root) { rustix::param::page_size() as u32 } else { ring_size };
-    object
-        .maps
-        .records
-        .set_max_entries(size)
-        .map_err(|error| invalid("cannot size the tee's ring buffer", error))?;
-    if let Some(constants) = object.maps.rodata_data.as_deref_mut() {
+    let layout = options.rings;
+    let (maps, sized) = (&mut object.maps, |error| invalid("cannot size the tee's maps", error));
+    let (name, rings) = match role {
+        // It copies nothing.
+        Role::Root => {
+            maps.rings.set_autocreate(false).map_err(sized)?;
+            maps.readers.set_autocreate(false).map_err(sized)?;
+            (TEE, None)
+        }
+        Role::Take(rings) => ("take", Some(rings)),
+        Role::Capture(rings, root, _) => {
+            let shared = |error| invalid("cannot share the tee's maps", error);
+            maps.owners.reuse_fd(root.owners()).map_err(shared)?;
+            maps.captures.reuse_fd(root.captures()).map_err(shared)?;
+            ("capture", Some(rings))
+        }
+    };
+    if let Some(rings) = rings {
+        maps.rings.set_inner_map_fd(rings.template()).map_err(sized)?;
+        maps.rings.set_max_entries(layout.rings).map_err(sized)?;
+        maps.readers.set_max_entries(layout.rings).map_err(sized)?;
+        maps.counters.set_max_entries(layout.queues + 1).map_err(sized)?;
+    }
+    if let Some(constants) = maps.rodata_data.as_deref_mut() {
         constants.timestamps = u32::from(options.timestamps);
         constants.snaplen = options.snaplen.clamp(1, MAX_SNAPLEN);
-        if let Role::Capture(_, slot) = role {
+        constants.ring_count = layout.rings;
+        constants.by_cpu = u32::from(layout.by_cpu);
+        constants.queue_count = layout.queues;
+        if let Role::Capture(_, _, slot) = role {
             constants.slot = slot.number();
         }
     }
-    let name = match role {
-        Role::Root => TEE,
-        Role::Take => "take",
-        Role::Capture(root, _) => {
-            let shared = |error| invalid("cannot share the tee's maps", error);
-            object.maps.owners.reuse_fd(root.owners()).map_err(shared)?;
-            object.maps.captures.reuse_fd(root.captures()).map_err(shared)?;
-            "capture"
-        }
-    };
-    LoadableProgram::prepare(object.open_object(), name)
+    let loadable = LoadableProgram::prepare(object.open_object(), name)?;
+    if let Some(rings) = rings {
+        rings.insert(loadable.map("rings"))?;
+    }
+    Ok(loadable)
 }

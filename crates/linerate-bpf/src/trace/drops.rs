@@ -33,7 +33,6 @@ impl Program {
     /// [`Error::Invalid`] on a kernel without the tracepoint, [`Error::Privilege`], [`Error::Verifier`],
     /// [`Error::System`].
     pub fn drops(drops: DropOptions<'_>, options: &Options<'_>) -> Result<Self> {
-        let setup = Setup::new(options)?;
         let tracepoint = Tracepoint::find()?;
         let point = TracePoint {
             attach_type: libbpf_sys::BPF_TRACE_RAW_TP,
@@ -41,8 +40,9 @@ impl Program {
             program: None,
         };
         let start = |reads_pages| {
+            let setup = Setup::new(options)?;
             let loadable = open(&setup, drops, &tracepoint, reads_pages)?;
-            let mut program = Self::new(vec![loadable], options, setup.ring_size, None)?;
+            let mut program = Self::new(vec![loadable], options, setup.rings, None)?;
             program.attach(&[point])?;
             Ok(program)
         };
@@ -112,7 +112,7 @@ fn open(
     let mut storage = MaybeUninit::uninit();
     let invalid = |error| Error::Invalid(format!("cannot prepare the drop trace: {error}"));
     let mut object = skeleton::DropsSkelBuilder::default().open(&mut storage).map_err(invalid)?;
-    object.maps.records.set_max_entries(setup.ring_size).map_err(invalid)?;
+    object.maps.rings.set_inner_map_fd(setup.rings.template()).map_err(invalid)?;
     object.maps.heads.set_max_entries(setup.cpus).map_err(invalid)?;
     object.maps.heads.set_value_size(setup.reach + SLACK).map_err(invalid)?;
     if let Some(constants) = object.maps.rodata_data.as_deref_mut() {

@@ -19,7 +19,8 @@ use crate::filter::MemoryFilter;
 use crate::map::sum_over_cpus;
 use crate::program::{LoadOptions, LoadableProgram, TracePoint, log_to_tracing};
 use crate::rcu::RcuSynchronizer;
-use crate::tee::{MAX_SNAPLEN, ring_size};
+use crate::rings::{RingArray, RingLayout, ring_size};
+use crate::tee::MAX_SNAPLEN;
 use crate::xdp::query::{AttachedProgram, program_info};
 use crate::{Error, Result};
 use target::Target;
@@ -123,7 +124,7 @@ pub struct Program {
     target: Option<Target>,
     filter: Option<MemoryFilter>,
     rcu: RcuSynchronizer,
-    ring_size: u32,
+    rings: RingArray,
 }
 
 impl Program {
@@ -131,9 +132,10 @@ impl Program {
     fn new(
         loadables: Vec<LoadableProgram>,
         options: &Options<'_>,
-        ring_size: u32,
+        rings: RingArray,
         target: Option<Target>,
     ) -> Result<Self> {
+        rings.insert(loadables[0].map("rings"))?;
         let map = loadables[0].map("counters");
         let rcu = RcuSynchronizer::new(map)?;
         let map = map.try_clone_to_owned();
@@ -145,7 +147,7 @@ impl Program {
             target,
             filter: options.filter.cloned(),
             rcu,
-            ring_size,
+            rings,
         })
     }
 
@@ -172,18 +174,18 @@ impl Program {
     }
 
     /// The ring buffer (`BPF_MAP_TYPE_RINGBUF`): records of `struct trace_record` in `bpf/tee.h`.
-    pub fn ring_buffer(&self) -> BorrowedFd<'_> {
-        self.loadables[0].map("records")
+    pub fn ring_buffers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.fds()
     }
 
     /// Bytes of the ring buffer, a power of two.
     pub fn ring_size(&self) -> u32 {
-        self.ring_size
+        self.rings.size()
     }
 
     /// The array whose one entry is `struct tee_reader` of `bpf/tee.h`, to be mapped.
     pub fn consumer_state_map(&self) -> BorrowedFd<'_> {
-        self.loadables[0].map("reader")
+        self.loadables[0].map("readers")
     }
 
     /// Returns when every run of the programs has ended that was under way at the call.
@@ -219,7 +221,7 @@ impl Program {
 
 /// How the programs of an object are to be opened: what all have in common.
 struct Setup {
-    ring_size: u32,
+    rings: RingArray,
     snaplen: u32,
     timestamps: u32,
     netns: u32,
@@ -235,7 +237,7 @@ impl Setup {
             .map_err(|error| Error::Invalid(format!("cannot count the CPUs: {error}")))?;
         let netns = Namespace::current()?.inode() as u32;
         Ok(Self {
-            ring_size: ring_size(options.buffer)?,
+            rings: RingArray::new(&RingLayout::ONE, ring_size(options.buffer)?, None)?,
             snaplen: options.snaplen.clamp(1, MAX_SNAPLEN),
             timestamps: u32::from(options.timestamps),
             netns,

@@ -50,7 +50,7 @@ impl Program {
         let target = Target::find(interface, points)?;
         let setup = Setup::new(options)?;
         let loadables = open(&setup, interface.index(), points)?;
-        let mut program = Self::new(loadables, options, setup.ring_size, None)?;
+        let mut program = Self::new(loadables, options, setup.rings, None)?;
         target.trace(|points| program.attach(points))?;
         program.target = Some(target);
         Ok(program)
@@ -61,7 +61,7 @@ fn open(setup: &Setup, ifindex: u32, points: Points) -> Result<Vec<LoadableProgr
     let mut storage = MaybeUninit::uninit();
     let invalid = |error| Error::Invalid(format!("cannot prepare the tracing programs: {error}"));
     let mut object = skeleton::TraceSkelBuilder::default().open(&mut storage).map_err(invalid)?;
-    object.maps.records.set_max_entries(setup.ring_size).map_err(invalid)?;
+    object.maps.rings.set_inner_map_fd(setup.rings.template()).map_err(invalid)?;
     object.maps.heads.set_max_entries(2 * setup.cpus).map_err(invalid)?;
     object.maps.heads.set_value_size(setup.reach.max(1)).map_err(invalid)?;
     if let Some(constants) = object.maps.rodata_data.as_deref_mut() {

@@ -28,7 +28,7 @@ use crate::annotate::Annotator;
 use crate::interface::{self, ANY, Interface};
 use crate::sink::Sink;
 use crate::sink::file::{FileSink, FileSinkOptions, FileSinkProgress, StatisticsSource};
-use crate::source::{OpenInterface, SourceKind, SourceOptions};
+use crate::source::{OpenInterface, Source, SourceKind, SourceOptions};
 use crate::split::LiveSplitter;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
@@ -112,11 +112,10 @@ impl Engine {
         let filter = opened.first().and_then(FilterReport::of);
         let mut user_monitors = Vec::new();
         for one in opened.iter().filter(|one| one.automatic) {
-            for source in &one.sources {
-                if let Some(passer) = source.passer()? {
-                    let (name, events) = (one.interface.name.clone(), Sender::clone(&events_in));
-                    user_monitors.push(UserMonitor::start(name, passer, events)?);
-                }
+            // It serves all readers.
+            if let Some(passer) = one.sources.first().and_then(Source::passer) {
+                let (name, events) = (one.interface.name.clone(), Sender::clone(&events_in));
+                user_monitors.push(UserMonitor::start(name, passer, events)?);
             }
         }
         let mut prepared = Vec::new();

@@ -170,14 +170,10 @@ impl Source {
     }
 
     /// What lets a source that takes frames pass them on; `None` for others, and for AF_XDP sockets.
-    ///
-    /// # Errors
-    ///
-    /// What the system said.
-    pub(crate) fn passer(&self) -> linerate_ring::Result<Option<tee::Passer>> {
+    pub(crate) fn passer(&self) -> Option<tee::Passer> {
         match self {
             Self::Xdp(receiver) => receiver.passer(),
-            Self::Packet(_) | Self::Trace(_) => Ok(None),
+            Self::Packet(_) | Self::Trace(_) => None,
         }
     }
 
@@ -285,7 +281,7 @@ impl Source {
         match self {
             Self::Packet(ring) => vec![ring.as_fd()],
             Self::Xdp(receiver) => receiver.descriptors(),
-            Self::Trace(trace) => vec![trace.as_fd()],
+            Self::Trace(trace) => trace.descriptors().collect(),
         }
     }
 
@@ -410,7 +406,7 @@ impl Source {
         match self {
             Self::Packet(_) => None,
             Self::Xdp(receiver) => Some(receiver.fill_level()),
-            Self::Trace(trace) => Some(trace.pending() as f32 / trace.capacity().max(1) as f32),
+            Self::Trace(trace) => Some(trace.fill_level()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! [`Batch`]: frames of a tee, lent until it is dropped.
 
-use super::records::Records;
+use super::records::{Head, Records};
 use crate::{Direction, Frame, Timestamp, TraceEvent};
 
 /// Frames in the order of their arrival, taken with [`Batch::next`]. Dropping it gives the space of
@@ -9,7 +9,11 @@ use crate::{Direction, Frame, Timestamp, TraceEvent};
 pub struct Batch<'t> {
     records: &'t mut Records,
     left: u32,
+    /// The batch ends before a frame with a later stamp: another ring may have an earlier one.
+    until: u64,
     tai_offset_ns: u64,
+    /// The latest stamp, where a batch ends at one.
+    last: &'t mut u64,
     received: &'t mut u64,
 }
 
@@ -17,17 +21,26 @@ impl<'t> Batch<'t> {
     #[inline]
     pub(super) fn new(
         records: &'t mut Records,
-        left: u32,
+        (left, until): (u32, u64),
         tai_offset_ns: u64,
+        last: &'t mut u64,
         received: &'t mut u64,
     ) -> Self {
-        Self { records, left, tai_offset_ns, received }
+        Self { records, left, until, tai_offset_ns, last, received }
+    }
+
+    /// Whether the batch ends here.
+    #[inline]
+    fn is_over(&mut self) -> bool {
+        let ends = self.until != u64::MAX;
+        self.left == 0
+            || ends && !matches!(self.records.head(), Head::Stamp(stamp) if stamp <= self.until)
     }
 
     /// The bytes of the frame that [`Batch::next`] would give, which stays where it is.
     #[inline]
     pub fn peek(&mut self) -> Option<&[u8]> {
-        if self.left == 0 {
+        if self.is_over() {
             return None;
         }
         let record = self.records.peek()?;
@@ -40,7 +53,7 @@ impl<'t> Batch<'t> {
     #[allow(clippy::should_implement_trait, reason = "lends, as Iterator cannot")]
     #[inline]
     pub fn next(&mut self) -> Option<Frame<'_>> {
-        if self.left == 0 {
+        if self.is_over() {
             return None;
         }
         // SAFETY: the frame borrows the batch, and only dropping the batch releases.
@@ -49,6 +62,9 @@ impl<'t> Batch<'t> {
         // SAFETY: a record of these programs.
         let (header, trace, bytes) = unsafe { parts(record) };
         *self.received += 1;
+        if self.until != u64::MAX {
+            *self.last = header.timestamp;
+        }
         let mut frame = Frame::new(bytes);
         frame.trace = trace;
         frame.wire_len = header.wire_len;

@@ -1,7 +1,11 @@
 //! [`Tee`]: capture while the traffic still reaches the stack.
 //!
-//! An XDP program copies the frames that a filter accepts into a BPF ring buffer and lets every frame go on.
-//! Up to eight captures, of any processes, share an interface, each with its own filter and buffer: the first
+//! An XDP program copies the frames that a filter accepts into BPF ring buffers and lets every frame go on. There is
+//! one for each receive queue, or for each CPU where there are more queues, so that CPUs do not wait for each
+//! other ([`RingLayout`]). One reader gets the frames of all rings in the order of time, or each of several
+//! readers has rings of its own ([`Builder::build_group`]).
+//!
+//! Up to eight captures, of any processes, share an interface, each with its own filter and buffers: the first
 //! attaches a root program, which calls the programs of all captures in turn.
 //!
 //! With [`Builder::take`] the accepted frames end there, and the interface is not shared. Where a driver has
@@ -26,13 +30,16 @@
 //! ```
 
 mod batch;
-mod buffer;
+mod group;
 mod records;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use batch::Batch;
+pub use linerate_bpf::RingLayout;
 pub use linerate_bpf::tee::MAX_SNAPLEN;
 
 use linerate_bpf::LoadedProgram;
@@ -43,11 +50,14 @@ use linerate_net::Interface;
 
 use crate::xdp::WaitStrategy;
 use crate::{Error, Result};
-pub(crate) use buffer::RingBuffer;
-use records::Reader;
+pub(crate) use group::{GroupOptions, RingGroup};
+pub(crate) use records::ReaderState;
 
-/// Default size of the ring buffer in bytes: 600,000 frames of 64 bytes.
+/// Default size of all ring buffers together in bytes: 600,000 frames of 64 bytes.
 pub const DEFAULT_BUFFER: usize = 64 << 20;
+
+/// The least bytes of each of several ring buffers, unless the caller gives a size.
+const MIN_RING_BUFFER: usize = 4 << 20;
 
 /// Counts since the tee was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,13 +90,17 @@ impl Statistics {
     }
 }
 
-/// A capture beside the stack, on all receive queues of an interface.
+/// A capture beside the stack, on all receive queues of an interface or, as one of a group, on some.
 ///
 /// Nothing is left attached when it is dropped, nor when the process dies.
 #[derive(Debug)]
 pub struct Tee {
-    program: Program,
-    buffer: RingBuffer,
+    group: RingGroup,
+    /// The rings of `group`.
+    rings: Range<u32>,
+    state: Arc<ReaderState>,
+    program: Arc<Program>,
+    counters: tee::StatisticsReader,
     interface: Interface,
     was_up: bool,
     stopped: bool,
@@ -98,7 +112,8 @@ impl Tee {
         Builder {
             interface: interface.to_owned(),
             options: Options {
-                buffer: DEFAULT_BUFFER,
+                buffer: 0,
+                rings: RingLayout::ONE,
                 snaplen: MAX_SNAPLEN,
                 filter: None,
                 timestamps: true,
@@ -106,6 +121,8 @@ impl Tee {
                 take: false,
                 passing: false,
             },
+            buffer: None,
+            rings: None,
             wait_strategy: WaitStrategy::default(),
             batch: 256,
         }
@@ -119,13 +136,13 @@ impl Tee {
     /// [`Error::System`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
         if self.stopped {
-            return Ok(self.buffer.ready());
+            return Ok(self.group.ready());
         }
-        if self.buffer.wait(self.program.ring_buffer(), self.interface.name(), timeout)? {
+        if self.group.wait(self.interface.name(), timeout)? {
             return Ok(true);
         }
         self.check()?;
-        Ok(self.buffer.ready())
+        Ok(self.group.ready())
     }
 
     /// Whether the interface still exists and is up: for a reader that waits by itself and gets nothing.
@@ -135,7 +152,7 @@ impl Tee {
     /// there are frames to read, which came before the trouble. [`Error::System`].
     pub fn check(&mut self) -> Result<()> {
         let Err(error) = self.check_up() else { return Ok(()) };
-        if !self.buffer.ready() {
+        if !self.group.ready() {
             return Err(error);
         }
         // The next call finds the trouble again.
@@ -146,25 +163,31 @@ impl Tee {
     /// Whether a frame can be read.
     #[inline]
     pub fn ready(&mut self) -> bool {
-        self.buffer.has_frame()
+        self.group.has_frame()
     }
 
     /// Returns the space of everything lent to the kernel; see [`Batch::suspend`].
     #[inline]
     pub fn release(&mut self) {
-        self.buffer.release();
+        self.group.release();
     }
 
-    /// To be called before the reader sleeps on the descriptor of [`Tee::as_fd`](AsFd::as_fd) by means of
-    /// its own, and before the last look with [`Tee::ready`]: the next frame makes it readable. Without
-    /// that the program wakes nobody.
+    /// The descriptors of the ring buffers: readable while records are in them that were not given back.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let (first, count) = (self.rings.start as usize, self.rings.len());
+        self.program.ring_buffers().skip(first).take(count)
+    }
+
+    /// To be called before the reader sleeps on the descriptors of [`Tee::descriptors`] by means of its own,
+    /// and before the last look with [`Tee::ready`]: the next frame makes one of them readable. Without that
+    /// the program wakes nobody.
     pub fn announce_sleep(&self) {
-        self.buffer.announce_sleep();
+        self.group.announce_sleep();
     }
 
     /// Cancels [`Tee::announce_sleep`], which saves the program the wake-up.
     pub fn cancel_sleep(&self) {
-        self.buffer.cancel_sleep();
+        self.group.cancel_sleep();
     }
 
     /// A handle that reads the counts while frames are lent, and from other threads.
@@ -172,7 +195,7 @@ impl Tee {
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
     pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        Ok(StatisticsReader(self.program.statistics_reader()?))
+        Ok(StatisticsReader(self.program.statistics_reader()?, self.rings.clone()))
     }
 
     /// The frames that have come, up to the size of a batch; `None` when there are none. The space
@@ -180,11 +203,11 @@ impl Tee {
     /// not are in the next batch.
     #[inline]
     pub fn next_batch(&mut self) -> Option<Batch<'_>> {
-        self.buffer.next_batch()
+        self.group.next_batch()
     }
 
-    /// Lets no further frame in. When it returns, all that was copied is in the ring buffer for
-    /// [`Tee::next_batch`] to give, and the counts but for [`Statistics::late`] are final. Frames that
+    /// Lets no further frame into the rings of this reader. When it returns, all that was copied is in them for
+    /// [`Tee::next_batch`] to give, and its counts but for [`Statistics::late`] are final. Frames that
     /// come from now on go on to the stack, also with [`Builder::take`]. Takes some tens of
     /// milliseconds.
     ///
@@ -194,13 +217,13 @@ impl Tee {
         if self.stopped {
             return Ok(());
         }
-        self.buffer.stop();
+        self.group.stop();
         self.program.synchronize()?;
         self.stopped = true;
         Ok(())
     }
 
-    /// Replaces the filter while the capture runs, between two frames: no frame meets a mixture. `None`
+    /// Replaces the filter of all readers while the capture runs, between two frames: no frame meets a mixture. `None`
     /// accepts all. When it returns, what the old filter accepted is in the ring buffer, and nothing that it
     /// accepts comes any more; that takes some tens of milliseconds.
     ///
@@ -228,15 +251,35 @@ impl Tee {
 
     /// With [`Builder::take`]: whether the frames that the filter accepts reach the stack, too.
     pub fn set_passing(&self, passing: bool) {
-        self.buffer.set_passing(passing);
+        self.state.set_passing(passing);
     }
 
-    /// Counts of the program, over all CPUs, and of this reader.
+    /// Counts of the program for the rings of this reader, and of the reader.
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
-        Ok(Statistics::new(self.buffer.received(), self.program.statistics()?))
+        Ok(Statistics::new(self.group.received(), self.counters.read(&self.rings)?))
+    }
+
+    /// The same counts for each receive queue that had frames, without [`Statistics::received`]. The number of
+    /// queues at the start stands for all that came later.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
+        let queues = self.counters.read_queues(&self.rings)?.into_iter();
+        Ok(queues.map(|(queue, counts)| (queue, Statistics::new(0, counts))).collect())
+    }
+
+    /// The ring buffers of all readers.
+    pub fn layout(&self) -> RingLayout {
+        self.program.layout()
+    }
+
+    /// Those of this reader.
+    pub fn rings(&self) -> Range<u32> {
+        self.rings.clone()
     }
 
     /// Where the program runs that is attached to the interface.
@@ -250,11 +293,8 @@ impl Tee {
     }
 
     /// What lets the program pass frames on that it takes.
-    ///
-    /// # Errors
-    /// [`Error::System`] when there is no memory for a mapping.
-    pub fn passer(&self) -> Result<Passer> {
-        Ok(Passer(Reader::map(self.program.consumer_state_map())?))
+    pub fn passer(&self) -> Passer {
+        Passer(Arc::clone(&self.state))
     }
 
     /// The slot of this capture on the interface; `None` when it takes the frames and so has the interface
@@ -263,14 +303,14 @@ impl Tee {
         self.program.slot()
     }
 
-    /// Bytes of the ring buffer.
+    /// Bytes of the ring buffers of this reader.
     pub fn capacity(&self) -> usize {
-        self.buffer.capacity()
+        self.group.capacity()
     }
 
-    /// Bytes of the ring buffer that wait to be read.
-    pub fn pending(&self) -> usize {
-        self.buffer.pending()
+    /// The share of its fullest ring buffer that waits to be read, 0 to 1.
+    pub fn fill_level(&self) -> f32 {
+        self.group.fill_level()
     }
 
     fn check_up(&mut self) -> Result<()> {
@@ -283,7 +323,7 @@ impl Tee {
 
 /// Lets a tee that takes frames pass them on, from any thread; made by [`Tee::passer`].
 #[derive(Debug)]
-pub struct Passer(Reader);
+pub struct Passer(Arc<ReaderState>);
 
 impl Passer {
     /// From now on the frames that the filter accepts reach the stack, too. They are still copied: the capture
@@ -293,24 +333,17 @@ impl Passer {
     }
 }
 
-impl AsFd for Tee {
-    /// Readable while records are in the ring buffer that were not given back.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.program.ring_buffer()
-    }
-}
-
 /// Reads the counts of a tee's program; made by [`Tee::statistics_reader`].
 #[derive(Debug)]
-pub struct StatisticsReader(tee::StatisticsReader);
+pub struct StatisticsReader(tee::StatisticsReader, Range<u32>);
 
 impl StatisticsReader {
-    /// The counts, over all CPUs; [`Statistics::received`] is the reader's own and 0 here.
+    /// The counts of the rings of that tee; [`Statistics::received`] is the reader's own and 0 here.
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn read(&self) -> Result<Statistics> {
-        Ok(Statistics::new(0, self.0.read()?))
+        Ok(Statistics::new(0, self.0.read(&self.1)?))
     }
 }
 
@@ -320,15 +353,23 @@ impl StatisticsReader {
 pub struct Builder<'a> {
     interface: String,
     options: Options<'a>,
+    buffer: Option<usize>,
+    rings: Option<u32>,
     wait_strategy: WaitStrategy,
     batch: u32,
 }
 
 impl<'a> Builder<'a> {
-    /// Bytes of the ring buffer, rounded up to a power of two (default: [`DEFAULT_BUFFER`]). It is
-    /// memory of the kernel, in small pages.
+    /// Bytes of all ring buffers together, each rounded up to a power of two (default: [`DEFAULT_BUFFER`], and at
+    /// least 4 MiB for each). It is memory of the kernel, in small pages, on the NUMA node of the CPU or card.
     pub fn buffer_size(mut self, bytes: usize) -> Self {
-        self.options.buffer = bytes;
+        self.buffer = Some(bytes);
+        self
+    }
+
+    /// Ring buffers (default: see [`RingLayout::new`]).
+    pub fn rings(mut self, rings: u32) -> Self {
+        self.rings = Some(rings);
         self
     }
 
@@ -385,23 +426,54 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Makes the ring buffer, joins or attaches the root program and takes a slot in it, or with
+    /// Makes the ring buffers, joins or attaches the root program and takes a slot in it, or with
     /// [`Builder::take`] attaches to the interface itself.
     ///
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::System`]; [`Error::Bpf`] when another XDP
     /// program or eight captures are on the interface, or the kernel refuses the filter.
     pub fn build(self) -> Result<Tee> {
+        self.build_group(1).map(|mut all| all.remove(0))
+    }
+
+    /// As [`Builder::build`] for this many readers, or for one a ring buffer if there are fewer. They share
+    /// the program; each has consecutive ring buffers of its own.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn build_group(self, readers: usize) -> Result<Vec<Tee>> {
         let interface = Interface::open(&self.interface)?;
         let was_up = interface.is_up()?;
-        let program = Program::attach(&interface, &self.options)?;
-        let buffer = RingBuffer::map(
-            program.ring_buffer(),
-            program.ring_size(),
-            program.consumer_state_map(),
-            self.wait_strategy,
-            self.batch,
-        )?;
-        Ok(Tee { program, buffer, interface, was_up, stopped: false })
+        let layout = RingLayout::new(&interface, self.rings, self.options.timestamps);
+        let rings = layout.rings as usize;
+        let buffer = match self.buffer {
+            Some(bytes) => bytes.div_ceil(rings),
+            None => (DEFAULT_BUFFER / rings).max(MIN_RING_BUFFER),
+        };
+        let options = Options { buffer, rings: layout, ..self.options };
+        let program = Arc::new(Program::attach(&interface, &options)?);
+        let state = Arc::new(ReaderState::map(program.consumer_state_map())?);
+        let group = GroupOptions {
+            wait_strategy: self.wait_strategy,
+            batch: self.batch,
+            in_order: options.timestamps,
+        };
+        let readers = readers.clamp(1, rings);
+        let build = |reader: usize| {
+            let own = reader * rings / readers..(reader + 1) * rings / readers;
+            let maps = program.ring_buffers().skip(own.start).take(own.len());
+            let (size, state) = (program.ring_size(), Arc::clone(&state));
+            Ok(Tee {
+                group: RingGroup::map(maps, own.start, size, Arc::clone(&state), group)?,
+                rings: own.start as u32..own.end as u32,
+                state,
+                program: Arc::clone(&program),
+                counters: program.statistics_reader()?,
+                interface: interface.clone(),
+                was_up,
+                stopped: false,
+            })
+        };
+        (0..readers).map(build).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! [`Records`]: a BPF ring buffer, read in place; and [`Reader`], which tells the program whether the reader
-//! sleeps.
+//! [`Records`]: a BPF ring buffer, read in place; and [`ReaderState`], which tells the program whether readers
+//! sleep.
 //!
 //! The ring is one page with the reader's position, one with the writer's, and the data, mapped
 //! twice in a row by the kernel so that no record is ever split (`kernel/bpf/ringbuf.c`). A record
@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use linerate_bpf::map::{ProtFlags, SharedMapping};
+use linerate_bpf::map::{MappedArray, ProtFlags, SharedMapping};
 use linerate_bpf::tee::PASS;
 use rustix::param::page_size;
 
@@ -23,6 +23,17 @@ const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 /// Bytes of the header before each record.
 const HEADER: u64 = 8;
+
+/// What is at the reader's position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    /// Nothing that [`Records::look`] has found.
+    Empty,
+    /// A record that is being written.
+    Busy,
+    /// A complete one with this stamp.
+    Stamp(u64),
+}
 
 /// The reading end of a ring buffer.
 #[derive(Debug)]
@@ -72,10 +83,31 @@ impl Records {
         if self.position != self.limit {
             return true;
         }
+        self.look();
+        self.position != self.limit
+    }
+
+    /// Looks at the writer's position.
+    #[inline]
+    pub(super) fn look(&mut self) {
         // Acquire: the headers of the records below are initialised.
         self.limit = self.writer_position().load(Ordering::Acquire);
         self.looks += 1;
-        self.position != self.limit
+    }
+
+    /// What comes next, of what the last look has found.
+    #[inline]
+    pub(super) fn head(&mut self) -> Head {
+        match self.complete() {
+            // SAFETY: a complete record; its bytes are not used after this call.
+            Some(header) => match unsafe { self.bytes(header) }.first_chunk() {
+                // A record of these programs begins with the stamp.
+                Some(stamp) => Head::Stamp(u64::from_ne_bytes(*stamp)),
+                None => Head::Empty,
+            },
+            None if self.position == self.limit => Head::Empty,
+            None => Head::Busy,
+        }
     }
 
     /// How often the writer's position was looked at: while it is the same, no time has passed for the reader.
@@ -205,53 +237,44 @@ impl Records {
     }
 }
 
-/// `struct tee_reader`: the reader says that it sleeps, so that the program wakes it then and only
-/// then; and that it wants no more.
+/// The array of `struct tee_reader`, one for each ring: the reader says that it sleeps, so that the program wakes
+/// it then and only then; and that it wants no more.
 #[derive(Debug)]
-pub(super) struct Reader(SharedMapping);
+pub(crate) struct ReaderState(MappedArray);
 
-// SAFETY: the mapping belongs to this value and is touched through an atomic only.
-unsafe impl Send for Reader {}
+/// Offsets of the words of `struct tee_reader`.
+const WAITING: usize = 0;
+const STOP: usize = 4;
 
-impl Reader {
-    pub(super) fn map(map: BorrowedFd<'_>) -> Result<Self> {
-        let page = page_size();
-        SharedMapping::new(map, page, 0, ProtFlags::READ | ProtFlags::WRITE)
-            .map(Self)
-            .map_err(|error| Error::system("map the state of the tee's reader", error))
+impl ReaderState {
+    pub(crate) fn map(map: BorrowedFd<'_>) -> Result<Self> {
+        Ok(Self(MappedArray::new(map)?))
     }
 
-    /// Call it before the last check of the ring. The fence pairs with the full barrier of the program's
+    /// Call it before the last check of the rings. The fence pairs with the full barrier of the program's
     /// submit: either the program sees the word, or we see its record.
-    pub(super) fn announce_sleep(&self) {
-        self.waiting().store(1, Ordering::Relaxed);
+    pub(super) fn announce_sleep(&self, rings: impl Iterator<Item = usize>) {
+        rings.for_each(|ring| self.word(ring, WAITING).store(1, Ordering::Relaxed));
         fence(Ordering::SeqCst);
     }
 
-    pub(super) fn cancel_sleep(&self) {
-        self.waiting().store(0, Ordering::Relaxed);
+    pub(super) fn cancel_sleep(&self, ring: usize) {
+        self.word(ring, WAITING).store(0, Ordering::Relaxed);
     }
 
-    /// Programs that start from now on copy nothing; those that run may still.
-    pub(super) fn stop(&self) {
+    /// Programs that start from now on copy nothing into this ring; those that run may still.
+    pub(super) fn stop(&self, ring: usize) {
         // Release: never after the wait for running programs.
-        self.stopping().store(1, Ordering::Release);
+        self.word(ring, STOP).store(1, Ordering::Release);
     }
 
-    /// Whether a taking program passes on what it copies.
+    /// Whether a taking program passes on what it copies, into any ring.
     pub(super) fn set_passing(&self, passing: bool) {
-        // SAFETY: the third word of the page.
-        let pass: &AtomicU32 = unsafe { self.0.as_ptr().byte_add(PASS).cast().as_ref() };
-        pass.store(passing.into(), Ordering::Relaxed);
+        let words = (0..self.0.max_entries()).map(|ring| self.word(ring, PASS));
+        words.for_each(|word| word.store(passing.into(), Ordering::Relaxed));
     }
 
-    fn waiting(&self) -> &AtomicU32 {
-        // SAFETY: the first word of a page that lives as long as `self`.
-        unsafe { self.0.as_ptr().cast().as_ref() }
-    }
-
-    fn stopping(&self) -> &AtomicU32 {
-        // SAFETY: the second word of that page.
-        unsafe { self.0.as_ptr().cast::<AtomicU32>().add(1).as_ref() }
+    fn word(&self, ring: usize, offset: usize) -> &AtomicU32 {
+        self.0.atomic(ring, offset)
     }
 }

@@ -1,7 +1,7 @@
 //! [`Receiver`]: takes the frames of an interface by XDP, through AF_XDP sockets or a BPF ring buffer.
 
 use std::fmt::{self, Display};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use linerate_bpf::LoadedProgram;
@@ -273,7 +273,7 @@ impl Receiver {
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match &self.rings {
             Rings::Sockets(sockets) => sockets.descriptors().collect(),
-            Rings::RingBuffer(tee) => vec![tee.as_fd()],
+            Rings::RingBuffer(tee) => tee.descriptors().collect(),
         }
     }
 
@@ -368,13 +368,10 @@ impl Receiver {
     }
 
     /// What lets a program that takes frames pass them on; `None` for a tee, and for sockets, which cannot.
-    ///
-    /// # Errors
-    /// As [`Tee::passer`].
-    pub fn passer(&self) -> Result<Option<tee::Passer>> {
+    pub fn passer(&self) -> Option<tee::Passer> {
         match &self.rings {
-            Rings::RingBuffer(tee) if self.config.take => tee.passer().map(Some),
-            _ => Ok(None),
+            Rings::RingBuffer(tee) if self.config.take => Some(tee.passer()),
+            _ => None,
         }
     }
 
@@ -384,7 +381,7 @@ impl Receiver {
             Rings::Sockets(sockets) => {
                 sockets.pending() as f32 / sockets.frame_capacity().max(1) as f32
             }
-            Rings::RingBuffer(tee) => tee.pending() as f32 / tee.capacity().max(1) as f32,
+            Rings::RingBuffer(tee) => tee.fill_level(),
         }
     }
 }

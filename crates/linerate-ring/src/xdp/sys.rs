@@ -118,11 +118,15 @@ pub(crate) fn now() -> Timestamp {
     Timestamp(nanoseconds(clock_gettime(ClockId::Realtime)))
 }
 
+/// Now, TAI: the clock of XDP programs.
+pub(crate) fn tai_ns() -> u64 {
+    clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, nanoseconds)
+}
+
 /// Nanoseconds by which the kernel's TAI clock runs ahead of UTC: whole seconds, 0 where nobody
 /// told the kernel about leap seconds. XDP programs can read TAI but not UTC.
 pub(crate) fn tai_offset_ns() -> u64 {
     let utc = nanoseconds(clock_gettime(ClockId::Realtime));
-    let tai = clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, nanoseconds);
     // The readings are apart by less than half a second, so rounding gives the whole offset.
-    (tai.saturating_sub(utc) + 500_000_000) / 1_000_000_000 * 1_000_000_000
+    (tai_ns().saturating_sub(utc) + 500_000_000) / 1_000_000_000 * 1_000_000_000
 }

@@ -10,6 +10,7 @@ mod packet_fanout;
 mod packet_support;
 mod packet_transmit;
 mod packet_virtio;
+mod queues;
 mod receiver;
 mod region;
 mod tee;
