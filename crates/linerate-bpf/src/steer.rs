@@ -11,7 +11,7 @@ use linerate_net::Interface;
 
 use crate::addresses::Addresses;
 use crate::filter::Instruction;
-use crate::map::{sum_over_cpus, update_fd};
+use crate::map::{counters_of_cpus, update_fd};
 use crate::program::{LoadOptions, LoadableProgram, LoadedProgram, REJECT_ALL, log_to_tracing};
 use crate::rcu::RcuSynchronizer;
 use crate::xdp::attach::XdpLink;
@@ -64,24 +64,24 @@ pub struct Statistics {
     pub no_socket: u64,
 }
 
-impl Statistics {
-    fn read(map: BorrowedFd<'_>) -> Result<Self> {
-        let [matched, unmatched, no_socket] = sum_over_cpus(map)?;
-        Ok(Self { matched, unmatched, no_socket })
-    }
-}
-
 /// The map that a steering program counts in; made by [`Program::statistics_reader`].
 #[derive(Debug)]
 pub struct StatisticsReader(OwnedFd);
 
 impl StatisticsReader {
-    /// The current counts.
+    /// The current counts of a receive queue. The number of queues at the start stands for all queues that came
+    /// later.
     ///
     /// # Errors
     /// [`Error::System`].
-    pub fn read(&self) -> Result<Statistics> {
-        Statistics::read(self.0.as_fd())
+    pub fn read(&self, queue: u32) -> Result<Statistics> {
+        let mut sum = Statistics::default();
+        for [matched, unmatched, no_socket] in counters_of_cpus(self.0.as_fd(), queue)? {
+            sum.matched += matched;
+            sum.unmatched += unmatched;
+            sum.no_socket += no_socket;
+        }
+        Ok(sum)
     }
 }
 
@@ -100,6 +100,7 @@ pub struct Program {
     rejecting: OwnedFd,
     link: Option<XdpLink>,
     only: Option<AttachMode>,
+    queues: u32,
 }
 
 impl Program {
@@ -135,7 +136,8 @@ impl Program {
     ) -> Result<Self> {
         log_to_tracing();
         let hardware = timestamps == TimestampSource::Hardware;
-        let loadable = open(hardware, options, timestamps)?;
+        let queues = interface.rx_queues();
+        let loadable = open(hardware, options, timestamps, queues)?;
         let device = hardware.then_some(interface.index());
         let program = loadable.load(LoadOptions { filter: options.filter, device, trace: None })?;
         let rejecting =
@@ -152,6 +154,7 @@ impl Program {
             rejecting,
             link: None,
             only: options.mode,
+            queues,
         })
     }
 
@@ -237,15 +240,12 @@ impl Program {
         Ok(())
     }
 
-    /// What the program has counted since it was loaded, over all its filters.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn statistics(&self) -> Result<Statistics> {
-        Statistics::read(self.loadable.map("counters"))
+    /// Receive queues of the interface when the program was loaded.
+    pub fn queues(&self) -> u32 {
+        self.queues
     }
 
-    /// A handle that reads the same from other threads.
+    /// A handle that reads what the program has counted since it was loaded, over all its filters.
     ///
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
@@ -283,12 +283,16 @@ fn open(
     hardware: bool,
     options: &Options<'_>,
     timestamps: TimestampSource,
+    queues: u32,
 ) -> Result<LoadableProgram> {
     let mut storage = MaybeUninit::uninit();
     let mut object = skeleton::SteerSkelBuilder::default()
         .open(&mut storage)
         .map_err(|error| Error::Invalid(format!("cannot read the steering programs: {error}")))?;
+    let sized = object.maps.counters.set_max_entries(queues + 1);
+    sized.map_err(|error| Error::Invalid(format!("cannot size the counters: {error}")))?;
     if let Some(constants) = object.maps.rodata_data.as_deref_mut() {
+        constants.queue_count = queues;
         constants.timestamps = u32::from(timestamps == TimestampSource::Software);
         constants.by_address = u32::from(options.by_address);
     }

@@ -104,11 +104,8 @@ pub enum Error {
     /// A ring failed; the message says on which interface.
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),
-    /// Only packet sockets have several readers on one interface.
-    #[error(
-        "--source {kind} reads all queues of an interface in one thread; --threads needs --source \
-         packet"
-    )]
+    /// Tracing programs have one reader.
+    #[error("--source {kind} has one reader; --threads is for --source packet, tee and xdp")]
     Threads {
         /// The source.
         kind: crate::source::SourceKind,

@@ -73,6 +73,13 @@ pub enum InterfaceUser {
     PacketSocket(String),
 }
 
+impl Interface {
+    /// Receive queues in use; 1 if the driver does not report them.
+    pub(crate) fn rx_queues(&self) -> u32 {
+        linerate_net::Interface::open(&self.name).map_or(1, |interface| interface.rx_queues())
+    }
+}
+
 impl fmt::Display for InterfaceUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

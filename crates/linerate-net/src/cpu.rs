@@ -51,6 +51,16 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     bind(None, cpu)
 }
 
+/// Keeps the calling thread on these CPUs.
+///
+/// # Errors
+/// As of [`pin`], if it may use none of them.
+pub fn pin_to_any(cpus: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 /// Keeps the thread with the ID `thread` on `cpu`, counted from 0.
 ///
 /// # Errors
@@ -93,9 +103,13 @@ mod tests {
             pin(last).unwrap();
             assert_eq!(allowed().unwrap(), [last]);
             assert_eq!(std::thread::spawn(|| allowed().unwrap()).join().unwrap(), [last]);
+            assert!(pin_to_any(&[usize::MAX]).is_err());
         })
         .join()
         .unwrap();
+        let all = before.clone();
+        let pinned = std::thread::spawn(move || pin_to_any(&all).and_then(|()| allowed()));
+        assert_eq!(pinned.join().unwrap().unwrap(), before);
         check_affinity(&before).unwrap();
         assert_eq!(check_affinity(&[last, usize::MAX, last]).unwrap_err().0, usize::MAX);
         assert_eq!(allowed().unwrap(), before);

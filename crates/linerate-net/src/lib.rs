@@ -29,6 +29,7 @@ pub mod cpu;
 mod error;
 pub mod ethtool;
 mod interface;
+pub mod interrupts;
 #[allow(unsafe_code)]
 mod ioctl;
 pub mod link;

@@ -13,6 +13,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Constants to the verifier, which removes the branches not taken. */
 const volatile __u32 timestamps = STEER_TIMESTAMP_NONE;
 const volatile __u32 by_address = 0;
+const volatile __u32 queue_count = 1;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -21,9 +22,10 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
+/* One element for each queue, and one for all queues that came after the start. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2); /* set before load */
 	__type(key, __u32);
 	__type(value, struct steer_counters);
 } counters SEC(".maps");
@@ -33,11 +35,12 @@ extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timest
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto,
 					__u16 *tci) __ksym __weak;
 
-static __always_inline struct steer_counters *counters_of_cpu(void)
+static __always_inline struct steer_counters *counters_of_cpu(struct xdp_md *ctx)
 {
-	__u32 zero = 0;
+	__u32 queue = ctx->rx_queue_index;
+	__u32 counted = queue < queue_count ? queue : queue_count;
 
-	return bpf_map_lookup_elem(&counters, &zero);
+	return bpf_map_lookup_elem(&counters, &counted);
 }
 
 /* Room for the metadata, or NULL where the driver has none: the frame then goes without. */
@@ -86,7 +89,7 @@ static __always_inline int accepted(struct xdp_md *ctx)
 SEC("xdp.frags")
 int steer(struct xdp_md *ctx)
 {
-	struct steer_counters *counts = counters_of_cpu();
+	struct steer_counters *counts = counters_of_cpu(ctx);
 
 	if (!accepted(ctx))
 		return unmatched(counts);
@@ -109,7 +112,7 @@ int steer(struct xdp_md *ctx)
 SEC("xdp.frags")
 int steer_hardware(struct xdp_md *ctx)
 {
-	struct steer_counters *counts = counters_of_cpu();
+	struct steer_counters *counts = counters_of_cpu(ctx);
 	struct steer_meta *meta;
 	__u64 timestamp = 0;
 	__u32 flags = 0;

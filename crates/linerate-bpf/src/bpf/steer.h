@@ -27,7 +27,7 @@ struct steer_meta {
 
 _Static_assert(sizeof(struct steer_meta) == 20, "steer_meta is 20 bytes");
 
-/* One element per CPU. A frame is in exactly one of the three. */
+/* One element per CPU and receive queue. A frame is in exactly one of the three. */
 struct steer_counters {
 	__u64 matched;   /* redirected to a socket; what the socket could not take is in its own statistics */
 	__u64 unmatched; /* rejected by the filter: passed to the stack */

@@ -12,7 +12,7 @@ use super::Outcome;
 use super::report::{Cpu, FilterReport, Report};
 use crate::filter::{FilterCache, FilterLocation};
 use crate::sink::Sink;
-use crate::sink::file::{FileSinkHandle, FileSinkProgress};
+use crate::sink::file::{FileSink, FileSinkHandle, FileSinkProgress};
 use crate::{Error, Result};
 
 /// What to read, and how much of it.
@@ -67,10 +67,7 @@ pub struct FileProgress {
 impl FileProgress {
     /// For reading into `sink`.
     pub fn of(sink: &Sink) -> Self {
-        let writer = match sink {
-            Sink::File(file) => Some(file.progress()),
-            Sink::Discard | Sink::Call(_) => None,
-        };
+        let writer = sink.files().first().map(FileSink::progress);
         Self { writer, ..Self::default() }
     }
 
@@ -116,14 +113,12 @@ pub fn read_file(
 ) -> Outcome {
     let start = Instant::now();
     let mut report = Report::of_file(&input);
-    let mut output = sink.reader(0);
+    let mut output = sink.reader(0, 0);
     let control = Control { stop, progress };
     let failure = copy(&mut input, &mut output, &mut report, &control).err();
     drop(output);
-    let written = sink.into_file().map(|file| {
-        let progress = file.progress();
-        (file.finish(), progress.current())
-    });
+    let file = sink.files().first().map(FileSink::progress);
+    let written = file.map(|progress| (sink.finish(), progress.current()));
     report.seconds = start.elapsed().as_secs_f64();
     report.cpu = Cpu::now();
     let Some((written, file)) = written else {

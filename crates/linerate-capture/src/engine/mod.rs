@@ -8,7 +8,7 @@ mod sample;
 mod shared;
 mod user_monitor;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,7 +20,7 @@ use linerate_pcapfile::Format;
 pub use blocks::copy_blocks;
 pub use file::{FileInput, FileProgress, description, read_file};
 pub(crate) use report::Cpu;
-pub use report::{FilterReport, InterfaceReport, Report};
+pub use report::{FilterReport, InterfaceReport, QueueReport, Report};
 pub use sample::Sample;
 pub use shared::Event;
 
@@ -60,7 +60,7 @@ pub struct Engine {
     readers: Vec<JoinHandle<()>>,
     user_monitors: Vec<UserMonitor>,
     sink: Sink,
-    progress: Option<Arc<FileSinkProgress>>,
+    progress: Vec<Arc<FileSinkProgress>>,
     shared: Arc<Shared>,
     counters: Arc<Vec<InterfaceCounters>>,
     events: Receiver<Event>,
@@ -128,7 +128,7 @@ impl Engine {
                 prepared.push(Reader {
                     source,
                     path: PacketPath {
-                        sink: sink.reader(number as u32),
+                        sink: sink.reader(number as u32, turn),
                         filter: filter.clone(),
                         sample: options.sample,
                         interface: number as u32,
@@ -143,7 +143,10 @@ impl Engine {
                     index,
                     events: Sender::clone(&events_in),
                     max_age: Duration::ZERO,
-                    cpu: options.cpus.get(turn % options.cpus.len().max(1)).copied(),
+                    cpus: match options.cpus.get(turn % options.cpus.len().max(1)) {
+                        Some(cpu) => vec![*cpu],
+                        None => one.cpus.get(index).cloned().unwrap_or_default(),
+                    },
                     outlive_interface: options.outlive_interfaces,
                     drop_privileges: options.drop_privileges,
                 });
@@ -162,10 +165,7 @@ impl Engine {
                 .map_err(|source| Error::Thread { source })?;
             readers.push(thread);
         }
-        let progress = match &sink {
-            Sink::File(file) => Some(file.progress()),
-            Sink::Discard | Sink::Call(_) => None,
-        };
+        let progress = sink.files().iter().map(FileSink::progress).collect();
         let start = Instant::now();
         Ok(Self {
             readers,
@@ -204,10 +204,12 @@ impl Engine {
     /// The counts now.
     pub fn report(&self) -> Report {
         self.counters.iter().for_each(InterfaceCounters::refresh);
-        let progress = self.progress.as_deref();
+        let sum = |of: fn(&FileSinkProgress) -> u64| self.progress.iter().map(|one| of(one)).sum();
         let drops = self.counters.iter().map(InterfaceCounters::drops);
         let mut drops = drops.fold(Drops::default(), Drops::plus);
-        drops[DropCause::Disk] = progress.map_or(0, FileSinkProgress::unwritten);
+        drops[DropCause::Disk] = sum(FileSinkProgress::unwritten);
+        let out_of_order: u64 = sum(FileSinkProgress::out_of_order);
+        drops[DropCause::OutOfOrder] += out_of_order;
         let mut interfaces = self.interfaces.clone();
         let split = self.shared.split();
         for (interface, counters) in interfaces.iter_mut().zip(self.counters.iter()) {
@@ -222,15 +224,14 @@ impl Engine {
             captured: interfaces.iter().map(|one| one.captured).sum(),
             received: interfaces.iter().map(|one| one.received).sum(),
             bytes: interfaces.iter().map(|one| one.bytes).sum(),
-            written: progress.map_or(0, FileSinkProgress::written),
-            files: progress.map_or(0, FileSinkProgress::files),
-            deleted_files: progress.map_or(0, FileSinkProgress::deleted),
-            file_bytes: progress.map_or(0, FileSinkProgress::bytes),
-            file: progress.map(FileSinkProgress::current).filter(|path| *path != PathBuf::new()),
-            writer_fill: match &self.sink {
-                Sink::File(file) => Some(file.fill_level()),
-                Sink::Discard | Sink::Call(_) => None,
-            },
+            written: sum(FileSinkProgress::written),
+            files: sum(FileSinkProgress::files),
+            deleted_files: sum(FileSinkProgress::deleted),
+            file_bytes: sum(FileSinkProgress::bytes),
+            file: (self.progress.iter())
+                .map(|one| one.current())
+                .find(|path| *path != PathBuf::new()),
+            writer_fill: self.sink.files().iter().map(FileSink::fill_level).reduce(f32::max),
             seconds: self.start.elapsed().as_secs_f64(),
             filter: self.filter.clone(),
             split,
@@ -247,7 +248,7 @@ impl Engine {
         }
         let seconds = self.start.elapsed().as_secs_f64();
         let sink = std::mem::replace(&mut self.sink, Sink::Discard);
-        let written = sink.into_file().map(FileSink::finish).unwrap_or_default();
+        let written = sink.finish();
         let mut report = self.report();
         report.seconds = seconds;
         report.settle(&written);
@@ -348,6 +349,40 @@ fn buffers(least: usize, readers: usize, in_order: bool) -> usize {
     wanted.min(MAX_BUFFERS.max(readers + least))
 }
 
+/// As [`start_file_sink`], a writer for each reader, whose file has the number of the reader in its name:
+/// `all-0.pcapng`, `all-1.pcapng`. `options` gives the options of another writer.
+///
+/// # Errors
+///
+/// As [`start_file_sink`].
+pub fn start_file_sinks(
+    opened: &[OpenInterface],
+    counters: &Arc<Vec<InterfaceCounters>>,
+    options: impl Fn() -> FileSinkOptions,
+) -> Result<Vec<FileSink>> {
+    let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>();
+    let start = |reader| {
+        let mut options = options();
+        options.path = with_number(&options.path, reader);
+        options.in_order = false;
+        options.buffers = (options.buffers / readers).max(MIN_BUFFERS);
+        prepare(opened, counters, &mut options)?;
+        FileSink::start(options)
+    };
+    (0..readers).map(start).collect()
+}
+
+/// The least buffers of each of several writers.
+const MIN_BUFFERS: usize = 16;
+
+/// This path with a number in front of the first dot of the file's name.
+fn with_number(path: &Path, number: usize) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // A name may begin with a dot.
+    let dot = name.char_indices().skip(1).find(|(_, c)| *c == '.').map_or(name.len(), |(at, _)| at);
+    path.with_file_name(format!("{}-{number}{}", &name[..dot], &name[dot..]))
+}
+
 /// Starts a writer for the interfaces and the statistics of `opened`.
 ///
 /// # Errors
@@ -358,21 +393,46 @@ pub fn start_file_sink(
     counters: &Arc<Vec<InterfaceCounters>>,
     mut options: FileSinkOptions,
 ) -> Result<FileSink> {
-    options.interfaces = report::descriptions(opened, options.encoder.snaplen)?;
-    let types = || options.interfaces.iter().map(|interface| interface.linktype);
-    if options.encoder.format != Format::Pcapng && types().any(|one| Some(one) != types().next()) {
-        return Err(Error::LinkLayers);
-    }
-    options.statistics = statistics_source(counters);
+    prepare(opened, counters, &mut options)?;
     let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>();
     options.in_order &= readers > 1;
     options.buffers = buffers(options.buffers, readers, options.in_order);
     FileSink::start(options)
 }
 
+/// Puts the interfaces and their statistics into the options of a writer.
+fn prepare(
+    opened: &[OpenInterface],
+    counters: &Arc<Vec<InterfaceCounters>>,
+    options: &mut FileSinkOptions,
+) -> Result<()> {
+    options.interfaces = report::descriptions(opened, options.encoder.snaplen)?;
+    let types = || options.interfaces.iter().map(|interface| interface.linktype);
+    if options.encoder.format != Format::Pcapng && types().any(|one| Some(one) != types().next()) {
+        return Err(Error::LinkLayers);
+    }
+    options.statistics = statistics_source(counters);
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::buffers;
+    use std::path::Path;
+
+    use super::{buffers, with_number};
+
+    #[test]
+    fn files_of_readers_are_numbered_in_front_of_the_extension() {
+        let cases = [
+            ("all.pcapng.zst", "all-3.pcapng.zst"),
+            ("/a.b/all", "/a.b/all-3"),
+            ("f-%H%M%S.pcap", "f-%H%M%S-3.pcap"),
+            (".hidden", ".hidden-3"),
+        ];
+        for (path, numbered) in cases {
+            assert_eq!(with_number(Path::new(path), 3), Path::new(numbered));
+        }
+    }
 
     #[test]
     fn many_readers_share_a_bounded_stock_of_buffers() {

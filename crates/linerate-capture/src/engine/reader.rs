@@ -15,10 +15,10 @@ use super::shared::{Event, Shared};
 use crate::annotate::Annotator;
 use crate::filter::Filter;
 use crate::sink::Sink;
-use crate::sink::file::FileSinkHandle;
-use crate::source::{DrainOutcome, Source, StopOutcome};
+use crate::sink::file::{FileSinkHandle, ReaderState};
+use crate::source::{DrainOutcome, Source, SourceStatistics, StopOutcome};
 use crate::split::LiveSplitter;
-use crate::statistics::{Drops, InterfaceCounters, ReaderCounters};
+use crate::statistics::{Drops, InterfaceCounters, QueueCounts, ReaderCounters};
 use crate::{Error, clock};
 
 /// How long packets may wait in a buffer that is not full before they go to the file.
@@ -158,7 +158,8 @@ pub(super) struct Reader {
     pub(super) index: usize,
     pub(super) events: Sender<Event>,
     pub(super) max_age: Duration,
-    pub(super) cpu: Option<usize>,
+    /// Where it runs; empty leaves it to the kernel.
+    pub(super) cpus: Vec<usize>,
     pub(super) outlive_interface: bool,
     pub(super) drop_privileges: bool,
 }
@@ -198,9 +199,10 @@ impl Reader {
                 None if self.path.sink.has_pending() => MAX_WAIT.min(self.max_age),
                 None => MAX_WAIT,
             };
-            self.path.sink.set_idle(true);
+            let empty_since = self.source.empty_since();
+            self.path.sink.set_state(ReaderState::Idle(empty_since));
             let waited = self.source.wait(timeout);
-            self.path.sink.set_idle(false);
+            self.path.sink.set_state(ReaderState::Busy);
             let ready = match waited {
                 Ok(ready) => ready,
                 Err(linerate_ring::Error::InterfaceDown(_)) => {
@@ -304,10 +306,10 @@ impl Reader {
     }
 
     fn prepare_thread(&self) {
-        if let Some(cpu) = self.cpu
-            && let Err(error) = cpu::pin(cpu)
+        if !self.cpus.is_empty()
+            && let Err(error) = cpu::pin_to_any(&self.cpus)
         {
-            tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
+            tracing::warn!("cannot run a reader on the CPUs {:?}: {error}", self.cpus);
         }
         // Stopping an XDP source needs a new program at the end, and so the privilege; stopping a packet
         // socket does not.
@@ -370,5 +372,13 @@ impl Ledger {
         self.last = counts.drops;
         let drops = counts.drops.attributed_to_writer(&self.moved);
         counters.set(counts.received, drops, filtered_here);
+        if let Ok(queues) = source.queue_statistics() {
+            let counts = |(queue, counts): (u32, SourceStatistics)| QueueCounts {
+                queue,
+                received: counts.received,
+                drops: counts.drops,
+            };
+            counters.set_queues(queues.into_iter().map(counts).collect());
+        }
     }
 }

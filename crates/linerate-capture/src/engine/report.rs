@@ -10,7 +10,7 @@ use crate::filter::FilterLocation;
 use crate::sink::file::{FileSinkReport, InterfaceOutcome};
 use crate::source::OpenInterface;
 use crate::split::SplitStatistics;
-use crate::statistics::{DropCause, Drops, InterfaceCounters};
+use crate::statistics::{DropCause, Drops, InterfaceCounters, QueueCounts};
 
 /// The counts of a capture; serialises to the command's JSON.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -149,9 +149,29 @@ pub struct InterfaceReport {
     pub bytes: u64,
     /// Packets lost, by cause.
     pub dropped: DropReport,
+    /// The counts of each receive queue that had packets, where the source tells.
+    pub queues: Vec<QueueReport>,
     /// How full the buffer between kernel and reader was recently, 0 to 1.
     #[serde(skip)]
     pub fill: f32,
+}
+
+/// The counts of a receive queue.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct QueueReport {
+    /// Its number; see [`QueueCounts::queue`].
+    pub queue: u32,
+    /// Packets that the filter in the kernel accepted, lost ones included.
+    pub received: u64,
+    /// Packets lost between the driver and the reader.
+    pub dropped: DropReport,
+}
+
+impl From<QueueCounts> for QueueReport {
+    fn from(counts: QueueCounts) -> Self {
+        let QueueCounts { queue, received, drops } = counts;
+        Self { queue, received, dropped: drops.into() }
+    }
 }
 
 impl InterfaceReport {
@@ -172,6 +192,7 @@ impl InterfaceReport {
         self.received = counters.received();
         self.bytes = counters.bytes();
         self.dropped = counters.drops().into();
+        self.queues = counters.queues().into_iter().map(QueueReport::from).collect();
         self.fill = counters.fill_level();
     }
 }

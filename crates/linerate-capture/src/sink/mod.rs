@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use linerate_pcapfile::{Format, InterfaceDescription, Record};
 
-use file::{FileSink, FileSinkHandle};
+use file::{FileSink, FileSinkHandle, FileSinkReport, ReaderState};
 
 /// Is called for each packet with its link type (LINKTYPE registry); returns false to end the capture.
 pub type PacketHandler = Box<dyn FnMut(&Record<'_>, u16) -> bool + Send>;
 
-/// Where packets go. What a capture is given has the [`FileSink`] itself; each reader gets a copy with its
-/// own handle of it.
-pub enum Sink<F = Box<FileSink>> {
+/// Where packets go. What a capture is given has the [`FileSink`]s themselves: one for all readers, or one for each.
+/// Each reader gets a copy with its own handle of one.
+pub enum Sink<F = Vec<FileSink>> {
     /// Nowhere: packets are counted.
     Discard,
     /// Into files.
@@ -29,25 +29,31 @@ impl Sink {
         Self::Call(Arc::new(Mutex::new(Box::new(handler))))
     }
 
-    /// A sink that writes files.
-    pub fn file(file: FileSink) -> Self {
-        Self::File(Box::new(file))
-    }
-
-    /// For one reader, whose packets count for the interface of this number.
-    pub(crate) fn reader(&self, interface: u32) -> Sink<FileSinkHandle> {
+    /// For the reader of this number, whose packets count for the interface of that number.
+    pub(crate) fn reader(&self, interface: u32, reader: usize) -> Sink<FileSinkHandle> {
         match self {
             Self::Discard => Sink::Discard,
-            Self::File(file) => Sink::File(file.handle(interface)),
+            Self::File(files) => Sink::File(files[reader % files.len()].handle(interface)),
             Self::Call(handler) => Sink::Call(Arc::clone(handler)),
         }
     }
 
-    /// The files, if it writes any.
-    pub(crate) fn into_file(self) -> Option<FileSink> {
+    /// The writers, if it writes files.
+    pub(crate) fn files(&self) -> &[FileSink] {
         match self {
-            Self::File(file) => Some(*file),
-            Self::Discard | Self::Call(_) => None,
+            Self::File(files) => files,
+            Self::Discard | Self::Call(_) => &[],
+        }
+    }
+
+    /// Waits for the writers, and adds up their reports.
+    pub(crate) fn finish(self) -> FileSinkReport {
+        match self {
+            Self::File(files) => files
+                .into_iter()
+                .map(FileSink::finish)
+                .fold(FileSinkReport::default(), FileSinkReport::plus),
+            Self::Discard | Self::Call(_) => FileSinkReport::default(),
         }
     }
 }
@@ -90,10 +96,10 @@ impl Sink<FileSinkHandle> {
         matches!(self, Self::File(handle) if handle.has_pending())
     }
 
-    /// See [`FileSinkHandle::set_idle`].
-    pub(crate) fn set_idle(&self, idle: bool) {
+    /// See [`FileSinkHandle::set_state`].
+    pub(crate) fn set_state(&self, state: ReaderState) {
         if let Self::File(handle) = self {
-            handle.set_idle(idle);
+            handle.set_state(state);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Where frames come from: [`Source`] has one interface for all rings, without dynamic dispatch for a frame.
 
+mod affinity;
 mod kind;
 mod open;
 mod options;
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::{ClassicProgram, translate};
-use linerate_ring::{Frame, packet, tee, trace as ring_trace, xdp};
+use linerate_ring::xdp::Share;
+use linerate_ring::{Frame, Timestamp, packet, tee, trace as ring_trace, xdp};
 
 use crate::filter::PACKET_HOST;
 use crate::statistics::{DropCause, Drops};
@@ -85,6 +87,7 @@ impl From<xdp::Statistics> for SourceStatistics {
             (DropCause::TooLong, counts.too_long),
             (DropCause::RingBufferFull, counts.ring_buffer_full),
             (DropCause::InvalidDescriptors, counts.invalid_receive),
+            (DropCause::OutOfOrder, counts.disordered),
         ]);
         Self { received: counts.matched, drops }
     }
@@ -173,6 +176,34 @@ impl Source {
     pub(crate) fn passer(&self) -> Option<tee::Passer> {
         match self {
             Self::Xdp(receiver) => receiver.passer(),
+            Self::Packet(_) | Self::Trace(_) => None,
+        }
+    }
+
+    /// The receive queues or CPUs whose frames it has; `None` if it has frames of all.
+    pub(crate) fn share(&self) -> Option<Share> {
+        match self {
+            Self::Xdp(receiver) => Some(receiver.share()),
+            Self::Packet(_) | Self::Trace(_) => None,
+        }
+    }
+
+    /// The counts of each receive queue that had frames; empty where the source does not tell.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub(crate) fn queue_statistics(&self) -> linerate_ring::Result<Vec<(u32, SourceStatistics)>> {
+        let Self::Xdp(receiver) = self else { return Ok(Vec::new()) };
+        let queues = receiver.queue_statistics()?.into_iter();
+        Ok(queues.map(|(queue, counts)| (queue, counts.into())).collect())
+    }
+
+    /// A time before which no frame was stamped that will still come; `None` if one waits to be read or the
+    /// source does not tell.
+    pub(crate) fn empty_since(&mut self) -> Option<Timestamp> {
+        match self {
+            Self::Xdp(receiver) => receiver.empty_since(),
             Self::Packet(_) | Self::Trace(_) => None,
         }
     }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_bpf::filter::Instruction;
+use linerate_net::cpu;
 use linerate_ring::packet::{self, Allocation, Fanout, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
 use linerate_ring::xdp::{self, Delivery};
 
-use super::Source;
 use super::kind::SourceKind;
 use super::options::{SourceOptions, TimestampSource};
 use super::select::{Selection, select};
+use super::{Source, affinity};
 use crate::filter::{
     ETHERNET, Filter, FilterCache, FilterLocation, LINUX_SLL2, Placement, TagReading,
 };
@@ -37,6 +38,8 @@ pub struct OpenInterface {
     pub interface: Interface,
     /// One source for each reader.
     pub sources: Vec<Source>,
+    /// The CPUs for each of several readers; empty where the kernel shall choose.
+    pub cpus: Vec<Vec<usize>>,
     /// Which kind of source, and why.
     pub selection: Selection,
     /// Which frames the host does not get.
@@ -99,9 +102,14 @@ impl OpenInterface {
             linerate_bpf::xdp::require_free(name)?;
         }
         let mut selection = select(&interface, options)?;
-        if options.threads > 1 && selection.kind != SourceKind::Packet {
+        let traces = matches!(selection.kind, SourceKind::Trace | SourceKind::Drops);
+        if options.threads > 1 && traces {
             return Err(Error::Threads { kind: selection.kind });
         }
+        let threads = match options.threads {
+            0 => (interface.rx_queues() as usize).min(cpu::online().len()).max(1),
+            number => number,
+        };
         // Drops are Ethernet frames of devices that may have another link layer. Cooked frames have no tags, and
         // their filter has the same meaning on an interface and on a file.
         let for_file = selection.kind == SourceKind::Drops
@@ -118,8 +126,8 @@ impl OpenInterface {
             }
         }
         .cloned();
-        let opener = Opener { name, options, filter: filter.as_deref() };
-        let (mut sources, filter_in_user, filter_reason, pages, notes) =
+        let opener = Opener { name, options, threads, filter: filter.as_deref() };
+        let (mut sources, filter_in_user, filter_reason, pages, mut notes) =
             match opener.open(selection.kind) {
                 // A driver may claim more than it can do. A source that was selected automatically is replaced.
                 Err(Error::Ring(error))
@@ -132,6 +140,11 @@ impl OpenInterface {
                 result => result?,
             };
         sources.shrink_to_fit();
+        if sources.len() < threads {
+            let (readers, rings) = (sources.len(), "receive queues (or CPUs, if they are fewer)");
+            notes.push(format!("{readers} readers: the interface has no more {rings}"));
+        }
+        let cpus = affinity::of_readers(name, &sources);
         let sockets = matches!(sources.first(), Some(Source::Xdp(receiver))
             if receiver.config().delivery == Delivery::AfXdp);
         let taken = match selection.kind {
@@ -152,6 +165,7 @@ impl OpenInterface {
             interface,
             sources,
             taken,
+            cpus,
             automatic: options.source.is_none(),
             selection,
             filter,
@@ -248,14 +262,16 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
 /// The least bytes of buffer for each of many readers, unless the user gives a size.
 const MIN_READER_BUFFER: u64 = 1 << 20;
 
-/// A source, its pages, and notes.
-pub(super) type Taken = (Source, String, Vec<String>);
+/// Sources, their pages, and notes.
+pub(super) type Taken = (Vec<Source>, String, Vec<String>);
 /// The sources, whether the filter runs in user space and why, pages, and notes.
 pub(super) type Parts = (Vec<Source>, bool, String, String, Vec<String>);
 
 pub(super) struct Opener<'a> {
     pub(super) name: &'a str,
     pub(super) options: &'a SourceOptions,
+    /// Readers that are wanted.
+    threads: usize,
     filter: Option<&'a Filter>,
 }
 
@@ -297,8 +313,8 @@ impl Opener<'_> {
         } else if let Some(time) = options.block_timeout {
             builder = builder.retire_timeout(time);
         }
-        if options.buffer.is_some() || options.threads > 1 {
-            let readers = options.threads.max(1) as u64;
+        if options.buffer.is_some() || self.threads > 1 {
+            let readers = self.threads as u64;
             let each = match options.buffer {
                 Some(bytes) => bytes.div_ceil(readers),
                 None => (packet::DEFAULT_BUFFER / readers).max(MIN_READER_BUFFER),
@@ -312,9 +328,9 @@ impl Opener<'_> {
         let build = |placement: &Option<Placement<_>>| {
             let program = placement.as_ref().and_then(|placement| placement.kernel.clone());
             let builder = builder.clone().filter(program);
-            if options.threads > 1 {
+            if self.threads > 1 {
                 let fanout = Fanout::new(options.fanout.clone());
-                builder.fanout(fanout).build_group(options.threads)
+                builder.fanout(fanout).build_group(self.threads)
             } else {
                 builder.build().map(|ring| vec![ring])
             }
@@ -351,7 +367,7 @@ impl Opener<'_> {
         let wanted = self.options.filter_in;
         let mut placement = self.filter.map(|filter| place(filter, wanted)).transpose()?;
         let program = placement.as_ref().and_then(|placement| placement.kernel.as_ref());
-        let (source, pages, notes) = match open(program) {
+        let (sources, pages, notes) = match open(program) {
             Err(Error::Ring(refusal)) if program.is_some() => {
                 let why = match refusal {
                     linerate_ring::Error::Bpf(linerate_bpf::Error::Verifier { reason, .. }) => {
@@ -370,7 +386,7 @@ impl Opener<'_> {
             result => result?,
         };
         let (user, why) = described(placement.as_ref());
-        Ok((vec![source], user, why, pages, notes))
+        Ok((sources, user, why, pages, notes))
     }
 
     /// An XDP program, which takes the frames or passes them on.
@@ -380,12 +396,13 @@ impl Opener<'_> {
         let passing = options.passing || (in_user && self.options.source.is_some());
         let options = &xdp::Options { passing, ..options.clone() };
         let filter = |_| Ok::<_, linerate_ring::Error>(filter.cloned());
-        let receiver = xdp::Receiver::open(self.name, options, filter)?;
-        let config = receiver.config();
+        let receivers = xdp::Receiver::open_group(self.name, options, filter)?;
+        let config = receivers[0].config();
         let pages = config.pages.to_string();
         let notes = std::iter::once(config.to_string()).chain(config.notes.iter().cloned());
         let notes = notes.collect();
-        Ok((Source::Xdp(Box::new(receiver)), pages, notes))
+        let sources = receivers.into_iter().map(|receiver| Source::Xdp(Box::new(receiver)));
+        Ok((sources.collect(), pages, notes))
     }
 
     fn xdp_options(&self, take: bool) -> xdp::Options {
@@ -413,6 +430,7 @@ impl Opener<'_> {
                 false => xdp::WaitStrategy::default(),
             },
             promiscuous: options.promiscuous,
+            readers: self.threads,
             ..xdp::Options::default()
         }
     }

@@ -60,7 +60,7 @@ pub struct SourceOptions {
     pub block_timeout: Option<Duration>,
     /// Busy-poll the driver this long before sleeping.
     pub busy_poll: Option<Duration>,
-    /// Readers that share the interface.
+    /// Readers that share the interface; 0 for one a receive queue, and at most one a CPU.
     pub threads: usize,
     /// How packet rings share it.
     pub fanout: Mode,

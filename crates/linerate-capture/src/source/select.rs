@@ -54,9 +54,10 @@ pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selectio
             "--split needs the kernel's metadata of each super-packet, which only packet sockets have"
                 .into(),
         ),
-        None if options.threads > 1 => {
-            selected(SourceKind::Packet, "several readers share an interface through fanout".into())
-        }
+        None if options.threads > 1 && interface.rx_queues() < 2 => selected(
+            SourceKind::Packet,
+            "several readers share one queue only through fanout".into(),
+        ),
         None if !inbound_only && options.traffic.is_some() => {
             selected(SourceKind::Packet, "only packet sockets see outgoing frames".into())
         }

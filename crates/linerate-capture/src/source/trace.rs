@@ -60,7 +60,7 @@ impl Opener<'_> {
 }
 
 fn parts(trace: Trace, how: String) -> Taken {
-    (Source::Trace(Box::new(trace)), Pages::Small.to_string(), vec![how])
+    (vec![Source::Trace(Box::new(trace))], Pages::Small.to_string(), vec![how])
 }
 
 /// What became of the traced XDP program since the last call, as a sentence.

@@ -80,6 +80,9 @@ causes! {
     UnknownNamespace, "unknown_namespace", Event;
     /// Packets of flows that `--sample` leaves out: nobody wants them, so they are not part of the total.
     Sampled, "sampled", Event;
+    /// Packets of several queues or readers that came after others with later timestamps had been written: they
+    /// are captured, out of order.
+    OutOfOrder, "out_of_order", Event;
     /// The ring overflowed while the reader waited for the writer.
     WriterTooSlow, "writer_too_slow", Kernel;
     /// The file could not take it: disk full, quota, I/O error.
@@ -125,6 +128,11 @@ impl Drops {
     /// What tcpdump calls "dropped by kernel": lost between the driver and the reader.
     pub fn kernel(&self) -> u64 {
         self.sum(|stage| matches!(stage, Stage::Ring | Stage::Kernel))
+    }
+
+    /// Whether any packet was lost, or any event was counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|count| *count == 0)
     }
 
     /// Every cause with its count.

@@ -3,6 +3,7 @@
 
 mod drops;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
@@ -41,6 +42,20 @@ pub(crate) struct ReaderCounters {
     /// How full the source's buffer is, in thousandths.
     fill: AtomicU64,
     drops: Mutex<Drops>,
+    /// What the source counted for each receive queue.
+    queues: Mutex<Vec<QueueCounts>>,
+}
+
+/// What was counted for a receive queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Its number. Queues that the interface got during the capture are counted together, as that after the last.
+    pub queue: u32,
+    /// Packets that the filter in the kernel accepted, lost ones included.
+    pub received: u64,
+    /// Packets lost between the driver and the reader. What was lost because the reader waited for the writer is
+    /// among what its ring lost.
+    pub drops: Drops,
 }
 
 impl InterfaceCounters {
@@ -86,6 +101,19 @@ impl InterfaceCounters {
     /// Bytes on the wire of those.
     pub fn bytes(&self) -> u64 {
         self.sum(|reader| &reader.bytes)
+    }
+
+    /// The counts of each receive queue that had packets, in the order of their numbers.
+    pub fn queues(&self) -> Vec<QueueCounts> {
+        let mut sums = BTreeMap::<u32, QueueCounts>::new();
+        for reader in &self.readers {
+            for one in reader.queues.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                let sum = sums.entry(one.queue).or_default();
+                let (received, drops) = (sum.received + one.received, sum.drops.plus(one.drops));
+                *sum = QueueCounts { queue: one.queue, received, drops };
+            }
+        }
+        sums.into_values().collect()
     }
 
     /// How full the fullest reader's buffer is, 0 to 1; 0 where the source cannot tell.
@@ -144,6 +172,11 @@ impl ReaderCounters {
         let rejected = if filtered_here { self.rejected.load(Relaxed) } else { 0 };
         self.received.store(received.saturating_sub(rejected), Relaxed);
         *self.drops.lock().unwrap_or_else(PoisonError::into_inner) = drops;
+    }
+
+    /// Sets what the source counted for each receive queue.
+    pub(crate) fn set_queues(&self, queues: Vec<QueueCounts>) {
+        *self.queues.lock().unwrap_or_else(PoisonError::into_inner) = queues;
     }
 
     /// Sets how full the source's buffer is, 0 to 1.

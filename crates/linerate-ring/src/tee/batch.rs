@@ -1,5 +1,6 @@
 //! [`Batch`]: frames of a tee, lent until it is dropped.
 
+use super::group::Counts;
 use super::records::{Head, Records};
 use crate::{Direction, Frame, Timestamp, TraceEvent};
 
@@ -12,9 +13,9 @@ pub struct Batch<'t> {
     /// The batch ends before a frame with a later stamp: another ring may have an earlier one.
     until: u64,
     tai_offset_ns: u64,
-    /// The latest stamp, where a batch ends at one.
+    /// The latest stamp of the ring, where a batch ends at one.
     last: &'t mut u64,
-    received: &'t mut u64,
+    counts: &'t mut Counts,
 }
 
 impl<'t> Batch<'t> {
@@ -24,9 +25,9 @@ impl<'t> Batch<'t> {
         (left, until): (u32, u64),
         tai_offset_ns: u64,
         last: &'t mut u64,
-        received: &'t mut u64,
+        counts: &'t mut Counts,
     ) -> Self {
-        Self { records, left, until, tai_offset_ns, last, received }
+        Self { records, left, until, tai_offset_ns, last, counts }
     }
 
     /// Whether the batch ends here.
@@ -61,9 +62,11 @@ impl<'t> Batch<'t> {
         self.left -= 1;
         // SAFETY: a record of these programs.
         let (header, trace, bytes) = unsafe { parts(record) };
-        *self.received += 1;
+        self.counts.received += 1;
         if self.until != u64::MAX {
             *self.last = header.timestamp;
+            self.counts.disordered += u64::from(header.timestamp < self.counts.latest);
+            self.counts.latest = self.counts.latest.max(header.timestamp);
         }
         let mut frame = Frame::new(bytes);
         frame.trace = trace;

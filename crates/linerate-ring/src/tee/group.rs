@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::batch::Batch;
 use super::records::{Head, ReaderState, Records};
 use crate::xdp::{WaitStrategy, sys};
-use crate::{Error, Result};
+use crate::{Error, Result, Timestamp};
 
 /// How long frames wait for one that a CPU is copying, which may be earlier. A copy takes less than a microsecond,
 /// unless a hypervisor stops the CPU in the middle of it.
@@ -37,7 +37,7 @@ pub(crate) struct RingGroup {
     horizon: u64,
     /// When a frame at the head was found that is being copied.
     copying_since: Option<Instant>,
-    received: u64,
+    counts: Counts,
     /// TAI less UTC, in nanoseconds.
     tai_offset_ns: u64,
     polls: Vec<PollFd<'static>>,
@@ -48,10 +48,20 @@ struct Ring {
     records: Records,
     /// Its number among those of the program.
     index: usize,
-    /// The latest stamp that was lent.
+    /// The latest stamp that was lent of it.
     last: u64,
     /// [`Records::looks`] when the TAI offset was read last.
     offset_of: u64,
+}
+
+/// What a group counts of the frames that it lends.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) received: u64,
+    /// The latest stamp of several rings.
+    pub(super) latest: u64,
+    /// Frames with an earlier one, lent later.
+    pub(super) disordered: u64,
 }
 
 /// How to read a group.
@@ -92,7 +102,7 @@ impl RingGroup {
             turn: 0,
             horizon: 0,
             copying_since: None,
-            received: 0,
+            counts: Counts::default(),
             tai_offset_ns: 0,
             polls,
         })
@@ -167,7 +177,7 @@ impl RingGroup {
         }
         let Ring { records, last, .. } = ring;
         let bounds = (self.batch, until);
-        Some(Batch::new(records, bounds, self.tai_offset_ns, last, &mut self.received))
+        Some(Batch::new(records, bounds, self.tai_offset_ns, last, &mut self.counts))
     }
 
     /// The ring of the next batch, and the latest stamp of its frames.
@@ -231,7 +241,19 @@ impl RingGroup {
 
     /// Frames lent so far.
     pub(crate) fn received(&self) -> u64 {
-        self.received
+        self.counts.received
+    }
+
+    /// Frames lent after others with a later stamp.
+    pub(crate) fn disordered(&self) -> u64 {
+        self.counts.disordered
+    }
+
+    /// A time before which no frame was stamped that will come; `None` if one waits to be read. UTC.
+    pub(crate) fn empty_since(&mut self) -> Option<Timestamp> {
+        // Before the look.
+        let now = sys::now().0.saturating_sub(CLOCK_SKEW_NS);
+        (!self.ready()).then_some(Timestamp(now))
     }
 
     /// Bytes of data that the rings hold.

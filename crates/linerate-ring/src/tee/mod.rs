@@ -49,7 +49,7 @@ use linerate_bpf::xdp::AttachMode;
 use linerate_net::Interface;
 
 use crate::xdp::WaitStrategy;
-use crate::{Error, Result};
+use crate::{Error, Result, Timestamp};
 pub(crate) use group::{GroupOptions, RingGroup};
 pub(crate) use records::ReaderState;
 
@@ -76,12 +76,15 @@ pub struct Statistics {
     pub faults: u64,
     /// Frames that came after [`Tee::stop`] and went on without being looked at.
     pub late: u64,
+    /// Frames that were lent after frames of other rings with later stamps, because the CPU that copied them
+    /// stood still for too long.
+    pub disordered: u64,
 }
 
 impl Statistics {
     fn new(received: u64, program: tee::Statistics) -> Self {
         let tee::Statistics { captured, unmatched, full, faults, late } = program;
-        Self { received, captured, unmatched, full, faults, late }
+        Self { received, captured, unmatched, full, faults, late, disordered: 0 }
     }
 
     /// Frames that were accepted and did not reach the ring buffer.
@@ -158,6 +161,11 @@ impl Tee {
         // The next call finds the trouble again.
         self.was_up = true;
         Ok(())
+    }
+
+    /// A time before which every frame that will come was not stamped; `None` if one waits to be read. UTC.
+    pub fn empty_since(&mut self) -> Option<Timestamp> {
+        self.group.empty_since()
     }
 
     /// Whether a frame can be read.
@@ -259,7 +267,8 @@ impl Tee {
     /// # Errors
     /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
-        Ok(Statistics::new(self.group.received(), self.counters.read(&self.rings)?))
+        let counts = Statistics::new(self.group.received(), self.counters.read(&self.rings)?);
+        Ok(Statistics { disordered: self.group.disordered(), ..counts })
     }
 
     /// The same counts for each receive queue that had frames, without [`Statistics::received`]. The number of

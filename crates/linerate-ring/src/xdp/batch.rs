@@ -28,8 +28,19 @@ pub struct Batch<'s> {
     stamp: Option<Timestamp>,
     /// The batch ends before a frame that the kernel stamped later, in its own clock.
     until: u64,
+    /// Where frames of several sockets are put in order.
+    order: Option<&'s mut Order>,
     received: &'s mut u64,
     pieces: [&'s [u8]; PIECES],
+}
+
+/// The order of the frames of several sockets.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// The latest stamp of a frame that was lent, UTC.
+    latest: u64,
+    /// Frames with an earlier one, lent later.
+    pub(super) disordered: u64,
 }
 
 impl Socket {
@@ -41,7 +52,7 @@ impl Socket {
         if self.receive.as_mut()?.ready() == 0 {
             return None;
         }
-        Some(Batch::new(self, u64::MAX))
+        Some(Batch::new(self, u64::MAX, None))
     }
 
     /// Gives back what a suspended batch has lent.
@@ -57,7 +68,7 @@ impl Socket {
 
 impl<'s> Batch<'s> {
     #[inline]
-    pub(super) fn new(socket: &'s mut Socket, until: u64) -> Self {
+    pub(super) fn new(socket: &'s mut Socket, until: u64, order: Option<&'s mut Order>) -> Self {
         let (marking, rx_options) = (socket.marking, socket.rx_options);
         Self {
             receive: socket.receive.as_mut().expect("checked by Socket::next_batch"),
@@ -70,6 +81,7 @@ impl<'s> Batch<'s> {
             left: rx_options.batch,
             stamp: marking.stamp.then(sys::now),
             until,
+            order,
             received: &mut socket.received,
             pieces: [&[]; PIECES],
         }
@@ -115,6 +127,10 @@ impl<'s> Batch<'s> {
         let mut frame = Frame::new(unsafe { std::slice::from_raw_parts(at, len) });
         if pieces != 0 {
             frame = frame.with_tail(&self.pieces[..pieces.min(PIECES)]);
+        }
+        if let (Some(order), Some(Timestamp(stamp))) = (&mut self.order, about.stamp) {
+            order.disordered += u64::from(stamp < order.latest);
+            order.latest = order.latest.max(stamp);
         }
         frame.timestamp = about.stamp;
         frame.queue = self.queue;

@@ -45,7 +45,7 @@ pub use delivery::Delivery;
 pub use linerate_bpf::steer::TimestampSource;
 pub use linerate_bpf::xdp::AttachMode;
 pub use probe::{Probe, probe};
-pub use receiver::{Config, Frames, Options, Receiver, ReceiverStatisticsReader};
+pub use receiver::{Config, Frames, Options, Receiver, ReceiverStatisticsReader, Share};
 pub use socket::{Builder as SocketBuilder, BusyPoll, CopyMode, Mode, Socket};
 pub use sockets::{Builder as SocketsBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK_SIZE, Sockets};
 pub use statistics::{Statistics, StatisticsReader};

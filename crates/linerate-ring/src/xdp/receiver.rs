@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_bpf::LoadedProgram;
@@ -17,7 +18,7 @@ use super::{
 use crate::packet::Promiscuous;
 use crate::region::Pages;
 use crate::tee::{self, MAX_SNAPLEN, Tee};
-use crate::{Error, Frame, Result};
+use crate::{Error, Frame, Result, Timestamp};
 
 /// Bytes of an Ethernet header and one VLAN tag.
 const ETHERNET_HEADERS: u32 = 18;
@@ -60,6 +61,8 @@ pub struct Options {
     pub wait_strategy: WaitStrategy,
     /// Also receive what is addressed to others.
     pub promiscuous: bool,
+    /// Receivers of [`Receiver::open_group`]; where the interface has fewer queues, one for each.
+    pub readers: usize,
 }
 
 impl Default for Options {
@@ -79,6 +82,7 @@ impl Default for Options {
             busy_poll: None,
             wait_strategy: WaitStrategy::default(),
             promiscuous: false,
+            readers: 1,
         }
     }
 }
@@ -132,8 +136,10 @@ pub struct Config {
     pub mode: AttachMode,
     /// The driver writes frames into the UMEM.
     pub zero_copy: bool,
-    /// Sockets, one for each queue; 0 for a ring buffer.
+    /// Sockets, one for each queue; 0 for ring buffers.
     pub sockets: usize,
+    /// Ring buffers, one for each queue or CPU; 0 for sockets.
+    pub rings: usize,
     /// Bytes of the longest frame that comes in one piece, as far as that was asked for.
     pub longest: u32,
     /// Pages of the buffer. A ring buffer is the kernel's own memory, in small pages.
@@ -146,10 +152,14 @@ pub struct Config {
 
 impl Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { reason, mode, sockets, .. } = self;
+        let Self { reason, mode, sockets, rings, .. } = self;
         match self.delivery {
-            _ if !self.take => write!(f, "{mode} XDP"),
-            Delivery::RingBuffer => write!(f, "{mode} XDP, a ring buffer ({reason})"),
+            _ if !self.take && *rings == 1 => write!(f, "{mode} XDP"),
+            _ if !self.take => write!(f, "{mode} XDP, {rings} ring buffers"),
+            Delivery::RingBuffer if *rings == 1 => {
+                write!(f, "{mode} XDP, a ring buffer ({reason})")
+            }
+            Delivery::RingBuffer => write!(f, "{mode} XDP, {rings} ring buffers ({reason})"),
             _ => {
                 let copy = if self.zero_copy { "zero-copy" } else { "one copy by the kernel" };
                 write!(f, "{mode} XDP, AF_XDP sockets ({reason}), {copy}, {sockets} queues")
@@ -165,7 +175,7 @@ impl Display for Config {
 pub struct Receiver {
     rings: Rings,
     config: Config,
-    _promiscuous: Option<Promiscuous>,
+    _promiscuous: Option<Arc<Promiscuous>>,
 }
 
 #[derive(Debug)]
@@ -198,6 +208,20 @@ impl Receiver {
         options: &Options,
         filter: impl Fn(u32) -> std::result::Result<Option<Vec<Instruction>>, E>,
     ) -> std::result::Result<Self, E> {
+        let one = Options { readers: 1, ..options.clone() };
+        Self::open_group(interface, &one, filter).map(|mut all| all.remove(0))
+    }
+
+    /// As [`Receiver::open`] for several readers ([`Options::readers`]), which share the program. Each has queues
+    /// of its own, or CPUs where the ring buffers are theirs.
+    ///
+    /// # Errors
+    /// As [`Receiver::open`].
+    pub fn open_group<E: From<Error> + Display>(
+        interface: &str,
+        options: &Options,
+        filter: impl Fn(u32) -> std::result::Result<Option<Vec<Instruction>>, E>,
+    ) -> std::result::Result<Vec<Self>, E> {
         let open = |delivery, reason: &str| {
             let (longest, chunk) = options.sizes(interface, delivery)?;
             let filter = filter(longest)?;
@@ -205,10 +229,13 @@ impl Receiver {
                 Delivery::RingBuffer => ring_buffer(interface, options, filter.as_deref()),
                 _ => sockets(interface, options, filter.as_deref(), chunk),
             };
-            let (rings, config) = opened?;
+            let (group, config) = opened?;
             let promiscuous = options.promiscuous.then(|| Promiscuous::enable(interface));
+            let promiscuous = promiscuous.transpose()?.map(Arc::new);
             let config = Config { delivery, reason: reason.to_owned(), longest, ..config };
-            Ok(Self { rings, config, _promiscuous: promiscuous.transpose()? })
+            let receiver =
+                |rings| Self { rings, config: config.clone(), _promiscuous: promiscuous.clone() };
+            Ok(group.into_iter().map(receiver).collect())
         };
         let (delivery, reason) = options.decide(interface);
         let free = options.take && options.delivery == Delivery::Auto;
@@ -352,6 +379,41 @@ impl Receiver {
         }
     }
 
+    /// The counts for each receive queue that had frames, without [`Statistics::received`]. The number of queues
+    /// at the start stands for all that came later.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
+        match &self.rings {
+            Rings::Sockets(sockets) => sockets.queue_statistics(),
+            Rings::RingBuffer(tee) => {
+                let queues = tee.queue_statistics()?.into_iter();
+                Ok(queues.map(|(queue, counts)| (queue, counts.into())).collect())
+            }
+        }
+    }
+
+    /// The receive queues of this receiver, or the CPUs whose frames it gets.
+    pub fn share(&self) -> Share {
+        match &self.rings {
+            Rings::Sockets(sockets) => Share::Queues(sockets.queues().collect()),
+            Rings::RingBuffer(tee) if tee.layout().by_cpu => {
+                Share::Cpus(tee.rings().map(|cpu| cpu as usize).collect())
+            }
+            Rings::RingBuffer(tee) => Share::Queues(tee.rings().collect()),
+        }
+    }
+
+    /// A time before which every frame that will come was not stamped; `None` if one waits to be read, or if
+    /// nothing tells: sockets get frames some time after their stamps.
+    pub fn empty_since(&mut self) -> Option<Timestamp> {
+        match &mut self.rings {
+            Rings::Sockets(_) => None,
+            Rings::RingBuffer(tee) => tee.empty_since(),
+        }
+    }
+
     /// A handle that reads the counts while frames are lent, and from other threads.
     ///
     /// # Errors
@@ -386,13 +448,22 @@ impl Receiver {
     }
 }
 
+/// What a receiver of a group reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// These receive queues.
+    Queues(Vec<u32>),
+    /// What these CPUs receive, from any queue.
+    Cpus(Vec<usize>),
+}
+
 /// AF_XDP sockets on all queues.
 fn sockets(
     interface: &str,
     options: &Options,
     filter: Option<&[Instruction]>,
     chunk: u32,
-) -> Result<(Rings, Config)> {
+) -> Result<(Vec<Rings>, Config)> {
     let mut builder = Sockets::builder(interface)
         .chunk_size(chunk)
         .pages(options.pages)
@@ -410,7 +481,8 @@ fn sockets(
     if let Some(bytes) = options.buffer {
         builder = builder.buffer_size(bytes.next_multiple_of(HUGE_PAGE));
     }
-    let sockets = builder.build()?;
+    let group = builder.build_group(options.readers)?;
+    let sockets = &group[0];
     let (mode, pages) = (sockets.mode(), sockets.region().actual_pages());
     let config = Config {
         delivery: Delivery::AfXdp,
@@ -418,24 +490,24 @@ fn sockets(
         take: true,
         mode: sockets.attach_mode(),
         zero_copy: mode.zero_copy,
-        sockets: sockets.queues().count(),
+        sockets: group.iter().map(|sockets| sockets.queues().count()).sum(),
+        rings: 0,
         longest: 0,
         pages: pages.pages,
         has_stripped_tags: sockets.timestamps() == TimestampSource::Hardware,
         notes: std::iter::once(format!("buffer: {pages}")).chain(mode.why).collect(),
     };
-    Ok((Rings::Sockets(Box::new(sockets)), config))
+    Ok((group.into_iter().map(|sockets| Rings::Sockets(Box::new(sockets))).collect(), config))
 }
 
-/// A ring buffer that the program copies to.
+/// Ring buffers that the program copies to.
 fn ring_buffer(
     interface: &str,
     options: &Options,
     filter: Option<&[Instruction]>,
-) -> Result<(Rings, Config)> {
+) -> Result<(Vec<Rings>, Config)> {
     let stamps = options.timestamps;
-    let tee = Tee::builder(interface)
-        .buffer_size(options.buffer.unwrap_or(tee::DEFAULT_BUFFER))
+    let mut builder = Tee::builder(interface)
         .snaplen(options.snaplen.min(MAX_SNAPLEN))
         .batch(options.batch)
         .wait_strategy(options.wait_strategy)
@@ -443,8 +515,12 @@ fn ring_buffer(
         .filter(filter)
         .mode(options.mode)
         .take(options.take)
-        .passing(options.passing)
-        .build()?;
+        .passing(options.passing);
+    if let Some(bytes) = options.buffer {
+        builder = builder.buffer_size(bytes);
+    }
+    let group = builder.build_group(options.readers)?;
+    let tee = &group[0];
     let config = Config {
         delivery: Delivery::RingBuffer,
         reason: String::new(),
@@ -452,12 +528,13 @@ fn ring_buffer(
         mode: tee.mode(),
         zero_copy: false,
         sockets: 0,
+        rings: tee.layout().rings as usize,
         longest: 0,
         pages: Pages::Small,
         has_stripped_tags: false,
         notes: tee.generic_reason().map(str::to_owned).into_iter().collect(),
     };
-    Ok((Rings::RingBuffer(Box::new(tee)), config))
+    Ok((group.into_iter().map(|tee| Rings::RingBuffer(Box::new(tee))).collect(), config))
 }
 
 /// A batch of a [`Receiver`]. A fast reader matches it once, outside of its loop.
@@ -520,6 +597,7 @@ impl From<tee::Statistics> for Statistics {
             matched: counts.captured + counts.lost(),
             unmatched: counts.unmatched,
             ring_buffer_full: counts.lost(),
+            disordered: counts.disordered,
             ..Self::default()
         }
     }

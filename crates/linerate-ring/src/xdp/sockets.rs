@@ -1,7 +1,7 @@
 //! [`Sockets`]: the receive queues of one interface behind one reader.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use linerate_bpf::LoadedProgram;
@@ -11,6 +11,7 @@ use linerate_bpf::xdp::{AttachMode, require_free};
 use linerate_net::{Interface, link};
 use rustix::event::{PollFd, PollFlags};
 
+use super::batch::Order;
 use super::rx_options::{RxOptions, rx_setters};
 use super::socket::FrameMarks;
 use super::statistics::StatisticsReader;
@@ -29,23 +30,44 @@ pub const DEFAULT_BUFFER: usize = 128 << 20;
 /// Default size of a chunk in bytes.
 pub const DEFAULT_CHUNK_SIZE: u32 = 2048;
 
-/// All receive queues of an interface, or some, each with its rings over one region, read in turn.
+/// How long a frame takes from its stamp to the ring of its socket: the kernel moves the frames of one poll of the
+/// driver together.
+const MAX_FLUSH_TIME_NS: u64 = 1_000_000;
+
+/// All receive queues of an interface, or some, each with its rings over one region, read by one reader. Several
+/// readers share the region and the program ([`Builder::build_group`]).
 ///
 /// While it lives the frames that its filter accepts do not reach the stack.
 #[derive(Debug)]
 pub struct Sockets {
-    // Dropped first: detached before the sockets close, so that no frame is lost to a closed one.
-    steer: steer::Program,
+    // Dropped first: with the last reader the program is detached before the sockets close, so that no frame is
+    // lost to a closed one.
+    steering: Arc<Mutex<Steering>>,
+    counters: StatisticsReader,
+    attach_mode: AttachMode,
+    timestamps: TimestampSource,
+    /// Why the steering program got nothing better.
+    why: Vec<String>,
     sockets: Vec<Socket>,
     umem: Arc<Umem>,
     /// Chunks of all sockets.
     frame_capacity: u32,
     interface: Interface,
     turn: usize,
+    /// When several queues were put in order last, TAI.
+    looked: u64,
+    order: Order,
     wait_strategy: WaitStrategy,
     was_up: bool,
     stopped: bool,
     polls: Vec<PollFd<'static>>,
+}
+
+/// The program that several readers share.
+#[derive(Debug)]
+struct Steering {
+    program: steer::Program,
+    stopped: bool,
 }
 
 impl Sockets {
@@ -97,7 +119,7 @@ impl Sockets {
 
     /// The frames that have come on the queue whose next frame is the oldest, up to where another queue
     /// has an older one; where the kernel does not stamp, those of the next queue that has some. `None`
-    /// when none has.
+    /// when none has. Frames of several queues wait until they are [`MAX_FLUSH_TIME_NS`] old.
     #[inline]
     pub fn next_batch(&mut self) -> Option<Batch<'_>> {
         self.release();
@@ -105,11 +127,12 @@ impl Sockets {
         self.turn = turn;
         // It changes when a time daemon tells the kernel of leap seconds, long after boot. Two
         // clock readings without a system call, once a batch, where stamps are made of it.
-        let socket = &mut self.sockets[turn];
-        if socket.marking.metadata {
-            socket.marking.tai_offset_ns = sys::tai_offset_ns();
+        let marking = &mut self.sockets[turn].marking;
+        if marking.metadata {
+            marking.tai_offset_ns = sys::tai_offset_ns();
         }
-        Some(Batch::new(socket, until))
+        let order = (self.sockets.len() > 1).then_some(&mut self.order);
+        Some(Batch::new(&mut self.sockets[turn], until, order))
     }
 
     /// Whether a frame can be read.
@@ -153,7 +176,21 @@ impl Sockets {
                 }
             }
         }
-        found.map(|(index, _)| (index, until))
+        let horizon = self.horizon();
+        let (index, _) = found.filter(|(_, stamp)| *stamp <= horizon)?;
+        Some((index, until.min(horizon)))
+    }
+
+    /// The stamp up to which all frames are in the rings.
+    fn horizon(&mut self) -> u64 {
+        // A card has a clock of its own.
+        if self.stopped || self.timestamps != TimestampSource::Software {
+            return u64::MAX;
+        }
+        let (before, now) = (self.looked, sys::tai_ns());
+        self.looked = now;
+        // Somebody may set the clock back: what was stamped before that is earlier, whatever its stamp says.
+        if now < before { u64::MAX } else { now.saturating_sub(MAX_FLUSH_TIME_NS) }
     }
 
     /// A handle that reads the counts while frames are lent, and from other threads.
@@ -161,14 +198,8 @@ impl Sockets {
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
     pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        let duplicate = |fd: BorrowedFd<'_>| {
-            let copy = fd.try_clone_to_owned();
-            copy.map_err(|error| Error::system("duplicate a descriptor", error))
-        };
-        Ok(StatisticsReader {
-            sockets: self.sockets.iter().map(|s| duplicate(s.as_fd())).collect::<Result<_>>()?,
-            program: self.steer.statistics_reader()?,
-        })
+        let others = self.counters.others.clone();
+        statistics_reader(&self.steering().program, &self.sockets, others)
     }
 
     /// The descriptors of the sockets: one is readable when its queue has frames that were not given back.
@@ -176,31 +207,43 @@ impl Sockets {
         self.sockets.iter().map(AsFd::as_fd)
     }
 
-    /// Counts of all queues and of the steering program.
+    /// Counts of the queues of this reader and of the steering program.
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
-        let mut sum = Statistics::default();
+        let mut sum = self.counters.read()?;
         for socket in &self.sockets {
-            sum += socket.statistics()?;
+            let Statistics { received, sent, .. } = socket.statistics()?;
+            (sum.received, sum.sent) = (sum.received + received, sum.sent + sent);
         }
-        let counters = self.steer.statistics()?;
-        sum.matched = counters.matched;
-        sum.unmatched = counters.unmatched;
-        sum.no_socket = counters.no_socket;
+        sum.disordered = self.order.disordered;
         Ok(sum)
     }
 
-    /// Lets no further frame in. When it returns, all that was accepted is in the rings for
-    /// [`Sockets::next_batch`] to give. Frames that come from now on are refused, as by a filter. Takes some
+    /// The counts for each queue that had frames, without [`Statistics::received`].
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
+        self.counters.read_queues()
+    }
+
+    /// Lets no further frame in, also for the other readers. When it returns, all that was accepted is in the
+    /// rings for [`Sockets::next_batch`] to give. Frames that come from now on are refused, as by a filter. Takes some
     /// tens of milliseconds, and no privilege.
     ///
     /// # Errors
     /// As [`steer::Program::reject_all`].
     pub fn stop(&mut self) -> Result<()> {
         if !self.stopped {
-            self.steer.reject_all()?;
+            // The others wait for the one that stops.
+            let mut steering = self.steering();
+            if !steering.stopped {
+                steering.program.reject_all()?;
+                steering.stopped = true;
+            }
+            drop(steering);
             self.stopped = true;
         }
         Ok(())
@@ -212,7 +255,8 @@ impl Sockets {
     /// # Errors
     /// As [`steer::Program::set_filter`].
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        if self.stopped { Ok(()) } else { Ok(self.steer.set_filter(filter)?) }
+        let mut steering = self.steering();
+        if steering.stopped { Ok(()) } else { Ok(steering.program.set_filter(filter)?) }
     }
 
     /// Loads the program with another filter, for [`Sockets::replace_filter`].
@@ -220,7 +264,7 @@ impl Sockets {
     /// # Errors
     /// As [`steer::Program::load_filter`].
     pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
-        Ok(self.steer.load_filter(filter)?)
+        Ok(self.steering().program.load_filter(filter)?)
     }
 
     /// As [`Sockets::set_filter`], without a privilege.
@@ -228,26 +272,26 @@ impl Sockets {
     /// # Errors
     /// As [`steer::Program::replace_filter`].
     pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
-        if self.stopped { Ok(()) } else { Ok(self.steer.replace_filter(loaded)?) }
+        let mut steering = self.steering();
+        if steering.stopped { Ok(()) } else { Ok(steering.program.replace_filter(loaded)?) }
     }
 
     /// Where the steering program runs.
     pub fn attach_mode(&self) -> AttachMode {
-        self.steer.mode().unwrap_or(AttachMode::Generic)
+        self.attach_mode
     }
 
     /// What the sockets got (all of one interface get the same), with every reason why something
     /// better was not got, the steering program's included.
     pub fn mode(&self) -> Mode {
         let mut mode = self.sockets[0].mode().clone();
-        mode.why.extend(self.steer.generic_reason().map(str::to_owned));
-        mode.why.extend(self.steer.timestamps().1.map(str::to_owned));
+        mode.why.extend_from_slice(&self.why);
         mode
     }
 
     /// Who stamps in fact.
     pub fn timestamps(&self) -> TimestampSource {
-        self.steer.timestamps().0
+        self.timestamps
     }
 
     /// The queues that it reads.
@@ -272,6 +316,10 @@ impl Sockets {
             .filter_map(|socket| socket.receive.as_mut())
             .map(|r| r.refresh())
             .sum()
+    }
+
+    fn steering(&self) -> MutexGuard<'_, Steering> {
+        self.steering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sockets are not told when an interface goes down, so it is asked when nothing comes.
@@ -352,6 +400,15 @@ impl<'a> Builder<'a> {
     /// program is on the interface or the kernel refuses the filter; [`Error::Invalid`] for sizes that
     /// make no sense; those of [`crate::region::Builder::build`].
     pub fn build(self) -> Result<Sockets> {
+        self.build_group(1).map(|mut all| all.remove(0))
+    }
+
+    /// As [`Builder::build`] for this many readers, or for one a queue if there are fewer. Each has consecutive
+    /// queues of its own.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn build_group(self, readers: usize) -> Result<Vec<Sockets>> {
         let interface = Interface::open(&self.interface)?;
         require_free(interface.name())?;
         let mut steer = steer::Program::load(&self.interface, &self.steer)?;
@@ -391,24 +448,60 @@ impl<'a> Builder<'a> {
             steer.add_socket(queue, socket.as_fd())?;
             sockets.push(socket);
         }
-        let polls = sockets.iter().map(poll_entry).collect();
         let was_up = interface.is_up()?;
-        steer.attach()?;
-        let (frame_capacity, wait_strategy) =
-            (depth * queues.len() as u32, self.rx_options.wait_strategy);
-        Ok(Sockets {
-            steer,
-            sockets,
-            umem,
-            frame_capacity,
-            interface,
-            turn: 0,
-            wait_strategy,
-            was_up,
-            stopped: false,
-            polls,
-        })
+        let attach_mode = steer.attach()?;
+        let (timestamps, why_timestamps) = steer.timestamps();
+        let why = steer.generic_reason().into_iter().chain(why_timestamps);
+        let why: Vec<_> = why.map(str::to_owned).collect();
+        // The first reader counts the frames of the queues that have no socket.
+        let mut others: Vec<_> =
+            (0..=steer.queues()).filter(|queue| !queues.contains(queue)).collect();
+        let steering = Arc::new(Mutex::new(Steering { program: steer, stopped: false }));
+        let readers = readers.clamp(1, queues.len());
+        let mut rest = sockets.into_iter();
+        let build = |reader: usize| {
+            let count = (reader + 1) * queues.len() / readers - reader * queues.len() / readers;
+            let sockets: Vec<_> = rest.by_ref().take(count).collect();
+            let counters = {
+                let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
+                statistics_reader(&steering.program, &sockets, std::mem::take(&mut others))?
+            };
+            Ok(Sockets {
+                steering: Arc::clone(&steering),
+                counters,
+                attach_mode,
+                timestamps,
+                why: why.clone(),
+                polls: sockets.iter().map(poll_entry).collect(),
+                frame_capacity: depth * sockets.len() as u32,
+                sockets,
+                umem: Arc::clone(&umem),
+                interface: interface.clone(),
+                turn: 0,
+                looked: 0,
+                order: Order::default(),
+                wait_strategy: self.rx_options.wait_strategy,
+                was_up,
+                stopped: false,
+            })
+        };
+        (0..readers).map(build).collect()
     }
+}
+
+/// What reads the counts of these sockets, and of the queues `others`, which have none.
+fn statistics_reader(
+    program: &steer::Program,
+    sockets: &[Socket],
+    others: Vec<u32>,
+) -> Result<StatisticsReader> {
+    let duplicate = |socket: &Socket| {
+        let copy = socket.as_fd().try_clone_to_owned();
+        let copy = copy.map_err(|error| Error::system("duplicate a descriptor", error))?;
+        Ok((socket.queue(), copy))
+    };
+    let sockets = sockets.iter().map(duplicate).collect::<Result<_>>()?;
+    Ok(StatisticsReader { sockets, others, program: program.statistics_reader()? })
 }
 
 /// What to poll of a socket; made once, so that waiting allocates nothing.

@@ -39,6 +39,8 @@ pub struct Statistics {
     pub unmatched: u64,
     /// Frames accepted on a queue without a socket, which went to the stack.
     pub no_socket: u64,
+    /// Frames of ring buffers that were lent after frames with later stamps.
+    pub disordered: u64,
 }
 
 impl Statistics {
@@ -67,29 +69,43 @@ impl Statistics {
 /// Reads the counts of a source; made by [`Sockets::statistics_reader`](super::Sockets::statistics_reader).
 #[derive(Debug)]
 pub struct StatisticsReader {
-    pub(super) sockets: Vec<OwnedFd>,
+    /// With their queues.
+    pub(super) sockets: Vec<(u32, OwnedFd)>,
+    /// Queues without a socket that are counted here.
+    pub(super) others: Vec<u32>,
     pub(super) program: steer::StatisticsReader,
 }
 
 impl StatisticsReader {
-    /// The counts of all queues and of the steering program; [`Statistics::received`] is the reader's own
-    /// and 0 here.
+    /// The sum over the queues; [`Statistics::received`] is the reader's own and 0 here.
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn read(&self) -> Result<Statistics> {
         let mut sum = Statistics::default();
-        for socket in &self.sockets {
-            let kernel = xdp_statistics(socket).map_err(|errno| {
+        self.read_queues()?.into_iter().for_each(|(_, counts)| sum += counts);
+        Ok(sum)
+    }
+
+    /// The counts of the sockets and of the steering program, for each queue that had frames.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn read_queues(&self) -> Result<Vec<(u32, Statistics)>> {
+        let sockets = self.sockets.iter().map(|(queue, socket)| (*queue, Some(socket)));
+        let others = self.others.iter().map(|queue| (*queue, None));
+        let read = |(queue, socket): (u32, Option<&OwnedFd>)| {
+            let kernel = socket.map(xdp_statistics).transpose().map_err(|errno| {
                 Error::system("read statistics of an AF_XDP socket", errno.into())
             })?;
-            sum += Statistics::of_socket(&kernel, 0, 0);
-        }
-        let program = self.program.read()?;
-        sum.matched = program.matched;
-        sum.unmatched = program.unmatched;
-        sum.no_socket = program.no_socket;
-        Ok(sum)
+            let of_socket = |kernel| Statistics::of_socket(&kernel, 0, 0);
+            let steer::Statistics { matched, unmatched, no_socket } = self.program.read(queue)?;
+            let counts = kernel.map(of_socket).unwrap_or_default();
+            Ok((queue, Statistics { matched, unmatched, no_socket, ..counts }))
+        };
+        let queues: Result<Vec<_>> = sockets.chain(others).map(read).collect();
+        let had_frames = |(_, counts): &(u32, Statistics)| *counts != Statistics::default();
+        Ok(queues?.into_iter().filter(had_frames).collect())
     }
 }
 
@@ -106,5 +122,6 @@ impl AddAssign for Statistics {
         self.matched += other.matched;
         self.unmatched += other.unmatched;
         self.no_socket += other.no_socket;
+        self.disordered += other.disordered;
     }
 }

@@ -363,7 +363,10 @@ fn two_interfaces_share_one_umem() {
             }
         }
     }
-    assert!(steers.iter().all(|steer| steer.statistics().unwrap().matched == 500));
+    let matched = |steer: &linerate_bpf::steer::Program| {
+        steer.statistics_reader().unwrap().read(0).unwrap().matched
+    };
+    assert!(steers.iter().all(|steer| matched(steer) == 500));
 }
 
 #[test]

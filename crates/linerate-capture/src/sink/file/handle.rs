@@ -1,14 +1,14 @@
 //! [`FileSinkHandle`]: a reader's end of the writer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::Release};
 use std::time::{Duration, Instant};
 
 use linerate_pcapfile::write::records;
 use linerate_pcapfile::{Encoder, Format, InterfaceDescription, Record};
 
 use super::chunk::{CAPACITY, Chunk, InterfaceRun};
-use super::pool::{Message, Pool};
+use super::pool::{Message, Pool, ReaderState};
 
 /// One reader's handle of the writer: encodes packets into a buffer and sends the buffer when it is full.
 ///
@@ -19,7 +19,7 @@ pub struct FileSinkHandle {
     /// The interface that its packets count for.
     interface: u32,
     reader: usize,
-    idle: Arc<AtomicBool>,
+    state: Arc<AtomicU64>,
     chunk: Chunk,
     /// When the first record came into the buffer, as far as that was noticed.
     since: Option<Instant>,
@@ -29,10 +29,10 @@ pub struct FileSinkHandle {
 
 impl FileSinkHandle {
     pub(super) fn new(pool: Arc<Pool>, encoder: Encoder, interface: u32) -> Self {
-        let (reader, idle) = pool.add_reader();
+        let (reader, state) = pool.add_reader();
         let (chunk, _) = pool.take_empty();
         let waited = Duration::ZERO;
-        Self { pool, encoder, interface, reader, idle, chunk, since: None, waited }
+        Self { pool, encoder, interface, reader, state, chunk, since: None, waited }
     }
 
     /// The format that packets are encoded in.
@@ -59,11 +59,12 @@ impl FileSinkHandle {
         self.chunk.frames > 0
     }
 
-    /// Says whether the caller now waits for packets. When packets of several readers are put in order,
-    /// the writer does not wait for a reader that is idle and has nothing pending.
-    pub fn set_idle(&self, idle: bool) {
-        // Release: a thread that sees the flag also sees what was sent before.
-        self.idle.store(idle && !self.has_pending(), Release);
+    /// Says what the caller does now. When packets of several readers are put in order, the writer does not
+    /// wait for a reader that is idle and has nothing pending.
+    pub fn set_state(&self, state: ReaderState) {
+        let state = if self.has_pending() { ReaderState::Busy } else { state };
+        // Release: a thread that sees the state also sees what was sent before.
+        self.state.store(state.into(), Release);
     }
 
     /// Sends the pending packets if they are older than `age`; to be called between batches.

@@ -1,14 +1,15 @@
 //! The packets of several readers in the order of time.
 //!
 //! Each reader sends its packets in the order of time. The merge holds their buffers until no reader can
-//! have an earlier packet, and then releases the records up to there, smallest timestamp first. The wait
-//! is bounded: by [`IDLE_WAIT`] for a reader that has nothing, by [`BUSY_WAIT`] for one that has
-//! packets and does not send them, and by the number of buffers: when a reader waits for an empty one,
-//! the oldest buffer is released.
+//! have an earlier packet, and then releases the records up to there, smallest timestamp first. A reader
+//! that waits for packets says up to when it has none, if its source tells it. The wait is bounded: by
+//! [`IDLE_WAIT`] for a reader that has nothing and whose source does not tell, by [`BUSY_WAIT`] for
+//! others, and by the number of buffers: when a reader waits for an empty one, the oldest buffer is
+//! released. A record that comes after that is written late, and counted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Acquire};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 use std::time::{Duration, Instant};
 
 use linerate_pcapfile::Format;
@@ -16,6 +17,7 @@ use linerate_pcapfile::write::records;
 use linerate_ring::Timestamp;
 
 use super::chunk::{CAPACITY, Chunk, InterfaceRun};
+use super::pool::ReaderState;
 
 /// How long a packet may have arrived before an idle reader sees it: the timeout of a packet ring's block
 /// (20 ms), and the scheduling delay.
@@ -31,11 +33,13 @@ const WRITE_IN_PLACE_LEN: usize = 64 << 10;
 
 /// One reader's buffers.
 struct ReaderQueue {
-    /// Set while the reader waits for packets and has none pending.
-    idle: Arc<AtomicBool>,
+    /// Its [`ReaderState`].
+    state: Arc<AtomicU64>,
     ended: bool,
     /// The latest timestamp that came.
     latest: Timestamp,
+    /// The latest timestamp that was released.
+    written: Timestamp,
     chunks: VecDeque<Chunk>,
     /// How much of the first buffer is released: bytes, and packets.
     at: usize,
@@ -46,6 +50,10 @@ struct ReaderQueue {
 pub(super) struct Merge {
     format: Format,
     readers: Vec<ReaderQueue>,
+    /// The latest timestamp that was released.
+    written: Timestamp,
+    /// Records released after others with a later timestamp, although their reader sent them in order.
+    out_of_order: u64,
     /// Short runs.
     gathered: Chunk,
     /// Buffers whose records are all released.
@@ -55,19 +63,24 @@ pub(super) struct Merge {
 impl Merge {
     pub(super) fn new(format: Format) -> Self {
         let gathered = Chunk::default();
-        Self { format, readers: Vec::new(), gathered, empty: Vec::new() }
+        let written = Timestamp(0);
+        Self { format, readers: Vec::new(), written, out_of_order: 0, gathered, empty: Vec::new() }
+    }
+
+    /// Records released too late for their place.
+    pub(super) fn out_of_order(&self) -> u64 {
+        self.out_of_order
     }
 
     /// Adds queues for new readers.
-    pub(super) fn add_readers(&mut self, all: &[Arc<AtomicBool>]) {
-        for idle in &all[self.readers.len()..] {
-            let idle = Arc::clone(idle);
-            let (latest, chunks) = (Timestamp(0), VecDeque::new());
+    pub(super) fn add_readers(&mut self, all: &[Arc<AtomicU64>]) {
+        for state in &all[self.readers.len()..] {
             self.readers.push(ReaderQueue {
-                idle,
+                state: Arc::clone(state),
                 ended: false,
-                latest,
-                chunks,
+                latest: Timestamp(0),
+                written: Timestamp(0),
+                chunks: VecDeque::new(),
                 at: 0,
                 released: 0,
             });
@@ -113,7 +126,12 @@ impl Merge {
         let (idle_limit, busy_limit) = (waited(IDLE_WAIT), waited(BUSY_WAIT));
         let running = self.readers.iter().filter(|reader| !reader.ended);
         let bound = |reader: &ReaderQueue| {
-            reader.latest.max(if reader.idle.load(Acquire) { idle_limit } else { busy_limit })
+            let told = match reader.state.load(Acquire).into() {
+                ReaderState::Busy => busy_limit,
+                ReaderState::Idle(None) => idle_limit,
+                ReaderState::Idle(Some(since)) => busy_limit.max(since),
+            };
+            reader.latest.max(told)
         };
         let limit = running.map(bound).min().unwrap_or(Timestamp(u64::MAX));
         if !starving {
@@ -152,6 +170,10 @@ impl Merge {
 
     fn release_run(&mut self, number: usize, run: Run, write: &mut impl FnMut(&Chunk)) {
         let reader = &mut self.readers[number];
+        if is_before(run.first, self.written, self.format) {
+            self.out_of_order += reader.count_late(self.format, run.bytes, self.written);
+        }
+        (self.written, reader.written) = (self.written.max(run.last), reader.written.max(run.last));
         let whole = reader.at == 0 && reader.chunks[0].bytes.len() == run.bytes;
         if whole && run.bytes >= WRITE_IN_PLACE_LEN {
             self.flush(write);
@@ -189,10 +211,17 @@ impl Merge {
     }
 }
 
+/// Whether a timestamp of a record is before another one, which may be more precise than the format.
+fn is_before(record: Timestamp, other: Timestamp, format: Format) -> bool {
+    let resolution = if format == (Format::Pcap { nanoseconds: false }) { 1_000 } else { 1 };
+    record.0 + resolution <= other.0
+}
+
 /// Consecutive records of one reader.
 struct Run {
     bytes: usize,
     frames: u64,
+    first: Timestamp,
     last: Timestamp,
 }
 
@@ -207,18 +236,29 @@ impl ReaderQueue {
     fn run(&self, format: Format, bound: Timestamp) -> Run {
         let chunk = &self.chunks[0];
         let rest = &chunk.bytes[self.at..];
+        let first = records(format, rest).next().map_or(Timestamp(0), |record| record.timestamp);
         if chunk.last <= bound {
-            return Run {
-                bytes: rest.len(),
-                frames: chunk.frames - self.released,
-                last: chunk.last,
-            };
+            let (frames, last) = (chunk.frames - self.released, chunk.last);
+            return Run { bytes: rest.len(), frames, first, last };
         }
-        let mut run = Run { bytes: 0, frames: 0, last: Timestamp(0) };
+        let mut run = Run { bytes: 0, frames: 0, first, last: Timestamp(0) };
         for record in records(format, rest).take_while(|record| record.timestamp <= bound) {
             let last = run.last.max(record.timestamp);
-            run = Run { bytes: record.end, frames: run.frames + 1, last };
+            run = Run { bytes: record.end, frames: run.frames + 1, last, ..run };
         }
         run
+    }
+
+    /// How many of its next records, `bytes` long, have a timestamp before `written`. Those that were not in order
+    /// when the reader sent them do not count.
+    #[cold]
+    fn count_late(&self, format: Format, bytes: usize, written: Timestamp) -> u64 {
+        let (mut late, mut last) = (0, self.written);
+        for record in records(format, &self.chunks[0].bytes[self.at..self.at + bytes]) {
+            let in_order = !is_before(record.timestamp, last, format);
+            late += u64::from(in_order && is_before(record.timestamp, written, format));
+            last = last.max(record.timestamp);
+        }
+        late
     }
 }

@@ -26,6 +26,7 @@ use linerate_pcapfile::Encoder;
 
 pub use handle::FileSinkHandle;
 pub use options::{FileSinkOptions, StatisticsSource};
+pub use pool::ReaderState;
 use pool::{Pool, SenderGuard};
 pub use progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 pub use retention::{KeepFree, Retention};

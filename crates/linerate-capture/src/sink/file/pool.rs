@@ -1,7 +1,7 @@
 //! Buffers that travel between the readers and the writer.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,35 @@ use super::merge::Merge;
 
 /// How often the writer checks whether records that wait for their order may be written.
 const MERGE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// What a reader does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReaderState {
+    /// It handles packets.
+    Busy,
+    /// It waits for packets. Those that come will not have a timestamp before this time, where it is known.
+    Idle(Option<Timestamp>),
+}
+
+impl From<ReaderState> for u64 {
+    fn from(state: ReaderState) -> Self {
+        match state {
+            ReaderState::Busy => 0,
+            ReaderState::Idle(None) => 1,
+            ReaderState::Idle(Some(Timestamp(since))) => since.max(2),
+        }
+    }
+}
+
+impl From<u64> for ReaderState {
+    fn from(word: u64) -> Self {
+        match word {
+            0 => Self::Busy,
+            1 => Self::Idle(None),
+            since => Self::Idle(Some(Timestamp(since))),
+        }
+    }
+}
 
 /// What readers send to the writer's thread.
 pub(super) enum Message {
@@ -33,8 +62,8 @@ struct Queues {
     senders: usize,
     /// Handles that wait for an empty buffer.
     starving: usize,
-    /// For each handle ever made, whether its reader waits for packets and has none to send.
-    idle: Vec<Arc<AtomicBool>>,
+    /// For each handle ever made, the [`ReaderState`] of its reader: idle only if it has nothing to send.
+    states: Vec<Arc<AtomicU64>>,
 }
 
 /// What the writer may release from a [`Merge`] now.
@@ -91,7 +120,7 @@ impl Pool {
                 break;
             }
         }
-        merge.add_readers(&queues.idle);
+        merge.add_readers(&queues.states);
         let mut interfaces = Vec::new();
         for message in queues.messages.drain(..) {
             match message {
@@ -156,13 +185,13 @@ impl Pool {
         }
     }
 
-    /// Adds a reader; returns its number and the flag by which it says that it is idle.
-    pub(super) fn add_reader(&self) -> (usize, Arc<AtomicBool>) {
-        let idle = Arc::new(AtomicBool::new(false));
+    /// Adds a reader; returns its number and its state.
+    pub(super) fn add_reader(&self) -> (usize, Arc<AtomicU64>) {
+        let state = Arc::new(AtomicU64::new(ReaderState::Busy.into()));
         let mut queues = self.lock();
         queues.senders += 1;
-        queues.idle.push(Arc::clone(&idle));
-        (queues.idle.len() - 1, idle)
+        queues.states.push(Arc::clone(&state));
+        (queues.states.len() - 1, state)
     }
 
     /// One sender less, after these last messages.

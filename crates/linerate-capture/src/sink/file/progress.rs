@@ -14,6 +14,7 @@ pub struct FileSinkProgress {
     pub(super) bytes: AtomicU64,
     pub(super) written: AtomicU64,
     pub(super) unwritten: AtomicU64,
+    pub(super) out_of_order: AtomicU64,
     pub(super) current: Mutex<PathBuf>,
 }
 
@@ -41,6 +42,11 @@ impl FileSinkProgress {
     /// Packets that could not be written.
     pub fn unwritten(&self) -> u64 {
         self.unwritten.load(Relaxed)
+    }
+
+    /// Packets that came too late for their place in the order of time; they are in the files.
+    pub fn out_of_order(&self) -> u64 {
+        self.out_of_order.load(Relaxed)
     }
 
     /// The file being written.
@@ -71,6 +77,29 @@ pub struct FileSinkReport {
     pub pipe_closed: bool,
     /// What stopped the writing, if anything did.
     pub failure: Option<Error>,
+}
+
+impl FileSinkReport {
+    /// The sum of two. The first failure stays.
+    pub(crate) fn plus(mut self, other: Self) -> Self {
+        self.files += other.files;
+        self.deleted += other.deleted;
+        self.bytes += other.bytes;
+        self.written += other.written;
+        self.unwritten += other.unwritten;
+        self.beyond_limit += other.beyond_limit;
+        let count = self.interfaces.len().max(other.interfaces.len());
+        self.interfaces.resize(count, InterfaceOutcome::default());
+        for (sum, one) in self.interfaces.iter_mut().zip(other.interfaces) {
+            sum.received += one.received;
+            sum.written += one.written;
+            sum.beyond_limit += one.beyond_limit;
+            sum.missing_bytes += one.missing_bytes;
+        }
+        self.pipe_closed |= other.pipe_closed;
+        self.failure = self.failure.or(other.failure);
+        self
+    }
 }
 
 /// What happened to the packets of one interface.

@@ -368,6 +368,67 @@ fn several_readers_are_put_in_the_order_of_time() {
     }
 }
 
+/// One packet with this stamp.
+fn push(handle: &mut FileSinkHandle, nanos: u64) {
+    let mut frame = Frame::new(b"12345678");
+    frame.timestamp = Some(Timestamp(nanos));
+    handle.push(&Record { frame, interface: 0, comment: None });
+    handle.flush();
+}
+
+#[test]
+fn a_reader_that_says_up_to_when_it_has_nothing_is_not_waited_for() {
+    let (_folder, path) = folder();
+    let options = FileSinkOptions { in_order: true, ..options(&path, Format::Pcapng) };
+    let writer = FileSink::start(options).expect("a writer");
+    let (silent, mut busy) = (writer.handle(0), writer.handle(0));
+    let written = |count: u64, time: Duration| {
+        let deadline = Instant::now() + time;
+        while writer.progress().written() < count && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        writer.progress().written()
+    };
+    silent.set_state(ReaderState::Idle(Some(Timestamp(15))));
+    push(&mut busy, 10);
+    push(&mut busy, 20);
+    // At once: without the word of the other it would take a quarter of a second.
+    assert!(written(1, Duration::from_secs(10)) >= 1);
+    silent.set_state(ReaderState::Idle(Some(Timestamp(25))));
+    assert_eq!(written(2, Duration::from_secs(10)), 2);
+    drop((silent, busy));
+    assert_eq!(writer.finish().written, 2);
+}
+
+#[test]
+fn what_comes_after_the_bound_is_written_and_counted() {
+    for format in [Format::Pcapng, Format::Pcap { nanoseconds: false }] {
+        comes_after_the_bound(format);
+    }
+}
+
+fn comes_after_the_bound(format: Format) {
+    let (_folder, path) = folder();
+    let options = FileSinkOptions { in_order: true, ..options(&path, format) };
+    let writer = FileSink::start(options).expect("a writer");
+    let (mut late, mut early) = (writer.handle(0), writer.handle(0));
+    push(&mut early, 100_900);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while writer.progress().written() == 0 {
+        assert!(Instant::now() < deadline, "it waits for ever");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The last but one is late by less than a microsecond, which only pcapng can tell.
+    for nanos in [50_000, 60_000, 55_000, 100_500, 120_000] {
+        push(&mut late, nanos);
+    }
+    drop((late, early));
+    let progress = writer.progress();
+    assert_eq!(writer.finish().written, 6);
+    // The third was out of order when its reader sent it.
+    assert_eq!(progress.out_of_order(), if format == Format::Pcapng { 3 } else { 2 });
+}
+
 #[test]
 fn nobody_waits_for_a_reader_that_rests_or_for_one_that_hangs() {
     for idle in [true, false] {
@@ -376,7 +437,7 @@ fn nobody_waits_for_a_reader_that_rests_or_for_one_that_hangs() {
             FileSinkOptions { in_order: true, buffers: 6, ..options(&path, Format::Pcapng) };
         let writer = FileSink::start(options).expect("a writer");
         let silent = writer.handle(0);
-        silent.set_idle(idle);
+        silent.set_state(if idle { ReaderState::Idle(None) } else { ReaderState::Busy });
         let mut handle = writer.handle(0);
         let packet = 1_u64.to_be_bytes();
         let mut frame = Frame::new(&packet);

@@ -138,6 +138,7 @@ impl Writer {
             interfaces.into_iter().for_each(|interface| self.add_interface(interface));
             let limit = if last || self.stopped { Timestamp(u64::MAX) } else { limit };
             merge.release(limit, |chunk| self.write(chunk));
+            self.progress.out_of_order.store(merge.out_of_order(), Relaxed);
             merge.take_empty().for_each(|chunk| pool.give_back(chunk));
             if last {
                 return;

@@ -190,11 +190,17 @@ pub(crate) struct Arguments {
         value_parser = values::allocations(), conflicts_with = "read")]
     pub(super) ring_allocation: Allocation,
 
-    /// Readers that share each interface, and its buffer.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::threads, conflicts_with = "read")]
+    /// Readers that share each interface, and its buffer. `auto` takes one for each receive queue, and at most one
+    /// for each CPU. With `tee` and `xdp` each reads queues of its own, on the CPUs of their interrupts.
+    #[arg(long, value_name = "N|auto", default_value = "1", value_parser = values::readers, conflicts_with = "read")]
     pub(super) threads: usize,
 
-    /// How readers (--threads) share it: hash, lb, cpu, rollover, rnd or qm.
+    /// Write a file for each reader, with the number of the reader in its name (`all-0.pcapng`), instead of one in
+    /// the order of time. -C, -G, -W and -a filesize count for each of them.
+    #[arg(long, requires = "write", conflicts_with = "read")]
+    pub(super) per_thread_files: bool,
+
+    /// How readers (--threads) of packet sockets share it: hash, lb, cpu, rollover, rnd or qm.
     #[arg(long, value_name = "MODE", default_value = "hash", requires = "threads", value_parser = values::modes(), conflicts_with = "read")]
     pub(super) fanout: Mode,
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, HumanCount};
-use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
+use linerate_capture::engine::{Engine, FileProgress, Outcome, QueueReport, Report};
 use linerate_capture::source::{OpenInterface, SourceKind, TakenFrames};
 use linerate_capture::statistics::{DropCause, Drops};
 
@@ -20,6 +20,9 @@ use crate::cli::stdio;
 
 /// How often signals and limits are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
+
+/// Queues in the live line, at most.
+const MAX_LIVE_QUEUES: usize = 4;
 
 /// The source in the report of a file.
 const FILE_SOURCE: &str = "file";
@@ -190,8 +193,15 @@ fn counts(report: &Report) -> String {
     if let Some(line) = deleted(report) {
         text += &format!("\n{line}");
     }
+    if drops[DropCause::OutOfOrder] > 0 {
+        let late = drops[DropCause::OutOfOrder];
+        text += &format!("\n{late} packets came too late for their place in the order of time");
+    }
     if report.dropped.total > 0 || drops[DropCause::Freezes] > 0 {
         text += &format!("\nlost by cause: {drops}");
+    }
+    for one in report.interfaces.iter().filter(|one| one.queues.len() > 1) {
+        text += &format!("\nby queue of {}: {}", one.name, queues(&one.queues, usize::MAX));
     }
     text
 }
@@ -200,6 +210,20 @@ fn counts(report: &Report) -> String {
 fn deleted(report: &Report) -> Option<String> {
     let files = report.deleted_files;
     (files > 0).then(|| format!("{files} older files deleted (-b files:, --keep, --keep-free)"))
+}
+
+/// What each queue received and lost, of the `most` that received most.
+fn queues(queues: &[QueueReport], most: usize) -> String {
+    let mut shown: Vec<_> = queues.iter().collect();
+    shown.sort_by_key(|one| std::cmp::Reverse(one.received));
+    shown.truncate(most);
+    shown.sort_by_key(|one| one.queue);
+    let one = |queue: &&QueueReport| match queue.dropped.total {
+        0 => format!("{}: {}", queue.queue, HumanCount(queue.received)),
+        lost => format!("{}: {} ({lost} lost)", queue.queue, HumanCount(queue.received)),
+    };
+    let text = shown.iter().map(one).collect::<Vec<_>>().join(", ");
+    if shown.len() < queues.len() { format!("{text}, ... of {}", queues.len()) } else { text }
 }
 
 /// The packets that were captured and are not in the file.
@@ -239,11 +263,15 @@ impl Line {
             format!("{} packets read, {captured} captured, {rate}/s", HumanCount(report.received))
         } else {
             let ring = report.interfaces.iter().map(|one| one.fill).fold(0.0, f32::max);
-            format!(
+            let mut text = format!(
                 "{captured} packets, {rate}/s, lost: {}, ring {:.0}% full",
                 report.dropped.causes,
                 ring * 100.0
-            )
+            );
+            for one in report.interfaces.iter().filter(|one| one.queues.len() > 1) {
+                text += &format!(", queues {}", queues(&one.queues, MAX_LIVE_QUEUES));
+            }
+            text
         };
         if let Some(fill) = report.writer_fill {
             text += &format!(

@@ -62,6 +62,9 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     if let Some(refusal) = output::refusal(arguments) {
         return Ok(cli::usage_error(refusal));
     }
+    if arguments.per_thread_files && arguments.write.as_deref() == Some(Path::new("-")) {
+        bail!("--per-thread-files writes several files; give -w a name");
+    }
     let filter = match &arguments.filter_file {
         Some(path) => Some(
             std::fs::read_to_string(path)
@@ -138,8 +141,11 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
                 && options.traffic != Some(linerate_ring::packet::DirectionFilter::In)
         });
         let start = Some(clock::now());
-        let file = output::options(arguments, path, both, start, signals.stop());
-        Ok(engine::start_file_sink(&opened, &counters, file)?)
+        let file = || output::options(arguments, path, both, start, signals.stop());
+        Ok(match arguments.per_thread_files {
+            true => engine::start_file_sinks(&opened, &counters, file)?,
+            false => vec![engine::start_file_sink(&opened, &counters, file())?],
+        })
     })?;
     let engine_options = EngineOptions {
         count: smaller(arguments.count, arguments.limit(packets)),
@@ -219,7 +225,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     let (sink, decoder) = output::sink(arguments, |path| {
         let text = filters.text();
         let options = output::file_options(arguments, path, &reader, text, snaplen, signals.stop());
-        Ok(FileSink::start(options)?)
+        Ok(vec![FileSink::start(options)?])
     })?;
     let input = FileInput { reader, filters, snaplen, count, traffic, packet_buffered };
     let progress = FileProgress::of(&sink);

@@ -24,26 +24,26 @@ use crate::cli::stdio;
 /// 100 MB/s, before the ring has to hold the rest.
 const BUFFERS: usize = 96;
 
-/// The sink that the arguments ask for, and what prints its packets; `start` starts the writer of a file of this
-/// name.
+/// The sink that the arguments ask for, and what prints its packets; `start` starts the writers of a file of
+/// this name.
 ///
 /// # Errors
 ///
 /// Those of `start`.
 pub(super) fn sink(
     arguments: &Arguments,
-    start: impl FnOnce(&Path) -> Result<FileSink>,
+    start: impl FnOnce(&Path) -> Result<Vec<FileSink>>,
 ) -> Result<(Sink, Option<Decoder>)> {
     match &arguments.write {
         _ if arguments.discard => Ok((Sink::Discard, None)),
-        Some(path) => Ok((Sink::file(start(path)?), None)),
+        Some(path) => Ok((Sink::File(start(path)?), None)),
         None => match decoder::options(arguments).as_slice() {
             [] => Ok((lines(arguments), None)),
             options => {
                 let mut decoder = Decoder::start(arguments, options)?;
                 let file = start(&decoder.path())?;
                 decoder.opened();
-                Ok((Sink::file(file), Some(decoder)))
+                Ok((Sink::File(file), Some(decoder)))
             }
         },
     }

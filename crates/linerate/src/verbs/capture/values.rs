@@ -8,9 +8,7 @@ use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::trace::Points;
 
-pub(super) use crate::cli::values::{
-    Cpus, allocations, cpus, deliveries, microseconds, pages, threads,
-};
+pub(super) use crate::cli::values::{Cpus, allocations, cpus, deliveries, microseconds, pages};
 use crate::cli::values::{parse_known, parse_words};
 
 /// `--source`, where `auto` leaves the choice.
@@ -155,6 +153,14 @@ pub(super) fn filter_locations() -> impl TypedValueParser<Value = FilterLocation
 
 pub(super) fn tag_readings() -> impl TypedValueParser<Value = TagReading> {
     parse_known(["live", "file"])
+}
+
+/// Readers of an interface; 0 for `auto`.
+pub(super) fn readers(text: &str) -> Result<usize, String> {
+    match text {
+        "auto" => Ok(0),
+        number => crate::cli::values::threads(number).map_err(|error| format!("auto, or {error}")),
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod neighbours;
 mod options;
 mod printing;
 mod privileges;
+mod queues;
 mod reading;
 mod rings;
 mod selecting;

@@ -20,12 +20,18 @@ pub(crate) struct Cable {
 
 impl Cable {
     pub(crate) fn new() -> Self {
+        Self::with_queues(1)
+    }
+
+    /// A veth pair whose ends have this many queues.
+    pub(crate) fn with_queues(queues: u32) -> Self {
         let near = Namespace::create("vcap-near").unwrap();
         let far = Namespace::create("vcap-far").unwrap();
         for namespace in [&near, &far] {
             namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
         }
-        let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+        let options = VethOptions { queues, ..VethOptions::default() };
+        let veth = Veth::create(&near, "near", &far, "far", options).unwrap();
         let (a, b): (IpAddr, IpAddr) = ("10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap());
         veth.a.add_address(a, 24).unwrap();
         veth.b.add_address(b, 24).unwrap();
