@@ -18,7 +18,7 @@ use crate::report::summary::{Summary, claim_table};
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Experiment; 20] = [
+pub(crate) const ALL: [Experiment; 21] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
@@ -29,6 +29,7 @@ pub(crate) const ALL: [Experiment; 20] = [
     capture::soak::EXPERIMENT,
     capture::pcap::EXPERIMENT,
     capture::trace::EXPERIMENT,
+    capture::queues::EXPERIMENT,
     forward::size::EXPERIMENT,
     forward::statistics::EXPERIMENT,
     forward::sessions::EXPERIMENT,

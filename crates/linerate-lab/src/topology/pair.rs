@@ -34,6 +34,11 @@ impl Pair {
     /// Builds the hosts. The receiving interface has its NAPI on (through GRO), which XDP's live
     /// frames need when no XDP program is attached there.
     pub(crate) fn build() -> Result<Self> {
+        Self::with_queues(1)
+    }
+
+    /// The same with this many receive and transmit queues at each end. A CPU sends to the queue of its number.
+    pub(crate) fn with_queues(queues: u32) -> Result<Self> {
         if !linerate_testkit::is_root() {
             bail!(
                 "an experiment creates network namespaces, which takes CAP_SYS_ADMIN and \
@@ -41,7 +46,8 @@ impl Pair {
             );
         }
         let (sender, receiver) = (Namespace::create("sender")?, Namespace::create("receiver")?);
-        let cable = Veth::create(&sender, SENDER, &receiver, RECEIVER, VethOptions::default())?;
+        let options = VethOptions { queues, ..VethOptions::default() };
+        let cable = Veth::create(&sender, SENDER, &receiver, RECEIVER, options)?;
         cable.a.set_offloads(false)?;
         cable.b.set_offloads(false)?;
         cable.b.set_gro(true)?;

@@ -4,6 +4,7 @@ pub(in crate::experiments) mod load;
 pub(in crate::experiments) mod loss;
 pub(crate) mod measurement;
 pub(in crate::experiments) mod pcap;
+pub(in crate::experiments) mod queues;
 pub(in crate::experiments) mod rate;
 mod search;
 pub(in crate::experiments) mod soak;
