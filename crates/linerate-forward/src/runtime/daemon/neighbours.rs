@@ -40,10 +40,12 @@ impl Confirmation {
         if start < self.due {
             return;
         }
-        if let Err(error) = self.confirm(table, clock) {
-            tracing::warn!(%error, "stale neighbours are not confirmed");
-        }
+        let confirmed = self.confirm(table, clock);
         self.due = Instant::now() + PAUSE * start.elapsed();
+        if let Err(error) = confirmed {
+            tracing::warn!(%error, "stale neighbours are not confirmed for a minute");
+            self.due += Duration::from_secs(60);
+        }
     }
 
     fn confirm(&self, table: &Table, clock: &Clock) -> linerate_net::Result<()> {
