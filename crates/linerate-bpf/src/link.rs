@@ -19,7 +19,7 @@ pub enum Hook {
     Xdp(AttachMode),
     /// tcx at the ingress of the stack (Linux 6.6), before the programs that are there.
     TcxIngress,
-    /// tcx at the egress of the stack (Linux 6.6), after the programs that are there.
+    /// tcx at the egress of the stack (Linux 6.6), before the programs that are there.
     TcxEgress,
 }
 
@@ -60,7 +60,7 @@ impl Link {
                 libbpf_sys::BPF_TCX_INGRESS
             }
             Hook::TcxEgress => {
-                options.flags = libbpf_sys::BPF_F_AFTER;
+                options.flags = libbpf_sys::BPF_F_BEFORE;
                 libbpf_sys::BPF_TCX_EGRESS
             }
         };
@@ -131,25 +131,46 @@ impl From<OwnedFd> for Link {
     }
 }
 
+/// How many tcx programs see what the interface of this index receives, and what it sends, and the kernel's numbers
+/// of the two lists, which change with them.
+///
+/// # Errors
+/// [`Error::Privilege`], [`Error::System`].
+pub fn tcx_programs(ifindex: u32) -> Result<[TcxPrograms; 2]> {
+    let query = |hook| query_tcx(ifindex, hook);
+    Ok([query(libbpf_sys::BPF_TCX_INGRESS)?, query(libbpf_sys::BPF_TCX_EGRESS)?])
+}
+
+/// The programs of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcxPrograms {
+    /// How many there are.
+    pub count: u32,
+    /// Changes with every change of them.
+    pub revision: u64,
+}
+
 /// Whether tcx programs see what the interface of this index receives.
 ///
 /// # Errors
 /// [`Error::Privilege`], [`Error::System`].
 pub fn has_tcx_ingress_program(ifindex: u32) -> Result<bool> {
+    Ok(query_tcx(ifindex, libbpf_sys::BPF_TCX_INGRESS)?.count > 0)
+}
+
+fn query_tcx(ifindex: u32, hook: libbpf_sys::bpf_attach_type) -> Result<TcxPrograms> {
     let mut query = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
     // SAFETY: `query` is writable and carries its size; its array pointers are null.
-    let answer = unsafe {
-        libbpf_sys::bpf_prog_query_opts(ifindex as i32, libbpf_sys::BPF_TCX_INGRESS, &mut query)
-    };
+    let answer = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex as i32, hook, &mut query) };
     // SAFETY: plain numbers in all members of the union.
     let count = unsafe { query.__bindgen_anon_1.count };
     match -answer {
-        0 => Ok(count > 0),
+        0 => Ok(TcxPrograms { count, revision: query.revision }),
         // No program, or a kernel without tcx (before Linux 6.6).
-        libc::ENOENT | libc::EINVAL => Ok(false),
+        libc::ENOENT | libc::EINVAL => Ok(TcxPrograms::default()),
         errno => Err(Error::bpf(format!("ask interface {ifindex} for its tcx programs"), errno)),
     }
 }

@@ -28,6 +28,7 @@ pub use max_sessions::MaxSessions;
 pub use metrics::MetricsAddress;
 pub use units::{count, duration, write_duration};
 
+use crate::datapath::Mode;
 use crate::prefix::Prefix;
 
 /// Range of the table's capacity in sessions.
@@ -79,6 +80,8 @@ pub struct Config {
     /// Interfaces to accelerate: packets between any two of them.
     #[serde(deserialize_with = "interfaces")]
     pub interfaces: Vec<String>,
+    /// Datapaths that sessions may take; default: the fastest that is right.
+    pub datapath: Mode,
     /// How sessions are counted; default: [`Statistics::Slot`].
     pub statistics: Statistics,
     /// Capacity of the table in sessions; default: [`MaxSessions::Auto`].
@@ -118,6 +121,7 @@ impl Default for Config {
         Self {
             instance: None,
             interfaces: Vec::new(),
+            datapath: Mode::Auto,
             statistics: Statistics::default(),
             max_sessions: MaxSessions::default(),
             udp_idle: Duration::from_secs(30),

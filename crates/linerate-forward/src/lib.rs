@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod config;
+pub mod datapath;
 pub mod error;
 pub mod maps;
 pub mod metrics;

@@ -19,6 +19,18 @@ impl Maps {
         self.0.get(name).ok_or_else(|| Error::Invalid(format!("the programs have no map {name}")))
     }
 
+    /// The same maps, for another thread.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the process has no descriptors left.
+    pub fn try_clone(&self) -> Result<Self> {
+        let clone = |(name, map): (&String, &MapHandle)| {
+            let map = MapHandle::try_from(map).map_err(|error| Error::bpf("keep a map", &error))?;
+            Ok((name.clone(), map))
+        };
+        self.0.iter().map(clone).collect()
+    }
+
     /// All, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &MapHandle)> {
         self.0.iter().map(|(name, map)| (name.as_str(), map))

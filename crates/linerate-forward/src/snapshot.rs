@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use crate::datapath::Datapath;
+
 /// An instance at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Snapshot {
@@ -74,6 +76,10 @@ pub struct Port {
     pub index: u32,
     /// How the XDP program is attached: `native`, `generic`, or `none`.
     pub xdp_mode: &'static str,
+    /// What may forward the packets that come in by it.
+    pub ingress: Side,
+    /// What may forward the packets that leave by it.
+    pub egress: Side,
     /// Its upper devices that packets may come through: bridge, VLANs, VRF.
     pub upper_devices: Vec<String>,
     /// Counters of the driver, fast path and slow path; all 0 when the interface is gone.
@@ -108,6 +114,26 @@ impl PortStatistics {
         let (rx_bytes, rx_packets) = (at(0)?, at(0)?);
         let (tx_bytes, tx_packets) = (at(6)?, at(0)?);
         Some(Self { rx_packets, rx_bytes, tx_packets, tx_bytes })
+    }
+}
+
+/// One direction of a port. A session takes the fastest datapath that both its ports have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Side {
+    /// The fastest; `null` where the kernel forwards.
+    pub datapath: Option<Datapath>,
+    /// Why no faster one, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl std::fmt::Display for Side {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.datapath.map_or("kernel", Datapath::name))?;
+        match &self.reason {
+            Some(reason) => write!(f, " ({reason})"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -68,8 +68,9 @@ static __always_inline struct candidate *candidate_slot(__u64 hash)
 	return slot ? slot : candidate_way(hash, bpf_get_prandom_u32() % CANDIDATE_WAYS);
 }
 
-/* Records that a packet of this hash goes to the kernel. */
-static __always_inline void candidate_note(__u64 hash, __u32 generation, __u32 ttl, __u32 bytes)
+/* Records that a packet of this hash goes to the kernel; `partial` is CANDIDATE_PARTIAL or 0. */
+static __always_inline void candidate_note(__u64 hash, __u32 generation, __u32 ttl, __u32 bytes,
+					   __u32 partial)
 {
 	struct candidate *entry = candidate_slot(hash);
 	__u64 word;
@@ -80,6 +81,8 @@ static __always_inline void candidate_note(__u64 hash, __u32 generation, __u32 t
 	word = READ_ONCE(entry->word);
 	if (candidate_matches(word, hash)) {
 		count = candidate_count(word);
+		if (candidate_generation(word) == (generation & 0xffff))
+			partial |= word & CANDIDATE_PARTIAL;
 		sum = entry->bytes;
 	}
 	if (count < CANDIDATE_COUNT_MASK) {
@@ -90,7 +93,7 @@ static __always_inline void candidate_note(__u64 hash, __u32 generation, __u32 t
 	session_barrier();
 	WRITE_ONCE(entry->word, hash << CANDIDATE_FINGERPRINT_SHIFT |
 					(__u64)(generation & 0xffff) << CANDIDATE_GENERATION_SHIFT |
-					(ttl & 0xff) << CANDIDATE_TTL_SHIFT | count);
+					(ttl & 0xff) << CANDIDATE_TTL_SHIFT | partial | count);
 }
 
 /* No packet of this hash that is now in the stack can create a session. A full barrier. */

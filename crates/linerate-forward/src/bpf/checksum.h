@@ -23,8 +23,9 @@ struct {
 } transports SEC(".maps");
 
 /* Whether the ones' complement sum of `pseudo` and the `length` bytes at `offset` is zero, as with a correct
- * checksum. Global, so that the verifier checks it once. */
-__noinline int transport_sum_is_zero(struct xdp_md *context, __u32 offset, __u32 length, __u32 pseudo)
+ * checksum. `context` is that of an XDP or of a tc program. */
+static __always_inline int sum_is_zero(void *context, int is_xdp, __u32 offset, __u32 length,
+				       __u32 pseudo)
 {
 	__u32 zero = 0;
 	struct transport_bytes *copy = bpf_map_lookup_elem(&transports, &zero);
@@ -36,7 +37,8 @@ __noinline int transport_sum_is_zero(struct xdp_md *context, __u32 offset, __u32
 	barrier_var(length);
 	if (length > TRANSPORT_MAX)
 		return 0;
-	if (bpf_xdp_load_bytes(context, offset, copy->bytes, length))
+	if (is_xdp ? bpf_xdp_load_bytes(context, offset, copy->bytes, length)
+		   : bpf_skb_load_bytes(context, offset, copy->bytes, length))
 		return 0;
 	*(__u32 *)&copy->bytes[length] = 0;
 	for (__u32 at = 0; at < TRANSPORT_MAX && at < length; at += TRANSPORT_PIECE) {
@@ -51,9 +53,20 @@ __noinline int transport_sum_is_zero(struct xdp_md *context, __u32 offset, __u32
 	return (__u32)sum && !((__u32)sum % 0xffff);
 }
 
-/* Whether `udp_error` and `tcp_error` would accept the packet's checksum: a sum over the whole payload of the
- * IP packet, regardless of the UDP length. A UDP checksum of 0 means none, and is accepted. */
-static __always_inline int has_right_checksum(struct xdp_md *context, const struct packet *packet,
+/* Global, so that the verifier checks each once. */
+__noinline int transport_sum_is_zero(struct xdp_md *context, __u32 offset, __u32 length, __u32 pseudo)
+{
+	return sum_is_zero(context, 1, offset, length, pseudo);
+}
+
+__noinline int transport_sum_is_zero_skb(struct __sk_buff *skb, __u32 offset, __u32 length, __u32 pseudo)
+{
+	return sum_is_zero(skb, 0, offset, length, pseudo);
+}
+
+/* Whether `udp_error` and `tcp_error` would accept the packet's checksum: a sum over all of the IP
+ * packet's payload, whatever the UDP length says. A UDP checksum of 0 means none, and is accepted. */
+static __always_inline int has_right_checksum(void *context, int is_xdp, const struct packet *packet,
 					      void *data, void *end)
 {
 	__u32 is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4, is_tcp = packet->kind & KIND_TCP;
@@ -78,7 +91,9 @@ static __always_inline int has_right_checksum(struct xdp_md *context, const stru
 	}
 	pseudo = (pseudo & 0xffffffff) + (pseudo >> 32);
 	pseudo = (pseudo & 0xffff) + (pseudo >> 16);
-	return transport_sum_is_zero(context, packet->network - data + header, length, pseudo);
+	return is_xdp ? transport_sum_is_zero(context, packet->network - data + header, length, pseudo)
+		      : transport_sum_is_zero_skb(context, packet->network - data + header, length,
+						  pseudo);
 }
 
 #endif

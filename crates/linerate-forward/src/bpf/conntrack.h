@@ -306,7 +306,7 @@ static __always_inline struct nf_conn *look_up(struct __sk_buff *skb, const stru
 				 &options, sizeof(options));
 }
 
-/* Whether XDP finds the packet's own connection by a look-up. */
+/* Whether a datapath finds the packet's own connection by a look-up. */
 static __always_inline int can_be_looked_up(struct __sk_buff *skb, const struct sk_buff *packet,
 					    const struct tuple *in, int is_ipv4, __u8 protocol)
 {

@@ -25,11 +25,18 @@ extern void bpf_ct_release(struct nf_conn *) __weak __ksym;
 /* Whether programs can look connections up where packets come in. */
 static __always_inline int can_look_up(void)
 {
-	return bpf_ksym_exists(bpf_xdp_ct_lookup) && bpf_ksym_exists(bpf_ct_release);
+	return bpf_ksym_exists(bpf_xdp_ct_lookup) && bpf_ksym_exists(bpf_skb_ct_lookup) &&
+	       bpf_ksym_exists(bpf_ct_release);
+}
+
+static __always_inline __u32 lookup_length(__u32 kind)
+{
+	return (kind & KIND_FAMILY) == KIND_IPV4 ? sizeof(((struct bpf_sock_tuple *)0)->ipv4)
+						 : sizeof(((struct bpf_sock_tuple *)0)->ipv6);
 }
 
 /* Whether a packet that comes in with these addresses and ports belongs to a connection. `tuple` is laid out for the
- * family. Global, so that the verifier looks at it once. */
+ * family. Global, as the next one, so that the verifier looks at it once. */
 __noinline int connection_exists(struct xdp_md *context, struct bpf_sock_tuple *tuple, __u32 kind)
 {
 	struct bpf_ct_opts___12 options = {
@@ -40,18 +47,33 @@ __noinline int connection_exists(struct xdp_md *context, struct bpf_sock_tuple *
 
 	if (!tuple || !can_look_up())
 		return 0;
-	found = bpf_xdp_ct_lookup(context, tuple,
-				  (kind & KIND_FAMILY) == KIND_IPV4 ? sizeof(tuple->ipv4)
-								    : sizeof(tuple->ipv6),
-				  &options, sizeof(options));
+	found = bpf_xdp_ct_lookup(context, tuple, lookup_length(kind), &options, sizeof(options));
 	if (!found)
 		return 0;
 	bpf_ct_release(found);
 	return 1;
 }
 
-/* The same for a packet that parse() has accepted. */
-static __always_inline int has_connection(struct xdp_md *context, const struct packet *packet)
+/* The same at a tc hook. */
+__noinline int connection_exists_skb(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 kind)
+{
+	struct bpf_ct_opts___12 options = {
+		.netns_id = BPF_F_CURRENT_NETNS,
+		.l4proto = kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP,
+	};
+	struct nf_conn *found;
+
+	if (!tuple || !can_look_up())
+		return 0;
+	found = bpf_skb_ct_lookup(skb, tuple, lookup_length(kind), &options, sizeof(options));
+	if (!found)
+		return 0;
+	bpf_ct_release(found);
+	return 1;
+}
+
+/* The same for a packet that parse() has accepted; `context` is that of XDP or TC. */
+static __always_inline int has_connection(void *context, int is_xdp, const struct packet *packet)
 {
 	struct bpf_sock_tuple tuple = {};
 
@@ -62,7 +84,8 @@ static __always_inline int has_connection(struct xdp_md *context, const struct p
 		__builtin_memcpy(tuple.ipv6.saddr, packet->network + 8, 32);
 		*(__u32 *)&tuple.ipv6.sport = packet->ports;
 	}
-	return connection_exists(context, &tuple, packet->kind);
+	return is_xdp ? connection_exists(context, &tuple, packet->kind)
+		      : connection_exists_skb(context, &tuple, packet->kind);
 }
 
 #endif

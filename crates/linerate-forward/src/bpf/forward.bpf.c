@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The fast path: sends a frame of a known session as the kernel would send it, and passes every other frame to the
- * kernel unchanged. */
+/* The XDP datapath: sends a frame of a known session as the kernel would send it, and passes every other frame to
+ * the kernel unchanged. */
 
 #include "checksum.h"
 #include "ct_lookup.h"
@@ -9,35 +9,6 @@
 #include "rewrite.h"
 #include "slow_path.h"
 #include "store.h"
-
-/* 0 when the IPv6 addresses differ from the session's. */
-static __always_inline int take_action(const struct session *session,
-				       const struct addresses *addresses,
-				       const struct packet *packet, struct action *action)
-{
-	action->port = session->port;
-	action->macs = *(const __u64 *)session->destination_mac;
-	action->macs_end = *(const __u32 *)(session->source_mac + 2);
-	action->dscp = session->dscp;
-	action->network_delta = session->network_delta;
-	action->flags = session->flags;
-	action->tag_bytes = session->out_tags * VLAN_HLEN;
-	if (action->tag_bytes)
-		action->tags = *(const __u32 *)&session->out_tag[0] |
-			       (__u64) * (const __u32 *)&session->out_tag[1] << 32;
-	if (action->flags & SESSION_NAT) {
-		action->ports = *(const __u32 *)&session->source_port;
-		action->transport_delta = session->transport_delta;
-		action->addresses = *(const __u64 *)&session->source;
-	}
-	if ((packet->kind & KIND_FAMILY) == KIND_IPV6) {
-		if (!same_addresses(addresses, packet->network + 8))
-			return 0;
-		if (action->flags & SESSION_NAT)
-			__builtin_memcpy(action->addresses6, addresses->out_source, 32);
-	}
-	return 1;
-}
 
 /* Above any XDP verdict. With a reason added: take the slow path. It is returned and not called, since the stacks
  * of three functions are more than the verifier allows. */
@@ -75,6 +46,9 @@ __noinline int forward_any(struct xdp_md *context)
 
 	if (!find_valid(&match, hash, !is_ipv4, &hit))
 		return hit.outdated ? OUTDATED + hit.outdated - 1 : SLOW_PATH + PARSE_OK;
+	/* `forward_tc` forwards the packet, or does what slow_path() does. */
+	if (hit.session->flags & SESSION_TC)
+		return XDP_PASS;
 	if ((__s32)((__u32)bpf_jiffies64() - hit.session->deadline) > 0)
 		return SLOW_PATH + REASON_REVALIDATE;
 	if (packet.length > hit.session->mtu)
@@ -85,9 +59,9 @@ __noinline int forward_any(struct xdp_md *context)
 	if ((hit.version & 1) || READ_ONCE(hit.session->version) != hit.version)
 		return SLOW_PATH + REASON_BUSY;
 	/* Conntrack takes a packet with a wrong checksum out of its connection, and so out of NAT. */
-	if ((action.flags & SESSION_VERIFY_CHECKSUM) && !has_right_checksum(context, &packet, data, end))
+	if ((action.flags & SESSION_VERIFY_CHECKSUM) && !has_right_checksum(context, 1, &packet, data, end))
 		return SLOW_PATH + REASON_CHECKSUM;
-	if ((action.flags & SESSION_UNREPORTED) && !has_connection(context, &packet)) {
+	if ((action.flags & SESSION_UNREPORTED) && !has_connection(context, 1, &packet)) {
 		session_end(hit.session);
 		return SLOW_PATH + PARSE_OK;
 	}
@@ -107,12 +81,12 @@ __noinline int forward_any(struct xdp_md *context)
 	*(__u64 *)data = action.macs;
 	*(__u32 *)(data + 8) = action.macs_end;
 	if (is_ipv4)
-		rewrite_ipv4(network, &packet, &action);
+		rewrite_ipv4(network, &packet, &action, 0);
 	else
-		rewrite_ipv6(network, &packet, &action);
+		rewrite_ipv6(network, &packet, &action, 0);
 	if (!hit.session->referenced)
 		hit.session->referenced = 1;
-	session_count(&hit, packet.length);
+	session_count(&hit, 1, packet.length);
 	return XDP_REDIRECT;
 }
 
@@ -213,7 +187,7 @@ int forward(struct xdp_md *context)
 	}
 	if (!session->referenced)
 		session->referenced = 1;
-	session_count(&hit, length);
+	session_count(&hit, 1, length);
 	return XDP_REDIRECT;
 any:
 	verdict = forward_any(context);

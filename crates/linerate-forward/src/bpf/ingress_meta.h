@@ -3,7 +3,7 @@
  *
  * At egress the packet's TOS, VLAN tags and port at arrival are unknown: the stack has rewritten and stripped
  * them. Remembering the last packet would be wrong, because GRO, receive lists and RPS interleave packets. So
- * `mark`, at the ingress hook of every port, writes what it sees into the array `ingress_meta`, one entry for
+ * `forward_tc`, at the ingress hook of every port, writes what it sees into the array `ingress_meta`, one entry for
  * all packets that arrive alike. It gives the packet the entry's number in tc_index, which the stack carries
  * through GRO, forwarding and queues unchanged, and which only the dsmark and GRED schedulers read. The
  * generation of the configuration is part of the entry, so the number also says when the kernel began to

@@ -82,6 +82,7 @@ struct sk_buff {
 	struct net_device *dev;
 	unsigned long _nfct;
 	unsigned long _skb_refdst;
+	__u16 mac_len;
 	__u8 cloned : 1;
 	__u8 encapsulation : 1;
 	__u8 ip_summed : 2;

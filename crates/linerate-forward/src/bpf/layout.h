@@ -99,7 +99,7 @@ struct session {
 	__u8 source_mac[6];
 	__be32 out_tag[2]; /* raw TPID and TCI, outer first; the first `out_tags` count */
 	__u16 mtu;	   /* largest IP packet, bytes: the smaller of interface's and route's */
-	__u16 port;	   /* index in `ports` of the interface that it leaves by */
+	__u16 revalidations; /* times that it was learned again; stops at 65535 */
 	__be32 source;	   /* IPv4 after NAT; without NAT as in the key */
 	__be32 destination;
 	__be16 source_port; /* after NAT; without NAT as in the key */
@@ -110,12 +110,12 @@ struct session {
 	__u8 dscp;	       /* upper six bits to write; the lower two are 0 */
 	__u8 out_tags;	       /* 0 to 2 */
 	__u8 flags;	       /* SESSION_* */
-	__u8 origin;	       /* ORIGIN_*: what the learner relied on */
+	__u8 port;	       /* XDP: index in `ports` of the interface that it leaves by */
 	__u32 created;	       /* low 32 bits of jiffies: when the slot was taken */
 	__u32 learned;	       /* when it was learned last */
-	__u32 out_ifindex;     /* that `port` stands for */
-	__u32 revalidations;       /* times that it was learned again */
-	__u8 reserved[4];
+	__u32 out_ifindex;     /* of the interface that it leaves by */
+	__u32 mark;	       /* TC: what egress filters and qdiscs may classify by, as the kernel set it */
+	__u32 priority;	       /* the same */
 };
 _Static_assert(sizeof(struct session) == 128, "two cache lines");
 _Static_assert(__builtin_offsetof(struct session, destination_mac) == 64, "line two");
@@ -125,12 +125,8 @@ _Static_assert(__builtin_offsetof(struct session, destination_mac) == 64, "line 
 #define SESSION_TRACKED (1 << 1)     /* conntrack tracks it; the kernel path refreshes its timeout */
 #define SESSION_VERIFY_CHECKSUM (1 << 2)     /* conntrack verifies TCP and UDP checksums here, and so do we */
 #define SESSION_UNREPORTED (1 << 3)  /* its connection may end without a report: each packet looks it up */
+#define SESSION_TC (1 << 4)	     /* forwarded by the TC datapath, else by XDP */
 #define SESSION_FIB (1 << 5)	     /* bpf_fib_lookup() gives what it does (fib.h) */
-
-/* session.origin: what the learner relied on. */
-#define ORIGIN_STATELESS 0 /* no connection tracking of this packet */
-#define ORIGIN_CONNTRACK 1 /* an established connection */
-#define ORIGIN_INSERTED 2  /* by user space: tests and measurements */
 
 struct bucket {
 	struct session way[WAYS];
@@ -177,15 +173,27 @@ _Static_assert(sizeof(struct candidate) == 16, "candidates is 16 bytes");
 #define CANDIDATE_FINGERPRINT_SHIFT 32 /* lower half of the key's hash */
 #define CANDIDATE_GENERATION_SHIFT 16  /* low 16 bits of the generation at XDP, read before the deny list */
 #define CANDIDATE_TTL_SHIFT 8	     /* TTL or hop limit that the last packet came with */
-#define CANDIDATE_COUNT_MASK 0xffu     /* packets since the entry was taken; stops at 255 */
+#define CANDIDATE_PARTIAL 0x80u	     /* one of them had a partial checksum: not for XDP */
+#define CANDIDATE_COUNT_MASK 0x7fu     /* packets since the entry was taken; stops at 127 */
 
 /* An interface under acceleration, by ifindex in `interfaces`. */
 struct interface {
 	__u32 port; /* index in `ports`, the devmap */
-	__u8 mac[6];
-	__u8 unused[2];
+	__u8 mac[6]; /* 0 without Ethernet */
+	__u16 flags; /* INTERFACE_* */
 };
 _Static_assert(sizeof(struct interface) == 12, "interface is 12 bytes");
+
+/* interface.flags: what may be done with packets that come in and that leave. User space decides (src/runtime/
+ * datapath.rs) and changes them before it bumps the generation. Without a datapath for both ends the kernel
+ * forwards. */
+#define INTERFACE_XDP (1 << 0)	    /* XDP sees what comes in */
+#define INTERFACE_XDP_IN (1 << 1)   /* XDP may forward what comes in */
+#define INTERFACE_XDP_OUT (1 << 2)  /* XDP may send: no qdisc, filter or mirror has to see the packet */
+#define INTERFACE_TC_IN (1 << 3)    /* TC may forward what comes in */
+#define INTERFACE_TC_OUT (1 << 4)   /* TC may send, through qdisc and egress filters */
+#define INTERFACE_ETHERNET (1 << 5) /* packets have an Ethernet header */
+#define INTERFACE_STACKED (1 << 6)  /* what it sends leaves by an interface below it */
 
 #define PORTS_MAX 256
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Learning: stores what the kernel did to a packet as a session, so that XDP does the same to the next ones.
- * `mark` runs first at the ingress hook of every port, `learn` last at the egress hook.
+/* Learning: writes down as a session what the kernel did to a packet, so that a datapath does the same to the
+ * next ones. `forward_tc` runs first at the ingress hook of every port and marks what it does not forward. `learn` runs
+ * first at the egress hook: what filters behind it do to a packet they do again on the TC datapath, and no packet
+ * that XDP sends has filters to pass.
  *
  * What makes a session. `learn` sees the packet as it leaves. How it arrived follows from the packet itself:
  * port, tags, TOS and generation from its ingress metadata (ingress_meta.h); addresses and ports before
  * translation from its connection (conntrack.h) or, without one, from its own headers. Both together are a
- * key. A session is learned only if `candidates` says that XDP saw this very key recently, that it saw at
+ * key. A session is learned only if `candidates` says that a datapath saw this very key recently, that it saw at
  * least control.admission packets of it, and that the TTL was one more. Anything else that rewrote,
  * encapsulated or created the packet (stateless translation, tunnels, local senders, mirrors) gives a key
- * that XDP has not seen. XDP records no packets with partial checksums (partial_checksum.h).
+ * that no datapath has seen. A session with partial checksums (partial_checksum.h) is not for XDP.
  *
  * Why nothing stale is learned. Let the configuration change at C, and let user space bump the generation at
  * B, after C. The kernel decided on a packet before C only if it was marked before C, so its metadata has a
@@ -46,8 +48,6 @@
 #include "rewrite.h"
 #include "store.h"
 #include "tc.h"
-
-#define PROBE_LEN (ETHERNET_LEN + 2 * VLAN_HLEN + IPV6_LEN + 20) /* headers that must be readable */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -113,30 +113,8 @@ struct {
 struct egress {
 	struct packet packet; /* as it leaves */
 	struct rebuilt *rebuilt;
-	__u32 packets; /* on the wire */
-	__u32 bytes;   /* of these together, without link layer */
+	struct wire wire;
 };
-
-/* Packets and bytes on the wire of a packet that may be a super-packet. */
-static __always_inline void measure_wire(struct egress *egress, const struct __sk_buff *skb,
-				    const void *end)
-{
-	const struct packet *packet = &egress->packet;
-	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
-	const void *transport = packet->network + (is_ipv4 ? IPV4_LEN : IPV6_LEN);
-	__u32 headers = (is_ipv4 ? IPV4_LEN : IPV6_LEN) + 8, size = skb->gso_size;
-
-	egress->packets = 1;
-	egress->bytes = packet->length;
-	if (!size)
-		return;
-	if (packet->kind & KIND_TCP)
-		headers += transport + 14 > end ? 12 : ((load16(transport + 12) & 0xf0) >> 2) - 8;
-	if (packet->length <= headers + size)
-		return;
-	egress->packets = (packet->length - headers + size - 1) / size;
-	egress->bytes += (egress->packets - 1) * headers;
-}
 
 static __always_inline void prelearn_add(const struct egress *egress)
 {
@@ -146,11 +124,11 @@ static __always_inline void prelearn_add(const struct egress *egress)
 	if (!entry)
 		return;
 	if (entry->word >> 32 == (__u32)egress->rebuilt->hash) {
-		__sync_fetch_and_add(&entry->word, egress->packets);
-		__sync_fetch_and_add(&entry->bytes, egress->bytes);
+		__sync_fetch_and_add(&entry->word, egress->wire.packets);
+		__sync_fetch_and_add(&entry->bytes, egress->wire.bytes);
 	} else {
-		entry->bytes = egress->bytes;
-		WRITE_ONCE(entry->word, egress->rebuilt->hash << 32 | egress->packets);
+		entry->bytes = egress->wire.bytes;
+		WRITE_ONCE(entry->word, egress->rebuilt->hash << 32 | egress->wire.packets);
 	}
 }
 
@@ -171,7 +149,7 @@ static __always_inline void prelearn_take(const struct egress *egress, struct co
 /* Counts a packet of a session that went through the kernel. */
 static __always_inline void count_egress(const struct entry *entry, const struct egress *egress)
 {
-	struct counters count = { .packets = egress->packets, .bytes = egress->bytes };
+	struct counters count = { .packets = egress->wire.packets, .bytes = egress->wire.bytes };
 	struct session *session = entry->session;
 	__u32 version;
 
@@ -193,17 +171,14 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 /* The packet's key, from its own headers, its connection and its ingress metadata; 0, or REFUSAL_* plus one.
  * */
 static __always_inline __u32 rebuild_key(struct egress *egress, const struct ingress_meta *meta,
+				     const struct interface *interface,
 				     const struct sk_buff *kernel, int *is_tracked)
 {
 	const struct packet *packet = &egress->packet;
 	struct session_key *key = &egress->rebuilt->key;
 	struct tuple *in = &egress->rebuilt->in;
 	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
-	__u32 ifindex = meta->ifindex;
-	struct interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
 
-	if (!interface)
-		return REFUSAL_NO_PORT + 1;
 	*is_tracked = connection_tuple(in, kernel, is_ipv4);
 	if (*is_tracked < 0)
 		return REFUSAL_CONNTRACK_UNKNOWN + 1;
@@ -225,7 +200,7 @@ static __always_inline __u32 rebuild_key(struct egress *egress, const struct ing
 	}
 	key->source_port = in->source_port;
 	key->destination_port = in->destination_port;
-	key->ifindex = ifindex;
+	key->ifindex = meta->ifindex;
 	__builtin_memcpy(key->dst_mac, interface->mac, 6);
 	key->kind = (packet->kind & (KIND_FAMILY | KIND_TCP)) | meta->kind;
 	key->dscp = meta->tos & 0xfc;
@@ -262,8 +237,6 @@ static __always_inline __u32 check_route(const struct __sk_buff *skb, const stru
 		return REFUSAL_CLONED + 1;
 	if (output == skb->ingress_ifindex)
 		return REFUSAL_HAIRPIN + 1;
-	if (!skb->gso_size && BPF_CORE_READ_BITFIELD(kernel, ip_summed) == KERNEL_CHECKSUM_PARTIAL)
-		return REFUSAL_PARTIAL_CHECKSUM + 1;
 	return 0;
 }
 
@@ -277,27 +250,43 @@ static __always_inline int is_seen_by_fib(const struct __sk_buff *skb, struct ds
 	       session->dscp == session->key.dscp;
 }
 
+/* Which datapath sessions between two interfaces take, as SESSION_TC or 0 in *flags: 0, or REFUSAL_* plus one. */
+static __always_inline __u32 choose_datapath(__u32 in, __u32 out, int is_partial, __u32 *flags)
+{
+	*flags = 0;
+	if (!is_partial && (in & INTERFACE_XDP_IN) && (out & INTERFACE_XDP_OUT))
+		return 0;
+	*flags = SESSION_TC;
+	if ((in & INTERFACE_TC_IN) && (out & INTERFACE_TC_OUT))
+		return 0;
+	return (is_partial ? REFUSAL_PARTIAL_CHECKSUM : REFUSAL_DATAPATH) + 1;
+}
+
 /* Writes line two and the rest that learning may change. The lock is held. */
 static __always_inline void write_actions(const struct entry *entry, const struct egress *egress,
-				  const struct __sk_buff *skb, __u32 mtu, __u32 port, __u32 deadline,
-				  __u32 flags)
+				  const struct __sk_buff *skb, __u32 mtu,
+				  const struct interface *interface, __u32 deadline, __u32 flags)
 {
 	const struct packet *packet = &egress->packet;
 	struct session *session = entry->session;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
+	int has_ethernet = interface->flags & INTERFACE_ETHERNET;
 	__u32 before[3], after[3], tags = 0, in_frame = packet->tag_bytes / VLAN_HLEN;
 
-	if (data + ETHERNET_LEN + 2 * VLAN_HLEN > end)
-		return;
-	__builtin_memcpy(session->destination_mac, data, 12);
+	__builtin_memset(session->destination_mac, 0, 12);
+	if (has_ethernet) {
+		if (data + ETHERNET_LEN + 2 * VLAN_HLEN > end)
+			return;
+		__builtin_memcpy(session->destination_mac, data, 12);
+	}
 	session->out_tag[0] = 0;
 	session->out_tag[1] = 0;
 	if (skb->vlan_present) {
 		session->out_tag[0] = (__u16)skb->vlan_proto | (__u32)bpf_htons(skb->vlan_tci) << 16;
 		tags = 1;
 	}
-	if (in_frame) {
+	if (in_frame && data + ETHERNET_LEN + 2 * VLAN_HLEN <= end) {
 		session->out_tag[tags & 1] = load32(data + 12);
 		tags++;
 		if (in_frame == 2) {
@@ -308,7 +297,9 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 	session->out_tags = tags;
 	/* A redirected frame may exceed the MTU by one tag and no more (`xdp_ok_fwd_dev`). */
 	session->mtu = lesser(tags == 2 ? mtu - VLAN_HLEN : mtu, 0xffff);
-	session->port = port;
+	session->port = interface->port;
+	session->mark = skb->mark;
+	session->priority = skb->priority;
 	session->source_port = packet->ports;
 	session->destination_port = packet->ports >> 16;
 	session->dscp = packet->tos & 0xfc;
@@ -327,7 +318,7 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 		session->transport_delta = delta_bytes(before, after, 12);
 		if ((before[0] ^ after[0]) | (before[1] ^ after[1]) | (before[2] ^ after[2]))
 			flags |= SESSION_NAT;
-	} else {
+	} else if (packet->network + IPV6_LEN <= end) {
 		__u16 ports = delta_bytes(before + 2, after + 2, 4);
 
 		session->network_delta = 0;
@@ -342,7 +333,6 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 		}
 	}
 	session->flags = flags;
-	session->origin = flags & SESSION_TRACKED ? ORIGIN_CONNTRACK : ORIGIN_STATELESS;
 	session->deadline = deadline;
 	session->learned = bpf_jiffies64();
 	session->referenced = 1;
@@ -382,10 +372,11 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	struct entry entry = {};
 	struct sk_buff *kernel;
 	struct dst_entry *route;
-	struct interface *interface;
+	struct interface *interface, *in;
 	struct candidate *candidate;
 	void *data, *end;
 	__u64 word;
+	__u32 is_ipv4;
 	__u32 reason, refusal, version, before = 0, left = 0, now, until, routes, flags = 0;
 	__u32 ifindex = skb->ifindex;
 	int is_tracked, is_known;
@@ -402,25 +393,29 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	if (!is_direct(skb, meta))
 		return REFUSAL_INDIRECT + 1;
 	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
-	if (!interface)
+	ifindex = meta->ifindex;
+	in = bpf_map_lookup_elem(&interfaces, &ifindex);
+	if (!interface || !in)
 		return REFUSAL_NO_PORT + 1;
 	if (kernel->sk)
 		return REFUSAL_LOCAL + 1;
 
+	pull_headers(skb);
+	reason = parse_once(skb, interface->flags & INTERFACE_ETHERNET);
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
-	if (data + PROBE_LEN > end && skb->len > end - data)
-		bpf_skb_pull_data(skb, lesser(skb->len, PROBE_LEN));
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	reason = parse(data, end, skb->len - (end - data), &egress.packet);
+	if (!take_parsed(data, &egress.packet))
+		return REFUSAL_NOT_SESSION + 1;
+	is_ipv4 = (egress.packet.kind & KIND_FAMILY) == KIND_IPV4;
+	if (egress.packet.network + (is_ipv4 ? IPV4_LEN : IPV6_LEN) > end)
+		return REFUSAL_NOT_SESSION + 1;
 	if (reason != PARSE_OK && reason != REASON_SYN && reason != REASON_FIN && reason != REASON_RST &&
 	    reason != REASON_FLAGS)
 		return REFUSAL_NOT_SESSION + 1;
-	refusal = rebuild_key(&egress, meta, kernel, &is_tracked);
+	refusal = rebuild_key(&egress, meta, in, kernel, &is_tracked);
 	if (refusal)
 		return refusal;
-	measure_wire(&egress, skb, end);
+	measure_wire(skb, &egress.packet, end, &egress.wire);
 
 	is_known = session_find(&egress.rebuilt->key, egress.rebuilt->hash, &egress.rebuilt->in, &entry);
 	if (is_known) {
@@ -462,6 +457,13 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		return REFUSAL_TTL + 1;
 	if ((egress.packet.tos ^ meta->tos) & 3)
 		return REFUSAL_ECN + 1;
+	refusal = choose_datapath(in->flags, interface->flags,
+				  (word & CANDIDATE_PARTIAL) ||
+					  (!skb->gso_size && BPF_CORE_READ_BITFIELD(kernel, ip_summed) ==
+								     KERNEL_CHECKSUM_PARTIAL),
+				  &flags);
+	if (refusal)
+		return refusal;
 	until = READ_ONCE(control.revalidate_after);
 	if (is_tracked) {
 		session_barrier();
@@ -469,7 +471,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		if (refusal)
 			return refusal;
 		until = lesser(until, left / 2);
-		flags = SESSION_TRACKED;
+		flags |= SESSION_TRACKED;
 		if (conntrack_verifies(route))
 			flags |= SESSION_VERIFY_CHECKSUM;
 		if (!connection_end_is_reported(kernel)) {
@@ -490,7 +492,8 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 			session_unlock(entry.session, version);
 			return REFUSAL_BUSY + 1;
 		}
-		entry.session->revalidations++;
+		if (entry.session->revalidations < 0xffff)
+			entry.session->revalidations++;
 		/* It had ended and starts again: a new age, and the counts continue. */
 		if (before & GENERATION_ENDED)
 			entry.session->created = now;
@@ -505,7 +508,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	}
 	write_actions(&entry, &egress, skb,
 	      kernel_mtu(kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6),
-	      interface->port, now + until, flags);
+	      interface, now + until, flags);
 	/* Read before the tables are asked. */
 	routes = READ_ONCE(control.route_generation);
 	session_barrier();
@@ -547,8 +550,12 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 SEC("tcx/egress")
 int learn(struct __sk_buff *skb)
 {
-	__u32 refusal = learn_from(skb);
+	__u32 refusal;
 
+	/* Sent by TC, or seen by `learn` at an interface above this one. */
+	if (skb->tc_index == TC_INDEX_DONE)
+		return NEXT;
+	refusal = learn_from(skb);
 	skb->tc_index = 0;
 	if (refusal) {
 		__u32 index = refusal - 1;

@@ -253,16 +253,22 @@ static __always_inline __u32 parse_ipv6(void *end, __u32 available, struct packe
 	return parse_transport(header + IPV6_LEN, end, next, packet->length - IPV6_LEN, packet);
 }
 
+/* The packet behind the link layer; `available` bytes from its first on. */
+static __always_inline __u32 parse_network(__u32 type, void *end, __u32 available,
+					   struct packet *packet)
+{
+	return type == RAW_IPV4 ? parse_ipv4(end, available, packet)
+				: parse_ipv6(end, available, packet);
+}
+
 /* `beyond` is the number of bytes of the frame after `end`, in further buffers. */
 static __always_inline __u32 parse(void *data, void *end, __u32 beyond, struct packet *packet)
 {
-	__u32 type, available, reason = parse_link(data, end, packet, &type);
+	__u32 type, reason = parse_link(data, end, packet, &type);
 
 	if (reason != PARSE_OK)
 		return reason;
-	available = (__u32)(end - packet->network) + beyond;
-	return type == RAW_IPV4 ? parse_ipv4(end, available, packet)
-				: parse_ipv6(end, available, packet);
+	return parse_network(type, end, (__u32)(end - packet->network) + beyond, packet);
 }
 
 #endif

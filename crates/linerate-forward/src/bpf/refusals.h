@@ -12,7 +12,8 @@ enum refusal {
 	REFUSAL_NOT_SESSION,	   /* no TCP or UDP packet that the fast path would forward */
 	REFUSAL_FLAGS,		   /* TCP: SYN, FIN or RST, or no ACK */
 	REFUSAL_UNREADABLE,	   /* the kernel does not let programs read its packets (before 6.2) */
-	REFUSAL_PARTIAL_CHECKSUM,	   /* partial checksum: the sender is on this machine */
+	REFUSAL_PARTIAL_CHECKSUM,	   /* partial checksum, which XDP cannot carry and TC may not */
+	REFUSAL_DATAPATH,	   /* neither XDP nor TC may take it: something has to see its packets */
 	REFUSAL_TUNNEL,		   /* encapsulated, encrypted, or it has no route of forwarding (any more) */
 	REFUSAL_CLONED,		   /* a clone: a bridge may flood copies */
 	REFUSAL_HAIRPIN,	   /* leaves by its input interface: the kernel may have to send a redirect */

@@ -7,6 +7,7 @@
 #define LINERATE_REWRITE_H
 
 #include "parse.h"
+#include "session_access.h"
 
 /* Folds a sum below 2^48 to 16 bits. */
 static __always_inline __u16 fold(__u64 sum)
@@ -73,8 +74,9 @@ static __always_inline void csum_add_udp(__u16 *checksum, __u16 delta)
 	}
 }
 
-/* In session.dscp to session.origin, as one word: tags, NAT, a checksum to verify, or a connection to look up. */
-#define NOT_PLAIN_FLAGS (0xffu << 8 | (SESSION_NAT | SESSION_VERIFY_CHECKSUM | SESSION_UNREPORTED) << 16)
+/* In session.dscp to session.port, as one word: tags, NAT, a checksum to verify, a connection to look up, or TC. */
+#define NOT_PLAIN_FLAGS                                                                             \
+	(0xffu << 8 | (SESSION_NAT | SESSION_VERIFY_CHECKSUM | SESSION_UNREPORTED | SESSION_TC) << 16)
 
 /* What a session does to its packets, read from line two under an unchanged version. */
 struct action {
@@ -91,6 +93,35 @@ struct action {
 	__u32 ports;	    /* NAT */
 	__u32 transport_delta;
 };
+
+/* 0 when the IPv6 addresses differ from the session's. */
+static __always_inline int take_action(const struct session *session,
+				       const struct addresses *addresses,
+				       const struct packet *packet, struct action *action)
+{
+	action->port = session->port;
+	action->macs = *(const __u64 *)session->destination_mac;
+	action->macs_end = *(const __u32 *)(session->source_mac + 2);
+	action->dscp = session->dscp;
+	action->network_delta = session->network_delta;
+	action->flags = session->flags;
+	action->tag_bytes = session->out_tags * VLAN_HLEN;
+	if (action->tag_bytes)
+		action->tags = *(const __u32 *)&session->out_tag[0] |
+			       (__u64) * (const __u32 *)&session->out_tag[1] << 32;
+	if (action->flags & SESSION_NAT) {
+		action->ports = *(const __u32 *)&session->source_port;
+		action->transport_delta = session->transport_delta;
+		action->addresses = *(const __u64 *)&session->source;
+	}
+	if ((packet->kind & KIND_FAMILY) == KIND_IPV6) {
+		if (!same_addresses(addresses, packet->network + 8))
+			return 0;
+		if (action->flags & SESSION_NAT)
+			__builtin_memcpy(action->addresses6, addresses->out_source, 32);
+	}
+	return 1;
+}
 
 /* Gives the frame its output length and tags: it removes padding, as `ip_rcv_core` and
  * `ip6_rcv_core` do, and makes room for the tags. Returns the IP header, or NULL when there is no
@@ -135,22 +166,31 @@ static __always_inline void *adjust_headers(struct xdp_md *context, const struct
 	return network;
 }
 
-/* Ports and checksum of the transport header. */
+/* Ports and checksum of the transport header. A partial checksum is a sum of the pseudo-header alone, without
+ * complement; `transport_delta` is then of that (partial_delta()). */
 static __always_inline void nat_transport(void *transport, const struct packet *packet,
-				      const struct action *action)
+				      const struct action *action, int partial)
 {
-	*(__u32 *)transport = action->ports;
-	if (packet->kind & KIND_TCP) {
-		__u16 *checksum = transport + 16;
+	__u16 *checksum = transport + (packet->kind & KIND_TCP ? 16 : 6);
 
+	*(__u32 *)transport = action->ports;
+	if (packet->kind & KIND_TCP || partial)
 		*checksum = csum_add(*checksum, action->transport_delta);
-	} else {
-		csum_add_udp(transport + 6, action->transport_delta);
-	}
+	else
+		csum_add_udp(checksum, action->transport_delta);
+}
+
+/* What the addresses of `action` do to the partial checksum of the packet with this IP header. */
+static __always_inline __u16 partial_delta(const void *header, const struct action *action, int is_ipv4)
+{
+	__u16 delta = is_ipv4 ? delta_bytes(header + 12, &action->addresses, 8)
+			      : delta_bytes(header + 8, action->addresses6, 32);
+
+	return ~delta;
 }
 
 static __always_inline void rewrite_ipv4(void *header, const struct packet *packet,
-					 const struct action *action)
+					 const struct action *action, int partial)
 {
 	*(__u8 *)(header + 1) = action->dscp | (packet->tos & 3);
 	*(__u32 *)(header + 8) =
@@ -158,12 +198,12 @@ static __always_inline void rewrite_ipv4(void *header, const struct packet *pack
 		(__u32)csum_add(packet->ttl_proto_csum >> 16, action->network_delta) << 16;
 	if (action->flags & SESSION_NAT) {
 		*(__u64 *)(header + 12) = action->addresses;
-		nat_transport(header + IPV4_LEN, packet, action);
+		nat_transport(header + IPV4_LEN, packet, action, partial);
 	}
 }
 
 static __always_inline void rewrite_ipv6(void *header, const struct packet *packet,
-					 const struct action *action)
+					 const struct action *action, int partial)
 {
 	__u32 second = *(__u8 *)(header + 1);
 
@@ -172,7 +212,7 @@ static __always_inline void rewrite_ipv6(void *header, const struct packet *pack
 	*(__u8 *)(header + 7) = packet->ttl - 1;
 	if (action->flags & SESSION_NAT) {
 		__builtin_memcpy(header + 8, action->addresses6, 32);
-		nat_transport(header + IPV6_LEN, packet, action);
+		nat_transport(header + IPV6_LEN, packet, action, partial);
 	}
 }
 

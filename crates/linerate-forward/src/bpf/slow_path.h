@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What XDP does with a frame that it does not forward: check the deny lists, end the session that the frame
- * ends, record a candidate, count the reason, and pass the frame on unchanged. It parses the frame again,
- * with a key in memory: compared with the kernel's own path that costs little, and the fast path stays small.
- * */
+/* What XDP and TC do with a frame that they do not forward: check the deny lists, end the session that the
+ * frame ends, record a candidate, count the reason, and pass the frame on unchanged. It parses the frame again,
+ * with a key in memory: next to the kernel's own path that costs little, and the fast path stays small. */
 #ifndef LINERATE_SLOW_PATH_H
 #define LINERATE_SLOW_PATH_H
 
@@ -18,7 +17,7 @@ struct frame {
 	__u32 ttl;
 	__u32 length;
 	__u32 multicast; /* addressed to more than one */
-	__u32 partial_checksum; /* CHECKSUM_PARTIAL: nothing to learn from */
+	__u32 partial; /* CANDIDATE_PARTIAL, or 0 */
 };
 
 /* Too large for the stack. The verifier also forgets the values of what it reads from a map: it follows the
@@ -30,46 +29,41 @@ struct {
 	__type(value, struct frame);
 } scratch SEC(".maps");
 
-static __always_inline void inspect(void *data, void *end, __u32 beyond, __u32 ifindex,
-				 struct frame *frame)
+/* `packet` is what parse() made of the frame; `mac` begins with the destination's address. */
+static __always_inline void inspect(const struct packet *packet, __u64 mac, void *end,
+				    __u32 ifindex, struct frame *frame)
 {
-	struct packet packet = {};
-	void *network;
-	__u32 reason;
+	void *network = packet->network;
 
 	__builtin_memset(frame, 0, sizeof(*frame));
-	reason = parse(data, end, beyond, &packet);
-	if (data + ETHERNET_LEN > end || !packet.network)
+	if (!network)
 		return;
-	__builtin_memcpy(frame->key.dst_mac, data, 6);
-	network = packet.network;
-	if ((packet.kind & KIND_FAMILY) == KIND_IPV4 && network + IPV4_LEN <= end) {
+	__builtin_memcpy(frame->key.dst_mac, &mac, 6);
+	if ((packet->kind & KIND_FAMILY) == KIND_IPV4 && network + IPV4_LEN <= end) {
 		frame->key.signature = load64(network + 12);
 		*(__u32 *)frame->denied.source = load32(network + 12);
 		*(__u32 *)frame->denied.destination = load32(network + 16);
 		frame->multicast = (frame->key.dst_mac[0] & 1) ||
 			      (*(__u8 *)(network + 16) & 0xf0) == 0xe0 ||
 			      load32(network + 16) == 0xffffffff;
-	} else if ((packet.kind & KIND_FAMILY) == KIND_IPV6 && network + IPV6_LEN <= end) {
+	} else if ((packet->kind & KIND_FAMILY) == KIND_IPV6 && network + IPV6_LEN <= end) {
 		__builtin_memcpy(frame->denied.source, network + 8, 32);
 		frame->key.signature = session_signature(network + 8);
 		frame->multicast = (frame->key.dst_mac[0] & 1) || *(__u8 *)(network + 24) == 0xff;
 	} else {
 		return;
 	}
-	*(__u32 *)&frame->key.source_port = packet.ports;
+	*(__u32 *)&frame->key.source_port = packet->ports;
 	frame->key.ifindex = ifindex;
-	frame->key.kind = packet.kind;
-	frame->key.dscp = packet.tos & 0xfc;
-	*(__u32 *)frame->key.tag = packet.tags;
-	*(__u32 *)&frame->denied.source_port = packet.ports;
-	frame->denied.family = packet.kind & KIND_FAMILY;
-	if (packet.ports)
-		frame->denied.protocol = packet.kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP;
-	frame->ttl = packet.ttl;
-	frame->length = packet.length;
-	if (reason == PARSE_OK)
-		frame->partial_checksum = has_partial_checksum(&packet, frame->denied.source, end);
+	frame->key.kind = packet->kind;
+	frame->key.dscp = packet->tos & 0xfc;
+	*(__u32 *)frame->key.tag = packet->tags;
+	*(__u32 *)&frame->denied.source_port = packet->ports;
+	frame->denied.family = packet->kind & KIND_FAMILY;
+	if (packet->ports)
+		frame->denied.protocol = packet->kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP;
+	frame->ttl = packet->ttl;
+	frame->length = packet->length;
 }
 
 static __always_inline int is_denied(struct denied *entry)
@@ -168,26 +162,16 @@ static __always_inline void end_both(const struct frame *frame)
 	tuple_end(&answers, &unused);
 }
 
-/* The verdict for a frame that is not forwarded for `reason`, PARSE_OK when the fast path found no session.
- * Global, so that the verifier checks it once and not at each call. */
-__noinline int slow_path(struct xdp_md *context, __u32 reason, __u32 beyond)
+/* Whether to drop a frame that is not forwarded for `reason`, PARSE_OK when no session was found. `generation` is
+ * from before the call: user space inserts an entry of a deny list first and bumps the generation after. So a packet
+ * that was not denied either came before the bump, and what is learned from it is stale, or saw the entry. */
+static __always_inline int leave_to_kernel(struct frame *frame, __u32 reason, __u32 generation)
 {
-	/* Read before the deny lists: user space inserts an entry first and bumps the generation after. So a
-	 * packet that was not denied either came before the bump, and what is learned from it is stale, or saw
-	 * the entry. */
-	__u32 generation = READ_ONCE(control.generation);
-	__u32 zero = 0;
-	struct frame *frame = bpf_map_lookup_elem(&scratch, &zero);
 	__u64 hash;
 
-	session_barrier();
-	if (!frame)
-		return XDP_PASS;
-	inspect(frame_start(context), frame_end(context), beyond,
-	     context->ingress_ifindex, frame);
 	if (READ_ONCE(control.denied) && frame->key.kind && denied(frame)) {
 		count_reason(REASON_DENIED);
-		return XDP_DROP;
+		return 1;
 	}
 	hash = session_hash(&frame->key);
 	if (is_end(reason)) {
@@ -201,11 +185,33 @@ __noinline int slow_path(struct xdp_md *context, __u32 reason, __u32 beyond)
 	} else if (reason == PARSE_OK || reason == REASON_REVALIDATE) {
 		if (reason == PARSE_OK)
 			reason = classify(frame, hash);
-		if (reason != REASON_MULTICAST && reason != REASON_OTHERHOST && !frame->partial_checksum)
-			candidate_note(hash, generation, frame->ttl, frame->length);
+		if (reason != REASON_MULTICAST && reason != REASON_OTHERHOST)
+			candidate_note(hash, generation, frame->ttl, frame->length, frame->partial);
 	}
 	count_reason(reason);
-	return XDP_PASS;
+	return 0;
+}
+
+/* XDP's verdict for a frame that is not forwarded. Global, so that the verifier looks at it once and not at
+ * each call. */
+__noinline int slow_path(struct xdp_md *context, __u32 reason, __u32 beyond)
+{
+	void *data = frame_start(context), *end = frame_end(context);
+	__u32 generation = READ_ONCE(control.generation);
+	struct packet packet = {};
+	__u32 zero = 0, parsed;
+	struct frame *frame = bpf_map_lookup_elem(&scratch, &zero);
+
+	session_barrier();
+	if (!frame)
+		return XDP_PASS;
+	parsed = parse(data, end, beyond, &packet);
+	if (data + ETHERNET_LEN > end)
+		packet.network = NULL;
+	inspect(&packet, packet.network ? load64(data) : 0, end, context->ingress_ifindex, frame);
+	if (parsed == PARSE_OK && has_partial_checksum(&packet, frame->denied.source, end))
+		frame->partial = CANDIDATE_PARTIAL;
+	return leave_to_kernel(frame, reason, generation) ? XDP_DROP : XDP_PASS;
 }
 
 #endif

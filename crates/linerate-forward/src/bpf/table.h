@@ -159,8 +159,8 @@ static __always_inline int find_plain(void **data, __u64 addresses, __u64 marks,
 	return find_valid(match, hash_end(mixed), 0, hit);
 }
 
-/* Counts a packet of `bytes` that this session forwarded on this CPU. */
-static __always_inline void session_count(const struct hit *hit, __u64 bytes)
+/* Counts packets, of `bytes` together, that this session forwarded on this CPU. */
+static __always_inline void session_count(const struct hit *hit, __u64 packets, __u64 bytes)
 {
 	struct session *session = hit->session;
 	struct counters *remote;
@@ -175,13 +175,13 @@ static __always_inline void session_count(const struct hit *hit, __u64 bytes)
 	if ((__u16)word == cpu ||
 	    (!(__u16)word &&
 	     __sync_val_compare_and_swap((__u32 *)&session->owner, word, word | cpu) == word)) {
-		session->packets++;
+		session->packets += packets;
 		session->bytes += bytes;
 		return;
 	}
 	remote = remote_counters_at(slot_of(session));
 	if (remote) {
-		__sync_fetch_and_add(&remote->packets, 1);
+		__sync_fetch_and_add(&remote->packets, packets);
 		__sync_fetch_and_add(&remote->bytes, bytes);
 	}
 }
@@ -337,9 +337,8 @@ static __always_inline void session_add(const struct entry *entry, const struct 
 
 #include "by_tuple.h"
 
-/* Makes an outdated session valid, if the kernel's tables still give what it does. Global, so that the verifier looks
- * at it once. */
-__noinline int session_reroute(struct xdp_md *context, __u32 slot)
+/* Makes an outdated session valid, if the kernel's tables still give what it does. */
+static __always_inline int reroute(void *context, int is_xdp, __u32 slot)
 {
 	struct session *session = session_at(slot);
 	__u32 version, routes;
@@ -350,8 +349,11 @@ __noinline int session_reroute(struct xdp_md *context, __u32 slot)
 	session_barrier();
 	routes = READ_ONCE(control.route_generation);
 	session_barrier();
+	/* At a tc hook there are also packets that XDP has asked about. */
 	if ((version & 1) || !(session->flags & SESSION_FIB) ||
-	    !fib_prepare(session, addresses_at(slot)) || !fib_agrees_xdp(context))
+	    (!is_xdp && !(session->flags & SESSION_TC)) ||
+	    !fib_prepare(session, addresses_at(slot)) ||
+	    !(is_xdp ? fib_agrees_xdp(context) : fib_agrees_skb(context)))
 		return 0;
 	session_barrier();
 	if (READ_ONCE(session->version) != version)
@@ -363,6 +365,18 @@ __noinline int session_reroute(struct xdp_md *context, __u32 slot)
 	/* A learner was there meanwhile: what it wrote was not asked about. */
 	WRITE_ONCE(session->route_generation, routes - 1);
 	return 0;
+}
+
+/* The same at XDP. Global, as the next one, so that the verifier looks at it once. */
+__noinline int session_reroute(struct xdp_md *context, __u32 slot)
+{
+	return reroute(context, 1, slot);
+}
+
+/* The same at a tc hook. */
+__noinline int session_reroute_skb(struct __sk_buff *skb, __u32 slot)
+{
+	return reroute(skb, 0, slot);
 }
 
 #endif

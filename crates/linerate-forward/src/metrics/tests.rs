@@ -23,6 +23,8 @@ fn snapshot() -> Snapshot {
             interface: "eth\"1".to_owned(),
             index: 4,
             xdp_mode: "native",
+            ingress: Default::default(),
+            egress: Default::default(),
             upper_devices: vec!["br0".to_owned()],
             traffic: PortStatistics { rx_packets: 10, rx_bytes: 640, tx_packets: 9, tx_bytes: 576 },
         }],

@@ -3,18 +3,19 @@
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use linerate_bpf::xdp::AttachMode;
 use rustix::net::{AddressFamily, SocketType};
-use zerocopy::FromBytes;
 
+use crate::datapath::Datapath;
 use crate::maps::Maps;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
+use crate::runtime::datapath;
 use crate::runtime::heartbeat;
 use crate::runtime::upper_devices;
-use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Snapshot};
+use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Side, Snapshot};
 use crate::table::Table;
 use crate::table::clock::Clock;
 use crate::table::control::Control;
-use crate::table::layout;
+use crate::table::layout::{self, interface};
 use crate::table::session::{InterfaceNames, SessionBuilder};
 use crate::{Error, Result};
 
@@ -95,25 +96,41 @@ impl InstanceReader<'_> {
         // In the network namespace of this thread.
         let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         let pairs = upper_devices::pairs_in(self.maps)?;
-        let port = |(index, _)| {
+        let port = |(index, entry): (u32, layout::Interface)| {
             let interface = name_of(index);
             let traffic = PortStatistics::find(&counters, &interface).unwrap_or_default();
             let on_port = pairs.iter().filter(|(_, port)| *port == index);
-            let upper_devices = on_port.map(|(upper, _)| name_of(*upper)).collect();
-            Port { xdp_mode: xdp_mode(&interface), interface, index, upper_devices, traffic }
+            let uppers: Vec<_> = on_port.map(|(upper, _)| *upper).collect();
+            let xdp_mode = xdp_mode(&interface);
+            let obstacles = datapath::obstacles(index, &uppers).unwrap_or_default();
+            let fastest = |xdp: u16, tc: u16| match entry.flags {
+                flags if flags & xdp != 0 => Some(Datapath::Xdp),
+                flags if flags & tc != 0 => Some(Datapath::Tc),
+                _ => None,
+            };
+            let no_xdp = || (xdp_mode == "none").then(|| "no XDP program on it".to_owned());
+            Port {
+                ingress: Side {
+                    datapath: fastest(interface::XDP_IN, interface::TC_IN),
+                    reason: obstacles.ingress.or_else(no_xdp),
+                },
+                egress: Side {
+                    datapath: fastest(interface::XDP_OUT, interface::TC_OUT),
+                    reason: obstacles.egress.or(obstacles.egress_xdp).or_else(no_xdp),
+                },
+                xdp_mode,
+                interface,
+                index,
+                upper_devices: uppers.into_iter().map(name_of).collect(),
+                traffic,
+            }
         };
         Ok(interfaces.into_iter().map(port).collect())
     }
 
     /// The interfaces that the programs know, by index.
     fn interfaces(&self) -> Result<Vec<(u32, layout::Interface)>> {
-        let map = self.maps.get("interfaces")?;
-        let entry = |key: Vec<u8>| {
-            let index = u32::from_ne_bytes(key.as_slice().try_into().ok()?);
-            let value = map.lookup(&key, MapFlags::ANY).ok()??;
-            Some((index, layout::Interface::read_from_bytes(&value).ok()?))
-        };
-        Ok(map.keys().filter_map(entry).collect())
+        datapath::interfaces(self.maps)
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod conntrack;
 pub mod daemon;
+mod datapath;
 pub mod heartbeat;
 pub mod instance;
 pub mod instance_reader;

@@ -22,7 +22,10 @@ use crate::{Error, Result};
 
 mod port;
 
-pub use port::{Clsact, Port, PortOptions, TcAttachment, egress_enabled, enable_egress, register};
+pub use port::{
+    Clsact, Port, PortOptions, TC_ONLY, TcAttachment, XDP_ONLY, egress_enabled, enable_egress,
+    register,
+};
 pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
 
 include!(concat!(env!("OUT_DIR"), "/accelerator.rs"));
@@ -261,7 +264,7 @@ impl Programs {
         Ok(Self { programs, maps })
     }
 
-    /// The program of this name: `forward`, `mark`, `learn` or `heartbeat`.
+    /// The program of this name: `forward`, `forward_tc`, `learn` or `heartbeat`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is none of this name.

@@ -12,6 +12,7 @@ const LAYOUTS: &[u64] = &[
     0x9fe8_0e40_c61a_5cf6,
     0x67cf_19ee_cc96_abbf,
     0x7f33_623f_e1ca_453f,
+    0x0396_22b7_a123_3728,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -40,14 +41,19 @@ pub mod flags {
     pub const TRACKED: u8 = 1 << 1;
     pub const VERIFY_CHECKSUM: u8 = 1 << 2;
     pub const UNREPORTED: u8 = 1 << 3;
+    pub const TC: u8 = 1 << 4;
     pub const FIB: u8 = 1 << 5;
 }
 
-/// Values of [`Session::origin`].
-pub mod origin {
-    pub const STATELESS: u8 = 0;
-    pub const CONNTRACK: u8 = 1;
-    pub const INSERTED: u8 = 2;
+/// Bits of [`Interface::flags`].
+pub mod interface {
+    pub const XDP: u16 = 1 << 0;
+    pub const XDP_IN: u16 = 1 << 1;
+    pub const XDP_OUT: u16 = 1 << 2;
+    pub const TC_IN: u16 = 1 << 3;
+    pub const TC_OUT: u16 = 1 << 4;
+    pub const ETHERNET: u16 = 1 << 5;
+    pub const STACKED: u16 = 1 << 6;
 }
 
 /// Set in the generation of a session that has ended.
@@ -95,7 +101,7 @@ pub struct Session {
     pub source_mac: [u8; 6],
     pub out_tag: [[u8; 4]; 2],
     pub mtu: u16,
-    pub port: u16,
+    pub revalidations: u16,
     pub source: [u8; 4],
     pub destination: [u8; 4],
     pub source_port: [u8; 2],
@@ -105,12 +111,12 @@ pub struct Session {
     pub dscp: u8,
     pub out_tags: u8,
     pub flags: u8,
-    pub origin: u8,
+    pub port: u8,
     pub created: u32,
     pub learned: u32,
     pub out_ifindex: u32,
-    pub revalidations: u32,
-    pub reserved: [u8; 4],
+    pub mark: u32,
+    pub priority: u32,
 }
 
 /// Words of 64 bits in a [`Session`].
@@ -176,7 +182,7 @@ pub struct Candidate {
 pub struct Interface {
     pub port: u32,
     pub mac: [u8; 6],
-    pub unused: [u8; 2],
+    pub flags: u16,
 }
 
 /// `struct control`, the whole of the section `.data.control`.

@@ -14,8 +14,9 @@ use serde::{Serialize, Serializer};
 pub use rates::{Rate, Rates};
 pub use select::{Filter, Selection, Sort};
 
+use crate::datapath::Datapath;
 use crate::table::clock::Clock;
-use crate::table::layout::{self, flags, kind, origin};
+use crate::table::layout::{self, flags, kind};
 use crate::tuple::{FiveTuple, Protocol};
 
 /// A session at the time of reading.
@@ -45,6 +46,8 @@ pub struct Session {
     pub mtu: u16,
     /// Whether packets take the fast path now.
     pub state: State,
+    /// What forwards its packets.
+    pub datapath: Datapath,
     /// Conntrack tracks its connection.
     pub tracked: bool,
     /// Time since it was first learned.
@@ -56,8 +59,8 @@ pub struct Session {
     /// Time without a packet, as the ager has seen it: it visits every few seconds.
     #[serde(serialize_with = "seconds")]
     pub idle: Duration,
-    /// How often it was learned again.
-    pub revalidations: u32,
+    /// How often it was learned again; stops at 65535.
+    pub revalidations: u16,
     /// Packets since it was first learned, on the fast path and through the kernel.
     pub packets: u64,
     /// Bytes of their IP packets, from header to end of payload.
@@ -322,7 +325,8 @@ impl SessionBuilder {
             next_hop: Mac(session.destination_mac),
             mtu: session.mtu,
             state: self.state(session),
-            tracked: session.origin == origin::CONNTRACK,
+            tracked: session.flags & flags::TRACKED != 0,
+            datapath: if session.flags & flags::TC != 0 { Datapath::Tc } else { Datapath::Xdp },
             age: self.clock.since(session.created),
             learned: self.clock.since(session.learned),
             idle: LastUse::read(session).idle(self.clock.seconds()),

@@ -8,7 +8,9 @@ use etherparse::{IpNumber, Ipv4Header};
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::test_run::{self, XdpOutput};
 use linerate_forward::reason::Reason;
-use linerate_forward::runtime::program::{Options, PortOptions, Programs, enable_egress, register};
+use linerate_forward::runtime::program::{
+    Options, PortOptions, Programs, XDP_ONLY, enable_egress, register,
+};
 use linerate_forward::table::Table;
 use linerate_forward::table::hash;
 use linerate_forward::table::layout::{self, Control, SessionKey, flags, kind};
@@ -112,6 +114,7 @@ impl Bench {
                 mac: OWN,
                 port: port as u32,
                 attach: None,
+                flags: XDP_ONLY,
             };
             let enter =
                 || register(&programs, &options).and_then(|()| enable_egress(&programs, &options));

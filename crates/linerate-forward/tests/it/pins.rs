@@ -12,7 +12,9 @@ use linerate_forward::Error;
 use linerate_forward::reason::Reason;
 use linerate_forward::runtime::heartbeat::{self, Heartbeat};
 use linerate_forward::runtime::pins::{InstanceState, Namespace, Pins};
-use linerate_forward::runtime::program::{Options, Port, PortOptions, Programs, enable_egress};
+use linerate_forward::runtime::program::{
+    Options, Port, PortOptions, Programs, XDP_ONLY, enable_egress,
+};
 use linerate_forward::snapshot::State;
 use linerate_forward::table::Table;
 use linerate_forward::table::clock::Clock;
@@ -94,6 +96,7 @@ fn ports(lab: &Lab) -> Vec<PortOptions> {
         mac: end.mac().0,
         port,
         attach: None,
+        flags: XDP_ONLY,
     };
     ends.map(port).collect()
 }
@@ -111,6 +114,7 @@ fn play_daemon(bpffs: &str) {
             mac: mac.try_into().unwrap(),
             port: parts[3].parse().unwrap(),
             attach: None,
+            flags: XDP_ONLY,
         }
     };
     let words = std::env::var("LINERATE_PINS_PORTS").unwrap();

@@ -87,8 +87,8 @@ int forward(struct xdp_md *context)
 	action.dscp = packet.tos & 0xfc;
 	action.network_delta = delta16(2, 1);
 	if (is_ipv4)
-		rewrite_ipv4(network, &packet, &action);
+		rewrite_ipv4(network, &packet, &action, 0);
 	else
-		rewrite_ipv6(network, &packet, &action);
+		rewrite_ipv6(network, &packet, &action, 0);
 	return XDP_REDIRECT;
 }

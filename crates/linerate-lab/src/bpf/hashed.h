@@ -96,6 +96,11 @@ static __always_inline int session_reroute(struct xdp_md *context, __u32 slot)
 	return 0;
 }
 
+static __always_inline int session_reroute_skb(struct __sk_buff *skb, __u32 slot)
+{
+	return 0;
+}
+
 static __always_inline int find_valid(const struct match *match, __u64 hash, int is_ipv6,
 				      struct hit *hit)
 {
@@ -137,18 +142,18 @@ static __always_inline void count_split(const struct session_key *key, const str
 	}
 }
 
-static __always_inline void session_count(const struct hit *hit, __u64 bytes)
+static __always_inline void session_count(const struct hit *hit, __u64 packets, __u64 bytes)
 {
 	struct session *session = hit->session;
 
 	if (design == DESIGN_SHARED) {
-		__sync_fetch_and_add(&session->packets, 1);
+		__sync_fetch_and_add(&session->packets, packets);
 		__sync_fetch_and_add(&session->bytes, bytes);
 	} else if (design == DESIGN_PER_CPU) {
-		session->packets++;
+		session->packets += packets;
 		session->bytes += bytes;
 	} else {
-		struct counters one = { .packets = 1, .bytes = bytes };
+		struct counters one = { .packets = packets, .bytes = bytes };
 
 		count_split(&hit->key, &one);
 	}

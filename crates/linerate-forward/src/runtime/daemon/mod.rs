@@ -15,7 +15,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use crate::config::{Config, ConfigError, MetricsAddress, write_duration};
+use crate::datapath::Mode;
+use crate::maps::Maps;
 use crate::metrics::{DaemonStatistics, Metrics, Server};
+use crate::runtime::datapath;
 use crate::runtime::heartbeat::Heartbeat;
 use crate::runtime::instance::LockedDenyList;
 use crate::runtime::instance_reader::InstanceReader;
@@ -32,6 +35,7 @@ use crate::table::control::Control;
 use crate::table::deny::Target;
 use crate::{Error, Result};
 use handle::InstanceHandle;
+use linerate_bpf::link::TcxPrograms;
 use linerate_net::link::Link;
 use neighbours::Confirmation;
 use ports::Ports;
@@ -72,6 +76,8 @@ pub struct Daemon {
     /// Serves until it is dropped.
     _server: Option<Server>,
     service: Service,
+    /// The tcx programs of the ports when they were polled last.
+    tcx: Vec<[TcxPrograms; 2]>,
     /// The watch sends its events here.
     events: Sender<Event>,
 }
@@ -102,15 +108,19 @@ impl Daemon {
             // The programs forward as soon as they are attached. So the first heartbeat comes before that, and
             // the watch before the heartbeat: a bump follows every change that nobody watched.
             let links = links()?;
-            let early = start_watch(link::indices(&links, &config.interfaces), &control, &events)?;
+            let early = Changes::new(&control, &handle.programs.maps, &config, &events)
+                .watch(link::indices(&links, &config.interfaces))?;
             let clock = heart.beat(&handle.programs, &control)?.unwrap_or(clock);
             let mut alive = |programs: &Programs| heart.beat(programs, &control).map(drop);
             let (_, failures) = ports.follow(&links, &config, &mut handle, &mut alive)?;
             failures.into_iter().next().map_or(Ok(()), Err)?;
             // Started before the early one ends, it reports nothing about the ports just attached.
-            let watch = start_watch(ports.indices(), &control, &events)?;
+            let maps = &handle.programs.maps;
+            let watch = Changes::new(&control, maps, &config, &events).watch(ports.indices())?;
             drop(early);
             note_uppers(&handle, &ports, &control)?;
+            datapath::refresh(maps, config.datapath)?;
+            control.bump_generation();
             heart.beat(&handle.programs, &control)?;
             Ok((control, table, clock, heart, ageing, confirmation, endpoint, watch))
         };
@@ -129,6 +139,7 @@ impl Daemon {
                 metrics,
                 _server: endpoint,
                 service: Service::find(),
+                tcx: Vec::new(),
                 events,
             }),
             Err(error) => {
@@ -172,6 +183,7 @@ impl Daemon {
             self.ageing.tick()?;
             self.control.settle_routes();
             self.confirmation.tick(&self.table, &self.clock);
+            self.poll_tcx()?;
             self.watch.check()?;
             self.service.beat();
             match events.recv_timeout(crate::table::ageing::TICK_INTERVAL) {
@@ -283,9 +295,30 @@ impl Daemon {
             tracing::warn!(%error, "interface not accelerated");
         }
         if changed {
-            self.watch = start_watch(self.ports.indices(), &self.control, &self.events)?;
+            let Self { control, handle, config, events, ports, .. } = self;
+            let maps = &handle.programs.maps;
+            self.watch = Changes::new(control, maps, config, events).watch(ports.indices())?;
         }
-        note_uppers(&self.handle, &self.ports, &self.control)
+        note_uppers(&self.handle, &self.ports, &self.control)?;
+        self.refresh_datapaths()
+    }
+
+    /// Decides again which datapaths sessions may take.
+    fn refresh_datapaths(&self) -> Result<()> {
+        if datapath::refresh(&self.handle.programs.maps, self.config.datapath)? {
+            self.control.bump_generation();
+        }
+        Ok(())
+    }
+
+    /// The kernel does not tell of tcx programs of others: they are polled.
+    fn poll_tcx(&mut self) -> Result<()> {
+        let now = datapath::tcx_state(&self.ports.indices())?;
+        if now != self.tcx {
+            self.tcx = now;
+            self.refresh_datapaths()?;
+        }
+        Ok(())
     }
 
     /// Applies what can be changed at run time.
@@ -303,6 +336,7 @@ impl Daemon {
         let old = &self.config;
         for (name, differs) in [
             ("instance", new.instance != old.instance),
+            ("datapath", new.datapath != old.datapath),
             ("statistics", new.statistics != old.statistics),
             ("max-sessions", new.max_sessions != old.max_sessions),
             ("metrics", new.metrics != old.metrics),
@@ -319,6 +353,7 @@ impl Daemon {
         self.ports.configure(&new.interfaces, &mut self.handle);
         self.config = Config {
             instance: old.instance.clone(),
+            datapath: old.datapath,
             statistics: old.statistics,
             max_sessions: old.max_sessions,
             metrics: old.metrics,
@@ -360,32 +395,58 @@ pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
     fixes::detach(pins, lock)
 }
 
-/// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions.
-fn start_watch(
-    ports: Vec<u32>,
-    control: &Arc<Control>,
-    events: &Sender<Event>,
-) -> Result<NetworkMonitor> {
-    let (control, events) = (Arc::clone(control), events.clone());
-    let options = watch::Options { ports, ..watch::Options::default() };
-    let watch = NetworkMonitor::start(&options, move |causes| {
-        // There may be thousands of the others a second.
-        let all = causes.invalidate(&control);
-        if [Cause::Start, Cause::Overrun, Cause::Nftables, Cause::Xtables]
-            .into_iter()
-            .any(|cause| causes.contains(cause))
-        {
-            rules::refresh(&control);
-        }
-        if all {
-            // The daemon may have ended.
-            let _ = events.send(Event::Changed(causes));
-        }
-    })?;
-    for unmonitored in watch.unmonitored() {
-        tracing::warn!("{unmonitored}");
+/// What changes of the network act on.
+struct Changes<'a> {
+    control: &'a Arc<Control>,
+    maps: &'a Maps,
+    mode: Mode,
+    events: &'a Sender<Event>,
+}
+
+impl<'a> Changes<'a> {
+    fn new(
+        control: &'a Arc<Control>,
+        maps: &'a Maps,
+        config: &Config,
+        events: &'a Sender<Event>,
+    ) -> Self {
+        Self { control, maps, mode: config.datapath, events }
     }
-    Ok(watch)
+
+    /// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions. A change of qdiscs and filters
+    /// takes effect before the daemon hears of it.
+    fn watch(&self, ports: Vec<u32>) -> Result<NetworkMonitor> {
+        let (control, events, mode) = (Arc::clone(self.control), self.events.clone(), self.mode);
+        let maps = self.maps.try_clone()?;
+        let options = watch::Options { ports, ..watch::Options::default() };
+        let watch = NetworkMonitor::start(&options, move |causes| {
+            // There may be thousands of the others a second.
+            let all = causes.invalidate(&control);
+            if [Cause::Start, Cause::Overrun, Cause::Nftables, Cause::Xtables]
+                .into_iter()
+                .any(|cause| causes.contains(cause))
+            {
+                rules::refresh(&control);
+            }
+            if causes.contains(Cause::TrafficControl) || causes.contains(Cause::Overrun) {
+                match datapath::refresh(&maps, mode) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        control.bump_generation();
+                    }
+                    Err(error) => tracing::error!(%error, "cannot choose datapaths again"),
+                }
+            }
+            if all {
+                // The daemon may have ended.
+                let _ = events.send(Event::Changed(causes));
+            }
+        })?;
+        for unmonitored in watch.unmonitored() {
+            tracing::warn!("{unmonitored}");
+        }
+        Ok(watch)
+    }
 }
 
 /// Serves metrics. At the default address, a failure does not stop forwarding.

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use libbpf_rs::MapCore;
+use linerate_bpf::link::has_tcx_ingress_program;
 use linerate_bpf::rcu::RcuSynchronizer;
 use linerate_net::link::Link;
 
 use super::handle::InstanceHandle;
 use super::setup;
 use crate::config::Config;
+use crate::datapath::Mode;
 use crate::maps::Maps;
 use crate::runtime::link::dst_mac;
 use crate::runtime::pins::PortState;
@@ -18,6 +20,7 @@ use crate::runtime::program::{
     Port, PortOptions, Programs, egress_enabled, enable_egress, register,
 };
 use crate::table::control::Control;
+use crate::table::layout::interface;
 use crate::{Error, Result};
 
 /// The interfaces that a configuration names.
@@ -38,6 +41,8 @@ struct Attached {
     mac: [u8; 6],
     /// The programs send frames out of it, since it was verified that it transmits.
     egress_enabled: bool,
+    /// What may be done with its packets, as it was attached.
+    flags: u16,
     /// Its programs.
     _port: Port,
 }
@@ -45,7 +50,11 @@ struct Attached {
 impl Attached {
     /// Whether the programs are still on this interface: another may have the same name and index.
     fn is_on(&self, link: &Link) -> bool {
-        self.index == link.index && link.xdp.is_some()
+        let has_programs = || match self.flags & interface::XDP {
+            0 => has_tcx_ingress_program(link.index).unwrap_or(true),
+            _ => link.xdp.is_some(),
+        };
+        self.index == link.index && has_programs()
     }
 }
 
@@ -57,8 +66,13 @@ impl Ports {
     pub(super) fn adopted(ports: Vec<(PortState, Port)>, maps: &Maps) -> Result<Self> {
         let slot = |(state, port): (PortState, Port)| {
             let egress_enabled = egress_enabled(maps, state.port, state.ifindex)?;
-            let attached =
-                Attached { index: state.ifindex, mac: state.mac, egress_enabled, _port: port };
+            let attached = Attached {
+                index: state.ifindex,
+                mac: state.mac,
+                egress_enabled,
+                flags: state.flags,
+                _port: port,
+            };
             Ok((state.name, PortSlot { number: state.port, attached: Some(attached) }))
         };
         ports.into_iter().map(slot).collect::<Result<_>>().map(Self)
@@ -124,7 +138,7 @@ impl Ports {
         let mut failures = Vec::new();
         for (name, slot) in &mut self.0 {
             alive(&handle.programs)?;
-            match slot.follow(name, links, &report, handle) {
+            match slot.follow(name, links, &report, config, handle) {
                 Ok(now) => changed |= now,
                 Err(error) => failures.push(error),
             }
@@ -136,6 +150,18 @@ impl Ports {
             }
         }
         Ok((changed, failures))
+    }
+}
+
+/// What an Ethernet port has while it is attached; the rest is decided by what is on the interface
+/// ([`datapath::refresh`]).
+///
+/// [`datapath::refresh`]: crate::runtime::datapath::refresh
+fn base_flags(mode: Mode) -> u16 {
+    match mode {
+        Mode::Auto => interface::ETHERNET | interface::XDP | interface::TC_IN,
+        Mode::Xdp => interface::ETHERNET | interface::XDP,
+        Mode::Tc => interface::ETHERNET,
     }
 }
 
@@ -170,6 +196,7 @@ impl PortSlot {
         name: &str,
         links: &[Link],
         report: &Report,
+        config: &Config,
         handle: &mut InstanceHandle,
     ) -> Result<bool> {
         let Some(link) = found(links, name) else {
@@ -180,10 +207,11 @@ impl PortSlot {
                 "interface {name} has no Ethernet address: only Ethernet interfaces can be ports"
             )));
         };
-        let options = self.options(name, link.index, mac);
+        let options = self.options(name, link.index, mac, base_flags(config.datapath));
         if let Some(attached) = &mut self.attached {
             let differs = attached.mac != mac;
             if differs {
+                let options = PortOptions { flags: attached.flags, ..options };
                 register(&handle.programs, &options)?;
                 attached.mac = mac;
                 tracing::info!(interface = name, "MAC address changed");
@@ -198,7 +226,15 @@ impl PortSlot {
         RcuSynchronizer::new(maps.get("table")?.as_fd())?.wait()?;
         let mut port = Port::attach(&handle.programs, &options)?;
         match &port.generic_reason {
+            None if port.xdp.is_none() => {
+                tracing::info!(interface = name, "port added, without XDP");
+            }
             None => tracing::info!(interface = name, xdp_mode = %port.attach, "port added"),
+            Some(reason) if port.xdp.is_none() => tracing::warn!(
+                interface = name,
+                reason,
+                "port added, but without native XDP in its driver: TC forwards its packets"
+            ),
             Some(reason) => tracing::warn!(
                 interface = name,
                 xdp_mode = %port.attach,
@@ -209,7 +245,8 @@ impl PortSlot {
         let InstanceHandle { pins, lock, state, .. } = handle;
         pins.add_port(lock, state, &options, &mut port)?;
         let index = link.index;
-        self.attached = Some(Attached { index, mac, egress_enabled: false, _port: port });
+        let flags = if port.xdp.is_some() { options.flags } else { options.without_xdp().flags };
+        self.attached = Some(Attached { index, mac, egress_enabled: false, flags, _port: port });
         Ok(true)
     }
 
@@ -222,11 +259,14 @@ impl PortSlot {
         handle: &InstanceHandle,
         alive: &mut dyn FnMut(&Programs) -> Result<()>,
     ) -> Result<()> {
-        let Some(Attached { index, mac, egress_enabled: false, .. }) = self.attached else {
+        let Some(Attached { index, mac, egress_enabled: false, flags, .. }) = self.attached else {
             return Ok(());
         };
+        if flags & interface::XDP == 0 {
+            return Ok(());
+        }
         setup::verify_transmit(name, probe, &mut || alive(&handle.programs))?;
-        enable_egress(&handle.programs, &self.options(name, index, mac))?;
+        enable_egress(&handle.programs, &self.options(name, index, mac, flags))?;
         tracing::info!(interface = name, "egress enabled");
         if let Some(attached) = &mut self.attached {
             attached.egress_enabled = true;
@@ -234,8 +274,8 @@ impl PortSlot {
         Ok(())
     }
 
-    fn options(&self, name: &str, ifindex: u32, mac: [u8; 6]) -> PortOptions {
-        PortOptions { name: name.to_owned(), ifindex, mac, port: self.number, attach: None }
+    fn options(&self, name: &str, ifindex: u32, mac: [u8; 6], flags: u16) -> PortOptions {
+        PortOptions { name: name.to_owned(), ifindex, mac, port: self.number, attach: None, flags }
     }
 
     /// Detaches the programs and removes the interface from the maps.

@@ -95,7 +95,7 @@ mod tests {
                 let words = words.split(' ');
                 assert!(std::process::Command::new("tc").args(words).status().unwrap().success());
             };
-            let mark = programs.get("mark").unwrap();
+            let mark = programs.get("forward_tc").unwrap();
             let mut theirs = TcHookBuilder::new(mark);
             theirs.ifindex(a.cast_signed()).handle(1).priority(7);
             theirs.hook(TC_INGRESS).attach().unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::bpffs::{names, remove_directory};
-use super::ports::interface_of;
+use super::ports::{LINKS, interface_of};
 use super::{DIRECTORIES, Lock, Namespace, Pins};
 use crate::runtime::conntrack;
 use crate::{Error, Result};
@@ -60,9 +60,11 @@ impl Pins {
     /// Whether all links of the instance have lost their interfaces.
     fn are_all_gone(&self) -> Result<bool> {
         for ifindex in names(&self.directory.join("ports"))? {
-            let xdp = self.directory.join("ports").join(ifindex).join("xdp");
-            if xdp.exists() && interface_of(&xdp)?.is_none_or(|index| index != 0) {
-                return Ok(false);
+            for file in LINKS {
+                let link = self.directory.join("ports").join(&ifindex).join(file);
+                if link.exists() && interface_of(&link)?.is_none_or(|index| index != 0) {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)

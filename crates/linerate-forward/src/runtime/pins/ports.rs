@@ -13,8 +13,10 @@ use super::{InstanceState, Lock, Pins, PortState, clsact};
 use crate::runtime::program::{Port, PortOptions, TcAttachment};
 use crate::{Error, Result};
 
-/// Files of the links at egress and ingress of the stack: `learn` and `mark`.
+/// Files of the links at egress and ingress of the stack: `learn` and `forward_tc`.
 const STACK: [&str; 2] = ["egress", "ingress"];
+/// Files of all links of a port.
+pub(super) const LINKS: [&str; 3] = ["egress", "ingress", "xdp"];
 
 impl Pins {
     /// Pins the links of a port, and adds the port to the record.
@@ -41,7 +43,9 @@ impl Pins {
                     self.put(link.as_fd(), &directory.join(file_of(link)?))?;
                 }
             }
-            self.put(port.xdp.as_fd(), &directory.join("xdp"))?;
+            if let Some(xdp) = &port.xdp {
+                self.put(xdp.as_fd(), &directory.join("xdp"))?;
+            }
             self.save_state(lock, &new)
         };
         if let Err(error) = pin() {
@@ -73,10 +77,13 @@ impl Pins {
     /// The links of a port; `None` when its interface is gone.
     pub(super) fn open_port(&self, one: &PortState) -> Result<Option<Port>> {
         let directory = self.port(one.ifindex);
-        let xdp = directory.join("xdp");
-        if !xdp.exists() || interface_of(&xdp)? == Some(0) {
+        // Each of them knows whether the interface is there.
+        let links = LINKS.map(|file| directory.join(file)).into_iter();
+        let Some(any) = links.rev().find(|path| path.exists()) else { return Ok(None) };
+        if interface_of(&any)? == Some(0) {
             return Ok(None);
         }
+        let xdp = directory.join("xdp");
         let mut tc_attachments = Vec::new();
         for file in STACK {
             let path = directory.join(file);
@@ -85,7 +92,7 @@ impl Pins {
             }
         }
         Ok(Some(Port {
-            xdp: link::open(&xdp)?.into(),
+            xdp: xdp.exists().then(|| link::open(&xdp)).transpose()?.map(Link::from),
             attach: one.attach(),
             generic_reason: one.generic_reason.clone(),
             tc_attachments,

@@ -55,7 +55,10 @@ pub struct PortState {
     pub mac: [u8; 6],
     /// Its number.
     pub port: u32,
-    /// The fast path is in the driver, not in the stack.
+    /// What may be done with its packets, `interface.flags` of `bpf/layout.h`.
+    #[serde(default)]
+    pub flags: u16,
+    /// XDP is in the driver, not in the stack.
     pub native: bool,
     /// Why it is not.
     pub generic_reason: Option<String>,
@@ -75,6 +78,10 @@ impl PortState {
             ifindex: options.ifindex,
             mac: options.mac,
             port: options.port,
+            flags: match port.xdp {
+                Some(_) => options.flags,
+                None => options.without_xdp().flags,
+            },
             native: port.attach == AttachMode::Native,
             generic_reason: port.generic_reason.clone(),
             clsact: made.reduce(|one, other| one | other),
@@ -89,6 +96,7 @@ impl PortState {
             mac: self.mac,
             port: self.port,
             attach: Some(self.attach()),
+            flags: self.flags,
         }
     }
 
@@ -208,6 +216,7 @@ mod tests {
             ifindex: 7,
             mac: [2, 0, 0, 0, 0, 1],
             port: 0,
+            flags: 0,
             native: true,
             generic_reason: None,
             clsact: None,

@@ -62,11 +62,12 @@ impl Pins {
             // `learn` first: packets that the new fast path misses then reach the new learner.
             for attachment in &port.tc_attachments {
                 let TcAttachment::Tcx(link) = attachment else { continue };
-                let name = if super::ports::file_of(link)? == "egress" { "learn" } else { "mark" };
+                let name =
+                    if super::ports::file_of(link)? == "egress" { "learn" } else { "forward_tc" };
                 keep(programs.get(name).and_then(|program| Ok(link.replace(program)?)));
             }
             if one.clsact.is_some() {
-                for (name, point) in [("learn", TC_EGRESS), ("mark", TC_INGRESS)] {
+                for (name, point) in [("learn", TC_EGRESS), ("forward_tc", TC_INGRESS)] {
                     let replaced = programs.get(name).and_then(|program| {
                         let mut filter = attach_clsact(program, one.ifindex, point)
                             .map_err(|error| Error::bpf("replace a clsact filter", &error))?;
@@ -76,7 +77,9 @@ impl Pins {
                     keep(replaced);
                 }
             }
-            keep(programs.xdp().and_then(|program| Ok(port.xdp.replace(program)?)));
+            if let Some(xdp) = &port.xdp {
+                keep(programs.xdp().and_then(|program| Ok(xdp.replace(program)?)));
+            }
         }
         first?;
         // Programs of another version may have other names.

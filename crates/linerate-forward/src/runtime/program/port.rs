@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::Programs;
 use crate::maps::Maps;
 use crate::runtime::pins::clsact;
-use crate::table::layout::{Interface, PORTS_MAX};
+use crate::table::layout::{Interface, PORTS_MAX, interface};
 use crate::{Error, Result};
 
 /// Number of the filters in a clsact queueing discipline, by which a later process finds them.
@@ -28,9 +28,25 @@ pub struct PortOptions {
     pub mac: [u8; 6],
     /// Its number, below [`PORTS_MAX`]; each port has its own.
     pub port: u32,
-    /// Native or generic only; `None`: native if the driver supports it.
+    /// XDP native or generic only; `None`: native if the driver supports it.
     pub attach: Option<AttachMode>,
+    /// What may be done with its packets, of [`interface`]. Without [`interface::XDP`] no XDP program is put on it.
+    pub flags: u16,
 }
+
+impl PortOptions {
+    /// The same without XDP.
+    pub fn without_xdp(&self) -> Self {
+        let xdp = interface::XDP | interface::XDP_IN | interface::XDP_OUT;
+        Self { flags: self.flags & !xdp, ..self.clone() }
+    }
+}
+
+/// Flags of an Ethernet interface whose sessions all take XDP.
+pub const XDP_ONLY: u16 =
+    interface::ETHERNET | interface::XDP | interface::XDP_IN | interface::XDP_OUT;
+/// The same where they take TC, and no XDP program is there.
+pub const TC_ONLY: u16 = interface::ETHERNET | interface::TC_IN | interface::TC_OUT;
 
 /// A program at the ingress or egress of the stack.
 #[derive(Debug)]
@@ -71,13 +87,13 @@ impl Drop for Clsact {
 /// The programs on one interface; detached on drop, unless their links are pinned.
 #[derive(Debug)]
 pub struct Port {
-    /// The fast path.
-    pub xdp: Link,
-    /// Where the fast path runs.
+    /// The XDP datapath, where it is on the interface.
+    pub xdp: Option<Link>,
+    /// Where it runs.
     pub attach: AttachMode,
-    /// Why it does not run in the driver, if so.
+    /// Why XDP does not run in the driver, where it does not: it runs in the stack, or nowhere.
     pub generic_reason: Option<String>,
-    /// `mark` and `learn`; none if the programs have neither, as some of the lab's.
+    /// `forward_tc` and `learn`; none where the programs have neither, as some of the lab's.
     pub tc_attachments: Vec<TcAttachment>,
 }
 
@@ -97,19 +113,34 @@ impl Port {
         }
         register(programs, options)?;
         let mut tc_attachments = Vec::new();
-        for (program, hook) in [("learn", Hook::TcxEgress), ("mark", Hook::TcxIngress)] {
+        for (program, hook) in [("learn", Hook::TcxEgress), ("forward_tc", Hook::TcxIngress)] {
             if let Ok(program) = programs.get(program) {
                 tc_attachments.push(attach_tc(program, options, hook)?);
             }
+        }
+        if options.flags & interface::XDP == 0 {
+            return Ok(Self {
+                xdp: None,
+                attach: AttachMode::Native,
+                generic_reason: None,
+                tc_attachments,
+            });
         }
         let xdp = programs.xdp()?;
         let on = |attach| Link::attach(xdp, &options.name, options.ifindex, Hook::Xdp(attach));
         let (xdp, attach, generic_reason) =
             match (options.attach, on(options.attach.unwrap_or(AttachMode::Native))) {
-                (Some(attach), link) => (link?, attach, None),
-                (None, Ok(link)) => (link, AttachMode::Native, None),
+                (Some(attach), link) => (Some(link?), attach, None),
+                (None, Ok(link)) => (Some(link), AttachMode::Native, None),
+                // TC forwards what the driver cannot, and keeps super-packets whole, which generic XDP does not.
+                (None, Err(error @ linerate_bpf::Error::System { .. }))
+                    if options.flags & interface::TC_IN != 0 =>
+                {
+                    register(programs, &options.without_xdp())?;
+                    (None, AttachMode::Native, Some(error.to_string()))
+                }
                 (None, Err(error @ linerate_bpf::Error::System { .. })) => {
-                    (on(AttachMode::Generic)?, AttachMode::Generic, Some(error.to_string()))
+                    (Some(on(AttachMode::Generic)?), AttachMode::Generic, Some(error.to_string()))
                 }
                 (None, Err(error)) => return Err(error.into()),
             };
@@ -123,7 +154,7 @@ impl Port {
 /// # Errors
 /// [`Error::System`], [`Error::Privilege`].
 pub fn register(programs: &Programs, options: &PortOptions) -> Result<()> {
-    let interface = Interface { port: options.port, mac: options.mac, unused: [0; 2] };
+    let interface = Interface { port: options.port, mac: options.mac, flags: options.flags };
     let index = options.ifindex.to_ne_bytes();
     let map = programs.maps.get("interfaces")?;
     map.update(&index, interface.as_bytes(), MapFlags::ANY).map_err(refused(&options.name))

@@ -61,9 +61,9 @@ fn structures_are_those_of_the_programs() {
     }
     same! { btf, Session, "session",
         key, version, deadline, owner, route_generation, referenced, unused, packets, bytes, destination_mac,
-        source_mac, out_tag, mtu, port, source, destination, source_port, destination_port,
-        network_delta, transport_delta, dscp, out_tags, flags, origin, created, learned,
-        out_ifindex, revalidations, reserved
+        source_mac, out_tag, mtu, revalidations, source, destination, source_port, destination_port,
+        network_delta, transport_delta, dscp, out_tags, flags, port, created, learned,
+        out_ifindex, mark, priority
     }
     same!(btf, Bucket, "bucket", way);
     same!(btf, Addresses, "addresses", source, destination, out_source, out_destination);
@@ -71,7 +71,7 @@ fn structures_are_those_of_the_programs() {
     same!(btf, Counters, "counters", packets, bytes);
     same!(btf, RemoteCounters, "remote_counters", way);
     same!(btf, Candidate, "candidate", word, bytes, unused);
-    same!(btf, Interface, "interface", port, mac, unused);
+    same!(btf, Interface, "interface", port, mac, flags);
     same! { btf, Control, "control",
         generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, rules, route_generation,
         route_generation_marked, reserved,

@@ -8,10 +8,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
+use linerate_forward::datapath::Datapath;
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::conntrack;
-use linerate_forward::runtime::program::{Options, Port, PortOptions, Programs, enable_egress};
+use linerate_forward::runtime::program::{
+    Options, Port, PortOptions, Programs, TC_ONLY, XDP_ONLY, enable_egress,
+};
 use linerate_forward::table::Table;
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::control::Control;
@@ -33,27 +36,49 @@ pub(crate) struct Accelerator {
 }
 
 impl Accelerator {
-    /// Accelerates a router.
+    /// Accelerates a router by XDP.
     pub(crate) fn start(router: &Router, options: &Options) -> Self {
-        let ports: Vec<_> = router.cables.iter().map(|cable| &cable.a).collect();
-        Self::on(&router.inside, &ports, options)
+        Self::start_by(Datapath::Xdp, router, options)
     }
 
-    /// Accelerates a lab: sessions are learned at the second packet, and again after a minute.
+    /// Accelerates a router by this datapath.
+    pub(crate) fn start_by(datapath: Datapath, router: &Router, options: &Options) -> Self {
+        let ports: Vec<_> = router.cables.iter().map(|cable| &cable.a).collect();
+        let accelerator = Self::on(&router.inside, &ports, options, datapath);
+        router.push_first();
+        accelerator
+    }
+
+    /// Accelerates a lab by XDP: sessions are learned at the second packet, and again after a minute.
     pub(crate) fn attach(lab: &Lab) -> Self {
         Self::attach_with(lab, 2, Duration::from_secs(60))
     }
 
     /// The same with this admission and this time until a session is learned again.
     pub(crate) fn attach_with(lab: &Lab, admission: u32, revalidate_after: Duration) -> Self {
+        Self::attach_by(Datapath::Xdp, lab, admission, revalidate_after)
+    }
+
+    /// The same by this datapath.
+    pub(crate) fn attach_by(
+        datapath: Datapath,
+        lab: &Lab,
+        admission: u32,
+        revalidate_after: Duration,
+    ) -> Self {
         let options = Options { admission, max_sessions: 4096, ..Options::default() };
-        let accelerator = Self::on(&lab.router, &lab.ports(), &options);
+        let accelerator = Self::on(&lab.router, &lab.ports(), &options, datapath);
         accelerator.control.set_revalidate_after(revalidate_after, &Clock::from_boot_time());
         accelerator
     }
 
     /// Makes these interfaces of a namespace ports.
-    pub(crate) fn on(router: &Namespace, ports: &[&Interface], options: &Options) -> Self {
+    pub(crate) fn on(
+        router: &Namespace,
+        ports: &[&Interface],
+        options: &Options,
+        datapath: Datapath,
+    ) -> Self {
         let programs = Arc::new(Programs::load(options).unwrap_or_else(|error| panic!("{error}")));
         let control = Arc::new(Control::open(&programs.maps).expect("the control page"));
         let clock = Clock::from_boot_time();
@@ -65,6 +90,7 @@ impl Accelerator {
             mac: port.mac().0,
             port: number as u32,
             attach: None,
+            flags: if datapath == Datapath::Xdp { XDP_ONLY } else { TC_ONLY },
         });
         let options: Vec<_> = options.collect();
         let stop = Arc::new(AtomicBool::new(false));
@@ -125,7 +151,7 @@ impl Accelerator {
             .unwrap_or_else(|| panic!("no session {source} to {destination}; {}", self.describe()))
     }
 
-    /// Packets that XDP left to the kernel for this reason.
+    /// Packets that the datapath left to the kernel for this reason.
     pub(crate) fn left(&self, reason: Reason) -> u64 {
         self.sum("reasons", reason as u32)
     }

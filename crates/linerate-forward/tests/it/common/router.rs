@@ -1,7 +1,8 @@
 //! [`Router`]: a namespace that forwards between three veth pairs, and another one at their peers.
 
 use std::fmt::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::sync::Mutex;
 
 use libbpf_rs::ObjectBuilder;
 use linerate_bpf::link::{Hook, Link};
@@ -65,6 +66,9 @@ pub(crate) struct Router {
     /// The router's end is `a`.
     pub(crate) cables: Vec<Veth>,
     vlans: Vec<Link>,
+    /// `push` of `vlan.bpf.c` on each port.
+    pushes: Mutex<Vec<Link>>,
+    has_vlans: bool,
 }
 
 impl Router {
@@ -80,33 +84,53 @@ impl Router {
         inside.set_forwarding(true).expect("forwarding");
         ip_batch(&inside, &neighbours());
         ip_batch(&inside, ROUTES);
-        Self { inside, outside, cables, vlans: Vec::new() }
+        Self {
+            inside,
+            outside,
+            cables,
+            vlans: Vec::new(),
+            pushes: Mutex::default(),
+            has_vlans: false,
+        }
     }
 
     /// Makes the router know VLANs, as if each were an interface (`vlan.bpf.c`): what comes in loses its
     /// tags behind everything else at the entrance of the stack, and what goes out gets them first of all.
     pub(crate) fn with_vlans(mut self) -> Self {
         let ports: Vec<_> = self.cables.iter().map(|cable| &cable.a).collect();
-        self.vlans = vlans(&self.inside, &ports);
+        self.vlans = vlans(&self.inside, &ports, "pop", Hook::TcxIngress);
+        self.has_vlans = true;
+        self.push_first();
         self
+    }
+
+    /// Has tags pushed before anything else at the egress hook sees a packet, as a VLAN interface would have it: whoever
+    /// attaches last is first.
+    pub(crate) fn push_first(&self) {
+        if self.has_vlans {
+            let ports: Vec<_> = self.cables.iter().map(|cable| &cable.a).collect();
+            let mut pushes = self.pushes.lock().expect("no test panics here");
+            pushes.clear();
+            pushes.extend(vlans(&self.inside, &ports, "push", Hook::TcxEgress));
+        }
     }
 }
 
-/// The programs of `vlan.bpf.c` on these ports of a router.
-pub(crate) fn vlans(router: &Namespace, ports: &[&Interface]) -> Vec<Link> {
+/// A program of `vlan.bpf.c` on these ports of a router.
+pub(crate) fn vlans(
+    router: &Namespace,
+    ports: &[&Interface],
+    program: &str,
+    hook: Hook,
+) -> Vec<Link> {
     let object = ObjectBuilder::default().open_file(compiled("vlan")).expect("an object");
     let object = object.load().expect("loaded");
-    let program = |name: &str| {
-        let program = object.progs().find(|program| program.name() == name);
-        program.expect("a program").as_fd().try_clone_to_owned().expect("cloned")
-    };
-    let (pop, push) = (program("pop"), program("push"));
-    let on = |port: &Interface, program: &OwnedFd, hook| {
+    let program = object.progs().find(|found| found.name() == program).expect("a program");
+    let program = program.as_fd().try_clone_to_owned().expect("cloned");
+    let on = |port: &&Interface| {
         Link::attach(program.as_fd(), port.name(), port.index(), hook).expect("attached")
     };
-    let both =
-        |port: &&Interface| [on(port, &pop, Hook::TcxIngress), on(port, &push, Hook::TcxEgress)];
-    router.run(|| ports.iter().flat_map(both).collect()).expect("entered")
+    router.run(|| ports.iter().map(on).collect()).expect("entered")
 }
 
 fn connect(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {

@@ -13,6 +13,9 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
+/* __sk_buff.tc_index of what the TC datapath sends (`src/bpf/tc.h`). */
+#define TC_INDEX_DONE 0xffff
+
 /* A VLAN that nobody has an interface for. */
 #define UNKNOWN 999
 
@@ -35,6 +38,9 @@ int push(struct __sk_buff *skb)
 {
 	__u8 mac[6];
 
+	/* The TC datapath puts the tags on by itself, and passes no VLAN interface. */
+	if (skb->tc_index == TC_INDEX_DONE)
+		return TC_ACT_UNSPEC;
 	if (bpf_skb_load_bytes(skb, 0, mac, sizeof(mac)) || mac[0] != 2 || mac[1] != 0x56)
 		return TC_ACT_UNSPEC;
 	if (mac[2] == 1)

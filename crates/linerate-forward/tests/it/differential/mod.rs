@@ -11,6 +11,7 @@ mod session;
 mod setup;
 mod step;
 
+use linerate_forward::datapath::Datapath;
 use linerate_forward::reason::Reason;
 use linerate_forward::runtime::conntrack;
 use linerate_forward::runtime::program::Options;
@@ -74,22 +75,22 @@ const AIMS: [Reason; 20] = [
     Reason::TooBig,
 ];
 
-fn accelerated(corpus: Traffic, setup: fn(&str) -> Router, seed: u64) {
+fn accelerated(datapath: Datapath, corpus: Traffic, setup: fn(&str) -> Router, seed: u64) {
     let (plain, fast) = (setup("plain"), setup("fast"));
     // As the accelerated router has it, and has to: it follows no window.
     plain.inside.run(conntrack::set_tcp_be_liberal).expect("entered").expect("set");
     let before = reached(&fast);
     let options = Options { max_sessions: 4096, ..Options::default() };
-    let accelerator = Accelerator::start(&fast, &options);
+    let accelerator = Accelerator::start_by(datapath, &fast, &options);
     let report =
         Corpus::new(corpus, seed, SESSIONS * times()).run(&plain, &fast, accelerator.bumper());
     let (reasons, refusals) = (accelerator.reasons(), accelerator.refusals());
     let forwarded = report.reached - before - reasons.values().sum::<u64>();
-    println!("{}: {report}\n{forwarded} by the fast path; the others: {reasons:?}", corpus.name);
+    println!("{}: {report}\n{forwarded} by {datapath}; the others: {reasons:?}", corpus.name);
     println!("not learned: {refusals:?}");
     report.assert_none();
     assert!(report.distinct >= 5000, "{report}");
-    assert!(forwarded > report.sent as u64 / 5, "the fast path forwarded {forwarded}: {report}");
+    assert!(forwarded > report.sent as u64 / 5, "{datapath} forwarded {forwarded}: {report}");
     let missed = AIMS.iter().map(|reason| reason.name()).filter(|name| !reasons.contains_key(name));
     assert_eq!(missed.collect::<Vec<_>>(), [""; 0], "nothing of the corpus came to these");
 }
@@ -100,22 +101,40 @@ fn reached(router: &Router) -> u64 {
 }
 
 #[test]
-fn an_accelerated_router_routes_as_the_kernel_does() {
+fn xdp_routes_as_the_kernel_does() {
     root_or_skip!();
-    accelerated(ROUTED, setup::routing, seed(2));
+    accelerated(Datapath::Xdp, ROUTED, setup::routing, seed(2));
 }
 
 #[test]
-fn an_accelerated_router_translates_as_the_kernel_does() {
+fn tc_routes_as_the_kernel_does() {
     root_or_skip!();
-    accelerated(TRANSLATED, setup::translating, seed(3));
+    accelerated(Datapath::Tc, ROUTED, setup::routing, seed(2));
+}
+
+#[test]
+fn xdp_translates_as_the_kernel_does() {
+    root_or_skip!();
+    accelerated(Datapath::Xdp, TRANSLATED, setup::translating, seed(3));
+}
+
+#[test]
+fn tc_translates_as_the_kernel_does() {
+    root_or_skip!();
+    accelerated(Datapath::Tc, TRANSLATED, setup::translating, seed(3));
 }
 
 /// With `nf_conntrack_checksum` as the kernel has it by default.
 #[test]
-fn an_accelerated_router_translates_what_the_kernel_finds_right() {
+fn xdp_translates_what_the_kernel_finds_right() {
     root_or_skip!();
-    accelerated(TRANSLATED, setup::judging, seed(4));
+    accelerated(Datapath::Xdp, TRANSLATED, setup::judging, seed(4));
+}
+
+#[test]
+fn tc_translates_what_the_kernel_finds_right() {
+    root_or_skip!();
+    accelerated(Datapath::Tc, TRANSLATED, setup::judging, seed(4));
 }
 
 #[test]

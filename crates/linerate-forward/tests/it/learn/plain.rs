@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
-use linerate_forward::table::layout::{flags, origin};
+use linerate_forward::table::layout::flags;
 
 use linerate_testkit::wait_for;
 
@@ -40,7 +40,7 @@ fn both_directions_are_learned_at_the_second_packet() {
             (lab.lan.a.index(), lab.wan.a.index())
         );
         assert_eq!((session.mtu, session.port, session.out_tags), (1500, 1, 0));
-        assert_eq!((session.flags, session.origin), (flags::FIB, origin::STATELESS));
+        assert_eq!(session.flags, flags::FIB);
         assert_eq!(session.transport_delta, [0, 0]);
         assert_eq!(session.key.generation, fast.control.generation());
         // Those before, at and after learning: the header, and "one" once, and "more".

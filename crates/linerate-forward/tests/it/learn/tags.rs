@@ -1,7 +1,8 @@
 //! VLAN tags, as they come and as they leave: with programs in place of the kernel's VLANs (`vlan.bpf.c`), so that
-//! every kernel can do it, and with VLAN devices where there are any. The programs take tags off behind `mark` and
+//! every kernel can do it, and with VLAN devices where there are any. The programs take tags off behind `forward_tc` and
 //! put them on before `learn`, which is where a VLAN device does it.
 
+use linerate_bpf::link::Hook;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::session::Record;
@@ -66,8 +67,10 @@ fn tags_of(record: &Record) -> [Vec<(u16, u16)>; 2] {
 fn tags_are_part_of_a_session() {
     learner_or_skip!();
     let lab = Lab::new("vla");
-    let _vlans = vlans(&lab.router, &lab.ports());
+    let _pops = vlans(&lab.router, &lab.ports(), "pop", Hook::TcxIngress);
     let fast = Accelerator::attach(&lab);
+    // Whoever attaches last is first.
+    let _pushes = vlans(&lab.router, &lab.ports(), "push", Hook::TcxEgress);
     let mut ends = Ends::open(&lab);
 
     let comes: [&[(u16, u16)]; 6] = [

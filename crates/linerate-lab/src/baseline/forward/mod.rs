@@ -22,7 +22,7 @@ use linerate_forward::config::Lifetime;
 use linerate_forward::reason::Reason;
 use linerate_forward::runtime::heartbeat::Heartbeat;
 use linerate_forward::runtime::program::{
-    Port, PortOptions, Programs, Sizes, enable_egress, fresh_seeds,
+    Port, PortOptions, Programs, Sizes, XDP_ONLY, enable_egress, fresh_seeds,
 };
 use linerate_forward::table::ageing::{Limits, TICK_INTERVAL};
 use linerate_forward::table::clock::Clock;
@@ -285,8 +285,14 @@ fn load_fib() -> Result<Programs> {
 fn attach(programs: &Programs, name: &str, port: u32) -> Result<Port> {
     let link = linerate_net::link::by_name(name)?;
     let mac = link.address.with_context(|| format!("{name} has no Ethernet address"))?.0;
-    let options =
-        PortOptions { name: name.to_owned(), ifindex: link.index, mac, port, attach: None };
+    let options = PortOptions {
+        name: name.to_owned(),
+        ifindex: link.index,
+        mac,
+        port,
+        attach: None,
+        flags: XDP_ONLY,
+    };
     let attached = Port::attach(programs, &options)?;
     enable_egress(programs, &options)?;
     // The FIB program finds ports by their interface index.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use linerate_forward::config::{self, Lifetime, MaxSessions, MetricsAddress, Statistics};
+use linerate_forward::datapath::Mode;
 use linerate_forward::prefix::Prefix;
 use linerate_forward::table::deny::Target;
 use linerate_forward::table::session::{self, Sort, State};
@@ -86,6 +87,10 @@ pub(super) struct Run {
 
     #[command(flatten)]
     pub(super) instance: Instance,
+
+    /// `xdp` or `tc` instead of the fastest datapath that is right for each session. [default: auto]
+    #[arg(long, value_name = "DATAPATH")]
+    pub(super) datapath: Option<Mode>,
 
     /// `slot` counts packets and bytes of each session, `none` does not. [default: slot]
     #[arg(long, value_name = "WHERE", value_parser = values::statistics())]

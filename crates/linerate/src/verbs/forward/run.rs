@@ -34,6 +34,7 @@ fn configure(arguments: &Run) -> Result<Config, ConfigError> {
     fn set<T: Copy>(value: &mut T, given: Option<T>) {
         *value = given.unwrap_or(*value);
     }
+    set(&mut config.datapath, arguments.datapath);
     set(&mut config.statistics, arguments.statistics);
     set(&mut config.max_sessions, arguments.max_sessions);
     set(&mut config.udp_idle, arguments.udp_idle);

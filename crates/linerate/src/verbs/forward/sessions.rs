@@ -54,6 +54,7 @@ pub(super) fn text(sessions: &[Session], rated: bool) -> String {
             session.tuple.to_string(),
             session.ingress.to_string(),
             session.egress.to_string(),
+            session.datapath.to_string(),
             session.state.to_string(),
             session.packets.to_string(),
             session.bytes.to_string(),
@@ -63,9 +64,11 @@ pub(super) fn text(sessions: &[Session], rated: bool) -> String {
             notes(session),
         ]
     };
-    let names =
-        ["session", "in", "out", "state", "packets", "bytes", "rate", "age", "idle", "changes"];
-    let numbers = [false, false, false, false, true, true, true, true, true, false];
+    let names = [
+        "session", "in", "out", "datapath", "state", "packets", "bytes", "rate", "age", "idle",
+        "changes",
+    ];
+    let numbers = [false, false, false, false, false, true, true, true, true, true, false];
     columns(names, numbers, sessions.iter().map(row))
 }
 

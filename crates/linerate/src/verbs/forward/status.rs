@@ -52,14 +52,25 @@ fn text(snapshot: &Snapshot) -> String {
 }
 
 fn ports(ports: &[Port]) -> String {
-    let names =
-        ["port", "xdp", "rx packets", "rx bytes", "tx packets", "tx bytes", "upper devices"];
-    let numbers = [false, false, true, true, true, true, false];
+    let names = [
+        "port",
+        "xdp",
+        "ingress",
+        "egress",
+        "rx packets",
+        "rx bytes",
+        "tx packets",
+        "tx bytes",
+        "upper devices",
+    ];
+    let numbers = [false, false, false, false, true, true, true, true, false];
     let rows = ports.iter().map(|port| {
-        let Port { interface, xdp_mode, upper_devices, traffic, .. } = port;
+        let Port { interface, xdp_mode, ingress, egress, upper_devices, traffic, .. } = port;
         [
             interface.clone(),
             (*xdp_mode).to_owned(),
+            ingress.to_string(),
+            egress.to_string(),
             traffic.rx_packets.to_string(),
             traffic.rx_bytes.to_string(),
             traffic.tx_packets.to_string(),

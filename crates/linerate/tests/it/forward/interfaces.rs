@@ -97,7 +97,8 @@ impl File {
     }
 
     fn write(&self, interfaces: &[&str]) {
-        let text = format!("interfaces = {interfaces:?}\nmax-sessions = 4096\n");
+        let text =
+            format!("interfaces = {interfaces:?}\nmax-sessions = 4096\ndatapath = \"xdp\"\n");
         std::fs::write(self.0.path(), text).unwrap();
     }
 
@@ -169,18 +170,18 @@ fn nothing_is_redirected_to_a_port_before_it_is_proven() {
     };
     file.change(&["left", "right", "tap0"], &mut daemon);
     assert!(daemon.stderr().contains("none was sent"), "{}", daemon.stderr());
-    wait_for("a session whose way out is closed", || {
+    wait_for("a session to be refused", || {
         send();
-        net.count("no-port") > 0
+        net.refusals("datapath") > 0
     });
     wait_for("the others to be fast", || is_fast(&net, 4001));
     // Somebody reads, and the kernel tells of the interface: it is proven then.
     drain(queue);
     net.router_does("ip link set tap0 alias read");
-    wait_for("the way out to be open", || {
+    wait_for("egress to be enabled", || {
         drain(queue);
-        let before = net.count("no-port");
+        let before = net.refusals("datapath");
         send();
-        net.count("no-port") == before && drain(queue) == 6
+        net.refusals("datapath") == before && drain(queue) == 6
     });
 }

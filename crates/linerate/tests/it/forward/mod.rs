@@ -3,9 +3,11 @@
 mod bridges;
 mod configuration;
 mod control;
+mod datapath;
 mod ends;
 mod interfaces;
 mod neighbours;
+mod others;
 mod rules;
 mod service;
 mod size;

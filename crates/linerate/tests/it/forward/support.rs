@@ -157,10 +157,18 @@ impl Net {
 
     /// Packets that did not take the fast path for this reason.
     pub(crate) fn count(&self, reason: &str) -> u64 {
+        self.counted("reasons", reason)
+    }
+
+    /// Packets that nothing was learned from, for this refusal.
+    pub(crate) fn refusals(&self, refusal: &str) -> u64 {
+        self.counted("refusals", refusal)
+    }
+
+    fn counted(&self, kind: &str, name: &str) -> u64 {
         let status = &self.json("status")[0];
-        let reasons = status["reasons"].as_array().unwrap();
-        let found = reasons.iter().find(|one| one["name"] == reason);
-        found.unwrap_or_else(|| panic!("no {reason} in {status}"))["packets"].as_u64().unwrap()
+        let found = status[kind].as_array().unwrap().iter().find(|one| one["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name} in {status}"))["packets"].as_u64().unwrap()
     }
 
     /// Whether a program of the accelerator is on one of the interfaces.

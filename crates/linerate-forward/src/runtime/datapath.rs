@@ -1,0 +1,207 @@
+//! Which datapaths the sessions of each port may take: the flags of the map `interfaces` (`bpf/layout.h`).
+//!
+//! XDP bypasses everything between the driver and the wire, and TC what comes after the start of tc ingress. So both
+//! are refused where something has to see a packet that they would take past it:
+//!
+//! - Filters for what a port receives (`ingress`, `clsact`, other tcx programs): they police, mirror or inspect. The
+//!   port's packets stay with the kernel. So it is with such filters of a bridge or VLAN device above the port.
+//! - Filters for what a port sends, and a qdisc that somebody attached: its sessions take TC, whose packets pass
+//!   both. A qdisc that the kernel attached by default (handle 0, `net.core.default_qdisc`) expresses nobody's wish, and
+//!   `noqueue`, `pfifo_fast` and `mq` only hold what waits for the driver: there is nothing to obey.
+//! - Classifiers that look at what only the stack knows (route, connection, socket): the kernel forwards.
+
+use std::collections::BTreeMap;
+
+use libbpf_rs::{MapCore, MapFlags};
+use linerate_bpf::link::{TcxPrograms, tcx_programs};
+use linerate_net::Connection;
+use linerate_net::qdisc::{EGRESS_FILTERS, Filter, INGRESS_FILTERS, Qdisc};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::datapath::Mode;
+use crate::maps::Maps;
+use crate::runtime::program::{PRIORITY, egress_enabled};
+use crate::runtime::upper_devices;
+use crate::table::layout::{self, interface};
+use crate::{Error, Result};
+
+/// Qdiscs that decide nothing about packets.
+const TRIVIAL_QDISCS: [&str; 3] = ["noqueue", "pfifo_fast", "mq"];
+/// Classifiers that look at the packet and at what TC keeps of it: mark and priority.
+const PACKET_CLASSIFIERS: [&str; 5] = ["u32", "matchall", "fw", "flower", "bpf"];
+
+/// What must see the packets of one interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Obstacles {
+    /// Why what comes in stays with the kernel.
+    pub(crate) ingress: Option<String>,
+    /// Why what leaves does not take XDP.
+    pub(crate) egress_xdp: Option<String>,
+    /// Why what leaves stays with the kernel.
+    pub(crate) egress: Option<String>,
+}
+
+/// Reads what must see the packets of port `ifindex`, below `uppers`.
+pub(crate) fn obstacles(ifindex: u32, uppers: &[u32]) -> Result<Obstacles> {
+    let failed = |error: linerate_net::Error| {
+        Error::system(format!("list the filters of interface {ifindex}"), error.into())
+    };
+    let connection = Connection::open().map_err(failed)?;
+    let mut found = own_obstacles(&connection, ifindex, true)?;
+    for upper in uppers {
+        let above = own_obstacles(&connection, *upper, false)?;
+        let on = |what: String| format!("{what} of the interface above");
+        found.ingress = found.ingress.or(above.ingress.map(on));
+        // What is sent below it would pass neither.
+        found.egress = found.egress.or(above.egress_xdp.map(on));
+    }
+    Ok(found)
+}
+
+/// Of the interface itself; on a port there is one program of ours in each direction.
+fn own_obstacles(connection: &Connection, ifindex: u32, is_port: bool) -> Result<Obstacles> {
+    let failed = |error: linerate_net::Error| {
+        Error::system(format!("list the filters of interface {ifindex}"), error.into())
+    };
+    let ours = u32::from(is_port);
+    let [ingress_tcx, egress_tcx] = tcx_programs(ifindex)?.map(|programs| programs.count > ours);
+    let qdiscs = connection.qdiscs(ifindex).map_err(failed)?;
+    let filters = |parent| -> Result<Vec<Filter>> {
+        let mut all = connection.filters(ifindex, parent).map_err(failed)?;
+        all.retain(|filter| !is_port || filter.priority != PRIORITY);
+        Ok(all)
+    };
+    let mut obstacles = Obstacles::default();
+    if ingress_tcx {
+        obstacles.ingress = Some("another tcx ingress program".into());
+    } else if let Some(filter) = filters(INGRESS_FILTERS)?.first() {
+        obstacles.ingress = Some(format!("ingress filter {}", filter.kind));
+    }
+    let egress = filters(EGRESS_FILTERS)?;
+    obstacles.egress_xdp = match (qdiscs.iter().find(|qdisc| is_obeyed(qdisc)), egress.first()) {
+        (Some(qdisc), _) => Some(format!("qdisc {}", qdisc.kind)),
+        (_, Some(filter)) => Some(format!("egress filter {}", filter.kind)),
+        _ if egress_tcx => Some("another tcx egress program".into()),
+        _ => None,
+    };
+    let mut classifiers = egress;
+    for qdisc in qdiscs.iter().filter(|qdisc| is_obeyed(qdisc)) {
+        classifiers.extend(filters(qdisc.handle)?);
+    }
+    let stack = classifiers.iter().find(|one| !PACKET_CLASSIFIERS.contains(&one.kind.as_str()));
+    obstacles.egress = stack.map(|filter| format!("filter {}, which needs the stack", filter.kind));
+    Ok(obstacles)
+}
+
+/// Whether packets have to go through it.
+fn is_obeyed(qdisc: &Qdisc) -> bool {
+    !qdisc.is_ingress() && qdisc.handle != 0 && !TRIVIAL_QDISCS.contains(&qdisc.kind.as_str())
+}
+
+/// What no message of the kernel tells: the tcx programs of these interfaces.
+pub(crate) fn tcx_state(interfaces: &[u32]) -> Result<Vec<[TcxPrograms; 2]>> {
+    interfaces.iter().map(|index| Ok(tcx_programs(*index)?)).collect()
+}
+
+/// Sets the flags of all ports by what is there now. Returns whether that made a difference: then a bump has to
+/// follow, so that sessions of the former flags are learned again.
+///
+/// # Errors
+/// [`Error::System`] where the kernel does not answer.
+pub(crate) fn refresh(maps: &Maps, mode: Mode) -> Result<bool> {
+    let map = maps.get("interfaces")?;
+    let mut uppers = BTreeMap::<u32, Vec<u32>>::new();
+    for (upper, port) in upper_devices::pairs_in(maps)? {
+        uppers.entry(port).or_default().push(upper);
+    }
+    let mut changed = false;
+    for (index, before) in interfaces(maps)? {
+        let obstacles = match obstacles(index, uppers.get(&index).map_or(&[], Vec::as_slice)) {
+            Ok(obstacles) => obstacles,
+            // Gone meanwhile, or hidden: the kernel forwards what cannot be examined.
+            Err(error) => {
+                tracing::debug!(%error, "datapath");
+                Obstacles {
+                    ingress: Some("unknown".into()),
+                    egress: Some("unknown".into()),
+                    ..Obstacles::default()
+                }
+            }
+        };
+        let xdp_sends = egress_enabled(maps, before.port, index)?;
+        let flags = flags(before.flags, mode, xdp_sends, &obstacles);
+        if flags != before.flags {
+            let after = layout::Interface { flags, ..before };
+            map.update(&index.to_ne_bytes(), after.as_bytes(), MapFlags::EXIST)
+                .map_err(|error| Error::bpf("choose the datapath of an interface", &error))?;
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+/// The flags of a port that had `before`.
+fn flags(before: u16, mode: Mode, xdp_sends: bool, obstacles: &Obstacles) -> u16 {
+    let fixed = before & (interface::XDP | interface::ETHERNET | interface::STACKED);
+    let has_xdp = fixed & interface::XDP != 0;
+    let when = |is: bool, flag: u16| if is { flag } else { 0 };
+    let (comes_in, leaves) = (obstacles.ingress.is_none(), obstacles.egress.is_none());
+    let tc = mode != Mode::Xdp;
+    fixed
+        | when(has_xdp && comes_in, interface::XDP_IN)
+        | when(xdp_sends && leaves && obstacles.egress_xdp.is_none(), interface::XDP_OUT)
+        | when(tc && comes_in, interface::TC_IN)
+        | when(tc && leaves, interface::TC_OUT)
+}
+
+/// The interfaces that the programs know, by index.
+pub(crate) fn interfaces(maps: &Maps) -> Result<Vec<(u32, layout::Interface)>> {
+    let map = maps.get("interfaces")?;
+    let entry = |key: Vec<u8>| {
+        let index = u32::from_ne_bytes(key.as_slice().try_into().ok()?);
+        let value = map.lookup(&key, MapFlags::ANY).ok()??;
+        Some((index, layout::Interface::read_from_bytes(&value).ok()?))
+    };
+    Ok(map.keys().filter_map(entry).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qdisc_that_somebody_attached_is_obeyed() {
+        let qdisc = |kind: &str, handle, parent| Qdisc { kind: kind.into(), handle, parent };
+        let root = 0xffff_ffff;
+        assert!(is_obeyed(&qdisc("htb", 0x1_0000, root)));
+        assert!(is_obeyed(&qdisc("fq_codel", 0x8001_0000, root)));
+        assert!(is_obeyed(&qdisc("tbf", 0x2_0000, 0x1_0001)), "below mq");
+        assert!(!is_obeyed(&qdisc("fq_codel", 0, root)), "the kernel's default");
+        assert!(!is_obeyed(&qdisc("mq", 0x8001_0000, root)));
+        assert!(!is_obeyed(&qdisc("pfifo_fast", 0x8001_0000, root)));
+        assert!(!is_obeyed(&qdisc("clsact", 0xffff_0000, 0xffff_fff1)));
+    }
+
+    #[test]
+    fn each_obstacle_takes_away_what_it_forbids() {
+        let has = interface::XDP | interface::ETHERNET;
+        let all = interface::XDP_IN | interface::XDP_OUT | interface::TC_IN | interface::TC_OUT;
+        let free = Obstacles::default();
+        let some = || Some(String::new());
+        assert_eq!(flags(has, Mode::Auto, true, &free), has | all);
+        assert_eq!(flags(has, Mode::Auto, false, &free), has | all & !interface::XDP_OUT);
+        let xdp = interface::XDP_IN | interface::XDP_OUT;
+        assert_eq!(flags(has | all, Mode::Xdp, true, &free), has | xdp);
+        let ethernet = interface::ETHERNET;
+        let tc = interface::TC_IN | interface::TC_OUT;
+        assert_eq!(flags(ethernet, Mode::Tc, false, &free), ethernet | tc);
+        let shaped = Obstacles { egress_xdp: some(), ..Obstacles::default() };
+        assert_eq!(flags(has, Mode::Auto, true, &shaped), has | all & !interface::XDP_OUT);
+        let mirrored = Obstacles { ingress: some(), ..Obstacles::default() };
+        let out = interface::XDP_OUT | interface::TC_OUT;
+        assert_eq!(flags(has, Mode::Auto, true, &mirrored), has | out);
+        let stack = Obstacles { egress: some(), egress_xdp: some(), ..Obstacles::default() };
+        let only_in = interface::XDP_IN | interface::TC_IN;
+        assert_eq!(flags(has | all, Mode::Auto, true, &stack), has | only_in);
+    }
+}

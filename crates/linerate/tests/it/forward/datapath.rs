@@ -1,0 +1,240 @@
+//! Which datapath sessions take, and that nothing is bypassed that plain Linux would obey: filters, mirrors and qdiscs
+//! of the ports, there from the start or added later.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use linerate_testkit::{root_or_skip, wait_for};
+
+use super::support::{Net, SERVER};
+
+/// The datapaths that the sessions of this port of the client take: those that are fast.
+pub(super) fn datapaths(net: &Net, port: u16) -> Vec<String> {
+    let sessions = net.json(&format!("sessions --port {port} --sort source"));
+    let fast = sessions.iter().filter(|one| one["state"] == "fast");
+    fast.map(|one| one["datapath"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Whether packets from `port` are forwarded to the server by `there`, and back by `back`.
+pub(super) fn takes(net: &Net, port: u16, there: &str, back: &str) -> bool {
+    net.ask(0, port, 10) == 10 && datapaths(net, port) == [there, back]
+}
+
+/// What `status` says of a port.
+pub(super) fn port(net: &Net, name: &str) -> serde_json::Value {
+    let status = net.json("status").remove(0);
+    let ports = status["ports"].as_array().unwrap();
+    ports.iter().find(|port| port["interface"] == name).unwrap().clone()
+}
+
+#[test]
+fn a_shaped_port_is_sent_to_by_tc() {
+    root_or_skip!();
+    let net = Net::new();
+    net.router_does("tc qdisc add dev right root tbf rate 100mbit burst 64kb latency 50ms");
+    let _daemon = net.run("");
+    wait_for("TC there, XDP back", || takes(&net, 4000, "tc", "xdp"));
+    let right = port(&net, "right");
+    assert_eq!(right["egress"]["datapath"], "tc", "{right}");
+    assert_eq!(right["egress"]["reason"], "qdisc tbf", "{right}");
+    assert_eq!(right["ingress"]["datapath"], "xdp", "{right}");
+    assert!(net.stdout_of("status").contains("tc (qdisc tbf)"), "{}", net.stdout_of("status"));
+    for family in 0..2 {
+        net.tcp(family, 3_000_000, || {});
+    }
+    // While it runs: gone, and another.
+    net.router_does("tc qdisc del dev right root");
+    wait_for("XDP both ways", || takes(&net, 4001, "xdp", "xdp"));
+    net.router_does("tc qdisc add dev right root handle 1: htb default 10");
+    net.router_does("tc class add dev right parent 1: classid 1:10 htb rate 100mbit");
+    wait_for("TC there again", || takes(&net, 4001, "tc", "xdp"));
+    // The kernel's default is nobody's wish.
+    net.router_does("tc qdisc del dev right root");
+    net.router_does("tc qdisc add dev right root pfifo_fast");
+    wait_for("XDP both ways again", || takes(&net, 4001, "xdp", "xdp"));
+}
+
+/// Sends to the server for a second as fast as it goes, after a few answered packets; the rate that arrives in bits a
+/// second, headers included.
+fn rate(net: &Net, port: u16) -> f64 {
+    const PAYLOAD: usize = 1000;
+    let client = net.client.run(|| UdpSocket::bind(("10.9.1.2", port))).unwrap().unwrap();
+    let server = net.server.run(|| UdpSocket::bind((SERVER[0], 7001))).unwrap().unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    client.connect((SERVER[0], 7001)).unwrap();
+    let mut buffer = [0; 2048];
+    for _ in 0..10 {
+        client.send(b"first").unwrap();
+        let (_, from) = server.recv_from(&mut buffer).unwrap();
+        server.send_to(b"answer", from).unwrap();
+        client.recv(&mut buffer).unwrap();
+    }
+    let sender = std::thread::spawn(move || {
+        let end = Instant::now() + Duration::from_millis(2500);
+        while Instant::now() < end {
+            let _ = client.send(&[7; PAYLOAD]);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    // The bucket is full at first: what it holds is not counted.
+    let begun = Instant::now();
+    let (mut first, mut last, mut bits) = (None, begun, 0.0);
+    while server.recv_from(&mut buffer).is_ok() && begun.elapsed() < Duration::from_secs(4) {
+        if begun.elapsed() < Duration::from_millis(500) {
+            continue;
+        }
+        last = Instant::now();
+        match first {
+            None => first = Some(last),
+            Some(_) => bits += ((PAYLOAD + 8 + 20 + 14) * 8) as f64,
+        }
+    }
+    sender.join().unwrap();
+    bits / (last - first.expect("nothing came")).as_secs_f64()
+}
+
+#[test]
+fn a_shaper_keeps_its_rate() {
+    root_or_skip!();
+    let net = Net::new();
+    let _daemon = net.run("");
+    wait_for("XDP", || takes(&net, 4000, "xdp", "xdp"));
+    for (number, add) in [
+        &["tc qdisc replace dev right root tbf rate 4mbit burst 10kb latency 20ms"][..],
+        &[
+            "tc qdisc replace dev right root handle 1: htb default 10",
+            "tc class add dev right parent 1: classid 1:10 htb rate 4mbit burst 10kb cburst 10kb",
+        ],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        add.iter().for_each(|line| net.router_does(line));
+        wait_for("TC", || takes(&net, 4001, "tc", "xdp"));
+        let port = 4010 + number as u16;
+        let got = rate(&net, port);
+        assert_eq!(datapaths(&net, port)[0], "tc");
+        // The figure is the lab's: this tells a shaper from none.
+        assert!((3.4e6..4.6e6).contains(&got), "{got} bit/s of 4,000,000");
+    }
+}
+
+/// HTB classes by the mark and the priority that rules give to packets.
+#[test]
+fn mark_and_priority_are_those_that_the_rules_set() {
+    root_or_skip!();
+    let net = Net::new();
+    for line in [
+        "tc qdisc add dev right root handle 1: htb default 10",
+        "tc class add dev right parent 1: classid 1:10 htb rate 100mbit",
+        "tc class add dev right parent 1: classid 1:20 htb rate 100mbit",
+        "tc class add dev right parent 1: classid 1:30 htb rate 100mbit",
+        "nft add table inet classes",
+        "nft add chain inet classes between { type filter hook forward priority mangle; }",
+        "nft add rule inet classes between udp sport 4001 meta mark set 7",
+        "nft add rule inet classes between udp sport 4002 meta priority set 1:30",
+    ] {
+        net.router_does(line);
+    }
+    let by_mark =
+        ["filter", "add", "dev", "right", "parent", "1:", "handle", "7", "fw", "classid", "1:20"];
+    let by_mark = net.router.command("tc").args(by_mark).output().unwrap().status.success();
+    let _daemon = net.run("");
+    let sent = |class: &str| {
+        let command = ["-s", "class", "show", "dev", "right"];
+        let output = net.router.command("tc").args(command).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let at = text.find(&format!("htb {class} ")).unwrap_or_else(|| panic!("{text}"));
+        let words = text[at..].split_once(" bytes ").unwrap().1;
+        words.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    let classes = [(4000, "1:10"), (4001, if by_mark { "1:20" } else { "1:10" }), (4002, "1:30")];
+    for (port, class) in classes {
+        wait_for("TC", || takes(&net, port, "tc", "xdp"));
+        let before = sent(class);
+        assert_eq!(net.ask(0, port, 50), 50);
+        assert!(sent(class) >= before + 50, "{class}: {before}, {}", sent(class));
+    }
+}
+
+/// Packets that came to the interface `spy`.
+fn spied(net: &Net) -> u64 {
+    let counted = net.router.interface("spy").unwrap().statistics().unwrap();
+    counted.tx_packets + counted.tx_dropped + counted.rx_packets + counted.rx_dropped
+}
+
+fn add_spy(net: &Net) {
+    // Not an ifb: that hands what is redirected to it back to where it came from.
+    net.router_does("ip link add spy type veth peer name behind");
+    net.router_does("ip link set spy up");
+    net.router_does("ip link set behind up");
+}
+
+const EVERYTHING: &str = "protocol all u32 match u32 0 0 action mirred egress";
+
+#[test]
+fn an_egress_filter_is_obeyed() {
+    root_or_skip!();
+    let net = Net::new();
+    add_spy(&net);
+    let _daemon = net.run("");
+    wait_for("XDP", || takes(&net, 4000, "xdp", "xdp"));
+    // Added later: one that takes everything away.
+    net.router_does("tc qdisc add dev right clsact");
+    net.router_does(&format!("tc filter add dev right egress {EVERYTHING} redirect dev spy"));
+    wait_for("the filter to be obeyed", || net.ask_in_vain(0, 4000) == 0);
+    wait_for("the filter to be told", || {
+        port(&net, "right")["egress"]["reason"] == "egress filter u32"
+    });
+    assert_eq!(net.ask_in_vain(0, 4000), 0);
+    // One that lets packets through sees all of them.
+    net.router_does("tc filter del dev right egress");
+    net.router_does(&format!("tc filter add dev right egress {EVERYTHING} mirror dev spy"));
+    wait_for("TC", || takes(&net, 4001, "tc", "xdp"));
+    let before = spied(&net);
+    assert_eq!(net.ask(0, 4001, 100), 100);
+    assert!(spied(&net) >= before + 100, "{before}, {}", spied(&net));
+    net.router_does("tc qdisc del dev right clsact");
+    wait_for("XDP again", || takes(&net, 4001, "xdp", "xdp"));
+}
+
+#[test]
+fn an_ingress_filter_sees_every_packet() {
+    root_or_skip!();
+    let net = Net::new();
+    add_spy(&net);
+    let _daemon = net.run("");
+    wait_for("XDP", || takes(&net, 4000, "xdp", "xdp"));
+    net.router_does("tc qdisc add dev left clsact");
+    net.router_does(&format!("tc filter add dev left ingress {EVERYTHING} mirror dev spy"));
+    wait_for("the mirror to be told", || {
+        let left = &port(&net, "left")["ingress"];
+        left["reason"] == "ingress filter u32" && left["datapath"].is_null()
+    });
+    assert_eq!(net.ask(0, 4000, 10), 10);
+    let before = spied(&net);
+    assert_eq!(net.ask(0, 4000, 100), 100);
+    assert!(spied(&net) >= before + 100, "{before}, {}", spied(&net));
+    assert_eq!(datapaths(&net, 4000), ["xdp"], "only the way back");
+    net.router_does("tc qdisc del dev left clsact");
+    wait_for("XDP again", || takes(&net, 4000, "xdp", "xdp"));
+}
+
+#[test]
+fn one_datapath_may_be_asked_for() {
+    root_or_skip!();
+    let net = Net::new();
+    let daemon = net.run("--datapath tc");
+    wait_for("TC", || takes(&net, 4000, "tc", "tc"));
+    assert!(!net.is_attached(), "no XDP program is needed");
+    for family in 0..2 {
+        net.tcp(family, 3_000_000, || {});
+    }
+    assert!(net.refused("run -i left --datapath fast", 2).contains("none of auto, xdp and tc"));
+    drop(daemon);
+    net.stdout_of("detach");
+    net.router_does("tc qdisc add dev right root tbf rate 100mbit burst 64kb latency 50ms");
+    let _daemon = net.run("--datapath xdp");
+    assert_eq!(net.ask(0, 4000, 20), 20);
+    assert_eq!(datapaths(&net, 4000), ["xdp"], "only the way back");
+}
