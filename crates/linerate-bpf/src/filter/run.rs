@@ -5,7 +5,7 @@ use super::classic::{
 };
 use super::tags::{TAG, TAG_LENGTH};
 
-/// A frame as a packet socket's filter sees it: without its outer VLAN tag, which is metadata.
+/// A frame, with what a socket filter needs to see it as the kernel would: without its outer VLAN tag, which is metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketFrame<'a> {
     /// The bytes, with the tag in its place.
