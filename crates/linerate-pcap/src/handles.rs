@@ -93,7 +93,7 @@ pub(crate) fn add(pcap: *mut Pcap, handle: Handle) {
 
 /// Removes a handle and closes its source.
 pub(crate) fn remove(pcap: *mut Pcap) {
-    select::clear_ready();
+    select::forget_readable();
     let _writer = WRITER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(node) = nodes().find(|node| node.key.load(Ordering::Relaxed) == pcap) {
         node.key.store(ptr::null_mut(), Ordering::Release);

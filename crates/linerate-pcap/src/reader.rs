@@ -145,7 +145,7 @@ impl Reader {
     ) -> Outcome {
         let mut packets: c_int = 0;
         if shared.watched.load(Relaxed) {
-            select::clear_ready();
+            select::forget_readable();
         }
         if self.passing == Passing::UntilRead {
             self.set_passing(Passing::Never);
@@ -257,7 +257,7 @@ impl Reader {
             self.source.announce_sleep();
             self.readable = false;
         } else {
-            select::set_ready(shared.fd);
+            select::remember_readable(shared.fd);
         }
         // Once until the source is empty again: until then the descriptor stays readable.
         if !self.readable && self.source.ready() {

@@ -13,13 +13,13 @@ static READABLE: AtomicI32 = AtomicI32::new(-1);
 
 /// The handle of `fd` was read, and packets are left.
 #[inline]
-pub(crate) fn set_ready(fd: c_int) {
+pub(crate) fn remember_readable(fd: c_int) {
     READABLE.store(fd, Ordering::Relaxed);
 }
 
 /// Nothing is known of any handle.
 #[inline]
-pub(crate) fn clear_ready() {
+pub(crate) fn forget_readable() {
     READABLE.store(-1, Ordering::Relaxed);
 }
 
@@ -124,15 +124,15 @@ mod tests {
                 let mut none = libc::timeval { tv_sec: 0, tv_usec: 0 };
                 select(pipe[0] + 1, &mut set, ptr::null_mut(), ptr::null_mut(), &mut none)
             };
-            clear_ready();
+            forget_readable();
             assert_eq!(ask(), 0);
             // Another test may close a handle at any time.
             let known = (0..1000).any(|_| {
-                set_ready(pipe[0]);
+                remember_readable(pipe[0]);
                 ask() == 1
             });
             assert!(known);
-            clear_ready();
+            forget_readable();
             assert_eq!(ask(), 0);
             assert_eq!(libc::write(pipe[1], b"x".as_ptr().cast(), 1), 1);
             assert_eq!(ask(), 1);

@@ -26,7 +26,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use linerate_bpf::trace::{Followed, Points, Statistics, StatisticsReader, drop_reasons};
+pub use linerate_bpf::trace::{Points, Statistics, StatisticsReader, TargetChange, drop_reasons};
 
 use linerate_bpf::filter::MemoryFilter;
 use linerate_bpf::trace::{DropOptions, Options, Program};
@@ -51,7 +51,7 @@ pub struct Trace {
     interface: Option<Interface>,
     was_up: bool,
     followed_at: Instant,
-    change: Option<Followed>,
+    change: Option<TargetChange>,
     stopped: bool,
 }
 
@@ -68,7 +68,8 @@ impl Trace {
         }
         if self.change.is_none() && self.followed_at.elapsed() >= FOLLOW_INTERVAL {
             self.followed_at = Instant::now();
-            self.change = Some(self.program.follow()?).filter(|found| *found != Followed::Same);
+            self.change =
+                Some(self.program.follow()?).filter(|found| *found != TargetChange::Unchanged);
         }
         let from = self.interface.as_ref().map_or("all interfaces", Interface::name);
         if self.group.wait(from, timeout)? {
@@ -79,7 +80,7 @@ impl Trace {
     }
 
     /// What became of the traced XDP program since the last call, where that changed.
-    pub fn take_change(&mut self) -> Option<Followed> {
+    pub fn take_change(&mut self) -> Option<TargetChange> {
         self.change.take()
     }
 

@@ -9,7 +9,7 @@ mod xdp;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub use drops::{DropOptions, drop_reasons};
-pub use target::Followed;
+pub use target::TargetChange;
 pub use xdp::Points;
 
 use linerate_net::Interface;
@@ -211,8 +211,8 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::Privilege`], [`Error::System`], [`Error::Invalid`] for a successor that cannot be traced.
-    pub fn follow(&mut self) -> Result<Followed> {
-        let Some(mut target) = self.target.take() else { return Ok(Followed::Same) };
+    pub fn follow(&mut self) -> Result<TargetChange> {
+        let Some(mut target) = self.target.take() else { return Ok(TargetChange::Unchanged) };
         let followed = target.follow(self);
         self.target = Some(target);
         followed

@@ -16,9 +16,9 @@ const WANTED: CapabilitySet =
 
 /// What a look at the traced XDP program found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Followed {
+pub enum TargetChange {
     /// Nothing has changed.
-    Same,
+    Unchanged,
     /// Another program is on the interface, and is traced from now on.
     Replaced {
         /// The one before; `None` where there was none for a while.
@@ -27,7 +27,7 @@ pub enum Followed {
         to: AttachedProgram,
     },
     /// The program has been detached, and the interface has none.
-    Gone(AttachedProgram),
+    Detached(AttachedProgram),
 }
 
 /// The XDP program of an interface.
@@ -79,22 +79,22 @@ impl Target {
         format!("trace the XDP program {} of {}", self.program.id, self.interface.name())
     }
 
-    pub(super) fn follow(&mut self, tracing: &mut Program) -> Result<Followed> {
+    pub(super) fn follow(&mut self, tracing: &mut Program) -> Result<TargetChange> {
         let found = attached_to(self.interface.index())?;
         let Some(found) = found else {
             if !std::mem::take(&mut self.attached) {
-                return Ok(Followed::Same);
+                return Ok(TargetChange::Unchanged);
             }
             tracing.detach();
-            return Ok(Followed::Gone(self.program.clone()));
+            return Ok(TargetChange::Detached(self.program.clone()));
         };
         if self.attached && found.id == self.program.id {
-            return Ok(Followed::Same);
+            return Ok(TargetChange::Unchanged);
         }
         let before = std::mem::replace(&mut self.program, found);
         let from = std::mem::replace(&mut self.attached, true).then_some(before);
         self.trace(|points| tracing.attach(points))?;
-        Ok(Followed::Replaced { from, to: self.program.clone() })
+        Ok(TargetChange::Replaced { from, to: self.program.clone() })
     }
 }
 

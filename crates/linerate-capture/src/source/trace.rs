@@ -3,7 +3,7 @@
 use linerate_bpf::filter::MemoryFilter;
 use linerate_bpf::xdp::AttachedProgram;
 use linerate_ring::region::Pages;
-use linerate_ring::trace::{Builder, Followed, Points, Trace};
+use linerate_ring::trace::{Builder, Points, TargetChange, Trace};
 use linerate_ring::{tee, xdp};
 
 use super::Source;
@@ -66,16 +66,16 @@ fn parts(trace: Trace, how: String) -> Taken {
 /// What became of the traced XDP program since the last call, as a sentence.
 pub(super) fn notice(trace: &mut Trace) -> Option<String> {
     Some(match trace.take_change()? {
-        Followed::Same => return None,
-        Followed::Replaced { from: Some(from), to } => format!(
+        TargetChange::Unchanged => return None,
+        TargetChange::Replaced { from: Some(from), to } => format!(
             "{} took the place of {}, and is traced now; frames of the moments between are missing",
             described(&to),
             described(&from)
         ),
-        Followed::Replaced { from: None, to } => {
+        TargetChange::Replaced { from: None, to } => {
             format!("{} has been attached, and is traced now", described(&to))
         }
-        Followed::Gone(program) => format!(
+        TargetChange::Detached(program) => format!(
             "{} has been detached; waiting for another XDP program, and frames are not seen meanwhile",
             described(&program)
         ),

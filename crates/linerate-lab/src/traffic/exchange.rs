@@ -62,14 +62,14 @@ impl Exchange {
 }
 
 /// Whether all programs are here that [`record`] needs.
-pub(crate) fn can_record() -> bool {
+pub(crate) fn has_recording_tools() -> bool {
     NEEDED.iter().all(|program| installed(program))
 }
 
 /// Records a trace of all exchanges to `file`, and returns how many frames are in it. `None` where
 /// a program is missing.
 pub(crate) fn record(file: &Path) -> Result<Option<u64>> {
-    if !can_record() {
+    if !has_recording_tools() {
         return Ok(None);
     }
     let pair = Pair::build()?;

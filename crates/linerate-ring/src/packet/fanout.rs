@@ -26,9 +26,9 @@ pub enum Mode {
     /// By the receive queue of the network card.
     QueueMapping,
     /// By the number that a classic BPF program returns, modulo the rings of the group.
-    Classic(ClassicProgram),
+    Cbpf(ClassicProgram),
     /// The same with an eBPF program of the type `BPF_PROG_TYPE_SOCKET_FILTER`.
-    Extended(Arc<OwnedFd>),
+    Ebpf(Arc<OwnedFd>),
 }
 
 impl Mode {
@@ -40,8 +40,8 @@ impl Mode {
             Self::Rollover => libc::PACKET_FANOUT_ROLLOVER,
             Self::Random => libc::PACKET_FANOUT_RND,
             Self::QueueMapping => libc::PACKET_FANOUT_QM,
-            Self::Classic(_) => libc::PACKET_FANOUT_CBPF,
-            Self::Extended(_) => libc::PACKET_FANOUT_EBPF,
+            Self::Cbpf(_) => libc::PACKET_FANOUT_CBPF,
+            Self::Ebpf(_) => libc::PACKET_FANOUT_EBPF,
         }
     }
 
@@ -65,8 +65,8 @@ impl fmt::Display for Mode {
             Self::Rollover => "rollover",
             Self::Random => "rnd",
             Self::QueueMapping => "qm",
-            Self::Classic(_) => "cbpf",
-            Self::Extended(_) => "ebpf",
+            Self::Cbpf(_) => "cbpf",
+            Self::Ebpf(_) => "ebpf",
         })
     }
 }
@@ -139,7 +139,7 @@ impl Fanout {
     /// Gives the group its program.
     fn load(&self, socket: &Socket) -> std::io::Result<()> {
         match &self.mode {
-            Mode::Classic(program) => {
+            Mode::Cbpf(program) => {
                 let instructions: Vec<libc::sock_filter> = program
                     .instructions()
                     .iter()
@@ -148,7 +148,7 @@ impl Fanout {
                 let program = to_kernel(&instructions);
                 socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program)
             }
-            Mode::Extended(program) => {
+            Mode::Ebpf(program) => {
                 socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program.as_raw_fd())
             }
             _ => Ok(()),

@@ -61,7 +61,7 @@ fn a_classic_program_chooses_the_ring() {
         ClassicInstruction { code: 0x16, jt: 0, jf: 0, k: 0 },
     ];
     let program = ClassicProgram::new(instructions).unwrap();
-    let shares = share(Fanout::new(Mode::Classic(program)));
+    let shares = share(Fanout::new(Mode::Cbpf(program)));
     assert_shares_by_number(&shares);
 }
 
@@ -75,7 +75,7 @@ fn an_ebpf_program_chooses_the_ring() {
         Instruction::new(0x95, 0, 0, 0, 0),
     ]);
     let program = Arc::new(program.unwrap());
-    let shares = share(Fanout::new(Mode::Extended(program)));
+    let shares = share(Fanout::new(Mode::Ebpf(program)));
     assert_shares_by_number(&shares);
 }
 

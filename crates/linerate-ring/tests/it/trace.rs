@@ -14,7 +14,7 @@ use linerate_bpf::filter::{
 use linerate_bpf::link::{Hook, Link};
 use linerate_bpf::xdp::AttachMode;
 use linerate_ring::tee::Tee;
-use linerate_ring::trace::{Builder, Followed, Points, Trace};
+use linerate_ring::trace::{Builder, Points, TargetChange, Trace};
 use linerate_ring::{Frame, TraceEvent};
 use linerate_testkit::{VethOptions, only_this_test, probe_or_skip, root_or_skip};
 use pcap::{Capture, Linktype};
@@ -323,9 +323,9 @@ fn a_successor_is_followed_and_an_end_is_said() {
         }
     };
     drop(link);
-    assert_eq!(expect_change(&mut trace), Followed::Gone(first));
+    assert_eq!(expect_change(&mut trace), TargetChange::Detached(first));
     let link = attach(&object, "successor", &cable);
-    let Followed::Replaced { from: None, to: second } = expect_change(&mut trace) else {
+    let TargetChange::Replaced { from: None, to: second } = expect_change(&mut trace) else {
         panic!("followed")
     };
     assert_eq!(second.name, "successor");
@@ -334,7 +334,7 @@ fn a_successor_is_followed_and_an_end_is_said() {
     // Replaced while it is attached: no moment without a program.
     link.replace(program(&object, "verdicts")).expect("replaced");
     match expect_change(&mut trace) {
-        Followed::Replaced { from: Some(from), to } => {
+        TargetChange::Replaced { from: Some(from), to } => {
             assert_eq!((from, &*to.name), (second, "verdicts"));
         }
         other => panic!("{other:?}"),

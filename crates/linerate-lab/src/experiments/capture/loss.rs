@@ -30,7 +30,7 @@ fn run(context: &mut Context) -> Result<()> {
     let (trace, traced) = match context.folder().map(|folder| folder.join("trace.pcap")) {
         Some(trace) => (trace.clone(), exchange::record(&trace)?),
         // A dry run: as many frames as the exchanges have.
-        None => (PathBuf::new(), exchange::can_record().then_some(20_000)),
+        None => (PathBuf::new(), exchange::has_recording_tools().then_some(20_000)),
     };
     let factors: &[u64] = context.quick_or_full(&[0, 40, 120], &[0, 20, 40, 60, 80, 100, 140, 200]);
     let frames = context.quick_or_full(400_000, 2_000_000);
