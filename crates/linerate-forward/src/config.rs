@@ -32,9 +32,9 @@ use crate::datapath::Mode;
 use crate::prefix::Prefix;
 
 /// Range of the table's capacity in sessions.
-pub const MAX_SESSIONS: RangeInclusive<u64> = 1024..=50_000_000;
+pub const MAX_SESSIONS_RANGE: RangeInclusive<u64> = 1024..=50_000_000;
 /// Range of idle timeouts and of the maximum age.
-pub const IDLE_RANGE: RangeInclusive<Duration> =
+pub const TIMEOUT_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 /// Range of the revalidation interval.
 pub const REVALIDATE_RANGE: RangeInclusive<Duration> =
@@ -86,13 +86,13 @@ pub struct Config {
     pub statistics: Statistics,
     /// Capacity of the table in sessions; default: [`MaxSessions::Auto`].
     pub max_sessions: MaxSessions,
-    /// Idle timeout of UDP sessions, in the range [`IDLE_RANGE`]; default: 30 s.
+    /// Idle timeout of UDP sessions, in the range [`TIMEOUT_RANGE`]; default: 30 s.
     #[serde(serialize_with = "time", deserialize_with = "idle")]
     pub udp_idle: Duration,
-    /// Idle timeout of TCP sessions, in the range [`IDLE_RANGE`]; default: 5 min.
+    /// Idle timeout of TCP sessions, in the range [`TIMEOUT_RANGE`]; default: 5 min.
     #[serde(serialize_with = "time", deserialize_with = "idle")]
     pub tcp_idle: Duration,
-    /// Maximum session age, in the range [`IDLE_RANGE`]; default: off. A session that is still active is learned
+    /// Maximum session age, in the range [`TIMEOUT_RANGE`]; default: off. A session that is still active is learned
     /// again.
     pub lifetime: Lifetime,
     /// Interval in which a packet of each session goes through the kernel, in the range [`REVALIDATE_RANGE`];
@@ -178,13 +178,13 @@ impl Config {
             check_interfaces(&self.interfaces)?;
             check_sessions(self.max_sessions)?;
             let lifetime = match self.lifetime {
-                Lifetime::Off => *IDLE_RANGE.end(),
+                Lifetime::Off => *TIMEOUT_RANGE.end(),
                 Lifetime::For(time) => time,
             };
             for (name, time, range) in [
-                ("udp-idle", self.udp_idle, IDLE_RANGE),
-                ("tcp-idle", self.tcp_idle, IDLE_RANGE),
-                ("lifetime", lifetime, IDLE_RANGE),
+                ("udp-idle", self.udp_idle, TIMEOUT_RANGE),
+                ("tcp-idle", self.tcp_idle, TIMEOUT_RANGE),
+                ("lifetime", lifetime, TIMEOUT_RANGE),
                 ("revalidate", self.revalidate, REVALIDATE_RANGE),
                 ("fail-open-after", self.fail_open_after, FAIL_OPEN_AFTER_RANGE),
             ] {
@@ -262,7 +262,7 @@ fn interfaces<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Erro
 }
 
 fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    bounded(from, &IDLE_RANGE)
+    bounded(from, &TIMEOUT_RANGE)
 }
 
 fn revalidate<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -322,13 +322,13 @@ fn check_interfaces(names: &[String]) -> Result<(), String> {
 
 fn check_sessions(sessions: MaxSessions) -> Result<(), String> {
     let MaxSessions::Number(number) = sessions else { return Ok(()) };
-    if MAX_SESSIONS.contains(&number) {
+    if MAX_SESSIONS_RANGE.contains(&number) {
         return Ok(());
     }
     Err(format!(
         "max-sessions is {number}; it can be {} to {}",
-        MAX_SESSIONS.start(),
-        MAX_SESSIONS.end()
+        MAX_SESSIONS_RANGE.start(),
+        MAX_SESSIONS_RANGE.end()
     ))
 }
 

@@ -45,6 +45,6 @@ pub use process::Process;
 pub use random::Random;
 pub use rerun::run_single_test_args;
 pub use skip::{function_name, is_root, print_skipped};
-pub use traffic::send_tcp;
+pub use traffic::{bind_udp, send_tcp};
 pub use veth::{Veth, VethOptions};
 pub use wait::{TIMEOUT, wait_for};

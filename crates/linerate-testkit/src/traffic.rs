@@ -1,8 +1,9 @@
 //! Traffic between two namespaces, compared byte by byte.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::{Namespace, Random, TIMEOUT};
 
@@ -19,7 +20,7 @@ pub fn send_tcp(
     bytes: usize,
     meanwhile: impl FnOnce(),
 ) {
-    let listener = to.run(|| TcpListener::bind(address)).expect("entered").expect("a listener");
+    let listener = to.run(|| bound(address, || TcpListener::bind(address))).expect("entered");
     let sent = Random::new(bytes as u64).bytes(bytes);
     // Connects before the other thread waits in accept(): an unreachable address is an error, not a hang.
     let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
@@ -43,4 +44,29 @@ pub fn send_tcp(
     });
     assert_eq!(arrived.len(), sent.len(), "bytes that arrived at {address}");
     assert!(arrived == sent, "other bytes arrived at {address} than were sent");
+}
+
+/// A UDP socket on this address. Waits for a port that was closed just now.
+///
+/// # Panics
+/// Where the address cannot be bound to.
+#[track_caller]
+pub fn bind_udp(address: SocketAddr) -> UdpSocket {
+    bound(address, || UdpSocket::bind(address))
+}
+
+/// What `bind` makes. A process that another thread starts holds this one's sockets until it is another program: a
+/// port that was closed just now may be taken for that long.
+#[track_caller]
+fn bound<T>(address: SocketAddr, bind: impl Fn() -> io::Result<T>) -> T {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        match bind() {
+            Ok(socket) => return socket,
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => panic!("{address}: {error}"),
+        }
+    }
 }

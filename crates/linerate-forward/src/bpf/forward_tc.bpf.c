@@ -3,12 +3,12 @@
  * session as XDP does, but as an skb: by `bpf_redirect` through `dev_queue_xmit` of the output interface. So egress
  * filters and qdisc see the packet, a super-packet stays whole, a partial checksum stays partial, and interfaces
  * need no native XDP and no Ethernet. Routing, netfilter and conntrack are skipped. Every other packet is marked
- * (mark.h) and goes on. */
+ * (ingress.h) and goes on. */
 
 #include "checksum.h"
 #include "ct_lookup.h"
 #include "kernel.h"
-#include "mark.h"
+#include "ingress.h"
 #include "rewrite.h"
 #include "slow_path.h"
 #include "tc.h"

@@ -15,7 +15,7 @@ pub enum MaxSessions {
     /// From the machine's memory and `nf_conntrack_max`: `auto`. An instance that is adopted keeps its size.
     #[default]
     Auto,
-    /// This many, in the range [`super::MAX_SESSIONS`].
+    /// This many, in the range [`super::MAX_SESSIONS_RANGE`].
     Number(u64),
 }
 

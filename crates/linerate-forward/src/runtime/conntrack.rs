@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, Result};
 
 /// `Documentation/networking/nf_conntrack-sysctl.rst`. Of the network namespace of the thread.
-const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
+const TCP_BE_LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
 /// The same; since Linux 5.14.
-const RESETS: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_ignore_invalid_rst";
+const TCP_IGNORE_INVALID_RST: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_ignore_invalid_rst";
 
-/// The settings before [`set_tcp_be_liberal`]; `None` for one that the kernel lacks. Keep them while programs are
+/// The settings before [`relax_tcp_tracking`]; `None` for one that the kernel lacks. Keep them while programs are
 /// attached, and pass them to [`restore`] after the last was detached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedSysctls {
@@ -38,10 +38,10 @@ pub struct SavedSysctls {
 /// # Errors
 /// When a setting cannot be read or written: this needs CAP_NET_ADMIN and a writable `/proc/sys`. Then both
 /// are unchanged.
-pub fn set_tcp_be_liberal() -> Result<SavedSysctls> {
-    let liberal = turn_on(LIBERAL)?;
-    let resets = turn_on(RESETS).inspect_err(|_| {
-        let _ = give_back(LIBERAL, liberal);
+pub fn relax_tcp_tracking() -> Result<SavedSysctls> {
+    let liberal = turn_on(TCP_BE_LIBERAL)?;
+    let resets = turn_on(TCP_IGNORE_INVALID_RST).inspect_err(|_| {
+        let _ = restore_setting(TCP_BE_LIBERAL, liberal);
     })?;
     Ok(SavedSysctls { liberal, resets })
 }
@@ -49,10 +49,11 @@ pub fn set_tcp_be_liberal() -> Result<SavedSysctls> {
 /// Restores the settings, unless somebody has changed them since.
 ///
 /// # Errors
-/// As for [`set_tcp_be_liberal`]; the other setting is restored nevertheless. A missing conntrack module is not an
+/// As for [`relax_tcp_tracking`]; the other setting is restored nevertheless. A missing conntrack module is not an
 /// error.
 pub fn restore(saved: SavedSysctls) -> Result<()> {
-    give_back(LIBERAL, saved.liberal).and(give_back(RESETS, saved.resets))
+    restore_setting(TCP_BE_LIBERAL, saved.liberal)
+        .and(restore_setting(TCP_IGNORE_INVALID_RST, saved.resets))
 }
 
 /// What it was.
@@ -73,7 +74,7 @@ fn turn_on(setting: &str) -> Result<Option<u8>> {
     Ok(Some(saved))
 }
 
-fn give_back(setting: &str, saved: Option<u8>) -> Result<()> {
+fn restore_setting(setting: &str, saved: Option<u8>) -> Result<()> {
     match (saved, read(setting)) {
         (None | Some(1..), _) | (_, Ok(0)) => Ok(()),
         (Some(0), Ok(_)) => write(setting, 0),
@@ -111,11 +112,13 @@ mod tests {
         root_or_skip!();
         let namespace = Namespace::create("liberal").expect("a namespace");
         let inside = || {
-            let saved = set_tcp_be_liberal().expect("set");
+            let saved = relax_tcp_tracking().expect("set");
             if saved.liberal.is_none() {
                 skip!("no connection tracking");
             }
-            let both = || [LIBERAL, RESETS].map(|setting| read(setting).unwrap_or(9));
+            let both = || {
+                [TCP_BE_LIBERAL, TCP_IGNORE_INVALID_RST].map(|setting| read(setting).unwrap_or(9))
+            };
             let has_resets = saved.resets.is_some();
             let resets = |value| if has_resets { value } else { 9 };
             assert_eq!(saved, SavedSysctls { liberal: Some(0), resets: has_resets.then_some(0) });
@@ -124,13 +127,13 @@ mod tests {
             assert_eq!(both(), [0, resets(0)]);
 
             // If it was on before, it stays on.
-            write(LIBERAL, 1).expect("written");
-            let saved = set_tcp_be_liberal().expect("set");
+            write(TCP_BE_LIBERAL, 1).expect("written");
+            let saved = relax_tcp_tracking().expect("set");
             restore(saved).expect("restored");
             assert_eq!(both(), [1, resets(0)]);
 
             // If someone disabled it in the meantime, it stays off.
-            write(LIBERAL, 0).expect("written");
+            write(TCP_BE_LIBERAL, 0).expect("written");
             restore(SavedSysctls { liberal: Some(1), resets: None }).expect("restored");
             assert_eq!(both(), [0, resets(0)]);
         };

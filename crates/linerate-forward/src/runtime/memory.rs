@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::MapType;
 
-use crate::config::MAX_SESSIONS;
+use crate::config::MAX_SESSIONS_RANGE;
 use crate::runtime::program::{MapSpec, Options, map_specs};
 use crate::{Error, Result};
 
@@ -120,8 +120,8 @@ fn auto_of(total: u64, connections: Option<u64>, options: &Options) -> Result<u6
     // 0: unlimited (`__nf_conntrack_alloc`).
     let useful =
         connections.filter(|most| *most > 0).map_or(u64::MAX, |most| most.saturating_mul(2));
-    let mut sessions = *MAX_SESSIONS.start();
-    while sessions < useful && 2 * sessions <= *MAX_SESSIONS.end() {
+    let mut sessions = *MAX_SESSIONS_RANGE.start();
+    while sessions < useful && 2 * sessions <= *MAX_SESSIONS_RANGE.end() {
         let twice = Memory::of(&Options { max_sessions: 2 * sessions, ..options.clone() })?;
         if twice.total() > total / AUTO_SHARE {
             break;
@@ -272,6 +272,6 @@ mod tests {
         assert_eq!(auto(64 << 30, Some(65_537)), 262_144);
         assert_eq!(auto(64 << 30, Some(0)), auto(64 << 30, None));
         assert_eq!((auto(16 << 20, None), auto(64 << 30, Some(10))), (1024, 1024));
-        assert!(auto(u64::MAX, None) <= *MAX_SESSIONS.end());
+        assert!(auto(u64::MAX, None) <= *MAX_SESSIONS_RANGE.end());
     }
 }

@@ -44,7 +44,7 @@ const CAST: &str = "bpf_cast_to_kern_ctx";
 pub struct Options {
     /// Where packets are counted.
     pub statistics: Statistics,
-    /// Capacity in sessions, in the range [`crate::config::MAX_SESSIONS`].
+    /// Capacity in sessions, in the range [`crate::config::MAX_SESSIONS_RANGE`].
     pub max_sessions: u64,
     /// Accept frames in several buffers, which some drivers require for a large MTU. The programs then query
     /// the length of each frame, on all ports.

@@ -37,7 +37,7 @@ use crate::{Error, Result};
 use handle::InstanceHandle;
 use linerate_bpf::link::TcxPrograms;
 use linerate_net::link::Link;
-use neighbours::Confirmation;
+use neighbours::NeighbourConfirmer;
 use ports::Ports;
 use service::Service;
 
@@ -71,7 +71,7 @@ pub struct Daemon {
     watch: NetworkMonitor,
     heart: Heartbeat,
     ageing: Ageing,
-    confirmation: Confirmation,
+    confirmer: NeighbourConfirmer,
     metrics: Metrics,
     /// Serves until it is dropped.
     _server: Option<Server>,
@@ -100,7 +100,7 @@ impl Daemon {
             let clock = Clock::from_boot_time();
             control.set_revalidate_after(config.revalidate, &clock);
             let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
-            let confirmation = Confirmation::open()?;
+            let confirmer = NeighbourConfirmer::open()?;
             let ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
             let endpoint = serve(&metrics, config.metrics)?;
             ports.configure(&config.interfaces, &mut handle);
@@ -122,10 +122,10 @@ impl Daemon {
             datapath::refresh(maps, config.datapath)?;
             control.bump_generation();
             heart.beat(&handle.programs, &control)?;
-            Ok((control, table, clock, heart, ageing, confirmation, endpoint, watch))
+            Ok((control, table, clock, heart, ageing, confirmer, endpoint, watch))
         };
         match prepare() {
-            Ok((control, table, clock, heart, ageing, confirmation, endpoint, watch)) => Ok(Self {
+            Ok((control, table, clock, heart, ageing, confirmer, endpoint, watch)) => Ok(Self {
                 config,
                 handle,
                 control,
@@ -135,7 +135,7 @@ impl Daemon {
                 watch,
                 heart,
                 ageing,
-                confirmation,
+                confirmer,
                 metrics,
                 _server: endpoint,
                 service: Service::find(),
@@ -182,7 +182,7 @@ impl Daemon {
             }
             self.ageing.tick()?;
             self.control.settle_routes();
-            self.confirmation.tick(&self.table, &self.clock);
+            self.confirmer.tick(&self.table, &self.clock);
             self.poll_tcx()?;
             self.watch.check()?;
             self.service.beat();

@@ -1,4 +1,4 @@
-//! [`Confirmation`]: has the kernel confirm the neighbours that sessions send to.
+//! [`NeighbourConfirmer`]: has the kernel confirm the neighbours that sessions send to.
 //!
 //! Some time after the address of a neighbour was confirmed, the kernel confirms it again if packets use the entry;
 //! otherwise the entry becomes stale (net/core/neighbour.c). Packets of the fast path do not use it. So a next hop that
@@ -15,18 +15,18 @@ use crate::table::clock::Clock;
 use crate::{Error, Result};
 
 /// Sessions that have forwarded within this time use their next hop; the ager knows it to some seconds.
-const IN_USE: Duration = Duration::from_secs(10);
+const IN_USE_WINDOW: Duration = Duration::from_secs(10);
 /// A pass over the table is followed by a pause of so many times its duration.
-const PAUSE: u32 = 50;
+const PAUSE_FACTOR: u32 = 50;
 
 /// What asks the kernel, and when it does so next.
 #[derive(Debug)]
-pub(super) struct Confirmation {
+pub(super) struct NeighbourConfirmer {
     connection: Connection,
     due: Instant,
 }
 
-impl Confirmation {
+impl NeighbourConfirmer {
     /// In the network namespace of the calling thread.
     pub(super) fn open() -> Result<Self> {
         let connection = Connection::open()
@@ -41,7 +41,7 @@ impl Confirmation {
             return;
         }
         let confirmed = self.confirm(table, clock);
-        self.due = Instant::now() + PAUSE * start.elapsed();
+        self.due = Instant::now() + PAUSE_FACTOR * start.elapsed();
         if let Err(error) = confirmed {
             tracing::warn!(%error, "stale neighbours are not confirmed for a minute");
             self.due += Duration::from_secs(60);
@@ -54,7 +54,7 @@ impl Confirmation {
         if stale.is_empty() {
             return Ok(());
         }
-        let used = table.next_hops(clock, IN_USE);
+        let used = table.next_hops(clock, IN_USE_WINDOW);
         for entry in stale {
             let is_used = entry.address.is_some_and(|address| used.contains(&address.0));
             if let (Some(destination), true) = (entry.destination, is_used) {

@@ -12,7 +12,7 @@ impl Pins {
     /// Pins as [`Pins::create`] does, with window tracking made liberal; `state` has the former settings then.
     ///
     /// # Errors
-    /// As [`Pins::create`] and [`conntrack::set_tcp_be_liberal`].
+    /// As [`Pins::create`] and [`conntrack::relax_tcp_tracking`].
     pub fn create_and_set_sysctls(
         &self,
         lock: &Lock,
@@ -20,7 +20,7 @@ impl Pins {
         state: &mut InstanceState,
     ) -> Result<()> {
         let _all = self.everybody()?;
-        let now = conntrack::set_tcp_be_liberal()?;
+        let now = conntrack::relax_tcp_tracking()?;
         // The last instance of a namespace restores what the first one found.
         state.windows = self.beside().next().map_or(now, |other| other.windows);
         let created = self.create(lock, programs, state);

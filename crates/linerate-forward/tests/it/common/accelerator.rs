@@ -98,7 +98,7 @@ impl Accelerator {
         let daemon = {
             let (programs, stop) = (programs.clone(), stop.clone());
             move || {
-                conntrack::set_tcp_be_liberal().unwrap_or_else(|error| panic!("{error}"));
+                conntrack::relax_tcp_tracking().unwrap_or_else(|error| panic!("{error}"));
                 // As the daemon does: without a heartbeat the kernel forwards the first packets, uncounted.
                 programs.heartbeat().expect("a beat");
                 let attach = |options| {

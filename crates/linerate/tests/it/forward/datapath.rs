@@ -1,10 +1,10 @@
 //! Which datapath sessions take, and that nothing is bypassed that plain Linux would obey: filters, mirrors and qdiscs
 //! of the ports, there from the start or added later.
 
-use std::net::UdpSocket;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{root_or_skip, wait_for};
+use linerate_testkit::{bind_udp, root_or_skip, wait_for};
 
 use super::support::{Net, SERVER};
 
@@ -58,8 +58,9 @@ fn a_shaped_port_is_sent_to_by_tc() {
 /// second, headers included.
 fn rate(net: &Net, port: u16) -> f64 {
     const PAYLOAD: usize = 1000;
-    let client = net.client.run(|| UdpSocket::bind(("10.9.1.2", port))).unwrap().unwrap();
-    let server = net.server.run(|| UdpSocket::bind((SERVER[0], 7001))).unwrap().unwrap();
+    let client = net.client.run(|| bind_udp(([10, 9, 1, 2], port).into())).unwrap();
+    let server =
+        net.server.run(|| bind_udp(SocketAddr::new(SERVER[0].parse().unwrap(), 7001))).unwrap();
     server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     client.connect((SERVER[0], 7001)).unwrap();
     let mut buffer = [0; 2048];

@@ -1,11 +1,11 @@
 //! A next hop that changes its MAC address and tells nobody, with plain Linux as the oracle.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Mac, TIMEOUT, root_or_skip};
+use linerate_testkit::{Mac, TIMEOUT, bind_udp, root_or_skip};
 
 use super::support::{CLIENT, Net, SERVER};
 
@@ -19,9 +19,7 @@ const SLACK: Duration = Duration::from_millis(1500);
 
 /// How long nothing arrives after the server's address has changed.
 fn outage(net: &Net, family: usize, number: u8) -> Duration {
-    let bind = |address: &str, port| {
-        UdpSocket::bind(SocketAddr::new(address.parse().unwrap(), port)).unwrap()
-    };
+    let bind = |address: &str, port| bind_udp(SocketAddr::new(address.parse().unwrap(), port));
     let client = net.client.run(|| bind(CLIENT[family], 0)).unwrap();
     let server = net.server.run(|| bind(SERVER[family], 7001)).unwrap();
     server.set_read_timeout(Some(EVERY)).unwrap();

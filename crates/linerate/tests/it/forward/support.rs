@@ -1,15 +1,14 @@
 //! A router between two hosts, and traffic through it. The kernel of the router decides; what is said about
 //! sessions is held against what was sent.
 
-use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::process::Output;
 use std::sync::Once;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_forward::runtime::daemon;
 use linerate_forward::runtime::pins::{BPFFS, Pins};
-use linerate_testkit::{Namespace, Process, TIMEOUT, Veth, VethOptions, send_tcp};
+use linerate_testkit::{Namespace, Process, TIMEOUT, Veth, VethOptions, bind_udp, send_tcp};
 use serde_json::Value;
 
 use crate::LINERATE;
@@ -188,8 +187,11 @@ impl Net {
     }
 
     fn ask_for(&self, family: usize, port: u16, count: usize, timeout: Duration) -> usize {
-        let client = self.client.run(|| bind(CLIENT[family], port)).unwrap();
-        let server = self.server.run(|| bind(SERVER[family], PORT)).unwrap();
+        let client = self
+            .client
+            .run(|| bind_udp(SocketAddr::new(CLIENT[family].parse().unwrap(), port)))
+            .unwrap();
+        let server = self.server.run(|| bind_udp(at(SERVER[family]))).unwrap();
         server.set_read_timeout(Some(timeout)).unwrap();
         client.set_read_timeout(Some(timeout)).unwrap();
         client.connect(at(SERVER[family])).unwrap();
@@ -220,19 +222,4 @@ impl Drop for Net {
 
 fn at(address: &str) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), PORT)
-}
-
-/// A process that another thread starts holds this one's sockets until it is another program: a port that was
-/// closed just now may be taken for that long.
-fn bind(address: &str, port: u16) -> UdpSocket {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        match UdpSocket::bind(SocketAddr::new(address.parse().unwrap(), port)) {
-            Ok(socket) => return socket,
-            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(error) => panic!("{address}, port {port}: {error}"),
-        }
-    }
 }

@@ -2,7 +2,9 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use linerate_testkit::{Namespace, Process, Random, TIMEOUT, Veth, VethOptions, send_tcp};
+use linerate_testkit::{
+    Namespace, Process, Random, TIMEOUT, Veth, VethOptions, bind_udp, send_tcp,
+};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
 
@@ -120,7 +122,7 @@ pub(crate) fn udp(
     messages: &[usize],
     segment: u16,
 ) {
-    let receiver = to.run(|| UdpSocket::bind(at(address))).unwrap().unwrap();
+    let receiver = to.run(|| bind_udp(at(address))).unwrap();
     receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
     let any = if address.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
     let sender = from.run(|| UdpSocket::bind(any)).unwrap().unwrap();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Writes down how a packet came in, for `learn` to read when it leaves. */
-#ifndef LINERATE_MARK_H
-#define LINERATE_MARK_H
+#ifndef LINERATE_INGRESS_H
+#define LINERATE_INGRESS_H
 
 #include "ingress_meta.h"
 #include "tc.h"
