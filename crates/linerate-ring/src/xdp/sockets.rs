@@ -119,7 +119,7 @@ impl Sockets {
 
     /// The frames that have come on the queue whose next frame is the oldest, up to where another queue
     /// has an older one; where the kernel does not stamp, those of the next queue that has some. `None`
-    /// when none has. Frames of several queues wait until they are [`MAX_FLUSH_TIME_NS`] old.
+    /// when none has. Frames of several queues wait until they are 1 ms old, so that none of another queue comes late.
     #[inline]
     pub fn next_batch(&mut self) -> Option<Batch<'_>> {
         self.release();
