@@ -11,7 +11,9 @@ mod position;
 use std::fmt;
 use std::str::FromStr;
 
-use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, SocketFrame, has_outer_tag};
+use linerate_bpf::filter::{
+    ClassicInstruction, ClassicProgram, SLL2_HEADER, SocketFrame, has_outer_tag,
+};
 use linerate_ring::{Direction, Frame};
 
 pub use self::cache::FilterCache;
@@ -174,7 +176,10 @@ impl Filter {
             Direction::Outbound => PACKET_OUTGOING,
             Direction::Inbound | Direction::Unknown => PACKET_HOST,
         };
-        let frame = SocketFrame { bytes, wire_len: frame.wire_len, tagged, packet_type };
+        // A cooked socket's filter does not count the header that the kernel makes later.
+        let header = if self.link_type == LINUX_SLL2 { SLL2_HEADER } else { 0 };
+        let wire_len = frame.wire_len.saturating_sub(header);
+        let frame = SocketFrame { bytes, wire_len, tagged, packet_type };
         self.program.accepts_from_socket(&frame) != 0
     }
 

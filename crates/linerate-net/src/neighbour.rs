@@ -18,6 +18,11 @@ const HEADER: usize = 12;
 /// How often [`Connection::resolve`] polls for the answer.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
+/// `linux/neighbour.h`; libc does not have them.
+const NTF_EXT_LEARNED: u8 = 1 << 4;
+const NDA_FLAGS_EXT: u16 = 15;
+const NTF_EXT_MANAGED: u8 = 1 << 0;
+
 /// An entry of the neighbour table, or of a forwarding database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
@@ -33,6 +38,9 @@ pub struct Neighbour {
     pub proxy: bool,
     /// The interface itself receives for this address (`NTF_SELF`), not a bridge.
     pub own: bool,
+    /// Somebody else keeps the entry current: a control plane (`NTF_EXT_LEARNED`), or the kernel without being asked
+    /// (`NTF_EXT_MANAGED`).
+    pub external: bool,
 }
 
 /// State of an entry (`NUD_` of `linux/neighbour.h`).
@@ -90,10 +98,12 @@ impl Neighbour {
             state: State::parse(u16::from_ne_bytes(bytes_at(body, 8)?)),
             proxy: flags & libc::NTF_PROXY != 0,
             own: flags & libc::NTF_SELF != 0,
+            external: flags & NTF_EXT_LEARNED != 0,
         };
         for (kind, value) in attributes(body.get(HEADER..)?) {
             match kind {
                 libc::NDA_DST => entry.destination = ip(value),
+                NDA_FLAGS_EXT => entry.external |= value.first()? & NTF_EXT_MANAGED != 0,
                 libc::NDA_LLADDR => entry.address = value.try_into().ok().map(ethernet::Address),
                 _ => {}
             }
@@ -137,6 +147,17 @@ impl Connection {
     pub fn request_neighbour(&self, index: u32, destination: IpAddr) -> Result<()> {
         self.change(libc::RTM_NEWNEIGH, NLM_F_CREATE, &body(index, destination, 0, libc::NTF_USE))
             .context(|| format!("resolve the neighbour {destination}"))
+    }
+
+    /// Makes the kernel confirm a neighbour that it has, as [`Connection::request_neighbour`], and makes no entry. The
+    /// request would take `NTF_EXT_LEARNED` and `NTF_EXT_MANAGED` from the entry (`neigh_update_flags`): leave alone
+    /// what is [`Neighbour::external`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Privilege`], [`crate::Error::System`], also where the entry or its interface is gone.
+    pub fn confirm_neighbour(&self, index: u32, destination: IpAddr) -> Result<()> {
+        self.change(libc::RTM_NEWNEIGH, 0, &body(index, destination, 0, libc::NTF_USE))
+            .context(|| format!("confirm the neighbour {destination}"))
     }
 
     /// The Ethernet address of a neighbour: from the table, or by resolution, for which this waits up to

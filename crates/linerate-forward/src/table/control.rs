@@ -89,12 +89,12 @@ impl Control {
     pub fn reroute(&self) {
         let mut marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.half(at::ROUTE_GENERATION).load(SeqCst).wrapping_add(1) & 0xffff;
+        self.half(at::ROUTE_GENERATION).store(next, SeqCst);
         if next == 0 {
-            // The numbers come again.
+            // The numbers come again. After the store: no session of the new generation has the last of the old.
             self.bump_generation();
             *marked = None;
         }
-        self.half(at::ROUTE_GENERATION).store(next, SeqCst);
         self.mark(&mut marked);
     }
 

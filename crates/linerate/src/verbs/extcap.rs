@@ -4,7 +4,7 @@
 //! arguments of its documentation ("Extcap: Developer Reference", Wireshark Developer's Guide, chapter 8). The
 //! capture itself is that of `linerate capture`, written to the FIFO as pcapng.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -361,10 +361,28 @@ fn capture(arguments: &Arguments, target: &Target) -> Result<ExitCode> {
     }
     words.push("--".to_owned());
     words.extend(arguments.extcap_capture_filter.clone().filter(|filter| !filter.is_empty()));
-    let command = Command::try_parse_from(words);
-    let mut command = command.unwrap_or_else(|error| error.exit()).arguments;
+    let mut command = match Command::try_parse_from(words) {
+        Ok(command) => command.arguments,
+        Err(error) => {
+            let _ = error.print();
+            release(arguments.fifo.as_deref());
+            return Ok(ExitCode::from(2));
+        }
+    };
     command.write.clone_from(&arguments.fifo);
     // Wireshark shows what a capture prints as an error. The counts are in the file's statistics block.
     command.final_report = false;
-    capture::run(command, 0)
+    let status = crate::cli::exit_status(capture::run(command, 0));
+    release(arguments.fifo.as_deref());
+    Ok(status)
+}
+
+/// Opens and closes the FIFO. dumpcap waits in it for the first bytes, and would wait for ever where the capture could
+/// not start. Where it has ended already, nobody reads any more, and the open fails.
+fn release(fifo: Option<&Path>) {
+    use std::os::unix::fs::OpenOptionsExt;
+    if let Some(fifo) = fifo {
+        let flags = nix::libc::O_NONBLOCK;
+        let _ = std::fs::OpenOptions::new().write(true).custom_flags(flags).open(fifo);
+    }
 }

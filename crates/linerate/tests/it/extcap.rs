@@ -187,6 +187,26 @@ fn has_packet_socket(cable: &Cable) -> bool {
     sockets.lines().count() > 1
 }
 
+/// dumpcap waits in the FIFO for the first bytes: a capture that cannot start must end the wait.
+#[test]
+fn tshark_ends_where_the_capture_cannot_start() {
+    root_or_skip!();
+    let Some(wireshark) = wireshark_folder() else {
+        skip!("tshark is not installed");
+    };
+    let scripts = extcap_folder();
+    let output = Command::new("timeout")
+        .args(["60", "unshare"])
+        .args(with_scripts(scripts.path(), &wireshark))
+        .args(["-i", "linerate-lo", "-f", "udp prt 9", "-c", "1"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // 124 is that of timeout(1).
+    assert!(!output.status.success() && output.status.code() != Some(124), "{errors}");
+    assert!(errors.contains("udp prt 9"), "{errors}");
+}
+
 #[test]
 fn tshark_gets_every_frame_from_tee() {
     root_or_skip!();

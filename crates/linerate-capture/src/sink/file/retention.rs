@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock, statvfs};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statvfs};
+use rustix::io::Errno;
 
 /// Bytes beside the packets that a write may need: the end of a file, and the header of the next.
 const OVERHEAD: u64 = 64 << 10;
@@ -85,57 +86,85 @@ impl KeepFree {
 
 /// The finished files of a capture, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct FinishedFiles(VecDeque<(PathBuf, Instant)>);
+pub(super) struct FinishedFiles(VecDeque<Finished>);
+
+#[derive(Debug)]
+struct Finished {
+    path: PathBuf,
+    /// Device and inode: a file that somebody puts at the same name is not ours to delete.
+    identity: (u64, u64),
+    ended: Instant,
+}
 
 impl FinishedFiles {
-    /// Adds the file that ended now. A ring of names may have had it before.
+    /// Adds the regular file that ended now.
     pub(super) fn add(&mut self, path: &Path) {
-        self.0.retain(|(known, _)| known != path);
-        self.0.push_back((path.to_owned(), Instant::now()));
+        self.forget(path);
+        if let Ok(found) = std::fs::symlink_metadata(path)
+            && found.is_file()
+        {
+            let identity = (found.dev(), found.ino());
+            self.0.push_back(Finished { path: path.to_owned(), identity, ended: Instant::now() });
+        }
+    }
+
+    /// Takes out the file of this name, which is written again: a ring of names comes back to it.
+    pub(super) fn forget(&mut self, path: &Path) {
+        self.0.retain(|known| known.path != path);
     }
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Deletes the oldest file that nobody reads and that ended at least `age` ago, and returns the bytes that it had
-    /// on the disk. `None` when there is none.
-    pub(super) fn delete_oldest(&mut self, age: Duration) -> Option<u64> {
+    /// Looks for the oldest file that nobody reads and that ended at least `age` ago, and takes it out. `None` when
+    /// there is none.
+    pub(super) fn delete_oldest(&mut self, age: Duration) -> Option<Deletion> {
         let mut index = 0;
-        while let Some((path, ended)) = self.0.get(index) {
-            if ended.elapsed() < age {
+        while let Some(file) = self.0.get(index) {
+            if file.ended.elapsed() < age {
                 return None;
             }
-            match delete(path) {
-                Deletion::Deleted(bytes) => {
-                    self.0.remove(index);
-                    return Some(bytes);
-                }
-                // Somebody has moved it, or compressed it (-z).
-                Deletion::Gone => drop(self.0.remove(index)),
+            match delete(file) {
                 Deletion::Read => index += 1,
+                done => {
+                    self.0.remove(index);
+                    return Some(done);
+                }
             }
         }
         None
     }
 }
 
-enum Deletion {
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Deletion {
+    /// It had this many bytes on the disk.
     Deleted(u64),
+    /// Somebody has moved, replaced or compressed it (-z), or it cannot be deleted.
     Gone,
     /// A reader has a lock on it.
     Read,
 }
 
 /// Deletes a file unless a reader of Linerate's holds its lock (`Stream::open` of `linerate-pcapfile`).
-fn delete(path: &Path) -> Deletion {
-    let Ok(file) = File::open(path) else { return Deletion::Gone };
+fn delete(Finished { path, identity, .. }: &Finished) -> Deletion {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT | Errno::LOOP) => return Deletion::Gone,
+        Err(error) => {
+            tracing::warn!("cannot delete {}: {error}", path.display());
+            return Deletion::Gone;
+        }
+    };
+    let found = file.metadata().ok().filter(|found| (found.dev(), found.ino()) == *identity);
+    let Some(found) = found else { return Deletion::Gone };
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Deletion::Read;
     }
-    let bytes = file.metadata().map_or(0, |found| found.blocks() * 512);
     match std::fs::remove_file(path) {
-        Ok(()) => Deletion::Deleted(bytes),
+        Ok(()) => Deletion::Deleted(found.blocks() * 512),
         Err(error) => {
             tracing::warn!("cannot delete {}: {error}", path.display());
             Deletion::Gone
@@ -169,12 +198,35 @@ mod tests {
         }
         let reader = File::open(&a).expect("a file");
         flock(&reader, FlockOperation::LockShared).expect("a lock");
-        assert!(files.delete_oldest(Duration::ZERO).is_some());
+        assert!(matches!(files.delete_oldest(Duration::ZERO), Some(Deletion::Deleted(_))));
         assert!(a.exists() && !b.exists() && c.exists());
         assert_eq!(files.delete_oldest(Duration::from_secs(3600)), None);
         drop(reader);
         assert!(files.delete_oldest(Duration::ZERO).is_some() && !a.exists());
         std::fs::remove_file(&c).expect("it is there");
-        assert_eq!((files.delete_oldest(Duration::ZERO), files.len()), (None, 0));
+        assert_eq!((files.delete_oldest(Duration::ZERO), files.len()), (Some(Deletion::Gone), 0));
+        assert_eq!(files.delete_oldest(Duration::ZERO), None);
+    }
+
+    /// One that was moved away is one less: the next is not deleted for it.
+    #[test]
+    fn a_file_that_is_not_ours_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(name));
+        let mut files = FinishedFiles::default();
+        for path in [&a, &b, &c] {
+            std::fs::write(path, [1; 100]).expect("a file");
+            files.add(path);
+        }
+        // Both exist at once, so the other has another inode.
+        let other = folder.path().join("other");
+        std::fs::write(&other, "somebody's").expect("a file");
+        std::fs::rename(&other, &a).expect("renamed");
+        assert_eq!(files.delete_oldest(Duration::ZERO), Some(Deletion::Gone));
+        assert!(a.exists() && b.exists() && files.len() == 2);
+        // A ring of names has come back to it.
+        files.forget(&b);
+        assert!(matches!(files.delete_oldest(Duration::ZERO), Some(Deletion::Deleted(_))));
+        assert!(b.exists() && !c.exists());
     }
 }

@@ -16,7 +16,7 @@ use super::merge::Merge;
 use super::options::FileSinkOptions;
 use super::pool::{Message, Pool, Ready};
 use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
-use super::retention::{FinishedFiles, Retention};
+use super::retention::{Deletion, FinishedFiles, Retention};
 use super::rotation::{FileNames, Naming, Rotation};
 use crate::{Error, Result};
 
@@ -150,6 +150,7 @@ impl Writer {
     fn open(&mut self) -> Result<()> {
         let Some(names) = &self.names else { return Ok(()) };
         self.path = names.current();
+        self.finished.forget(&self.path);
         let options = &self.options;
         let file = OutputFile::create(&self.path, options.compression, &options.stop)?;
         self.progress.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.path);
@@ -385,17 +386,17 @@ impl Writer {
         };
         // The current file is one of them.
         while self.finished.len() >= count as usize
-            && self.finished.delete_oldest(Duration::ZERO).is_some()
+            && let Some(deletion) = self.finished.delete_oldest(Duration::ZERO)
         {
-            self.count_deleted();
+            self.count_deleted(&deletion);
         }
     }
 
     /// Deletes files that are too old, and as many as `more` bytes need.
     fn make_room(&mut self, more: usize) {
         let Retention { keep, keep_free } = self.options.retention;
-        while keep.is_some_and(|age| self.finished.delete_oldest(age).is_some()) {
-            self.count_deleted();
+        while let Some(deletion) = keep.and_then(|age| self.finished.delete_oldest(age)) {
+            self.count_deleted(&deletion);
         }
         let Some(free) = keep_free.filter(|_| self.path != Path::new("-")) else { return };
         let Some(missing) = free.missing(&self.path, more as u64) else { return };
@@ -403,18 +404,18 @@ impl Writer {
         // Some file systems free the blocks later.
         while freed < missing && !self.stopped && free.missing(&self.path, more as u64).is_some() {
             match self.finished.delete_oldest(Duration::ZERO) {
-                Some(bytes) => {
-                    freed += bytes;
-                    self.count_deleted();
-                }
+                Some(deletion) => freed += self.count_deleted(&deletion),
                 None => self.fail(Error::KeepFree { path: self.path.clone(), keep_free: free }),
             }
         }
     }
 
-    fn count_deleted(&mut self) {
+    /// Counts a file that was deleted; the bytes that it had.
+    fn count_deleted(&mut self, deletion: &Deletion) -> u64 {
+        let Deletion::Deleted(bytes) = deletion else { return 0 };
         self.report.deleted += 1;
         self.progress.deleted.store(self.report.deleted, Relaxed);
+        *bytes
     }
 
     /// Ends the current file with the statistics.

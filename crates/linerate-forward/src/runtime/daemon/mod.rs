@@ -350,7 +350,9 @@ impl Daemon {
             self.heart = Heartbeat::new(&self.control, new.fail_open_after, &self.clock);
         }
         self.ageing.set_limits(Limits::from(&new));
-        self.ports.configure(&new.interfaces, &mut self.handle);
+        if self.ports.configure(&new.interfaces, &mut self.handle) {
+            self.control.bump_generation();
+        }
         self.config = Config {
             instance: old.instance.clone(),
             datapath: old.datapath,

@@ -50,7 +50,7 @@ impl NeighbourConfirmer {
 
     fn confirm(&self, table: &Table, clock: &Clock) -> linerate_net::Result<()> {
         let mut stale = self.connection.neighbours()?;
-        stale.retain(|entry| entry.state == State::Stale);
+        stale.retain(|entry| entry.state == State::Stale && !entry.external);
         if stale.is_empty() {
             return Ok(());
         }
@@ -58,7 +58,11 @@ impl NeighbourConfirmer {
         for entry in stale {
             let is_used = entry.address.is_some_and(|address| used.contains(&address.0));
             if let (Some(destination), true) = (entry.destination, is_used) {
-                self.connection.request_neighbour(entry.index, destination)?;
+                match self.connection.confirm_neighbour(entry.index, destination) {
+                    // The entry has gone meanwhile, or its interface.
+                    Err(linerate_net::Error::System { .. }) => {}
+                    confirmed => confirmed?,
+                }
             }
         }
         Ok(())

@@ -92,9 +92,11 @@ impl Ports {
         self.0.iter().filter_map(|(name, slot)| Some((name.as_str(), slot.attached.as_ref()?)))
     }
 
-    /// Configures these names, and detaches the programs from all others.
-    pub(super) fn configure(&mut self, names: &[String], handle: &mut InstanceHandle) {
+    /// Configures these names, and detaches the programs from all others. Whether there were others: the sessions that
+    /// use them are to be made stale.
+    pub(super) fn configure(&mut self, names: &[String], handle: &mut InstanceHandle) -> bool {
         let gone: Vec<_> = self.0.keys().filter(|name| !names.contains(name)).cloned().collect();
+        let has_removed = !gone.is_empty();
         for name in gone {
             if let Some(mut slot) = self.0.remove(&name) {
                 slot.detach(handle);
@@ -106,6 +108,7 @@ impl Ports {
             let free = (0..).find(|number| !taken.contains(number)).unwrap_or(u32::MAX);
             self.0.entry(name.clone()).or_insert(PortSlot { number: free, attached: None });
         }
+        has_removed
     }
 
     /// Attaches interfaces that have appeared, drops those that are gone, and updates MAC addresses. Returns whether

@@ -146,11 +146,14 @@ impl ChangeDetector {
         self.load_rules()?;
         // The dump goes on behind the prefix that it has reached, whatever changes meanwhile.
         self.routing.has_route_mtu = false;
-        let mut header = [0; routing::HEADER];
-        header[0] = libc::AF_INET as u8;
-        let _ = socket.dump(libc::RTM_GETROUTE, &header, |message| {
-            self.routing.add_route(message.body);
-        })?;
+        self.routing.has_multipath6 = false;
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let mut header = [0; routing::HEADER];
+            header[0] = family as u8;
+            let _ = socket.dump(libc::RTM_GETROUTE, &header, |message| {
+                self.routing.add_route(message.body);
+            })?;
+        }
         // The dump is repeated until nothing changes during it. On a busy machine later notifications supply
         // what is missing, at worst as a change that was none.
         for _ in 0..5 {

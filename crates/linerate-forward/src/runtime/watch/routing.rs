@@ -32,11 +32,15 @@ pub(super) struct Routing {
     pub(super) has_selective_rules: bool,
     /// An IPv4 route sets an MTU.
     pub(super) has_route_mtu: bool,
+    /// An IPv6 route has several next hops, or a nexthop object. The kernel chooses by the flow label, which the
+    /// look-up does not know, and by the state of the neighbours; and it reports the end of one path as that of a
+    /// route with one next hop.
+    pub(super) has_multipath6: bool,
 }
 
 impl Routing {
     pub(super) fn is_seen_by_fib(&self) -> bool {
-        !self.has_selective_rules && !self.has_route_mtu
+        !self.has_selective_rules && !self.has_route_mtu && !self.has_multipath6
     }
 
     /// Adds a route. Returns whether it has one next hop, which belongs to it alone.
@@ -45,7 +49,10 @@ impl Routing {
         let metrics = attribute(own, libc::RTA_METRICS).unwrap_or_default();
         self.has_route_mtu |=
             i32::from(body[0]) == libc::AF_INET && attribute(metrics, RTAX_MTU).is_some();
-        attribute(own, libc::RTA_MULTIPATH).is_none() && attribute(own, RTA_NH_ID).is_none()
+        let is_simple =
+            attribute(own, libc::RTA_MULTIPATH).is_none() && attribute(own, RTA_NH_ID).is_none();
+        self.has_multipath6 |= i32::from(body[0]) == libc::AF_INET6 && !is_simple;
+        is_simple
     }
 
     /// Adds a routing rule.
@@ -113,6 +120,10 @@ mod tests {
             assert!(!routing.add_route(&body));
         }
         assert!(routing.is_seen_by_fib());
+        let mut multipath6 = vec![libc::AF_INET6 as u8, 64, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0];
+        put_attr(&mut multipath6, libc::RTA_MULTIPATH, &[0; 8]);
+        let mut routing6 = Routing::default();
+        assert!(!routing6.add_route(&multipath6) && !routing6.is_seen_by_fib());
         put_nested(&mut body, libc::RTA_METRICS, |metrics| {
             put_attr(metrics, RTAX_MTU, &1300u32.to_ne_bytes());
         });

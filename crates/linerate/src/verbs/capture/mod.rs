@@ -261,7 +261,12 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         split: arguments.split,
         delivery: arguments.xdp_delivery,
         // A super-packet must be whole to be split; its segments are cut on their way into the file.
-        snaplen: if arguments.split { DEFAULT_SNAPLEN } else { snaplen(arguments) },
+        // The addresses and ports of a flow are looked at before the packet is cut.
+        snaplen: match arguments.sample {
+            _ if arguments.split => DEFAULT_SNAPLEN,
+            Some(_) => snaplen(arguments).max(SAMPLED_BYTES),
+            None => snaplen(arguments),
+        },
         buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),
         pages: arguments.pages,
         ring_allocation: arguments.ring_allocation,
@@ -285,6 +290,9 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         },
     }
 }
+
+/// Bytes that reach the ports behind VLAN tags and the usual IPv6 extension headers.
+const SAMPLED_BYTES: u32 = 256;
 
 fn snaplen(arguments: &Arguments) -> u32 {
     match arguments.snapshot_length {

@@ -72,7 +72,11 @@ pub(super) fn options(
             snaplen: super::snaplen(arguments),
             options: PacketOptions { direction: both_directions, queue: false },
         },
-        compression: compression(arguments.compress, path),
+        compression: match arguments.write {
+            Some(_) => compression(arguments.compress, path),
+            // The pipe to tcpdump, which prints.
+            None => Compression::None,
+        },
         rotation: rotation(arguments),
         retention: Retention { keep: arguments.keep, keep_free: arguments.keep_free },
         size_limit: arguments.limit(|limit| match limit {
@@ -114,6 +118,13 @@ fn rotation(arguments: &Arguments) -> Rotation {
 
 /// Why these arguments make no sense together.
 pub(super) fn refusal(arguments: &Arguments) -> Option<&'static str> {
+    let is_stdout = arguments.write.as_deref() == Some(Path::new("-"));
+    let deletes = arguments.keep.is_some() || arguments.keep_free.is_some();
+    if is_stdout && (deletes || !arguments.ring_buffer.is_empty()) {
+        return Some(
+            "-b, --keep and --keep-free are for files: standard output (-w -) is one stream",
+        );
+    }
     if rotation(arguments).rotates() {
         return None;
     }
@@ -122,7 +133,7 @@ pub(super) fn refusal(arguments: &Arguments) -> Option<&'static str> {
             "-b files: needs one of -b filesize:, duration: and packets:, which start another file",
         );
     }
-    (arguments.keep.is_some() || arguments.keep_free.is_some()).then_some(
+    deletes.then_some(
         "--keep and --keep-free delete the older files of a capture: they need -C, -G or -b, which start another file",
     )
 }
