@@ -1,8 +1,17 @@
 //! [`Batch`]: frames of a tee, lent until it is dropped.
 
-use super::group::Counts;
 use super::records::{Head, Records};
 use crate::{Direction, Frame, Timestamp, TraceEvent};
+
+/// What a group counts of the frames that it lends.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) received: u64,
+    /// The latest stamp of several rings.
+    pub(super) latest: u64,
+    /// Frames with an earlier one, lent later.
+    pub(super) disordered: u64,
+}
 
 /// Frames in the order of their arrival, taken with [`Batch::next`]. Dropping it gives the space of
 /// those that were taken back to the kernel.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::batch::Batch;
+use super::batch::{Batch, Counts};
 use super::records::{Head, ReaderState, Records};
 use crate::xdp::{WaitStrategy, sys};
 use crate::{Error, Result, Timestamp};
@@ -52,16 +52,6 @@ struct Ring {
     last: u64,
     /// [`Records::looks`] when the TAI offset was read last.
     offset_of: u64,
-}
-
-/// What a group counts of the frames that it lends.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) received: u64,
-    /// The latest stamp of several rings.
-    pub(super) latest: u64,
-    /// Frames with an earlier one, lent later.
-    pub(super) disordered: u64,
 }
 
 /// How to read a group.

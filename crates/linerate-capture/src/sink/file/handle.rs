@@ -8,7 +8,8 @@ use linerate_pcapfile::write::records;
 use linerate_pcapfile::{Encoder, Format, InterfaceDescription, Record};
 
 use super::chunk::{CAPACITY, Chunk, InterfaceRun};
-use super::pool::{Message, Pool, ReaderState};
+use super::merge::ReaderState;
+use super::pool::{Message, Pool};
 
 /// One reader's handle of the writer: encodes packets into a buffer and sends the buffer when it is full.
 ///

@@ -17,7 +17,6 @@ use linerate_pcapfile::write::records;
 use linerate_ring::Timestamp;
 
 use super::chunk::{CAPACITY, Chunk, InterfaceRun};
-use super::pool::ReaderState;
 
 /// How long a packet may have arrived before an idle reader sees it: the timeout of a packet ring's block
 /// (20 ms), and the scheduling delay.
@@ -25,6 +24,35 @@ const IDLE_WAIT: Duration = Duration::from_millis(60);
 
 /// How long a reader may keep packets before it sends them.
 const BUSY_WAIT: Duration = Duration::from_millis(250);
+
+/// What a reader does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReaderState {
+    /// It handles packets.
+    Busy,
+    /// It waits for packets. Those that come will not have a timestamp before this time, where it is known.
+    Idle(Option<Timestamp>),
+}
+
+impl From<ReaderState> for u64 {
+    fn from(state: ReaderState) -> Self {
+        match state {
+            ReaderState::Busy => 0,
+            ReaderState::Idle(None) => 1,
+            ReaderState::Idle(Some(Timestamp(since))) => since.max(2),
+        }
+    }
+}
+
+impl From<u64> for ReaderState {
+    fn from(word: u64) -> Self {
+        match word {
+            0 => Self::Busy,
+            1 => Self::Idle(None),
+            since => Self::Idle(Some(Timestamp(since))),
+        }
+    }
+}
 
 /// Whole buffers of at least this many bytes are written in place; other runs are gathered in one buffer. For
 /// records of 100 bytes that alternate between two buffers, `writev` takes as long as a copy and one `write`

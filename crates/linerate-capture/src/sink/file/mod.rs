@@ -25,8 +25,8 @@ use std::thread::JoinHandle;
 use linerate_pcapfile::Encoder;
 
 pub use handle::FileSinkHandle;
+pub use merge::ReaderState;
 pub use options::{FileSinkOptions, StatisticsSource};
-pub use pool::ReaderState;
 use pool::{Pool, SenderGuard};
 pub use progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 pub use retention::{KeepFree, Retention};

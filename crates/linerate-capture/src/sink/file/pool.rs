@@ -9,39 +9,10 @@ use linerate_pcapfile::InterfaceDescription;
 use linerate_ring::Timestamp;
 
 use super::chunk::{CAPACITY, Chunk};
-use super::merge::Merge;
+use super::merge::{Merge, ReaderState};
 
 /// How often the writer checks whether records that wait for their order may be written.
 const MERGE_INTERVAL: Duration = Duration::from_millis(5);
-
-/// What a reader does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReaderState {
-    /// It handles packets.
-    Busy,
-    /// It waits for packets. Those that come will not have a timestamp before this time, where it is known.
-    Idle(Option<Timestamp>),
-}
-
-impl From<ReaderState> for u64 {
-    fn from(state: ReaderState) -> Self {
-        match state {
-            ReaderState::Busy => 0,
-            ReaderState::Idle(None) => 1,
-            ReaderState::Idle(Some(Timestamp(since))) => since.max(2),
-        }
-    }
-}
-
-impl From<u64> for ReaderState {
-    fn from(word: u64) -> Self {
-        match word {
-            0 => Self::Busy,
-            1 => Self::Idle(None),
-            since => Self::Idle(Some(Timestamp(since))),
-        }
-    }
-}
 
 /// What readers send to the writer's thread.
 pub(super) enum Message {
