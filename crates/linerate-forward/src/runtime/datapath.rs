@@ -41,8 +41,17 @@ pub(crate) struct Obstacles {
     pub(crate) egress: Option<String>,
 }
 
-/// Reads what must see the packets of port `ifindex`, below `uppers`.
-pub(crate) fn obstacles(ifindex: u32, uppers: &[u32]) -> Result<Obstacles> {
+/// What must see the packets of port `ifindex`, below `uppers`. The kernel forwards for one that cannot be examined,
+/// as it has gone meanwhile, or is hidden.
+pub(crate) fn obstacles(ifindex: u32, uppers: &[u32]) -> Obstacles {
+    read_obstacles(ifindex, uppers).unwrap_or_else(|error| {
+        tracing::debug!(%error, "datapath");
+        let unknown = || Some("unknown".to_owned());
+        Obstacles { ingress: unknown(), egress: unknown(), egress_xdp: None }
+    })
+}
+
+fn read_obstacles(ifindex: u32, uppers: &[u32]) -> Result<Obstacles> {
     let failed = |error: linerate_net::Error| {
         Error::system(format!("list the filters of interface {ifindex}"), error.into())
     };
@@ -116,18 +125,7 @@ pub(crate) fn refresh(maps: &Maps, mode: Mode) -> Result<bool> {
     }
     let mut changed = false;
     for (index, before) in interfaces(maps)? {
-        let obstacles = match obstacles(index, uppers.get(&index).map_or(&[], Vec::as_slice)) {
-            Ok(obstacles) => obstacles,
-            // Gone meanwhile, or hidden: the kernel forwards what cannot be examined.
-            Err(error) => {
-                tracing::debug!(%error, "datapath");
-                Obstacles {
-                    ingress: Some("unknown".into()),
-                    egress: Some("unknown".into()),
-                    ..Obstacles::default()
-                }
-            }
-        };
+        let obstacles = obstacles(index, uppers.get(&index).map_or(&[], Vec::as_slice));
         let xdp_sends = egress_enabled(maps, before.port, index)?;
         let flags = flags(before.flags, mode, xdp_sends, &obstacles);
         if flags != before.flags {

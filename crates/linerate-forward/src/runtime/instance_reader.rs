@@ -102,7 +102,7 @@ impl InstanceReader<'_> {
             let on_port = pairs.iter().filter(|(_, port)| *port == index);
             let uppers: Vec<_> = on_port.map(|(upper, _)| *upper).collect();
             let xdp_mode = xdp_mode(&interface);
-            let obstacles = datapath::obstacles(index, &uppers).unwrap_or_default();
+            let obstacles = datapath::obstacles(index, &uppers);
             let fastest = |xdp: u16, tc: u16| match entry.flags {
                 flags if flags & xdp != 0 => Some(Datapath::Xdp),
                 flags if flags & tc != 0 => Some(Datapath::Tc),

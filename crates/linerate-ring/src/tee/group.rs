@@ -106,12 +106,10 @@ impl RingGroup {
             return Ok(true);
         };
         self.announce_sleep();
-        if !self.ready() {
-            let woken = sys::poll(&mut self.polls, left);
-            self.cancel_sleep();
-            woken.map_err(|error| Error::system(format!("wait for frames of {from}"), error))?;
-        }
+        // A frame that came before the announcement wakes nobody.
+        let woken = if self.ready() { Ok(()) } else { sys::poll(&mut self.polls, left).map(drop) };
         self.cancel_sleep();
+        woken.map_err(|error| Error::system(format!("wait for frames of {from}"), error))?;
         Ok(self.ready())
     }
 

@@ -9,8 +9,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser};
-use linerate_capture::filter::Filter;
+use linerate_capture::filter::{ETHERNET, Filter};
 use linerate_capture::interface::{ANY, Interface};
+use linerate_capture::link_type;
 
 use super::capture;
 use crate::cli::stdio;
@@ -95,9 +96,6 @@ Exit status: 0 on success, 1 on failure, 2 for a wrong command line.";
 const PREFIX: &str = "linerate-";
 /// The name, for Wireshark, of the packets that the kernel drops. No interface of the host can have it.
 const DROPS: &str = "linerate_drops";
-
-/// libpcap's number of Ethernet (pcap-linktype(7)).
-const LINKTYPE_ETHERNET: u16 = 1;
 
 /// What an interface is a capture of.
 enum Target {
@@ -186,15 +184,15 @@ fn list_interfaces() -> Result<()> {
 }
 
 /// The number of the link type of what is captured.
-fn link_type(target: &Target) -> Result<u16> {
+fn link_type_of(target: &Target) -> Result<u16> {
     match target {
         Target::Interface(name) if name != ANY => Ok(Interface::by_name(name)?.linktype()?),
-        _ => Ok(LINKTYPE_ETHERNET),
+        _ => Ok(ETHERNET),
     }
 }
 
 fn check_filter(target: &Target, text: &str) -> Result<()> {
-    let (link_type, snaplen) = (link_type(target)?, u32::from(u16::MAX));
+    let (link_type, snaplen) = (link_type_of(target)?, u32::from(u16::MAX));
     if let Target::Interface(name) = target
         && name != ANY
     {
@@ -211,11 +209,8 @@ fn check_filter(target: &Target, text: &str) -> Result<()> {
 
 /// Link types by libpcap's numbers and names (pcap-linktype(7)).
 fn list_link_types(target: &Target) -> Result<()> {
-    let number = link_type(target)?;
-    let (name, display) = match number {
-        LINKTYPE_ETHERNET => ("EN10MB", "Ethernet"),
-        _ => ("RAW", "Raw IP"),
-    };
+    let number = link_type_of(target)?;
+    let (name, display) = link_type::name(number);
     stdio::println(format_args!("dlt {{number={number}}}{{name={name}}}{{display={display}}}"))
 }
 

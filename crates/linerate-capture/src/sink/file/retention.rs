@@ -187,15 +187,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_oldest_file_goes_that_nobody_reads() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(name));
+    /// Three files that have ended, the oldest first.
+    fn finished(folder: &Path) -> (FinishedFiles, [PathBuf; 3]) {
         let mut files = FinishedFiles::default();
-        for path in [&a, &b, &c] {
+        let paths = ["a", "b", "c"].map(|name| folder.join(name));
+        for path in &paths {
             std::fs::write(path, [1; 100]).expect("a file");
             files.add(path);
         }
+        (files, paths)
+    }
+
+    #[test]
+    fn the_oldest_file_goes_that_nobody_reads() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut files, [a, b, c]) = finished(folder.path());
         let reader = File::open(&a).expect("a file");
         flock(&reader, FlockOperation::LockShared).expect("a lock");
         assert!(matches!(files.delete_oldest(Duration::ZERO), Some(Deletion::Deleted(_))));
@@ -212,12 +218,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_ours_stays() {
         let folder = tempfile::tempdir().expect("a folder");
-        let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(name));
-        let mut files = FinishedFiles::default();
-        for path in [&a, &b, &c] {
-            std::fs::write(path, [1; 100]).expect("a file");
-            files.add(path);
-        }
+        let (mut files, [a, b, c]) = finished(folder.path());
         // Both exist at once, so the other has another inode.
         let other = folder.path().join("other");
         std::fs::write(&other, "somebody's").expect("a file");

@@ -5,6 +5,7 @@
 //! changes its address and says nothing would be noticed only when a session is revalidated. Here stale entries of next
 //! hops in use are used once, as a packet would (`NTF_USE`). The kernel does the rest; what it finds is a change.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use linerate_net::Connection;
@@ -59,12 +60,16 @@ impl NeighbourConfirmer {
             let is_used = entry.address.is_some_and(|address| used.contains(&address.0));
             if let (Some(destination), true) = (entry.destination, is_used) {
                 match self.connection.confirm_neighbour(entry.index, destination) {
-                    // The entry has gone meanwhile, or its interface.
-                    Err(linerate_net::Error::System { .. }) => {}
+                    // The entry has gone meanwhile, or its interface has, or is down.
+                    Err(linerate_net::Error::System { source, .. }) if is_gone(&source) => {}
                     confirmed => confirmed?,
                 }
             }
         }
         Ok(())
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENETDOWN))
 }
