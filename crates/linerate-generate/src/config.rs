@@ -1,6 +1,7 @@
 //! [`Config`]: a run, checked and decided in every detail.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_wire::{ethernet, ipv4, ipv6, tcp, udp, vlan};
@@ -8,7 +9,7 @@ use linerate_wire::{ethernet, ipv4, ipv6, tcp, udp, vlan};
 use crate::fields::{Addresses, Ports};
 use crate::interface::Interface;
 use crate::options::{Backend, Options, PayloadHeader, RandomFields, Transport, UNUSED_MAC};
-use crate::{Error, Rate, Result, Sizes};
+use crate::{Error, Rate, Result, Sizes, zipf};
 
 /// Frames that one run may send at most.
 const MAX_COUNT: u64 = 1 << 62;
@@ -22,6 +23,8 @@ pub struct Config {
     pub(crate) sizes: Sizes,
     pub(crate) rate: Rate,
     pub(crate) flows: Option<u64>,
+    /// Numbers of flows, in the order in which frames are of them; a power of two of them.
+    pub(crate) order: Option<Arc<[u32]>>,
     pub(crate) source: Addresses,
     pub(crate) destination: Addresses,
     pub(crate) source_ports: Ports,
@@ -91,6 +94,10 @@ impl Config {
                 return Err(Error::argument(format!("flows {flows}"), reason));
             }
         }
+        let order = options
+            .zipf
+            .map(|exponent| zipf::order(exponent, options.flows, random, seed))
+            .transpose()?;
         let header_len = header_len(vlan.is_some(), v6, transport);
         let (sizes, stamp) = sizes_and_stamp(&options.sizes, options.stamp, header_len)?;
         let largest = interface.longest_frame(vlan.is_some());
@@ -105,6 +112,7 @@ impl Config {
             source_mac: options.source_mac.unwrap_or(interface.mac),
             destination_mac: options.destination_mac.or(interface.peer_mac).unwrap_or(UNUSED_MAC),
             flows: options.flows,
+            order,
             interface,
             count,
             duration,
@@ -179,8 +187,8 @@ fn check_limits(count: Option<u64>, duration: Option<Duration>, vlan: Option<u16
     if duration.is_some_and(|duration| duration.is_zero()) {
         return Err(Error::argument("seconds 0", "must be above 0"));
     }
-    if let Some(vlan) = vlan.filter(|id| !(1..=vlan::MAX_ID).contains(id)) {
-        return Err(Error::argument(format!("vlan {vlan}"), "must be 1 to 4094"));
+    if let Some(vlan) = vlan.filter(|id| *id > vlan::MAX_ID) {
+        return Err(Error::argument(format!("vlan {vlan}"), "must be 0 to 4094"));
     }
     Ok(())
 }

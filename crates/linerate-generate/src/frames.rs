@@ -21,6 +21,7 @@ pub struct Frames<'c> {
     headers: HeaderTemplate,
     sequence: u64,
     flow: u64,
+    place: usize,
     index: [u64; 4],
     size_index: u64,
     random: Random,
@@ -35,9 +36,10 @@ impl<'c> Frames<'c> {
             headers: HeaderTemplate::new(config),
             sequence: 0,
             flow: 0,
+            place: 0,
             index: [0; 4],
             size_index: 0,
-            random: Random(flow_seed(config.seed)),
+            random: Random::for_flows(config.seed),
             size_random: Random(size_seed(config.seed)),
         }
     }
@@ -74,7 +76,7 @@ impl<'c> Frames<'c> {
         if config.random.source_mac {
             frame[6..12].copy_from_slice(&self.random.mac().0);
         }
-        let mut carry = true;
+        let mut carry = self.next_in_order().unwrap_or(1);
         let source_port = config.source_ports.first()
             + self.value(0, config.source_ports.count(), config.random.source_port, &mut carry)
                 as u16;
@@ -105,19 +107,32 @@ impl<'c> Frames<'c> {
         );
     }
 
-    fn value(&mut self, field: usize, count: u64, random: bool, carry: &mut bool) -> u64 {
+    fn value(&mut self, field: usize, count: u64, random: bool, carry: &mut u64) -> u64 {
         if count == 1 {
             return 0;
         }
         if random {
             return self.random.below(count);
         }
+        if self.config.order.is_some() {
+            let index = *carry % count;
+            *carry /= count;
+            return index;
+        }
         let index = self.index[field];
-        if *carry {
+        if *carry != 0 {
             self.index[field] = (index + 1) % count;
-            *carry = self.index[field] == 0;
+            *carry = (self.index[field] == 0).into();
         }
         index
+    }
+
+    /// The number of the next frame's flow, where flows come in an order.
+    fn next_in_order(&mut self) -> Option<u64> {
+        let order = self.config.order.as_deref()?;
+        let flow = order[self.place % order.len()];
+        self.place += 1;
+        Some(flow.into())
     }
 
     fn next_flow(&mut self) {
@@ -183,9 +198,19 @@ fn write_transport(bytes: &mut [u8], transport: Transport, ports: (u16, u16), ps
 
 /// xorshift64*, as in the kernel's program.
 #[derive(Clone, Debug)]
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
+    /// What the flow fields are drawn from.
+    pub(crate) fn for_flows(seed: u64) -> Self {
+        Self(flow_seed(seed))
+    }
+
+    /// A number from 0 to 1, without 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / 2_f64.powi(53)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -31,6 +31,7 @@ pub mod replay;
 mod ring;
 mod size;
 mod transmit;
+mod zipf;
 
 pub use config::Config;
 pub use error::{Error, Result};

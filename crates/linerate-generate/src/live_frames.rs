@@ -199,6 +199,13 @@ fn load<'o>(
         data.state.random = flow_seed(config.seed);
         data.state.size_random = size_seed(config.seed);
     }
+    let order = config.order.as_deref().unwrap_or_default();
+    if !order.is_empty() {
+        open.maps
+            .order
+            .set_max_entries(order.len() as u32)
+            .map_err(|error| refusal(name, "size the order of flows", &error))?;
+    }
     let mut skeleton =
         open.load().map_err(|error| refusal(name, "load the generating program", &error))?;
     skeleton.attach().map_err(|error| refusal(name, "trace what the driver refuses", &error))?;
@@ -207,6 +214,18 @@ fn load<'o>(
         .port
         .update(&0_u32.to_ne_bytes(), &config.interface.index.to_ne_bytes(), MapFlags::ANY)
         .map_err(|error| refusal(name, "redirect to the interface", &error))?;
+    if !order.is_empty() {
+        let bytes = |words: &mut dyn Iterator<Item = u32>| -> Vec<u8> {
+            words.flat_map(u32::to_ne_bytes).collect()
+        };
+        let (count, any) = (order.len() as u32, MapFlags::ANY);
+        let (places, flows) = (bytes(&mut (0..count)), bytes(&mut order.iter().copied()));
+        skeleton
+            .maps
+            .order
+            .update_batch(&places, &flows, count, any, any)
+            .map_err(|error| refusal(name, "write the order of flows", &error))?;
+    }
     Ok(skeleton)
 }
 
@@ -256,6 +275,7 @@ fn encode(config: &Config, headers: &HeaderTemplate) -> types::generate_config {
         transport_sum: headers.transport_sum,
         seed: flow_seed(config.seed),
         flows: config.flows.unwrap_or(0),
+        order_mask: config.order.as_ref().map_or(0, |order| order.len() as u64 - 1),
         frame_time,
         byte_time,
         max_catch_up: MAX_CATCH_UP_NS,
@@ -305,14 +325,14 @@ mod tests {
 
     #[test]
     fn structures_are_those_of_the_header() {
-        assert_eq!(size_of::<types::generate_config>(), 280);
+        assert_eq!(size_of::<types::generate_config>(), 288);
         assert_eq!(size_of::<types::generate_range>(), 16);
         assert_eq!(size_of::<types::generate_counters>(), 64);
         assert_eq!(offset_of!(types::generate_config, fields), 80);
         assert_eq!(offset_of!(types::generate_config, network_sum), 144);
-        assert_eq!(offset_of!(types::generate_config, target), 200);
-        assert_eq!(offset_of!(types::generate_config, mix), 236);
-        assert_eq!(offset_of!(types::generate_config, ipv6), 268);
+        assert_eq!(offset_of!(types::generate_config, target), 208);
+        assert_eq!(offset_of!(types::generate_config, mix), 244);
+        assert_eq!(offset_of!(types::generate_config, ipv6), 276);
         assert_eq!(offset_of!(types::generate_counters, driver_error), 56);
     }
 }

@@ -27,6 +27,9 @@ pub struct Options {
     /// Flows after which the fields start again. Where no field varies, the source ports do, and
     /// where these are not enough, the source addresses.
     pub flows: Option<u64>,
+    /// Frames are of these flows by Zipf's law with this exponent, above 0: the first flow has the most. One after the
+    /// other where `None`.
+    pub zipf: Option<f64>,
     /// Source addresses; 198.18.0.1 (RFC 2544) or 2001:2::1 (RFC 5180).
     pub source: Option<Addresses>,
     /// Destination addresses; 198.19.0.1 or 2001:2:0:1::1.
@@ -42,7 +45,7 @@ pub struct Options {
     pub destination_mac: Option<ethernet::Address>,
     /// UDP or TCP.
     pub transport: Transport,
-    /// VLAN identifier of the tag, 1 to 4094; no tag where `None`.
+    /// VLAN identifier of the tag, 0 (a priority tag) to 4094; no tag where `None`.
     pub vlan: Option<u16>,
     /// Fields that are random instead of walked.
     pub random: RandomFields,

@@ -23,6 +23,7 @@ struct generate_counters counters = {};
 
 struct generate_state {
 	__u64 flow;
+	__u64 place; /* in the map `order` */
 	__u64 index[GENERATE_FIELDS];
 	__u64 size_index;
 	__u64 random;
@@ -39,6 +40,14 @@ struct {
 	__uint(key_size, 4);
 	__uint(value_size, 4);
 } port SEC(".maps");
+
+/* Numbers of flows, in the order in which frames are of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} order SEC(".maps");
 
 struct net_device {
 	int ifindex;
@@ -119,14 +128,20 @@ static __always_inline __u32 next_size(void)
 }
 
 /* The value of a field that varies. Walked fields count like the digits of a number: the next digit
- * moves when this one (and every one before, in *carry) starts again. */
-static __always_inline __u64 next_value(enum generate_field field, int *carry)
+ * moves when this one (and every one before, in *carry) starts again. With an order of flows *carry is what is left
+ * of the flow's number. */
+static __always_inline __u64 next_value(enum generate_field field, __u64 *carry)
 {
 	__u64 count = config.fields[field].count;
 	__u64 index;
 
 	if (config.random[field])
 		return config.fields[field].base + below(&state.random, count);
+	if (config.order_mask) {
+		index = *carry % count;
+		*carry /= count;
+		return config.fields[field].base + index;
+	}
 	index = state.index[field];
 	if (*carry) {
 		__u64 after = index + 1;
@@ -192,8 +207,16 @@ int generate(struct xdp_md *context)
 	__u64 network = config.network_sum, transport = config.transport_sum;
 	void *data, *end, *header;
 	__u32 need = header_len;
-	int carry = 1;
+	__u64 carry = 1;
 
+	if (config.order_mask) {
+		__u32 place = state.place++ & config.order_mask;
+		__u32 *flow = bpf_map_lookup_elem(&order, &place);
+
+		if (!flow)
+			return XDP_DROP;
+		carry = *flow;
+	}
 	if (config.frame_time || config.byte_time) {
 		if (!pace(size))
 			return XDP_DROP;

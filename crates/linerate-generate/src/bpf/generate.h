@@ -40,6 +40,7 @@ struct generate_config {
 	__u64 transport_sum; /* the same of pseudo header, transport header and stamp */
 	__u64 seed;
 	__u64 flows;	   /* flows after which the fields start again; 0: never */
+	__u64 order_mask;  /* entries of the map `order` less one; 0: flows come one after the other */
 	__u64 frame_time;  /* nanoseconds from frame to frame, 32.32 fixed point; 0: no pacing */
 	__u64 byte_time;   /* nanoseconds more for each byte of a frame, 32.32 fixed point */
 	__u64 max_catch_up; /* nanoseconds by which a late run may catch up */
@@ -63,7 +64,7 @@ struct generate_config {
 	__u8 stamp_time;
 	__u8 network_varies; /* the IPv4 checksum must be recomputed for each frame */
 };
-_Static_assert(sizeof(struct generate_config) == 280, "shared with Rust");
+_Static_assert(sizeof(struct generate_config) == 288, "shared with Rust");
 
 /* The counters of a run. Only the CPU that runs it writes them. */
 struct generate_counters {

@@ -168,6 +168,22 @@ fn many_flows_spread_over_ports_then_addresses() {
 }
 
 #[test]
+fn flows_by_zipf_are_those_that_come_one_after_the_other() {
+    let options = Options {
+        flows: Some(60),
+        source: Some("10.0.0.0-10.0.0.2".parse().unwrap()),
+        source_ports: Some(Ports::new(1000, 1019).unwrap()),
+        ..Options::default()
+    };
+    let all = flows(options.clone(), 60);
+    let zipf = flows(Options { zipf: Some(1.1), ..options }, 4000);
+    let count = |key: &Key| zipf.iter().filter(|other| *other == key).count();
+    let counts: Vec<_> = all.iter().map(count).collect();
+    assert_eq!(counts.iter().sum::<usize>(), zipf.len());
+    assert!(counts[0] > counts[3] && counts[3] > counts[59] && counts[59] > 0, "{counts:?}");
+}
+
+#[test]
 fn nobody_gets_frames_that_were_not_addressed() {
     let frame = &frames_of(Options::default(), 1)[0];
     assert_eq!(frame[..6], UNUSED_MAC.0);

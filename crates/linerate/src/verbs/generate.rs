@@ -53,6 +53,9 @@ pub(crate) struct Arguments {
     /// Start the fields again after this many flows; varies the source port if nothing else varies.
     #[arg(short, long, value_name = "N")]
     flows: Option<u64>,
+    /// Choose the flow of each frame by Zipf's law with this exponent, as 1.1: few flows have most frames.
+    #[arg(long, value_name = "S", requires = "flows")]
+    zipf: Option<f64>,
     /// Source addresses: one, a range as 10.0.0.1-10.0.0.9, or a network as 10.0.0.0/24
     /// [default: 198.18.0.1 or 2001:2::1]
     #[arg(long, value_name = "ADDRESSES")]
@@ -79,7 +82,7 @@ pub(crate) struct Arguments {
     /// Send TCP segments (of no connection).
     #[arg(long)]
     tcp: bool,
-    /// Put an 802.1Q tag with this identifier into each frame.
+    /// Put an 802.1Q tag with this identifier into each frame; 0 is a priority tag.
     #[arg(long, value_name = "ID")]
     vlan: Option<u16>,
     /// Fields that are random: a list of src, dst, sport, dport, mac (or smac, dmac), size.
@@ -174,6 +177,7 @@ impl Arguments {
             sizes: self.size.clone(),
             rate: self.rate,
             flows: self.flows,
+            zipf: self.zipf,
             source: self.src,
             destination: self.dst,
             source_ports: self.sport,
