@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Verifies TCP and UDP checksums, for sessions where connection tracking does so. Conntrack takes a packet with a
- * wrong checksum out of its connection, and so out of NAT; the fast path must do the same. */
+/* Verifies TCP and UDP checksums, for sessions where connection tracking does so and the user wants the same
+ * (control.verify_checksums). Conntrack takes a packet with a wrong checksum out of its connection, and so out of NAT. */
 #ifndef LINERATE_CHECKSUM_H
 #define LINERATE_CHECKSUM_H
 

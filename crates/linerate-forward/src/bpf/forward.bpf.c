@@ -58,7 +58,6 @@ __noinline int forward_any(struct xdp_md *context)
 	session_barrier();
 	if ((hit.version & 1) || READ_ONCE(hit.session->version) != hit.version)
 		return SLOW_PATH + REASON_BUSY;
-	/* Conntrack takes a packet with a wrong checksum out of its connection, and so out of NAT. */
 	if ((action.flags & SESSION_VERIFY_CHECKSUM) && !has_right_checksum(context, 1, &packet, data, end))
 		return SLOW_PATH + REASON_CHECKSUM;
 	if ((action.flags & SESSION_UNREPORTED) && !has_connection(context, 1, &packet)) {
@@ -104,10 +103,41 @@ __noinline int forward_any(struct xdp_md *context)
 #define PLAIN_TCP (IPPROTO_TCP << 24)
 #define PLAIN_TTL 0xfe0000 /* none of these bits: a TTL of 1 or 0 */
 
-/* Most frames are untagged IPv4 of a session without NAT. This handles them in a fraction of the
- * instructions: all offsets are constants, and any other frame goes to forward_any() from the start. It
- * decides nothing differently from forward_any(). What it reads of the session is valid only when the version
- * is the same afterwards; it checks that after the last read, before it touches the frame. */
+/* Rewrites a plain frame as its session says, and counts it. 0, and the frame is as it was, when somebody writes to
+ * the session: what is read of it is valid only when the version is the same after the last read. */
+static __always_inline int rewrite_plain(void *data, const struct hit *hit, __u32 kind, int is_nat)
+{
+	const struct session *session = hit->session;
+	__u64 macs = *(const __u64 *)session->destination_mac, addresses = 0, lower;
+	__u32 macs_end = *(const __u32 *)(session->source_mac + 2);
+	__u32 delta = session->network_delta, dscp = session->dscp, ports = 0;
+	__u16 transport_delta = 0;
+
+	if (is_nat) {
+		addresses = *(const __u64 *)&session->source;
+		ports = *(const __u32 *)&session->source_port;
+		transport_delta = session->transport_delta;
+	}
+	session_barrier();
+	/* A session that is being written has an odd version, which then differs. */
+	if (READ_ONCE(session->version) != (hit->version & ~1u))
+		return 0;
+	*(__u64 *)data = macs;
+	*(__u32 *)(data + 8) = macs_end;
+	*(__u8 *)(data + 15) = dscp | (*(__u8 *)(data + 15) & 3);
+	/* TTL, protocol and checksum: TTL less one, the checksum as csum_add() does it. */
+	lower = load32(data + 22) + ((__u64)delta << 16) - 1;
+	lower += (lower + 0x10000) >> 32 << 16;
+	*(__u32 *)(data + 22) = lower;
+	if (is_nat) {
+		*(__u64 *)(data + 26) = addresses;
+		nat_transport(data + 34, kind & KIND_TCP, ports, transport_delta, 0);
+	}
+	return 1;
+}
+
+/* Most frames are untagged IPv4. This handles them in a fraction of the instructions: all offsets are constants, and
+ * any other frame goes to forward_any() from the start. It decides nothing differently from forward_any(). */
 SEC("xdp")
 int forward(struct xdp_md *context)
 {
@@ -168,23 +198,9 @@ int forward(struct xdp_md *context)
 
 	/* Only after the call, which clobbers registers, read the rest of line two. */
 	REMATERIALIZE(data);
-	{
-		__u64 macs = *(__u64 *)session->destination_mac, lower;
-		__u32 macs_end = *(__u32 *)(session->source_mac + 2);
-		__u32 delta = session->network_delta, dscp = session->dscp;
-
-		session_barrier();
-		/* A session that is being written has an odd version, which then differs. */
-		if (READ_ONCE(session->version) != (hit.version & ~1u))
-			goto any;
-		*(__u64 *)data = macs;
-		*(__u32 *)(data + 8) = macs_end;
-		*(__u8 *)(data + 15) = dscp | (*(__u8 *)(data + 15) & 3);
-		/* TTL, protocol and checksum: TTL less one, the checksum as csum_add() does it. */
-		lower = load32(data + 22) + ((__u64)delta << 16) - 1;
-		lower += (lower + 0x10000) >> 32 << 16;
-		*(__u32 *)(data + 22) = lower;
-	}
+	if (session->flags & SESSION_NAT ? !rewrite_plain(data, &hit, kind, 1)
+					 : !rewrite_plain(data, &hit, kind, 0))
+		goto any;
 	if (!session->referenced)
 		session->referenced = 1;
 	session_count(&hit, 1, length);

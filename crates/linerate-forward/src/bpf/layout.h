@@ -123,7 +123,7 @@ _Static_assert(__builtin_offsetof(struct session, destination_mac) == 64, "line 
 /* session.flags */
 #define SESSION_NAT (1 << 0)	     /* addresses or ports change */
 #define SESSION_TRACKED (1 << 1)     /* conntrack tracks it; the kernel path refreshes its timeout */
-#define SESSION_VERIFY_CHECKSUM (1 << 2)     /* conntrack verifies TCP and UDP checksums here, and so do we */
+#define SESSION_VERIFY_CHECKSUM (1 << 2)     /* TCP and UDP checksums are verified, as conntrack does it here */
 #define SESSION_UNREPORTED (1 << 3)  /* its connection may end without a report: each packet looks it up */
 #define SESSION_TC (1 << 4)	     /* forwarded by the TC datapath, else by XDP */
 #define SESSION_FIB (1 << 5)	     /* bpf_fib_lookup() gives what it does (fib.h) */
@@ -210,7 +210,8 @@ struct control {
 	__u32 route_generation; /* below 2^16; raised after each change that only bpf_fib_lookup() need see */
 	__u32 route_generation_marked; /* the same, but raised a few times a second only: what ingress metadata
 					  takes, of which there is not one for each change */
-	__u8 reserved[20];
+	__u32 verify_checksums; /* 1: conntrack's judgement of checksums counts, where it verifies them */
+	__u8 reserved[16];
 	/* Set once, before the programs run; here and not in the read-only data, so that programs that
 	 * replace these find the same sessions. */
 	__u64 seeds[9];	     /* random, odd: 0 to 3 of the hash, 4 to 8 of the signature */

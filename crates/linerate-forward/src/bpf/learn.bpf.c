@@ -472,7 +472,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 			return refusal;
 		until = lesser(until, left / 2);
 		flags |= SESSION_TRACKED;
-		if (conntrack_verifies(route))
+		if (READ_ONCE(control.verify_checksums) && conntrack_verifies(route))
 			flags |= SESSION_VERIFY_CHECKSUM;
 		if (!connection_end_is_reported(kernel)) {
 			if (!can_be_looked_up(skb, kernel, &egress.rebuilt->in,

@@ -74,9 +74,9 @@ static __always_inline void csum_add_udp(__u16 *checksum, __u16 delta)
 	}
 }
 
-/* In session.dscp to session.port, as one word: tags, NAT, a checksum to verify, a connection to look up, or TC. */
+/* In session.dscp to session.port, as one word: tags, a checksum to verify, a connection to look up, or TC. */
 #define NOT_PLAIN_FLAGS                                                                             \
-	(0xffu << 8 | (SESSION_NAT | SESSION_VERIFY_CHECKSUM | SESSION_UNREPORTED | SESSION_TC) << 16)
+	(0xffu << 8 | (SESSION_VERIFY_CHECKSUM | SESSION_UNREPORTED | SESSION_TC) << 16)
 
 /* What a session does to its packets, read from line two under an unchanged version. */
 struct action {
@@ -168,16 +168,16 @@ static __always_inline void *adjust_headers(struct xdp_md *context, const struct
 
 /* Ports and checksum of the transport header. A partial checksum is a sum of the pseudo-header alone, without
  * complement; `transport_delta` is then of that (partial_delta()). */
-static __always_inline void nat_transport(void *transport, const struct packet *packet,
-				      const struct action *action, int partial)
+static __always_inline void nat_transport(void *transport, __u32 is_tcp, __u32 ports, __u16 delta,
+					  int partial)
 {
-	__u16 *checksum = transport + (packet->kind & KIND_TCP ? 16 : 6);
+	__u16 *checksum = transport + (is_tcp ? 16 : 6);
 
-	*(__u32 *)transport = action->ports;
-	if (packet->kind & KIND_TCP || partial)
-		*checksum = csum_add(*checksum, action->transport_delta);
+	*(__u32 *)transport = ports;
+	if (is_tcp || partial)
+		*checksum = csum_add(*checksum, delta);
 	else
-		csum_add_udp(checksum, action->transport_delta);
+		csum_add_udp(checksum, delta);
 }
 
 /* What the addresses of `action` do to the partial checksum of the packet with this IP header. */
@@ -198,7 +198,8 @@ static __always_inline void rewrite_ipv4(void *header, const struct packet *pack
 		(__u32)csum_add(packet->ttl_proto_csum >> 16, action->network_delta) << 16;
 	if (action->flags & SESSION_NAT) {
 		*(__u64 *)(header + 12) = action->addresses;
-		nat_transport(header + IPV4_LEN, packet, action, partial);
+		nat_transport(header + IPV4_LEN, packet->kind & KIND_TCP, action->ports,
+			      action->transport_delta, partial);
 	}
 }
 
@@ -212,7 +213,8 @@ static __always_inline void rewrite_ipv6(void *header, const struct packet *pack
 	*(__u8 *)(header + 7) = packet->ttl - 1;
 	if (action->flags & SESSION_NAT) {
 		__builtin_memcpy(header + 8, action->addresses6, 32);
-		nat_transport(header + IPV6_LEN, packet, action, partial);
+		nat_transport(header + IPV6_LEN, packet->kind & KIND_TCP, action->ports,
+			      action->transport_delta, partial);
 	}
 }
 

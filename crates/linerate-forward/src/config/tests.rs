@@ -35,6 +35,7 @@ fn everything_can_be_said() {
         revalidate = "1m30s"
         fail-open-after = "2s"
         metrics = "[::1]:9000"
+        verify-checksums = true
         persist = true
         fix = false
         probe = false
@@ -52,7 +53,7 @@ fn everything_can_be_said() {
     assert_eq!(config.revalidate, Duration::from_secs(90));
     assert_eq!(config.fail_open_after, Duration::from_secs(2));
     assert_eq!(config.metrics, "[::1]:9000".parse().unwrap());
-    assert!(config.persist && !config.fix && !config.probe);
+    assert!(config.verify_checksums && config.persist && !config.fix && !config.probe);
     assert_eq!(config.block.len(), 2);
     assert_eq!(parse(&config.to_toml()).unwrap(), config);
 }
@@ -147,6 +148,7 @@ proptest! {
         revalidate in 1000u64..=3_600_000,
         interfaces in proptest::collection::btree_set("[a-z][a-z0-9.@-]{0,14}", 0..8),
         statistics in proptest::sample::select(Statistics::ALL),
+        verify_checksums: bool,
         persist: bool,
         address: u32,
     ) {
@@ -156,6 +158,7 @@ proptest! {
             revalidate: Duration::from_millis(revalidate),
             interfaces: interfaces.into_iter().collect(),
             statistics,
+            verify_checksums,
             persist,
             lifetime: if persist { Lifetime::Off } else { Lifetime::For(Duration::from_millis(revalidate)) },
             block: vec![std::net::IpAddr::from(address.to_be_bytes()).into()],

@@ -28,6 +28,7 @@ mod at {
     pub(super) const RULES: usize = offset_of!(Control, rules);
     pub(super) const ROUTE_GENERATION: usize = offset_of!(Control, route_generation);
     pub(super) const ROUTE_GENERATION_MARKED: usize = offset_of!(Control, route_generation_marked);
+    pub(super) const VERIFY_CHECKSUMS: usize = offset_of!(Control, verify_checksums);
     pub(super) const ABI: usize = offset_of!(Control, abi);
     pub(super) const STATISTICS: usize = offset_of!(Control, statistics);
     pub(super) const MULTI_BUFFER: usize = offset_of!(Control, multi_buffer);
@@ -173,6 +174,12 @@ impl Control {
     /// What packet filters look at: bits of [`layout::rules`].
     pub fn rules(&self) -> u32 {
         self.half(at::RULES).load(SeqCst)
+    }
+
+    /// Has the programs verify TCP and UDP checksums where conntrack does. It concerns sessions that are learned
+    /// afterwards: a bump has to follow a change.
+    pub fn set_verify_checksums(&self, verify: bool) {
+        self.half(at::VERIFY_CHECKSUMS).store(verify.into(), SeqCst);
     }
 
     /// The layout that the programs were built with.

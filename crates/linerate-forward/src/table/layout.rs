@@ -13,6 +13,7 @@ const LAYOUTS: &[u64] = &[
     0x67cf_19ee_cc96_abbf,
     0x7f33_623f_e1ca_453f,
     0x0396_22b7_a123_3728,
+    0xfa97_0d62_1a3e_32a3,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -200,7 +201,8 @@ pub struct Control {
     pub rules: u32,
     pub route_generation: u32,
     pub route_generation_marked: u32,
-    pub reserved: [u8; 20],
+    pub verify_checksums: u32,
+    pub reserved: [u8; 16],
     pub seeds: [u64; 9],
     pub abi: u32,
     pub statistics: u32,

@@ -99,6 +99,7 @@ impl Daemon {
             let table = Arc::new(Table::open(maps)?);
             let clock = Clock::from_boot_time();
             control.set_revalidate_after(config.revalidate, &clock);
+            control.set_verify_checksums(config.verify_checksums);
             let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
             let confirmer = NeighbourConfirmer::open()?;
             let ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
@@ -350,6 +351,10 @@ impl Daemon {
             self.heart = Heartbeat::new(&self.control, new.fail_open_after, &self.clock);
         }
         self.ageing.set_limits(Limits::from(&new));
+        if new.verify_checksums != old.verify_checksums {
+            self.control.set_verify_checksums(new.verify_checksums);
+            self.control.bump_generation();
+        }
         if self.ports.configure(&new.interfaces, &mut self.handle) {
             self.control.bump_generation();
         }

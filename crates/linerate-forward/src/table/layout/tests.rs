@@ -74,7 +74,7 @@ fn structures_are_those_of_the_programs() {
     same!(btf, Interface, "interface", port, mac, flags);
     same! { btf, Control, "control",
         generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, rules, route_generation,
-        route_generation_marked, reserved,
+        route_generation_marked, verify_checksums, reserved,
         seeds, abi, statistics, multi_buffer, taken, reserved2
     }
     same!(btf, Heartbeat, "heartbeat", jiffies);

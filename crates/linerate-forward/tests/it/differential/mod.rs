@@ -75,13 +75,20 @@ const AIMS: [Reason; 20] = [
     Reason::TooBig,
 ];
 
-fn accelerated(datapath: Datapath, corpus: Traffic, setup: fn(&str) -> Router, seed: u64) {
+fn accelerated(
+    datapath: Datapath,
+    corpus: Traffic,
+    setup: fn(&str) -> Router,
+    seed: u64,
+    verify_checksums: bool,
+) {
     let (plain, fast) = (setup("plain"), setup("fast"));
     // As the accelerated router has it, and has to: it follows no window.
     plain.inside.run(conntrack::relax_tcp_tracking).expect("entered").expect("set");
     let before = reached(&fast);
     let options = Options { max_sessions: 4096, ..Options::default() };
     let accelerator = Accelerator::start_by(datapath, &fast, &options);
+    accelerator.control.set_verify_checksums(verify_checksums);
     let report =
         Corpus::new(corpus, seed, SESSIONS * times()).run(&plain, &fast, accelerator.bumper());
     let (reasons, refusals) = (accelerator.reasons(), accelerator.refusals());
@@ -103,38 +110,38 @@ fn reached(router: &Router) -> u64 {
 #[test]
 fn xdp_routes_as_the_kernel_does() {
     root_or_skip!();
-    accelerated(Datapath::Xdp, ROUTED, setup::routing, seed(2));
+    accelerated(Datapath::Xdp, ROUTED, setup::routing, seed(2), false);
 }
 
 #[test]
 fn tc_routes_as_the_kernel_does() {
     root_or_skip!();
-    accelerated(Datapath::Tc, ROUTED, setup::routing, seed(2));
+    accelerated(Datapath::Tc, ROUTED, setup::routing, seed(2), false);
 }
 
 #[test]
 fn xdp_translates_as_the_kernel_does() {
     root_or_skip!();
-    accelerated(Datapath::Xdp, TRANSLATED, setup::translating, seed(3));
+    accelerated(Datapath::Xdp, TRANSLATED, setup::translating, seed(3), false);
 }
 
 #[test]
 fn tc_translates_as_the_kernel_does() {
     root_or_skip!();
-    accelerated(Datapath::Tc, TRANSLATED, setup::translating, seed(3));
+    accelerated(Datapath::Tc, TRANSLATED, setup::translating, seed(3), false);
 }
 
-/// With `nf_conntrack_checksum` as the kernel has it by default.
+/// With `nf_conntrack_checksum` as the kernel has it by default, and `--verify-checksums`.
 #[test]
 fn xdp_translates_what_the_kernel_finds_right() {
     root_or_skip!();
-    accelerated(Datapath::Xdp, TRANSLATED, setup::judging, seed(4));
+    accelerated(Datapath::Xdp, TRANSLATED, setup::judging, seed(4), true);
 }
 
 #[test]
 fn tc_translates_what_the_kernel_finds_right() {
     root_or_skip!();
-    accelerated(Datapath::Tc, TRANSLATED, setup::judging, seed(4));
+    accelerated(Datapath::Tc, TRANSLATED, setup::judging, seed(4), true);
 }
 
 #[test]
@@ -163,6 +170,54 @@ fn what_tracking_refuses_teaches_nothing_from_the_first_packet_on() {
     let (sessions, refusals) = (accelerator.sessions(), accelerator.refusals());
     assert!(sessions.is_empty(), "{sessions:?}");
     assert_eq!(refusals.get("conntrack-unknown"), Some(&10), "{refusals:?}");
+}
+
+/// The one difference that `--verify-checksums` makes: without it a wrong checksum is translated, and stays wrong by as
+/// much, as with nftables' flowtable.
+#[test]
+fn a_wrong_checksum_stays_wrong_unless_it_is_verified() {
+    root_or_skip!();
+    stay();
+    for (datapath, verify) in [Datapath::Xdp, Datapath::Tc]
+        .into_iter()
+        .flat_map(|datapath| [false, true].map(|verify| (datapath, verify)))
+    {
+        let router = setup::judging("verify");
+        let options = Options { max_sessions: 4096, ..Options::default() };
+        let accelerator = Accelerator::start_by(datapath, &router, &options);
+        accelerator.control.set_verify_checksums(verify);
+        let mut monitor = Monitor::open(&router);
+        let [client, server] = [LAN, WAN].map(|port| Host { port, number: PLAIN[0] });
+        let mut say = |host: Host, from, to, wrong: u8| {
+            let network = Network { tos: 0, ttl: 64, id: 7, dont_fragment: true, label: 0 };
+            let mut packet = packet(network, from, to, None, b"a dozen bytes");
+            let checksum = transport_at(&packet) + 6;
+            packet[checksum] ^= wrong;
+            monitor
+                .send(host.port, &frame(router_mac(host.port), host.mac(), &[], 0x0800, &packet));
+            monitor.seen()[if host.port == LAN { WAN } else { LAN }].clone()
+        };
+        let (near, far) = ((client.v4(), 4000), (server.v4(), 5000));
+        let own = (router_v4(WAN), 4000);
+        for _ in 0..4 {
+            say(client, near, far, 0);
+            say(server, far, own, 0);
+        }
+        accelerator.learned((near.0, near.1).into(), (far.0, far.1).into());
+        let right = say(client, near, far, 0);
+        let wrong = say(client, near, far, 0x55);
+        let [right, wrong] = [&right, &wrong].map(|seen| seen.first().expect("one left"));
+        assert_eq!(right[26..30], [10, 2, 0, 1]);
+        if verify {
+            assert_eq!(wrong[26..30], [10, 1, 0, PLAIN[0]], "{datapath}");
+            assert_eq!(accelerator.left(Reason::Checksum), 1, "{}", accelerator.describe());
+        } else {
+            let mut expected = right.clone();
+            expected[40] ^= 0x55;
+            assert_eq!(*wrong, expected, "{datapath}");
+            assert_eq!(accelerator.left(Reason::Checksum), 0, "{}", accelerator.describe());
+        }
+    }
 }
 
 /// Tracking has not seen what the fast path took, and half of all sequence numbers lie before its last one.

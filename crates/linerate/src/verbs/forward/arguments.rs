@@ -125,6 +125,11 @@ pub(super) struct Run {
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics: Option<MetricsAddress>,
 
+    /// Verify TCP and UDP checksums of tracked sessions where conntrack does, at the cost of reading the payload. By
+    /// default they are not verified, as nftables' flowtable does not: a wrong checksum stays wrong.
+    #[arg(long)]
+    pub(super) verify_checksums: bool,
+
     /// On exit, keep programs and tables in place for the next `run` to adopt.
     #[arg(long)]
     pub(super) persist: bool,
