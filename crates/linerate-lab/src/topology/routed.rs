@@ -7,7 +7,7 @@
 //! A veth processes its frames on the core that sent them, so the whole topology runs on the generator's
 //! core, and a stage's cost is one over the rate with it less one over the rate without it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,12 +16,13 @@ use linerate_testkit::{Mac, Namespace, Veth, VethOptions};
 
 use crate::baseline::forward::{self, Baseline};
 use crate::interrupt;
+use crate::measure::conntrack::ConntrackRoom;
 use crate::measure::cores::Cores;
 use crate::measure::napi;
 use crate::measure::process::{Running, count};
 use crate::programs;
 use crate::topology::pair::{Pair, SENDER};
-use crate::traffic::generated::{EAST_ADDRESS, SendReport, WEST_ADDRESS, session_words};
+use crate::traffic::generated::{EAST_ADDRESS, Headers, SendReport, Sessions, WEST_ADDRESS};
 
 /// The router's interface towards the west.
 pub(crate) const LEFT_INTERFACE: &str = "left";
@@ -33,11 +34,17 @@ pub(crate) const EAST_INTERFACE: &str = "in0";
 /// Where the router is on the hosts' networks.
 const LEFT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
 const RIGHT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
+const LEFT_ADDRESS6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0xfffe);
+const RIGHT_ADDRESS6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 0xfffe);
 
 /// Where the eastern host's servers listen.
 fn server(number: u16) -> SocketAddr {
     SocketAddr::V4(SocketAddrV4::new(EAST_ADDRESS, 5001 + number))
 }
+
+/// How long hosts talk before a measurement, at this many frames a second.
+pub(crate) const TALK: Duration = Duration::from_secs(4);
+const TALK_RATE: u64 = 1000;
 
 /// The name of the router's flow table.
 const FLOW_TABLE: &str = "linerate_lab";
@@ -56,6 +63,35 @@ pub(crate) enum Datapath {
     Redirect,
 }
 
+/// What the router's packet filter does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// There is none.
+    #[default]
+    None,
+    /// It accepts by the state of the connection: conntrack sees each packet.
+    Tracked,
+    /// It masquerades what leaves to the east.
+    Translated,
+}
+
+impl Rules {
+    /// For `nft -f -`.
+    fn text(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Tracked => Some(
+                "table inet linerate_lab { chain forward { type filter hook forward priority filter; \
+                 ct state { new, established, related } accept; }; }",
+            ),
+            Self::Translated => Some(
+                "table inet linerate_lab { chain postrouting { type nat hook postrouting priority srcnat; \
+                 oifname right masquerade; }; }",
+            ),
+        }
+    }
+}
+
 /// The traffic of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionTraffic {
@@ -63,8 +99,8 @@ pub(crate) struct SessionTraffic {
     pub(crate) size: u32,
     /// Frames measured, in each direction.
     pub(crate) frames: u64,
-    /// Sessions that they are of, one after the other.
-    pub(crate) sessions: u64,
+    /// That they are of.
+    pub(crate) sessions: Sessions,
     /// Frames a second; as many as go if `None`.
     pub(crate) rate: Option<u64>,
 }
@@ -79,6 +115,9 @@ pub(crate) struct RoutedPair {
     pub(crate) left: Veth,
     /// `a` is the router's, `b` east's.
     pub(crate) right: Veth,
+    rules: Rules,
+    /// Of the rules that take some.
+    conntrack: Option<ConntrackRoom>,
     cores: Cores,
 }
 
@@ -142,7 +181,28 @@ impl RoutedPair {
             interface.add_neighbour(gateway.into(), mac)?;
             host.add_route(far.parse::<IpAddr>()?, 16, gateway.into())?;
         }
-        Ok(Self { west, router, east, left, right, cores })
+        Ok(Self { west, router, east, left, right, rules: Rules::None, conntrack: None, cores })
+    }
+
+    /// The same with rules, and room for this many connections.
+    pub(crate) fn with_rules(mut self, rules: Rules, connections: u64) -> Result<Self> {
+        if let Some(text) = rules.text() {
+            self.nft(text)?;
+            self.conntrack = Some(ConntrackRoom::at_least(2 * connections)?);
+        }
+        self.rules = rules;
+        Ok(self)
+    }
+
+    /// The same, which routes IPv6 as well if it has to.
+    pub(crate) fn with_headers(self, headers: Headers) -> Result<Self> {
+        if let (Headers::Ipv6, (west, east)) = (headers, headers.ends()) {
+            self.left.b.add_address(LEFT_ADDRESS6.into(), 64)?;
+            self.right.a.add_address(RIGHT_ADDRESS6.into(), 64)?;
+            self.left.b.add_neighbour(west, self.left.a.mac())?;
+            self.right.a.add_neighbour(east, self.right.b.mac())?;
+        }
+        Ok(self)
     }
 
     /// Starts the datapath, and waits until it forwards. The kernel's own needs no program.
@@ -164,6 +224,11 @@ impl RoutedPair {
             }
             Datapath::Redirect => self.redirect().map(Some),
         }
+    }
+
+    /// Starts Linerate with room for this many sessions and no more.
+    pub(crate) fn start_with_room(&self, sessions: u64) -> Result<Running> {
+        self.accelerate(&["--max-sessions", &sessions.max(ROOM).to_string()])
     }
 
     fn accelerate(&self, more: &[&str]) -> Result<Running> {
@@ -216,10 +281,14 @@ impl RoutedPair {
              chain forward {{ type filter hook forward priority 0; policy accept;\n\
              ip protocol {{ tcp, udp }} flow add @fast; }}\n}}\n"
         );
+        self.nft(&rules).context("no flow table here")
+    }
+
+    fn nft(&self, rules: &str) -> Result<()> {
         let output = self.router.command("nft").arg(rules).output().context("cannot run nft")?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            bail!("no flow table here: {}", said.lines().next().unwrap_or("nft says nothing"));
+            bail!("{}", said.lines().next().unwrap_or("nft says nothing"));
         }
         Ok(())
     }
@@ -261,9 +330,28 @@ impl RoutedPair {
     /// attaching or detaching an XDP program is a link change, after which sessions are learned again.
     pub(crate) fn warm_up(&self, traffic: &SessionTraffic) -> Result<u64> {
         // A session is admitted at its second packet; with a third nothing is left to chance.
-        let frames = (3 * traffic.sessions).max(10_000);
-        let sender = self.generate(&SessionTraffic { frames, rate: None, ..*traffic }, false)?;
+        let frames = (3 * traffic.sessions.count).max(10_000);
+        let sessions = Sessions { zipf: false, ..traffic.sessions };
+        let all = SessionTraffic { frames, sessions, rate: None, ..*traffic };
+        let sender = self.generate(&all, false)?;
         Ok(finish(sender)?.frames)
+    }
+
+    /// Has the hosts talk, so that conntrack takes their connections for established, and for ASSURED: UDP is that after
+    /// two seconds of packets in both directions. Returns how much the west sent.
+    fn talk(&self, traffic: &SessionTraffic) -> Result<u64> {
+        let slow = SessionTraffic {
+            frames: TALK.as_secs() * TALK_RATE,
+            rate: Some(TALK_RATE),
+            ..*traffic
+        };
+        let asks = self.generate(&slow, false)?;
+        // An answer before the question would make a connection of its own.
+        interrupt::sleep(Duration::from_secs(1))?;
+        let answers = self.generate(&slow, true)?;
+        let sent = finish(asks)?.frames;
+        finish(answers)?;
+        Ok(sent)
     }
 
     /// Warms up, sends, in one direction or both, and counts what arrives. `programs` says whether somebody can
@@ -278,8 +366,12 @@ impl RoutedPair {
             Some(self.sink(&self.east, EAST_INTERFACE)?),
             both.then(|| self.sink(&self.west, SENDER)).transpose()?,
         ];
+        // Plain Linux forwards the connections of those who do not answer as well.
+        let talks = self.rules != Rules::None && programs;
+        let answered = (talks && !both).then(|| self.sink(&self.west, SENDER)).transpose()?;
         let empty = self.drops()?;
-        let warm = self.warm_up(traffic)?;
+        let talked = if talks { self.talk(traffic)? } else { 0 };
+        let warm = talked + self.warm_up(traffic)?;
         interrupt::sleep(Duration::from_millis(100))?;
         let handed = |at: &Self| programs.then(|| at.passed_to_kernel()).transpose();
         let (before, dropped) = (handed(self)?, self.drops()?);
@@ -297,6 +389,9 @@ impl RoutedPair {
         for sink in sinks.into_iter().flatten() {
             let report = sink.stop(Duration::from_secs(20))?.success()?.json()?;
             passed.arrived += count(&report, "captured")?;
+        }
+        if let Some(sink) = answered {
+            sink.stop(Duration::from_secs(20))?.success()?;
         }
         // What arrived before is what was sent then and not dropped.
         passed.arrived = passed.arrived.saturating_sub(warm.saturating_sub(dropped - empty));
@@ -316,21 +411,25 @@ impl RoutedPair {
         Ok(sink)
     }
 
-    /// From the west on the generator's core, or back from the east on the other.
+    /// From the west on the generator's core, or what the east answers on the other.
     fn generate(&self, traffic: &SessionTraffic, back: bool) -> Result<Running> {
         let (host, interface, core, mac) = match back {
             false => (&self.west, SENDER, self.cores.generator, self.left.b.mac()),
             true => (&self.east, EAST_INTERFACE, self.cores.consumer, self.right.a.mac()),
         };
-        let (source, destination) = match back {
-            false => (WEST_ADDRESS, EAST_ADDRESS),
-            true => (EAST_ADDRESS, WEST_ADDRESS),
-        };
+        let translated =
+            (self.rules == Rules::Translated).then_some(match traffic.sessions.headers {
+                Headers::Ipv6 => RIGHT_ADDRESS6.into(),
+                Headers::Ipv4 | Headers::Tagged => RIGHT_ADDRESS.into(),
+            });
         let common = ["generate", "-i", interface, "--json", "--quiet"];
         let mut command = programs::linerate(host, core, common)?;
         command.args(["--cpu", &core.to_string(), "--dst-mac", &mac.to_string()]);
         command.args(["--size", &traffic.size.to_string(), "--count", &traffic.frames.to_string()]);
-        command.args(session_words(traffic.sessions, source, destination));
+        command.args(match back {
+            false => traffic.sessions.words(),
+            true => traffic.sessions.answer_words(translated),
+        });
         if let Some(rate) = traffic.rate {
             command.args(["--rate", &format!("{rate}pps")]);
         }
@@ -455,9 +554,12 @@ pub(crate) fn end_datapath(running: Option<Running>) -> Result<()> {
     Ok(())
 }
 
+/// The least capacity of a table.
+const ROOM: u64 = 1 << 16;
+
 /// Capacity for this number of sessions: one bucket overflows before the table is full.
 fn room(sessions: u64) -> String {
-    (sessions * 5 / 4).max(1 << 16).to_string()
+    (sessions * 5 / 4).max(ROOM).to_string()
 }
 
 fn finish(sender: Running) -> Result<SendReport> {

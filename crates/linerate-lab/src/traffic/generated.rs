@@ -1,6 +1,6 @@
 //! What is sent, and what the sender says it sent.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) enum Traffic {
         /// Random addresses, ports and hardware addresses, as Trivelloni 2018 sets pktgen up (figure 6.5).
         random: bool,
         /// UDP sessions that the frames are of, one after the other; the generator's one if `None`.
-        sessions: Option<u64>,
+        sessions: Option<Sessions>,
     },
     /// `linerate replay`.
     Replayed {
@@ -39,18 +39,93 @@ pub(crate) const WEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Their destination.
 pub(crate) const EAST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
 
+/// The same for IPv6 (RFC 5180), and its network.
+pub(crate) const WEST_ADDRESS6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
+pub(crate) const EAST_ADDRESS6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 1);
+
+/// The port of the west's first session, and that of the east.
+const WEST_PORT: u64 = 1024;
+const EAST_PORT: u64 = 9;
+
 /// Source ports of one sender: sessions beyond that come from further addresses.
 const PORTS: u64 = 50_000;
 
-/// The arguments of `linerate generate` for this many UDP sessions, one after the other.
-pub(crate) fn session_words(sessions: u64, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<String> {
-    let senders = sessions.div_ceil(PORTS).max(1);
-    let ports = PORTS.min(sessions.max(1));
-    let last = Ipv4Addr::from(u32::from(source) + u32::try_from(senders - 1).unwrap_or(0));
-    let port = 1023 + ports;
-    words(&format!(
-        "--udp --src {source}-{last} --dst {destination} --sport 1024-{port} --dport 9 --flows {sessions}"
-    ))
+/// The exponent of Zipf's law.
+pub(crate) const ZIPF: f64 = 1.1;
+
+/// UDP sessions that frames are of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sessions {
+    pub(crate) count: u64,
+    pub(crate) headers: Headers,
+    /// By Zipf's law with the exponent [`ZIPF`]; one after the other otherwise.
+    pub(crate) zipf: bool,
+}
+
+/// The headers in front of UDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Headers {
+    #[default]
+    Ipv4,
+    Ipv6,
+    /// IPv4 behind an 802.1Q tag of VLAN 0 (a priority tag): every Linux takes it off, with VLAN devices or without.
+    Tagged,
+}
+
+impl Headers {
+    /// The first address of the west, and the east's.
+    pub(crate) fn ends(self) -> (IpAddr, IpAddr) {
+        match self {
+            Self::Ipv4 | Self::Tagged => (WEST_ADDRESS.into(), EAST_ADDRESS.into()),
+            Self::Ipv6 => (WEST_ADDRESS6.into(), EAST_ADDRESS6.into()),
+        }
+    }
+}
+
+impl Sessions {
+    /// This many of IPv4, one after the other.
+    pub(crate) fn uniform(count: u64) -> Self {
+        Self { count, headers: Headers::Ipv4, zipf: false }
+    }
+
+    /// The arguments of `linerate generate` for what the west sends.
+    pub(crate) fn words(self) -> Vec<String> {
+        let (west, east) = self.headers.ends();
+        let (last, ports, count) = (self.last_sender(), self.ports(), self.count);
+        let mut all = words(&format!(
+            "--udp --src {west}-{last} --dst {east} --sport {ports} --dport {EAST_PORT} --flows {count}"
+        ));
+        if self.headers == Headers::Tagged {
+            all.extend(words("--vlan 0"));
+        }
+        if self.zipf {
+            all.extend(words(&format!("--zipf {ZIPF}")));
+        }
+        all
+    }
+
+    /// The same for what the east answers, to `translated` where the router stands for the west.
+    pub(crate) fn answer_words(self, translated: Option<IpAddr>) -> Vec<String> {
+        let (west, east) = self.headers.ends();
+        let (last, ports, count) = (self.last_sender(), self.ports(), self.count);
+        let asked = translated.map_or_else(|| format!("{west}-{last}"), |to| to.to_string());
+        words(&format!(
+            "--udp --src {east} --dst {asked} --sport {EAST_PORT} --dport {ports} --flows {count}"
+        ))
+    }
+
+    fn last_sender(self) -> IpAddr {
+        let more = self.count.div_ceil(PORTS).max(1) - 1;
+        match self.headers.ends().0 {
+            IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits() + more as u32).into(),
+            IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits() + u128::from(more)).into(),
+        }
+    }
+
+    /// The ports of a sender.
+    fn ports(self) -> String {
+        format!("{WEST_PORT}-{}", WEST_PORT + PORTS.min(self.count.max(1)) - 1)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,11 +164,11 @@ impl Traffic {
         Self::Generated { size: size.to_string(), frames, rate, random: false, sessions: None }
     }
 
-    /// The same frames, of this many UDP sessions; each frame is of another session than the one before.
+    /// The same frames, of these sessions.
     #[must_use]
-    pub(crate) fn of_sessions(mut self, count: u64) -> Self {
+    pub(crate) fn of_sessions(mut self, of: Sessions) -> Self {
         if let Self::Generated { sessions, .. } = &mut self {
-            *sessions = Some(count);
+            *sessions = Some(of);
         }
         self
     }
@@ -137,7 +212,7 @@ impl Traffic {
                     all.extend(words(&format!("--rate {rate}pps")));
                 }
                 if let Some(sessions) = sessions {
-                    all.extend(session_words(*sessions, WEST_ADDRESS, EAST_ADDRESS));
+                    all.extend(sessions.words());
                 }
                 if *random {
                     all.extend(words(

@@ -14,6 +14,7 @@ use crate::measure::process::count;
 use crate::report::summary::{Axis, Chart, Claim, Role};
 use crate::topology::pair::Pair;
 use crate::topology::routed::{Datapath, RoutedPair, SessionTraffic};
+use crate::traffic::generated::Sessions;
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-ageing",
@@ -88,7 +89,12 @@ fn age(cores: Cores, datapath: Datapath, sessions: u64, time: Duration) -> Resul
         anyhow::bail!("no daemon to measure")
     };
     let sink = routed.sink_east()?;
-    routed.warm_up(&SessionTraffic { size: 64, frames: 0, sessions, rate: None })?;
+    routed.warm_up(&SessionTraffic {
+        size: 64,
+        frames: 0,
+        sessions: Sessions::uniform(sessions),
+        rate: None,
+    })?;
     // What learning left to do is done.
     interrupt::sleep(Duration::from_secs(2))?;
     let clock = daemon.clock()?;

@@ -7,8 +7,9 @@ use crate::experiments::context::Context;
 use crate::experiments::samples::{SampleKey, Samples};
 use crate::report::summary::{Axis, Chart, Claim, Line, Role};
 use crate::topology::routed::{
-    Datapath, ForwardOutcome, RoutedPair, SessionTraffic, end_datapath, without_router,
+    Datapath, ForwardOutcome, RoutedPair, Rules, SessionTraffic, TALK, end_datapath, without_router,
 };
+use crate::traffic::generated::{Headers, Sessions};
 
 /// Seconds that building the topology, starting and ending take beside the sending.
 const OVERHEAD: f64 = 4.0;
@@ -18,18 +19,38 @@ pub(super) struct Forwarder {
     pub(super) name: &'static str,
     pub(super) role: Role,
     pub(super) datapath: Datapath,
+    /// The router's.
+    pub(super) rules: Rules,
+    /// Of the frames, with and without a router.
+    pub(super) headers: Headers,
+    /// Frames are of sessions by Zipf's law.
+    pub(super) zipf: bool,
 }
 
-pub(super) const LINUX: Forwarder =
-    Forwarder { name: "Linux", role: Role::Peer, datapath: Datapath::Linux };
+impl Forwarder {
+    pub(super) const fn new(name: &'static str, role: Role, datapath: Datapath) -> Self {
+        Self { name, role, datapath, rules: Rules::None, headers: Headers::Ipv4, zipf: false }
+    }
+
+    /// Plain Linux with these rules and frames.
+    pub(super) const fn linux(name: &'static str, rules: Rules, headers: Headers) -> Self {
+        Self { rules, headers, ..Self::new(name, Role::Peer, Datapath::Linux) }
+    }
+
+    /// Linerate with these rules and frames.
+    pub(super) const fn linerate(name: &'static str, rules: Rules, headers: Headers) -> Self {
+        Self { rules, headers, ..Self::new(name, Role::Ours, Datapath::Linerate("slot")) }
+    }
+}
+
+pub(super) const LINUX: Forwarder = Forwarder::linux("Linux", Rules::None, Headers::Ipv4);
 pub(super) const FLOW_TABLE: Forwarder =
-    Forwarder { name: "nft flowtable", role: Role::Peer, datapath: Datapath::FlowTable };
+    Forwarder::new("nft flowtable", Role::Peer, Datapath::FlowTable);
 pub(super) const FIB: Forwarder =
-    Forwarder { name: "fib mode", role: Role::Peer, datapath: Datapath::Baseline(Baseline::Fib) };
-pub(super) const LINERATE: Forwarder =
-    Forwarder { name: "Linerate", role: Role::Ours, datapath: Datapath::Linerate("slot") };
+    Forwarder::new("fib mode", Role::Peer, Datapath::Baseline(Baseline::Fib));
+pub(super) const LINERATE: Forwarder = Forwarder::linerate("Linerate", Rules::None, Headers::Ipv4);
 pub(super) const REDIRECT: Forwarder =
-    Forwarder { name: "plain redirect", role: Role::Limit, datapath: Datapath::Redirect };
+    Forwarder::new("plain redirect", Role::Limit, Datapath::Redirect);
 
 /// Traffic at a place on the axis.
 pub(super) type Place = (f64, SessionTraffic);
@@ -125,8 +146,10 @@ pub(super) fn charts(costs: &Costs, x: &Axis, of: &str, rate_caption: &str) -> [
 
 /// A place for each frame size: frames of one session at full speed.
 pub(super) fn by_size(sizes: &[u32], frames: u64) -> Vec<Place> {
-    let place =
-        |&size: &u32| (f64::from(size), SessionTraffic { size, frames, sessions: 1, rate: None });
+    let place = |&size: &u32| {
+        let sessions = Sessions::uniform(1);
+        (f64::from(size), SessionTraffic { size, frames, sessions, rate: None })
+    };
     sizes.iter().map(place).collect()
 }
 
@@ -152,12 +175,17 @@ fn measure(
     both: bool,
 ) -> Result<Option<PairedRun>> {
     let (x, traffic) = *place;
+    let sessions = Sessions { headers: one.headers, zipf: one.zipf, ..traffic.sessions };
+    let traffic = SessionTraffic { sessions, ..traffic };
     let slowest = 1e6;
-    let seconds = OVERHEAD + (traffic.frames + 4 * traffic.sessions) as f64 / slowest;
+    let talk = if one.rules == Rules::None { 0.0 } else { TALK.as_secs_f64() };
+    let seconds = OVERHEAD + talk + (traffic.frames + 4 * sessions.count) as f64 / slowest;
     let done = context.try_measure(one.name, x, repeat, seconds, |pair| {
         let without = without_router(pair, &traffic)?;
-        let routed = RoutedPair::build(pair.cores)?;
-        let running = routed.start_datapath(one.datapath, traffic.sessions)?;
+        let routed = RoutedPair::build(pair.cores)?
+            .with_headers(one.headers)?
+            .with_rules(one.rules, sessions.count)?;
+        let running = routed.start_datapath(one.datapath, sessions.count)?;
         let reports = matches!(one.datapath, Datapath::Linerate(_) | Datapath::Baseline(_));
         let with = routed.measure(&traffic, both, reports)?;
         end_datapath(running)?;
@@ -173,7 +201,7 @@ fn measure(
         ("x", x.to_string()),
         ("repeat", repeat.to_string()),
         ("size", traffic.size.to_string()),
-        ("sessions", traffic.sessions.to_string()),
+        ("sessions", sessions.count.to_string()),
         ("sent", sent.to_string()),
         ("arrived", arrived.to_string()),
         ("dropped", dropped.to_string()),

@@ -13,6 +13,7 @@ use crate::measure::cpu::Core;
 use crate::report::summary::{Axis, Chart};
 use crate::topology::pair::Pair;
 use crate::topology::routed::{RoutedPair, SessionTraffic, end_datapath};
+use crate::traffic::generated::Sessions;
 
 /// Frames a second: less than plain Linux forwards on one core.
 const RATE: u64 = 300_000;
@@ -27,8 +28,12 @@ pub(super) fn run(context: &mut Context, forwarders: &[Forwarder]) -> Result<()>
     let idle =
         Samples::collect_named(context, lines, &xs, selected, |context, one, place, repeat| {
             let (one, size, x) = (&forwarders[one], sizes[place], xs[place]);
-            let traffic =
-                SessionTraffic { size, frames: RATE * seconds, sessions: 1, rate: Some(RATE) };
+            let traffic = SessionTraffic {
+                size,
+                frames: RATE * seconds,
+                sessions: Sessions::uniform(1),
+                rate: Some(RATE),
+            };
             let about = seconds as f64 + 4.0;
             let work = |pair: &Pair| idle_percent(pair.cores, one, &traffic);
             let idle = context.try_measure(&selected(one.name), x, repeat, about, work)?;
@@ -65,7 +70,7 @@ fn idle_percent(
         bail!("it takes two cores");
     }
     let routed = RoutedPair::build(cores)?;
-    let running = routed.start_datapath(one.datapath, traffic.sessions)?;
+    let running = routed.start_datapath(one.datapath, traffic.sessions.count)?;
     routed.receive_on_other_core()?;
     let watch = std::thread::spawn(move || -> Result<f64> {
         // The beginning and the end of the sender are not in it.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::cost::{Costs, LINERATE, LINUX, REDIRECT, charts};
+use super::cost::{Costs, Forwarder, LINERATE, LINUX, REDIRECT, charts};
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
 use crate::interrupt;
@@ -13,14 +13,17 @@ use crate::measure::cores::Cores;
 use crate::measure::process::count;
 use crate::report::summary::{Axis, Chart, Claim, Role};
 use crate::topology::pair::Pair;
-use crate::topology::routed::{Datapath, RoutedPair, SessionTraffic, end_datapath};
+use crate::topology::routed::{Datapath, RoutedPair, Rules, SessionTraffic, end_datapath};
+use crate::traffic::generated::{Headers, Sessions};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-sessions",
     title: "Forwarding by the number of sessions",
     about: "64-byte UDP frames of so many sessions, one after the other, so that each frame is of another \
             session than the one before, in turns with the same frames without a router. The bare \
-            redirect knows of no sessions: what it costs is no table's. Learning: from the first frame \
+            redirect knows of no sessions: what it costs is no table's. Linux keeps sessions only with conntrack, \
+            which is a line of its own. Zipf: the same sessions by Zipf's law with the exponent 1.1, so that few \
+            have most frames. Learning: from the first frame \
             sent at full speed until the table holds 99% of the sessions. TCP: real connections, opened \
             through the router and held open together while each exchanges messages.",
     run,
@@ -34,21 +37,41 @@ const PAIRS: u16 = 2;
 /// Messages there and back on each connection.
 const ROUNDS: u64 = 5;
 
+const CONNTRACK: Forwarder = Forwarder::linux("Linux, conntrack", Rules::Tracked, Headers::Ipv4);
+const ZIPF: [Forwarder; 2] = [
+    Forwarder { name: "Linux, conntrack, Zipf", zipf: true, ..CONNTRACK },
+    Forwarder { name: "Linerate, Zipf", zipf: true, ..LINERATE },
+];
+
 fn run(context: &mut Context) -> Result<()> {
     let all: &[u64] =
         context.quick_or_full(&[1, 1_000_000], &[1, 100, 1_000, 10_000, 100_000, 1_000_000]);
     let frames = context.quick_or_full(3_000_000, 5_000_000);
     let place = |&sessions: &u64| {
-        (sessions as f64, SessionTraffic { size: 64, frames, sessions, rate: None })
+        (
+            sessions as f64,
+            SessionTraffic { size: 64, frames, sessions: Sessions::uniform(sessions), rate: None },
+        )
     };
     let places: Vec<_> = all.iter().map(place).collect();
-    let costs = Costs::measure(context, &[LINUX, LINERATE, REDIRECT], &places, false)?;
+    let lines = [LINUX, CONNTRACK, LINERATE, REDIRECT, ZIPF[0], ZIPF[1]];
+    let costs = Costs::measure(context, &lines, &places, false)?;
     let x = Axis::logarithmic("sessions", "");
     context.charts.extend(charts(&costs, &x, "a 64-byte frame", "Higher is better."));
     let repeats = context.options.repeats;
-    let claim = "cost of a packet: 1,000,000 sessions over 1";
-    let claim = costs.claim(claim, (LINERATE.name, MILLION), (LINERATE.name, 1.0), 2.0, repeats);
-    context.claims.push(claim);
+    let (uniform, zipf) = ((LINERATE.name, MILLION), (ZIPF[1].name, MILLION));
+    for (claim, ours, theirs, bound) in [
+        ("cost of a packet: 1,000,000 sessions over 1", uniform, (LINERATE.name, 1.0), 2.0),
+        ("the same by Zipf's law", zipf, (LINERATE.name, 1.0), 2.5),
+        (
+            "cost of a packet with 1,000,000 sessions, over Linux with conntrack",
+            uniform,
+            (CONNTRACK.name, MILLION),
+            0.3,
+        ),
+    ] {
+        context.claims.push(costs.claim(claim, ours, theirs, bound, repeats));
+    }
     learning(context, all)?;
     connections(context)
 }
@@ -92,12 +115,22 @@ fn learning(context: &mut Context, all: &[u64]) -> Result<()> {
         Chart::lines(
             "memory",
             "Kernel memory of the tables",
-            "With room for a quarter more sessions, and for 65,536 at least.",
+            "As the kernel accounts it, with room for as many sessions, and for 65,536 at least.",
             x(),
             Axis::linear("memory", "MiB"),
             lines(|one| one.memory as f64 / f64::from(1 << 20)),
         ),
     ]);
+    let (claim, bound) =
+        ("kernel memory of the tables with room for 1,000,000 sessions", "at most 160 MB");
+    context.claims.push(
+        match samples.distribution((NAME, MILLION), |one| one.memory as f64 / 1e6) {
+            Some(memory) => {
+                Claim::new(claim, format!("{:.0} MB", memory.median), bound, memory.median <= 160.0)
+            }
+            None => Claim::open(claim, "no run counted", bound),
+        },
+    );
     Ok(())
 }
 
@@ -109,8 +142,13 @@ struct Learned {
 
 fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     let routed = RoutedPair::build(cores)?;
-    let running = routed.start_datapath(LINERATE.datapath, sessions)?;
-    let traffic = SessionTraffic { size: 64, frames: 4 * sessions, sessions, rate: None };
+    let running = routed.start_with_room(sessions)?;
+    let traffic = SessionTraffic {
+        size: 64,
+        frames: 4 * sessions,
+        sessions: Sessions::uniform(sessions),
+        rate: None,
+    };
     let sink = routed.sink_east()?;
     let began = Instant::now();
     let sender = routed.send(&traffic)?;
@@ -128,7 +166,7 @@ fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     };
     drop(sender);
     sink.stop(Duration::from_secs(20))?;
-    end_datapath(running)?;
+    end_datapath(Some(running))?;
     anyhow::ensure!(
         learned.held >= enough,
         "only {} of {sessions} sessions were learned",

@@ -9,6 +9,8 @@ use super::cost::{
 use super::idle;
 use crate::experiments::context::{Context, Experiment};
 use crate::report::summary::{Axis, Chart};
+use crate::topology::routed::Rules;
+use crate::traffic::generated::Headers;
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-size",
@@ -16,7 +18,9 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     about: "UDP frames of one session through a router, everything on the core of the generator, in turns \
             with the same frames to the same sink without a router: one over the rate with it, less one \
             over the rate without it, is what forwarding adds to each frame. fib mode asks the kernel's \
-            routing table for each packet; the plain redirect writes constants and parses nothing.",
+            routing table for each packet; the plain redirect writes constants and parses nothing. Then the same \
+            of sessions that conntrack tracks, that are masqueraded, of IPv6, and behind a priority tag that the \
+            router takes off. Before the first two the hosts talk for some seconds.",
     run,
 };
 
@@ -41,8 +45,52 @@ fn run(context: &mut Context) -> Result<()> {
         let claim = one_way.claim(claim, ours, (rival, SMALL), bound, repeats);
         context.claims.push(claim);
     }
+    kinds(context, frames)?;
     two_ways(context, &all, frames)?;
     idle::run(context, &all)
+}
+
+/// A session that the rest are compared with, in the same run.
+const PLAIN: Forwarder = Forwarder::linerate("Linerate, plain", Rules::None, Headers::Ipv4);
+const TRANSLATED: Forwarder =
+    Forwarder::linerate("Linerate, translated", Rules::Translated, Headers::Ipv4);
+const LINUX_TRANSLATED: Forwarder =
+    Forwarder::linux("Linux, translated", Rules::Translated, Headers::Ipv4);
+
+/// Sessions that are more than routed IPv4.
+fn kinds(context: &mut Context, frames: u64) -> Result<()> {
+    let lines = [
+        PLAIN,
+        TRANSLATED,
+        LINUX_TRANSLATED,
+        Forwarder::linerate("Linerate, tracked", Rules::Tracked, Headers::Ipv4),
+        Forwarder::linux("Linux, tracked", Rules::Tracked, Headers::Ipv4),
+        Forwarder::linerate("Linerate, IPv6", Rules::None, Headers::Ipv6),
+        Forwarder::linux("Linux, IPv6", Rules::None, Headers::Ipv6),
+        Forwarder::linerate("Linerate, tagged", Rules::None, Headers::Tagged),
+        Forwarder::linux("Linux, tagged", Rules::None, Headers::Tagged),
+    ];
+    let costs = Costs::measure(context, &lines, &by_size(&[64, 1400], frames), false)?;
+    context.charts.push(Chart::lines(
+        "kinds",
+        "Cost of forwarding a frame, by the kind of its session",
+        "Lower is better.",
+        Axis::logarithmic("frame size", "bytes"),
+        Axis::linear("added to each frame", "ns"),
+        costs.costs(),
+    ));
+    let repeats = context.options.repeats;
+    for size in [SMALL, 1400.0] {
+        let ours = (TRANSLATED.name, size);
+        for (rival, claim, bound) in
+            [(PLAIN.name, "a plain one's", 1.3), (LINUX_TRANSLATED.name, "plain Linux's", 0.1)]
+        {
+            let claim = format!("cost of a translated session over {claim}, {size} bytes");
+            let claim = costs.claim(&claim, ours, (rival, size), bound, repeats);
+            context.claims.push(claim);
+        }
+    }
+    Ok(())
 }
 
 fn two_ways(context: &mut Context, all: &[Forwarder], frames: u64) -> Result<()> {

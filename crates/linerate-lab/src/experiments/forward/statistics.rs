@@ -19,11 +19,11 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 };
 
 const fn linerate(name: &'static str, role: Role) -> Forwarder {
-    Forwarder { name, role, datapath: Datapath::Linerate(name) }
+    Forwarder::new(name, role, Datapath::Linerate(name))
 }
 
 const fn hashed(name: &'static str, baseline: Baseline) -> Forwarder {
-    Forwarder { name, role: Role::Peer, datapath: Datapath::Baseline(baseline) }
+    Forwarder::new(name, Role::Peer, Datapath::Baseline(baseline))
 }
 
 const NONE: Forwarder = linerate("none", Role::Limit);
