@@ -42,9 +42,11 @@ pub mod process;
 pub mod qdisc;
 pub mod route;
 pub mod ruleset;
+mod steering;
 
 pub use address::{Address, addresses};
 pub use connection::Connection;
 pub use error::{Error, Result};
 pub use interface::Interface;
 pub use ioctl::HardwareTimestamps;
+pub use steering::Steering;

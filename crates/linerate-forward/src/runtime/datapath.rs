@@ -8,18 +8,21 @@
 //! - Filters for what a port sends, and a qdisc that somebody attached: its sessions take TC, whose packets pass
 //!   both. A qdisc that the kernel attached by default (handle 0, `net.core.default_qdisc`) expresses nobody's wish, and
 //!   `noqueue`, `pfifo_fast` and `mq` only hold what waits for the driver: there is nothing to obey.
+//! - Receive packet steering (RPS) of a port: packets that wait for another CPU would be overtaken by what XDP sends
+//!   at once. Its sessions take TC, which runs on that CPU behind them.
 //! - Classifiers that look at what only the stack knows (route, connection, socket): the kernel forwards.
 
 use std::collections::BTreeMap;
 
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::link::{TcxPrograms, tcx_programs};
-use linerate_net::Connection;
 use linerate_net::qdisc::{EGRESS_FILTERS, Filter, INGRESS_FILTERS, Qdisc};
+use linerate_net::{Connection, Steering};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::Mode;
 use crate::maps::Maps;
+use crate::runtime::instance_reader::name_of;
 use crate::runtime::program::{PRIORITY, egress_enabled};
 use crate::runtime::upper_devices;
 use crate::table::layout::{self, interface};
@@ -35,6 +38,8 @@ const PACKET_CLASSIFIERS: [&str; 5] = ["u32", "matchall", "fw", "flower", "bpf"]
 pub(crate) struct Obstacles {
     /// Why what comes in stays with the kernel.
     pub(crate) ingress: Option<String>,
+    /// Why what comes in does not take XDP.
+    pub(crate) ingress_xdp: Option<String>,
     /// Why what leaves does not take XDP.
     pub(crate) egress_xdp: Option<String>,
     /// Why what leaves stays with the kernel.
@@ -57,6 +62,12 @@ fn read_obstacles(ifindex: u32, uppers: &[u32]) -> Result<Obstacles> {
     };
     let connection = Connection::open().map_err(failed)?;
     let mut found = own_obstacles(&connection, ifindex, true)?;
+    let is_steered = Steering::open().and_then(|steering| steering.is_on(&name_of(ifindex)));
+    found.ingress_xdp = match is_steered {
+        Ok(is_steered) => is_steered.then(|| "receive packet steering (RPS)".into()),
+        // A daemon says at its start that it cannot tell.
+        Err(_) => None,
+    };
     for upper in uppers {
         let above = own_obstacles(&connection, *upper, false)?;
         let on = |what: String| format!("{what} of the interface above");
@@ -107,9 +118,24 @@ fn is_obeyed(qdisc: &Qdisc) -> bool {
     !qdisc.is_ingress() && qdisc.handle != 0 && !TRIVIAL_QDISCS.contains(&qdisc.kind.as_str())
 }
 
-/// What no message of the kernel tells: the tcx programs of these interfaces.
-pub(crate) fn tcx_state(interfaces: &[u32]) -> Result<Vec<[TcxPrograms; 2]>> {
-    interfaces.iter().map(|index| Ok(tcx_programs(*index)?)).collect()
+/// What no message of the kernel tells of a port: its tcx programs, and whether its packets are steered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unreported {
+    tcx: [TcxPrograms; 2],
+    is_steered: bool,
+}
+
+/// The same of these interfaces.
+pub(crate) fn unreported(
+    interfaces: &[u32],
+    steering: Option<&Steering>,
+) -> Result<Vec<Unreported>> {
+    let read = |index: &u32| {
+        let is_steered =
+            steering.is_some_and(|steering| steering.is_on(&name_of(*index)).unwrap_or(false));
+        Ok(Unreported { tcx: tcx_programs(*index)?, is_steered })
+    };
+    interfaces.iter().map(read).collect()
 }
 
 /// Sets the flags of all ports by what is there now. Returns whether that made a difference: then a bump has to
@@ -146,7 +172,7 @@ fn flags(before: u16, mode: Mode, xdp_sends: bool, obstacles: &Obstacles) -> u16
     let (comes_in, leaves) = (obstacles.ingress.is_none(), obstacles.egress.is_none());
     let tc = mode != Mode::Xdp;
     fixed
-        | when(has_xdp && comes_in, interface::XDP_IN)
+        | when(has_xdp && comes_in && obstacles.ingress_xdp.is_none(), interface::XDP_IN)
         | when(xdp_sends && leaves && obstacles.egress_xdp.is_none(), interface::XDP_OUT)
         | when(tc && comes_in, interface::TC_IN)
         | when(tc && leaves, interface::TC_OUT)
@@ -195,6 +221,8 @@ mod tests {
         assert_eq!(flags(ethernet, Mode::Tc, false, &free), ethernet | tc);
         let shaped = Obstacles { egress_xdp: some(), ..Obstacles::default() };
         assert_eq!(flags(has, Mode::Auto, true, &shaped), has | all & !interface::XDP_OUT);
+        let steered = Obstacles { ingress_xdp: some(), ..Obstacles::default() };
+        assert_eq!(flags(has, Mode::Auto, true, &steered), has | all & !interface::XDP_IN);
         let mirrored = Obstacles { ingress: some(), ..Obstacles::default() };
         let out = interface::XDP_OUT | interface::TC_OUT;
         assert_eq!(flags(has, Mode::Auto, true, &mirrored), has | out);

@@ -112,7 +112,7 @@ impl InstanceReader<'_> {
             Port {
                 ingress: Side {
                     datapath: fastest(interface::XDP_IN, interface::TC_IN),
-                    reason: obstacles.ingress.or_else(no_xdp),
+                    reason: obstacles.ingress.or(obstacles.ingress_xdp).or_else(no_xdp),
                 },
                 egress: Side {
                     datapath: fastest(interface::XDP_OUT, interface::TC_OUT),
@@ -143,7 +143,7 @@ fn sum(map: &MapHandle, index: u32) -> Result<u64> {
 }
 
 /// The name of an interface of this network namespace.
-fn name_of(index: u32) -> String {
+pub(crate) fn name_of(index: u32) -> String {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
     let name = socket.and_then(|socket| rustix::net::netdevice::index_to_name(socket, index));
     name.unwrap_or_else(|_| format!("#{index}"))

@@ -35,7 +35,7 @@ use crate::table::control::Control;
 use crate::table::deny::Target;
 use crate::{Error, Result};
 use handle::InstanceHandle;
-use linerate_bpf::link::TcxPrograms;
+use linerate_net::Steering;
 use linerate_net::link::Link;
 use neighbours::NeighbourConfirmer;
 use ports::Ports;
@@ -76,8 +76,9 @@ pub struct Daemon {
     /// Serves until it is dropped.
     _server: Option<Server>,
     service: Service,
-    /// The tcx programs of the ports when they were polled last.
-    tcx: Vec<[TcxPrograms; 2]>,
+    /// What no message tells of the ports, when it was polled last.
+    unreported: Vec<datapath::Unreported>,
+    steering: Option<Steering>,
     /// The watch sends its events here.
     events: Sender<Event>,
 }
@@ -140,7 +141,8 @@ impl Daemon {
                 metrics,
                 _server: endpoint,
                 service: Service::find(),
-                tcx: Vec::new(),
+                unreported: Vec::new(),
+                steering: open_steering(),
                 events,
             }),
             Err(error) => {
@@ -184,7 +186,7 @@ impl Daemon {
             self.ageing.tick()?;
             self.control.settle_routes();
             self.confirmer.tick(&self.table, &self.clock);
-            self.poll_tcx()?;
+            self.poll_unreported()?;
             self.watch.check()?;
             self.service.beat();
             match events.recv_timeout(crate::table::ageing::TICK_INTERVAL) {
@@ -312,11 +314,11 @@ impl Daemon {
         Ok(())
     }
 
-    /// The kernel does not tell of tcx programs of others: they are polled.
-    fn poll_tcx(&mut self) -> Result<()> {
-        let now = datapath::tcx_state(&self.ports.indices())?;
-        if now != self.tcx {
-            self.tcx = now;
+    /// The kernel does not tell of tcx programs of others, nor of packet steering: they are polled.
+    fn poll_unreported(&mut self) -> Result<()> {
+        let now = datapath::unreported(&self.ports.indices(), self.steering.as_ref())?;
+        if now != self.unreported {
+            self.unreported = now;
             self.refresh_datapaths()?;
         }
         Ok(())
@@ -380,6 +382,15 @@ fn note_uppers(handle: &InstanceHandle, ports: &Ports, control: &Control) -> Res
         control.bump_generation();
     }
     Ok(())
+}
+
+/// Where packet steering (RPS) is read.
+fn open_steering() -> Option<Steering> {
+    Steering::open()
+        .inspect_err(|error| {
+            tracing::warn!(%error, "where packets are steered (RPS), some may be overtaken");
+        })
+        .ok()
 }
 
 /// All interfaces of the network namespace of the calling thread.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
+use linerate_forward::datapath::Datapath;
 use linerate_forward::reason::Reason;
 use linerate_forward::runtime::watch::{Causes, NetworkMonitor, Options};
 use linerate_forward::table::layout::flags;
@@ -26,9 +27,13 @@ struct Watched {
 
 impl Watched {
     fn new(name: &str, prepare: impl FnOnce(&Lab)) -> Self {
+        Self::by(Datapath::Xdp, name, prepare)
+    }
+
+    fn by(datapath: Datapath, name: &str, prepare: impl FnOnce(&Lab)) -> Self {
         let lab = Lab::new(name);
         prepare(&lab);
-        let fast = Accelerator::attach(&lab);
+        let fast = Accelerator::attach_by(datapath, &lab, 2, Duration::from_secs(60));
         let told = Arc::new(AtomicU64::new(0));
         let ports = lab.ports().iter().map(|port| port.index()).collect();
         let options = Options { ports, ..Options::default() };
@@ -92,6 +97,10 @@ fn arrives(flow: &Flow) -> bool {
     }
 }
 
+/// What forwards, and whether it translates.
+const CASES: [(Datapath, bool); 4] =
+    [(Datapath::Xdp, false), (Datapath::Xdp, true), (Datapath::Tc, false), (Datapath::Tc, true)];
+
 const UNRELATED: [&str; 6] = [
     "route add 192.0.2.0/24 via 10.2.0.2",
     "-6 route add 2001:db8::/64 via fd02::2",
@@ -105,8 +114,8 @@ const UNRELATED: [&str; 6] = [
 #[test]
 fn unrelated_changes_leave_sessions_on_the_fast_path() {
     learner_or_skip!();
-    for translated in [false, true] {
-        let net = Watched::new("rtu", |lab| {
+    for (datapath, translated) in CASES {
+        let net = Watched::by(datapath, "rtu", |lab| {
             ip(&lab.router, UNRELATED[5]);
             if translated { lab.masquerade() } else { lab.track() }
         });
@@ -119,7 +128,12 @@ fn unrelated_changes_leave_sessions_on_the_fast_path() {
                 net.change(change);
                 talk(&flow, 1);
             }
-            assert_eq!(net.slow(), slow, "{translated}, {family}: {}", net.fast.describe());
+            assert_eq!(
+                net.slow(),
+                slow,
+                "{datapath}, {translated}, {family}: {}",
+                net.fast.describe()
+            );
             assert_eq!(net.fast.control.generation(), generation);
         }
     }
@@ -154,9 +168,13 @@ fn thousands_of_changes_leave_sessions_on_the_fast_path() {
 #[test]
 fn a_route_that_leads_nowhere_stops_the_next_packet() {
     learner_or_skip!();
-    for translated in [false, true] {
+    for (datapath, translated) in CASES {
         let net =
-            Watched::new("rtn", |lab| if translated { lab.masquerade() } else { lab.track() });
+            Watched::by(
+                datapath,
+                "rtn",
+                |lab| if translated { lab.masquerade() } else { lab.track() },
+            );
         for (family, route) in
             ["route %s blackhole 10.2.0.2/32", "-6 route %s blackhole fd02::2/128"]
                 .into_iter()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use linerate_testkit::{bind_udp, root_or_skip, wait_for};
 
-use super::support::{Net, SERVER};
+use super::support::{CLIENT, Net, SERVER};
 
 /// The datapaths that the sessions of this port of the client take: those that are fast.
 pub(super) fn datapaths(net: &Net, port: u16) -> Vec<String> {
@@ -238,4 +238,69 @@ fn one_datapath_may_be_asked_for() {
     let _daemon = net.run("--datapath xdp");
     assert_eq!(net.ask(0, 4000, 20), 20);
     assert_eq!(datapaths(&net, 4000), ["xdp"], "only the way back");
+}
+
+/// Sets the CPUs that packets of a port are steered to.
+fn steer(net: &Net, cpus: &str) {
+    let words = "mount -t sysfs sysfs /sys && echo $0 > /sys/class/net/left/queues/rx-0/rps_cpus";
+    let mut shell = net.router.command("unshare");
+    let output = shell.args(["--mount", "sh", "-c", words, cpus]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Packets of new sessions at once, each from another port; how many the server gets behind a later one.
+fn overtaken(net: &Net, ports: std::ops::Range<u16>) -> usize {
+    const PACKETS: u16 = 40;
+    let count = ports.len() * usize::from(PACKETS);
+    let server = net.server.run(|| UdpSocket::bind((SERVER[0], 7002))).unwrap().unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let sockets: Vec<_> = ports
+        .map(|port| net.client.run(|| UdpSocket::bind((CLIENT[0], port))).unwrap().unwrap())
+        .collect();
+    let receive = || {
+        let mut newest = std::collections::HashMap::new();
+        let (mut arrived, mut late, mut buffer) = (0, 0, [0; 64]);
+        while arrived < count {
+            let Ok((_, from)) = server.recv_from(&mut buffer) else { break };
+            let number = u16::from_be_bytes([buffer[0], buffer[1]]);
+            let newest = newest.entry(from.port()).or_insert(number);
+            late += usize::from(number < *newest);
+            *newest = number.max(*newest);
+            arrived += 1;
+        }
+        assert!(arrived * 10 > count * 9, "{arrived} of {count} arrived");
+        late
+    };
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(receive);
+        for socket in &sockets {
+            for number in 0..PACKETS {
+                socket.send_to(&number.to_be_bytes(), (SERVER[0], 7002)).unwrap();
+            }
+            // The next burst finds the server's buffer empty.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        receiver.join().unwrap()
+    })
+}
+
+#[test]
+fn packets_that_are_steered_to_another_cpu_are_not_overtaken() {
+    root_or_skip!();
+    let net = Net::new();
+    steer(&net, "3");
+    // Packets that wait for the address of a neighbour may be overtaken.
+    assert_eq!(net.ask(0, 3999, 2), 2);
+    assert_eq!(overtaken(&net, 20_000..20_100), 0, "by plain Linux");
+    let _daemon = net.run("");
+    wait_for("TC there, XDP back", || takes(&net, 4000, "tc", "xdp"));
+    let left = port(&net, "left");
+    assert_eq!(left["ingress"]["reason"], "receive packet steering (RPS)", "{left}");
+    assert_eq!(overtaken(&net, 21_000..21_500), 0);
+    assert!(net.sessions().len() > 300, "they were learned");
+    // While it runs: off, and on again.
+    steer(&net, "0");
+    wait_for("XDP both ways", || takes(&net, 4001, "xdp", "xdp"));
+    steer(&net, "2");
+    wait_for("TC there again", || takes(&net, 4001, "tc", "xdp"));
 }
