@@ -26,7 +26,7 @@ pub use port::{
     Clsact, Port, PortOptions, TC_ONLY, TcAttachment, XDP_ONLY, egress_enabled, enable_egress,
     register,
 };
-pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
+pub(crate) use port::{HANDLE, PRIORITY, attach_clsact, unregister};
 
 include!(concat!(env!("OUT_DIR"), "/accelerator.rs"));
 

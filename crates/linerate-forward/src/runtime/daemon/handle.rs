@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::fixes;
 use crate::Result;
 use crate::config::{Config, MaxSessions};
+use crate::datapath::Mode;
 use crate::runtime::instance::LockedDenyList;
 use crate::runtime::memory::{self, Memory};
 use crate::runtime::pins::{InstanceState, Lock, Namespace, Pins, PortState};
-use crate::runtime::program::{Options, Port, Programs};
+use crate::runtime::program::{Options, Port, Programs, unregister};
 use crate::table::clock::Clock;
 use crate::table::control::Control;
 
@@ -40,9 +41,9 @@ impl InstanceHandle {
             (MaxSessions::Auto, Err(_)) => memory::auto(&options)?,
         };
         if !pins.exists() {
-            return Self::create(pins, lock, &options);
+            return Self::create(pins, lock, &options, config.datapath);
         }
-        match Self::adopt(&pins, &lock, &options) {
+        match Self::adopt(&pins, &lock, &options, config.datapath) {
             Ok((state, programs, ports)) => {
                 let handle = Self { pins, lock, state, programs, is_fresh: false };
                 Ok((handle, ports))
@@ -51,7 +52,7 @@ impl InstanceHandle {
                 tracing::warn!(%error, "cannot adopt the pinned instance; it is replaced");
                 fixes::detach(&pins, lock)?;
                 let lock = pins.lock()?;
-                Self::create(pins, lock, &options)
+                Self::create(pins, lock, &options, config.datapath)
             }
         }
     }
@@ -64,6 +65,7 @@ impl InstanceHandle {
         pins: &Pins,
         lock: &Lock,
         options: &Options,
+        datapath: Mode,
     ) -> Result<(InstanceState, Programs, Vec<(PortState, Port)>)> {
         let mut pinned = pins.open(lock)?;
         let here = Namespace::current()?;
@@ -91,11 +93,28 @@ impl InstanceHandle {
             tracing::info!(interface = one.name, "interface of a former port is gone");
             pins.remove_port(lock, &mut pinned.state, one.ifindex)?;
         }
+        if pinned.state.datapath != datapath {
+            let (from, to) = (pinned.state.datapath.name(), datapath.name());
+            tracing::info!(from, to, "other datapaths: the ports are attached again");
+            // Their interfaces become ports again, with the programs that the new datapaths need.
+            for (one, port) in std::mem::take(&mut pinned.ports) {
+                drop(port);
+                pins.remove_port(lock, &mut pinned.state, one.ifindex)?;
+                unregister(&pinned.programs.maps, one.port, one.ifindex);
+            }
+            pinned.state.datapath = datapath;
+            pins.save_state(lock, &pinned.state)?;
+        }
         Ok((pinned.state, pinned.programs, pinned.ports))
     }
 
-    fn create(pins: Pins, lock: Lock, options: &Options) -> Result<(Self, Vec<(PortState, Port)>)> {
-        match Self::load(&pins, &lock, options) {
+    fn create(
+        pins: Pins,
+        lock: Lock,
+        options: &Options,
+        datapath: Mode,
+    ) -> Result<(Self, Vec<(PortState, Port)>)> {
+        match Self::load(&pins, &lock, options, datapath) {
             Ok((programs, state)) => {
                 Ok((Self { pins, lock, state, programs, is_fresh: true }, Vec::new()))
             }
@@ -107,12 +126,18 @@ impl InstanceHandle {
         }
     }
 
-    fn load(pins: &Pins, lock: &Lock, options: &Options) -> Result<(Programs, InstanceState)> {
+    fn load(
+        pins: &Pins,
+        lock: &Lock,
+        options: &Options,
+        datapath: Mode,
+    ) -> Result<(Programs, InstanceState)> {
         let memory = Memory::of(options)?;
         memory.check()?;
         tracing::info!("{memory}");
         let programs = Programs::load(options)?;
         let mut state = InstanceState::new(options, Namespace::current()?);
+        state.datapath = datapath;
         pins.create_and_set_sysctls(lock, &programs, &mut state)?;
         Ok((programs, state))
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use libbpf_rs::MapCore;
 use linerate_bpf::link::has_tcx_ingress_program;
 use linerate_bpf::rcu::RcuSynchronizer;
 use linerate_net::link::Link;
@@ -17,7 +16,7 @@ use crate::runtime::link::dst_mac;
 use crate::runtime::pins::PortState;
 use crate::runtime::preflight::Report;
 use crate::runtime::program::{
-    Port, PortOptions, Programs, egress_enabled, enable_egress, register,
+    Port, PortOptions, Programs, egress_enabled, enable_egress, register, unregister,
 };
 use crate::table::control::Control;
 use crate::table::layout::interface;
@@ -289,11 +288,6 @@ impl PortSlot {
         if let Err(error) = pins.remove_port(lock, state, index) {
             tracing::warn!(%error, "cannot remove a port completely");
         }
-        for (map, key) in [("interfaces", index), ("ports", number)] {
-            if let Ok(map) = programs.maps.get(map) {
-                // The kernel itself removes interfaces that are gone from devmaps.
-                let _ = map.delete(&key.to_ne_bytes());
-            }
-        }
+        unregister(&programs.maps, number, index);
     }
 }

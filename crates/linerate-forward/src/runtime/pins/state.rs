@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Namespace;
 use crate::config::Statistics;
+use crate::datapath::Mode;
 use crate::runtime::conntrack::SavedSysctls;
 use crate::runtime::program::{Options, Port, PortOptions, Programs, TcAttachment};
 use crate::table::hash::fnv;
@@ -34,6 +35,9 @@ pub struct InstanceState {
     pub max_sessions: u64,
     /// The programs accept frames in several buffers.
     pub multi_buffer: bool,
+    /// The datapaths that the ports were attached for.
+    #[serde(default)]
+    pub datapath: Mode,
     /// The former settings of window tracking.
     #[serde(flatten)]
     pub windows: SavedSysctls,
@@ -131,6 +135,7 @@ impl InstanceState {
             statistics: options.statistics,
             max_sessions: options.max_sessions,
             multi_buffer: options.multi_buffer,
+            datapath: Mode::default(),
             windows: SavedSysctls::default(),
             ports: Vec::new(),
             others: BTreeMap::new(),

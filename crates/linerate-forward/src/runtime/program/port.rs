@@ -160,6 +160,16 @@ pub fn register(programs: &Programs, options: &PortOptions) -> Result<()> {
     map.update(&index, interface.as_bytes(), MapFlags::ANY).map_err(refused(&options.name))
 }
 
+/// Takes the interface of index `ifindex`, port `port`, from these maps. Sessions that use it have to be made stale.
+pub(crate) fn unregister(maps: &Maps, port: u32, ifindex: u32) {
+    for (map, key) in [("interfaces", ifindex), ("ports", port)] {
+        if let Ok(map) = maps.get(map) {
+            // The kernel itself removes interfaces that are gone from devmaps.
+            let _ = map.delete(&key.to_ne_bytes());
+        }
+    }
+}
+
 /// Lets the programs send frames out of the interface. A redirected frame that it cannot send is dropped
 /// silently, so transmit must be verified first ([`crate::runtime::preflight::verify_transmit`]).
 ///

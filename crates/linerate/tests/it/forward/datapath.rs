@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{bind_udp, root_or_skip, wait_for};
+use nix::sys::signal::Signal;
 
 use super::support::{CLIENT, Net, SERVER};
 
@@ -240,6 +241,22 @@ fn one_datapath_may_be_asked_for() {
     assert_eq!(datapaths(&net, 4000), ["xdp"], "only the way back");
 }
 
+#[test]
+fn an_adopted_instance_takes_the_datapath_that_is_asked_for() {
+    root_or_skip!();
+    let net = Net::new();
+    let mut before = 0;
+    for (mode, taken) in [("tc", "tc"), ("auto", "xdp"), ("tc", "tc"), ("xdp", "xdp")] {
+        let daemon = net.run(&format!("--persist --fail-open-after 10s --datapath {mode}"));
+        wait_for(mode, || takes(&net, 4000, taken, taken));
+        assert_eq!(net.is_attached(), taken == "xdp", "{mode}");
+        let packets = net.json("sessions --port 4000")[0]["packets"].as_u64().unwrap();
+        assert!(packets >= before + 10, "{mode}: the counts go on: {before}, {packets}");
+        before = packets;
+        daemon.end(Signal::SIGKILL);
+    }
+}
+
 /// Sets the CPUs that packets of a port are steered to.
 fn steer(net: &Net, cpus: &str) {
     let words = "mount -t sysfs sysfs /sys && echo $0 > /sys/class/net/left/queues/rx-0/rps_cpus";
@@ -252,10 +269,10 @@ fn steer(net: &Net, cpus: &str) {
 fn overtaken(net: &Net, ports: std::ops::Range<u16>) -> usize {
     const PACKETS: u16 = 40;
     let count = ports.len() * usize::from(PACKETS);
-    let server = net.server.run(|| UdpSocket::bind((SERVER[0], 7002))).unwrap().unwrap();
+    let server = net.server.run(|| bind_udp(SocketAddr::new(SERVER[0].parse().unwrap(), 7002))).unwrap();
     server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let sockets: Vec<_> = ports
-        .map(|port| net.client.run(|| UdpSocket::bind((CLIENT[0], port))).unwrap().unwrap())
+        .map(|port| net.client.run(|| bind_udp(SocketAddr::new(CLIENT[0].parse().unwrap(), port))).unwrap())
         .collect();
     let receive = || {
         let mut newest = std::collections::HashMap::new();
