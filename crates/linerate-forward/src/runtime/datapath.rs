@@ -10,6 +10,8 @@
 //!   `noqueue`, `pfifo_fast` and `mq` only hold what waits for the driver: there is nothing to obey.
 //! - Receive packet steering (RPS) of a port: packets that wait for another CPU would be overtaken by what XDP sends
 //!   at once. Its sessions take TC, which runs on that CPU behind them.
+//! - nftables chains that hook an interface: TC runs before those at ingress, and the kernel spares what tc has
+//!   redirected those at egress (`nf_skip_egress`). The kernel forwards.
 //! - Classifiers that look at what only the stack knows (route, connection, socket): the kernel forwards.
 
 use std::collections::BTreeMap;
@@ -17,6 +19,7 @@ use std::collections::BTreeMap;
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::link::{TcxPrograms, tcx_programs};
 use linerate_net::qdisc::{EGRESS_FILTERS, Filter, INGRESS_FILTERS, Qdisc};
+use linerate_net::ruleset::DeviceChain;
 use linerate_net::{Connection, Steering};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -46,40 +49,93 @@ pub(crate) struct Obstacles {
     pub(crate) egress: Option<String>,
 }
 
-/// What must see the packets of port `ifindex`, below `uppers`. The kernel forwards for one that cannot be examined,
-/// as it has gone meanwhile, or is hidden.
-pub(crate) fn obstacles(ifindex: u32, uppers: &[u32]) -> Obstacles {
-    read_obstacles(ifindex, uppers).unwrap_or_else(|error| {
-        tracing::debug!(%error, "datapath");
-        let unknown = || Some("unknown".to_owned());
-        Obstacles { ingress: unknown(), egress: unknown(), egress_xdp: None }
-    })
+/// A port of the programs, and what is on its interface.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    pub(crate) index: u32,
+    pub(crate) interface: layout::Interface,
+    /// Its upper devices.
+    pub(crate) uppers: Vec<u32>,
+    pub(crate) obstacles: Obstacles,
 }
 
-fn read_obstacles(ifindex: u32, uppers: &[u32]) -> Result<Obstacles> {
-    let failed = |error: linerate_net::Error| {
-        Error::system(format!("list the filters of interface {ifindex}"), error.into())
-    };
-    let connection = Connection::open().map_err(failed)?;
-    let mut found = own_obstacles(&connection, ifindex, true)?;
-    let is_steered = Steering::open().and_then(|steering| steering.is_on(&name_of(ifindex)));
-    found.ingress_xdp = match is_steered {
-        Ok(is_steered) => is_steered.then(|| "receive packet steering (RPS)".into()),
-        // A daemon says at its start that it cannot tell.
-        Err(_) => None,
-    };
-    for upper in uppers {
-        let above = own_obstacles(&connection, *upper, false)?;
-        let on = |what: String| format!("{what} of the interface above");
-        found.ingress = found.ingress.or(above.ingress.map(on));
-        // What is sent below it would pass neither.
-        found.egress = found.egress.or(above.egress_xdp.map(on));
+/// Examines all ports. The kernel forwards for one that cannot be examined, as it has gone meanwhile, or is hidden.
+///
+/// # Errors
+/// [`Error::Bpf`] where the ports are unknown.
+pub(crate) fn examine(maps: &Maps) -> Result<Vec<Examined>> {
+    let mut uppers = BTreeMap::<u32, Vec<u32>>::new();
+    for (upper, port) in upper_devices::pairs_in(maps)? {
+        uppers.entry(port).or_default().push(upper);
     }
-    Ok(found)
+    let reader = ObstacleReader::open();
+    let examine = |(index, interface)| {
+        let uppers = uppers.remove(&index).unwrap_or_default();
+        let read = match &reader {
+            Ok(reader) => reader.read(index, &uppers).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let obstacles = read.unwrap_or_else(|error| {
+            tracing::debug!(%error, "datapath");
+            let unknown = || Some("unknown".to_owned());
+            Obstacles { ingress: unknown(), egress: unknown(), ..Obstacles::default() }
+        });
+        Examined { index, interface, uppers, obstacles }
+    };
+    Ok(interfaces(maps)?.into_iter().map(examine).collect())
 }
 
-/// Of the interface itself; on a port there is one program of ours in each direction.
-fn own_obstacles(connection: &Connection, ifindex: u32, is_port: bool) -> Result<Obstacles> {
+/// Reads what must see packets, in one pass over the ports.
+struct ObstacleReader {
+    connection: Connection,
+    chains: Vec<DeviceChain>,
+    /// A daemon says at its start that it cannot tell.
+    steering: Option<Steering>,
+}
+
+impl ObstacleReader {
+    fn open() -> Result<Self> {
+        let failed = |error| Error::system("list the filters of the interfaces", error);
+        let connection = Connection::open().map_err(|error| failed(error.into()))?;
+        let chains = DeviceChain::all().map_err(failed)?;
+        Ok(Self { connection, chains, steering: Steering::open().ok() })
+    }
+
+    /// Of a port below `uppers`.
+    fn read(&self, ifindex: u32, uppers: &[u32]) -> Result<Obstacles> {
+        let mut found = self.own(ifindex, true)?;
+        let steering = self.steering.as_ref();
+        if steering.is_some_and(|steering| steering.is_on(&name_of(ifindex)).unwrap_or(false)) {
+            found.ingress_xdp = Some("receive packet steering (RPS)".into());
+        }
+        for upper in uppers {
+            let above = self.own(*upper, false)?;
+            let on = |what: String| format!("{what} of the interface above");
+            found.ingress = found.ingress.or(above.ingress.map(on));
+            // What is sent below it would pass neither.
+            found.egress = found.egress.or(above.egress.or(above.egress_xdp).map(on));
+        }
+        Ok(found)
+    }
+
+    /// Of the interface itself.
+    fn own(&self, ifindex: u32, is_port: bool) -> Result<Obstacles> {
+        let mut found = filters_and_qdiscs(&self.connection, ifindex, is_port)?;
+        let name = name_of(ifindex);
+        let chain = |is_egress: bool| {
+            let mut chains = self.chains.iter();
+            let chain = chains.find(|one| one.is_egress == is_egress && one.is_on(&name))?;
+            Some(format!("nftables chain {} of table {}", chain.name, chain.table))
+        };
+        found.ingress = found.ingress.or_else(|| chain(false));
+        found.egress = found.egress.or_else(|| chain(true));
+        Ok(found)
+    }
+}
+
+/// Tc filters, tcx programs and qdiscs of the interface itself; on a port there is one program of ours in each
+/// direction.
+fn filters_and_qdiscs(connection: &Connection, ifindex: u32, is_port: bool) -> Result<Obstacles> {
     let failed = |error: linerate_net::Error| {
         Error::system(format!("list the filters of interface {ifindex}"), error.into())
     };
@@ -145,13 +201,8 @@ pub(crate) fn unreported(
 /// [`Error::System`] where the kernel does not answer.
 pub(crate) fn refresh(maps: &Maps, mode: Mode) -> Result<bool> {
     let map = maps.get("interfaces")?;
-    let mut uppers = BTreeMap::<u32, Vec<u32>>::new();
-    for (upper, port) in upper_devices::pairs_in(maps)? {
-        uppers.entry(port).or_default().push(upper);
-    }
     let mut changed = false;
-    for (index, before) in interfaces(maps)? {
-        let obstacles = obstacles(index, uppers.get(&index).map_or(&[], Vec::as_slice));
+    for Examined { index, interface: before, obstacles, .. } in examine(maps)? {
         let xdp_sends = egress_enabled(maps, before.port, index)?;
         let flags = flags(before.flags, mode, xdp_sends, &obstacles);
         if flags != before.flags {

@@ -8,14 +8,13 @@ use crate::datapath::Datapath;
 use crate::maps::Maps;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
-use crate::runtime::datapath;
+use crate::runtime::datapath::{self, Examined};
 use crate::runtime::heartbeat;
-use crate::runtime::upper_devices;
 use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Side, Snapshot};
 use crate::table::Table;
 use crate::table::clock::Clock;
 use crate::table::control::Control;
-use crate::table::layout::{self, interface};
+use crate::table::layout::interface;
 use crate::table::session::{InterfaceNames, SessionBuilder};
 use crate::{Error, Result};
 
@@ -65,7 +64,7 @@ impl InstanceReader<'_> {
     /// # Errors
     /// As [`InstanceReader::snapshot`].
     pub fn session_builder(&self) -> Result<SessionBuilder> {
-        let ports = self.interfaces()?;
+        let ports = datapath::interfaces(self.maps)?;
         let names: InterfaceNames =
             ports.into_iter().map(|(index, _)| (index, name_of(index))).collect();
         Ok(SessionBuilder { clock: self.clock, generation: self.control.generation(), names })
@@ -91,18 +90,15 @@ impl InstanceReader<'_> {
 
     /// Ports with their counters, in the order of their numbers.
     fn ports(&self) -> Result<Vec<Port>> {
-        let mut interfaces = self.interfaces()?;
-        interfaces.sort_by_key(|(_, interface)| interface.port);
+        let mut ports = datapath::examine(self.maps)?;
+        ports.sort_by_key(|port| port.interface.port);
         // In the network namespace of this thread.
         let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-        let pairs = upper_devices::pairs_in(self.maps)?;
-        let port = |(index, entry): (u32, layout::Interface)| {
+        let port = |port: Examined| {
+            let Examined { index, interface: entry, uppers, obstacles } = port;
             let interface = name_of(index);
             let traffic = PortStatistics::find(&counters, &interface).unwrap_or_default();
-            let on_port = pairs.iter().filter(|(_, port)| *port == index);
-            let uppers: Vec<_> = on_port.map(|(upper, _)| *upper).collect();
             let xdp_mode = xdp_mode(&interface);
-            let obstacles = datapath::obstacles(index, &uppers);
             let fastest = |xdp: u16, tc: u16| match entry.flags {
                 flags if flags & xdp != 0 => Some(Datapath::Xdp),
                 flags if flags & tc != 0 => Some(Datapath::Tc),
@@ -125,12 +121,7 @@ impl InstanceReader<'_> {
                 traffic,
             }
         };
-        Ok(interfaces.into_iter().map(port).collect())
-    }
-
-    /// The interfaces that the programs know, by index.
-    fn interfaces(&self) -> Result<Vec<(u32, layout::Interface)>> {
-        datapath::interfaces(self.maps)
+        Ok(ports.into_iter().map(port).collect())
     }
 }
 

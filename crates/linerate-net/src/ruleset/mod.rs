@@ -2,12 +2,15 @@
 //! rules that hand packets to a program (NFQUEUE) or copy them (TEE, dup), and rules that look at the source MAC address.
 //!
 //! Which packets a rule sees is not evaluated: a rule counts for every packet of its family that is forwarded. Rules of
-//! chains for packets from and to this host alone do not count.
+//! chains for packets from and to this host alone do not count, nor do those of devices ([`DeviceChain`]).
 
+mod device_chain;
 mod nftables;
 mod xtables;
 
 use std::io;
+
+pub use device_chain::DeviceChain;
 
 /// Address families, as a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,16 +7,16 @@ use super::{Families, Ruleset};
 use crate::netlink::{Protocol, Socket, attribute, attributes, bytes_at};
 
 /// Bytes of `struct nfgenmsg`.
-const HEADER: usize = 4;
+pub(super) const HEADER: usize = 4;
 
 const GET_CHAIN: u16 = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETCHAIN) as u16;
 const GET_RULE: u16 = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETRULE) as u16;
 
 // Attributes.
-const CHAIN_TABLE: u16 = 1;
-const CHAIN_NAME: u16 = 3;
-const CHAIN_HOOK: u16 = 4;
-const HOOK_NUMBER: u16 = 1;
+pub(super) const CHAIN_TABLE: u16 = 1;
+pub(super) const CHAIN_NAME: u16 = 3;
+pub(super) const CHAIN_HOOK: u16 = 4;
+pub(super) const HOOK_NUMBER: u16 = 1;
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
 const RULE_EXPRESSIONS: u16 = 4;
@@ -47,20 +47,24 @@ const LOCAL_HOOKS: [u32; 2] = [1, 3];
 type Chain = (u8, Vec<u8>, Vec<u8>);
 
 pub(super) fn read(ruleset: &mut Ruleset) -> io::Result<()> {
-    let socket = Socket::open(Protocol::Netfilter)?;
     let mut local = HashSet::new();
-    let chains =
-        socket.dump(GET_CHAIN, &[0; HEADER], |message| local.extend(local_chain(message.body)));
-    let rules = chains.and_then(|_| {
-        socket.dump(GET_RULE, &[0; HEADER], |message| {
-            if chain_of(message.body, RULE_TABLE, RULE_CHAIN)
-                .is_some_and(|chain| !local.contains(&chain))
-            {
-                add(ruleset, message.body);
-            }
-        })
-    });
-    match rules {
+    dump_chains(|body| local.extend(local_chain(body)))?;
+    dump(GET_RULE, |body| {
+        let chain = chain_of(body, RULE_TABLE, RULE_CHAIN);
+        if chain.is_some_and(|chain| !local.contains(&chain)) {
+            add(ruleset, body);
+        }
+    })
+}
+
+/// Calls `each` with all chains, as the kernel reports them.
+pub(super) fn dump_chains(each: impl FnMut(&[u8])) -> io::Result<()> {
+    dump(GET_CHAIN, each)
+}
+
+fn dump(what: u16, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let socket = Socket::open(Protocol::Netfilter)?;
+    match socket.dump(what, &[0; HEADER], |message| each(message.body)) {
         // A kernel without nftables.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
             Ok(())
@@ -88,7 +92,7 @@ fn families_of(family: u8) -> Option<(Families, bool)> {
         libc::NFPROTO_INET => Some((Families::BOTH, true)),
         libc::NFPROTO_IPV4 => Some((Families::IPV4, true)),
         libc::NFPROTO_IPV6 => Some((Families::IPV6, true)),
-        libc::NFPROTO_BRIDGE | libc::NFPROTO_NETDEV => Some((Families::BOTH, false)),
+        libc::NFPROTO_BRIDGE => Some((Families::BOTH, false)),
         _ => None,
     }
 }
@@ -139,7 +143,7 @@ fn text(value: &[u8]) -> &[u8] {
     value.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-fn big_endian(value: &[u8]) -> Option<u32> {
+pub(super) fn big_endian(value: &[u8]) -> Option<u32> {
     bytes_at(value, 0).map(u32::from_be_bytes)
 }
 

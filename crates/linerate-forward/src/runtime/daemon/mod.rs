@@ -431,8 +431,8 @@ impl<'a> Changes<'a> {
         Self { control, maps, mode: config.datapath, events }
     }
 
-    /// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions. A change of qdiscs and filters
-    /// takes effect before the daemon hears of it.
+    /// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions. A change of qdiscs, filters
+    /// and rules takes effect before the daemon hears of it.
     fn watch(&self, ports: Vec<u32>) -> Result<NetworkMonitor> {
         let (control, events, mode) = (Arc::clone(self.control), self.events.clone(), self.mode);
         let maps = self.maps.try_clone()?;
@@ -446,7 +446,10 @@ impl<'a> Changes<'a> {
             {
                 rules::refresh(&control);
             }
-            if causes.contains(Cause::TrafficControl) || causes.contains(Cause::Overrun) {
+            if [Cause::TrafficControl, Cause::Nftables, Cause::Overrun]
+                .into_iter()
+                .any(|cause| causes.contains(cause))
+            {
                 match datapath::refresh(&maps, mode) {
                     Ok(false) => {}
                     Ok(true) => {

@@ -269,10 +269,13 @@ fn steer(net: &Net, cpus: &str) {
 fn overtaken(net: &Net, ports: std::ops::Range<u16>) -> usize {
     const PACKETS: u16 = 40;
     let count = ports.len() * usize::from(PACKETS);
-    let server = net.server.run(|| bind_udp(SocketAddr::new(SERVER[0].parse().unwrap(), 7002))).unwrap();
+    let server =
+        net.server.run(|| bind_udp(SocketAddr::new(SERVER[0].parse().unwrap(), 7002))).unwrap();
     server.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let sockets: Vec<_> = ports
-        .map(|port| net.client.run(|| bind_udp(SocketAddr::new(CLIENT[0].parse().unwrap(), port))).unwrap())
+        .map(|port| {
+            net.client.run(|| bind_udp(SocketAddr::new(CLIENT[0].parse().unwrap(), port))).unwrap()
+        })
         .collect();
     let receive = || {
         let mut newest = std::collections::HashMap::new();

@@ -6,6 +6,7 @@ use linerate_testkit::tools::{nft, run};
 use linerate_testkit::{root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 
+use super::datapath::{port, takes};
 use super::support::Net;
 
 /// Whether packets of the client's port are on the fast path after some more of them.
@@ -88,4 +89,41 @@ fn a_rule_that_looks_at_the_source_mac_keeps_its_effect() {
     nft(&net.router, "flush ruleset");
     wait_for("the rule is gone", || net.ask_in_vain(0, 4000) == 2);
     wait_for("the fast path is back", || is_fast(&net, 0, 4000));
+}
+
+/// TC, too, passes them by: it runs before those at ingress, and the kernel spares redirected packets those at egress.
+#[test]
+fn a_chain_that_hooks_an_interface_sees_every_packet() {
+    root_or_skip!();
+    for datapath in ["xdp", "tc"] {
+        let net = Net::new();
+        let _daemon = net.run(&format!("--datapath {datapath}"));
+        for (family, hook, interface) in [
+            ("netdev", "ingress", "left"),
+            ("inet", "ingress", "left"),
+            ("netdev", "egress", "right"),
+        ] {
+            let what = format!("{datapath}, {family} {hook}");
+            wait_for(&what, || takes(&net, 4000, datapath, datapath));
+            let chain = |verdict| {
+                format!(
+                    "flush ruleset; table {family} t {{ chain c {{ type filter hook {hook} device {interface} \
+                     priority 0; udp dport 7000 counter {verdict}; }}; }}"
+                )
+            };
+            nft(&net.router, &chain("accept"));
+            wait_for("the chain is told", || {
+                let side = &port(&net, interface)[hook];
+                side["reason"] == "nftables chain c of table t" && side["datapath"].is_null()
+            });
+            assert_eq!(net.ask(0, 4000, 20), 20, "{what}");
+            let list = run(&net.router, "nft", &["list", "ruleset"], "");
+            let seen = list.split_once("packets ").expect("a counter").1;
+            let seen: u64 = seen.split(' ').next().expect("a number").parse().expect("a number");
+            assert!(seen >= 20, "{what}: {list}");
+            nft(&net.router, &chain("drop"));
+            assert_eq!(net.ask_in_vain(0, 4000), 0, "{what}");
+            nft(&net.router, "flush ruleset");
+        }
+    }
 }
