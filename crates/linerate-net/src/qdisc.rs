@@ -1,9 +1,11 @@
-//! [`Qdisc`]: queueing disciplines of interfaces (`tc qdisc`), and whether filters are in them.
+//! [`Qdisc`]: queueing disciplines of interfaces (`tc qdisc`), and the filters that are in them.
+
+use std::collections::HashSet;
 
 use crate::Result;
 use crate::connection::Connection;
 use crate::error::Context;
-use crate::netlink::{attr_str, attribute, bytes_at};
+use crate::netlink::{attr_str, attribute, attributes, bytes_at};
 
 /// Bytes of `struct tcmsg`.
 const HEADER: usize = 20;
@@ -16,6 +18,13 @@ pub const INGRESS_FILTERS: u32 = 0xffff_fff2;
 /// The parent of filters for what an interface sends.
 pub const EGRESS_FILTERS: u32 = 0xffff_fff3;
 
+/// `TCA_ACT_KIND`.
+const ACTION_KIND: u16 = 1;
+/// `TCA_FLOWER_KEY_CT_STATE` to `TCA_FLOWER_KEY_CT_LABELS_MASK`.
+const FLOWER_CONNECTION_KEYS: std::ops::RangeInclusive<u16> = 91..=98;
+/// `TCA_CAKE_NAT`.
+const CAKE_NAT: u16 = 11;
+
 /// A tc filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
@@ -23,6 +32,38 @@ pub struct Filter {
     pub kind: String,
     /// Its priority.
     pub priority: u32,
+    /// The kinds of its actions: `mirred`, `police` and the like.
+    pub actions: Vec<String>,
+    /// It matches what conntrack says of the packet (`ct_state` and the like of `flower`).
+    pub matches_connection: bool,
+}
+
+impl Filter {
+    fn read(body: &[u8]) -> Option<Self> {
+        let own = body.get(HEADER..)?;
+        let kind = attr_str(attribute(own, libc::TCA_KIND)?);
+        let info = u32::from_ne_bytes(bytes_at(body, 16)?);
+        let options = attribute(own, libc::TCA_OPTIONS).unwrap_or_default();
+        let keys = || attributes(options).map(|(kind, _)| kind);
+        // `TCA_U32_ACT`, `TCA_FLOWER_ACT` and so on.
+        let actions = match kind.as_str() {
+            "u32" => 7,
+            "fw" => 4,
+            "flower" => 3,
+            "matchall" => 2,
+            "bpf" => 1,
+            _ => u16::MAX,
+        };
+        let actions = attributes(attribute(options, actions).unwrap_or_default());
+        let actions = actions.filter_map(|(_, one)| attribute(one, ACTION_KIND).map(attr_str));
+        Some(Self {
+            priority: info >> 16,
+            actions: actions.collect(),
+            matches_connection: kind == "flower"
+                && keys().any(|key| FLOWER_CONNECTION_KEYS.contains(&key)),
+            kind,
+        })
+    }
 }
 
 /// A queueing discipline.
@@ -34,9 +75,24 @@ pub struct Qdisc {
     pub handle: u32,
     /// The handle of what it is attached to, a `TC_H_` number of `linux/pkt_sched.h`.
     pub parent: u32,
+    /// It looks connections up to tell hosts apart behind NAT (`nat` of `cake`).
+    pub reads_connection: bool,
 }
 
 impl Qdisc {
+    fn read(body: &[u8]) -> Option<Self> {
+        let own = body.get(HEADER..)?;
+        let kind = attr_str(attribute(own, libc::TCA_KIND)?);
+        let nat = || attribute(attribute(own, libc::TCA_OPTIONS)?, CAKE_NAT);
+        Some(Self {
+            reads_connection: kind == "cake"
+                && nat().is_some_and(|nat| nat.iter().any(|byte| *byte != 0)),
+            kind,
+            handle: u32::from_ne_bytes(bytes_at(body, 8)?),
+            parent: u32::from_ne_bytes(bytes_at(body, 12)?),
+        })
+    }
+
     /// It is at the ingress of the stack: `ingress` or `clsact`, which exist only to hold filters.
     pub fn is_ingress(&self) -> bool {
         self.parent == TC_H_INGRESS
@@ -50,11 +106,8 @@ impl Connection {
     /// [`crate::Error::System`].
     pub fn qdiscs(&self, index: u32) -> Result<Vec<Qdisc>> {
         let read = |body: &[u8]| {
-            let kind = attribute(body.get(HEADER..)?, libc::TCA_KIND)?;
-            let handle = u32::from_ne_bytes(bytes_at(body, 8)?);
-            let parent = u32::from_ne_bytes(bytes_at(body, 12)?);
             let here = bytes_at(body, 4)? == index.to_ne_bytes();
-            here.then(|| Qdisc { kind: attr_str(kind), handle, parent })
+            here.then(|| Qdisc::read(body)).flatten()
         };
         self.list(libc::RTM_GETQDISC, &tcmsg(index, 0), read)
             .context(|| format!("list the queueing disciplines of interface {index}"))
@@ -77,19 +130,31 @@ impl Connection {
         CLSACT_PARENTS.into_iter().map(count).sum()
     }
 
-    /// The filters of the qdisc with the handle `parent` on interface `index`, or of one direction of its clsact
-    /// ([`INGRESS_FILTERS`], [`EGRESS_FILTERS`]).
+    /// The filters of the qdisc or class with the handle `parent` on interface `index`, or of one direction of its
+    /// clsact ([`INGRESS_FILTERS`], [`EGRESS_FILTERS`]). An `ingress` qdisc gives the same filters for both.
     ///
     /// # Errors
     /// [`crate::Error::System`].
     pub fn filters(&self, index: u32, parent: u32) -> Result<Vec<Filter>> {
-        let read = |body: &[u8]| {
-            let kind = attr_str(attribute(body.get(HEADER..)?, libc::TCA_KIND)?);
-            let info = u32::from_ne_bytes(bytes_at(body, 16)?);
-            Some(Filter { kind, priority: info >> 16 })
-        };
-        self.list(libc::RTM_GETTFILTER, &tcmsg(index, parent), read)
+        self.list(libc::RTM_GETTFILTER, &tcmsg(index, parent), Filter::read)
             .context(|| format!("list the filters of interface {index}"))
+    }
+
+    /// The handles of the classes on interface `index` that have classes below them. Only these classify by filters of
+    /// their own (`htb_classify`, `hfsc_classify`).
+    ///
+    /// # Errors
+    /// [`crate::Error::System`].
+    pub fn inner_classes(&self, index: u32) -> Result<Vec<u32>> {
+        let read = |body: &[u8]| {
+            let number = |at| Some(u32::from_ne_bytes(bytes_at(body, at)?));
+            Some((number(8)?, number(12)?))
+        };
+        let classes = self
+            .list(libc::RTM_GETTCLASS, &tcmsg(index, 0), read)
+            .context(|| format!("list the classes of interface {index}"))?;
+        let parents: HashSet<_> = classes.iter().map(|(_, parent)| *parent).collect();
+        Ok(classes.iter().map(|(handle, _)| *handle).filter(|one| parents.contains(one)).collect())
     }
 }
 
@@ -98,4 +163,47 @@ fn tcmsg(index: u32, parent: u32) -> [u8; HEADER] {
     body[4..8].copy_from_slice(&index.to_ne_bytes());
     body[12..16].copy_from_slice(&parent.to_ne_bytes());
     body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::{put_attr, put_nested};
+
+    fn message(kind: &[u8], fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut body = tcmsg(7, INGRESS_FILTERS).to_vec();
+        put_attr(&mut body, libc::TCA_KIND, kind);
+        put_nested(&mut body, libc::TCA_OPTIONS, fill);
+        body
+    }
+
+    #[test]
+    fn a_filter_is_read_with_its_actions_and_what_it_matches() {
+        let actions = |options: &mut Vec<u8>, kind: u16| {
+            put_nested(options, kind, |list| {
+                for (number, kind) in [(1, b"ct\0".as_slice()), (2, b"mirred\0")] {
+                    put_nested(list, number, |action| put_attr(action, ACTION_KIND, kind));
+                }
+            });
+        };
+        for (kind, attribute) in [(b"flower\0".as_slice(), 3), (b"u32\0", 7), (b"matchall\0", 2)] {
+            let found =
+                Filter::read(&message(kind, |options| actions(options, attribute))).unwrap();
+            assert_eq!(found.actions, ["ct", "mirred"]);
+            assert!(!found.matches_connection);
+        }
+        for (key, matches) in [(90, false), (91, true), (98, true), (99, false)] {
+            let body = message(b"flower\0", |options| put_attr(options, key, &[1, 0]));
+            assert_eq!(Filter::read(&body).unwrap().matches_connection, matches, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_cake_reads_connections_if_it_is_told_to() {
+        for (kind, nat, reads) in [("cake\0", 0, false), ("cake\0", 1, true), ("htb\0", 1, false)] {
+            let fill = |options: &mut Vec<u8>| put_attr(options, CAKE_NAT, &u32::to_ne_bytes(nat));
+            let found = Qdisc::read(&message(kind.as_bytes(), fill)).unwrap();
+            assert_eq!(found.reads_connection, reads);
+        }
+    }
 }

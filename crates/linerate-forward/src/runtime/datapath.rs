@@ -12,7 +12,8 @@
 //!   at once. Its sessions take TC, which runs on that CPU behind them.
 //! - nftables chains that hook an interface: TC runs before those at ingress, and the kernel spares what tc has
 //!   redirected those at egress (`nf_skip_egress`). The kernel forwards.
-//! - Classifiers that look at what only the stack knows (route, connection, socket): the kernel forwards.
+//! - Qdiscs, classifiers and actions that look at what only the stack knows (route, connection, socket): the kernel
+//!   forwards.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +36,12 @@ use crate::{Error, Result};
 const TRIVIAL_QDISCS: [&str; 3] = ["noqueue", "pfifo_fast", "mq"];
 /// Classifiers that look at the packet and at what TC keeps of it: mark and priority.
 const PACKET_CLASSIFIERS: [&str; 5] = ["u32", "matchall", "fw", "flower", "bpf"];
+/// Actions that look at no more than that. `ct`, `connmark` and `ctinfo` look at the connection, and `xt` may be any target
+/// of iptables.
+const PACKET_ACTIONS: [&str; 15] = [
+    "bpf", "csum", "gact", "gate", "ife", "mirred", "mpls", "nat", "pedit", "police", "sample",
+    "simple", "skbedit", "skbmod", "vlan",
+];
 
 /// What must see the packets of one interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -153,20 +160,51 @@ fn filters_and_qdiscs(connection: &Connection, ifindex: u32, is_port: bool) -> R
     } else if let Some(filter) = filters(INGRESS_FILTERS)?.first() {
         obstacles.ingress = Some(format!("ingress filter {}", filter.kind));
     }
-    let egress = filters(EGRESS_FILTERS)?;
-    obstacles.egress_xdp = match (qdiscs.iter().find(|qdisc| is_obeyed(qdisc)), egress.first()) {
+    // An `ingress` qdisc would name its own.
+    let has_egress = qdiscs.iter().any(|qdisc| qdisc.kind == "clsact");
+    let egress = if has_egress { filters(EGRESS_FILTERS)? } else { Vec::new() };
+    let obeyed = || qdiscs.iter().filter(|qdisc| is_obeyed(qdisc));
+    obstacles.egress_xdp = match (obeyed().next(), egress.first()) {
         (Some(qdisc), _) => Some(format!("qdisc {}", qdisc.kind)),
         (_, Some(filter)) => Some(format!("egress filter {}", filter.kind)),
         _ if egress_tcx => Some("another tcx egress program".into()),
         _ => None,
     };
-    let mut classifiers = egress;
-    for qdisc in qdiscs.iter().filter(|qdisc| is_obeyed(qdisc)) {
-        classifiers.extend(filters(qdisc.handle)?);
+    let mut all = egress;
+    for qdisc in obeyed() {
+        all.extend(filters(qdisc.handle)?);
     }
-    let stack = classifiers.iter().find(|one| !PACKET_CLASSIFIERS.contains(&one.kind.as_str()));
-    obstacles.egress = stack.map(|filter| format!("filter {}, which needs the stack", filter.kind));
+    if obeyed().next().is_some() {
+        for class in connection.inner_classes(ifindex).map_err(failed)? {
+            all.extend(filters(class)?);
+        }
+    }
+    let of_stack =
+        obeyed().filter_map(qdisc_of_stack).chain(all.iter().filter_map(filter_of_stack));
+    obstacles.egress = of_stack.map(|what| format!("{what}, which needs the stack")).next();
     Ok(obstacles)
+}
+
+/// The qdisc, if it looks at more than the packet and what TC keeps of it.
+fn qdisc_of_stack(qdisc: &Qdisc) -> Option<String> {
+    match qdisc.kind.as_str() {
+        "cake" if qdisc.reads_connection => Some("qdisc cake with nat".into()),
+        // They read `tc_index`, by which `learn` knows a packet of TC.
+        "gred" | "dsmark" => Some(format!("qdisc {}", qdisc.kind)),
+        _ => None,
+    }
+}
+
+/// The filter, or its action, if it looks at more than the packet and what TC keeps of it.
+fn filter_of_stack(filter: &Filter) -> Option<String> {
+    if !PACKET_CLASSIFIERS.contains(&filter.kind.as_str()) {
+        return Some(format!("filter {}", filter.kind));
+    }
+    if filter.matches_connection {
+        return Some(format!("filter {} by connection", filter.kind));
+    }
+    let action = filter.actions.iter().find(|kind| !PACKET_ACTIONS.contains(&kind.as_str()))?;
+    Some(format!("action {action}"))
 }
 
 /// Whether packets have to go through it.
@@ -246,7 +284,12 @@ mod tests {
 
     #[test]
     fn a_qdisc_that_somebody_attached_is_obeyed() {
-        let qdisc = |kind: &str, handle, parent| Qdisc { kind: kind.into(), handle, parent };
+        let qdisc = |kind: &str, handle, parent| Qdisc {
+            kind: kind.into(),
+            handle,
+            parent,
+            reads_connection: false,
+        };
         let root = 0xffff_ffff;
         assert!(is_obeyed(&qdisc("htb", 0x1_0000, root)));
         assert!(is_obeyed(&qdisc("fq_codel", 0x8001_0000, root)));
@@ -255,6 +298,24 @@ mod tests {
         assert!(!is_obeyed(&qdisc("mq", 0x8001_0000, root)));
         assert!(!is_obeyed(&qdisc("pfifo_fast", 0x8001_0000, root)));
         assert!(!is_obeyed(&qdisc("clsact", 0xffff_0000, 0xffff_fff1)));
+    }
+
+    #[test]
+    fn what_needs_the_stack_is_named() {
+        let filter = |kind: &str, actions: &[&str], matches_connection| {
+            let actions = actions.iter().map(|kind| kind.to_string()).collect();
+            filter_of_stack(&Filter { kind: kind.into(), priority: 1, actions, matches_connection })
+        };
+        assert_eq!(filter("u32", &["mirred", "police"], false), None);
+        assert_eq!(filter("route", &[], false), Some("filter route".into()));
+        assert_eq!(filter("flower", &[], true), Some("filter flower by connection".into()));
+        assert_eq!(filter("matchall", &["pedit", "ctinfo"], false), Some("action ctinfo".into()));
+        let qdisc = |kind: &str, reads_connection| {
+            qdisc_of_stack(&Qdisc { kind: kind.into(), handle: 1, parent: 0, reads_connection })
+        };
+        assert_eq!([qdisc("cake", false), qdisc("htb", false)], [None, None]);
+        assert_eq!(qdisc("cake", true), Some("qdisc cake with nat".into()));
+        assert_eq!(qdisc("gred", false), Some("qdisc gred".into()));
     }
 
     #[test]

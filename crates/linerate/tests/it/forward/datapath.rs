@@ -206,20 +206,65 @@ fn an_ingress_filter_sees_every_packet() {
     let net = Net::new();
     add_spy(&net);
     let _daemon = net.run("");
-    wait_for("XDP", || takes(&net, 4000, "xdp", "xdp"));
-    net.router_does("tc qdisc add dev left clsact");
-    net.router_does(&format!("tc filter add dev left ingress {EVERYTHING} mirror dev spy"));
-    wait_for("the mirror to be told", || {
-        let left = &port(&net, "left")["ingress"];
-        left["reason"] == "ingress filter u32" && left["datapath"].is_null()
-    });
-    assert_eq!(net.ask(0, 4000, 10), 10);
-    let before = spied(&net);
-    assert_eq!(net.ask(0, 4000, 100), 100);
-    assert!(spied(&net) >= before + 100, "{before}, {}", spied(&net));
-    assert_eq!(datapaths(&net, 4000), ["xdp"], "only the way back");
-    net.router_does("tc qdisc del dev left clsact");
+    for (qdisc, parent) in [("clsact", "ingress"), ("ingress", "parent ffff:")] {
+        wait_for("XDP", || takes(&net, 4000, "xdp", "xdp"));
+        net.router_does(&format!("tc qdisc add dev left {qdisc}"));
+        net.router_does(&format!("tc filter add dev left {parent} {EVERYTHING} mirror dev spy"));
+        wait_for("the mirror to be told", || {
+            let left = &port(&net, "left")["ingress"];
+            left["reason"] == "ingress filter u32" && left["datapath"].is_null()
+        });
+        // Nothing is said of what leaves.
+        let left = &port(&net, "left")["egress"];
+        assert!(left["datapath"] == "xdp" && left["reason"].is_null(), "{qdisc}: {left}");
+        assert_eq!(net.ask(0, 4000, 10), 10);
+        let before = spied(&net);
+        assert_eq!(net.ask(0, 4000, 100), 100);
+        assert!(spied(&net) >= before + 100, "{before}, {}", spied(&net));
+        assert_eq!(datapaths(&net, 4000), ["xdp"], "only the way back");
+        net.router_does(&format!("tc qdisc del dev left {qdisc}"));
+    }
     wait_for("XDP again", || takes(&net, 4000, "xdp", "xdp"));
+}
+
+/// Filters that see nothing of a packet's connection on TC; not every kernel has them.
+#[test]
+fn what_looks_at_the_connection_keeps_sessions_with_the_kernel() {
+    root_or_skip!();
+    let net = Net::new();
+    net.router_does("tc qdisc add dev right root handle 1: htb default 10");
+    net.router_does("tc class add dev right parent 1: classid 1:1 htb rate 100mbit");
+    net.router_does("tc class add dev right parent 1:1 classid 1:10 htb rate 100mbit");
+    let _daemon = net.run("");
+    let all = "protocol all u32 match u32 0 0";
+    let mut tried = 0;
+    for (filter, reason) in [
+        (format!("parent 1:1 {all} action connmark"), "action connmark, which needs the stack"),
+        (format!("parent 1: {all} action ct"), "action ct, which needs the stack"),
+        (
+            "parent 1:1 protocol ip flower ct_state +trk+est classid 1:10".to_owned(),
+            "filter flower by connection, which needs the stack",
+        ),
+    ] {
+        wait_for("TC", || takes(&net, 4000, "tc", "xdp"));
+        let mut words = vec!["filter", "add", "dev", "right"];
+        words.extend(filter.split(' '));
+        if !net.router.command("tc").args(words).output().unwrap().status.success() {
+            continue;
+        }
+        tried += 1;
+        wait_for(reason, || {
+            let right = &port(&net, "right")["egress"];
+            right["reason"] == reason && right["datapath"].is_null()
+        });
+        assert_eq!(net.ask(0, 4000, 20), 20);
+        assert_eq!(datapaths(&net, 4000), ["xdp"], "only the way back");
+        let parent = filter.split(' ').nth(1).unwrap();
+        net.router_does(&format!("tc filter del dev right parent {parent}"));
+    }
+    if tried == 0 {
+        linerate_testkit::skip!("the kernel has neither connmark, ct nor flower");
+    }
 }
 
 #[test]
