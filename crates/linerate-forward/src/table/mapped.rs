@@ -49,6 +49,7 @@ mod at {
     pub(super) const OWNER: usize = offset_of!(Session, owner);
     pub(super) const CREATED: usize = offset_of!(Session, created);
     pub(super) const DESTINATION_MAC: usize = offset_of!(Session, destination_mac);
+    pub(super) const OUT_IFINDEX: usize = offset_of!(Session, out_ifindex);
     pub(super) const REFERENCED: usize = offset_of!(Session, referenced);
     pub(super) const PACKETS: usize = offset_of!(Session, packets);
     pub(super) const BYTES: usize = offset_of!(Session, bytes);
@@ -128,8 +129,9 @@ impl Table {
         (0..self.slots()).filter_map(|index| self.read(index))
     }
 
-    /// MAC addresses that sessions have sent to within this time, as far as the ager knows; scans every slot.
-    pub(crate) fn next_hops(&self, clock: &Clock, within: Duration) -> HashSet<[u8; 6]> {
+    /// Output interfaces and MAC addresses that sessions have sent to within this time, as far as the ager knows; scans
+    /// every slot.
+    pub(crate) fn next_hops(&self, clock: &Clock, within: Duration) -> HashSet<(u32, [u8; 6])> {
         let seconds = clock.seconds();
         let is_used = |slot: &Slot<'_>| {
             slot.peek().is_some_and(|(_, stamp)| !stamp.is_ended())
@@ -320,10 +322,10 @@ impl<'t> Slot<'t> {
         LastUse::from_word(self.half(at::REFERENCED).load(Relaxed))
     }
 
-    /// The MAC address that packets are sent to.
-    fn next_hop(self) -> [u8; 6] {
+    /// The interface that packets leave by, and the MAC address that they are sent to.
+    fn next_hop(self) -> (u32, [u8; 6]) {
         let [a, b, c, d, e, f, ..] = self.word(at::DESTINATION_MAC).load(Relaxed).to_ne_bytes();
-        [a, b, c, d, e, f]
+        (self.half(at::OUT_IFINDEX).load(Relaxed), [a, b, c, d, e, f])
     }
 
     /// When the session was first learned, low half of jiffies.

@@ -185,7 +185,7 @@ impl Daemon {
             }
             self.ageing.tick()?;
             self.control.settle_routes();
-            self.confirmer.tick(&self.table, &self.clock);
+            self.confirmer.tick(&self.table, &self.handle.programs.maps, &self.clock);
             self.poll_unreported()?;
             self.watch.check()?;
             self.service.beat();
@@ -357,9 +357,7 @@ impl Daemon {
             self.control.set_verify_checksums(new.verify_checksums);
             self.control.bump_generation();
         }
-        if self.ports.configure(&new.interfaces, &mut self.handle) {
-            self.control.bump_generation();
-        }
+        self.ports.configure(&new.interfaces, &mut self.handle);
         self.config = Config {
             instance: old.instance.clone(),
             datapath: old.datapath,

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use linerate_net::Connection;
 use linerate_net::neighbour::State;
 
+use crate::maps::Maps;
+use crate::runtime::upper_devices;
 use crate::table::Table;
 use crate::table::clock::Clock;
 use crate::{Error, Result};
@@ -36,12 +38,12 @@ impl NeighbourConfirmer {
     }
 
     /// Has stale next hops confirmed, if that is due.
-    pub(super) fn tick(&mut self, table: &Table, clock: &Clock) {
+    pub(super) fn tick(&mut self, table: &Table, maps: &Maps, clock: &Clock) {
         let start = Instant::now();
         if start < self.due {
             return;
         }
-        let confirmed = self.confirm(table, clock);
+        let confirmed = self.confirm(table, maps, clock);
         self.due = Instant::now() + PAUSE_FACTOR * start.elapsed();
         if let Err(error) = confirmed {
             tracing::warn!(%error, "stale neighbours are not confirmed for a minute");
@@ -49,20 +51,28 @@ impl NeighbourConfirmer {
         }
     }
 
-    fn confirm(&self, table: &Table, clock: &Clock) -> linerate_net::Result<()> {
-        let mut stale = self.connection.neighbours()?;
+    fn confirm(&self, table: &Table, maps: &Maps, clock: &Clock) -> Result<()> {
+        let failed =
+            |error: linerate_net::Error| Error::system("confirm stale neighbours", error.into());
+        let mut stale = self.connection.neighbours().map_err(failed)?;
         stale.retain(|entry| entry.state == State::Stale && !entry.external);
         if stale.is_empty() {
             return Ok(());
         }
         let used = table.next_hops(clock, IN_USE_WINDOW);
+        let uppers = upper_devices::pairs_in(maps)?;
         for entry in stale {
-            let is_used = entry.address.is_some_and(|address| used.contains(&address.0));
+            // An entry of a bridge or VLAN device is used by packets that leave by a port below.
+            let ports = uppers.iter().filter(|(upper, _)| *upper == entry.index);
+            let mut ports = ports.map(|(_, port)| *port).chain([entry.index]);
+            let is_used = entry
+                .address
+                .is_some_and(|address| ports.any(|port| used.contains(&(port, address.0))));
             if let (Some(destination), true) = (entry.destination, is_used) {
                 match self.connection.confirm_neighbour(entry.index, destination) {
                     // The entry has gone meanwhile, or its interface has, or is down.
                     Err(linerate_net::Error::System { source, .. }) if is_gone(&source) => {}
-                    confirmed => confirmed?,
+                    confirmed => confirmed.map_err(failed)?,
                 }
             }
         }

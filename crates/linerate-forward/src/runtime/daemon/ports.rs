@@ -91,11 +91,9 @@ impl Ports {
         self.0.iter().filter_map(|(name, slot)| Some((name.as_str(), slot.attached.as_ref()?)))
     }
 
-    /// Configures these names, and detaches the programs from all others. Whether there were others: the sessions that
-    /// use them are to be made stale.
-    pub(super) fn configure(&mut self, names: &[String], handle: &mut InstanceHandle) -> bool {
+    /// Configures these names, and detaches the programs from all others.
+    pub(super) fn configure(&mut self, names: &[String], handle: &mut InstanceHandle) {
         let gone: Vec<_> = self.0.keys().filter(|name| !names.contains(name)).cloned().collect();
-        let has_removed = !gone.is_empty();
         for name in gone {
             if let Some(mut slot) = self.0.remove(&name) {
                 slot.detach(handle);
@@ -107,7 +105,6 @@ impl Ports {
             let free = (0..).find(|number| !taken.contains(number)).unwrap_or(u32::MAX);
             self.0.entry(name.clone()).or_insert(PortSlot { number: free, attached: None });
         }
-        has_removed
     }
 
     /// Attaches interfaces that have appeared, drops those that are gone, and updates MAC addresses. Returns whether
@@ -280,7 +277,7 @@ impl PortSlot {
         PortOptions { name: name.to_owned(), ifindex, mac, port: self.number, attach: None, flags }
     }
 
-    /// Detaches the programs and removes the interface from the maps.
+    /// Detaches the programs, removes the interface from the maps, and makes the sessions stale.
     fn detach(&mut self, handle: &mut InstanceHandle) {
         let Some(attached) = self.attached.take() else { return };
         let (number, index) = (self.number, attached.index);
@@ -289,5 +286,9 @@ impl PortSlot {
             tracing::warn!(%error, "cannot remove a port completely");
         }
         unregister(&programs.maps, number, index);
+        // Sessions that use it, also those that were learned since the kernel reported a change.
+        if let Ok(control) = Control::open(&programs.maps) {
+            control.bump_generation();
+        }
     }
 }

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Mac, TIMEOUT, bind_udp, root_or_skip};
+use linerate_testkit::tools::run;
+use linerate_testkit::{Mac, Namespace, TIMEOUT, bind_udp, root_or_skip};
 
-use super::support::{CLIENT, Net, SERVER};
+use super::support::{CLIENT, Net, SERVER, connect};
 
 /// How often the client sends.
 const EVERY: Duration = Duration::from_millis(5);
@@ -70,4 +71,32 @@ fn a_silent_change_of_address_is_noticed_as_fast_as_by_plain_linux() {
     for outage in plain.into_iter().chain(fast) {
         assert!(outage <= SLOWEST + SLACK, "plain Linux {plain:?}, accelerated {fast:?}");
     }
+}
+
+/// Hosts with the same address on several networks are common: routers of a VRRP group, machines on several VLANs.
+#[test]
+fn a_neighbour_with_the_same_address_on_another_interface_is_left_alone() {
+    root_or_skip!();
+    let net = Net::new();
+    let other = Namespace::create("fwd-other").unwrap();
+    let veth = connect(&net.router, "third", &other, 3);
+    let shared = Mac([2, 0, 0, 0, 0x77, 1]);
+    net.right.b.set_mac(shared).unwrap();
+    veth.b.set_mac(shared).unwrap();
+    net.router.sysctl("net.ipv4.neigh.right.base_reachable_time_ms", "1000").unwrap();
+    let _daemon = net.run("");
+    net.router_does(&format!("ip neigh replace 10.9.3.2 lladdr {shared} dev third nud stale"));
+    let state = |interface, address| {
+        run(&net.router, "ip", &["neigh", "show", address, "dev", interface], "")
+    };
+    let is_stale = || state("third", "10.9.3.2").contains("STALE");
+    // The other is confirmed meanwhile, again and again.
+    let start = Instant::now();
+    let mut confirmed = 0;
+    while start.elapsed() < Duration::from_secs(4) {
+        assert_eq!(net.ask(0, 4000, 20), 20);
+        assert!(is_stale(), "{}", state("third", "10.9.3.2"));
+        confirmed += u32::from(!state("right", SERVER[0]).contains("STALE"));
+    }
+    assert!(confirmed > 0, "{}", state("right", SERVER[0]));
 }
