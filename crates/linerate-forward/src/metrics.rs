@@ -161,7 +161,27 @@ impl Page<'_, '_> {
             "reason",
             counted(&snapshot.refusals),
         )?;
+        self.datapaths(snapshot)?;
         self.ports(snapshot)
+    }
+
+    fn datapaths(&mut self, snapshot: &Snapshot) -> fmt::Result {
+        let name = "linerate_forward_port_datapath";
+        let help =
+            "1 for the fastest datapath that packets of a port may take, with why not a faster one";
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for port in &snapshot.ports {
+            for (direction, side) in [("rx", &port.ingress), ("tx", &port.egress)] {
+                let labels = [
+                    ("interface", port.interface.as_str()),
+                    ("direction", direction),
+                    ("datapath", side.name()),
+                    ("reason", side.reason.as_deref().unwrap_or_default()),
+                ];
+                family.encode_family(&labels)?.encode_gauge(&1_i64)?;
+            }
+        }
+        Ok(())
     }
 
     /// Prometheus computes rates: these are counters of each port.

@@ -127,9 +127,16 @@ pub struct Side {
     pub reason: Option<String>,
 }
 
+impl Side {
+    /// The name of what forwards.
+    pub fn name(&self) -> &'static str {
+        self.datapath.map_or("kernel", Datapath::name)
+    }
+}
+
 impl std::fmt::Display for Side {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.datapath.map_or("kernel", Datapath::name))?;
+        f.write_str(self.name())?;
         match &self.reason {
             Some(reason) => write!(f, " ({reason})"),
             None => Ok(()),

@@ -2,7 +2,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::*;
-use crate::snapshot::{Counter, Port, PortStatistics, Sessions};
+use crate::datapath::Datapath;
+use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Side};
 
 fn snapshot() -> Snapshot {
     Snapshot {
@@ -24,7 +25,7 @@ fn snapshot() -> Snapshot {
             index: 4,
             xdp_mode: "native",
             ingress: Default::default(),
-            egress: Default::default(),
+            egress: Side { datapath: Some(Datapath::Tc), reason: Some("qdisc tbf".into()) },
             upper_devices: vec!["br0".to_owned()],
             traffic: PortStatistics { rx_packets: 10, rx_bytes: 640, tx_packets: 9, tx_bytes: 576 },
         }],
@@ -60,6 +61,8 @@ fn a_scrape_has_what_was_shown_last() {
         "linerate_forward_slow_path_packets_total{reason=\"no-session\"} 5",
         "linerate_forward_slow_path_packets_total{reason=\"fragment\"} 0",
         "linerate_forward_learn_refusals_total{reason=\"ttl\"} 1",
+        "linerate_forward_port_datapath{interface=\"eth\\\"1\",direction=\"rx\",datapath=\"kernel\",reason=\"\"} 1",
+        "linerate_forward_port_datapath{interface=\"eth\\\"1\",direction=\"tx\",datapath=\"tc\",reason=\"qdisc tbf\"} 1",
         "linerate_forward_port_packets_total{interface=\"eth\\\"1\",direction=\"rx\"} 10",
         "linerate_forward_port_bytes_total{interface=\"eth\\\"1\",direction=\"tx\"} 576",
     ] {

@@ -15,7 +15,7 @@ use crate::table::Table;
 use crate::table::clock::Clock;
 use crate::table::control::Control;
 use crate::table::layout::interface;
-use crate::table::session::{InterfaceNames, SessionBuilder};
+use crate::table::session::SessionBuilder;
 use crate::{Error, Result};
 
 /// An instance opened for reading.
@@ -64,10 +64,18 @@ impl InstanceReader<'_> {
     /// # Errors
     /// As [`InstanceReader::snapshot`].
     pub fn session_builder(&self) -> Result<SessionBuilder> {
-        let ports = datapath::interfaces(self.maps)?;
-        let names: InterfaceNames =
-            ports.into_iter().map(|(index, _)| (index, name_of(index))).collect();
-        Ok(SessionBuilder { clock: self.clock, generation: self.control.generation(), names })
+        let ports = self.ports()?;
+        let not_xdp = |side: fn(&Port) -> &Side| {
+            let ports = ports.iter().filter(|port| side(port).datapath != Some(Datapath::Xdp));
+            ports.map(|port| (port.index, side(port).reason.clone().unwrap_or_default())).collect()
+        };
+        Ok(SessionBuilder {
+            clock: self.clock,
+            generation: self.control.generation(),
+            not_xdp_in: not_xdp(|port| &port.ingress),
+            not_xdp_out: not_xdp(|port| &port.egress),
+            names: ports.iter().map(|port| (port.index, port.interface.as_str())).collect(),
+        })
     }
 
     fn reasons(&self) -> Result<Vec<Counter>> {
@@ -112,7 +120,12 @@ impl InstanceReader<'_> {
                 },
                 egress: Side {
                     datapath: fastest(interface::XDP_OUT, interface::TC_OUT),
-                    reason: obstacles.egress.or(obstacles.egress_xdp).or_else(no_xdp),
+                    reason: obstacles.egress.or(obstacles.egress_xdp).or_else(no_xdp).or_else(
+                        || {
+                            let may_send = entry.flags & interface::XDP_OUT != 0;
+                            (!may_send).then(|| "not verified that it transmits".to_owned())
+                        },
+                    ),
                 },
                 xdp_mode,
                 interface,

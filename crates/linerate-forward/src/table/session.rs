@@ -48,6 +48,9 @@ pub struct Session {
     pub state: State,
     /// What forwards its packets.
     pub datapath: Datapath,
+    /// Why not XDP, where TC does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Conntrack tracks its connection.
     pub tracked: bool,
     /// Time since it was first learned.
@@ -307,12 +310,17 @@ pub struct SessionBuilder {
     pub generation: u32,
     /// The names of the interfaces.
     pub names: InterfaceNames,
+    /// Why XDP may not take what comes in by the interface of this index.
+    pub not_xdp_in: HashMap<u32, String>,
+    /// The same for what leaves.
+    pub not_xdp_out: HashMap<u32, String>,
 }
 
 impl SessionBuilder {
     /// The session of `record`, without a rate.
     pub fn session(&mut self, record: &Record) -> Session {
         let session = &record.session;
+        let datapath = if session.flags & flags::TC != 0 { Datapath::Tc } else { Datapath::Xdp };
         Session {
             tuple: record.tuple(),
             ingress: self.names.port(session.key.ifindex),
@@ -326,7 +334,8 @@ impl SessionBuilder {
             mtu: session.mtu,
             state: self.state(session),
             tracked: session.flags & flags::TRACKED != 0,
-            datapath: if session.flags & flags::TC != 0 { Datapath::Tc } else { Datapath::Xdp },
+            datapath,
+            reason: (datapath == Datapath::Tc).then(|| self.not_xdp(session)),
             age: self.clock.since(session.created),
             learned: self.clock.since(session.learned),
             idle: LastUse::read(session).idle(self.clock.seconds()),
@@ -334,6 +343,16 @@ impl SessionBuilder {
             packets: record.packets(),
             bytes: record.bytes(),
             rate: None,
+        }
+    }
+
+    fn not_xdp(&mut self, session: &layout::Session) -> String {
+        let (in_, out) = (session.key.ifindex, session.out_ifindex);
+        let sides =
+            [self.not_xdp_in.get(&in_).zip(Some(in_)), self.not_xdp_out.get(&out).zip(Some(out))];
+        match sides.into_iter().flatten().next() {
+            Some((why, index)) => format!("{}: {why}", self.names.port(index)),
+            None => "partial checksums of a local sender".to_owned(),
         }
     }
 

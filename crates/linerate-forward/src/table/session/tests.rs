@@ -32,7 +32,13 @@ fn record(host: u8) -> Record {
 
 fn reader() -> SessionBuilder {
     let names = [(3, "lan"), (4, "wan")].into_iter().collect();
-    SessionBuilder { clock: Clock::read(1000), generation: 7, names }
+    SessionBuilder {
+        clock: Clock::read(1000),
+        generation: 7,
+        names,
+        not_xdp_in: HashMap::new(),
+        not_xdp_out: [(4, "qdisc tbf".to_owned())].into(),
+    }
 }
 
 #[test]
@@ -52,6 +58,17 @@ fn a_plain_session_is_told_as_it_is() {
     assert_eq!(json["session"], "udp,10.0.0.1,5000,10.0.1.7,53");
     assert_eq!((&json["egress"], &json["state"]), (&"wan".into(), &"fast".into()));
     assert!(json.get("nat").is_none() && json.get("rate").is_none(), "{json}");
+}
+
+#[test]
+fn a_session_of_tc_says_why_it_is_not_of_xdp() {
+    let mut slow = record(7);
+    assert_eq!(reader().session(&slow).reason, None);
+    slow.session.flags = flags::TC;
+    assert_eq!(reader().session(&slow).reason.as_deref(), Some("wan: qdisc tbf"));
+    slow.session.out_ifindex = 3;
+    let reason = reader().session(&slow).reason;
+    assert_eq!(reason.as_deref(), Some("partial checksums of a local sender"));
 }
 
 #[test]

@@ -54,7 +54,10 @@ pub(super) fn text(sessions: &[Session], rated: bool) -> String {
             session.tuple.to_string(),
             session.ingress.to_string(),
             session.egress.to_string(),
-            session.datapath.to_string(),
+            match &session.reason {
+                Some(reason) => format!("{} ({reason})", session.datapath),
+                None => session.datapath.to_string(),
+            },
             session.state.to_string(),
             session.packets.to_string(),
             session.bytes.to_string(),

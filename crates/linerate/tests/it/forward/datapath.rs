@@ -39,7 +39,12 @@ fn a_shaped_port_is_sent_to_by_tc() {
     assert_eq!(right["egress"]["datapath"], "tc", "{right}");
     assert_eq!(right["egress"]["reason"], "qdisc tbf", "{right}");
     assert_eq!(right["ingress"]["datapath"], "xdp", "{right}");
-    assert!(net.stdout_of("status").contains("tc (qdisc tbf)"), "{}", net.stdout_of("status"));
+    for command in ["status", "sessions", "top --once --interval 200ms"] {
+        let printed = net.stdout_of(command);
+        assert!(printed.contains("qdisc tbf)"), "{command}: {printed}");
+    }
+    let slower: Vec<_> = net.sessions().iter().map(|one| one["reason"].clone()).collect();
+    assert!(slower.contains(&"right: qdisc tbf".into()), "{slower:?}");
     for family in 0..2 {
         net.tcp(family, 3_000_000, || {});
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use linerate_forward::snapshot::{Counter, Port, PortStatistics, Snapshot, State};
+use linerate_forward::snapshot::{Counter, Port, PortStatistics, Side, Snapshot, State};
 use linerate_forward::table::session::Session;
 use serde::Serialize;
 
@@ -39,6 +39,8 @@ pub(super) struct Rates {
 #[derive(Debug, Serialize)]
 pub(super) struct PortRates {
     pub(super) interface: String,
+    pub(super) ingress: Side,
+    pub(super) egress: Side,
     pub(super) rx_packets: f64,
     pub(super) rx_bits: f64,
     pub(super) tx_packets: f64,
@@ -79,6 +81,8 @@ impl Sample {
                 then.map_or(port.traffic, |then| then.traffic);
             PortRates {
                 interface: port.interface.clone(),
+                ingress: port.ingress.clone(),
+                egress: port.egress.clone(),
                 rx_packets: rate(port.traffic.rx_packets, rx_packets),
                 rx_bits: 8.0 * rate(port.traffic.rx_bytes, rx_bytes),
                 tx_packets: rate(port.traffic.tx_packets, tx_packets),

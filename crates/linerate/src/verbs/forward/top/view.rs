@@ -20,7 +20,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, rates: &Rates, paused: bool) {
     let cpus = rates.cpus.len().min(MAX_CPUS) as u16;
     let [head, ports, processors, sessions, lists] = Layout::vertical([
         Constraint::Length(2),
-        Constraint::Length(rates.ports.len() as u16 + 3),
+        Constraint::Length(port_rows(rates)),
         Constraint::Length(cpus + 2),
         Constraint::Length(session_rows(rates)),
         Constraint::Min(3),
@@ -60,7 +60,28 @@ fn header(rates: &Rates, paused: bool) -> Vec<Line<'_>> {
     ]
 }
 
+/// Why packets of ports do not take the fastest datapath: a line for each direction.
+fn port_reasons(ports: &[PortRates]) -> Vec<String> {
+    let sides = ports
+        .iter()
+        .flat_map(|port| [("in", &port.ingress), ("out", &port.egress)].map(|side| (port, side)));
+    let slower = sides.filter(|(_, (_, side))| side.reason.is_some());
+    slower.map(|(port, (way, side))| format!("{} {way}: {side}", port.interface)).collect()
+}
+
+fn port_rows(rates: &Rates) -> u16 {
+    (rates.ports.len() + port_reasons(&rates.ports).len() + 3) as u16
+}
+
 fn draw_ports(frame: &mut Frame<'_>, area: Rect, ports: &[PortRates]) {
+    let block = Block::bordered().title("ports");
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    let [area, below] =
+        Layout::vertical([Constraint::Length(ports.len() as u16 + 1), Constraint::Min(0)])
+            .areas(inner);
+    let reasons: Vec<_> = port_reasons(ports).into_iter().map(Line::from).collect();
+    frame.render_widget(Paragraph::new(reasons), below);
     let rows = ports.iter().map(|port| {
         let cells = [
             (port.rx_packets, "pps"),
@@ -69,12 +90,21 @@ fn draw_ports(frame: &mut Frame<'_>, area: Rect, ports: &[PortRates]) {
             (port.tx_bits, "b/s"),
         ];
         let cells = cells.map(|(value, unit)| number(scaled(value, unit)));
-        Row::new([Cell::from(port.interface.as_str())].into_iter().chain(cells))
+        let [rx_packets, rx_bits, tx_packets, tx_bits] = cells;
+        Row::new([
+            Cell::from(port.interface.as_str()),
+            Cell::from(port.ingress.name()),
+            rx_packets,
+            rx_bits,
+            Cell::from(port.egress.name()),
+            tx_packets,
+            tx_bits,
+        ])
     });
-    let names = ["port", "received", "", "sent", ""].map(Cell::from);
-    let widths = [Constraint::Min(15)].into_iter().chain([Constraint::Length(14); 4]);
-    let table = Table::new(rows, widths).header(Row::new(names).bold());
-    frame.render_widget(table.block(Block::bordered().title("ports")), area);
+    let names = ["port", "received", "", "", "sent", "", ""].map(Cell::from);
+    let [datapath, rate] = [8, 13].map(Constraint::Length);
+    let widths = [Constraint::Min(15), datapath, rate, rate, datapath, rate, rate];
+    frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), area);
 }
 
 fn draw_cpus(frame: &mut Frame<'_>, area: Rect, cpus: &[Cpu]) {
@@ -109,14 +139,16 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, sessions: &[Session]) {
         Row::new([
             Cell::from(session.tuple.to_string()),
             Cell::from(format!("{}>{}", session.ingress, session.egress)),
+            Cell::from(session.datapath.name()),
             number(scaled(rate.packets, "pps")),
             number(scaled(rate.bytes * 8.0, "b/s")),
         ])
     });
-    let names = ["session", "path", "packets", "bits"].map(Cell::from);
+    let names = ["session", "path", "by", "packets", "bits"].map(Cell::from);
     let widths = [
         Constraint::Min(40),
         Constraint::Length(20),
+        Constraint::Length(3),
         Constraint::Length(14),
         Constraint::Length(14),
     ];
@@ -142,8 +174,8 @@ fn number(text: String) -> Cell<'static> {
 /// The view as lines of text.
 pub(super) fn text(rates: &Rates, width: u16) -> String {
     let lists = rates.reasons.len().max(rates.refusals.len());
-    let rows = rates.ports.len() + rates.cpus.len().min(MAX_CPUS) + lists + 10;
-    let rows = rows + usize::from(session_rows(rates));
+    let rows = rates.cpus.len().min(MAX_CPUS) + lists + 10;
+    let rows = rows + usize::from(port_rows(rates) + session_rows(rates));
     let area = Rect::new(0, 0, width, u16::try_from(rows).unwrap_or(u16::MAX));
     let mut terminal = match Terminal::new(TestBackend::new(area.width, area.height)) {
         Ok(terminal) => terminal,
@@ -161,7 +193,8 @@ pub(super) fn text(rates: &Rates, width: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use linerate_forward::snapshot::Sessions;
+    use linerate_forward::datapath::Datapath;
+    use linerate_forward::snapshot::{Sessions, Side};
 
     use super::super::cpu::Share;
     use super::*;
@@ -178,6 +211,8 @@ mod tests {
             blocked: 3,
             ports: vec![PortRates {
                 interface: "eth1".to_owned(),
+                ingress: Side { datapath: Some(Datapath::Xdp), reason: None },
+                egress: Side { datapath: None, reason: Some("filter route".to_owned()) },
                 rx_packets: 1_500_000.0,
                 rx_bits: 768e6,
                 tx_packets: 10.0,
@@ -196,7 +231,9 @@ mod tests {
             "25.0% full",
             "generation 7",
             "3 blocked",
-            "eth1",
+            " xdp ",
+            "kernel ",
+            "eth1 out: kernel (filter route)",
             "1.500 Mpps",
             "768.000 Mb/s",
             "10.0 pps",
