@@ -26,7 +26,8 @@ pub(crate) fn helper(
     Ok(on_core(host, core, current_exe()?, std::iter::once("helper".into()).chain(arguments)))
 }
 
-fn on_core(
+/// `program ARGUMENTS` in `host`, on CPU `core`.
+pub(crate) fn on_core(
     host: &Namespace,
     core: usize,
     program: PathBuf,

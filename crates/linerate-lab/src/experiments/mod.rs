@@ -18,7 +18,7 @@ use crate::report::summary::{Summary, claim_table};
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Experiment; 21] = [
+pub(crate) const ALL: [Experiment; 22] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
@@ -34,6 +34,7 @@ pub(crate) const ALL: [Experiment; 21] = [
     forward::statistics::EXPERIMENT,
     forward::sessions::EXPERIMENT,
     forward::ageing::EXPERIMENT,
+    forward::changes::EXPERIMENT,
     segment::rate::EXPERIMENT,
     segment::tcp::EXPERIMENT,
     segment::udp::EXPERIMENT,

@@ -354,26 +354,26 @@ impl RoutedPair {
         Ok(sent)
     }
 
-    /// Warms up, sends, in one direction or both, and counts what arrives. `programs` says whether somebody can
-    /// tell how much went to the kernel.
+    /// Warms up, sends, in one direction or both, and counts what arrives. `kernel_share` is the part that the kernel may
+    /// forward, 0 to 1, where somebody can tell.
     pub(crate) fn measure(
         &self,
         traffic: &SessionTraffic,
         both: bool,
-        programs: bool,
+        kernel_share: Option<f64>,
     ) -> Result<ForwardOutcome> {
         let sinks = [
             Some(self.sink(&self.east, EAST_INTERFACE)?),
             both.then(|| self.sink(&self.west, SENDER)).transpose()?,
         ];
         // Plain Linux forwards the connections of those who do not answer as well.
-        let talks = self.rules != Rules::None && programs;
+        let talks = self.rules != Rules::None && kernel_share.is_some();
         let answered = (talks && !both).then(|| self.sink(&self.west, SENDER)).transpose()?;
         let empty = self.drops()?;
         let talked = if talks { self.talk(traffic)? } else { 0 };
         let warm = talked + self.warm_up(traffic)?;
         interrupt::sleep(Duration::from_millis(100))?;
-        let handed = |at: &Self| programs.then(|| at.passed_to_kernel()).transpose();
+        let handed = |at: &Self| kernel_share.map(|_| at.passed_to_kernel()).transpose();
         let (before, dropped) = (handed(self)?, self.drops()?);
         let senders = [
             Some(self.generate(traffic, false)?),
@@ -398,7 +398,7 @@ impl RoutedPair {
         passed.dropped = self.drops()?.saturating_sub(dropped);
         let handed = handed(self)?.zip(before).map(|(after, before)| after - before);
         passed.kernel_share = handed.map(|handed| handed as f64 / passed.sent.max(1) as f64);
-        passed.void = passed.void_reason();
+        passed.void = passed.void_reason(kernel_share.unwrap_or(1.0));
         Ok(passed)
     }
 
@@ -515,7 +515,7 @@ impl RoutedPair {
 }
 
 impl ForwardOutcome {
-    fn void_reason(&self) -> Option<String> {
+    fn void_reason(&self, bound: f64) -> Option<String> {
         let explained = self.arrived + self.dropped;
         if explained < self.sent {
             let missing = self.sent - explained;
@@ -524,7 +524,7 @@ impl ForwardOutcome {
         if self.loss() > 0.01 {
             return Some(format!("{:.1}% of the frames were dropped", self.loss() * 100.0));
         }
-        let kernel_share = self.kernel_share.filter(|kernel_share| *kernel_share > 0.01)?;
+        let kernel_share = self.kernel_share.filter(|kernel_share| *kernel_share > bound)?;
         Some(format!("{:.1}% of the packets were the kernel's", kernel_share * 100.0))
     }
 }

@@ -187,7 +187,7 @@ fn measure(
             .with_rules(one.rules, sessions.count)?;
         let running = routed.start_datapath(one.datapath, sessions.count)?;
         let reports = matches!(one.datapath, Datapath::Linerate(_) | Datapath::Baseline(_));
-        let with = routed.measure(&traffic, both, reports)?;
+        let with = routed.measure(&traffic, both, reports.then_some(0.01))?;
         end_datapath(running)?;
         Ok(PairedRun { with, without })
     })?;

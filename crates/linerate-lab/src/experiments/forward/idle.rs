@@ -80,7 +80,7 @@ fn idle_percent(
         let share = Core::read(cores.consumer)?.since(before);
         Ok((1.0 - share.user - share.system - share.interrupt) * 100.0)
     });
-    let passed = routed.measure(traffic, false, false)?;
+    let passed = routed.measure(traffic, false, None)?;
     let idle = watch.join().ok().context("the thread that watches a core died")??;
     end_datapath(running)?;
     if let Some(why) = passed.void {

@@ -1,6 +1,7 @@
 //! The `forward-*` experiments: what forwarding costs.
 
 pub(in crate::experiments) mod ageing;
+pub(in crate::experiments) mod changes;
 mod cost;
 mod idle;
 pub(in crate::experiments) mod sessions;
