@@ -48,7 +48,7 @@ fn inner_classes_and_their_filters_are_seen() {
         "filter add dev a parent 1:1 protocol all u32 match u32 0 0 action mirred egress mirror dev a",
     ] {
         if let Err(error) = try_stdout_of(&near, &format!("tc {line}")) {
-            linerate_testkit::skip!("the kernel has no HTB, u32 or mirred: {error}");
+            linerate_testkit::skip!(&format!("the kernel has no HTB, u32 or mirred: {error}"));
         }
     }
     near.run(|| {

@@ -1,7 +1,8 @@
 //! Which datapath sessions take, and that nothing is bypassed that plain Linux would obey: filters, mirrors and qdiscs
 //! of the ports, there from the start or added later.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{bind_udp, root_or_skip, wait_for};
@@ -123,6 +124,80 @@ fn a_shaper_keeps_its_rate() {
         assert_eq!(datapaths(&net, port)[0], "tc");
         // The figure is the lab's: this tells a shaper from none.
         assert!((3.4e6..4.6e6).contains(&got), "{got} bit/s of 4,000,000");
+    }
+}
+
+/// Of 100 datagrams, how many arrive beside a TCP stream that keeps the queue full, and the stream's bits a second.
+fn beside_tcp(net: &Net, port: u16) -> (usize, f64) {
+    let [client, server] = [CLIENT, SERVER].map(|addresses| addresses[0].parse().unwrap());
+    let listener =
+        net.server.run(|| TcpListener::bind(SocketAddr::new(server, port))).unwrap().unwrap();
+    let receiver = net.server.run(|| bind_udp(SocketAddr::new(server, 7001))).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let sender = net.client.run(|| bind_udp(SocketAddr::new(client, port))).unwrap();
+    let stream = net.client.run(|| TcpStream::connect(SocketAddr::new(server, port)));
+    let mut stream = stream.unwrap().unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    std::thread::scope(|scope| {
+        let stop = stream.try_clone().unwrap();
+        scope.spawn(move || while stream.write_all(&[7; 4096]).is_ok() {});
+        let received = scope.spawn(move || {
+            let (begun, mut bytes, mut buffer) = (Instant::now(), 0, [0; 65536]);
+            while let Ok(read @ 1..) = accepted.read(&mut buffer) {
+                bytes += read;
+            }
+            (bytes * 8) as f64 / begun.elapsed().as_secs_f64()
+        });
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            for _ in 0..100 {
+                sender.send_to(&[7; 200], (server, 7001)).unwrap();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let arrived = (0..100).take_while(|_| receiver.recv(&mut [0; 256]).is_ok()).count();
+        stop.shutdown(Shutdown::Both).unwrap();
+        (arrived, received.join().unwrap())
+    })
+}
+
+#[test]
+fn datagrams_pass_beside_a_stream_that_fills_the_shaper_as_by_plain_linux() {
+    root_or_skip!();
+    let net = Net::new();
+    // Less than the queues hold: plain Linux loses nothing.
+    net.client.sysctl("net.ipv4.tcp_wmem", "4096 65536 131072").unwrap();
+    let shapers = [
+        &["qdisc replace dev right root tbf rate 8mbit burst 16kb latency 2000ms"][..],
+        &[
+            "qdisc replace dev right root handle 1: htb default 10",
+            "class add dev right parent 1: classid 1:1 htb rate 8mbit burst 16kb",
+            "class add dev right parent 1:1 classid 1:10 htb rate 6mbit ceil 8mbit burst 16kb",
+            "class add dev right parent 1:1 classid 1:20 htb rate 2mbit ceil 8mbit burst 16kb",
+            "filter add dev right parent 1: protocol ip u32 match ip protocol 17 0xff flowid 1:20",
+        ],
+    ];
+    let mut results = Vec::new();
+    for (number, shaper) in (0..).zip(shapers) {
+        let shape = || {
+            let _ =
+                net.router.command("tc").args(["qdisc", "del", "dev", "right", "root"]).output();
+            shaper.iter().for_each(|line| net.router_does(&format!("tc {line}")));
+        };
+        shape();
+        let plain = beside_tcp(&net, 4100 + number);
+        let daemon = net.run("");
+        shape();
+        wait_for("TC", || takes(&net, 4000, "tc", "xdp"));
+        let fast = beside_tcp(&net, 4200 + number);
+        assert!(datapaths(&net, 4200 + number).contains(&"tc".to_owned()));
+        daemon.end(Signal::SIGTERM);
+        results.push((plain, fast));
+    }
+    println!("arrived of 100, and bit/s of TCP: {results:?}");
+    for (plain, fast) in results {
+        assert_eq!((plain.0, fast.0), (100, 100));
+        assert!(fast.1 < 8.5e6, "{fast:?} by a shaper of 8 Mbit/s");
     }
 }
 
