@@ -182,6 +182,11 @@ impl Control {
         self.half(at::VERIFY_CHECKSUMS).store(verify.into(), SeqCst);
     }
 
+    /// Whether they verify them.
+    pub fn verifies_checksums(&self) -> bool {
+        self.half(at::VERIFY_CHECKSUMS).load(SeqCst) != 0
+    }
+
     /// The layout that the programs were built with.
     pub fn abi(&self) -> u32 {
         self.half(at::ABI).load(Relaxed)

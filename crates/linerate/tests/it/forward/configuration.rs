@@ -3,8 +3,13 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use linerate_forward::runtime::pins::Pins;
+use linerate_forward::table::control::Control;
+use linerate_testkit::root_or_skip;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use super::support::Net;
 use crate::LINERATE;
 
 fn forward(arguments: &[&str]) -> Output {
@@ -125,4 +130,32 @@ fn the_example_shows_the_defaults() {
         shown.lines().filter(|line| line.contains(" = ")).map(|line| format!("{line}\n")).collect();
     let (same, errors, status) = check(&shown, &[]);
     assert_eq!((status, same), (0, whole), "{errors}");
+}
+
+#[test]
+fn checksums_are_verified_as_the_file_says() {
+    root_or_skip!();
+    let net = Net::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |verify: bool| {
+        let text = format!(
+            "interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\nverify-checksums = {verify}\n"
+        );
+        fs::write(file.path(), text).unwrap();
+    };
+    let control = || Control::open(&Pins::of(net.router.name()).maps().unwrap()).unwrap();
+    write(true);
+    let mut daemon = net.begin(&format!("-c {}", file.path().display()), |_| {});
+    daemon.until("ready: forwarding");
+    assert!(control().verifies_checksums());
+    let generation = control().generation();
+    write(false);
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("configuration reloaded");
+    assert!(!control().verifies_checksums());
+    assert_ne!(control().generation(), generation, "sessions keep what they were learned with");
+    daemon.end(Signal::SIGTERM);
+    let daemon = net.run("--verify-checksums");
+    assert!(control().verifies_checksums());
+    daemon.end(Signal::SIGTERM);
 }
