@@ -57,6 +57,8 @@ pub(crate) enum Datapath {
     FlowTable,
     /// `linerate forward` with these statistics.
     Linerate(&'static str),
+    /// `linerate forward` by its TC datapath alone.
+    LinerateTc,
     /// A baseline of the accelerator, which only the lab has.
     Baseline(Baseline),
     /// A program with constants and a redirect: the limit.
@@ -222,6 +224,10 @@ impl RoutedPair {
                 let room = room(sessions);
                 self.accelerate(&["--statistics", statistics, "--max-sessions", &room]).map(Some)
             }
+            Datapath::LinerateTc => {
+                let room = room(sessions);
+                self.accelerate(&["--datapath", "tc", "--max-sessions", &room]).map(Some)
+            }
             Datapath::Redirect => self.redirect().map(Some),
         }
     }
@@ -238,8 +244,9 @@ impl RoutedPair {
         words.extend("--no-probe --revalidate 1h --udp-idle 10m --tcp-idle 10m".split(' '));
         words.extend(more);
         let mut running = self.linerate("linerate forward", &self.router, &words)?;
-        let ready =
-            || Ok(self.left.b.has_xdp()? && self.right.a.has_xdp()? && self.status().is_ok());
+        let is_xdp = !more.contains(&"tc");
+        let attached = || Ok::<_, anyhow::Error>(self.left.b.has_xdp()? && self.right.a.has_xdp()?);
+        let ready = || Ok((!is_xdp || attached()?) && self.status().is_ok());
         running.wait_until("linerate forward to start", Duration::from_secs(60), ready)?;
         Ok(running)
     }

@@ -17,20 +17,19 @@ fn frames_cross_the_road_with_each_router() {
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let routers = ["Linux", "fib mode", "Linerate", "plain redirect"];
-    let kinds = ["translated", "tracked", "IPv6", "tagged"];
-    let lines = kinds.map(|kind| format!("Linerate, {kind}"));
-    let only = routers.iter().map(|line| format!("{line} at 64"));
-    let only: Vec<_> = only.chain(lines.iter().map(|line| format!("{line} at 64"))).collect();
+    let kinds =
+        ["Linerate, translated", "Linerate TC, translated", "Linerate, IPv6", "Linerate, tagged"];
+    let only: Vec<_> = routers.iter().chain(&kinds).map(|line| format!("{line} at 64")).collect();
     let run = Run::new("forward-size", &only.iter().map(String::as_str).collect::<Vec<_>>());
     // No field before the last has a comma then.
-    let (printed, raw) =
-        (&run.printed, run.read("raw.csv").replace("\"Linerate, ", "").replace('"', ""));
+    let (printed, raw) = (&run.printed, run.read("raw.csv").replace(", ", ": ").replace('"', ""));
     for line in routers.into_iter().chain(kinds) {
+        let line = &line.replace(", ", ": ");
         let row = row(&raw, line);
         let [sent, arrived, dropped] = [5, 6, 7].map(|at| row[at].parse::<u64>().unwrap());
         assert_eq!(sent, 2_000_000, "{raw}");
         assert!(arrived > 0 && arrived + dropped >= sent, "{line} lost frames: {raw}{printed}");
-        if !["Linux", "plain redirect"].contains(&line) {
+        if !["Linux", "plain redirect"].contains(&line.as_str()) {
             let kernel: f64 = row[11].parse().unwrap();
             assert!(kernel < 0.01, "{line}: the kernel forwarded: {raw}");
         }

@@ -186,7 +186,10 @@ fn measure(
             .with_headers(one.headers)?
             .with_rules(one.rules, sessions.count)?;
         let running = routed.start_datapath(one.datapath, sessions.count)?;
-        let reports = matches!(one.datapath, Datapath::Linerate(_) | Datapath::Baseline(_));
+        let reports = matches!(
+            one.datapath,
+            Datapath::Linerate(_) | Datapath::LinerateTc | Datapath::Baseline(_)
+        );
         let with = routed.measure(&traffic, both, reports.then_some(0.01))?;
         end_datapath(running)?;
         Ok(PairedRun { with, without })

@@ -9,7 +9,7 @@ use super::cost::{
 use super::idle;
 use crate::experiments::context::{Context, Experiment};
 use crate::report::summary::{Axis, Chart};
-use crate::topology::routed::Rules;
+use crate::topology::routed::{Datapath, Rules};
 use crate::traffic::generated::Headers;
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
@@ -19,7 +19,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
             with the same frames to the same sink without a router: one over the rate with it, less one \
             over the rate without it, is what forwarding adds to each frame. fib mode asks the kernel's \
             routing table for each packet; the plain redirect writes constants and parses nothing. Then the same \
-            of sessions that conntrack tracks, that are masqueraded, of IPv6, and behind a priority tag that the \
+            of sessions that conntrack tracks, that are masqueraded (by the TC datapath, too), of IPv6, and behind a priority tag that the \
             router takes off. Before the first two the hosts talk for some seconds.",
     run,
 };
@@ -54,6 +54,8 @@ fn run(context: &mut Context) -> Result<()> {
 const PLAIN: Forwarder = Forwarder::linerate("Linerate, plain", Rules::None, Headers::Ipv4);
 const TRANSLATED: Forwarder =
     Forwarder::linerate("Linerate, translated", Rules::Translated, Headers::Ipv4);
+const TRANSLATED_BY_TC: Forwarder =
+    Forwarder { name: "Linerate TC, translated", datapath: Datapath::LinerateTc, ..TRANSLATED };
 const LINUX_TRANSLATED: Forwarder =
     Forwarder::linux("Linux, translated", Rules::Translated, Headers::Ipv4);
 
@@ -62,6 +64,7 @@ fn kinds(context: &mut Context, frames: u64) -> Result<()> {
     let lines = [
         PLAIN,
         TRANSLATED,
+        TRANSLATED_BY_TC,
         LINUX_TRANSLATED,
         Forwarder::linerate("Linerate, tracked", Rules::Tracked, Headers::Ipv4),
         Forwarder::linux("Linux, tracked", Rules::Tracked, Headers::Ipv4),
@@ -90,6 +93,14 @@ fn kinds(context: &mut Context, frames: u64) -> Result<()> {
             context.claims.push(claim);
         }
     }
+    let claim = costs.claim(
+        "the same by the TC datapath over plain Linux's, 64 bytes",
+        (TRANSLATED_BY_TC.name, SMALL),
+        (LINUX_TRANSLATED.name, SMALL),
+        0.6,
+        repeats,
+    );
+    context.claims.push(claim);
     Ok(())
 }
 
