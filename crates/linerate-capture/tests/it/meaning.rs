@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use linerate_capture::filter::{ETHERNET, Filter, FilterLocation};
 use linerate_capture::source::{DrainOutcome, OpenInterface, Source, SourceKind, SourceOptions};
-use linerate_ring::Frame;
 use linerate_ring::xdp::Delivery;
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use linerate_ring::{Frame, TraceEvent};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip};
 
 const SNAPLEN: u32 = 4096;
 /// Expressions that are tried at the same time, each on an interface of its own.
@@ -153,6 +153,8 @@ fn open(far: &Namespace, cable: usize, options: &SourceOptions) -> OpenInterface
 struct Got {
     bytes: Vec<u8>,
     tag_beside: Option<bool>,
+    /// As it left the XDP program that is traced.
+    at_exit: bool,
 }
 
 /// Appends what is there.
@@ -160,7 +162,8 @@ fn drain(source: &mut Source, got: &mut Vec<Got>) {
     let mut scratch = Vec::new();
     let mut take = |frame: &Frame<'_>| {
         let bytes = frame.contiguous(&mut scratch).to_vec();
-        got.push(Got { bytes, tag_beside: frame.tag_beside });
+        let at_exit = matches!(frame.trace, Some(TraceEvent::XdpExit { .. }));
+        got.push(Got { bytes, tag_beside: frame.tag_beside, at_exit });
         true
     };
     while source.drain(&mut take) != DrainOutcome::Nothing {}
@@ -190,9 +193,9 @@ fn at_once<I: Send, T: Send>(
     })
 }
 
-/// The sources, by name.
-fn sources() -> [(&'static str, SourceOptions); 4] {
-    let options = |source, delivery| SourceOptions {
+/// How a source is opened.
+fn options(source: SourceKind, delivery: Delivery) -> SourceOptions {
+    SourceOptions {
         source: Some(source),
         delivery,
         snaplen: SNAPLEN,
@@ -200,19 +203,87 @@ fn sources() -> [(&'static str, SourceOptions); 4] {
         buffer: Some(4 << 20),
         block_timeout: Some(Duration::from_millis(10)),
         ..SourceOptions::default()
+    }
+}
+
+/// An XDP program on each interface, for a trace: it takes all frames, and its ring buffer is soon full.
+fn traced(far: &Namespace) -> Vec<OpenInterface> {
+    let options = SourceOptions {
+        source: Some(SourceKind::Xdp),
+        delivery: Delivery::RingBuffer,
+        take_over: true,
+        buffer: Some(64 << 10),
+        ..SourceOptions::default()
     };
-    [
-        ("packet", options(SourceKind::Packet, Delivery::Auto)),
-        ("tee", options(SourceKind::Tee, Delivery::Auto)),
-        ("xdp by a ring buffer", options(SourceKind::Xdp, Delivery::RingBuffer)),
-        ("xdp by sockets", options(SourceKind::Xdp, Delivery::AfXdp)),
-    ]
+    (0..CABLES).map(|cable| open(far, cable, &options)).collect()
+}
+
+/// Gives the source of `cable` this filter in the kernel, or none and says why.
+fn place(
+    open_one: &mut OpenInterface,
+    (far, cable, options): (&Namespace, usize, &SourceOptions),
+    expression: &str,
+    filter: &Filter,
+) -> Result<(), String> {
+    let set = |source: &mut Source, user: bool, reason: String| {
+        let set = source.set_filter(Some(filter.program()));
+        assert_eq!(set.is_err(), user, "`{expression}`: {reason}, {set:?}");
+        if !user {
+            return Ok(());
+        }
+        source.set_filter(None).unwrap();
+        Err(reason)
+    };
+    match &mut open_one.sources[0] {
+        source @ Source::Packet(_) => {
+            let placement = filter.place_on_socket(None).unwrap();
+            set(source, placement.user, placement.reason)
+        }
+        source @ Source::Xdp(_) => {
+            let placement = filter.place_in_xdp(None).unwrap();
+            set(source, placement.user, placement.reason)
+        }
+        Source::Trace(_) => {
+            let options = SourceOptions { filter: Some(expression.to_owned()), ..options.clone() };
+            *open_one = open(far, cable, &options);
+            if open_one.filter_in_user { Err(open_one.filter_reason.clone()) } else { Ok(()) }
+        }
+    }
 }
 
 #[test]
 fn every_source_gives_the_verdicts_of_a_live_libpcap_handle() {
     root_or_skip!();
-    let mut setup = Setup::new();
+    compare(
+        Setup::new(),
+        &[
+            ("packet", options(SourceKind::Packet, Delivery::Auto)),
+            ("tee", options(SourceKind::Tee, Delivery::Auto)),
+            ("xdp by a ring buffer", options(SourceKind::Xdp, Delivery::RingBuffer)),
+            ("xdp by sockets", options(SourceKind::Xdp, Delivery::AfXdp)),
+        ],
+    );
+}
+
+/// A trace, at the entry of an XDP program and at its exit. Some kernels refuse programs that trace programs.
+#[test]
+fn a_trace_gives_the_verdicts_of_a_live_libpcap_handle() {
+    root_or_skip!();
+    let setup = Setup::new();
+    let trace = options(SourceKind::Trace, Delivery::Auto);
+    let targets = traced(&setup.far);
+    let probed = setup.far.run(|| OpenInterface::by_name(&name(0), &trace)).unwrap();
+    if let Some(error) = probed.err().map(|error| error.to_string())
+        && error.contains("by a security policy")
+    {
+        skip!(&error);
+    }
+    drop(targets);
+    compare(setup, &[("trace", trace)]);
+}
+
+/// Compares the verdicts of sources, in the kernel and in user space, with those of libpcap.
+fn compare(mut setup: Setup, sources: &[(&str, SourceOptions)]) {
     let far = Arc::clone(&setup.far);
     let (expressions, frames) = (expressions(), frames());
     let expected: Vec<_> =
@@ -222,7 +293,7 @@ fn every_source_gives_the_verdicts_of_a_live_libpcap_handle() {
     // Their sockets would cost every frame of the captures time.
     setup.oracle.clear();
     let mut differences = Vec::new();
-    let mut compare =
+    let mut judge =
         |who: &str, side: FilterLocation, expression: &str, got: &[&[u8]], expected: &[Vec<u8>]| {
             if got != expected {
                 let counts = (got.len(), expected.len());
@@ -230,12 +301,17 @@ fn every_source_gives_the_verdicts_of_a_live_libpcap_handle() {
             }
         };
     let (mut verdicts, mut in_user) = (0, Vec::new());
-    for (who, options) in sources() {
+    for (who, options) in sources {
+        let traces = options.source == Some(SourceKind::Trace);
+        let _traced = traces.then(|| traced(&far));
+        // A trace gives each frame twice.
+        let points: &[bool] = if traces { &[false, true] } else { &[false] };
+        let at = |at_exit: bool| move |got: &&Got| got.at_exit == at_exit;
         // In user space: all frames once, as the source gives them.
-        let mut source = open(&far, 0, &options);
+        let mut source = open(&far, 0, options);
         setup.send(1, &frames);
-        let all = collect(&mut source.sources[0], frames.len());
-        assert_eq!(all.len(), frames.len(), "{who} without a filter");
+        let all = collect(&mut source.sources[0], points.len() * frames.len());
+        assert_eq!(all.len(), points.len() * frames.len(), "{who} without a filter");
         drop(source);
         for ((expression, filter), expected) in expressions.iter().zip(&filters).zip(&expected) {
             let accepted = |got: &&Got| {
@@ -243,61 +319,55 @@ fn every_source_gives_the_verdicts_of_a_live_libpcap_handle() {
                 frame.tag_beside = got.tag_beside;
                 filter.matches(&frame, &got.bytes)
             };
-            let got: Vec<_> = all.iter().filter(accepted).map(|got| &got.bytes[..]).collect();
-            compare(who, FilterLocation::User, expression, &got, expected);
-            verdicts += frames.len();
+            for at_exit in points {
+                let got = all.iter().filter(at(*at_exit)).filter(accepted);
+                let got: Vec<_> = got.map(|got| &got.bytes[..]).collect();
+                judge(who, FilterLocation::User, expression, &got, expected);
+                verdicts += frames.len();
+            }
         }
         // In the kernel.
-        let mut opened = at_once(0..CABLES, |cable| open(&far, cable, &options));
+        let mut opened = at_once(0..CABLES, |cable| open(&far, cable, options));
         let all: Vec<_> = expressions.iter().zip(&filters).collect();
         for (some, expected) in all.chunks(CABLES).zip(expected.chunks(CABLES)) {
-            let each = opened.iter_mut().zip(some);
-            let placed = at_once(each, |(open, (expression, filter))| {
-                let source = &mut open.sources[0];
-                let reason = match &source {
-                    Source::Packet(_) => filter.place_on_socket(None).map(|p| (p.user, p.reason)),
-                    _ => filter.place_in_xdp(None).map(|p| (p.user, p.reason)),
-                };
-                let (user, reason) = reason.unwrap();
-                let set = source.set_filter(Some(filter.program()));
-                assert_eq!(set.is_err(), user, "`{expression}`: {reason}, {set:?}");
+            let each = opened.iter_mut().zip(some).enumerate();
+            let placed = at_once(each, |(cable, (open, (expression, filter)))| {
                 let mut late = Vec::new();
-                drain(source, &mut late);
+                drain(&mut open.sources[0], &mut late);
                 assert_eq!(late.len(), 0, "{who}: after the frames that were expected before");
-                if !user {
-                    return Ok(());
-                }
-                source.set_filter(None).unwrap();
-                Err(reason)
+                place(open, (&far, cable, options), expression, filter)
             });
             setup.send(some.len(), &frames);
             let got = at_once(
                 opened.iter_mut().zip(expected).zip(&placed),
                 |((open, expected), placed)| {
                     let enough = if placed.is_ok() { expected.len() } else { frames.len() };
-                    collect(&mut open.sources[0], enough)
+                    collect(&mut open.sources[0], points.len() * enough)
                 },
             );
             for (((got, placed), expected), (expression, _)) in
                 got.iter().zip(placed).zip(expected).zip(some)
             {
-                match placed {
-                    Ok(()) => {
-                        let got: Vec<_> = got.iter().map(|got| &got.bytes[..]).collect();
-                        compare(who, FilterLocation::Kernel, expression, &got, expected);
-                        verdicts += frames.len();
-                    }
-                    Err(reason) => in_user.push(format!("`{expression}` by {who}: {reason}")),
+                if let Err(reason) = placed {
+                    in_user.push(format!("`{expression}` by {who}: {reason}"));
+                    continue;
+                }
+                for at_exit in points {
+                    let got = got.iter().filter(at(*at_exit)).map(|got| &got.bytes[..]);
+                    let got: Vec<_> = got.collect();
+                    judge(who, FilterLocation::Kernel, expression, &got, expected);
+                    verdicts += frames.len();
                 }
             }
         }
     }
     println!("in user space only: {in_user:#?}");
     println!(
-        "{} expressions on {} frames, tagged and untagged: {verdicts} verdicts of 4 sources on 2 sides, {} \
+        "{} expressions on {} frames, tagged and untagged: {verdicts} verdicts of {:?} on 2 sides, {} \
          differences; {} programs run in user space only",
         expressions.len(),
         frames.len(),
+        sources.iter().map(|(who, _)| *who).collect::<Vec<_>>(),
         differences.len(),
         in_user.len()
     );
