@@ -7,3 +7,4 @@ mod life;
 mod privileges;
 mod programs;
 mod support;
+mod suricata;

@@ -16,7 +16,8 @@ fn finish(frames: &mut Vec<Vec<u8>>, step: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// A whole session: handshake, a request, an answer of two segments, the end.
-fn session(frames: &mut Vec<Vec<u8>>, port: u16) {
+pub(crate) fn session(port: u16) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
     let request = b"GET /linerate HTTP/1.1\r\nHost: example.org\r\nUser-Agent: test/1.0\r\n\r\n";
     let answer = [
         &b"HTTP/1.1 200 OK\r\nServer: test/1.0\r\nContent-Length: 2000\r\n\r\n"[..],
@@ -60,9 +61,10 @@ fn session(frames: &mut Vec<Vec<u8>>, port: u16) {
         if flags.contains('F') {
             tcp = tcp.fin();
         }
-        finish(frames, |frame| tcp.write(frame, payload).unwrap());
+        finish(&mut frames, |frame| tcp.write(frame, payload).unwrap());
         *own += payload.len() as u32 + u32::from(flags.contains(['S', 'F']));
     }
+    frames
 }
 
 /// All of it.
@@ -74,7 +76,7 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
     arp.resize(60, 0);
     frames.push(arp);
     for port in [40_000, 40_001] {
-        session(&mut frames, port);
+        frames.extend(session(port));
     }
     let query = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07example\x03org\0\0\x01\0\x01";
     for vlan in [None, Some(7_u16), Some(8)] {
@@ -92,11 +94,16 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
 
 /// As a classic file.
 pub(crate) fn write(path: &Path) {
+    write_frames(path, &frames());
+}
+
+/// Writes frames as a classic file.
+pub(crate) fn write_frames(path: &Path, frames: &[Vec<u8>]) {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
         file.extend(word.to_le_bytes());
     }
-    for (number, frame) in frames().iter().enumerate() {
+    for (number, frame) in frames.iter().enumerate() {
         let len = frame.len() as u32;
         for word in [1_700_000_000, number as u32, len, len] {
             file.extend(word.to_le_bytes());
