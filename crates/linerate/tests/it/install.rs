@@ -122,11 +122,33 @@ fn a_staged_installation_works_and_leaves_nothing() {
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
     assert!(String::from_utf8_lossy(&listed.stdout).contains("capture-rate"));
 
+    let others = root.join("usr/share/man/man1/linerate-of-others.1");
+    fs::write(&others, "a page of another package").unwrap();
     stage.must_make(&["uninstall"]);
-    assert_eq!(stage.files(), [""; 0]);
+    assert_eq!(stage.files(), ["usr/share/man/man1/linerate-of-others.1"]);
     assert!(!root.join("etc/linerate").exists() && !root.join("usr/lib/linerate").exists());
     // Folders that other packages use stay.
     assert!(root.join("usr/bin").exists());
+}
+
+/// The name of the folder is written into scripts and units, which quote in several ways.
+#[test]
+fn a_folder_that_cannot_be_written_into_a_script_is_refused() {
+    let install = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install");
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a&b", "a|b", "it's", "a b", "a\\b", "a\"b", "a$b", "a`b", "100%"] {
+        for variable in ["prefix", "libdir", "sysconfdir"] {
+            let output = Command::new(install)
+                .args(["install", "service"])
+                .env("DESTDIR", folder.path())
+                .env(variable, format!("/{name}"))
+                .output()
+                .unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && errors.contains(name), "{name}: {errors}");
+        }
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 /// The configuration that somebody wrote outlives both another installation and the removal.
