@@ -361,13 +361,14 @@ pub fn start_file_sinks(
     options: impl Fn() -> FileSinkOptions,
 ) -> Result<Vec<FileSink>> {
     let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>();
+    let finished = Arc::default();
     let start = |reader| {
         let mut options = options();
         options.path = with_number(&options.path, reader);
         options.in_order = false;
         options.buffers = (options.buffers / readers).max(MIN_BUFFERS);
         prepare(opened, counters, &mut options)?;
-        FileSink::start(options)
+        FileSink::start_beside(options, Arc::clone(&finished))
     };
     (0..readers).map(start).collect()
 }

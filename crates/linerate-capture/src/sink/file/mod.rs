@@ -19,7 +19,7 @@ mod tests;
 mod writer;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use linerate_pcapfile::Encoder;
@@ -29,6 +29,7 @@ pub use merge::ReaderState;
 pub use options::{FileSinkOptions, StatisticsSource};
 use pool::{Pool, SenderGuard};
 pub use progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
+pub(crate) use retention::FinishedFiles;
 pub use retention::{KeepFree, Retention};
 pub use rotation::{Naming, Rotation};
 use writer::Writer;
@@ -51,6 +52,14 @@ impl FileSink {
     ///
     /// [`Error::File`] and [`Error::Thread`].
     pub fn start(options: FileSinkOptions) -> Result<Self> {
+        Self::start_beside(options, Arc::default())
+    }
+
+    /// As [`FileSink::start`], beside other writers of the same capture: each deletes the oldest of all their files.
+    pub(crate) fn start_beside(
+        options: FileSinkOptions,
+        finished: Arc<Mutex<FinishedFiles>>,
+    ) -> Result<Self> {
         if options.rotation.seconds.is_some()
             && options.rotation.naming == Naming::Tcpdump
             && !rotation::is_format(&options.path)
@@ -63,7 +72,7 @@ impl FileSink {
         let pool = Pool::new(options.buffers.max(2));
         let progress = Arc::new(FileSinkProgress::default());
         let encoder = options.encoder;
-        let writer = Writer::new(options, Arc::clone(&pool), Arc::clone(&progress))?;
+        let writer = Writer::new(options, Arc::clone(&pool), Arc::clone(&progress), finished)?;
         let guard = SenderGuard::new(&pool);
         let thread = std::thread::Builder::new()
             .name("writer".into())

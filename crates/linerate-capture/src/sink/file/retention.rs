@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -84,51 +85,105 @@ impl KeepFree {
     }
 }
 
-/// The finished files of a capture, the oldest first.
+/// Extensions that compressors give to a file, which they then remove: what `-z` may have run.
+const COMPRESSED: [&str; 6] = [".gz", ".bz2", ".xz", ".zst", ".lz4", ".lzma"];
+
+/// The finished files of a capture, the oldest first. The writers of `--per-thread-files` share one list.
 #[derive(Debug, Default)]
-pub(super) struct FinishedFiles(VecDeque<Finished>);
+pub(crate) struct FinishedFiles {
+    /// Writers that share it.
+    writers: usize,
+    files: VecDeque<Finished>,
+    /// Programs that still run on a finished file (`-z`).
+    children: Vec<(PathBuf, Child)>,
+}
 
 #[derive(Debug)]
 struct Finished {
     path: PathBuf,
+    writer: usize,
     /// Device and inode: a file that somebody puts at the same name is not ours to delete.
     identity: (u64, u64),
+    /// Seconds. Compressors keep it.
+    modified: i64,
     ended: Instant,
 }
 
 impl FinishedFiles {
-    /// Adds the regular file that ended now.
-    pub(super) fn add(&mut self, path: &Path) {
+    /// A number for one more writer.
+    pub(super) fn add_writer(&mut self) -> usize {
+        self.writers += 1;
+        self.writers - 1
+    }
+
+    /// Writers that share it.
+    pub(super) fn writers(&self) -> usize {
+        self.writers
+    }
+
+    /// Adds the regular file of `writer` that ended now.
+    pub(super) fn add(&mut self, writer: usize, path: &Path) {
         self.forget(path);
         if let Ok(found) = std::fs::symlink_metadata(path)
             && found.is_file()
         {
-            let identity = (found.dev(), found.ino());
-            self.0.push_back(Finished { path: path.to_owned(), identity, ended: Instant::now() });
+            let (identity, modified) = ((found.dev(), found.ino()), found.mtime());
+            let (path, ended) = (path.to_owned(), Instant::now());
+            self.files.push_back(Finished { path, writer, identity, modified, ended });
         }
     }
 
     /// Takes out the file of this name, which is written again: a ring of names comes back to it.
     pub(super) fn forget(&mut self, path: &Path) {
-        self.0.retain(|known| known.path != path);
+        self.files.retain(|known| known.path != path);
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    /// Files of this writer.
+    pub(super) fn len(&self, writer: usize) -> usize {
+        self.files.iter().filter(|file| file.writer == writer).count()
     }
 
-    /// Looks for the oldest file that nobody reads and that ended at least `age` ago, and takes it out. `None` when
-    /// there is none.
-    pub(super) fn delete_oldest(&mut self, age: Duration) -> Option<Deletion> {
+    /// A program runs on this finished file, which stays until the program has ended.
+    pub(super) fn add_child(&mut self, path: &Path, child: Child) {
+        self.reap();
+        self.children.push((path.to_owned(), child));
+    }
+
+    /// How many programs still run.
+    pub(super) fn running(&mut self) -> usize {
+        self.reap();
+        self.children.len()
+    }
+
+    /// The programs that still run.
+    pub(super) fn take_children(&mut self) -> Vec<(PathBuf, Child)> {
+        std::mem::take(&mut self.children)
+    }
+
+    fn reap(&mut self) {
+        self.children.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+    }
+
+    /// Looks for the oldest file, of this writer or of all, that nobody reads and that ended at least `age` ago, and
+    /// takes it out. `None` when there is none.
+    pub(super) fn delete_oldest(
+        &mut self,
+        age: Duration,
+        writer: Option<usize>,
+    ) -> Option<Deletion> {
+        self.reap();
         let mut index = 0;
-        while let Some(file) = self.0.get(index) {
+        while let Some(file) = self.files.get(index) {
             if file.ended.elapsed() < age {
                 return None;
             }
-            match delete(file) {
-                Deletion::Read => index += 1,
+            let is_of_other = writer.is_some_and(|writer| writer != file.writer);
+            let is_handled = self.children.iter().any(|(path, _)| *path == file.path);
+            let deletion = if is_of_other || is_handled { Deletion::InUse } else { file.delete() };
+            match deletion {
+                Deletion::InUse => index += 1,
                 done => {
-                    self.0.remove(index);
+                    self.files.remove(index);
                     return Some(done);
                 }
             }
@@ -141,14 +196,33 @@ impl FinishedFiles {
 pub(super) enum Deletion {
     /// It had this many bytes on the disk.
     Deleted(u64),
-    /// Somebody has moved, replaced or compressed it (-z), or it cannot be deleted.
+    /// Somebody has moved or replaced it, or it cannot be deleted.
     Gone,
-    /// A reader has a lock on it.
-    Read,
+    /// A reader has a lock on it, or a program of `-z` runs on it.
+    InUse,
 }
 
-/// Deletes a file unless a reader of Linerate's holds its lock (`Stream::open` of `linerate-pcapfile`).
-fn delete(Finished { path, identity, .. }: &Finished) -> Deletion {
+impl Finished {
+    /// Deletes the file, or what a compressor made of it, unless a reader of Linerate's holds its lock
+    /// (`Stream::open` of `linerate-pcapfile`).
+    fn delete(&self) -> Deletion {
+        let is_ours =
+            |found: &Metadata| (found.dev(), found.ino()) == self.identity && found.is_file();
+        if std::fs::symlink_metadata(&self.path).is_ok() {
+            return delete(&self.path, is_ours);
+        }
+        let is_compressed = |found: &Metadata| found.mtime() == self.modified && found.is_file();
+        let compressed = COMPRESSED.iter().map(|extension| {
+            let mut path = self.path.clone().into_os_string();
+            path.push(extension);
+            delete(Path::new(&path), is_compressed)
+        });
+        compressed.into_iter().find(|done| *done != Deletion::Gone).unwrap_or(Deletion::Gone)
+    }
+}
+
+/// Deletes a file that `is_ours`, unless a reader holds its lock.
+fn delete(path: &Path, is_ours: impl Fn(&Metadata) -> bool) -> Deletion {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
@@ -158,10 +232,9 @@ fn delete(Finished { path, identity, .. }: &Finished) -> Deletion {
             return Deletion::Gone;
         }
     };
-    let found = file.metadata().ok().filter(|found| (found.dev(), found.ino()) == *identity);
-    let Some(found) = found else { return Deletion::Gone };
+    let Some(found) = file.metadata().ok().filter(is_ours) else { return Deletion::Gone };
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Deletion::Read;
+        return Deletion::InUse;
     }
     match std::fs::remove_file(path) {
         Ok(()) => Deletion::Deleted(found.blocks() * 512),
@@ -174,6 +247,9 @@ fn delete(Finished { path, identity, .. }: &Finished) -> Deletion {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
@@ -193,7 +269,7 @@ mod tests {
         let paths = ["a", "b", "c"].map(|name| folder.join(name));
         for path in &paths {
             std::fs::write(path, [1; 100]).expect("a file");
-            files.add(path);
+            files.add(0, path);
         }
         (files, paths)
     }
@@ -204,14 +280,17 @@ mod tests {
         let (mut files, [a, b, c]) = finished(folder.path());
         let reader = File::open(&a).expect("a file");
         flock(&reader, FlockOperation::LockShared).expect("a lock");
-        assert!(matches!(files.delete_oldest(Duration::ZERO), Some(Deletion::Deleted(_))));
+        assert!(matches!(files.delete_oldest(Duration::ZERO, None), Some(Deletion::Deleted(_))));
         assert!(a.exists() && !b.exists() && c.exists());
-        assert_eq!(files.delete_oldest(Duration::from_secs(3600)), None);
+        assert_eq!(files.delete_oldest(Duration::from_secs(3600), None), None);
         drop(reader);
-        assert!(files.delete_oldest(Duration::ZERO).is_some() && !a.exists());
+        assert!(files.delete_oldest(Duration::ZERO, None).is_some() && !a.exists());
         std::fs::remove_file(&c).expect("it is there");
-        assert_eq!((files.delete_oldest(Duration::ZERO), files.len()), (Some(Deletion::Gone), 0));
-        assert_eq!(files.delete_oldest(Duration::ZERO), None);
+        assert_eq!(
+            (files.delete_oldest(Duration::ZERO, None), files.len(0)),
+            (Some(Deletion::Gone), 0)
+        );
+        assert_eq!(files.delete_oldest(Duration::ZERO, None), None);
     }
 
     /// One that was moved away is one less: the next is not deleted for it.
@@ -223,11 +302,65 @@ mod tests {
         let other = folder.path().join("other");
         std::fs::write(&other, "somebody's").expect("a file");
         std::fs::rename(&other, &a).expect("renamed");
-        assert_eq!(files.delete_oldest(Duration::ZERO), Some(Deletion::Gone));
-        assert!(a.exists() && b.exists() && files.len() == 2);
+        assert_eq!(files.delete_oldest(Duration::ZERO, None), Some(Deletion::Gone));
+        assert!(a.exists() && b.exists() && files.len(0) == 2);
         // A ring of names has come back to it.
         files.forget(&b);
-        assert!(matches!(files.delete_oldest(Duration::ZERO), Some(Deletion::Deleted(_))));
+        assert!(matches!(files.delete_oldest(Duration::ZERO, None), Some(Deletion::Deleted(_))));
         assert!(b.exists() && !c.exists());
+    }
+
+    #[test]
+    fn what_a_compressor_made_of_a_file_goes_in_its_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut files, [a, b, _]) = finished(folder.path());
+        let gzip = Command::new("gzip").arg(&a).spawn().expect("gzip runs");
+        files.add_child(&a, gzip);
+        // While it runs, or when it has ended: the file itself, or what became of it.
+        for (_, mut child) in files.take_children() {
+            assert!(child.wait().expect("it ends").success());
+        }
+        let compressed = folder.path().join("a.gz");
+        assert!(!a.exists() && compressed.exists());
+        // Somebody else's file at the place of another.
+        std::fs::remove_file(&b).expect("it is there");
+        let other = folder.path().join("b.gz");
+        let others = File::create(&other).expect("a file");
+        others.set_modified(SystemTime::UNIX_EPOCH).expect("a time");
+        let deleted = files.delete_oldest(Duration::ZERO, None);
+        assert!(matches!(deleted, Some(Deletion::Deleted(1..))) && !compressed.exists());
+        assert_eq!(files.delete_oldest(Duration::ZERO, None), Some(Deletion::Gone));
+        assert!(other.exists());
+    }
+
+    #[test]
+    fn a_file_that_a_program_handles_stays_until_it_has_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut files, [a, b, _]) = finished(folder.path());
+        let mut program = Command::new("sleep");
+        files.add_child(&a, program.arg("60").spawn().expect("sleep runs"));
+        assert!(matches!(files.delete_oldest(Duration::ZERO, None), Some(Deletion::Deleted(_))));
+        assert!(a.exists() && !b.exists());
+        for (_, mut child) in files.take_children() {
+            child.kill().and_then(|()| child.wait()).expect("it ends");
+        }
+        assert!(files.delete_oldest(Duration::ZERO, None).is_some() && !a.exists());
+    }
+
+    #[test]
+    fn writers_that_share_a_list_delete_for_each_other_and_count_for_themselves() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut files = FinishedFiles::default();
+        let writers = [files.add_writer(), files.add_writer()];
+        let paths = ["a", "b"].map(|name| folder.path().join(name));
+        for (writer, path) in writers.iter().zip(&paths) {
+            std::fs::write(path, [1; 100]).expect("a file");
+            files.add(*writer, path);
+        }
+        assert_eq!((files.writers(), files.len(writers[0]), files.len(writers[1])), (2, 1, 1));
+        let own = files.delete_oldest(Duration::ZERO, Some(writers[1]));
+        assert!(matches!(own, Some(Deletion::Deleted(_))) && paths[0].exists());
+        assert_eq!(files.delete_oldest(Duration::ZERO, Some(writers[1])), None);
+        assert!(files.delete_oldest(Duration::ZERO, None).is_some() && !paths[0].exists());
     }
 }

@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use linerate_pcapfile::write::records;
 use linerate_pcapfile::{Compression, Format, InterfaceDescription, OutputFile};
@@ -19,6 +19,11 @@ use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 use super::retention::{Deletion, FinishedFiles, Retention};
 use super::rotation::{FileNames, Naming, Rotation};
 use crate::{Error, Result};
+
+/// How long the writer waits for a program of `-z` where no other file can be deleted, and how often it looks. The
+/// buffers and the ring hold the packets.
+const MAX_CHILD_WAIT: Duration = Duration::from_secs(2);
+const CHILD_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a file ends in the middle of a buffer.
 enum Boundary {
@@ -39,8 +44,10 @@ pub(super) struct Writer {
     path: PathBuf,
     /// Packets in the current file.
     records: u64,
-    children: Vec<Child>,
-    finished: FinishedFiles,
+    /// Those of the other writers, too, where there are several.
+    finished: Arc<Mutex<FinishedFiles>>,
+    /// The number of this writer there.
+    number: usize,
     report: FileSinkReport,
     stopped: bool,
 }
@@ -51,12 +58,14 @@ impl Writer {
         options: FileSinkOptions,
         pool: Arc<Pool>,
         progress: Arc<FileSinkProgress>,
+        finished: Arc<Mutex<FinishedFiles>>,
     ) -> Result<Self> {
         let start = match options.start {
             None if options.rotation.names_time() => None,
             start => Some(start.unwrap_or_default()),
         };
         let names = start.map(|start| FileNames::new(&options.path, options.rotation, start));
+        let number = finished.lock().unwrap_or_else(PoisonError::into_inner).add_writer();
         let mut writer = Self {
             options,
             pool,
@@ -65,8 +74,8 @@ impl Writer {
             file: None,
             path: PathBuf::new(),
             records: 0,
-            children: Vec::new(),
-            finished: FinishedFiles::default(),
+            finished,
+            number,
             report: FileSinkReport::default(),
             stopped: false,
         };
@@ -81,7 +90,8 @@ impl Writer {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work(&mut merge))) {
             self.abort(Error::panicked("writer".into(), &*panic), merge);
         }
-        for child in &mut self.children {
+        let children = self.finished().take_children();
+        for (_, mut child) in children {
             let _ = child.wait();
         }
         self.report
@@ -138,7 +148,10 @@ impl Writer {
             interfaces.into_iter().for_each(|interface| self.add_interface(interface));
             let limit = if last || self.stopped { Timestamp(u64::MAX) } else { limit };
             merge.release(limit, |chunk| self.write(chunk));
-            self.progress.out_of_order.store(merge.out_of_order(), Relaxed);
+            // What is released after the end has no place in a file.
+            if !self.stopped {
+                self.progress.out_of_order.store(merge.out_of_order(), Relaxed);
+            }
             merge.take_empty().for_each(|chunk| pool.give_back(chunk));
             if last {
                 return;
@@ -150,7 +163,7 @@ impl Writer {
     fn open(&mut self) -> Result<()> {
         let Some(names) = &self.names else { return Ok(()) };
         self.path = names.current();
-        self.finished.forget(&self.path);
+        self.finished().forget(&self.path);
         let options = &self.options;
         let file = OutputFile::create(&self.path, options.compression, &options.stop)?;
         self.progress.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.path);
@@ -385,8 +398,8 @@ impl Writer {
             return;
         };
         // The current file is one of them.
-        while self.finished.len() >= count as usize
-            && let Some(deletion) = self.finished.delete_oldest(Duration::ZERO)
+        while self.finished().len(self.number) >= count as usize
+            && let Some(deletion) = self.delete_oldest(Duration::ZERO, Some(self.number))
         {
             self.count_deleted(&deletion);
         }
@@ -395,19 +408,42 @@ impl Writer {
     /// Deletes files that are too old, and as many as `more` bytes need.
     fn make_room(&mut self, more: usize) {
         let Retention { keep, keep_free } = self.options.retention;
-        while let Some(deletion) = keep.and_then(|age| self.finished.delete_oldest(age)) {
+        while let Some(deletion) = keep.and_then(|age| self.delete_oldest(age, None)) {
             self.count_deleted(&deletion);
         }
         let Some(free) = keep_free.filter(|_| self.path != Path::new("-")) else { return };
-        let Some(missing) = free.missing(&self.path, more as u64) else { return };
+        // The other writers may do the same at this moment.
+        let more = (more * self.finished().writers()) as u64;
+        let Some(missing) = free.missing(&self.path, more) else { return };
         let mut freed = 0;
         // Some file systems free the blocks later.
-        while freed < missing && !self.stopped && free.missing(&self.path, more as u64).is_some() {
-            match self.finished.delete_oldest(Duration::ZERO) {
+        while freed < missing && !self.stopped && free.missing(&self.path, more).is_some() {
+            match self.delete_oldest(Duration::ZERO, None) {
                 Some(deletion) => freed += self.count_deleted(&deletion),
+                None if self.wait_for_child() => {}
                 None => self.fail(Error::KeepFree { path: self.path.clone(), keep_free: free }),
             }
         }
+    }
+
+    fn finished(&self) -> MutexGuard<'_, FinishedFiles> {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn delete_oldest(&self, age: Duration, writer: Option<usize>) -> Option<Deletion> {
+        self.finished().delete_oldest(age, writer)
+    }
+
+    /// Waits a while until a program of `-z` ends, whose file can be deleted then; whether one did.
+    fn wait_for_child(&self) -> bool {
+        let (before, start) = (self.finished().running(), Instant::now());
+        while before > 0 && start.elapsed() < MAX_CHILD_WAIT {
+            if self.finished().running() < before {
+                return true;
+            }
+            std::thread::sleep(CHILD_INTERVAL);
+        }
+        false
     }
 
     /// Counts a file that was deleted; the bytes that it had.
@@ -438,19 +474,18 @@ impl Writer {
         }
         self.file = None;
         if self.options.rotation.rotates() {
-            self.finished.add(&self.path);
+            self.finished().add(self.number, &self.path);
         }
         self.postrotate();
     }
 
     fn postrotate(&mut self) {
-        self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         let Some(program) = self.options.postrotate.as_ref() else { return };
         if !self.options.rotation.rotates() || self.path == Path::new("-") {
             return;
         }
         match Command::new(program).arg(&self.path).spawn() {
-            Ok(child) => self.children.push(child),
+            Ok(child) => self.finished().add_child(&self.path, child),
             Err(error) => {
                 let program = program.display();
                 tracing::warn!("cannot run {program} for {}: {error}", self.path.display());

@@ -1,9 +1,11 @@
 //! Rings of files: `-b` as dumpcap has it, and files that go before the disk is full.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use linerate_net::cpu;
 use linerate_pcapfile::Reader;
 use linerate_testkit::{root_or_skip, skip, wait_for};
 use serde_json::Value;
@@ -139,6 +141,65 @@ fn the_oldest_files_go_before_the_disk_is_full() {
     }
     let last: Vec<u32> = kept[1..].iter().flat_map(|file| numbers(file)).collect();
     assert_eq!(last, (20_000 - last.len() as u32..20_000).collect::<Vec<_>>());
+}
+
+/// With a file for each reader, a reader deletes the oldest file of all: its own would not do.
+#[test]
+fn readers_with_files_of_their_own_delete_the_oldest_of_all() {
+    root_or_skip!();
+    let cpus = cpu::allowed().unwrap();
+    if cpus.len() < 2 {
+        skip!("two readers take two CPUs here");
+    }
+    let (cable, disk) = (Cable::new(), Small::mount("size=8m"));
+    let path = disk.path().join("r.pcapng");
+    let readers = "--source packet --threads 2 --fanout cpu --per-thread-files";
+    let options = format!("{readers} -b filesize:500 --keep-free 30% --json -U udp");
+    let capture = cable.capture(&format!("-w {} {options}", path.display()));
+    // The reader of the second CPU needs the room that the files of the first one have.
+    for cpu in &cpus[..2] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                cpu::pin(*cpu).unwrap();
+                cable.send(8000, 1000);
+            });
+        });
+    }
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!((&json["captured"], &json["dropped"]["disk"]), (&16_000.into(), &0.into()));
+    let (free, total) = space(disk.path());
+    assert!(free >= total * 3 / 10, "{free} of {total} are free");
+    let kept = files(disk.path());
+    let deleted = json["deleted_files"].as_u64().unwrap();
+    assert!(deleted > 10 && kept.len() as u64 + deleted == json["files"], "{json}");
+    let packets: Vec<u32> = kept.iter().flat_map(|file| numbers(file)).collect();
+    // The last packets of the second CPU are there in one piece, and are most of what is kept.
+    let last = packets.iter().filter(|number| (4000..8000).contains(*number)).count();
+    assert!(last >= 4000, "{last} of {}", packets.len());
+}
+
+/// What a compressor that `-z` runs makes of the files goes in their place.
+#[test]
+fn compressed_files_of_the_capture_go_before_the_disk_is_full() {
+    root_or_skip!();
+    let (cable, disk, folder) = (Cable::new(), Small::mount("size=4m"), folder());
+    let path = disk.path().join("r.pcap");
+    // As gzip, but the packets, which are alike, keep their size.
+    let gzip = folder.path().join("gzip");
+    std::fs::write(&gzip, "#!/bin/sh\ncp -p \"$1\" \"$1.gz\" && rm \"$1\"\n").unwrap();
+    std::fs::set_permissions(&gzip, PermissionsExt::from_mode(0o755)).unwrap();
+    let options = format!("-b filesize:200 --keep-free 40% -z {} --json -U udp", gzip.display());
+    let capture = cable.capture(&format!("-w {} {options}", path.display()));
+    cable.send(20_000, 1000);
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert!(json["deleted_files"].as_u64().unwrap() > 50, "{json}");
+    assert_eq!(json["dropped"]["disk"], 0, "{json}");
+    let (free, total) = space(disk.path());
+    assert!(free >= total * 4 / 10, "{free} of {total} are free");
+    let kept = files(disk.path());
+    assert!(kept.iter().any(|file| file.extension().is_some_and(|end| end == "gz")), "{kept:?}");
 }
 
 #[test]
