@@ -26,8 +26,12 @@ impl RingLayout {
     /// A ring for each receive queue, or for each CPU where there are more queues than CPUs; `rings` asks for
     /// another number. Without `timestamps` queues select the ring in any case: a flow that moves to another CPU
     /// would get out of order.
-    pub fn new(interface: &Interface, rings: Option<u32>, timestamps: bool) -> Self {
-        Self::of(interface.rx_queues(), cpu::online().len() as u32, rings, timestamps)
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System) when the kernel does not tell how many queues there are.
+    pub fn new(interface: &Interface, rings: Option<u32>, timestamps: bool) -> Result<Self> {
+        let queues = interface.rx_queues()?;
+        Ok(Self::of(queues, cpu::online().len() as u32, rings, timestamps))
     }
 
     fn of(queues: u32, cpus: u32, rings: Option<u32>, timestamps: bool) -> Self {

@@ -136,7 +136,7 @@ impl Program {
     ) -> Result<Self> {
         log_to_tracing();
         let hardware = timestamps == TimestampSource::Hardware;
-        let queues = interface.rx_queues();
+        let queues = interface.rx_queues()?;
         let loadable = open(hardware, options, timestamps, queues)?;
         let device = hardware.then_some(interface.index());
         let program = loadable.load(LoadOptions { filter: options.filter, device, trace: None })?;

@@ -75,8 +75,12 @@ pub enum InterfaceUser {
 
 impl Interface {
     /// Receive queues in use; 1 if the driver does not report them.
-    pub(crate) fn rx_queues(&self) -> u32 {
-        linerate_net::Interface::open(&self.name).map_or(1, |interface| interface.rx_queues())
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Net`], as when the interface has gone.
+    pub(crate) fn rx_queues(&self) -> Result<u32> {
+        Ok(linerate_net::Interface::open(&self.name)?.rx_queues()?)
     }
 }
 

@@ -76,11 +76,13 @@ impl Interface {
         link::by_index(self.index)?.ok_or_else(|| Error::InterfaceGone(self.name.clone()))
     }
 
-    /// Receive queues in use; 1 if the driver does not report them. The calling thread has to be in its
-    /// namespace.
-    pub fn rx_queues(&self) -> u32 {
-        let channels = ethtool::channels(self.index).ok().flatten().unwrap_or_default();
-        (channels.rx_count + channels.combined_count).max(1)
+    /// Receive queues in use; 1 if the driver does not report them.
+    ///
+    /// # Errors
+    /// [`Error::System`]. The calling thread has to be in its namespace.
+    pub fn rx_queues(&self) -> Result<u32> {
+        let channels = ethtool::channels(self.index)?.unwrap_or_default();
+        Ok((channels.rx_count + channels.combined_count).max(1))
     }
 
     /// The name of its driver (`ethtool -i`), if reported.
@@ -126,7 +128,7 @@ mod tests {
         assert_eq!((loopback.index(), loopback.name()), (1, "lo"));
         assert!(loopback.exists());
         assert_eq!(loopback.is_up().unwrap(), loopback.link().unwrap().is_up());
-        assert_eq!(loopback.rx_queues(), 1);
+        assert_eq!(loopback.rx_queues().unwrap(), 1);
         assert!(loopback.hardware_timestamps().is_err());
     }
 

@@ -107,7 +107,7 @@ impl OpenInterface {
             return Err(Error::Threads { kind: selection.kind });
         }
         let threads = match options.threads {
-            0 => (interface.rx_queues() as usize).min(cpu::online().len()).max(1),
+            0 => (interface.rx_queues()? as usize).min(cpu::online().len()).max(1),
             number => number,
         };
         // Drops are Ethernet frames of devices that may have another link layer. Cooked frames have no tags, and

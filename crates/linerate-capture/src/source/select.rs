@@ -54,7 +54,7 @@ pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selectio
             "--split needs the kernel's metadata of each super-packet, which only packet sockets have"
                 .into(),
         ),
-        None if options.threads > 1 && interface.rx_queues() < 2 => selected(
+        None if options.threads > 1 && interface.rx_queues()? < 2 => selected(
             SourceKind::Packet,
             "several readers share one queue only through fanout".into(),
         ),

@@ -12,7 +12,7 @@ fn an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then() {
     assert_eq!(interface.index(), veth.a.index());
     assert!(interface.exists() && interface.is_up().unwrap());
     assert_eq!(interface.driver().as_deref(), Some("veth"));
-    assert_eq!(near.run(|| interface.rx_queues()).unwrap(), 1);
+    assert_eq!(near.run(|| interface.rx_queues()).unwrap().unwrap(), 1);
     assert_eq!(near.run(|| interface.link().unwrap().mtu).unwrap(), 1500);
     stdout_of(&near, "ip link set dev a down");
     assert!(!interface.is_up().unwrap());

@@ -453,7 +453,7 @@ impl<'a> Builder<'a> {
     pub fn build_group(self, readers: usize) -> Result<Vec<Tee>> {
         let interface = Interface::open(&self.interface)?;
         let was_up = interface.is_up()?;
-        let layout = RingLayout::new(&interface, self.rings, self.options.timestamps);
+        let layout = RingLayout::new(&interface, self.rings, self.options.timestamps)?;
         let rings = layout.rings as usize;
         let buffer = match self.buffer {
             Some(bytes) => bytes.div_ceil(rings),

@@ -61,7 +61,7 @@ impl Probe {
 
     fn fill(&mut self, name: &str) -> Result<()> {
         let interface = Interface::open(name)?;
-        self.queues = interface.rx_queues();
+        self.queues = interface.rx_queues()?;
         require_free(name)?;
         open_socket(&format!("receive by XDP on {name}"), XDP_CAPABILITIES)?;
         let steer = steer::Program::load(

@@ -417,7 +417,7 @@ impl<'a> Builder<'a> {
                 return Err(Error::Invalid("no receive queue was chosen".into()));
             }
             Some(queues) => queues.clone(),
-            None => (0..interface.rx_queues()).collect(),
+            None => (0..interface.rx_queues()?).collect(),
         };
         let region = Region::builder(self.buffer)
             .pages(self.pages)
