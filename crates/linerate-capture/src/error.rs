@@ -1,6 +1,7 @@
 //! The errors of a capture, each with a remedy.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::io;
 
 /// The result of this crate's operations.
@@ -15,7 +16,8 @@ pub enum Error {
     File(#[from] linerate_pcapfile::Error),
     /// libpcap cannot compile a filter expression, or it cannot run where it should.
     #[error(
-        "the filter `{expression}` does not work{}: {message}; pcap-filter(7) describes the syntax",
+        "the filter `{}` does not work{}: {message}; pcap-filter(7) describes the syntax",
+        excerpt(expression, *position),
         place(expression, *position)
     )]
     Filter {
@@ -182,6 +184,23 @@ impl Error {
     }
 }
 
+/// The most characters of an expression in a message; some have thousands of terms.
+const MAX_EXCERPT: usize = 160;
+
+/// The expression, or the part of a long one around `position`.
+fn excerpt(expression: &str, position: Option<usize>) -> Cow<'_, str> {
+    let characters = expression.chars().count();
+    if characters <= MAX_EXCERPT {
+        return Cow::Borrowed(expression);
+    }
+    let at = position.map_or(0, |position| expression[..position].chars().count());
+    let start = at.saturating_sub(MAX_EXCERPT / 2).min(characters - MAX_EXCERPT);
+    let part: String = expression.chars().skip(start).take(MAX_EXCERPT).collect();
+    let before = if start > 0 { "... " } else { "" };
+    let after = if start + MAX_EXCERPT < characters { " ..." } else { "" };
+    Cow::Owned(format!("{before}{part}{after}"))
+}
+
 /// ` at character 14, `foo``, or nothing.
 fn place(expression: &str, position: Option<usize>) -> String {
     position.map_or_else(String::new, |position| {
@@ -194,5 +213,24 @@ fn place(expression: &str, position: Option<usize>) -> String {
 impl From<linerate_bpf::Error> for Error {
     fn from(error: linerate_bpf::Error) -> Self {
         Self::Ring(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_has_the_part_of_a_long_expression_that_is_wrong() {
+        assert_eq!(excerpt("udp prt 53", Some(4)), "udp prt 53");
+        let long = format!("{}udp prt 53 or {}", "ip or ".repeat(1000), "\u{e4} or ".repeat(1000));
+        let at = long.find("prt").expect("the word");
+        let text = excerpt(&long, Some(at));
+        assert!(text.contains("udp prt 53") && text.starts_with("... ") && text.ends_with(" ..."));
+        assert!(text.chars().count() <= MAX_EXCERPT + 8, "{text}");
+        for (position, start, end) in [(None, "ip or", " ..."), (Some(long.len()), "... ", "or ")] {
+            let text = excerpt(&long, position);
+            assert!(text.starts_with(start) && text.ends_with(end), "{text}");
+        }
     }
 }

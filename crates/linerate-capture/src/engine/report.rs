@@ -245,6 +245,8 @@ pub(super) fn descriptions(
         Ok(InterfaceDescription {
             name: Some(one.interface.name.clone()),
             description: one.interface.kind.as_ref().map(|kind| format!("{kind} device")),
+            // What is missing in the file is said in the file.
+            comment: (!one.warnings.is_empty()).then(|| one.warnings.join("\n")),
             filter: one.filter.as_ref().map(|filter| filter.text().to_owned()),
             linktype: one.linktype,
             snaplen,

@@ -1,9 +1,10 @@
 //! [`Sample`]: whole flows, one of so many.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
+use foldhash::quality::FixedState;
 use linerate_wire::flow::Key;
 
 /// Which flows are captured: one of N, by a hash of addresses, ports and protocol that is the same in both
@@ -27,10 +28,8 @@ impl Sample {
         let Some(key) = Key::of(frame) else { return true };
         let (source, destination) =
             ((key.source, key.source_port), (key.destination, key.destination_port));
-        // `new` has no random keys.
-        let mut hasher = DefaultHasher::new();
-        (source.min(destination), source.max(destination), key.protocol).hash(&mut hasher);
-        hasher.finish().is_multiple_of(self.0.get())
+        let flow = (source.min(destination), source.max(destination), key.protocol);
+        FixedState::with_seed(0).hash_one(flow).is_multiple_of(self.0.get())
     }
 }
 

@@ -55,6 +55,29 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     options: Options,
+
+    #[command(flatten)]
+    without_effect: WithoutEffect,
+}
+
+/// What Wireshark may pass to any extcap program, and what has no effect here: no option has values to load again or is
+/// changed while the capture runs, and no log is written.
+#[derive(Debug, Args)]
+struct WithoutEffect {
+    #[arg(long, hide = true, value_name = "OPTION")]
+    extcap_reload_option: Option<String>,
+    #[arg(long, hide = true, value_name = "FILE")]
+    extcap_control_in: Option<PathBuf>,
+    #[arg(long, hide = true, value_name = "FILE")]
+    extcap_control_out: Option<PathBuf>,
+    #[arg(long, hide = true, value_name = "LEVEL")]
+    log_level: Option<String>,
+    #[arg(long, hide = true, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    #[arg(long, hide = true, num_args = 0..=1)]
+    debug: Option<Option<String>>,
+    #[arg(long, hide = true, value_name = "FILE")]
+    debug_file: Option<PathBuf>,
 }
 
 /// The options of a capture, with the names that `linerate capture` has for them.
@@ -365,7 +388,8 @@ fn capture(arguments: &Arguments, target: &Target) -> Result<ExitCode> {
         }
     };
     command.write.clone_from(&arguments.fifo);
-    // Wireshark shows what a capture prints as an error. The counts are in the file's statistics block.
+    // Wireshark shows what a capture prints as an error. The counts are in the file's statistics block, the warnings in
+    // the comment of the interface.
     command.final_report = false;
     let status = crate::cli::exit_status(capture::run(command, 0));
     release(arguments.fifo.as_deref());

@@ -104,6 +104,23 @@ fn every_option_on_offer_is_accepted() {
     }
 }
 
+/// What the documentation of Wireshark names, and this program has no use for.
+#[test]
+fn arguments_without_an_effect_are_accepted() {
+    let lo = ["--extcap-interface", "linerate-lo", "--extcap-config"];
+    let (expected, ..) = ask(&lo);
+    for arguments in [
+        &["--extcap-version", "4.4"][..],
+        &["--extcap-reload-option", "source"],
+        &["--extcap-control-in", "/nowhere/in", "--extcap-control-out", "/nowhere/out"],
+        &["--log-level", "debug", "--log-file", "/nowhere/log"],
+        &["--debug", "--debug-file", "/nowhere/log"],
+    ] {
+        let (said, errors, status) = ask(&[&lo[..], arguments].concat());
+        assert_eq!((&*said, &*errors, status), (&*expected, "", 0), "{arguments:?}");
+    }
+}
+
 #[test]
 fn wrong_arguments_are_named() {
     for (line, word, expected) in [

@@ -249,7 +249,7 @@ pub(crate) struct Arguments {
     #[arg(short = 'l', hide = true)]
     pub(super) line_buffered: bool,
 
-    /// Print the counts at the end, as tcpdump does.
+    /// Print warnings at the start and the counts at the end, as tcpdump does.
     #[arg(skip = true)]
     pub(in crate::verbs) final_report: bool,
 

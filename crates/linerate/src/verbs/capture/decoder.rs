@@ -1,13 +1,14 @@
 //! tcpdump's printing, by the tcpdump that is installed: it reads the packets as a pcap file from a pipe.
 
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::Signal;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use super::arguments::{Arguments, Precision};
 use crate::cli::stdio;
@@ -30,6 +31,8 @@ pub(super) fn options(arguments: &Arguments) -> Vec<String> {
 #[derive(Debug)]
 pub(super) struct Decoder {
     child: Child,
+    /// The JSON object is alone on standard output: the lines go to standard error.
+    to_stderr: bool,
     /// Kept until the writer has opened the pipe.
     input: Option<ChildStdin>,
 }
@@ -49,12 +52,16 @@ impl Decoder {
         }
         command.args(["-r", "-"]).stdin(Stdio::piped());
         if arguments.json {
-            // The JSON object is alone on standard output.
             command.stdout(std::io::stderr());
         }
         // A terminal's Ctrl-C ends the capture. tcpdump ends after the last packet that was captured.
         command.process_group(0);
-        let mut child = match command.spawn() {
+        // The terminal would stop it as one that writes from the background (`stty tostop`). It inherits the mask.
+        let background = SigSet::from(Signal::SIGTTOU);
+        let before = background.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+        let spawned = command.spawn();
+        before?.thread_set_mask()?;
+        let mut child = match spawned {
             Err(error) if error.kind() == ErrorKind::NotFound => bail!(
                 "{} print through tcpdump, which is not installed; without them Linerate prints a line for each \
                  packet itself, and -w FILE writes them",
@@ -63,7 +70,7 @@ impl Decoder {
             child => child.context("cannot run tcpdump")?,
         };
         let input = child.stdin.take();
-        Ok(Self { child, input })
+        Ok(Self { child, to_stderr: arguments.json, input })
     }
 
     /// The pipe's name, until [`Decoder::opened`].
@@ -77,13 +84,21 @@ impl Decoder {
         self.input = None;
     }
 
+    /// Whether somebody can still read what it prints. The kernel reports an error on a pipe without a reader.
+    fn is_read(&self) -> bool {
+        let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+        let output = if self.to_stderr { stderr.as_fd() } else { stdout.as_fd() };
+        let mut polled = [PollFd::new(output, PollFlags::empty())];
+        let _ = poll(&mut polled, PollTimeout::ZERO);
+        !polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
+    }
+
     /// Waits until all is printed; whether tcpdump succeeded.
     pub(super) fn finish(mut self) -> bool {
         self.input = None;
         match self.child.wait() {
             Ok(status) if status.success() => true,
-            // Nobody reads the lines any more.
-            Ok(status) if status.signal() == Some(Signal::SIGPIPE as i32) => true,
+            Ok(_) if !self.is_read() => true,
             Ok(status) => {
                 stdio::eprintln(format_args!(
                     "linerate: tcpdump, which prints the packets: {status}"

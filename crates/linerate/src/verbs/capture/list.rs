@@ -58,14 +58,23 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
 }
 
 /// Lists the link types of the interfaces meant by `given`, as tcpdump does.
-pub(super) fn link_types(given: &[String]) -> Result<ExitCode> {
+pub(super) fn link_types(given: &[String], as_json: bool) -> Result<ExitCode> {
     let any = given.iter().any(|name| name == ANY);
+    let mut list = Vec::new();
     for name in resolve(given, any)? {
         let linktype = if any { LINUX_SLL2 } else { Interface::by_name(&name)?.linktype()? };
         let (word, what) = link_type::name(linktype);
-        stdio::println(format_args!(
-            "Data link types for {name} (use option -y to set):\n  {word} ({what})"
-        ))?;
+        if as_json {
+            let types = json!([{ "number": linktype, "name": word, "description": what }]);
+            list.push(json!({ "name": name, "link_types": types }));
+        } else {
+            stdio::println(format_args!(
+                "Data link types for {name} (use option -y to set):\n  {word} ({what})"
+            ))?;
+        }
+    }
+    if as_json {
+        stdio::println(serde_json::Value::from(list))?;
     }
     Ok(ExitCode::SUCCESS)
 }

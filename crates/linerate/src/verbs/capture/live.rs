@@ -142,12 +142,16 @@ fn file_counts(report: &Report) -> String {
 
 /// The final report, the JSON and the exit status, after `decoder` has printed everything.
 pub(super) fn conclude(
-    outcome: &Outcome,
+    mut outcome: Outcome,
     arguments: &Arguments,
     decoder: Option<Decoder>,
 ) -> Result<ExitCode> {
+    let report = &mut outcome.report;
+    if decoder.is_some() {
+        // The pipe to tcpdump is no file of the user's.
+        (report.file, report.files, report.file_bytes, report.written) = (None, 0, 0, 0);
+    }
     let printed = decoder.is_none_or(Decoder::finish) && !super::output::failed();
-    let report = &outcome.report;
     if let Some(error) = &outcome.failure {
         stdio::eprintln(format_args!("linerate: {error}"));
     }

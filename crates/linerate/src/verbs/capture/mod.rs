@@ -54,7 +54,7 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
         return list::run(arguments.json);
     }
     if arguments.list_data_link_types {
-        return list::link_types(&arguments.interface);
+        return list::link_types(&arguments.interface, arguments.json);
     }
     if arguments.json && arguments.write.as_deref().is_some_and(|path| path.as_os_str() == "-") {
         bail!("--json and -w - both want standard output; write into a file, or leave out --json");
@@ -129,7 +129,9 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     if !arguments.quiet {
         live::announce(&opened, snaplen(arguments));
     }
-    live::warn(&opened);
+    if arguments.final_report {
+        live::warn(&opened);
+    }
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }
@@ -160,7 +162,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     privilege::drop_all();
     signals.drop_privileges();
     let outcome = live::follow(running, &signals, arguments);
-    live::conclude(&outcome, arguments, decoder)
+    live::conclude(outcome, arguments, decoder)
 }
 
 fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
@@ -215,7 +217,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         let progress = FileProgress::default();
         let copy = || engine::copy_blocks(input, output, &signals.stop(), &progress);
         let outcome = live::accompany(&progress, &signals, arguments, copy);
-        return live::conclude(&outcome, arguments, None);
+        return live::conclude(outcome, arguments, None);
     }
     let FileInput { reader, filters, snaplen, count, traffic, packet_buffered } = input;
     let reader = match reader.into_reader() {
@@ -231,7 +233,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     let progress = FileProgress::of(&sink);
     let read = || engine::read_file(input, sink, &signals.stop(), &progress);
     let outcome = live::accompany(&progress, &signals, arguments, read);
-    live::conclude(&outcome, arguments, decoder)
+    live::conclude(outcome, arguments, decoder)
 }
 
 /// Bytes of buffer for each of this many interfaces.

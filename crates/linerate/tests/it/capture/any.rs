@@ -127,6 +127,11 @@ fn link_types_are_listed_and_chosen() {
         let printed = String::from_utf8(output.stdout).unwrap();
         assert!(printed.contains(&format!("Data link types for {interface}")), "{printed}");
         assert!(printed.contains(&format!("\n  {expected}\n")), "{printed}");
+        let output = cable.run(&format!("-i {interface} -L --json"));
+        let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(list[0]["name"], interface, "{list}");
+        let name = list[0]["link_types"][0]["name"].as_str().unwrap();
+        assert!(expected.starts_with(name), "{list}");
     }
     let path = folder.path().join("any.pcapng");
     let mut command = cable.far.command(LINERATE);

@@ -6,7 +6,7 @@ use linerate_testkit::{Process, root_or_skip, skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::support::{Cable, folder, listening};
+use super::support::{Cable, folder, listening, read, write_mixed};
 use crate::LINERATE;
 
 fn has_tcpdump() -> bool {
@@ -72,6 +72,71 @@ fn a_signal_to_all_loses_no_printed_packet() {
     assert!(errors.contains(&format!("{COUNT} packets captured")), "{errors}");
     let lines = std::fs::read_to_string(folder.path().join("lines")).unwrap();
     assert_eq!(lines.lines().count(), COUNT as usize, "{errors}");
+}
+
+/// A reader that goes, such as `head`, ends the printing as it ends that of Linerate's own lines.
+#[test]
+fn the_reader_of_the_lines_may_go() {
+    if !has_tcpdump() {
+        skip!("there is no tcpdump");
+    }
+    let folder = folder();
+    let file = folder.path().join("in.pcap");
+    write_mixed(&file);
+    for options in [&[][..], &["-e"], &["-e", "--json"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(LINERATE);
+        command.args(["capture", "-r"]).arg(&file).args(options);
+        match options.contains(&"--json") {
+            true => command.stderr(writer),
+            false => command.stdout(writer),
+        };
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{options:?}: {output:?}");
+        // A disk that is full is an error.
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(LINERATE);
+        command.args(["capture", "-r"]).arg(&file).args(options);
+        match options.contains(&"--json") {
+            true => command.stderr(full),
+            false => command.stdout(full),
+        };
+        assert_eq!(command.output().unwrap().status.code(), Some(1), "{options:?}");
+    }
+}
+
+/// `stty tostop`: the terminal stops what writes from the background, which the printing tcpdump does.
+#[test]
+fn a_terminal_that_stops_background_output_gets_the_lines() {
+    if !has_tcpdump() {
+        skip!("there is no tcpdump");
+    }
+    let folder = folder();
+    let file = folder.path().join("in.pcap");
+    write_mixed(&file);
+    let line = format!("stty tostop; exec {LINERATE} capture -e -r {}", file.display());
+    let mut terminal = Command::new("timeout");
+    terminal.args(["-k", "5", "60", "script", "-qec", &line, "/dev/null"]);
+    let output = terminal.stdin(Stdio::null()).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(printed.lines().filter(|line| line.contains("ethertype IPv4")).count(), 100);
+}
+
+/// The pipe to tcpdump is no file.
+#[test]
+fn the_report_names_no_file_where_packets_are_printed() {
+    if !has_tcpdump() {
+        skip!("there is no tcpdump");
+    }
+    let folder = folder();
+    let file = folder.path().join("in.pcap");
+    write_mixed(&file);
+    let output = read(&file, "-e --json");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["captured"], &json["files"]), (&100.into(), &0.into()), "{json}");
+    assert!(json.get("file").is_none(), "{json}");
 }
 
 #[test]
