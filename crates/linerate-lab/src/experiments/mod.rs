@@ -4,6 +4,7 @@ pub(crate) mod capture;
 pub(crate) mod context;
 mod forward;
 mod receive;
+mod replay;
 pub(crate) mod samples;
 mod segment;
 pub(crate) mod selection;
@@ -18,7 +19,7 @@ use crate::report::summary::{Summary, claim_table};
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Experiment; 22] = [
+pub(crate) const ALL: [Experiment; 24] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
@@ -30,6 +31,7 @@ pub(crate) const ALL: [Experiment; 22] = [
     capture::pcap::EXPERIMENT,
     capture::trace::EXPERIMENT,
     capture::queues::EXPERIMENT,
+    capture::keep_free::EXPERIMENT,
     forward::size::EXPERIMENT,
     forward::statistics::EXPERIMENT,
     forward::sessions::EXPERIMENT,
@@ -41,6 +43,7 @@ pub(crate) const ALL: [Experiment; 22] = [
     receive::rate::EXPERIMENT,
     receive::matrix::EXPERIMENT,
     receive::latency::EXPERIMENT,
+    replay::gaps::EXPERIMENT,
 ];
 
 /// Finds experiments by name; `all` stands for each of them.

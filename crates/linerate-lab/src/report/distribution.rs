@@ -56,7 +56,7 @@ pub(crate) fn paired_ratio(a: &[f64], b: &[f64]) -> Option<Distribution> {
 }
 
 /// Linear interpolation between the two neighbours of the wanted rank.
-fn quantile(sorted: &[f64], fraction: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     let rank = fraction * (sorted.len() - 1) as f64;
     let (below, above) = (rank.floor() as usize, rank.ceil() as usize);
     sorted[below] + (sorted[above] - sorted[below]) * (rank - below as f64)

@@ -1,5 +1,6 @@
 //! The `capture-*` experiments: programs that capture frames.
 
+pub(in crate::experiments) mod keep_free;
 pub(in crate::experiments) mod load;
 pub(in crate::experiments) mod loss;
 pub(crate) mod measurement;

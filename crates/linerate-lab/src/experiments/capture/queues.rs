@@ -158,7 +158,7 @@ fn measure(name: &str, cpus: usize, frames: u64) -> Result<Received> {
     let behind = settle(&pair, &peer, &receiver)?.saturating_sub(before);
     let report = receiver.stop(Duration::from_secs(60))?;
     let (captured, lost) = if name == DROP {
-        (peer.peer_report(report)?.lost(), 0)
+        (peer.peer_report(report)?.captured, 0)
     } else {
         let json = report.success()?.json()?;
         (count(&json, "captured")?, count(&json["dropped"], "total")?)

@@ -1,0 +1,3 @@
+//! Experiments of replay.
+
+pub(super) mod gaps;
