@@ -22,8 +22,15 @@ pub use trace::Trace;
 /// late, so that gaps are as recorded. A replay of a frame each half a millisecond takes a whole CPU.
 const SPIN_TIME_NS: u64 = 500_000;
 
-/// Frames handed to the kernel with one system call where they are due together.
+/// How long before its time a frame is put into the ring, in nanoseconds: longer than the copy takes.
+const PREPARE_TIME_NS: u64 = 10_000;
+
+/// Frames handed to the kernel with one system call at full speed, or while the replay is behind.
 const BATCH: u32 = 64;
+
+/// How late frames may go, in nanoseconds, each with a system call of its own. Behind that they go in batches, to catch
+/// up.
+const MAX_LATE_NS: u64 = 50_000;
 
 /// Where frames come from.
 pub trait FrameSource {
@@ -269,8 +276,14 @@ impl Sender {
             self.report.too_long += u64::from(len > most);
             return Ok(true);
         }
-        if !self.wait(progress, stop)? {
-            return Ok(false);
+        let paced = self.options.speed != Speed::Rate(Rate::Max);
+        let deadline = self.start + self.due as u64;
+        if paced && clock::now() < deadline {
+            // What is in the ring goes out before the wait, and this frame is in the ring when its time comes.
+            self.flush(progress)?;
+            if !clock::wait_until(deadline.saturating_sub(PREPARE_TIME_NS), SPIN_TIME_NS, stop) {
+                return Ok(false);
+            }
         }
         if !self.queue.enqueue(len, stop, |frame| frame.copy_from_slice(recorded.bytes))? {
             return Ok(false);
@@ -285,29 +298,16 @@ impl Sender {
             Speed::Rate(Rate::Bits(rate)) => len as f64 * 8e9 / rate,
             Speed::Rate(Rate::Max) | Speed::Recorded(_) => 0.0,
         };
-        if self.pending >= BATCH {
+        let mut late = u64::MAX;
+        if paced {
+            clock::wait_until(deadline, SPIN_TIME_NS, || false);
+            late = clock::now().saturating_sub(deadline);
+            self.late_sum += late;
+            self.late_max = self.late_max.max(late);
+        }
+        if late <= MAX_LATE_NS || self.pending >= BATCH {
             self.flush(progress)?;
         }
-        Ok(true)
-    }
-
-    /// Waits until the next frame is due. What is in the ring goes out before a wait.
-    fn wait(&mut self, progress: &Progress, stop: &impl Fn() -> bool) -> Result<bool> {
-        if self.options.speed == Speed::Rate(Rate::Max) {
-            return Ok(true);
-        }
-        let deadline = self.start + self.due as u64;
-        let mut now = clock::now();
-        if now < deadline {
-            self.flush(progress)?;
-            if !clock::wait_until(deadline, SPIN_TIME_NS, stop) {
-                return Ok(false);
-            }
-            now = clock::now();
-        }
-        let late = now.saturating_sub(deadline);
-        self.late_sum += late;
-        self.late_max = self.late_max.max(late);
         Ok(true)
     }
 

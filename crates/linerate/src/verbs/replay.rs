@@ -75,6 +75,9 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
+/// How often the progress is shown.
+const SHOW_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Replays, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = arguments.options()?;
@@ -97,8 +100,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             Some(trace) => replay::run(interface, trace, options, &progress, &stop),
             None => replay::run(interface, &mut files, options, &progress, &stop),
         });
-        while !sender.is_finished() {
-            thread::sleep(Duration::from_millis(20));
+        // Where nothing is shown nothing wakes up, perhaps on the CPU of the sender, and disturbs it.
+        while !bar.is_hidden() && !sender.is_finished() {
+            thread::sleep(SHOW_INTERVAL);
             bar.set_position(progress.sent());
             bar.set_message(format!(
                 "{} sent, {}",
