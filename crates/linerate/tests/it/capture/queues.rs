@@ -17,16 +17,17 @@ use super::support::{Cable, accepts, everybody_accepts, folder};
 const PACKETS: u64 = 20_000;
 
 /// Sends from every CPU at once to 200 ports, no faster than the veth pair takes them; how many.
-fn send_from_every_cpu(cable: &Cable) -> u64 {
+fn send_from_every_cpu(cable: &Cable, packets: u64) -> u64 {
     let before = cable.received();
-    let (sent, end) = (AtomicU64::new(0), Instant::now() + Duration::from_secs(60));
+    let patience = Duration::from_secs(60 + packets / 5_000);
+    let (sent, end) = (AtomicU64::new(0), Instant::now() + patience);
     std::thread::scope(|scope| {
         for cpu in cpu::allowed().unwrap() {
             let socket = cable.near.run(|| UdpSocket::bind("10.9.0.1:0").unwrap()).unwrap();
             let sent = &sent;
             scope.spawn(move || {
                 cpu::pin(cpu).unwrap();
-                for number in 0..PACKETS {
+                for number in 0..packets {
                     let payload = ((cpu as u64) << 32 | number).to_be_bytes();
                     socket.send_to(&payload, ("10.9.0.2", 5000 + (number % 200) as u16)).unwrap();
                     if sent.fetch_add(1, SeqCst).is_multiple_of(32) {
@@ -92,7 +93,7 @@ fn all_queues_come_into_one_file_in_the_order_of_time() {
                 let path = folder.path().join(format!("{number}.pcapng"));
                 let options = format!("--source {source} --threads {threads} --json -B 131072");
                 let capture = cable.capture(&format!("{options} -w {} udp", path.display()));
-                let sent = send_from_every_cpu(&cable);
+                let sent = send_from_every_cpu(&cable, PACKETS);
                 let (status, json, printed) = capture.interrupt();
                 assert!(status.success(), "{options}: {printed}");
                 check_ledger(&json, sent, &printed);
@@ -108,6 +109,43 @@ fn all_queues_come_into_one_file_in_the_order_of_time() {
     }
 }
 
+/// The same with many packets. `cargo test -p linerate --test it capture::queues -- --ignored --nocapture` prints the
+/// figures.
+#[test]
+#[ignore = "takes minutes, and a gigabyte of disk"]
+fn eight_million_packets_of_64_queues_are_exact() {
+    root_or_skip!();
+    const TOTAL: u64 = 8_000_000;
+    for (source, per_thread) in [("tee", false), ("xdp --take-over", false), ("tee", true)] {
+        let (cable, folder) = (Cable::with_queues(64), folder());
+        let path = folder.path().join("all.pcapng");
+        let flag = if per_thread { "--per-thread-files" } else { "" };
+        let options = format!("--source {source} --threads auto {flag} --json -B 262144");
+        let capture = cable.capture(&format!("{options} -w {} udp", path.display()));
+        let start = Instant::now();
+        let sent = send_from_every_cpu(&cable, TOTAL / cpu::allowed().unwrap().len() as u64);
+        let seconds = start.elapsed().as_secs_f64();
+        let (status, json, printed) = capture.interrupt();
+        assert!(status.success(), "{options}: {printed}");
+        let files: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path()).collect();
+        let queues = json["interfaces"][0]["queues"].as_array().unwrap().len();
+        let back: usize = files.iter().map(|path| content(path).1).sum();
+        println!(
+            "{options}: {sent} packets sent in {seconds:.0} s through {queues} queues, {} captured, {} lost, {} out \
+             of order; in {} files the time goes back {back} times",
+            json["captured"],
+            json["dropped"]["total"],
+            json["dropped"]["out_of_order"],
+            files.len()
+        );
+        check_ledger(&json, sent, &printed);
+        check_all(&files, sent);
+        assert_eq!((back, files.len()), (0, if per_thread { cpu::online().len() } else { 1 }));
+        assert!(queues > 48, "{queues}");
+    }
+}
+
 #[test]
 fn rotation_loses_nothing_in_one_file_and_in_one_a_thread() {
     root_or_skip!();
@@ -118,7 +156,7 @@ fn rotation_loses_nothing_in_one_file_and_in_one_a_thread() {
         let flag = if per_thread { "--per-thread-files" } else { "" };
         let options = format!("--source tee --threads 2 {flag} -C 100k -z true --json");
         let capture = cable.capture(&format!("{options} -w {} udp", path.display()));
-        let sent = send_from_every_cpu(&cable);
+        let sent = send_from_every_cpu(&cable, PACKETS);
         let (status, json, printed) = capture.interrupt();
         assert!(status.success(), "{options}: {printed}");
         check_ledger(&json, sent, &printed);
