@@ -24,8 +24,17 @@ fn run(context: &mut Context) -> Result<()> {
     let notes = missing.iter().map(|peer| format!("skipped: {}: it is not installed", peer.name));
     context.notes.extend(notes);
     let rates: &[f64] = context.quick_or_full(
-        &[250_000.0, 1_000_000.0],
-        &[100_000.0, 250_000.0, 500_000.0, 1_000_000.0, 1_500_000.0, 2_000_000.0],
+        &[20_000.0, 50_000.0, 250_000.0, 1_000_000.0],
+        &[
+            20_000.0,
+            50_000.0,
+            100_000.0,
+            250_000.0,
+            500_000.0,
+            1_000_000.0,
+            1_500_000.0,
+            2_000_000.0,
+        ],
     );
     let seconds = context.quick_or_full(3.0, 6.0);
     let places: Vec<_> = rates
