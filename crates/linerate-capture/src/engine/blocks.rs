@@ -1,31 +1,39 @@
-//! `-r` from pcapng to pcapng: blocks are copied as they are, except the packets that are not wanted.
+//! `-r` from pcapng to pcapng, or from pcap to pcap: blocks are copied as they are, except the packets that are not
+//! wanted.
 //!
-//! So everything that the file has beside its packets stays: options, names, decryption secrets, statistics,
-//! custom blocks, sections with their byte order and the resolution of their timestamps.
+//! So everything that a pcapng file has beside its packets stays: options, names, decryption secrets, statistics,
+//! custom blocks, sections with their byte order and the resolution of their timestamps. A pcap file is written in
+//! little-endian byte order, and with the resolution that is wanted; parts of a second that are a second or more stay, as
+//! libpcap has it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use linerate_pcapfile::edit::RawRecord;
-use linerate_pcapfile::{Block, BlockReader, BlockType, Error as FileError, Writer};
+use linerate_pcapfile::{
+    Block, BlockReader, BlockType, Encoder, Error as FileError, Format, InterfaceDescription,
+    PacketOptions, SectionHeader, Writer,
+};
 
 use super::Outcome;
-use super::file::{FileInput, FileProgress, Selector};
+use super::file::{FileInput, FileProgress, Selector, description};
 use super::report::Report;
 use crate::Result;
 use crate::statistics::{DropCause, Drops};
 
-/// As [`read_file`](super::read_file), from a pcapng file into one, without rotation.
+/// As [`read_file`](super::read_file), into one file of the format `to`, which is pcapng or pcap as that of the input.
 pub fn copy_blocks(
     mut input: FileInput<BlockReader>,
     mut output: Writer,
+    to: Format,
     stop: &AtomicBool,
     progress: &FileProgress,
 ) -> Outcome {
     let start = Instant::now();
     let mut report = Report::of_file(&input);
-    let copied = copy(&mut input, &mut output, &mut report, stop, progress);
+    let pcap = PcapCopy::new(&input, to);
+    let copied = copy(&mut input, &mut output, pcap.as_ref(), &mut report, stop, progress);
     let finished = output.flush().map_err(Into::into);
     // A full disk explains more than the end of the input that it caused.
     let failure = finished.err().or(copied.err());
@@ -43,6 +51,7 @@ pub fn copy_blocks(
 fn copy(
     input: &mut FileInput<BlockReader>,
     output: &mut Writer,
+    pcap: Option<&PcapCopy>,
     report: &mut Report,
     stop: &AtomicBool,
     progress: &FileProgress,
@@ -59,7 +68,10 @@ fn copy(
             Err(error) => return Err(error.into()),
         };
         let Some(record) = &block.record else {
-            output.write_record(false, |out| put_other(out, &block))?;
+            output.write_record(false, |out| match pcap {
+                Some(pcap) => pcap.put_header(out),
+                None => put_other(out, &block),
+            })?;
             continue;
         };
         report.received += 1;
@@ -73,7 +85,10 @@ fn copy(
                 big_endian: block.big_endian,
                 captured: record.frame.len(),
             };
-            output.write_record(true, |out| raw.put_cut(out, input.snaplen as usize))?;
+            output.write_record(true, |out| match pcap {
+                Some(pcap) => pcap.put_record(out, &raw),
+                None => raw.put_cut(out, input.snaplen as usize),
+            })?;
         }
         progress.note(report);
         if input.packet_buffered || progress.take_flush() {
@@ -81,6 +96,55 @@ fn copy(
         }
     }
     Ok(())
+}
+
+/// How a pcap file is copied.
+struct PcapCopy {
+    interface: InterfaceDescription,
+    to: Format,
+    /// Nanoseconds become microseconds, or the reverse.
+    from_nanoseconds: bool,
+    to_nanoseconds: bool,
+}
+
+impl PcapCopy {
+    /// `None` for a pcapng file.
+    fn new(input: &FileInput<BlockReader>, to: Format) -> Option<Self> {
+        let (Format::Pcap { nanoseconds: from_nanoseconds }, Format::Pcap { nanoseconds }) =
+            (input.reader.format(), to)
+        else {
+            return None;
+        };
+        let interface = description(input.reader.interfaces().first()?, None, input.snaplen);
+        Some(Self { interface, to, from_nanoseconds, to_nanoseconds: nanoseconds })
+    }
+
+    fn put_header(&self, out: &mut Vec<u8>) {
+        let (format, snaplen) = (self.to, self.interface.snaplen);
+        let encoder = Encoder { format, snaplen, options: PacketOptions::default() };
+        let interfaces = std::slice::from_ref(&self.interface);
+        encoder.encode_file_header(out, &SectionHeader::default(), interfaces);
+    }
+
+    /// Seconds, parts of a second, bytes that are there, bytes on the wire.
+    fn put_record(&self, out: &mut Vec<u8>, raw: &RawRecord<'_>) {
+        let word = |at: usize| {
+            let word = [raw.bytes[at], raw.bytes[at + 1], raw.bytes[at + 2], raw.bytes[at + 3]];
+            if raw.big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+        };
+        // libpcap takes it as a signed number.
+        let part = i64::from(word(4).cast_signed());
+        let part = match (self.from_nanoseconds, self.to_nanoseconds) {
+            (false, true) => part * 1000,
+            (true, false) => part / 1000,
+            _ => part,
+        };
+        let keep = raw.captured.min(self.interface.snaplen as usize);
+        for word in [word(0), part as u32, keep as u32, word(12)] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&raw.packet()[..keep]);
+    }
 }
 
 /// Copies a block that is no packet. The length of its section changes with the packets in it, so a section

@@ -45,10 +45,10 @@ pub fn description(
         description: interface.description.clone(),
         filter: filter.map(str::to_owned).or_else(|| interface.filter.clone()),
         linktype: interface.linktype,
-        snaplen: if interface.snaplen == 0 {
-            snaplen.min(MAX_SNAPLEN)
-        } else {
-            interface.snaplen.min(snaplen)
+        // libpcap takes it as a signed number, and one that is not above 0 as the largest.
+        snaplen: match interface.snaplen {
+            1..=0x7fff_ffff => interface.snaplen.min(snaplen),
+            _ => snaplen.min(MAX_SNAPLEN),
         },
         link_extension: interface.link_extension,
         ..InterfaceDescription::default()

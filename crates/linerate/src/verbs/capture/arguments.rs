@@ -60,8 +60,9 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) count: Option<u64>,
 
-    /// Keep at most this many bytes of each packet; 0 stands for 262144.
-    #[arg(short, long, value_name = "BYTES", default_value = "262144")]
+    /// Keep at most this many bytes of each packet; 0 stands for 262144, which is the most.
+    #[arg(short, long, value_name = "BYTES", default_value = "262144",
+        value_parser = clap::value_parser!(u32).range(..=262_144))]
     pub(super) snapshot_length: u32,
 
     /// Bytes of buffer between kernel and program, in KiB, for all readers of an interface together; by

@@ -215,7 +215,8 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         let compression = compression(arguments.compress, path);
         let output = Writer::create(path, compression, &signals.stop())?;
         let progress = FileProgress::default();
-        let copy = || engine::copy_blocks(input, output, &signals.stop(), &progress);
+        let to = output::format(arguments, path);
+        let copy = || engine::copy_blocks(input, output, to, &signals.stop(), &progress);
         let outcome = live::accompany(&progress, &signals, arguments, copy);
         return live::conclude(outcome, arguments, None);
     }
@@ -299,7 +300,7 @@ const SAMPLED_BYTES: u32 = 256;
 fn snaplen(arguments: &Arguments) -> u32 {
     match arguments.snapshot_length {
         0 => DEFAULT_SNAPLEN,
-        bytes => bytes.min(DEFAULT_SNAPLEN),
+        bytes => bytes,
     }
 }
 

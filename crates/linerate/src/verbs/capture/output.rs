@@ -138,16 +138,19 @@ pub(super) fn refusal(arguments: &Arguments) -> Option<&'static str> {
     )
 }
 
-/// Whether the blocks of a file of this format are copied as they are: from pcapng to one pcapng file. Says what
-/// is left out where they are not.
+/// Whether the blocks of a file of this format are copied as they are: from pcapng to one pcapng file, or from pcap to
+/// one pcap file. Says what is left out where they are not.
 pub(super) fn copies_blocks(arguments: &Arguments, path: &Path, from: Format) -> bool {
-    let both_pcapng = from == Format::Pcapng && format(arguments, path) == Format::Pcapng;
+    let to = format(arguments, path);
+    let both_pcapng = from == Format::Pcapng && to == Format::Pcapng;
+    let both_pcap = from != Format::Pcapng && to != Format::Pcapng;
     let size_limit = arguments.limit(|limit| match limit {
         Limit::FileSize(bytes) => Some(*bytes),
         _ => None,
     });
     let one_file = !rotation(arguments).rotates();
-    let copies = both_pcapng && one_file && size_limit.is_none() && !arguments.discard;
+    let whole = one_file && size_limit.is_none() && !arguments.discard;
+    let copies = (both_pcapng || both_pcap) && whole;
     if both_pcapng && !copies && !arguments.quiet {
         stdio::eprintln(format_args!(
             "linerate: with -C, -G, -b or -a filesize: the files get packets and interfaces, but not the other \
@@ -265,7 +268,7 @@ pub(super) fn is_pcap(arguments: &Arguments) -> bool {
     path.map_or_else(|| is_decoded(arguments), is_pcap)
 }
 
-fn format(arguments: &Arguments, path: &Path) -> Format {
+pub(super) fn format(arguments: &Arguments, path: &Path) -> Format {
     let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);
     match arguments.format {
         // For tcpdump, which has one link type.

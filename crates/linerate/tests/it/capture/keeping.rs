@@ -233,7 +233,7 @@ fn pcap_files_are_refused_and_copied_as_tcpdump_does() {
     {
         files.push((format!("network {network:#010x}"), with(20, &network.to_le_bytes())));
     }
-    for snaplen in [0_u32, 40, 300_000, 262_144] {
+    for snaplen in [0_u32, 40, 300_000, 262_144, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
         files.push((format!("snapshot length {snaplen}"), with(16, &snaplen.to_le_bytes())));
     }
     // The first packet was shorter on the wire than it is here.
@@ -243,15 +243,38 @@ fn pcap_files_are_refused_and_copied_as_tcpdump_does() {
     long.extend([1_u32, 2, 200_000, 200_000].map(u32::to_le_bytes).concat());
     long.resize(long.len() + 200_000, 7);
     files.push(("a long packet".into(), long));
-    for (what, bytes) in files {
+    for part in [999_999_u32, 1_000_000, 2_000_000_000, 0x8000_0000, u32::MAX] {
+        for magic in [0xa1b2_c3d4_u32, 0xa1b2_3c4d] {
+            let mut file = with(24 + 4, &part.to_le_bytes());
+            file[..4].copy_from_slice(&magic.to_le_bytes());
+            files.push((format!("{part} parts of a second, {magic:#x}"), file));
+        }
+    }
+    // The same in the other byte order.
+    let mut swapped = mixed.clone();
+    swapped[..4].reverse();
+    [4, 6].into_iter().for_each(|at| swapped[at..at + 2].reverse());
+    (8..24).step_by(4).for_each(|at| swapped[at..at + 4].reverse());
+    let mut at = 24;
+    while at < swapped.len() {
+        let length: [u8; 4] = swapped[at + 8..at + 12].try_into().unwrap();
+        (at..at + 16).step_by(4).for_each(|at| swapped[at..at + 4].reverse());
+        at += 16 + u32::from_le_bytes(length) as usize;
+    }
+    files.push(("big-endian".into(), swapped));
+    let precise = "--time-stamp-precision=nano";
+    let files = files.iter().flat_map(|(what, bytes)| {
+        [vec![], vec![precise]].map(|options| (format!("{what} {options:?}"), bytes, options))
+    });
+    for (what, bytes, options) in files {
         std::fs::write(path("in.pcap"), bytes).unwrap();
         let mut tcpdump = Command::new("tcpdump");
-        tcpdump.arg("-r").arg(path("in.pcap")).arg("-w").arg(path("theirs.pcap"));
+        tcpdump.args(&options).arg("-r").arg(path("in.pcap")).arg("-w").arg(path("theirs.pcap"));
         let Ok(theirs) = tcpdump.output() else {
             println!("skipped: pcap_files_are_refused_and_copied_as_tcpdump_does: no tcpdump");
             return;
         };
-        let ours = read_into(&path("in.pcap"), &path("ours.pcap"), &[]);
+        let ours = read_into(&path("in.pcap"), &path("ours.pcap"), &options);
         assert_eq!(ours.status.success(), theirs.status.success(), "{what}: {ours:?} {theirs:?}");
         if theirs.status.success() {
             let [ours, theirs] =
