@@ -66,7 +66,7 @@ fn run(context: &mut Context) -> Result<()> {
     let names: Vec<_> = lines.iter().map(|(name, _)| name.clone()).collect();
     let samples = Samples::collect(context, lines, &[X], |context, line, _, repeat| {
         let name = names[line].as_str();
-        let replayed = context.try_measure(name, X, repeat, seconds + 2.0, |pair| {
+        let replayed = context.try_measure(name, X, repeat, seconds + 3.0, |pair| {
             measure(pair, name, &file, &recorded)
         })?;
         if let Some(Replayed { errors: [p50, p90, p99], drift }) = &replayed {
@@ -169,7 +169,8 @@ fn measure(pair: &Pair, name: &str, file: &Path, recorded: &[u64]) -> Result<Rep
     };
     let sender = Running::start(name, command.arg(file))?;
     sender.wait(Duration::from_secs(600))?.success()?;
-    interrupt::sleep(Duration::from_millis(300))?;
+    // The kernel gives tcpdump a block that is not full after a second.
+    interrupt::sleep(Duration::from_millis(1500))?;
     tcpdump.signal(Signal::SIGINT)?;
     tcpdump.wait(Duration::from_secs(30))?.success()?;
     let mut reader = Reader::open(&came)?;
