@@ -26,7 +26,7 @@ crate::named::counters! {
     Busy "busy" "The session is being written.",
     TooBig "too-big" "Larger than the MTU of the output interface.",
     NoPort "no-port" "The output interface is not a port, or not any more.",
-    NoHeadroom "no-headroom" "No headroom for the VLAN tags that it leaves with.",
+    NoHeadroom "no-headroom" "No headroom for the VLAN tags or the Ethernet header that it leaves with.",
     NoDaemon "no-daemon" "The heartbeat of the daemon timed out.",
     Denied "denied" "Dropped: on a deny list.",
 }

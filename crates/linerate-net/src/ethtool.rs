@@ -108,6 +108,11 @@ impl XdpFeatures {
     pub fn has_multi_buffer(self) -> bool {
         self.0 & 1 << 5 != 0
     }
+
+    /// Redirected frames in several buffers can be sent to it now (`NETDEV_XDP_ACT_NDO_XMIT_SG`).
+    pub fn sends_multi_buffer(self) -> bool {
+        self.0 & 1 << 6 != 0
+    }
 }
 
 /// The channels of interface `index`; `None` if the driver does not report them.

@@ -96,7 +96,7 @@ impl Interface {
 
     /// Waits until it has a carrier and its queue is started (`net/core/link_watch.c` does both under the
     /// lock that queries take, and in newer kernels a query itself does it).
-    pub(crate) fn wait_for_carrier(&self, timeout: Duration) -> Result<()> {
+    pub fn wait_for_carrier(&self, timeout: Duration) -> Result<()> {
         const ACTION: &str = "wait for its carrier";
         let deadline = Instant::now() + timeout;
         loop {

@@ -137,21 +137,23 @@ __noinline int forward_skb(struct __sk_buff *skb)
 		return SLOW_PATH_TC + PARSE_OK;
 	}
 
-	/* From here on the packet changes. What fails for want of memory loses it, as anywhere in the kernel. */
-	if (packet.padding && bpf_skb_change_tail(skb, skb->len - packet.padding, 0))
-		return DROP;
-	if ((packet.kind >> KIND_OUTER_VLAN_SHIFT || action->tag_bytes) &&
-	    !retag(skb, packet.tag_bytes, action))
-		return DROP;
+	/* The kernel adds an Ethernet header to at most 16 KiB (SKB_MAX_ALLOC); GRO builds more. */
 	if (!has_mac && (action->macs | action->macs_end)) {
 		if (bpf_skb_change_head(skb, ETHERNET_LEN, 0))
-			return DROP;
+			return SLOW_PATH_TC + REASON_NO_HEADROOM;
 		has_mac = 1;
 		data = (void *)(long)skb->data;
 		if (data + ETHERNET_LEN > (void *)(long)skb->data_end)
 			return DROP;
 		*(__u16 *)(data + 12) = is_ipv4 ? RAW_IPV4 : RAW_IPV6;
 	}
+
+	/* From here on the packet changes. What fails for want of memory loses it, as anywhere in the kernel. */
+	if (packet.padding && bpf_skb_change_tail(skb, skb->len - packet.padding, 0))
+		return DROP;
+	if ((packet.kind >> KIND_OUTER_VLAN_SHIFT || action->tag_bytes) &&
+	    !retag(skb, packet.tag_bytes, action))
+		return DROP;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	network = data;
@@ -212,9 +214,14 @@ SEC("tcx/ingress")
 int forward_tc(struct __sk_buff *skb)
 {
 	__u32 ifindex = skb->ifindex;
+	const struct ingress_meta *below = skb->tc_index ? ingress_meta_get(skb->tc_index) : NULL;
 	struct interface *interface;
-	int verdict = forward_skb(skb);
+	int verdict;
 
+	/* A port below this one has seen it: its session, if there is one, is of that port. */
+	if (below && is_upper_device(ifindex, below->ifindex))
+		return NEXT;
+	verdict = forward_skb(skb);
 	if (verdict >= OUTDATED_TC)
 		verdict = session_reroute_skb(skb, verdict - OUTDATED_TC) ? forward_skb(skb) : NEXT;
 	/* Routes have changed once more. */

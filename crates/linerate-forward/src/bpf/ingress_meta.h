@@ -53,6 +53,29 @@ struct {
 	__type(value, struct ingress_meta);
 } ingress_meta SEC(".maps");
 
+/* Upper devices that pass a port's packets to the stack unchanged, except for their tags: VLAN devices on it
+ * and the bridge that it belongs to. A packet that comes through any other device was different at the port:
+ * a tunnel has decapsulated it, and a session learned from it would bypass the tunnel. */
+struct upper_device {
+	__u32 ifindex;
+	__u32 port; /* also an interface index */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct upper_device);
+	__type(value, __u8);
+} upper_devices SEC(".maps");
+
+static __always_inline int is_upper_device(__u32 ifindex, __u32 port)
+{
+	struct upper_device key = { .ifindex = ifindex, .port = port };
+
+	return bpf_map_lookup_elem(&upper_devices, &key) != NULL;
+}
+
 /* Jiffies that are neither 0 nor INGRESS_META_CLAIMED. */
 static __always_inline __u32 ingress_meta_now(void)
 {

@@ -193,7 +193,6 @@ _Static_assert(sizeof(struct interface) == 12, "interface is 12 bytes");
 #define INTERFACE_TC_IN (1 << 3)    /* TC may forward what comes in */
 #define INTERFACE_TC_OUT (1 << 4)   /* TC may send, through qdisc and egress filters */
 #define INTERFACE_ETHERNET (1 << 5) /* packets have an Ethernet header */
-#define INTERFACE_STACKED (1 << 6)  /* what it sends leaves by an interface below it */
 
 #define PORTS_MAX 256
 

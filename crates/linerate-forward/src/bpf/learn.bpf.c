@@ -56,22 +56,6 @@ struct {
 	__type(value, __u64);
 } refusals SEC(".maps");
 
-/* Upper devices that pass a port's packets to the stack unchanged, except for their tags: VLAN devices on it
- * and the bridge that it belongs to. A packet that comes through any other device was different at the port:
- * a tunnel has decapsulated it, and a session learned from it would bypass the tunnel. */
-struct upper_device {
-	__u32 ifindex;
-	__u32 port; /* also an interface index */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct upper_device);
-	__type(value, __u8);
-} upper_devices SEC(".maps");
-
 #define PRELEARN_ENTRIES 65536
 
 /* Packets that left before their session was learned: direct-mapped by the upper half of the key's hash. */
@@ -89,9 +73,7 @@ struct {
 
 static __always_inline int is_direct(const struct __sk_buff *skb, const struct ingress_meta *meta)
 {
-	struct upper_device key = { .ifindex = skb->ingress_ifindex, .port = meta->ifindex };
-
-	return key.ifindex == key.port || bpf_map_lookup_elem(&upper_devices, &key);
+	return skb->ingress_ifindex == meta->ifindex || is_upper_device(skb->ingress_ifindex, meta->ifindex);
 }
 
 /* How a packet at egress came in. */

@@ -28,7 +28,7 @@ enum reason {
 	REASON_BUSY,	    /* being written */
 	REASON_TOO_BIG,	    /* larger than the MTU of the output interface */
 	REASON_NO_PORT,	    /* the output interface is not a port (any more) */
-	REASON_NO_HEADROOM,	    /* no headroom for the VLAN tags that it leaves with */
+	REASON_NO_HEADROOM,	    /* no headroom for the VLAN tags or the Ethernet header that it leaves with */
 	REASON_NO_DAEMON,   /* the heartbeat is older than its timeout */
 	REASON_DENIED,	    /* dropped: on a deny list */
 	REASONS,

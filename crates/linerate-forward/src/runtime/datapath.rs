@@ -12,21 +12,24 @@
 //!   at once. Its sessions take TC, which runs on that CPU behind them.
 //! - nftables chains that hook an interface: TC runs before those at ingress, and the kernel spares what tc has
 //!   redirected those at egress (`nf_skip_egress`). The kernel forwards.
-//! - Qdiscs, classifiers and actions that look at what only the stack knows (route, connection, socket): the kernel
-//!   forwards.
+//! - Qdiscs, classifiers and actions that look at what only the stack knows (route, connection, socket), there or on an
+//!   interface below: the kernel forwards.
+//! - A device that XDP cannot serve, or whose frames need several buffers: TC.
 
 use std::collections::BTreeMap;
 
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::link::{TcxPrograms, tcx_programs};
+use linerate_net::link::Link;
 use linerate_net::qdisc::{EGRESS_FILTERS, Filter, INGRESS_FILTERS, Qdisc};
 use linerate_net::ruleset::DeviceChain;
-use linerate_net::{Connection, Steering};
+use linerate_net::{Connection, Steering, ethtool, link};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::Mode;
 use crate::maps::Maps;
 use crate::runtime::instance_reader::name_of;
+use crate::runtime::link::{longest_in_one_buffer, lower_devices, why_no_xdp};
 use crate::runtime::program::{PRIORITY, egress_enabled};
 use crate::runtime::upper_devices;
 use crate::table::layout::{self, interface};
@@ -75,11 +78,14 @@ pub(crate) fn examine(maps: &Maps) -> Result<Vec<Examined>> {
     for (upper, port) in upper_devices::pairs_in(maps)? {
         uppers.entry(port).or_default().push(upper);
     }
-    let reader = ObstacleReader::open();
-    let examine = |(index, interface)| {
+    let interfaces = interfaces(maps)?;
+    let reader = ObstacleReader::open(interfaces.iter().map(|(index, _)| *index).collect());
+    let examine = |(index, interface): (u32, layout::Interface)| {
         let uppers = uppers.remove(&index).unwrap_or_default();
         let read = match &reader {
-            Ok(reader) => reader.read(index, &uppers).map_err(|error| error.to_string()),
+            Ok(reader) => {
+                reader.read(index, interface.flags, &uppers).map_err(|error| error.to_string())
+            }
             Err(error) => Err(error.to_string()),
         };
         let obstacles = read.unwrap_or_else(|error| {
@@ -89,44 +95,64 @@ pub(crate) fn examine(maps: &Maps) -> Result<Vec<Examined>> {
         });
         Examined { index, interface, uppers, obstacles }
     };
-    Ok(interfaces(maps)?.into_iter().map(examine).collect())
+    Ok(interfaces.into_iter().map(examine).collect())
 }
 
 /// Reads what must see packets, in one pass over the ports.
 struct ObstacleReader {
     connection: Connection,
+    links: Vec<Link>,
+    /// Interfaces with programs of ours.
+    ports: Vec<u32>,
     chains: Vec<DeviceChain>,
     /// A daemon says at its start that it cannot tell.
     steering: Option<Steering>,
 }
 
 impl ObstacleReader {
-    fn open() -> Result<Self> {
+    fn open(ports: Vec<u32>) -> Result<Self> {
         let failed = |error| Error::system("list the filters of the interfaces", error);
         let connection = Connection::open().map_err(|error| failed(error.into()))?;
+        let links = link::all().map_err(|error| failed(error.into()))?;
         let chains = DeviceChain::all().map_err(failed)?;
-        Ok(Self { connection, chains, steering: Steering::open().ok() })
+        Ok(Self { connection, links, ports, chains, steering: Steering::open().ok() })
     }
 
-    /// Of a port below `uppers`.
-    fn read(&self, ifindex: u32, uppers: &[u32]) -> Result<Obstacles> {
-        let mut found = self.own(ifindex, true)?;
+    /// Of a port with these flags, below `uppers`.
+    fn read(&self, ifindex: u32, flags: u16, uppers: &[u32]) -> Result<Obstacles> {
+        let mut found = self.own(ifindex)?;
         let steering = self.steering.as_ref();
         if steering.is_some_and(|steering| steering.is_on(&name_of(ifindex)).unwrap_or(false)) {
             found.ingress_xdp = Some("receive packet steering (RPS)".into());
         }
         for upper in uppers {
-            let above = self.own(*upper, false)?;
+            let above = self.own(*upper)?;
             let on = |what: String| format!("{what} of the interface above");
             found.ingress = found.ingress.or(above.ingress.map(on));
             // What is sent below it would pass neither.
             found.egress = found.egress.or(above.egress.or(above.egress_xdp).map(on));
         }
+        // TC passes what is below, as it came from the stack.
+        for lower in lower_devices(&self.links, ifindex) {
+            let on = |what: String| format!("{what} of the interface below");
+            found.egress = found.egress.or(self.own(lower)?.egress.map(on));
+        }
+        if let Some(link) = self.links.iter().find(|link| link.index == ifindex) {
+            // With XDP it has room for the frames.
+            let has_room = flags & interface::XDP != 0;
+            if let Some(reason) = why_no_xdp(link, has_room) {
+                found.ingress_xdp = Some(reason.clone());
+                found.egress_xdp = Some(reason);
+            } else if link.mtu > longest_in_one_buffer() && !sends_multi_buffer(ifindex)? {
+                found.egress_xdp = Some("its driver sends no frames of several buffers".into());
+            }
+        }
         Ok(found)
     }
 
     /// Of the interface itself.
-    fn own(&self, ifindex: u32, is_port: bool) -> Result<Obstacles> {
+    fn own(&self, ifindex: u32) -> Result<Obstacles> {
+        let is_port = self.ports.contains(&ifindex);
         let mut found = filters_and_qdiscs(&self.connection, ifindex, is_port)?;
         let name = name_of(ifindex);
         let chain = |is_egress: bool| {
@@ -138,6 +164,12 @@ impl ObstacleReader {
         found.egress = found.egress.or_else(|| chain(true));
         Ok(found)
     }
+}
+
+fn sends_multi_buffer(ifindex: u32) -> Result<bool> {
+    let xdp = ethtool::xdp_features(ifindex);
+    let xdp = xdp.map_err(|error| Error::system("ask what a driver can", error.into()))?;
+    Ok(xdp.is_some_and(|xdp| xdp.sends_multi_buffer()))
 }
 
 /// Tc filters, tcx programs and qdiscs of the interface itself; on a port there is one program of ours in each
@@ -255,7 +287,7 @@ pub(crate) fn refresh(maps: &Maps, mode: Mode) -> Result<bool> {
 
 /// The flags of a port that had `before`.
 fn flags(before: u16, mode: Mode, xdp_sends: bool, obstacles: &Obstacles) -> u16 {
-    let fixed = before & (interface::XDP | interface::ETHERNET | interface::STACKED);
+    let fixed = before & (interface::XDP | interface::ETHERNET);
     let has_xdp = fixed & interface::XDP != 0;
     let when = |is: bool, flag: u16| if is { flag } else { 0 };
     let (comes_in, leaves) = (obstacles.ingress.is_none(), obstacles.egress.is_none());

@@ -54,7 +54,6 @@ pub mod interface {
     pub const TC_IN: u16 = 1 << 3;
     pub const TC_OUT: u16 = 1 << 4;
     pub const ETHERNET: u16 = 1 << 5;
-    pub const STACKED: u16 = 1 << 6;
 }
 
 /// Set in the generation of a session that has ended.

@@ -6,10 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use linerate_forward::datapath::Datapath;
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
-use linerate_forward::runtime::program::{Options, unavailable};
+use linerate_forward::runtime::program::{Options, XDP_ONLY, unavailable};
 use linerate_forward::table::layout::flags;
 use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, wait_for};
 
@@ -183,7 +182,7 @@ fn a_table_holds_as_many_sessions_as_it_has_room_for_and_no_more() {
     probe_or_skip!(unavailable());
     let lab = Lab::new("endfull");
     let options = Options { admission: 1, max_sessions: 1024, ..Options::default() };
-    let fast = Accelerator::on(&lab.router, &lab.ports(), &options, Datapath::Xdp);
+    let fast = Accelerator::on(&lab.router, &lab.ports().map(|port| (port, XDP_ONLY)), &options);
     let there = at(RIGHT[0], 5000);
     let server = Lab::udp(&lab.right, RIGHT[0], there.port());
     for port in 10_000..11_500 {

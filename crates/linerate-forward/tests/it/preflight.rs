@@ -86,7 +86,8 @@ fn command(remedy: &str) -> &str {
     remedy.split('`').nth(1).unwrap_or_else(|| panic!("no command in {remedy:?}"))
 }
 
-const AS_IT_IS: Options = Options { fix: false, multi_buffer: false, adopted: Vec::new() };
+const AS_IT_IS: Options =
+    Options { fix: false, tc: true, multi_buffer: false, adopted: Vec::new() };
 
 #[test]
 fn a_veth_whose_far_end_drops_is_refused_with_a_command_that_helps() {
@@ -202,7 +203,7 @@ fn offloads_of_the_far_end_are_turned_off_and_on_again() {
 }
 
 #[test]
-fn devices_that_stand_on_others_are_refused_and_those_are_named() {
+fn devices_that_xdp_cannot_serve_are_refused_without_tc() {
     root_or_skip!();
     let pair = Pair::new("pfkind");
     let cases = [
@@ -225,9 +226,13 @@ fn devices_that_stand_on_others_are_refused_and_those_are_named() {
         if name == "br0" {
             pair.run("ip link set dev a master br0");
         }
-        let report = pair.prepare(&[name], &Options::default());
+        let report = pair.prepare(&[name], &Options { tc: false, ..Options::default() });
         let (reason, remedy) = refusal(outcome(&report, name, Check::Kind));
         assert!(remedy.contains(expected), "{name}: {reason}; {remedy}");
+        assert!(report.fixes.is_empty() && report.peer_programs.is_empty());
+        let by_tc = ["br0", "mac0", "vlan0", "bond0", "tun0"].contains(&name);
+        let report = pair.prepare(&[name], &Options::default());
+        assert_eq!(report.refusals().count() == 0, by_tc, "{name}: {report:?}");
         assert!(report.fixes.is_empty() && report.peer_programs.is_empty());
     }
     drop(other);
@@ -252,13 +257,16 @@ fn a_tap_device_can_be_a_port() {
 }
 
 #[test]
-fn a_large_mtu_is_refused_unless_programs_take_several_buffers() {
+fn a_large_mtu_is_for_tc_unless_programs_take_several_buffers() {
     root_or_skip!();
     let pair = Pair::new("pfmtu");
     pair.run("ip link set dev a mtu 9000");
-    let report = pair.prepare(&["a"], &Options::default());
+    let report = pair.prepare(&["a"], &Options { tc: false, ..Options::default() });
     let (reason, remedy) = refusal(outcome(&report, "a", Check::Mtu));
     assert!(reason.contains("9000"), "{reason}");
+    let by_tc = pair.prepare(&["a"], &Options::default());
+    assert!(matches!(outcome(&by_tc, "a", Check::Mtu), Outcome::Warning { .. }), "{by_tc:?}");
+    assert_eq!(by_tc.refusals().count(), 0, "{by_tc:?}");
     let report = pair.prepare(&["a"], &Options { multi_buffer: true, ..Options::default() });
     assert_eq!(outcome(&report, "a", Check::Mtu), &Outcome::Fine);
     pair.run(command(remedy));

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use super::fixes;
+use super::{fixes, links};
 use crate::Result;
 use crate::config::{Config, MaxSessions};
 use crate::datapath::Mode;
 use crate::runtime::instance::LockedDenyList;
+use crate::runtime::link::{for_tc_only, needs_multi_buffer};
 use crate::runtime::memory::{self, Memory};
 use crate::runtime::pins::{InstanceState, Lock, Namespace, Pins, PortState};
 use crate::runtime::program::{Options, Port, Programs, unregister};
@@ -40,6 +41,11 @@ impl InstanceHandle {
             (MaxSessions::Auto, Ok(state)) => state.max_sessions,
             (MaxSessions::Auto, Err(_)) => memory::auto(&options)?,
         };
+        options.multi_buffer = links()?.iter().any(|link| {
+            config.interfaces.contains(&link.name)
+                && for_tc_only(link).is_none()
+                && needs_multi_buffer(link)
+        });
         if !pins.exists() {
             return Self::create(pins, lock, &options, config.datapath);
         }

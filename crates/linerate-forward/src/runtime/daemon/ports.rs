@@ -12,7 +12,7 @@ use super::setup;
 use crate::config::Config;
 use crate::datapath::Mode;
 use crate::maps::Maps;
-use crate::runtime::link::dst_mac;
+use crate::runtime::link::{dst_mac, why_no_xdp};
 use crate::runtime::pins::PortState;
 use crate::runtime::preflight::Report;
 use crate::runtime::program::{
@@ -130,7 +130,7 @@ impl Ports {
         let is_new = |name: &&String| self.0[*name].attached.is_none();
         let is_there = names.iter().filter(is_new).any(|name| found(links, name).is_some());
         let report = if is_there {
-            setup::prepare(&names, self.indices(), config.fix, handle)?
+            setup::prepare(&names, self.indices(), config, handle)?
         } else {
             Report::default()
         };
@@ -152,15 +152,16 @@ impl Ports {
     }
 }
 
-/// What an Ethernet port has while it is attached; the rest is decided by what is on the interface
-/// ([`datapath::refresh`]).
+/// What a port has while it is attached; the rest is decided by what is on the interface ([`datapath::refresh`]).
 ///
 /// [`datapath::refresh`]: crate::runtime::datapath::refresh
-fn base_flags(mode: Mode) -> u16 {
+fn base_flags(link: &Link, mode: Mode, multi_buffer: bool) -> u16 {
+    let ethernet = if link.is_ethernet() { interface::ETHERNET } else { 0 };
     match mode {
-        Mode::Auto => interface::ETHERNET | interface::XDP | interface::TC_IN,
-        Mode::Xdp => interface::ETHERNET | interface::XDP,
-        Mode::Tc => interface::ETHERNET,
+        _ if why_no_xdp(link, multi_buffer).is_some() => ethernet,
+        Mode::Auto => ethernet | interface::XDP | interface::TC_IN,
+        Mode::Xdp => ethernet | interface::XDP,
+        Mode::Tc => ethernet,
     }
 }
 
@@ -201,12 +202,16 @@ impl PortSlot {
         let Some(link) = found(links, name) else {
             return Err(Error::Invalid(format!("there is no interface {name}")));
         };
-        let Some(mac) = dst_mac(link, links) else {
-            return Err(Error::Invalid(format!(
-                "interface {name} has no Ethernet address: only Ethernet interfaces can be ports"
-            )));
+        let mac = if link.is_ethernet() { dst_mac(link, links) } else { Some([0; 6]) };
+        let Some(mac) = mac else {
+            return Err(Error::Invalid(format!("interface {name} has no Ethernet address")));
         };
-        let options = self.options(name, link.index, mac, base_flags(config.datapath));
+        let options = self.options(
+            name,
+            link.index,
+            mac,
+            base_flags(link, config.datapath, handle.state.multi_buffer),
+        );
         if let Some(attached) = &mut self.attached {
             let differs = attached.mac != mac;
             if differs {
@@ -226,7 +231,8 @@ impl PortSlot {
         let mut port = Port::attach(&handle.programs, &options)?;
         match &port.generic_reason {
             None if port.xdp.is_none() => {
-                tracing::info!(interface = name, "port added, without XDP");
+                let reason = why_no_xdp(link, handle.state.multi_buffer);
+                tracing::info!(interface = name, reason, "port added, without XDP");
             }
             None => tracing::info!(interface = name, xdp_mode = %port.attach, "port added"),
             Some(reason) if port.xdp.is_none() => tracing::warn!(

@@ -4,6 +4,8 @@ use std::os::fd::AsFd;
 
 use super::fixes::{FIXES, fixes};
 use super::handle::InstanceHandle;
+use crate::config::Config;
+use crate::datapath::Mode;
 use crate::runtime::preflight::{self, Options, Outcome, Report};
 use crate::{Error, Result};
 
@@ -11,10 +13,11 @@ use crate::{Error, Result};
 pub(super) fn prepare(
     names: &[String],
     adopted: Vec<u32>,
-    fix: bool,
+    config: &Config,
     handle: &mut InstanceHandle,
 ) -> Result<Report> {
-    let options = Options { fix, multi_buffer: handle.state.multi_buffer, adopted };
+    let (fix, tc) = (config.fix, config.datapath != Mode::Xdp);
+    let options = Options { fix, tc, multi_buffer: handle.state.multi_buffer, adopted };
     let report = preflight::prepare(names, &options)?;
     // Before anything else can fail: whoever undoes the fixes must know them.
     let mut fixes = fixes(&handle.pins);

@@ -41,6 +41,19 @@ fn forwarding(key: &str, what: &str) -> Outcome {
     }
 }
 
+/// What conntrack does to packets within a bridge, before TC sees them (`br_netfilter`).
+pub(super) fn bridge_filter() -> Outcome {
+    let on = |family: &&str| is_on(&format!("net.bridge.bridge-nf-call-{family}")) == Some(true);
+    match ["iptables", "ip6tables"].iter().find(|family| on(family)) {
+        Some(family) => warning(
+            "br_netfilter translates packets within the bridge, before TC sees them: translated sessions that \
+             come in by it stay with the kernel",
+            format!("`sysctl -w net.bridge.bridge-nf-call-{family}=0`"),
+        ),
+        None => Outcome::Fine,
+    }
+}
+
 fn is_on(key: &str) -> Option<bool> {
     read(&format!("/proc/sys/{}", key.replace('.', "/")))
 }

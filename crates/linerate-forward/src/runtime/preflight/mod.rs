@@ -33,8 +33,10 @@ include!(concat!(env!("OUT_DIR"), "/preflight.rs"));
 pub struct Options {
     /// Fix what can be undone; otherwise refuse it like the rest. Default: true.
     pub fix: bool,
-    /// The programs accept frames in several buffers, so that one buffer does not limit the MTU. Default:
-    /// false.
+    /// TC may forward. Default: true.
+    pub tc: bool,
+    /// The programs accept frames in several buffers, so that one buffer does not limit the MTU where the driver
+    /// can do that. Default: false.
     pub multi_buffer: bool,
     /// Indices of the interfaces that already have our program, from a former daemon.
     pub adopted: Vec<u32>,
@@ -42,7 +44,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { fix: true, multi_buffer: false, adopted: Vec::new() }
+        Self { fix: true, tc: true, multi_buffer: false, adopted: Vec::new() }
     }
 }
 

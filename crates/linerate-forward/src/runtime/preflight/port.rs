@@ -9,14 +9,8 @@ use linerate_net::namespace::Namespace;
 
 use super::offload::turn_off;
 use super::report::{Check, Outcome, Report, refused, warning};
-use super::{Options, veth};
-
-/// Bytes of a page that XDP leaves for a frame: without the headroom (`XDP_PACKET_HEADROOM`), the
-/// `skb_shared_info` at its end, and the Ethernet header. Some drivers have less, and report it when programs
-/// are attached.
-const HEADROOM: usize = 256;
-const SHARED: usize = 320;
-const ETHERNET: usize = 14;
+use super::{Options, host, veth};
+use crate::runtime::link::{for_tc_only, longest_in_one_buffer, too_long_for_xdp};
 
 pub(super) fn examine(
     link: &Link,
@@ -26,10 +20,23 @@ pub(super) fn examine(
     report: &mut Report,
 ) -> io::Result<()> {
     let name = Some(link.name.as_str());
+    // Nothing has to be prepared for TC.
+    if options.tc && for_tc_only(link).is_some() {
+        let is_bridge = link.kind == "bridge";
+        let kind = if is_bridge { host::bridge_filter() } else { Outcome::Fine };
+        report.add(name, Check::Kind, kind);
+        return Ok(());
+    }
     let kind = kind(link, links);
     let may_be = kind == Outcome::Fine;
     report.add(name, Check::Kind, kind);
     if !may_be {
+        return Ok(());
+    }
+    let mtu = mtu(link, options);
+    let is_for_tc = matches!(mtu, Outcome::Warning { .. });
+    report.add(name, Check::Mtu, mtu);
+    if is_for_tc {
         return Ok(());
     }
     report.add(name, Check::Program, program(link, options));
@@ -43,7 +50,6 @@ pub(super) fn examine(
         _ => Outcome::Fine,
     };
     report.add(name, Check::Native, native);
-    report.add(name, Check::Mtu, mtu(link, options));
     let features = ethtool::features(link.index)?;
     let own = Namespace::current()?;
     let mut off = |what: &str, check, offload: &str, short: &str| -> io::Result<()> {
@@ -132,19 +138,13 @@ fn program(link: &Link, options: &Options) -> Outcome {
     }
 }
 
-/// Longest packet in one buffer, in bytes of the network layer.
-pub(super) fn longest() -> u32 {
-    (rustix::param::page_size() - HEADROOM - SHARED - ETHERNET) as u32
-}
-
 fn mtu(link: &Link, options: &Options) -> Outcome {
-    if options.multi_buffer || link.mtu <= longest() {
-        return Outcome::Fine;
+    let remedy = format!("`ip link set dev {} mtu {}`", link.name, longest_in_one_buffer());
+    match too_long_for_xdp(link, options.multi_buffer) {
+        None => Outcome::Fine,
+        Some(reason) if options.tc => warning(format!("{reason}: TC forwards its packets"), remedy),
+        Some(reason) => refused(reason, remedy),
     }
-    refused(
-        format!("its MTU is {}, and XDP has room for {} bytes in one buffer", link.mtu, longest()),
-        format!("`ip link set dev {} mtu {}`", link.name, longest()),
-    )
 }
 
 /// If a driver has fewer queues for redirected frames than CPUs, it drops the frames of the other CPUs or

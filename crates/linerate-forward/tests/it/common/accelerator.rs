@@ -18,10 +18,11 @@ use linerate_forward::runtime::program::{
 use linerate_forward::table::Table;
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::control::Control;
+use linerate_forward::table::layout::interface;
 use linerate_forward::table::session::Record;
 use linerate_testkit::{Interface, Namespace};
 
-use super::router::Router;
+use super::router::{Device, Router};
 use linerate_testkit::lab::Lab;
 
 /// Nothing is to be learned again in a test by time alone, unless it asks for that.
@@ -43,8 +44,12 @@ impl Accelerator {
 
     /// Accelerates a router by this datapath.
     pub(crate) fn start_by(datapath: Datapath, router: &Router, options: &Options) -> Self {
-        let ports: Vec<_> = router.cables.iter().map(|cable| &cable.a).collect();
-        let accelerator = Self::on(&router.inside, &ports, options, datapath);
+        let flags = |device: &Device| match (device, datapath) {
+            (Device::Veth, Datapath::Xdp) => XDP_ONLY | TC_ONLY,
+            _ => TC_ONLY,
+        };
+        let ports = router.ports.iter().map(|(port, device)| (port, flags(device)));
+        let accelerator = Self::on(&router.inside, &ports.collect::<Vec<_>>(), options);
         router.push_first();
         accelerator
     }
@@ -67,30 +72,27 @@ impl Accelerator {
         revalidate_after: Duration,
     ) -> Self {
         let options = Options { admission, max_sessions: 4096, ..Options::default() };
-        let accelerator = Self::on(&lab.router, &lab.ports(), &options, datapath);
+        let flags = if datapath == Datapath::Xdp { XDP_ONLY } else { TC_ONLY };
+        let ports = lab.ports().map(|port| (port, flags));
+        let accelerator = Self::on(&lab.router, &ports, &options);
         accelerator.control.set_revalidate_after(revalidate_after, &Clock::from_boot_time());
         accelerator
     }
 
-    /// Makes these interfaces of a namespace ports.
-    pub(crate) fn on(
-        router: &Namespace,
-        ports: &[&Interface],
-        options: &Options,
-        datapath: Datapath,
-    ) -> Self {
+    /// Makes these interfaces of a namespace ports with these flags.
+    pub(crate) fn on(router: &Namespace, ports: &[(&Interface, u16)], options: &Options) -> Self {
         let programs = Arc::new(Programs::load(options).unwrap_or_else(|error| panic!("{error}")));
         let control = Arc::new(Control::open(&programs.maps).expect("the control page"));
         let clock = Clock::from_boot_time();
         control.set_heartbeat_timeout(LONG, &clock);
         control.set_revalidate_after(LONG, &clock);
-        let options = ports.iter().enumerate().map(|(number, port)| PortOptions {
+        let options = ports.iter().enumerate().map(|(number, (port, flags))| PortOptions {
             name: port.name().to_owned(),
             ifindex: port.index(),
             mac: port.mac().0,
             port: number as u32,
             attach: None,
-            flags: if datapath == Datapath::Xdp { XDP_ONLY } else { TC_ONLY },
+            flags: *flags,
         });
         let options: Vec<_> = options.collect();
         let stop = Arc::new(AtomicBool::new(false));
@@ -103,7 +105,10 @@ impl Accelerator {
                 programs.heartbeat().expect("a beat");
                 let attach = |options| {
                     let port = Port::attach(&programs, options)?;
-                    enable_egress(&programs, options).map(|()| port)
+                    if options.flags & interface::XDP != 0 {
+                        enable_egress(&programs, options)?;
+                    }
+                    Ok::<_, linerate_forward::Error>(port)
                 };
                 let ports: Result<Vec<_>, _> = options.iter().map(attach).collect();
                 let ports = ports.unwrap_or_else(|error| panic!("{error}"));

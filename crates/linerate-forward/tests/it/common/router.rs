@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use libbpf_rs::ObjectBuilder;
 use linerate_bpf::link::{Hook, Link};
@@ -15,6 +16,9 @@ use super::host::{Host, PORTS, router_mac, router_v4, router_v6};
 
 /// What the peers take: more than any port of a router, so that too long frames get there.
 const FAR_MTU: u32 = 3400;
+
+/// Much longer than the kernel takes to notice the carrier of a device above another.
+const CARRIER: Duration = Duration::from_secs(20);
 
 /// MTU of each port.
 pub(crate) const MTU: [u32; 3] = [3000, 1500, 1400];
@@ -59,12 +63,50 @@ route add default via 10.3.0.254 dev dmz onlink table 103
 -6 route add default via fd00:3::fe dev dmz table 103
 ";
 
+/// What a port of a router is: the end of a veth pair, or a device that sends by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Device {
+    Veth,
+    Bridge,
+    /// Which lets VLANs 1 and 81 to 290 through, the first without a tag.
+    FilteringBridge,
+    Macvlan,
+    /// VLAN 7; so are the hosts.
+    Vlan,
+    /// In mode active-backup.
+    Bond,
+}
+
+impl Device {
+    /// Why a test of it cannot run here.
+    pub(crate) fn missing(self) -> Option<String> {
+        (!self.is_there()).then(|| format!("the kernel has no {self:?} devices"))
+    }
+
+    fn is_there(self) -> bool {
+        let namespace = Namespace::create("device").expect("a namespace");
+        ip_batch(&namespace, "link add below type veth\n");
+        let link = match self {
+            Self::Veth => return true,
+            Self::Bridge => "link add probe type bridge",
+            Self::FilteringBridge => "link add probe type bridge vlan_filtering 1",
+            Self::Bond => "link add probe type bond",
+            Self::Macvlan => "link add link below name probe type macvlan",
+            Self::Vlan => "link add link below name probe type vlan id 7",
+        };
+        let output = namespace.command("ip").args(link.split(' ')).output().expect("ip");
+        output.status.success()
+    }
+}
+
 /// A router and the veth pairs around it. All routers have the same addresses.
 pub(crate) struct Router {
     pub(crate) inside: Namespace,
     pub(crate) outside: Namespace,
     /// The router's end is `a`.
     pub(crate) cables: Vec<Veth>,
+    /// What it routes between, and what each is.
+    pub(crate) ports: Vec<(Interface, Device)>,
     vlans: Vec<Link>,
     /// `push` of `vlan.bpf.c` on each port.
     pushes: Mutex<Vec<Link>>,
@@ -74,13 +116,22 @@ pub(crate) struct Router {
 impl Router {
     /// A router that knows its neighbours and routes, and no rules.
     pub(crate) fn new(name: &str) -> Self {
+        Self::of(name, [Device::Veth; 3])
+    }
+
+    /// The same with ports of these kinds.
+    pub(crate) fn of(name: &str, devices: [Device; 3]) -> Self {
         let inside = Namespace::create(&format!("{name}r")).expect("a namespace");
         let outside = Namespace::create(&format!("{name}h")).expect("a namespace");
         for (key, value) in SETTINGS {
             inside.sysctl(key, value).unwrap_or_else(|error| panic!("{error}"));
         }
-        let cables: Vec<_> =
-            (0..PORTS.len()).map(|port| connect(&inside, &outside, port)).collect();
+        let mut cables = Vec::new();
+        let mut ports = Vec::new();
+        for (port, device) in devices.into_iter().enumerate() {
+            cables.push(connect(&inside, &outside, port, device));
+            ports.push((inside.interface(PORTS[port]).expect("a port"), device));
+        }
         inside.set_forwarding(true).expect("forwarding");
         ip_batch(&inside, &neighbours());
         ip_batch(&inside, ROUTES);
@@ -88,6 +139,7 @@ impl Router {
             inside,
             outside,
             cables,
+            ports,
             vlans: Vec::new(),
             pushes: Mutex::default(),
             has_vlans: false,
@@ -97,7 +149,7 @@ impl Router {
     /// Makes the router know VLANs, as if each were an interface (`vlan.bpf.c`): what comes in loses its
     /// tags behind everything else at the entrance of the stack, and what goes out gets them first of all.
     pub(crate) fn with_vlans(mut self) -> Self {
-        let ports: Vec<_> = self.cables.iter().map(|cable| &cable.a).collect();
+        let ports: Vec<_> = self.ports.iter().map(|(port, _)| port).collect();
         self.vlans = vlans(&self.inside, &ports, "pop", Hook::TcxIngress);
         self.has_vlans = true;
         self.push_first();
@@ -108,7 +160,7 @@ impl Router {
     /// attaches last is first.
     pub(crate) fn push_first(&self) {
         if self.has_vlans {
-            let ports: Vec<_> = self.cables.iter().map(|cable| &cable.a).collect();
+            let ports: Vec<_> = self.ports.iter().map(|(port, _)| port).collect();
             let mut pushes = self.pushes.lock().expect("no test panics here");
             pushes.clear();
             pushes.extend(vlans(&self.inside, &ports, "push", Hook::TcxEgress));
@@ -133,14 +185,19 @@ pub(crate) fn vlans(
     router.run(|| ports.iter().map(on).collect()).expect("entered")
 }
 
-fn connect(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {
+fn connect(inside: &Namespace, outside: &Namespace, port: usize, device: Device) -> Veth {
+    let name = PORTS[port];
+    let (end, mac) = match device {
+        Device::Veth => (name.to_owned(), router_mac(port)),
+        _ => (format!("{name}0"), linerate_testkit::Mac([2, 0, 0, 0, 8, port as u8])),
+    };
     let options = VethOptions {
         mtu: FAR_MTU,
-        macs: Some([router_mac(port), linerate_testkit::Mac([2, 0, 0, 0, 9, port as u8])]),
+        macs: Some([mac, linerate_testkit::Mac([2, 0, 0, 0, 9, port as u8])]),
         ..VethOptions::default()
     };
-    let cable =
-        Veth::create(inside, PORTS[port], outside, PORTS[port], options).expect("a veth pair");
+    let peer = if device == Device::Vlan { &end } else { name };
+    let cable = Veth::create(inside, &end, outside, peer, options).expect("a veth pair");
     cable.a.set_mtu(MTU[port]).expect("the MTU");
     for end in [&cable.a, &cable.b] {
         end.set_offloads(false).expect("offloads");
@@ -150,8 +207,45 @@ fn connect(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {
     }
     // An accelerated port has NAPI, and so has this.
     cable.a.set_gro(true).expect("GRO");
+    if device != Device::Veth {
+        // It has nothing to say for itself.
+        let key = format!("net.ipv6.conf.{end}.disable_ipv6");
+        inside.sysctl(&key, "1").expect("no IPv6");
+        let (mac, mtu) = (router_mac(port), MTU[port]);
+        let above = match device {
+            Device::Macvlan => {
+                format!("link add link {end} name {name} address {mac} type macvlan mode bridge\n")
+            }
+            Device::Vlan => {
+                let vlan = format!("link add link {end} name {name} type vlan id 7\n");
+                ip_batch(outside, &format!("{vlan}link set {name} up\n"));
+                format!("{vlan}link set {name} address {mac}\n")
+            }
+            Device::Bond => format!(
+                "link set {end} down\n\
+                 link add {name} address {mac} type bond mode active-backup miimon 10\n\
+                 link set {end} master {name}\n"
+            ),
+            Device::Veth | Device::Bridge | Device::FilteringBridge => format!(
+                "link add {name} address {mac} type bridge mcast_snooping 0{}\n\
+                 link set {end} master {name}\n",
+                if device == Device::FilteringBridge { " vlan_filtering 1" } else { "" }
+            ),
+        };
+        ip_batch(inside, &format!("{above}link set {name} mtu {mtu} up\n"));
+        if device == Device::FilteringBridge {
+            for member in [end.clone(), format!("{name} self")] {
+                let words = format!("vlan add vid 81-290 dev {member}");
+                let words = words.split(' ');
+                let output = inside.command("bridge").args(words).output().expect("bridge");
+                assert!(output.status.success(), "{output:?}");
+            }
+        }
+    }
+    let routed = inside.interface(name).expect("a port");
+    routed.wait_for_carrier(CARRIER).expect("a carrier");
     for address in [router_v4(port), router_v6(port)] {
-        cable.a.add_address(address, if address.is_ipv4() { 32 } else { 128 }).expect("added");
+        routed.add_address(address, if address.is_ipv4() { 32 } else { 128 }).expect("added");
     }
     cable
 }

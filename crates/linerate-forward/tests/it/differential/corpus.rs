@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use super::kinds::{self, KINDS, Make};
 use super::oracle::{describe, differences};
@@ -186,10 +187,13 @@ impl Report {
         let [plain, other] = monitor;
         let (mut plain_seen, mut other_seen) = (plain.seen(), other.seen());
         let mut found = differences(&plain_seen, &other_seen);
-        if !found.is_empty() {
-            // What the machine was slow with is no difference.
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            for (monitor, seen) in [(plain, &mut plain_seen), (other, &mut other_seen)] {
+        // What the machine was slow with is no difference. A macvlan hands broadcasts to a work item, which may wait.
+        let patience = if self.differences.is_empty() { 1000 } else { 20 };
+        let deadline = Instant::now() + Duration::from_millis(patience);
+        while !found.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+            for (monitor, seen) in [(&mut *plain, &mut plain_seen), (&mut *other, &mut other_seen)]
+            {
                 for (port, more) in monitor.seen().into_iter().enumerate() {
                     seen[port].extend(more);
                 }

@@ -450,6 +450,12 @@ fn strange(step: &mut Step<'_>) -> Vec<Vec<u8>> {
     let all: Vec<_> = all.split(' ').collect();
     let address: IpAddr = step.random.pick(&all).parse().expect("an address");
     step.readdress(&mut packet, from, &octets(address));
+    if from {
+        // A port of its own: in place of one that is taken the kernel translates to another by chance.
+        let port = 0xf000 | (step.session.id as u16 & 0x7f) << 5 | step.session.count as u16 & 0x1f;
+        let at = transport_at(&packet);
+        step.rewrite(&mut packet, at, &port.to_be_bytes());
+    }
     vec![step.frame(&packet)]
 }
 

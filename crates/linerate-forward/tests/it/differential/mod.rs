@@ -15,12 +15,12 @@ use linerate_forward::datapath::Datapath;
 use linerate_forward::reason::Reason;
 use linerate_forward::runtime::conntrack;
 use linerate_forward::runtime::program::Options;
-use linerate_testkit::{Veth, root_or_skip};
+use linerate_testkit::{Interface, probe_or_skip, root_or_skip};
 
 use crate::common::accelerator::Accelerator;
 use crate::common::capture::{Monitor, stay};
 use crate::common::host::{Host, LAN, PLAIN, WAN, router_mac, router_v4};
-use crate::common::router::Router;
+use crate::common::router::{Device, Router};
 use corpus::{Corpus, ROUTED, TRANSLATED, Traffic};
 use linerate_testkit::tools::{ip, nft};
 use packet::{ACK, Network, RST, SYN, Segment, frame, packet, transport_at};
@@ -78,7 +78,7 @@ const AIMS: [Reason; 20] = [
 fn accelerated(
     datapath: Datapath,
     corpus: Traffic,
-    setup: fn(&str) -> Router,
+    setup: impl Fn(&str) -> Router,
     seed: u64,
     verify_checksums: bool,
 ) {
@@ -103,8 +103,8 @@ fn accelerated(
 }
 
 fn reached(router: &Router) -> u64 {
-    let counted = |cable: &Veth| cable.a.statistics().expect("counted").rx_packets;
-    router.cables.iter().map(counted).sum()
+    let counted = |(port, _): &(Interface, _)| port.statistics().expect("counted").rx_packets;
+    router.ports.iter().map(counted).sum()
 }
 
 #[test]
@@ -142,6 +142,38 @@ fn xdp_translates_what_the_kernel_finds_right() {
 fn tc_translates_what_the_kernel_finds_right() {
     root_or_skip!();
     accelerated(Datapath::Tc, TRANSLATED, setup::judging, seed(4), true);
+}
+
+/// Ports that XDP cannot serve, beside one that it can.
+fn by_devices(wan: Device, dmz: Device) {
+    let devices = [Device::Veth, wan, dmz];
+    for (corpus, setup, seed) in [
+        (ROUTED, setup::routing_by as fn(&str, [Device; 3]) -> Router, seed(5)),
+        (TRANSLATED, setup::translating_by, seed(6)),
+    ] {
+        accelerated(Datapath::Xdp, corpus, |name| setup(name, devices), seed, false);
+    }
+}
+
+#[test]
+fn bridge_and_macvlan_forward_as_the_kernel_does() {
+    root_or_skip!();
+    probe_or_skip!(Device::Bridge.missing().or_else(|| Device::Macvlan.missing()));
+    by_devices(Device::Bridge, Device::Macvlan);
+}
+
+#[test]
+fn bond_and_filtering_bridge_forward_as_the_kernel_does() {
+    root_or_skip!();
+    probe_or_skip!(Device::Bond.missing().or_else(|| Device::FilteringBridge.missing()));
+    by_devices(Device::Bond, Device::FilteringBridge);
+}
+
+#[test]
+fn vlan_devices_forward_as_the_kernel_does() {
+    root_or_skip!();
+    probe_or_skip!(Device::Vlan.missing());
+    by_devices(Device::Vlan, Device::Vlan);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! How the routers are configured.
 
-use crate::common::router::Router;
+use crate::common::router::{Device, Router};
 use linerate_testkit::tools::{ip, nft};
 
 /// Rules that need no connection tracking: marks and refusals. Hosts 40 to 71 are special. Not among them is
@@ -70,23 +70,33 @@ table ip6 nat {
 
 /// A router that marks and refuses, and knows no connections.
 pub(crate) fn routing(name: &str) -> Router {
-    let router = Router::new(name).with_vlans();
+    routing_by(name, [Device::Veth; 3])
+}
+
+/// The same with ports of these kinds.
+pub(crate) fn routing_by(name: &str, devices: [Device; 3]) -> Router {
+    let router = Router::of(name, devices).with_vlans();
     nft(&router.inside, RULES);
     router
 }
 
 /// A router that translates.
 pub(crate) fn translating(name: &str) -> Router {
-    translator(name, false)
+    translating_by(name, [Device::Veth; 3])
+}
+
+/// The same with ports of these kinds.
+pub(crate) fn translating_by(name: &str, devices: [Device; 3]) -> Router {
+    translator(Router::of(name, devices), false)
 }
 
 /// A router that translates what has a right checksum, and nothing else.
 pub(crate) fn judging(name: &str) -> Router {
-    translator(name, true)
+    translator(Router::new(name), true)
 }
 
-fn translator(name: &str, judges_checksums: bool) -> Router {
-    let router = Router::new(name).with_vlans();
+fn translator(router: Router, judges_checksums: bool) -> Router {
+    let router = router.with_vlans();
     nft(&router.inside, TRANSLATION);
     // Packets that are not translated go out to them: an address without a host would bring a message of
     // ICMP at a time of the kernel's choosing.

@@ -127,6 +127,12 @@ impl Step<'_> {
             (false, true) => 12,
             (false, false) => 16,
         };
+        self.rewrite(packet, at, address);
+        fix_length(packet);
+    }
+
+    /// Replaces these bytes of addresses or ports, and corrects the transport checksum as the kernel does.
+    pub(crate) fn rewrite(&self, packet: &mut [u8], at: usize, bytes: &[u8]) {
         let transport = super::packet::transport_at(packet);
         let field = transport + if self.session.tcp { 16 } else { 6 };
         let sum = |bytes: &[u8]| {
@@ -136,9 +142,9 @@ impl Step<'_> {
         };
         let old = u32::from(u16::from_be_bytes([packet[field], packet[field + 1]]));
         // RFC 1624: the complement of the sum of complements, with the old bytes' taken out.
-        let len = address.len() as u32 / 2;
+        let len = bytes.len() as u32 / 2;
         let mut new =
-            (!old & 0xffff) + len * 0xffff - sum(&packet[at..at + address.len()]) + sum(address);
+            (!old & 0xffff) + len * 0xffff - sum(&packet[at..at + bytes.len()]) + sum(bytes);
         while new > 0xffff {
             new = (new & 0xffff) + (new >> 16);
         }
@@ -147,7 +153,6 @@ impl Step<'_> {
             sum => sum,
         };
         packet[field..field + 2].copy_from_slice(&new.to_be_bytes());
-        packet[at..at + address.len()].copy_from_slice(address);
-        fix_length(packet);
+        packet[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }

@@ -4,6 +4,7 @@ mod bridges;
 mod configuration;
 mod control;
 mod datapath;
+mod devices;
 mod ends;
 mod interfaces;
 mod neighbours;

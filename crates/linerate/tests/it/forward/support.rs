@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use linerate_forward::runtime::daemon;
 use linerate_forward::runtime::pins::{BPFFS, Pins};
-use linerate_testkit::{Namespace, Process, TIMEOUT, Veth, VethOptions, bind_udp, send_tcp};
+use linerate_testkit::{
+    Namespace, Process, Random, TIMEOUT, Veth, VethOptions, bind_udp, send_tcp,
+};
 use serde_json::Value;
 
 use crate::LINERATE;
@@ -178,15 +180,27 @@ impl Net {
     /// Sends `count` datagrams to the server and back from one port, one after the other. How many came
     /// back.
     pub(crate) fn ask(&self, family: usize, port: u16, count: usize) -> usize {
-        self.ask_for(family, port, count, TIMEOUT)
+        self.ask_for(family, port, count, 8, TIMEOUT)
     }
 
     /// Sends two, neither of which is to come back. How many did within a time that is more than enough.
     pub(crate) fn ask_in_vain(&self, family: usize, port: u16) -> usize {
-        self.ask_for(family, port, 2, Duration::from_millis(500))
+        self.ask_for(family, port, 2, 8, Duration::from_millis(500))
     }
 
-    fn ask_for(&self, family: usize, port: u16, count: usize, timeout: Duration) -> usize {
+    /// As [`Net::ask`] with datagrams of `bytes` bytes, at least 8.
+    pub(crate) fn ask_with(&self, family: usize, port: u16, count: usize, bytes: usize) -> usize {
+        self.ask_for(family, port, count, bytes, TIMEOUT)
+    }
+
+    fn ask_for(
+        &self,
+        family: usize,
+        port: u16,
+        count: usize,
+        bytes: usize,
+        timeout: Duration,
+    ) -> usize {
         let client = self
             .client
             .run(|| bind_udp(SocketAddr::new(CLIENT[family].parse().unwrap(), port)))
@@ -195,13 +209,15 @@ impl Net {
         server.set_read_timeout(Some(timeout)).unwrap();
         client.set_read_timeout(Some(timeout)).unwrap();
         client.connect(at(SERVER[family])).unwrap();
-        let mut buffer = [0; 1500];
+        let mut buffer = [0; 1 << 16];
+        let mut payload = Random::new(bytes as u64).bytes(bytes);
         let mut round = |number: usize| {
-            client.send(&number.to_be_bytes()).ok()?;
+            payload[..8].copy_from_slice(&number.to_be_bytes());
+            client.send(&payload).ok()?;
             let (len, from) = server.recv_from(&mut buffer).ok()?;
             server.send_to(&buffer[..len], from).ok()?;
             let len = client.recv(&mut buffer).ok()?;
-            (buffer[..len] == number.to_be_bytes()).then_some(())
+            (buffer[..len] == payload).then_some(())
         };
         (0..count).filter_map(&mut round).count()
     }
@@ -210,6 +226,11 @@ impl Net {
     /// middle of it.
     pub(crate) fn tcp(&self, family: usize, bytes: usize, meanwhile: impl FnOnce()) {
         send_tcp(&self.client, &self.server, at(SERVER[family]), bytes, meanwhile);
+    }
+
+    /// The same from the server to the client.
+    pub(crate) fn tcp_back(&self, family: usize, bytes: usize) {
+        send_tcp(&self.server, &self.client, at(CLIENT[family]), bytes, || {});
     }
 }
 
