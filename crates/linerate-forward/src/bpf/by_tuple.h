@@ -96,9 +96,9 @@ static __always_inline void tuple_of_answers(struct tuple_key *answers, const st
 		answers->addresses = session_signature_of(addresses->out_destination, addresses->out_source);
 }
 
-/* Ends every session of packets that come in with this tuple. Leaves the tuple of their answers in *answers,
- * where there are sessions. */
-__noinline int tuple_end(const struct tuple_key *key, struct tuple_key *answers)
+/* Ends every session of packets that come in with this tuple, as session_end() does. Leaves the tuple of their answers
+ * in *answers, where there are sessions. */
+__noinline int tuple_end(const struct tuple_key *key, struct tuple_key *answers, __u32 closed)
 {
 	struct tuple_bucket *bucket;
 	__u32 index;
@@ -118,7 +118,7 @@ __noinline int tuple_end(const struct tuple_key *key, struct tuple_key *answers)
 		    (session->key.kind & TUPLE_KIND) != key->kind)
 			continue;
 		tuple_of_answers(answers, session, slot - 1);
-		session_end(session);
+		session_end(session, closed);
 	}
 	return 0;
 }

@@ -144,9 +144,9 @@ __noinline int connection_end_sessions(unsigned long address)
 		return 0;
 	/* Not in a loop: CO-RE knows where these two are, and no stride. */
 	if (tuple_of(&key, &connection->tuplehash[0].tuple))
-		tuple_end(&key, &answers);
+		tuple_end(&key, &answers, 0);
 	if (tuple_of(&key, &connection->tuplehash[1].tuple))
-		tuple_end(&key, &answers);
+		tuple_end(&key, &answers, 0);
 	return 0;
 }
 

@@ -61,7 +61,7 @@ __noinline int forward_any(struct xdp_md *context)
 	if ((action.flags & SESSION_VERIFY_CHECKSUM) && !has_right_checksum(context, 1, &packet, data, end))
 		return SLOW_PATH + REASON_CHECKSUM;
 	if ((action.flags & SESSION_UNREPORTED) && !has_connection(context, 1, &packet)) {
-		session_end(hit.session);
+		session_end(hit.session, 0);
 		return SLOW_PATH + PARSE_OK;
 	}
 	/* Checked before the frame is touched: a port may be gone, and the frame then goes to the kernel. */

@@ -133,7 +133,7 @@ __noinline int forward_skb(struct __sk_buff *skb)
 	    !has_right_checksum(skb, 0, &packet, data, end))
 		return SLOW_PATH_TC + REASON_CHECKSUM;
 	if ((action->flags & SESSION_UNREPORTED) && !has_connection(skb, 0, &packet)) {
-		session_end(hit.session);
+		session_end(hit.session, 0);
 		return SLOW_PATH_TC + PARSE_OK;
 	}
 

@@ -19,7 +19,7 @@
  *   and only then touches the frame. x86-64 does not reorder loads with loads nor stores with stores, so the
  *   reader needs compiler barriers only; on other machines `session_barrier` is a full memory barrier.
  * - `generation` makes the session valid: equal to control.generation. Ending a session (SYN, FIN, RST, ager,
- *   flush) changes it to another number of the form GENERATION_ENDED | n, with compare-and-swap and without
+ *   flush) changes it to another number of the form GENERATION_ENDED | n (with GENERATION_CLOSED after FIN and RST), with compare-and-swap and without
  *   the lock. A learner remembers the value from before its checks and publishes with compare-and-swap from
  *   that value: a session that was ended in between stays ended. Before a session exists the same is done
  *   through `candidates`, which SYN, FIN and RST clear (a full barrier) before they look up the session, and
@@ -59,6 +59,8 @@
 
 /* Set in `generation` of a session that was ended, and of no generation that user space gives. */
 #define GENERATION_ENDED 0x80000000u
+/* The same, beside it, of one that was ended by a FIN or RST in either direction. */
+#define GENERATION_CLOSED 0x40000000u
 
 /* What a frame is matched by. 32 bytes, compared as four words. */
 struct session_key {
@@ -199,7 +201,7 @@ _Static_assert(sizeof(struct interface) == 12, "interface is 12 bytes");
 /* What user space tells the programs: the section .data.control, one mappable page. */
 struct control {
 	/* Line one: what may change at any time. */
-	__u32 generation;    /* 1 to 2^31 - 1; bumped after each change of the configuration */
+	__u32 generation;    /* 1 to 2^30 - 1; bumped after each change of the configuration */
 	__u32 denied;	     /* entries of the deny lists, all three; 0: not checked */
 	__u64 heartbeat;     /* jiffies64 of the daemon's last heartbeat */
 	__u64 heartbeat_timeout; /* jiffies that the fast path goes on without one */

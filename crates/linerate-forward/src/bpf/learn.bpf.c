@@ -417,6 +417,10 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	    (__s32)(now - READ_ONCE(entry.session->deadline)) <= 0)
 		return 0;
 
+	/* Nobody else knows that an untracked connection is closing: data that was under way when it was reset would begin a
+	 * session that nothing ends. A SYN, or a free slot, begins anew. */
+	if (!is_tracked && (before & GENERATION_CLOSED))
+		return REFUSAL_NOT_ESTABLISHED + 1;
 	refusal = check_rules(egress.rebuilt->key.kind & KIND_FAMILY);
 	if (refusal)
 		return refusal;
@@ -500,7 +504,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		entry.session->flags |= SESSION_FIB;
 	} else if (meta->route_generation != (__u16)routes) {
 		/* The kernel decided before a change, or may have. */
-		session_end(entry.session);
+		session_end(entry.session, 0);
 		session_unlock(entry.session, version);
 		return REFUSAL_GENERATION + 1;
 	}
@@ -515,7 +519,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	session_unlock(entry.session, version);
 	word = READ_ONCE(candidate->word);
 	if (!candidate_matches(word, egress.rebuilt->hash)) {
-		session_end(entry.session);
+		session_end(entry.session, 0);
 		return REFUSAL_ENDED + 1;
 	}
 	/* Room for others: from now on XDP records only what is due for revalidation. */

@@ -157,8 +157,8 @@ static __always_inline int session_publish(struct session *session, __u32 before
 	return __sync_val_compare_and_swap(&session->key.generation, before, generation) == before;
 }
 
-/* Makes the session invalid until it is learned again. A full barrier. */
-static __always_inline void session_end(struct session *session)
+/* Makes the session invalid until it is learned again. `closed` is GENERATION_CLOSED or 0. A full barrier. */
+static __always_inline void session_end(struct session *session, __u32 closed)
 {
 	__u32 before = READ_ONCE(session->key.generation);
 
@@ -166,7 +166,8 @@ static __always_inline void session_end(struct session *session)
 	 * is a second learner within nanoseconds, which the lock excludes, or another end. */
 	for (int i = 0; i < 2; i++) {
 		__u32 found = __sync_val_compare_and_swap(&session->key.generation, before,
-							  (before + 1) | GENERATION_ENDED);
+							  ((before + 1) & ~GENERATION_CLOSED) |
+								  GENERATION_ENDED | closed);
 
 		if (found == before)
 			return;

@@ -158,8 +158,8 @@ static __always_inline void end_both(const struct frame *frame)
 	answers.addresses = (key.kind & KIND_FAMILY) == KIND_IPV4
 				    ? key.addresses << 32 | key.addresses >> 32
 				    : session_signature_of(frame->denied.destination, frame->denied.source);
-	tuple_end(&key, &answers);
-	tuple_end(&answers, &unused);
+	tuple_end(&key, &answers, GENERATION_CLOSED);
+	tuple_end(&answers, &unused, GENERATION_CLOSED);
 }
 
 /* Whether to drop a frame that is not forwarded for `reason`, PARSE_OK when no session was found. `generation` is
@@ -179,7 +179,7 @@ static __always_inline int leave_to_kernel(struct frame *frame, __u32 reason, __
 
 		candidate_clear(hash);
 		if (session_find(&frame->key, hash, frame->denied.source, &entry))
-			session_end(entry.session);
+			session_end(entry.session, 0);
 		if (reason != REASON_SYN)
 			end_both(frame);
 	} else if (reason == PARSE_OK || reason == REASON_REVALIDATE) {

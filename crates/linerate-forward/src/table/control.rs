@@ -11,7 +11,7 @@ use linerate_bpf::map::MappedArray;
 use crate::config::Statistics;
 use crate::maps::Maps;
 use crate::table::clock::Clock;
-use crate::table::layout::{self, GENERATION_ENDED};
+use crate::table::layout::{self, GENERATION_CLOSED};
 use crate::{Error, Result};
 
 mod at {
@@ -80,7 +80,7 @@ impl Control {
     /// Makes all sessions stale: the next packet of each goes through the kernel. Call it after each change.
     /// Returns the new generation.
     pub fn bump_generation(&self) -> u32 {
-        let next = |now: u32| if now + 1 == GENERATION_ENDED { 1 } else { now + 1 };
+        let next = |now: u32| if now + 1 >= GENERATION_CLOSED { 1 } else { now + 1 };
         let before = self.half(at::GENERATION).fetch_update(SeqCst, SeqCst, |now| Some(next(now)));
         next(before.unwrap_or_else(|now| now))
     }
@@ -265,10 +265,10 @@ mod tests {
             (control.bump_generation(), control.bump_generation(), control.generation()),
             (2, 3, 3)
         );
-        control.half(at::GENERATION).store(GENERATION_ENDED - 2, SeqCst);
+        control.half(at::GENERATION).store(GENERATION_CLOSED - 2, SeqCst);
         assert_eq!(
             (control.bump_generation(), control.bump_generation(), control.bump_generation()),
-            (GENERATION_ENDED - 1, 1, 2)
+            (GENERATION_CLOSED - 1, 1, 2)
         );
         // From several threads each bump gives another.
         let got: Vec<u32> = std::thread::scope(|scope| {

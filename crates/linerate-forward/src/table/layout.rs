@@ -58,6 +58,8 @@ pub mod interface {
 
 /// Set in the generation of a session that has ended.
 pub const GENERATION_ENDED: u32 = 0x8000_0000;
+/// Beside it, where a FIN or RST ended the session; the first number that no generation has.
+pub const GENERATION_CLOSED: u32 = 0x4000_0000;
 
 /// Room of the devmap: a port for each interface.
 pub const PORTS_MAX: u32 = crate::config::MAX_INTERFACES as u32;

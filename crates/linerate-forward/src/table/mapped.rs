@@ -21,7 +21,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::maps::Maps;
 use crate::table::clock::Clock;
 use crate::table::layout::{
-    self, Addresses, Counters, GENERATION_ENDED, SESSION_WORDS, SessionKey, WAYS, kind,
+    self, Addresses, Counters, GENERATION_CLOSED, GENERATION_ENDED, SESSION_WORDS, SessionKey,
+    WAYS, kind,
 };
 use crate::table::session::{LastUse, Record};
 use crate::tuple::Protocol;
@@ -346,7 +347,7 @@ impl<'t> Slot<'t> {
     /// Only the ager reuses slots, so an equal generation word means the same session. One that was learned
     /// again in the meantime is also the same; it is then learned once more.
     pub(crate) fn end(self, stamp: SlotVersion) -> Option<SlotVersion> {
-        let ended = (stamp.generation().wrapping_add(1)) | GENERATION_ENDED;
+        let ended = (stamp.generation().wrapping_add(1)) & !GENERATION_CLOSED | GENERATION_ENDED;
         let tags = with_generation(stamp.tags, ended);
         let word = self.word(at::TAGS);
         word.compare_exchange(stamp.tags, tags, AcqRel, Relaxed).ok()?;

@@ -155,6 +155,40 @@ fn a_reset_or_a_fin_ends_both_directions() {
     }
 }
 
+/// Without conntrack nothing else says that the connection is gone.
+#[test]
+fn data_behind_a_reset_begins_no_session() {
+    root_or_skip!();
+    probe_or_skip!(unavailable());
+    let lab = Lab::new("endhalf");
+    let fast = Accelerator::attach(&lab);
+    for family in BOTH {
+        let (client, mut server) = connected(&lab, family);
+        let (here, there) = (client.local_addr().expect("bound"), client.peer_addr().expect("one"));
+        assert!(is_fast(&fast, here, there) && is_fast(&fast, there, here), "{}", fast.describe());
+        // The server does not hear of the reset, and nobody answers what it sends.
+        let before = fast.left(Reason::Rst);
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).expect("set");
+        let iptables = ["iptables-nft", "ip6tables-nft"][family];
+        let no_resets = |host, chain| {
+            let rule = ["-I", chain, "-p", "tcp", "--tcp-flags", "RST", "RST", "-j", "DROP"];
+            run(host, iptables, &rule, "");
+        };
+        no_resets(&lab.right, "INPUT");
+        drop(client);
+        wait_for("the reset comes", || fast.left(Reason::Rst) > before);
+        no_resets(&lab.left, "OUTPUT");
+        server.set_nodelay(true).expect("set");
+        let refused = fast.refused(Refusal::NotEstablished);
+        for _ in 0..5 {
+            server.write_all(b"some text").expect("sent");
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!is_fast(&fast, there, here), "{}", fast.describe());
+        assert!(fast.refused(Refusal::NotEstablished) > refused, "{:?}", fast.refusals());
+    }
+}
+
 #[test]
 fn a_connection_whose_end_is_reported_is_not_looked_up() {
     root_or_skip!();

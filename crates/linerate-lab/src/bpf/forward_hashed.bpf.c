@@ -25,7 +25,7 @@ int end_session(struct end_session *context)
 	if (context->retire && !session_lock(&found->session, &version))
 		context->busy = 1;
 	if (found->session.key.kind && !(READ_ONCE(found->session.key.generation) & GENERATION_ENDED)) {
-		session_end(&found->session);
+		session_end(&found->session, 0);
 		context->ended = 1;
 	}
 	return 0;

@@ -31,7 +31,8 @@ static __always_inline int tuple_add(const struct session_key *key, __u32 slot)
 	return 1;
 }
 
-static __always_inline int tuple_end(const struct tuple_key *key, struct tuple_key *answers)
+static __always_inline int tuple_end(const struct tuple_key *key, struct tuple_key *answers,
+				       __u32 closed)
 {
 	return 0;
 }
