@@ -1,3 +1,5 @@
+use std::os::fd::AsRawFd;
+
 use super::*;
 
 #[test]
@@ -30,4 +32,25 @@ fn the_programs_load_in_every_design() {
             assert!(programs.heartbeat().unwrap() > 0);
         }
     }
+}
+
+/// The kernel refuses a program whose verification takes more than a million steps (BPF_COMPLEXITY_LIMIT_INSNS), and
+/// another version of it counts others.
+#[test]
+fn the_verifier_has_room() {
+    linerate_testkit::root_or_skip!();
+    let options = Options { max_sessions: 1024, multi_buffer: true, ..Options::default() };
+    let programs = Programs::load(&options).unwrap();
+    for (name, program) in programs.iter() {
+        let steps = steps(program);
+        println!("{name}: {steps} steps");
+        assert!(steps < 500_000, "{name}: {steps} steps");
+    }
+}
+
+fn steps(program: BorrowedFd<'_>) -> u32 {
+    let text =
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("verified_insns:")).unwrap();
+    line.trim().parse().unwrap()
 }
