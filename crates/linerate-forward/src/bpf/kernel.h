@@ -84,8 +84,13 @@ struct sk_buff {
 	unsigned long _skb_refdst;
 	__u16 mac_len;
 	__u8 cloned : 1;
+	__u8 active_extensions;
 	__u8 encapsulation : 1;
 	__u8 ip_summed : 2;
+};
+
+enum skb_ext_id {
+	SKB_EXT_SEC_PATH,
 };
 
 #pragma clang attribute pop
@@ -115,6 +120,14 @@ static __always_inline int route_encapsulates(struct dst_entry *route)
 	if (bpf_core_field_exists(route->xfrm) && BPF_CORE_READ(route, xfrm))
 		return 1;
 	return bpf_core_field_exists(route->lwtstate) && BPF_CORE_READ(route, lwtstate);
+}
+
+/* Whether IPsec has decrypted the packet (skb_sec_path()). */
+static __always_inline int was_decrypted(const struct sk_buff *packet)
+{
+	return bpf_core_field_exists(packet->active_extensions) &&
+	       bpf_core_enum_value_exists(enum skb_ext_id, SKB_EXT_SEC_PATH) &&
+	       (packet->active_extensions & 1 << bpf_core_enum_value(enum skb_ext_id, SKB_EXT_SEC_PATH));
 }
 
 /* The packet's route; NULL if it has none. */

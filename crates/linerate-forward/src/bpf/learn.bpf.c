@@ -209,7 +209,8 @@ static __always_inline __u32 check_route(const struct __sk_buff *skb, const stru
 {
 	__u32 output;
 
-	if (!route || route_encapsulates(route) ||
+	/* The same packet in the clear has to be refused by the policy (xfrm4_policy_check). */
+	if (!route || route_encapsulates(route) || was_decrypted(kernel) ||
 	    BPF_CORE_READ_BITFIELD(kernel, encapsulation))
 		return REFUSAL_TUNNEL + 1;
 	if (is_ipv4 && !BPF_CORE_READ((struct rtable *)route, rt_is_input))
