@@ -221,20 +221,15 @@ impl RoutedPair {
             }
             Datapath::Baseline(baseline) => self.baseline(baseline, sessions).map(Some),
             Datapath::Linerate(statistics) => {
-                let room = room(sessions);
+                let room = sessions.max(ROOM).to_string();
                 self.accelerate(&["--statistics", statistics, "--max-sessions", &room]).map(Some)
             }
             Datapath::LinerateTc => {
-                let room = room(sessions);
+                let room = sessions.max(ROOM).to_string();
                 self.accelerate(&["--datapath", "tc", "--max-sessions", &room]).map(Some)
             }
             Datapath::Redirect => self.redirect().map(Some),
         }
-    }
-
-    /// Starts Linerate with room for this many sessions and no more.
-    pub(crate) fn start_with_room(&self, sessions: u64) -> Result<Running> {
-        self.accelerate(&["--max-sessions", &sessions.max(ROOM).to_string()])
     }
 
     fn accelerate(&self, more: &[&str]) -> Result<Running> {
@@ -564,7 +559,7 @@ pub(crate) fn end_datapath(running: Option<Running>) -> Result<()> {
 /// The least capacity of a table.
 const ROOM: u64 = 1 << 16;
 
-/// Capacity for this number of sessions: one bucket overflows before the table is full.
+/// Capacity of a baseline for this number of sessions: one bucket overflows before the table is full.
 fn room(sessions: u64) -> String {
     (sessions * 5 / 4).max(ROOM).to_string()
 }

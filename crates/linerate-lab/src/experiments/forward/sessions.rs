@@ -142,7 +142,7 @@ struct Learned {
 
 fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     let routed = RoutedPair::build(cores)?;
-    let running = routed.start_with_room(sessions)?;
+    let running = routed.start_datapath(LINERATE.datapath, sessions)?;
     let traffic = SessionTraffic {
         size: 64,
         frames: 4 * sessions,
@@ -166,7 +166,7 @@ fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     };
     drop(sender);
     sink.stop(Duration::from_secs(20))?;
-    end_datapath(Some(running))?;
+    end_datapath(running)?;
     anyhow::ensure!(
         learned.held >= enough,
         "only {} of {sessions} sessions were learned",
