@@ -220,7 +220,12 @@ fn listed(all: &[Interface]) -> String {
 
 /// The counters of one interface now; `None` once it is gone.
 pub(crate) fn counters(index: u32) -> Option<Counters> {
-    let link = linerate_net::link::by_index(index).ok()??;
+    counters_by(&Connection::open().ok()?, index)
+}
+
+/// The same, of the namespace of this connection.
+pub(crate) fn counters_by(connection: &Connection, index: u32) -> Option<Counters> {
+    let link = connection.link_by_index(index).ok()??;
     Some(summed(&link.statistics))
 }
 

@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use linerate_net::Connection;
 use linerate_pcapfile::Format;
 
 pub use blocks::copy_blocks;
@@ -28,7 +29,7 @@ use crate::annotate::Annotator;
 use crate::interface::{self, ANY, Interface};
 use crate::sink::Sink;
 use crate::sink::file::{FileSink, FileSinkOptions, FileSinkProgress, StatisticsSource};
-use crate::source::{OpenInterface, Source, SourceKind, SourceOptions};
+use crate::source::{OpenInterface, Source, SourceKind, SourceOptions, inside};
 use crate::split::LiveSplitter;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
@@ -80,12 +81,21 @@ pub struct Outcome<R = Report> {
 }
 
 /// The counters of each interface, in the order of their numbers.
-pub fn counters(opened: &[OpenInterface]) -> Arc<Vec<InterfaceCounters>> {
+///
+/// # Errors
+///
+/// [`Error::Net`] for an interface of another namespace that cannot be entered.
+pub fn counters(opened: &[OpenInterface]) -> Result<Arc<Vec<InterfaceCounters>>> {
     let of = |one: &OpenInterface| {
         let dropped_is_lost = one.selection.kind == SourceKind::Packet;
-        InterfaceCounters::new(&one.interface, dropped_is_lost, one.sources.len())
+        let (interface, readers) = (&one.interface, one.sources.len());
+        let namespace = one.namespace.as_deref();
+        inside(namespace, || {
+            let connection = namespace.is_some().then(Connection::open).transpose()?;
+            Ok(InterfaceCounters::new(interface, connection, dropped_is_lost, readers))
+        })?
     };
-    Arc::new(opened.iter().map(of).collect())
+    Ok(Arc::new(opened.iter().map(of).collect::<Result<_>>()?))
 }
 
 /// The statistics for the end of each file.
@@ -114,8 +124,10 @@ impl Engine {
         for one in opened.iter().filter(|one| one.automatic) {
             // It serves all readers.
             if let Some(passer) = one.sources.first().and_then(Source::passer) {
-                let (name, events) = (one.interface.name.clone(), Sender::clone(&events_in));
-                user_monitors.push(UserMonitor::start(name, passer, events)?);
+                let names = (one.interface.name.clone(), one.label.clone());
+                let (namespace, events) = (one.namespace.as_deref(), Sender::clone(&events_in));
+                let start = || UserMonitor::start(names, passer, events);
+                user_monitors.push(inside(namespace, start)??);
             }
         }
         let mut prepared = Vec::new();
@@ -125,7 +137,7 @@ impl Engine {
             let drops = one.selection.kind == SourceKind::Drops;
             for (index, source) in one.sources.into_iter().enumerate() {
                 let turn = prepared.len();
-                prepared.push(Reader {
+                let reader = Reader {
                     source,
                     path: PacketPath {
                         sink: sink.reader(number as u32, turn),
@@ -137,7 +149,7 @@ impl Engine {
                         annotator: drops.then(Annotator::new).transpose()?,
                     },
                     splitter: options.split.then(|| LiveSplitter::new(linktype)),
-                    name: one.interface.name.clone(),
+                    name: one.label.clone(),
                     counters: Arc::clone(&counters),
                     interface: number,
                     index,
@@ -149,7 +161,8 @@ impl Engine {
                     },
                     outlive_interface: options.outlive_interfaces,
                     drop_privileges: options.drop_privileges,
-                });
+                };
+                prepared.push((reader, one.namespace.clone()));
             }
         }
         let max_age = match prepared.len() {
@@ -158,12 +171,11 @@ impl Engine {
             _ => MAX_BUFFER_AGE_OF_SEVERAL,
         };
         let mut readers = Vec::new();
-        for (turn, reader) in prepared.into_iter().enumerate() {
-            let thread = std::thread::Builder::new()
-                .name(format!("reader {turn}"))
-                .spawn(move || Reader { max_age, ..reader }.run())
-                .map_err(|source| Error::Thread { source })?;
-            readers.push(thread);
+        for (turn, (reader, namespace)) in prepared.into_iter().enumerate() {
+            let thread = std::thread::Builder::new().name(format!("reader {turn}"));
+            let spawn = || thread.spawn(move || Reader { max_age, ..reader }.run());
+            let spawned = inside(namespace.as_deref(), spawn)?;
+            readers.push(spawned.map_err(|source| Error::Thread { source })?);
         }
         let progress = sink.files().iter().map(FileSink::progress).collect();
         let start = Instant::now();

@@ -177,7 +177,7 @@ impl From<QueueCounts> for QueueReport {
 impl InterfaceReport {
     pub(super) fn of(opened: &OpenInterface) -> Self {
         Self {
-            name: opened.interface.name.clone(),
+            name: opened.label.clone(),
             source: opened.selection.kind.to_string(),
             reason: opened.selection.reason.clone(),
             pages: opened.pages.clone(),
@@ -243,7 +243,7 @@ pub(super) fn descriptions(
 ) -> Result<Vec<InterfaceDescription>> {
     let describe = |one: &OpenInterface| {
         Ok(InterfaceDescription {
-            name: Some(one.interface.name.clone()),
+            name: Some(one.label.clone()),
             description: one.interface.kind.as_ref().map(|kind| format!("{kind} device")),
             // What is missing in the file is said in the file.
             comment: (!one.warnings.is_empty()).then(|| one.warnings.join("\n")),

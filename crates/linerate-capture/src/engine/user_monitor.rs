@@ -30,12 +30,16 @@ pub(super) struct UserMonitor {
 }
 
 impl UserMonitor {
-    /// Watches the interface of this name from now on.
+    /// Watches the interface of the first name from now on; events have the second.
     ///
     /// # Errors
     ///
     /// [`Error::Thread`], and [`Error::Net`] without notifications of the kernel.
-    pub(super) fn start(name: String, passer: Passer, events: Sender<Event>) -> Result<Self> {
+    pub(super) fn start(
+        (name, label): (String, String),
+        passer: Passer,
+        events: Sender<Event>,
+    ) -> Result<Self> {
         let changes = Changes::subscribe(&GROUPS)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -48,7 +52,7 @@ impl UserMonitor {
                 Err(error) => error.to_string(),
             };
             passer.pass();
-            let _ = events.send(Event::Passes { name, user });
+            let _ = events.send(Event::Passes { name: label, user });
         };
         let thread = std::thread::Builder::new()
             .name("user-monitor".into())

@@ -19,6 +19,7 @@ use crate::filter::PACKET_HOST;
 use crate::statistics::{DropCause, Drops};
 
 pub use kind::SourceKind;
+pub(crate) use open::inside;
 pub use open::{OpenInterface, TakenFrames};
 pub use options::{SourceOptions, TimestampSource};
 pub use select::{Selection, select};

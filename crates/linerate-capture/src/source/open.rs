@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use linerate_bpf::filter::Instruction;
 use linerate_net::cpu;
+use linerate_net::namespace::Namespace;
 use linerate_ring::packet::{self, Allocation, Fanout, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
@@ -36,6 +37,10 @@ pub enum TakenFrames {
 pub struct OpenInterface {
     /// The interface as it was found. Its users are known only where the selection depends on them.
     pub interface: Interface,
+    /// What reports and files call it: its name, and that of its namespace where there are several.
+    pub label: String,
+    /// Its network namespace, where that is not the one of the process.
+    pub namespace: Option<Arc<Namespace>>,
     /// One source for each reader.
     pub sources: Vec<Source>,
     /// The CPUs for each of several readers; empty where the kernel shall choose.
@@ -162,6 +167,8 @@ impl OpenInterface {
             warnings.push(stripped(name, interface.kind.as_deref()));
         }
         Ok(Self {
+            label: interface.name.clone(),
+            namespace: None,
             interface,
             sources,
             taken,
@@ -176,6 +183,17 @@ impl OpenInterface {
             linktype,
             warnings,
         })
+    }
+}
+
+/// Does `work` in a namespace; in that of the caller without one. Threads that it starts stay there.
+pub(crate) fn inside<T: Send>(
+    namespace: Option<&Namespace>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T> {
+    match namespace {
+        Some(namespace) => Ok(namespace.run(work)?),
+        None => Ok(work()),
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use linerate_net::Connection;
 use linerate_pcapfile::InterfaceStatistics;
 use linerate_ring::Timestamp;
 
@@ -19,6 +20,8 @@ pub use drops::{DropCause, Drops};
 #[derive(Debug)]
 pub struct InterfaceCounters {
     index: u32,
+    /// To the namespace of the interface, where that is another one.
+    connection: Option<Connection>,
     /// Whether `rx_dropped` counts losses. Where frames are captured by XDP, some drivers also count
     /// there frames that were captured, frames that a ring counts itself, and frames that the stack does
     /// not want.
@@ -59,10 +62,17 @@ pub struct QueueCounts {
 }
 
 impl InterfaceCounters {
-    pub(crate) fn new(interface: &Interface, dropped_is_lost: bool, readers: usize) -> Self {
+    /// The calling thread is in the namespace of the interface; with a `connection` later calls need not be.
+    pub(crate) fn new(
+        interface: &Interface,
+        connection: Option<Connection>,
+        dropped_is_lost: bool,
+        readers: usize,
+    ) -> Self {
         let before = interface::counters(interface.index).unwrap_or(interface.counters);
         Self {
             index: interface.index,
+            connection,
             dropped_is_lost,
             before,
             now: Mutex::new(before),
@@ -73,7 +83,11 @@ impl InterfaceCounters {
 
     /// Reads the kernel's counters of the interface; the last ones stay when it is gone.
     pub fn refresh(&self) {
-        if let Some(counters) = interface::counters(self.index) {
+        let counters = match &self.connection {
+            Some(connection) => interface::counters_by(connection, self.index),
+            None => interface::counters(self.index),
+        };
+        if let Some(counters) = counters {
             *self.now.lock().unwrap_or_else(PoisonError::into_inner) = counters;
         }
     }

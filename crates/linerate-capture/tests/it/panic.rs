@@ -20,7 +20,7 @@ fn capture(names: &[&str], request: &SourceOptions, send: impl FnOnce()) -> Outc
         assert!(seen < 3, "three is too many");
         true
     });
-    let counters = counters(&opened);
+    let counters = counters(&opened).unwrap();
     let engine = Engine::start(opened, counters, sink, &EngineOptions::default()).unwrap();
     send();
     wait_for("all readers to end", || engine.is_finished());

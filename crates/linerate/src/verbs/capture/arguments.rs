@@ -25,9 +25,10 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "NAME", conflicts_with = "read")]
     pub(super) interface: Vec<String>,
 
-    /// Capture in this network namespace: a name of `ip netns`, or the number of a process that is in it.
+    /// Capture in this network namespace: a name of `ip netns`, or the number of a process that is in it. May be given
+    /// several times: then the interfaces of each are called NAMESPACE/NAME.
     #[arg(long, value_name = "NAME|PID", conflicts_with = "read")]
-    pub(super) netns: Option<String>,
+    pub(super) netns: Vec<String>,
 
     /// List the interfaces, their users, and the source that `auto` would select; then exit.
     #[arg(short = 'D', long)]

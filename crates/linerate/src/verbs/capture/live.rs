@@ -30,7 +30,7 @@ const FILE_SOURCE: &str = "file";
 /// Prints what is captured, how, and why.
 pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
     for one in opened {
-        let name = &one.interface.name;
+        let name = &one.label;
         let (source, reason) = (one.selection.kind, &one.selection.reason);
         let notes: String = one.notes.iter().map(|note| format!("; {note}")).collect();
         stdio::eprintln(format_args!(

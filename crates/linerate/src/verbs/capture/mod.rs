@@ -10,6 +10,7 @@ pub(super) mod values;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
@@ -20,7 +21,8 @@ use linerate_capture::link_type;
 use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
 use linerate_capture::source::TimestampSource;
-use linerate_capture::source::{SourceKind, SourceOptions};
+use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions};
+use linerate_net::namespace::Namespace;
 use linerate_pcapfile::{BlockReader, Error as FileError, Writer};
 
 pub(crate) use arguments::Arguments;
@@ -46,9 +48,19 @@ const MAX_TOTAL_BUFFER: u64 = 256 << 20;
 pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     arguments.verbose = verbose;
     let arguments = &arguments;
-    if let Some(netns) = &arguments.netns {
+    match arguments.netns.as_slice() {
+        [] => {}
         // Every thread that starts from now on is in it, too.
-        linerate_net::namespace::Namespace::find(netns)?.enter()?;
+        [netns] => Namespace::find(netns)?.enter()?,
+        _ if arguments.list_interfaces || arguments.list_data_link_types => {
+            return Ok(cli::usage_error("-D and -L list one namespace: give one --netns"));
+        }
+        _ if arguments.relinquish_privileges.is_some() => {
+            return Ok(cli::usage_error(
+                "-Z gives up what it takes to enter several namespaces: leave it out, or give one --netns",
+            ));
+        }
+        _ => {}
     }
     if arguments.list_interfaces {
         return list::run(arguments.json);
@@ -85,7 +97,6 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let any = !drops && arguments.interface.iter().any(|name| name == ANY);
     let one_type = output::is_pcap(arguments) || arguments.linktype == Some(LINUX_SLL2);
     options.cooked = any && !arguments.split && one_type;
-    let names = list::resolve(&arguments.interface, drops || options.cooked)?;
     if any {
         if matches!(options.source, Some(SourceKind::Xdp | SourceKind::Tee | SourceKind::Trace)) {
             return Ok(cli::usage_error("-i any is for packet sockets (--source packet, or auto)"));
@@ -93,9 +104,6 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         options.source = Some(SourceKind::Packet);
         // `any` shows the host's own traffic, on possibly many interfaces.
         options.promiscuous = false;
-        if !options.cooked {
-            options.buffer.get_or_insert(buffer_of_each(names.len() as u64));
-        }
     }
     let events = matches!(options.source, Some(SourceKind::Trace | SourceKind::Drops));
     if events && output::is_decoded(arguments) {
@@ -106,21 +114,26 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
-    let opened = if any {
-        let (opened, gone) = engine::open_remaining(&names, &options, &signals.stop())?;
-        for name in gone {
-            stdio::eprintln(format_args!(
-                "linerate: {name} is gone; the capture starts without it"
-            ));
+    let opened = match arguments.netns.as_slice() {
+        [] | [_] => open(arguments, &options, any, &signals)?,
+        several => {
+            let mut all = Vec::new();
+            for netns in several {
+                let namespace = Arc::new(Namespace::find(netns)?);
+                let opened = namespace.run(|| open(arguments, &options, any, &signals))??;
+                all.extend(opened.into_iter().map(|one| OpenInterface {
+                    label: format!("{netns}/{}", one.label),
+                    namespace: Some(Arc::clone(&namespace)),
+                    ..one
+                }));
+            }
+            all
         }
-        opened
-    } else {
-        engine::open_all(&names, &options, &signals.stop())?
     };
     if let Some(linktype) = arguments.linktype
         && let Some(other) = opened.iter().find(|one| one.linktype != linktype)
     {
-        let (name, asked) = (&other.interface.name, link_type::name(linktype).0);
+        let (name, asked) = (&other.label, link_type::name(linktype).0);
         bail!("{name} does not have the link type {asked}; -L lists those that it has");
     }
     if arguments.sample.is_some() && opened.iter().any(|one| one.linktype != ETHERNET) {
@@ -135,7 +148,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }
-    let counters = engine::counters(&opened);
+    let counters = engine::counters(&opened)?;
     let (sink, decoder) = output::sink(arguments, |path| {
         // Only packet sockets see both directions.
         let both = opened.iter().any(|one| {
@@ -163,6 +176,29 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     signals.drop_privileges();
     let outcome = live::follow(running, &signals, arguments);
     live::conclude(outcome, arguments, decoder)
+}
+
+/// Opens the interfaces of the namespace of the calling thread; with `any` those that are there.
+fn open(
+    arguments: &Arguments,
+    options: &SourceOptions,
+    any: bool,
+    signals: &Signals,
+) -> Result<Vec<OpenInterface>> {
+    let drops = options.source == Some(SourceKind::Drops);
+    let names = list::resolve(&arguments.interface, drops || options.cooked)?;
+    if !any {
+        return Ok(engine::open_all(&names, options, &signals.stop())?);
+    }
+    let mut options = options.clone();
+    if !options.cooked {
+        options.buffer.get_or_insert(buffer_of_each(names.len() as u64));
+    }
+    let (opened, gone) = engine::open_remaining(&names, &options, &signals.stop())?;
+    for name in gone {
+        stdio::eprintln(format_args!("linerate: {name} is gone; the capture starts without it"));
+    }
+    Ok(opened)
 }
 
 fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {

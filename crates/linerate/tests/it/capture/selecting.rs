@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 
-use linerate_pcapfile::Reader;
+use linerate_pcapfile::{InterfaceDescription, Reader};
 use linerate_testkit::{Process, root_or_skip};
 
-use super::support::{Cable, folder, numbers};
+use super::support::{Cable, folder, number, numbers};
 use crate::LINERATE;
 
 #[test]
@@ -38,6 +38,48 @@ fn another_namespace_is_found_by_its_name_and_by_a_process() {
     let output = Command::new(LINERATE).args(["capture", "--netns", "nowhere", "-D"]).output();
     let printed = String::from_utf8(output.unwrap().stderr).unwrap();
     assert!(printed.contains("/run/netns/nowhere"), "{printed}");
+}
+
+#[test]
+fn interfaces_of_several_namespaces_are_in_one_capture() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let path = folder.path().join("both.pcapng");
+    let names = [&cable.near, &cable.far].map(|namespace| namespace.name().to_owned());
+    let [near, far] = &names;
+    let mut command = Command::new(LINERATE);
+    command.args(["capture", "--netns", near, "--netns", far, "-i", "any", "--json", "-w"]);
+    command.arg(&path).arg("udp").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut capture = Process::from(command.spawn().unwrap());
+    capture.until(&format!("listening on {far}/far"));
+    cable.send(50, 64);
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!((&json["captured"], &json["dropped"]["total"]), (&100.into(), &0.into()), "{json}");
+    let mut reader = Reader::open(&path).unwrap();
+    let mut packets = BTreeMap::<u32, Vec<u32>>::new();
+    let (mut last, mut back) = (0, 0);
+    while let Some(record) = reader.next().unwrap() {
+        let stamp = record.frame.timestamp.unwrap().0;
+        back += usize::from(stamp < last);
+        last = stamp;
+        packets.entry(record.interface).or_default().push(number(&record));
+    }
+    assert_eq!(back, 0, "one order of time");
+    let all: Vec<_> = (0..50).collect();
+    for place in [format!("{near}/near"), format!("{far}/far")] {
+        let named = |one: &InterfaceDescription| one.name.as_ref() == Some(&place);
+        let index = reader.interfaces().iter().position(named).expect("the interface");
+        assert_eq!(packets[&(index as u32)], all, "{place}");
+        let statistics = reader.interfaces()[index].statistics.as_ref().unwrap();
+        assert!(statistics.received.is_some_and(|count| count < 1000), "{statistics:?}");
+    }
+    for wrong in ["-D", "-L", "-Z nobody -w file"] {
+        let mut command = Command::new(LINERATE);
+        command.args(["capture", "--netns", near, "--netns", far]).args(wrong.split(' '));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
 }
 
 #[test]
