@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,11 @@ pub struct SavedSysctls {
     /// `nf_conntrack_tcp_ignore_invalid_rst`.
     #[serde(default)]
     pub resets: Option<u8>,
+}
+
+/// Whether the network namespace of this thread has connection tracking.
+pub fn is_there() -> bool {
+    Path::new(TCP_BE_LIBERAL).exists()
 }
 
 /// Turns on liberal window tracking in the network namespace of this thread. Returns what to restore; nothing

@@ -101,6 +101,30 @@ fn ports(lab: &Lab) -> Vec<PortOptions> {
     ends.map(port).collect()
 }
 
+/// As the kernel loads conntrack with the first rule that needs it.
+#[test]
+fn conntrack_that_comes_later_is_followed() {
+    root_or_skip!();
+    let (lab, bpffs) = (Lab::new("pinlate"), Bpffs::mount());
+    let inside = || {
+        assert_eq!(liberal(), "0");
+        let pins = bpffs.pins();
+        let lock = pins.lock().unwrap();
+        let programs = Programs::load(&options()).unwrap();
+        let mut state = InstanceState::new(&options(), Namespace::current().unwrap());
+        // It was not there then.
+        pins.create(&lock, &programs, &state).unwrap();
+        for _ in 0..2 {
+            pins.follow_sysctls(&lock, &mut state).unwrap();
+            assert_eq!(liberal(), "1");
+            assert_eq!(pins.state().unwrap().windows.liberal, Some(0));
+        }
+        pins.detach(lock).unwrap();
+        assert_eq!(liberal(), "0");
+    };
+    lab.router.run(inside).unwrap();
+}
+
 /// The daemon: pins everything, beats, and is killed.
 fn play_daemon(bpffs: &str) {
     let pins = Pins::in_bpffs(Path::new(bpffs), "test");

@@ -148,6 +148,11 @@ impl InstanceHandle {
         Ok((programs, state))
     }
 
+    /// Makes window tracking liberal, if that has come since.
+    pub(super) fn follow_sysctls(&mut self) -> Result<()> {
+        self.pins.follow_sysctls(&self.lock, &mut self.state)
+    }
+
     /// Its deny list, which commands change too.
     pub(super) fn deny_list(&self, control: &Arc<Control>, clock: Clock) -> Result<LockedDenyList> {
         LockedDenyList::open(&self.pins, &self.programs.maps, control, clock)

@@ -236,6 +236,7 @@ impl Daemon {
 
     /// Once a second.
     fn look(&mut self) -> Result<()> {
+        self.handle.follow_sysctls()?;
         for entry in self.handle.deny_list(&self.control, self.clock)?.sweep()? {
             tracing::info!(target = %entry.target, dropped = entry.dropped, "block expired");
         }
@@ -283,6 +284,7 @@ impl Daemon {
     fn changed(&mut self, causes: Causes) -> Result<()> {
         let names: Vec<_> = causes.iter().map(Cause::name).collect();
         tracing::debug!(causes = names.join(", "), "sessions invalidated");
+        self.handle.follow_sysctls()?;
         if causes.contains(Cause::Link) || causes.contains(Cause::Overrun) {
             self.follow()?;
         }

@@ -5,7 +5,7 @@ use std::fs::File;
 
 use super::{InstanceState, Lock, Namespace, Pins, lock};
 use crate::Result;
-use crate::runtime::conntrack;
+use crate::runtime::conntrack::{self, SavedSysctls};
 use crate::runtime::program::Programs;
 
 impl Pins {
@@ -20,14 +20,35 @@ impl Pins {
         state: &mut InstanceState,
     ) -> Result<()> {
         let _all = self.everybody()?;
-        let now = conntrack::relax_tcp_tracking()?;
-        // The last instance of a namespace restores what the first one found.
-        state.windows = self.beside().next().map_or(now, |other| other.windows);
+        let now = self.set_sysctls(state)?;
         let created = self.create(lock, programs, state);
         if created.is_err() && self.beside().next().is_none() {
             conntrack::restore(now)?;
         }
         created
+    }
+
+    /// Makes window tracking liberal if it was not there when the instance was created: the kernel loads conntrack as a
+    /// module with the first rule that needs it.
+    ///
+    /// # Errors
+    /// As [`Pins::create_and_set_sysctls`].
+    pub fn follow_sysctls(&self, lock: &Lock, state: &mut InstanceState) -> Result<()> {
+        if state.windows.liberal.is_some() || !conntrack::is_there() {
+            return Ok(());
+        }
+        let _all = self.everybody()?;
+        self.set_sysctls(state)?;
+        self.save_state(lock, state)
+    }
+
+    /// Returns what this call has found, and keeps what is to be restored.
+    fn set_sysctls(&self, state: &mut InstanceState) -> Result<SavedSysctls> {
+        let now = conntrack::relax_tcp_tracking()?;
+        // The last instance of a namespace restores what the first one found.
+        let first = self.beside().map(|other| other.windows).find(|saved| saved.liberal.is_some());
+        state.windows = first.unwrap_or(now);
+        Ok(now)
     }
 
     /// Locks the namespace's settings; waits for the current holder.
