@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use linerate_forward::runtime::program::unavailable;
 use linerate_ring::tun::{Device, Kind, Queue};
@@ -13,6 +14,7 @@ use linerate_testkit::tools::{ip, ip_batch, nft, run};
 use linerate_testkit::{
     Namespace, Process, Veth, VethOptions, probe_or_skip, root_or_skip, wait_for,
 };
+use nix::sys::signal::Signal;
 
 use super::datapath::{port, takes};
 use super::support::Net;
@@ -297,7 +299,7 @@ impl Relay {
                         Some((header, length)) => {
                             while !ends[1 - from].send(&header, &buffer[..length]).unwrap() {}
                         }
-                        None => thread::sleep(std::time::Duration::from_micros(100)),
+                        None => thread::sleep(Duration::from_micros(100)),
                     }
                 }
             })
@@ -358,7 +360,7 @@ fn a_wireguard_device_is_a_port() {
             keys[own].trim(),
             public.trim()
         );
-        run(namespace, "wg", &["setconf", "wg0", "/dev/stdin"], &config);
+        run(namespace, "wg", &["setconf", "wg0", "/proc/self/fd/0"], &config);
         ip(namespace, "link set wg0 up");
     }
     move_to(&net, "wg0", "wg0");
@@ -393,28 +395,38 @@ fn a_pppoe_uplink_is_a_port() {
     root_or_skip!();
     probe_or_skip!(missing_pppoe());
     let net = Net::new();
-    let options =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ppp-{}", std::process::id()));
-    fs::write(
-        &options,
-        "noauth\nnolock\n+ipv6\nipv6 ::2,::1\nlcp-echo-interval 2\nlcp-echo-failure 2\n",
-    )
-    .unwrap();
+    let file = |name: &str| {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()))
+    };
+    let (options, logs) = (file("ppp"), [file("ppp-client"), file("ppp-server")]);
+    let of_server = format!(
+        "noauth\nnolock\n+ipv6\nipv6 ::2,::1\nlcp-echo-interval 2\nlcp-echo-failure 2\ndebug\nlogfile {}\n",
+        logs[1].display()
+    );
+    fs::write(&options, of_server).unwrap();
     for end in [&net.left.a, &net.right.a] {
         end.set_offloads(false).unwrap();
     }
     let mut command = net.server.command_killed_with_parent("pppoe-server");
     command.args(["-F", "-I", "host", "-L", "10.9.2.2", "-R", "10.9.2.1", "-N", "1", "-O"]);
-    let _concentrator = Process::start(command.arg(&options));
+    let concentrator = Process::start(command.arg(&options));
     let mut command = net.router.command_killed_with_parent("pppd");
     command.args("plugin rp-pppoe.so nic-right noauth nolock nodetach noipdefault".split(' '));
     command.args("ifname ppp0 mtu 1492 mru 1492 +ipv6 ipv6 ::1,::2 lcp-echo-interval 0".split(' '));
-    let _client = Process::start(&mut command);
+    let client = Process::start(command.args(["debug", "logfile"]).arg(&logs[0]));
     let is_up = |namespace: &Namespace| {
         let shown = run(namespace, "ip", &["-br", "addr", "show", "type", "ppp"], "");
         shown.contains("10.9.2.") && shown.contains("fe80::")
     };
-    wait_for("the link", || is_up(&net.router) && is_up(&net.server));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_up(&net.router) || !is_up(&net.server) {
+        if Instant::now() > deadline {
+            let ends = [client, concentrator].map(|end| end.end(Signal::SIGTERM));
+            let logs = logs.each_ref().map(fs::read_to_string);
+            panic!("no link: {ends:#?}, {logs:#?}");
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
     ip(&net.router, "addr flush dev right");
     ip(&net.server, "addr flush dev host");
     ip(&net.router, "-6 addr add fd09:2::1/64 dev ppp0");
