@@ -22,8 +22,8 @@ use super::chunk::{CAPACITY, Chunk, InterfaceRun};
 /// (20 ms), and the scheduling delay.
 const IDLE_WAIT: Duration = Duration::from_millis(60);
 
-/// How long a reader may keep packets before it sends them.
-const BUSY_WAIT: Duration = Duration::from_millis(250);
+/// How long a reader may keep packets before it sends them: one that gets no CPU time does so.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 /// What a reader does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

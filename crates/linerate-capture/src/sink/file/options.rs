@@ -42,8 +42,8 @@ pub struct FileSinkOptions {
     pub start: Option<Timestamp>,
     /// The thread drops its capabilities, unless it will have to open more files.
     pub drop_privileges: bool,
-    /// Writes the packets of several readers in the order of time. The writer waits at most a quarter of a
-    /// second for the slowest reader. The packets of one reader stay in their order.
+    /// Writes the packets of several readers in the order of time. The writer waits at most a second for
+    /// the slowest reader. The packets of one reader stay in their order.
     pub in_order: bool,
     /// Ends the wait for a reader of a named pipe.
     pub stop: Arc<AtomicBool>,

@@ -392,7 +392,7 @@ fn a_reader_that_says_up_to_when_it_has_nothing_is_not_waited_for() {
     silent.set_state(ReaderState::Idle(Some(Timestamp(15))));
     push(&mut busy, 10);
     push(&mut busy, 20);
-    // At once: without the word of the other it would take a quarter of a second.
+    // At once: without the word of the other it would take a second.
     assert!(written(1, Duration::from_secs(10)) >= 1);
     silent.set_state(ReaderState::Idle(Some(Timestamp(25))));
     assert_eq!(written(2, Duration::from_secs(10)), 2);
