@@ -40,6 +40,8 @@ pub struct Receiver {
     // Before the socket, which its request uses.
     engine: Engine,
     socket: Arc<OwnedFd>,
+    /// An epoll instance, where messages wait elsewhere than in the socket: readable when any of the descriptors is.
+    epoll: Option<OwnedFd>,
     options: Options,
     bound: SocketAddr,
     backend: Backend,
@@ -81,8 +83,16 @@ impl Receiver {
     ) -> Result<Self> {
         let bound = socket::local_address(socket.as_fd())
             .map_err(|error| Error::system("read the address of a socket", error))?;
+        let engine = Engine::open(backend, &options, &socket, bound)?;
+        let epoll = match &engine.descriptors()[..] {
+            [] => None,
+            others => Some(socket::epoll_of(others.iter().copied().chain([socket.as_fd()]))),
+        };
         Ok(Self {
-            engine: Engine::open(backend, &options, &socket, bound)?,
+            engine,
+            epoll: epoll
+                .transpose()
+                .map_err(|error| Error::system("wait for several sockets", error))?,
             socket,
             bound,
             backend,
@@ -303,7 +313,7 @@ impl Receiver {
     fn poll(&mut self, deadline: Option<Instant>) -> Result<WaitOutcome> {
         self.waits += u64::from(!self.engine.counts_waits());
         self.engine
-            .wait(self.socket.as_fd(), deadline)
+            .wait(self.socket.as_fd(), readable(&self.epoll, &self.socket), deadline)
             .map_err(|error| Error::system(format!("wait for messages to {}", self.bound), error))
     }
 }
@@ -315,10 +325,19 @@ fn without_timer_slack(interval: Duration) -> Duration {
     interval.saturating_sub(slack).max(MIN_COALESCE_SLEEP)
 }
 
+/// What is readable when there are messages.
+fn readable<'s>(epoll: &'s Option<OwnedFd>, socket: &'s OwnedFd) -> BorrowedFd<'s> {
+    epoll.as_ref().unwrap_or(socket).as_fd()
+}
+
 impl AsFd for Receiver {
-    /// What to poll: readable when there are messages. With `uring`, a wait for it may end with EINTR
-    /// when a message arrives.
+    /// What to poll: readable whenever messages wait, before the first call too, also on another thread than that
+    /// which built the receiver. A level-triggered reader (`poll`, `epoll`) may take one batch each time. An
+    /// edge-triggered one (`EPOLLET`, mio, tokio) calls [`Receiver::try_receive`] until a batch is empty. Now and
+    /// then it is readable for nothing. With `uring`, a wait for it may end with EINTR when a message arrives.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.engine.descriptor(self.socket.as_fd())
+        let readable = readable(&self.epoll, &self.socket);
+        self.engine.announce_polling(readable);
+        readable
     }
 }

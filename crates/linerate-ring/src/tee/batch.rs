@@ -1,6 +1,6 @@
 //! [`Batch`]: frames of a tee, lent until it is dropped.
 
-use super::records::{Head, Records};
+use super::records::{Head, ReaderState, Records};
 use crate::{Direction, Frame, Timestamp, TraceEvent};
 
 /// What a group counts of the frames that it lends.
@@ -25,6 +25,8 @@ pub struct Batch<'t> {
     /// The latest stamp of the ring, where a batch ends at one.
     last: &'t mut u64,
     counts: &'t mut Counts,
+    /// For a reader that sleeps on the descriptors whenever it has no batch: what wakes it, and the ring's number.
+    polled: Option<(&'t ReaderState, usize)>,
 }
 
 impl<'t> Batch<'t> {
@@ -35,8 +37,9 @@ impl<'t> Batch<'t> {
         tai_offset_ns: u64,
         last: &'t mut u64,
         counts: &'t mut Counts,
+        polled: Option<(&'t ReaderState, usize)>,
     ) -> Self {
-        Self { records, left, until, tai_offset_ns, last, counts }
+        Self { records, left, until, tai_offset_ns, last, counts, polled }
     }
 
     /// Whether the batch ends here.
@@ -104,6 +107,10 @@ impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {
         self.records.release();
+        // A wake-up for a frame that was in the batch is spent.
+        if let Some((state, ring)) = self.polled {
+            state.announce_sleep(std::iter::once(ring));
+        }
     }
 }
 

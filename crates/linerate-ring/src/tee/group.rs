@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -38,6 +39,8 @@ pub(crate) struct RingGroup {
     /// When a frame at the head was found that is being copied.
     copying_since: Option<Instant>,
     counts: Counts,
+    /// The reader may sleep on the descriptors whenever it has no batch.
+    polled: AtomicBool,
     /// TAI less UTC, in nanoseconds.
     tai_offset_ns: u64,
     polls: Vec<PollFd<'static>>,
@@ -93,6 +96,7 @@ impl RingGroup {
             horizon: 0,
             copying_since: None,
             counts: Counts::default(),
+            polled: AtomicBool::new(false),
             tai_offset_ns: 0,
             polls,
         })
@@ -138,6 +142,11 @@ impl RingGroup {
         self.state.announce_sleep(self.rings.iter().map(|ring| ring.index));
     }
 
+    pub(crate) fn announce_polling(&self) {
+        self.polled.store(true, Ordering::Relaxed);
+        self.announce_sleep();
+    }
+
     pub(crate) fn cancel_sleep(&self) {
         self.rings.iter().for_each(|ring| self.state.cancel_sleep(ring.index));
     }
@@ -163,9 +172,10 @@ impl RingGroup {
             ring.offset_of = ring.records.looks();
             self.tai_offset_ns = sys::tai_offset_ns();
         }
-        let Ring { records, last, .. } = ring;
+        let Ring { records, last, index, .. } = ring;
+        let polled = self.polled.get_mut().then_some((&*self.state, *index));
         let bounds = (self.batch, until);
-        Some(Batch::new(records, bounds, self.tai_offset_ns, last, &mut self.counts))
+        Some(Batch::new(records, bounds, self.tai_offset_ns, last, &mut self.counts, polled))
     }
 
     /// The ring of the next batch, and the latest stamp of its frames.

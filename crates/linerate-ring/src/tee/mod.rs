@@ -193,6 +193,12 @@ impl Tee {
         self.group.announce_sleep();
     }
 
+    /// As [`Tee::announce_sleep`], and again whenever a batch has been dropped: for a reader that may sleep on the
+    /// descriptors after each.
+    pub fn announce_polling(&self) {
+        self.group.announce_polling();
+    }
+
     /// Cancels [`Tee::announce_sleep`], which saves the program the wake-up.
     pub fn cancel_sleep(&self) {
         self.group.cancel_sleep();

@@ -313,6 +313,14 @@ impl Receiver {
         }
     }
 
+    /// As [`Receiver::announce_sleep`], and again whenever a batch has been dropped: for a reader that may sleep on
+    /// the descriptors after each.
+    pub fn announce_polling(&self) {
+        if let Rings::RingBuffer(tee) = &self.rings {
+            tee.announce_polling();
+        }
+    }
+
     /// Cancels [`Receiver::announce_sleep`].
     #[inline]
     pub fn cancel_sleep(&self) {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,9 +38,7 @@ pub(super) enum Engine {
         xdp: Box<XdpReceiver>,
         /// Receives from the socket what the program leaves to the stack.
         companion: RecvMmsg,
-        /// An epoll instance: readable when any of the descriptors is.
-        epoll: OwnedFd,
-        /// The caller has `epoll`, and may sleep on it whenever a call has returned.
+        /// The caller has the receiver's descriptor, and may sleep on it whenever a call has returned.
         polled: AtomicBool,
         /// Batches of the rings since the socket was read.
         batches: u32,
@@ -92,10 +90,7 @@ impl Engine {
                 })?;
                 let companion = array(batch.min(256), false)?;
                 let xdp = Box::new(XdpReceiver::open(options, &interface, bound.port())?);
-                let fds = xdp.receiver.descriptors().into_iter().chain([socket.as_fd()]);
-                let epoll = socket::epoll_of(fds)
-                    .map_err(|error| Error::system("wait for several sockets", error))?;
-                Self::Xdp { xdp, companion, epoll, polled: AtomicBool::new(false), batches: 0 }
+                Self::Xdp { xdp, companion, polled: AtomicBool::new(false), batches: 0 }
             }
             Backend::Remember => {
                 let mut array = array(batch, false)?;
@@ -167,20 +162,21 @@ impl Engine {
         }
     }
 
-    /// Sleeps until messages arrive or the deadline has passed.
+    /// Sleeps until messages arrive or the deadline has passed. `readable` is readable when there are any.
     pub(super) fn wait(
         &mut self,
         socket: BorrowedFd<'_>,
+        readable: BorrowedFd<'_>,
         deadline: Option<Instant>,
     ) -> io::Result<WaitOutcome> {
         match self {
-            Self::Recvmmsg(_) => socket::poll(socket, PollFlags::IN, deadline),
+            Self::Recvmmsg(_) => socket::poll(readable, PollFlags::IN, deadline),
             Self::Uring(uring) => uring.wait(socket, deadline),
-            Self::Xdp { xdp, epoll, .. } => {
+            Self::Xdp { xdp, .. } => {
                 xdp.receiver.announce_sleep();
                 let outcome = match xdp.receiver.ready() {
                     true => Ok(WaitOutcome::Ready),
-                    false => socket::poll(epoll.as_fd(), PollFlags::IN, deadline),
+                    false => socket::poll(readable, PollFlags::IN, deadline),
                 };
                 xdp.receiver.cancel_sleep();
                 outcome
@@ -188,20 +184,24 @@ impl Engine {
         }
     }
 
-    /// What to poll.
-    pub(super) fn descriptor<'s>(&'s self, socket: BorrowedFd<'s>) -> BorrowedFd<'s> {
+    /// What is readable when there are messages, besides the socket.
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Self::Recvmmsg(_) => socket,
-            Self::Uring(uring) => uring.as_fd(),
-            Self::Xdp { xdp, epoll, polled, .. } => {
-                if !polled.swap(true, Ordering::Relaxed) {
-                    xdp.receiver.announce_sleep();
-                    // The program woke nobody for what arrived before.
-                    for fd in xdp.receiver.descriptors() {
-                        socket::epoll_rearm(epoll.as_fd(), fd);
-                    }
-                }
-                epoll.as_fd()
+            Self::Recvmmsg(_) => Vec::new(),
+            Self::Uring(uring) => vec![uring.as_fd()],
+            Self::Xdp { xdp, .. } => xdp.receiver.descriptors(),
+        }
+    }
+
+    /// From now on the caller may sleep on `readable`, which watches the descriptors, whenever a call has returned.
+    pub(super) fn announce_polling(&self, readable: BorrowedFd<'_>) {
+        if let Self::Xdp { xdp, polled, .. } = self
+            && !polled.swap(true, Ordering::Relaxed)
+        {
+            xdp.receiver.announce_polling();
+            // The program woke nobody for what arrived before.
+            for fd in xdp.receiver.descriptors() {
+                socket::epoll_rearm(readable, fd);
             }
         }
     }

@@ -5,5 +5,6 @@ mod allocations;
 mod counting;
 mod errors;
 mod odd;
+mod readiness;
 mod same;
 mod support;
