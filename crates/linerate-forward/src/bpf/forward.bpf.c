@@ -146,6 +146,7 @@ int forward(struct xdp_md *context)
 	struct session *session;
 	struct match match;
 	struct hit hit;
+	const __u32 not_plain = NOT_PLAIN_FLAGS | (STORE_PLAIN_NAT ? 0 : SESSION_NAT << 16);
 	__u32 middle, length, kind, verdict;
 	__s32 room, time;
 
@@ -191,14 +192,14 @@ int forward(struct xdp_md *context)
 	session = hit.session;
 	room = session->mtu - length;
 	time = session->deadline - (__u32)now;
-	if ((*(__u32 *)&session->dscp & NOT_PLAIN_FLAGS) || (room | time) < 0)
+	if ((*(__u32 *)&session->dscp & not_plain) || (room | time) < 0)
 		goto any;
 	if (bpf_redirect_map(&ports, session->port, XDP_PASS) != XDP_REDIRECT)
 		goto any;
 
 	/* Only after the call, which clobbers registers, read the rest of line two. */
 	REMATERIALIZE(data);
-	if (session->flags & SESSION_NAT ? !rewrite_plain(data, &hit, kind, 1)
+	if (STORE_PLAIN_NAT && (session->flags & SESSION_NAT) ? !rewrite_plain(data, &hit, kind, 1)
 					 : !rewrite_plain(data, &hit, kind, 0))
 		goto any;
 	if (!session->referenced)

@@ -12,6 +12,8 @@
 /* The kernel may give the memory of a deleted entry to another session, but user space deletes only what it has
  * retired and no program holds. */
 #define STORE_REUSES_ENTRIES 0
+/* A key on the stack leaves no room for translation on the straight path: forward_any() does it. */
+#define STORE_PLAIN_NAT 0
 
 #define TUPLE_KIND (KIND_FAMILY | KIND_TCP)
 
