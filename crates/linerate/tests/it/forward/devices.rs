@@ -208,7 +208,9 @@ fn a_bond_with_a_backup_is_a_port() {
     forwards(&net, "bond0", "tc", "a bond sends by its members");
     // The other member takes over.
     ip(&net.router, "link set right down");
-    wait_for("the backup", || takes(&net, 4005, "tc", "tc"));
+    // Until then packets are lost.
+    wait_for("the backup", || net.ask_in_vain(0, 4004) == 2);
+    wait_for("TC by the backup", || takes(&net, 4005, "tc", "tc"));
     exchanges(&net);
 }
 
