@@ -146,8 +146,8 @@ fn a_vlan_of_a_filtering_bridge_is_a_port() {
         "link add br0 type bridge vlan_filtering 1\n\
          link set right master br0\n\
          link set br0 up\n\
-         link add link br0 name br0.7 type vlan id 7\n\
-         link set br0.7 up\n",
+         link add link br0 name brvlan7 type vlan id 7\n\
+         link set brvlan7 up\n",
     );
     run(
         &net.router,
@@ -156,10 +156,10 @@ fn a_vlan_of_a_filtering_bridge_is_a_port() {
         "",
     );
     run(&net.router, "bridge", &["vlan", "add", "vid", "7", "dev", "br0", "self"], "");
-    move_to(&net, "br0.7", "host");
+    move_to(&net, "brvlan7", "host");
     leave_to_stack(&net);
-    let _daemon = start(&net, "-i left -i br0.7");
-    forwards(&net, "br0.7", "tc", "a vlan device sends through its lower device");
+    let _daemon = start(&net, "-i left -i brvlan7");
+    forwards(&net, "brvlan7", "tc", "a vlan device sends through its lower device");
     // The bridge still filters.
     run(&net.router, "bridge", &["vlan", "del", "vid", "7", "dev", "right"], "");
     assert_eq!(net.ask_in_vain(0, 4002), 0);
@@ -233,31 +233,31 @@ fn vlan_devices_of_one_trunk_are_ports() {
     ip_batch(
         &net.router,
         "addr flush dev left\n\
-         link add link right name right.7 type vlan id 7\n\
-         link add link right name right.8 type vlan id 8\n\
-         link set right.7 up\n\
-         link set right.8 up\n",
+         link add link right name vlan7 type vlan id 7\n\
+         link add link right name vlan8 type vlan id 8\n\
+         link set vlan7 up\n\
+         link set vlan8 up\n",
     );
-    ip(&net.server, "link add link host name host.7 type vlan id 7");
-    ip(&net.server, "link set host.7 up");
-    move_to(&net, "right.7", "host.7");
+    ip(&net.server, "link add link host name vlan7 type vlan id 7");
+    ip(&net.server, "link set vlan7 up");
+    move_to(&net, "vlan7", "vlan7");
     // The client's end of the trunk.
-    ip(&net.server, "link add link host name host.8 type vlan id 8");
-    ip(&net.server, &format!("link set host.8 netns /run/netns/{}", net.client.name()));
+    ip(&net.server, "link add link host name vlan8 type vlan id 8");
+    ip(&net.server, &format!("link set vlan8 netns /run/netns/{}", net.client.name()));
     ip(&net.client, "addr flush dev host");
-    ip(&net.client, "link set host.8 up");
-    give(&net.client, "host.8", ["10.9.1.2", "fd09:1::2", "fe80::2"]);
-    give(&net.router, "right.8", ["10.9.1.1", "fd09:1::1", "fe80::1"]);
+    ip(&net.client, "link set vlan8 up");
+    give(&net.client, "vlan8", ["10.9.1.2", "fd09:1::2", "fe80::2"]);
+    give(&net.router, "vlan8", ["10.9.1.1", "fd09:1::1", "fe80::1"]);
     ip(&net.client, "route replace default via 10.9.1.1");
     ip(&net.client, "-6 route replace default via fd09:1::1");
-    let daemon = start(&net, "-i right.7 -i right.8");
-    forwards(&net, "right.7", "tc", "a vlan device sends through its lower device");
+    let daemon = start(&net, "-i vlan7 -i vlan8");
+    forwards(&net, "vlan7", "tc", "a vlan device sends through its lower device");
     drop(daemon);
     net.stdout_of("detach");
     nft(&net.router, "flush ruleset");
     // With the trunk, whose sessions have the tag in the key.
-    let _daemon = start(&net, "-i right -i right.7 -i right.8");
-    forwards(&net, "right.7", "tc", "a vlan device sends through its lower device");
+    let _daemon = start(&net, "-i right -i vlan7 -i vlan8");
+    forwards(&net, "vlan7", "tc", "a vlan device sends through its lower device");
 }
 
 /// What leaves by a VLAN device takes TC; what comes in by the trunk, and leaves by Ethernet, takes XDP.
@@ -267,12 +267,12 @@ fn a_vlan_device_is_a_port() {
     probe_or_skip!(missing("vlan id 7"));
     let net = Net::new();
     for (namespace, trunk) in [(&net.router, "right"), (&net.server, "host")] {
-        ip(namespace, &format!("link add link {trunk} name {trunk}.7 type vlan id 7"));
-        ip(namespace, &format!("link set {trunk}.7 up"));
+        ip(namespace, &format!("link add link {trunk} name vlan7 type vlan id 7"));
+        ip(namespace, "link set vlan7 up");
     }
-    move_to(&net, "right.7", "host.7");
-    let _daemon = start(&net, "-i left -i right -i right.7");
-    forwards(&net, "right.7", "xdp", "a vlan device sends through its lower device");
+    move_to(&net, "vlan7", "vlan7");
+    let _daemon = start(&net, "-i left -i right -i vlan7");
+    forwards(&net, "vlan7", "xdp", "a vlan device sends through its lower device");
 }
 
 /// Carries packets from one device to the other, with their virtio headers, until it is dropped.
