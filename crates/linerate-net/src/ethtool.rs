@@ -1,5 +1,11 @@
-//! A driver's channels and features (`ethtool`), and its XDP features, by generic netlink:
+//! A driver's channels, rings, coalescing, hash and features (`ethtool`), and its XDP features, by generic netlink:
 //! Documentation/networking/ethtool-netlink.rst and Documentation/netlink/specs/netdev.yaml.
+
+mod parameter;
+mod rss;
+
+pub use parameter::{Parameter, Value, parameter, set_parameter};
+pub use rss::{Rss, rss};
 
 use std::collections::BTreeSet;
 use std::io;
@@ -76,6 +82,11 @@ impl Features {
     /// Whether it is on.
     pub fn is_active(&self, name: &str) -> bool {
         self.active.contains(name)
+    }
+
+    /// Those that are on, in order.
+    pub fn active(&self) -> impl Iterator<Item = &str> {
+        self.active.iter().map(String::as_str)
     }
 
     /// Whether the driver fixes it.
