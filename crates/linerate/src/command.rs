@@ -7,8 +7,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::{self, logging};
 use crate::verbs::{
-    capture, completion, extcap, forward, generate, lab, manual, receive, replay, run, segment,
-    send, uplink,
+    capture, completion, doctor, extcap, forward, generate, lab, manual, receive, replay, run,
+    segment, send, uplink,
 };
 
 /// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
@@ -29,6 +29,8 @@ pub struct Cli {
 enum Verb {
     /// Capture packets from interfaces, or read them from a file; write or print them.
     Capture(Box<capture::Arguments>),
+    /// Examine the host and its interfaces: what costs frames or speed, and what helps.
+    Doctor(doctor::Arguments),
     /// Serve Wireshark and tshark with Linerate's sources as interfaces.
     Extcap(Box<extcap::Arguments>),
     /// Forward packets in XDP as the kernel forwarded their session before.
@@ -68,6 +70,7 @@ pub fn run() -> ExitCode {
         Verb::Completion(arguments) => {
             completion::run(&arguments, Cli::command()).map(|()| ExitCode::SUCCESS)
         }
+        Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Extcap(arguments) => extcap::run(&arguments),
         Verb::Forward(arguments) => forward::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
 use linerate::Cli;
+use linerate_doctor::Job;
+use linerate_doctor::checks::CHECKS;
 use linerate_forward::config::Config;
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
@@ -253,5 +255,17 @@ fn the_manual_of_forward_has_every_reason_and_key() {
     let keys = Config::default().to_toml();
     for key in keys.lines().filter_map(|line| Some(line.split_once(" = ")?.0)) {
         assert!(page.contains(&format!("\n| `{key}` |")), "docs/forward.md has no key {key}");
+    }
+}
+
+#[test]
+fn the_manual_of_doctor_has_every_check() {
+    let page = fs::read_to_string(repository().join("docs/doctor.md")).unwrap();
+    for check in CHECKS {
+        let jobs: Vec<_> = check.jobs.iter().map(|job| job.name()).collect();
+        let jobs = if check.jobs == Job::ALL { "all".to_owned() } else { jobs.join(", ") };
+        let linerate_doctor::checks::Check { id, question, measured, cost, .. } = check;
+        let row = format!("| `{id}` | {jobs} | {question} | {measured} | {cost} |\n");
+        assert!(page.contains(&row), "docs/doctor.md has no row {row}");
     }
 }

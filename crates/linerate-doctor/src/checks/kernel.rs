@@ -1,0 +1,112 @@
+//! The kernel: types, the BPF file system, lockdown, the compiler of BPF programs, the clock.
+
+use std::path::Path;
+
+use super::Verdict;
+use crate::context::Context;
+use crate::host::read;
+use crate::setting::{Change, chosen, is_bpffs};
+
+/// Where Linerate pins, as everybody does.
+const BPFFS: &str = "/sys/fs/bpf";
+
+pub(super) fn btf(_: &Context<'_>) -> Vec<Verdict> {
+    if Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Verdict::ok("the kernel describes its types").alone();
+    }
+    let what = "there is no /sys/kernel/btf/vmlinux: the sources trace and drops are unavailable, and \
+                forward leaves tracked connections to the kernel";
+    Verdict::warning(what).by_hand("boot a kernel with CONFIG_DEBUG_INFO_BTF").alone()
+}
+
+pub(super) fn bpffs(_: &Context<'_>) -> Vec<Verdict> {
+    if is_bpffs(Path::new(BPFFS)) {
+        return Verdict::ok(format!("a BPF file system is at {BPFFS}")).alone();
+    }
+    Verdict::fatal(format!("no BPF file system is at {BPFFS}")).change(Change::bpffs(BPFFS)).alone()
+}
+
+pub(super) fn lockdown(_: &Context<'_>) -> Vec<Verdict> {
+    const FOLDER: &str = "/sys/kernel/security";
+    let text = read(Path::new(FOLDER).join("lockdown"));
+    let is_mounted = std::fs::read_dir(FOLDER).is_ok_and(|mut entries| entries.next().is_some());
+    lockdown_of(text, is_mounted).alone()
+}
+
+fn lockdown_of(text: Option<String>, is_mounted: bool) -> Verdict {
+    match text.map(chosen).as_deref() {
+        Some("confidentiality") => Verdict::warning(
+            "lockdown is at confidentiality: tracing programs may not read the kernel's memory, so the \
+             sources trace and drops do not work",
+        )
+        .by_hand("boot with lockdown=integrity"),
+        Some(level) => Verdict::ok(format!("lockdown is at {level}")),
+        None if is_mounted => Verdict::ok("the kernel has no lockdown"),
+        None => Verdict::unknown("securityfs is not mounted, or not readable")
+            .by_hand("mount -t securityfs securityfs /sys/kernel/security"),
+    }
+}
+
+pub(super) fn jit(_: &Context<'_>) -> Vec<Verdict> {
+    let setting = |name: &str| read(format!("/proc/sys/net/core/{name}"));
+    jit_of(setting("bpf_jit_enable").as_deref(), setting("bpf_jit_harden").as_deref()).alone()
+}
+
+fn jit_of(enabled: Option<&str>, harden: Option<&str>) -> Verdict {
+    match (enabled, harden) {
+        (Some("0"), _) => Verdict::warning("BPF programs are interpreted (bpf_jit_enable is 0)")
+            .change(Change::sysctl("net/core/bpf_jit_enable", 1)),
+        (_, Some("2")) => Verdict::warning(
+            "the constants of all BPF programs are blinded (bpf_jit_harden is 2), which makes them longer",
+        )
+        .change(Change::sysctl("net/core/bpf_jit_harden", 1)),
+        (Some(_), _) => Verdict::ok("BPF programs are compiled"),
+        (None, _) => Verdict::unknown(
+            "this network namespace does not show net.core.bpf_jit_enable, or the process may not read it",
+        ),
+    }
+}
+
+pub(super) fn clock(_: &Context<'_>) -> Vec<Verdict> {
+    let source = read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    clock_of(source.as_deref()).alone()
+}
+
+fn clock_of(source: Option<&str>) -> Verdict {
+    match source {
+        // Registers of a device, which each reading of the clock waits for.
+        Some(slow @ ("hpet" | "acpi_pm" | "pit" | "jiffies" | "refined-jiffies")) => {
+            Verdict::warning(format!("the clock source is {slow}")).by_hand(
+                "see the kernel's log for why tsc is unstable: dmesg | grep -i clocksource",
+            )
+        }
+        Some(source) => Verdict::ok(format!("the clock source is {source}")),
+        None => Verdict::unknown("sysfs does not show the clock source"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Severity;
+
+    #[test]
+    fn lockdown_is_read_as_the_kernel_writes_it() {
+        let of = |text: &str| lockdown_of(Some(text.to_owned()), true).severity;
+        assert_eq!(of("none integrity [confidentiality]"), Severity::Warning);
+        assert_eq!(of("none [integrity] confidentiality"), Severity::Ok);
+        assert_eq!(lockdown_of(None, true).severity, Severity::Ok);
+        assert_eq!(lockdown_of(None, false).severity, Severity::Unknown);
+    }
+
+    #[test]
+    fn a_slow_clock_and_an_interpreter_are_warnings() {
+        assert_eq!(clock_of(Some("hpet")).severity, Severity::Warning);
+        assert_eq!(clock_of(Some("tsc")).severity, Severity::Ok);
+        assert_eq!(clock_of(None).severity, Severity::Unknown);
+        assert_eq!(jit_of(Some("0"), Some("0")).severity, Severity::Warning);
+        assert_eq!(jit_of(Some("1"), Some("2")).severity, Severity::Warning);
+        assert_eq!(jit_of(Some("1"), Some("1")).severity, Severity::Ok);
+        assert_eq!(jit_of(None, None).severity, Severity::Unknown);
+    }
+}

@@ -1,0 +1,105 @@
+//! What this process may do: capabilities, locked memory, CPUs.
+
+use linerate_net::privilege::{self, CapabilitySet};
+use rustix::process::{Resource, getrlimit};
+
+use super::{CAPTURE, FORWARD, Verdict};
+use crate::context::Context;
+use crate::finding::Job::{self, Capture, Forward, Receive, Uplink};
+
+/// A capability, the jobs that do not work without it, and those that lose a backend.
+struct Need {
+    capability: CapabilitySet,
+    name: &'static str,
+    fatal: &'static [Job],
+    warning: &'static [Job],
+    without: &'static str,
+}
+
+/// As docs/kernels.md lists them.
+const NEEDS: &[Need] = &[
+    Need {
+        capability: CapabilitySet::NET_RAW,
+        name: "CAP_NET_RAW",
+        fatal: &[Capture, Uplink],
+        warning: &[Receive],
+        without: "packet sockets and AF_XDP sockets cannot be opened",
+    },
+    Need {
+        capability: CapabilitySet::NET_ADMIN,
+        name: "CAP_NET_ADMIN",
+        fatal: &[Forward, Uplink],
+        warning: &[Capture, Receive],
+        without: "programs cannot be attached to interfaces, settings of interfaces cannot be changed",
+    },
+    Need {
+        capability: CapabilitySet::BPF,
+        name: "CAP_BPF",
+        fatal: FORWARD,
+        warning: &[Capture, Receive, Uplink],
+        without: "BPF programs cannot be loaded",
+    },
+    Need {
+        capability: CapabilitySet::PERFMON,
+        name: "CAP_PERFMON",
+        fatal: FORWARD,
+        warning: &[Capture, Receive, Uplink],
+        without: "BPF programs that compute with packet pointers cannot be loaded",
+    },
+];
+
+pub(super) fn capabilities(_: &Context<'_>) -> Vec<Verdict> {
+    let program = std::env::current_exe().unwrap_or_else(|_| "linerate".into());
+    let all = "cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon";
+    let mut verdicts = Vec::new();
+    for need in NEEDS.iter().filter(|need| !privilege::has(need.capability)) {
+        let what = format!("{} is missing: {}", need.name, need.without);
+        let remedy = format!("setcap {all}+ep {}", program.display());
+        verdicts.push(Verdict::fatal(&what).by_hand(&remedy).of(need.fatal));
+        verdicts.push(Verdict::warning(&what).by_hand(&remedy).of(need.warning));
+    }
+    if !privilege::has(CapabilitySet::SYS_ADMIN) {
+        let what = "CAP_SYS_ADMIN is missing: programs of other processes are not shown in full, and the \
+                    tee of another capture cannot be joined";
+        verdicts.push(Verdict::note(what).by_hand("run as root").of(CAPTURE));
+    }
+    if verdicts.is_empty() {
+        verdicts.push(Verdict::ok("this process has all that Linerate needs"));
+    }
+    verdicts
+}
+
+/// Bytes that AF_XDP sockets lock by default.
+const LOCKED: u64 = 64 << 20;
+
+pub(super) fn locked_memory(_: &Context<'_>) -> Vec<Verdict> {
+    if privilege::has(CapabilitySet::IPC_LOCK) {
+        return Verdict::ok("CAP_IPC_LOCK: no limit").alone();
+    }
+    match getrlimit(Resource::Memlock).current {
+        Some(limit) if limit < LOCKED => {
+            let what = format!(
+                "RLIMIT_MEMLOCK is {} KiB, and the buffer of AF_XDP sockets takes 64 MiB",
+                limit >> 10
+            );
+            Verdict::warning(what).by_hand("ulimit -l unlimited").alone()
+        }
+        Some(limit) => Verdict::ok(format!("RLIMIT_MEMLOCK is {} MiB", limit >> 20)).alone(),
+        None => Verdict::ok("RLIMIT_MEMLOCK is unlimited").alone(),
+    }
+}
+
+pub(super) fn cpus(context: &Context<'_>) -> Vec<Verdict> {
+    let (allowed, online) = (&context.host.allowed, &context.host.online);
+    if allowed.len() < online.len() {
+        let what = format!(
+            "this process may use {} of {} CPUs ({allowed:?})",
+            allowed.len(),
+            online.len()
+        );
+        let list: Vec<_> = online.iter().map(usize::to_string).collect();
+        let remedy = format!("taskset -c {} linerate ..., or widen its cpuset", list.join(","));
+        return Verdict::warning(what).by_hand(&remedy).alone();
+    }
+    Verdict::ok(format!("all {} CPUs", online.len())).alone()
+}

@@ -1,0 +1,278 @@
+//! Queues of an interface: their number, hash, rings, coalescing, and the CPUs that serve them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linerate_net::ethtool::{self, Parameter, Rss, Value};
+use linerate_net::link::{self, Link};
+use linerate_net::{cpu, interrupts};
+
+use super::Verdict;
+use crate::context::Context;
+use crate::finding::Job;
+use crate::host::{number, read, sysfs};
+use crate::setting::{Change, is_same};
+
+/// A parameter of the driver; a verdict where the kernel does not answer.
+fn parameter(link: &Link, wanted: Parameter) -> Result<Option<Value>, Verdict> {
+    ethtool::parameter(link.index, wanted).map_err(|error| Verdict::unknown(error.to_string()))
+}
+
+pub(super) fn queues(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    let cpus = context.host.allowed.len() as u32;
+    let mut verdicts = Vec::new();
+    for (which, what) in [
+        (Parameter::CombinedChannels, "combined channels"),
+        (Parameter::RxChannels, "receive channels"),
+    ] {
+        match parameter(link, which) {
+            Ok(Some(value)) => verdicts.push(queues_of(link, which, what, value, cpus)),
+            Ok(None) => {}
+            Err(unknown) => verdicts.push(unknown),
+        }
+    }
+    if verdicts.is_empty() {
+        verdicts.push(Verdict::note("the driver does not show its channels: one queue is assumed"));
+    }
+    verdicts
+}
+
+fn queues_of(link: &Link, which: Parameter, what: &str, value: Value, cpus: u32) -> Verdict {
+    let Value { current, max } = value;
+    let most = max.unwrap_or(current);
+    let wanted = most.min(cpus);
+    match current {
+        _ if current < wanted => {
+            Verdict::warning(format!("{what}: {current} of {most} in use, for {cpus} CPUs"))
+                .change(Change::parameter(&link.name, which, wanted))
+        }
+        _ if current < cpus => {
+            Verdict::note(format!("{what}: {current} for {cpus} CPUs; the device has no more"))
+        }
+        _ => Verdict::ok(format!("{what}: {current} for {cpus} CPUs")),
+    }
+}
+
+pub(super) fn hash(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    let channels = ethtool::channels(link.index).ok().flatten().unwrap_or_default();
+    if channels.rx_count + channels.combined_count <= 1 {
+        return Verdict::ok("one queue receives everything").alone();
+    }
+    match ethtool::rss(link.index) {
+        Ok(found) => hash_of(link, found.as_ref()),
+        Err(error) => Verdict::unknown(error.to_string()),
+    }
+    .alone()
+}
+
+fn hash_of(link: &Link, rss: Option<&Rss>) -> Verdict {
+    match rss.map(|rss| (rss.is_symmetric(), rss.key.len())) {
+        Some((Some(true), _)) => Verdict::ok("both directions of a connection have the same hash"),
+        Some((Some(false), len)) => {
+            let key = vec!["6d:5a"; len.div_ceil(2)].join(":");
+            let key = &key[..(len * 3).saturating_sub(1)];
+            Verdict::note("the two directions of a connection may arrive in different queues")
+                .by_hand(&format!("ethtool -X {} hkey {key}", link.name))
+        }
+        _ => {
+            Verdict::note("the driver does not show its hash: which queue a flow takes is unknown")
+        }
+    }
+}
+
+/// Rings smaller than this overflow while a CPU is away for less than a millisecond at a million frames a second.
+const SMALL_RING: u32 = 1024;
+/// Larger ones than this no longer fit into a cache.
+const LARGE_RING: u32 = 4096;
+
+pub(super) fn rings(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    match parameter(link, Parameter::RxRing) {
+        Ok(Some(value)) => ring_of(link, value),
+        Ok(None) => Verdict::ok("the driver has no rings to size"),
+        Err(unknown) => unknown,
+    }
+    .alone()
+}
+
+fn ring_of(link: &Link, Value { current, max }: Value) -> Verdict {
+    let most = max.unwrap_or(current);
+    if current < SMALL_RING && most > current {
+        let what = format!("the receive rings have {current} descriptors, of {most}");
+        let change = Change::parameter(&link.name, Parameter::RxRing, most.min(LARGE_RING));
+        return Verdict::warning(what).change(change);
+    }
+    Verdict::ok(format!("the receive rings have {current} descriptors, of {most}"))
+}
+
+/// An interrupt that waits longer is felt as latency, in µs.
+const LONG_WAIT: u32 = 200;
+/// What drivers take as a default that serves both.
+const USUAL_WAIT: u32 = 50;
+
+pub(super) fn coalescing(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    let frames = match parameter(link, Parameter::RxFrames) {
+        Ok(value) => value.map_or(0, |value| value.current),
+        Err(unknown) => return unknown.alone(),
+    };
+    match parameter(link, Parameter::RxUsecs) {
+        Ok(Some(value)) => coalescing_of(link, value.current, frames),
+        Ok(None) => Verdict::ok("the driver has no coalescing time"),
+        Err(unknown) => unknown,
+    }
+    .alone()
+}
+
+fn coalescing_of(link: &Link, usecs: u32, frames: u32) -> Verdict {
+    let change = Change::parameter(&link.name, Parameter::RxUsecs, USUAL_WAIT);
+    match usecs {
+        0 if frames <= 1 => {
+            Verdict::note("interrupts are not coalesced: each frame may raise one").change(change)
+        }
+        _ if usecs > LONG_WAIT => {
+            Verdict::note(format!("an interrupt waits up to {usecs} µs for more frames"))
+                .change(change)
+        }
+        _ => Verdict::ok(format!("an interrupt waits up to {usecs} µs for more frames")),
+    }
+}
+
+/// sysfs of another network namespace has other interfaces.
+const OTHER_SYSFS: &str = "/sys shows another network namespace";
+
+pub(super) fn steering(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    let Some(folder) = sysfs(link) else {
+        return Verdict::unknown(OTHER_SYSFS).alone();
+    };
+    let queues = std::fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
+    let masks = queues.map(|queue| queue.path().join("rps_cpus"));
+    let on: Vec<_> =
+        masks.filter(|mask| read(mask).is_some_and(|value| !is_same(&value, "0"))).collect();
+    if on.is_empty() {
+        return Verdict::ok("receive packet steering is off").alone();
+    }
+    let queues: Vec<_> = on
+        .iter()
+        .filter_map(|mask| Some(mask.parent()?.file_name()?.to_string_lossy().into_owned()))
+        .collect();
+    let what =
+        format!("receive packet steering moves packets to other CPUs ({})", queues.join(", "));
+    let changes = on.into_iter().map(|mask| Change::sysfs(mask, 0)).collect();
+    Verdict::note(what).changes(changes).alone()
+}
+
+pub(super) fn deferral(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    let Some(folder) = sysfs(link) else {
+        return Verdict::unknown(OTHER_SYSFS).alone();
+    };
+    let value = |name: &str| number(folder.join(name)).unwrap_or(0);
+    let (deferred, timeout) = (value("napi_defer_hard_irqs"), value("gro_flush_timeout"));
+    if deferred == 0 && timeout == 0 {
+        return Verdict::ok("interrupts are not deferred").alone();
+    }
+    let names = [("napi_defer_hard_irqs", deferred), ("gro_flush_timeout", timeout)];
+    let set = names.iter().filter(|(_, value)| *value != 0);
+    let changes = set.map(|(name, _)| Change::sysfs(folder.join(name), 0)).collect();
+    Verdict::note(format!("napi_defer_hard_irqs is {deferred}, gro_flush_timeout is {timeout} ns"))
+        .changes(changes)
+        .alone()
+}
+
+pub(super) fn interrupts(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    if !link.kind.is_empty() {
+        return Verdict::ok("a virtual device has no interrupts").alone();
+    }
+    interrupts_of(&interrupts::of_queues(&link.name), context.host.online.len()).alone()
+}
+
+fn interrupts_of(queues: &BTreeMap<u32, Vec<usize>>, cpus: usize) -> Verdict {
+    let used: BTreeSet<_> = queues.values().filter_map(|cpus| cpus.first()).collect();
+    match (queues.len(), used.len()) {
+        (0, _) => Verdict::unknown("/proc/interrupts does not name the interrupts of its queues"),
+        (queues, used) if used < queues.min(cpus) => {
+            Verdict::warning(format!("{queues} queues interrupt {used} CPUs"))
+                .by_hand("write a CPU for each into /proc/irq/NUMBER/smp_affinity_list")
+        }
+        (queues, used) => Verdict::ok(format!("{queues} queues interrupt {used} CPUs")),
+    }
+}
+
+pub(super) fn node(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    let card = link::numa_node(&link.name).filter(|_| link.kind.is_empty());
+    let nodes: Vec<_> = context.host.allowed.iter().map(|cpu| cpu::node(*cpu)).collect();
+    node_of(card, &nodes).alone()
+}
+
+/// `nodes`: of the CPUs that this process may use; `None` for a machine with one node.
+fn node_of(card: Option<u32>, nodes: &[Option<u32>]) -> Verdict {
+    let Some(card) = card else { return Verdict::ok("the device belongs to no node") };
+    if nodes.iter().all(Option::is_none) {
+        return Verdict::ok("the machine has one node");
+    }
+    match nodes.iter().filter(|node| **node == Some(card)).count() {
+        0 => Verdict::warning(format!(
+            "the card is on node {card}, and this process may use no CPU of that node"
+        ))
+        .by_hand(&format!("numactl --cpunodebind={card} linerate ...")),
+        cpus => Verdict::ok(format!("the card is on node {card}, with {cpus} CPUs")),
+    }
+}
+
+/// Whether somebody needs both directions in one queue.
+pub(super) const HASH_JOBS: &[Job] = &[Job::Capture, Job::Forward];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Severity::{Note, Ok, Unknown, Warning};
+
+    fn card() -> Link {
+        Link { name: "eth9".into(), ..Link::default() }
+    }
+
+    fn command(verdict: &Verdict) -> String {
+        verdict.remedy.command().unwrap_or_default()
+    }
+
+    #[test]
+    fn channels_rings_and_coalescing_are_changed_by_ethtool() {
+        let value = |current, max| Value { current, max: Some(max) };
+        let combined = Parameter::CombinedChannels;
+        let few = queues_of(&card(), combined, "channels", value(1, 8), 4);
+        assert_eq!((few.severity, command(&few).as_str()), (Warning, "ethtool -L eth9 combined 4"));
+        assert_eq!(queues_of(&card(), combined, "channels", value(2, 2), 4).severity, Note);
+        assert_eq!(queues_of(&card(), combined, "channels", value(4, 8), 4).severity, Ok);
+        let small = ring_of(&card(), value(256, 8192));
+        assert_eq!(
+            (small.severity, command(&small).as_str()),
+            (Warning, "ethtool -G eth9 rx 4096")
+        );
+        assert_eq!(ring_of(&card(), value(256, 256)).severity, Ok);
+        let none = coalescing_of(&card(), 0, 0);
+        assert_eq!((none.severity, command(&none).as_str()), (Note, "ethtool -C eth9 rx-usecs 50"));
+        assert_eq!(coalescing_of(&card(), 0, 64).severity, Ok);
+        assert_eq!(coalescing_of(&card(), 500, 0).severity, Note);
+    }
+
+    #[test]
+    fn a_key_for_a_symmetric_hash_has_the_length_of_the_driver() {
+        let rss = |key: &[u8]| Rss { key: key.to_vec(), input_transformation: 0 };
+        let found = hash_of(&card(), Some(&rss(&[1, 2, 3, 4])));
+        assert_eq!(command(&found), "ethtool -X eth9 hkey 6d:5a:6d:5a");
+        assert_eq!(hash_of(&card(), Some(&rss(&[0x6d, 0x5a, 0x6d, 0x5a]))).severity, Ok);
+        assert_eq!(hash_of(&card(), None).severity, Note);
+    }
+
+    #[test]
+    fn queues_on_one_cpu_and_cards_on_another_node_are_warnings() {
+        let queues = |cpus: &[usize]| {
+            cpus.iter().enumerate().map(|(queue, cpu)| (queue as u32, vec![*cpu])).collect()
+        };
+        assert_eq!(interrupts_of(&queues(&[0, 0, 0]), 4).severity, Warning);
+        assert_eq!(interrupts_of(&queues(&[0, 1, 2]), 4).severity, Ok);
+        assert_eq!(interrupts_of(&queues(&[0, 1, 0, 1]), 2).severity, Ok);
+        assert_eq!(interrupts_of(&queues(&[]), 2).severity, Unknown);
+        assert_eq!(node_of(Some(1), &[Some(0), Some(0)]).severity, Warning);
+        assert_eq!(node_of(Some(1), &[Some(0), Some(1)]).severity, Ok);
+        assert_eq!(node_of(Some(0), &[None, None]).severity, Ok);
+        assert_eq!(node_of(None, &[Some(0)]).severity, Ok);
+    }
+}

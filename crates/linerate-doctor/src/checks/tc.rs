@@ -1,0 +1,90 @@
+//! Queueing disciplines, filters and tcx programs of an interface.
+
+use linerate_bpf::link::tcx_programs;
+use linerate_net::link::Link;
+use linerate_net::qdisc::{EGRESS_FILTERS, INGRESS_FILTERS, Qdisc};
+use linerate_net::ruleset::DeviceChain;
+
+use super::Verdict;
+use crate::context::Context;
+
+/// Queueing disciplines that neither shape nor drop by choice.
+const TRIVIAL: &[&str] = &["noqueue", "mq", "pfifo_fast"];
+
+pub(super) fn qdiscs(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    let qdiscs = match context.host.connection.qdiscs(link.index) {
+        Ok(qdiscs) => qdiscs,
+        Err(error) => return Verdict::unknown(error.to_string()).alone(),
+    };
+    // The kernel's own ones have no handle.
+    let is_obeyed = |qdisc: &&Qdisc| {
+        !qdisc.is_ingress() && qdisc.handle != 0 && !TRIVIAL.contains(&qdisc.kind.as_str())
+    };
+    match qdiscs.iter().find(is_obeyed) {
+        Some(qdisc) => {
+            let what = format!("what leaves goes through a queueing discipline ({})", qdisc.kind);
+            let command = format!("tc qdisc del dev {} root (if you do not need it)", link.name);
+            Verdict::warning(what).by_hand(&command).alone()
+        }
+        None => Verdict::ok("no queueing discipline that somebody attached").alone(),
+    }
+}
+
+pub(super) fn ingress_filters(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    filters(context, link, INGRESS_FILTERS, "ingress", "comes in")
+}
+
+pub(super) fn egress_filters(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    filters(context, link, EGRESS_FILTERS, "egress", "leaves")
+}
+
+fn filters(
+    context: &Context<'_>,
+    link: &Link,
+    parent: u32,
+    hook: &str,
+    what: &str,
+) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    match context.host.connection.filters(link.index, parent) {
+        Ok(filters) if filters.is_empty() => {}
+        Ok(filters) => {
+            let mut kinds: Vec<_> = filters.iter().map(|one| one.kind.as_str()).collect();
+            kinds.sort_unstable();
+            kinds.dedup();
+            let found = format!("what {what} meets filters ({})", kinds.join(", "));
+            let command =
+                format!("tc filter del dev {} {hook} (if you do not need them)", link.name);
+            verdicts.push(Verdict::warning(found).by_hand(&command));
+        }
+        Err(error) => verdicts.push(Verdict::unknown(error.to_string())),
+    }
+    match DeviceChain::all() {
+        Ok(chains) => verdicts.extend(
+            chains
+                .iter()
+                .filter(|chain| chain.is_egress == (hook == "egress") && chain.is_on(&link.name))
+                .map(|chain| {
+                    Verdict::warning(format!("what {what} meets chain {} of nftables", chain.name))
+                        .by_hand(&format!("nft list table netdev {} (or inet)", chain.table))
+                }),
+        ),
+        Err(error) => verdicts.push(Verdict::unknown(format!("chains of nftables: {error}"))),
+    }
+    if verdicts.is_empty() {
+        verdicts.push(Verdict::ok(format!("no filter for what {what}")));
+    }
+    verdicts
+}
+
+pub(super) fn tcx(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    match tcx_programs(link.index).map(|both| both.map(|programs| programs.count)) {
+        Ok([0, 0]) => Verdict::ok("no tcx program").alone(),
+        Ok([ingress, egress]) => {
+            let what =
+                format!("tcx programs: {ingress} for what comes in, {egress} for what leaves");
+            Verdict::note(what).by_hand(&format!("bpftool net show dev {}", link.name)).alone()
+        }
+        Err(error) => Verdict::unknown(error.to_string()).alone(),
+    }
+}

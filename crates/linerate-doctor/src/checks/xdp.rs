@@ -1,0 +1,108 @@
+//! XDP on an interface: the mode, by trying; zero-copy; the program of somebody else.
+
+use linerate_bpf::Error;
+use linerate_bpf::xdp::{self, AttachMode, Owner};
+use linerate_net::ethtool;
+use linerate_net::link::Link;
+
+use super::Verdict;
+use crate::context::Context;
+use crate::finding::Job::{Capture, Forward, Receive, Uplink};
+
+pub(super) fn program(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    let program = match xdp::attached(&link.name) {
+        Ok(None) => return Verdict::ok("no XDP program is attached").alone(),
+        Ok(Some(program)) => program,
+        Err(error) => return Verdict::unknown(error.to_string()).alone(),
+    };
+    let owner = program.owner();
+    let name = match (program.name.as_str(), program.lacks_privilege()) {
+        (_, true) => "whose name this process may not see".to_owned(),
+        (name, false) => format!("\"{name}\""),
+    };
+    let what = format!(
+        "XDP program {name} (id {}, {}) is attached; it is held by {owner}",
+        program.id, program.mode
+    );
+    if program.is_linerate() {
+        return Verdict::note(what)
+            .by_hand("end that linerate, or use --source tee with both")
+            .alone();
+    }
+    let remedy = match owner {
+        Owner::Interface => {
+            let word = if program.mode == AttachMode::Generic { "xdpgeneric" } else { "xdpdrv" };
+            format!("ip link set dev {} {word} off", link.name)
+        }
+        Owner::Processes(_) => "end that process".to_owned(),
+        Owner::PinnedLink(id) => format!("bpftool --bpffs link show id {id}, and remove that file"),
+        Owner::Unknown => "as root this says who holds it".to_owned(),
+    };
+    vec![
+        Verdict::fatal(&what).by_hand(&remedy).of(&[Forward]),
+        Verdict::warning(&what).by_hand(&remedy).of(&[Capture, Receive, Uplink]),
+    ]
+}
+
+pub(super) fn mode(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    if !context.options.attach {
+        return Verdict::unknown("not tried (--no-attach)").alone();
+    }
+    if !link.is_up() {
+        return Verdict::unknown("not tried: the interface is down").alone();
+    }
+    match xdp::try_attach(&link.name, AttachMode::Native) {
+        Ok(()) => Verdict::ok("the driver takes an XDP program (native)").alone(),
+        Err(error @ Error::Privilege { .. }) => Verdict::unknown(error.to_string()).alone(),
+        Err(Error::ForeignProgram { mode: AttachMode::Native, .. }) => {
+            Verdict::ok("the driver runs an XDP program (native)").alone()
+        }
+        Err(Error::ForeignProgram { .. }) => {
+            Verdict::unknown("not tried: a generic program is attached").alone()
+        }
+        Err(Error::System { source, .. }) => refused(link, &source).alone(),
+        Err(error) => Verdict::unknown(error.to_string()).alone(),
+    }
+}
+
+/// The driver refuses a program: does the stack take it?
+fn refused(link: &Link, reason: &std::io::Error) -> Verdict {
+    match xdp::try_attach(&link.name, AttachMode::Generic) {
+        Ok(()) => {
+            Verdict::warning(format!("the driver refuses native XDP ({reason}); generic XDP works"))
+                .by_hand(&advice(link))
+        }
+        Err(generic) => {
+            Verdict::warning(format!("neither native XDP ({reason}) nor generic XDP: {generic}"))
+                .by_hand(&advice(link))
+        }
+    }
+}
+
+/// What most often keeps a driver from native XDP.
+fn advice(link: &Link) -> String {
+    let name = &link.name;
+    match link.kind.as_str() {
+        "veth" => format!(
+            "a veth needs as many receive queues as its peer has transmit queues (ethtool -l {name}), and an \
+             MTU that fits into a page"
+        ),
+        "" => format!(
+            "see dmesg; drivers ask for fewer channels (ethtool -L {name}), an MTU that fits into a page, or no \
+             LRO (ethtool -K {name} lro off)"
+        ),
+        kind => format!("a {kind} device has no native XDP: use its lower device"),
+    }
+}
+
+pub(super) fn features(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+    match ethtool::xdp_features(link.index) {
+        Ok(Some(features)) if features.has_zero_copy() => {
+            Verdict::ok("AF_XDP sockets share frames with the driver (zero-copy)")
+        }
+        Ok(Some(_)) => Verdict::note("the driver has no zero-copy AF_XDP"),
+        Ok(None) => Verdict::unknown("this kernel does not say (it does from Linux 6.3 on)"),
+        Err(error) => Verdict::unknown(error.to_string()),
+    }
+    .alone()
+}

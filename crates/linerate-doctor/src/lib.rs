@@ -1,0 +1,20 @@
+//! What stands between a host and the speed of the wire: [`examine`] runs the [`checks`] of each [`Job`], on the host
+//! and on each interface.
+//!
+//! A check asks the kernel, or lets the crate decide that does the job: the source of a capture, the preflight of the
+//! accelerator. What it may not see is a finding, too ([`Severity::Unknown`]).
+#![forbid(unsafe_code)]
+
+pub mod checks;
+mod context;
+mod error;
+mod finding;
+mod host;
+pub mod persist;
+mod setting;
+pub mod state;
+
+pub use context::{Options, examine};
+pub use error::{Error, Result};
+pub use finding::{Finding, Job, Remedy, Severity};
+pub use setting::{Change, Setting};

@@ -1,0 +1,188 @@
+//! [`persist`]: files that make the recorded changes again at each start: of sysctl.d, of tmpfiles.d, and a systemd unit
+//! for each interface.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::error::file;
+use crate::setting::{Change, Setting, dotted};
+use crate::state::{State, Step, lock};
+use crate::{Error, Result};
+
+const SYSCTL: &str = "etc/sysctl.d/90-linerate-doctor.conf";
+const TMPFILES: &str = "etc/tmpfiles.d/linerate-doctor.conf";
+const UNITS: &str = "etc/systemd/system";
+const HEADER: &str =
+    "# Written by `linerate doctor --persist`; `linerate doctor --undo` removes it.\n";
+
+/// Writes the files for the changes that `path` records, below `root` (`/`), and records them there.
+///
+/// # Errors
+/// [`Error::State`] where no changes are recorded, [`Error::File`].
+pub fn persist(path: &Path, root: &Path) -> Result<Vec<Step>> {
+    let _lock = lock(path)?;
+    let none = || Error::State {
+        path: path.to_owned(),
+        reason: "there is nothing to keep: no changes are recorded (--fix)".to_owned(),
+    };
+    let mut state = State::load(path)?.ok_or_else(none)?;
+    let changes: Vec<_> = state.changes().collect();
+    let mut steps = Vec::new();
+    for (place, text) in files(&changes) {
+        let file_path = root.join(&place);
+        // Recorded first: what is written can be removed.
+        state.files.insert(file_path.clone(), text.clone());
+        state.save(path)?;
+        write(&file_path, &text, is_link(&place))?;
+        let command = format!("wrote {}", file_path.display());
+        steps.push(Step { command, left: None, unchanged: false });
+    }
+    for change in changes.iter().filter(|change| matches!(change.setting, Setting::Bpffs(_))) {
+        let left =
+            Some("not kept: systemd mounts it at each start where the kernel has it".to_owned());
+        steps.push(Step { command: change.command(), left, unchanged: true });
+    }
+    Ok(steps)
+}
+
+/// The files with their text, or what they link to.
+fn files(changes: &[Change]) -> BTreeMap<PathBuf, String> {
+    let (mut sysctl, mut tmpfiles) = (String::new(), String::new());
+    let mut interfaces = BTreeMap::<String, Vec<String>>::new();
+    for Change { setting, value } in changes {
+        let command = setting.command(value);
+        match setting {
+            Setting::Sysctl(key) => {
+                let _ = writeln!(sysctl, "{} = {value}", dotted(key));
+            }
+            Setting::Sysfs(path) => match interface_of(path) {
+                Some(interface) => {
+                    interfaces
+                        .entry(interface)
+                        .or_default()
+                        .push(format!("/bin/sh -c '{command}'"));
+                }
+                None => {
+                    let _ = writeln!(tmpfiles, "w {} - - - - {value}", path.display());
+                }
+            },
+            Setting::Feature { interface, .. } | Setting::Parameter { interface, .. } => {
+                interfaces.entry(interface.clone()).or_default().push(command);
+            }
+            Setting::Bpffs(_) => {}
+        }
+    }
+    let mut files = BTreeMap::new();
+    for (place, text) in [(SYSCTL, sysctl), (TMPFILES, tmpfiles)] {
+        if !text.is_empty() {
+            files.insert(place.into(), format!("{HEADER}{text}"));
+        }
+    }
+    for (interface, commands) in interfaces {
+        let name = format!("linerate-doctor-{}.service", escape(&interface));
+        let device = format!("sys-subsystem-net-devices-{}.device", escape(&interface));
+        let unit = Path::new(UNITS).join(&name);
+        // What `systemctl enable` makes of WantedBy.
+        let wanted = Path::new(UNITS).join(format!("{device}.wants")).join(&name);
+        files.insert(wanted, format!("/{}", unit.display()));
+        files.insert(unit, text_of_unit(&interface, &device, &commands));
+    }
+    files
+}
+
+/// A unit that runs the commands when the interface appears.
+fn text_of_unit(interface: &str, device: &str, commands: &[String]) -> String {
+    let mut text = format!(
+        "{HEADER}[Unit]\nDescription=Settings of {0} for Linerate\nBindsTo={1}\nAfter={1}\nBefore=network-pre.target\n\
+         Wants=network-pre.target\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n",
+        interface.replace('%', "%%"),
+        escape_specifiers(device)
+    );
+    for command in commands {
+        // One that fails keeps no other from running.
+        let _ = writeln!(text, "ExecStart=-{}", escape_specifiers(command));
+    }
+    let _ = write!(text, "\n[Install]\nWantedBy={}\n", escape_specifiers(device));
+    text
+}
+
+/// systemd reads % as the start of a specifier.
+fn escape_specifiers(text: &str) -> String {
+    text.replace('%', "%%")
+}
+
+/// The name of an interface in the name of a unit (systemd-escape(1)).
+fn escape(name: &str) -> String {
+    name.bytes().enumerate().fold(String::new(), |mut text, (place, byte)| {
+        match byte {
+            b'.' if place > 0 => text.push('.'),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b':' | b'_' => text.push(byte.into()),
+            b'/' => text.push('-'),
+            _ => {
+                let _ = write!(text, "\\x{byte:02x}");
+            }
+        }
+        text
+    })
+}
+
+fn interface_of(path: &Path) -> Option<String> {
+    let rest = path.strip_prefix("/sys/class/net").ok()?;
+    Some(rest.components().next()?.as_os_str().to_str()?.to_owned())
+}
+
+fn is_link(place: &Path) -> bool {
+    place.parent().is_some_and(|folder| folder.extension().is_some_and(|end| end == "wants"))
+}
+
+fn write(path: &Path, text: &str, is_link: bool) -> Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder).map_err(file("make", folder))?;
+    if !is_link {
+        return fs::write(path, text).map_err(file("write", path));
+    }
+    match symlink(text, path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.map_err(file("write", path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_net::ethtool::Parameter;
+
+    use super::*;
+
+    #[test]
+    fn each_setting_has_its_file() {
+        let changes = [
+            Change::sysctl("net/ipv4/ip_forward", 1),
+            Change::sysctl("net/ipv4/conf/eth0.5/rp_filter", 2),
+            Change::sysfs("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"),
+            Change::sysfs("/sys/class/net/eth-1/queues/rx-0/rps_cpus", 0),
+            Change::feature("eth-1", "rx-gro", false),
+            Change::parameter("eth-1", Parameter::RxRing, 4096),
+            Change::bpffs("/sys/fs/bpf"),
+        ];
+        let files = files(&changes);
+        let text = |path: &str| files[Path::new(path)].strip_prefix(HEADER).unwrap().to_owned();
+        assert_eq!(text(SYSCTL), "net.ipv4.ip_forward = 1\nnet/ipv4/conf/eth0.5/rp_filter = 2\n");
+        assert_eq!(
+            text(TMPFILES),
+            "w /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor - - - - performance\n"
+        );
+        let unit = text("etc/systemd/system/linerate-doctor-eth\\x2d1.service");
+        for line in [
+            "BindsTo=sys-subsystem-net-devices-eth\\x2d1.device",
+            "ExecStart=-/bin/sh -c 'echo 0 > /sys/class/net/eth-1/queues/rx-0/rps_cpus'",
+            "ExecStart=-ethtool -K eth-1 rx-gro off",
+            "ExecStart=-ethtool -G eth-1 rx 4096",
+        ] {
+            assert!(unit.lines().any(|one| one == line), "{line}\n{unit}");
+        }
+        assert_eq!(files.len(), 4, "{files:#?}");
+    }
+}
