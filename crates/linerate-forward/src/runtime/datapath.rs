@@ -121,14 +121,15 @@ impl ObstacleReader {
     /// Of a port with these flags, below `uppers`.
     fn read(&self, ifindex: u32, flags: u16, uppers: &[u32]) -> Result<Obstacles> {
         let mut found = self.own(ifindex)?;
-        let steering = self.steering.as_ref();
-        if steering.is_some_and(|steering| steering.is_on(&name_of(ifindex)).unwrap_or(false)) {
-            found.ingress_xdp = Some("receive packet steering (RPS)".into());
-        }
+        found.ingress_xdp = self.steers(ifindex);
         for upper in uppers {
             let above = self.own(*upper)?;
             let on = |what: String| format!("{what} of the interface above");
-            found.ingress = found.ingress.or(above.ingress.map(on));
+            // A bridge hands packets to the stack anew; a VLAN device does not.
+            let is_bridge =
+                self.links.iter().any(|link| link.index == *upper && link.kind == "bridge");
+            let steers = || self.steers(*upper).filter(|_| is_bridge);
+            found.ingress = found.ingress.or(above.ingress.or_else(steers).map(on));
             // What is sent below it would pass neither.
             found.egress = found.egress.or(above.egress.or(above.egress_xdp).map(on));
         }
@@ -148,6 +149,12 @@ impl ObstacleReader {
             }
         }
         Ok(found)
+    }
+
+    /// Whether what the interface receives waits for other CPUs.
+    fn steers(&self, ifindex: u32) -> Option<String> {
+        let is_on = self.steering.as_ref()?.is_on(&name_of(ifindex)).unwrap_or(false);
+        is_on.then(|| "receive packet steering (RPS)".to_owned())
     }
 
     /// Of the interface itself.
@@ -244,24 +251,30 @@ fn is_obeyed(qdisc: &Qdisc) -> bool {
     !qdisc.is_ingress() && qdisc.handle != 0 && !TRIVIAL_QDISCS.contains(&qdisc.kind.as_str())
 }
 
-/// What no message of the kernel tells of a port: its tcx programs, and whether its packets are steered.
+/// What no message of the kernel tells of an interface: its tcx programs, and whether its packets are steered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreported {
     tcx: [TcxPrograms; 2],
     is_steered: bool,
 }
 
-/// The same of these interfaces.
+/// The same of these ports and the devices above them, by index.
+///
+/// # Errors
+/// [`Error::Bpf`] where the devices are unknown.
 pub(crate) fn unreported(
-    interfaces: &[u32],
+    maps: &Maps,
+    ports: &[u32],
     steering: Option<&Steering>,
-) -> Result<Vec<Unreported>> {
-    let read = |index: &u32| {
+) -> Result<BTreeMap<u32, Unreported>> {
+    let read = |index: u32| {
         let is_steered =
-            steering.is_some_and(|steering| steering.is_on(&name_of(*index)).unwrap_or(false));
-        Ok(Unreported { tcx: tcx_programs(*index)?, is_steered })
+            steering.is_some_and(|steering| steering.is_on(&name_of(index)).unwrap_or(false));
+        // One that has gone has none.
+        (index, Unreported { tcx: tcx_programs(index).unwrap_or_default(), is_steered })
     };
-    interfaces.iter().map(read).collect()
+    let uppers = upper_devices::pairs_in(maps)?.into_iter().map(|(upper, _)| upper);
+    Ok(ports.iter().copied().chain(uppers).map(read).collect())
 }
 
 /// Sets the flags of all ports by what is there now. Returns whether that made a difference: then a bump has to

@@ -10,6 +10,7 @@ mod rules;
 mod service;
 mod setup;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -76,8 +77,8 @@ pub struct Daemon {
     /// Serves until it is dropped.
     _server: Option<Server>,
     service: Service,
-    /// What no message tells of the ports, when it was polled last.
-    unreported: Vec<datapath::Unreported>,
+    /// What no message tells of the ports and the devices above them, when it was polled last.
+    unreported: BTreeMap<u32, datapath::Unreported>,
     steering: Option<Steering>,
     /// The watch sends its events here.
     events: Sender<Event>,
@@ -141,7 +142,7 @@ impl Daemon {
                 metrics,
                 _server: endpoint,
                 service: Service::find(),
-                unreported: Vec::new(),
+                unreported: BTreeMap::new(),
                 steering: open_steering(),
                 events,
             }),
@@ -318,7 +319,8 @@ impl Daemon {
 
     /// The kernel does not tell of tcx programs of others, nor of packet steering: they are polled.
     fn poll_unreported(&mut self) -> Result<()> {
-        let now = datapath::unreported(&self.ports.indices(), self.steering.as_ref())?;
+        let (maps, ports) = (&self.handle.programs.maps, self.ports.indices());
+        let now = datapath::unreported(maps, &ports, self.steering.as_ref())?;
         if now != self.unreported {
             self.unreported = now;
             self.refresh_datapaths()?;

@@ -2,6 +2,7 @@
 
 use linerate_testkit::{root_or_skip, wait_for};
 
+use super::datapath::{port, steer};
 use super::support::Net;
 
 /// Not the MAC address of a member port, which the kernel would choose by default.
@@ -52,7 +53,15 @@ fn a_port_forwards_also_below_a_bridge() {
     };
     assert_eq!(learned(4000), 2, "both ways: {:?}", net.sessions());
 
-    // While it runs: out of the bridge, and into it again.
+    // While it runs: what the bridge passes up waits for another CPU, and must not be overtaken.
+    let left = || port(&net, "left")["ingress"].clone();
+    let steered = "receive packet steering (RPS) of the interface above";
+    steer(&net, "br0", "3");
+    wait_for("the kernel forwards", || left()["reason"] == steered && left()["datapath"].is_null());
+    steer(&net, "br0", "0");
+    wait_for("XDP again", || left()["datapath"] == "xdp");
+
+    // Out of the bridge, and into it again.
     leave(&net);
     wait_for("the bridge to be left", || upper_devices(&net) == serde_json::json!([]));
     assert_eq!(net.ask(0, 4001, 30), 30);

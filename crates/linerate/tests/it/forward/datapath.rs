@@ -382,11 +382,11 @@ fn an_adopted_instance_takes_the_datapath_that_is_asked_for() {
     }
 }
 
-/// Sets the CPUs that packets of a port are steered to.
-fn steer(net: &Net, cpus: &str) {
-    let words = "mount -t sysfs sysfs /sys && echo $0 > /sys/class/net/left/queues/rx-0/rps_cpus";
+/// Sets the CPUs that packets of an interface are steered to.
+pub(super) fn steer(net: &Net, interface: &str, cpus: &str) {
+    let words = "mount -t sysfs sysfs /sys && echo $1 > /sys/class/net/$0/queues/rx-0/rps_cpus";
     let mut shell = net.router.command("unshare");
-    let output = shell.args(["--mount", "sh", "-c", words, cpus]).output().unwrap();
+    let output = shell.args(["--mount", "sh", "-c", words, interface, cpus]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -434,7 +434,7 @@ fn overtaken(net: &Net, ports: std::ops::Range<u16>) -> usize {
 fn packets_that_are_steered_to_another_cpu_are_not_overtaken() {
     root_or_skip!();
     let net = Net::new();
-    steer(&net, "3");
+    steer(&net, "left", "3");
     // Packets that wait for the address of a neighbour may be overtaken.
     assert_eq!(net.ask(0, 3999, 2), 2);
     assert_eq!(overtaken(&net, 20_000..20_100), 0, "by plain Linux");
@@ -445,8 +445,8 @@ fn packets_that_are_steered_to_another_cpu_are_not_overtaken() {
     assert_eq!(overtaken(&net, 21_000..21_500), 0);
     assert!(net.sessions().len() > 300, "they were learned");
     // While it runs: off, and on again.
-    steer(&net, "0");
+    steer(&net, "left", "0");
     wait_for("XDP both ways", || takes(&net, 4001, "xdp", "xdp"));
-    steer(&net, "2");
+    steer(&net, "left", "2");
     wait_for("TC there again", || takes(&net, 4001, "tc", "xdp"));
 }
