@@ -8,13 +8,15 @@
 pub mod checks;
 mod context;
 mod error;
+mod examine;
 mod finding;
 mod host;
 pub mod persist;
 mod setting;
 pub mod state;
 
-pub use context::{Options, examine};
+pub use context::Options;
 pub use error::{Error, Result};
+pub use examine::examine;
 pub use finding::{Finding, Job, Remedy, Severity};
 pub use setting::{Change, Setting};

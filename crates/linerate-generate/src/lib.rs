@@ -26,6 +26,7 @@ mod headers;
 pub mod interface;
 mod live_frames;
 mod options;
+mod random;
 mod rate;
 pub mod replay;
 mod ring;

@@ -14,9 +14,9 @@ use nix::libc;
 use crate::config::Config;
 use crate::counters::{Counters, Statistics};
 use crate::fields::{Addresses, Ports};
-use crate::frames::{flow_seed, size_seed};
 use crate::headers::HeaderTemplate;
 use crate::options::{PayloadHeader, Transport};
+use crate::random::{flow_seed, size_seed};
 use crate::{Error, Rate, Result, Sizes};
 
 use skeleton::types;

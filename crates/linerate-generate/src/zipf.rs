@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::frames::Random;
 use crate::options::RandomFields;
+use crate::random::Random;
 use crate::{Error, Result};
 
 /// Frames after which the order starts again: most of the sessions of a tail of millions have one of them.

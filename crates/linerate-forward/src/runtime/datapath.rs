@@ -28,8 +28,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::Mode;
 use crate::maps::Maps;
-use crate::runtime::instance_reader::name_of;
-use crate::runtime::link::{longest_in_one_buffer, lower_devices, why_no_xdp};
+use crate::runtime::link::{longest_in_one_buffer, lower_devices, name_of, why_no_xdp};
 use crate::runtime::program::{PRIORITY, egress_enabled};
 use crate::runtime::upper_devices;
 use crate::table::layout::{self, interface};

@@ -2,7 +2,6 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use linerate_bpf::xdp::AttachMode;
-use rustix::net::{AddressFamily, SocketType};
 
 use crate::datapath::Datapath;
 use crate::maps::Maps;
@@ -10,6 +9,7 @@ use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::runtime::datapath::{self, Examined};
 use crate::runtime::heartbeat;
+use crate::runtime::link::name_of;
 use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Side, Snapshot};
 use crate::table::Table;
 use crate::table::clock::Clock;
@@ -144,13 +144,6 @@ fn sum(map: &MapHandle, index: u32) -> Result<u64> {
     let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
     let number = |value: &Vec<u8>| value.as_slice().try_into().map_or(0, u64::from_ne_bytes);
     Ok(values.iter().flatten().map(number).sum())
-}
-
-/// The name of an interface of this network namespace.
-pub(crate) fn name_of(index: u32) -> String {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
-    let name = socket.and_then(|socket| rustix::net::netdevice::index_to_name(socket, index));
-    name.unwrap_or_else(|_| format!("#{index}"))
 }
 
 /// How our XDP program is attached to an interface; `none` if it is not.

@@ -2,6 +2,7 @@
 
 use linerate_net::ethtool;
 use linerate_net::link::Link;
+use rustix::net::{AddressFamily, SocketType};
 
 /// Bytes of a page that XDP leaves for a frame: without the headroom (`XDP_PACKET_HEADROOM`), the
 /// `skb_shared_info` at its end, and the Ethernet header. Some drivers have less, and report it when programs
@@ -9,6 +10,13 @@ use linerate_net::link::Link;
 const HEADROOM: usize = 256;
 const SHARED: usize = 320;
 const ETHERNET: usize = 14;
+
+/// The name of an interface of this network namespace.
+pub(crate) fn name_of(index: u32) -> String {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+    let name = socket.and_then(|socket| rustix::net::netdevice::index_to_name(socket, index));
+    name.unwrap_or_else(|_| format!("#{index}"))
+}
 
 /// Indices of the interfaces with one of these names.
 pub(crate) fn indices(links: &[Link], names: &[String]) -> Vec<u32> {
