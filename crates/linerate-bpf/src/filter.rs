@@ -20,6 +20,7 @@ pub use classic::{
 };
 pub use cooked::SLL2_HEADER;
 pub use instruction::{Instruction, to_bytes};
+pub(crate) use load::load;
 pub use load::load_socket_filter;
 pub use run::SocketFrame;
 pub use tags::has_outer_tag;

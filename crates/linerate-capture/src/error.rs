@@ -193,7 +193,8 @@ fn excerpt(expression: &str, position: Option<usize>) -> Cow<'_, str> {
     if characters <= MAX_EXCERPT {
         return Cow::Borrowed(expression);
     }
-    let at = position.map_or(0, |position| expression[..position].chars().count());
+    let at = position
+        .map_or(0, |position| expression.get(..position).map_or(0, |text| text.chars().count()));
     let start = at.saturating_sub(MAX_EXCERPT / 2).min(characters - MAX_EXCERPT);
     let part: String = expression.chars().skip(start).take(MAX_EXCERPT).collect();
     let before = if start > 0 { "... " } else { "" };

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use linerate_forward::runtime::pins::is_bpffs;
 use linerate_net::ethtool::{self, Parameter};
 use linerate_net::link;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -192,13 +193,6 @@ impl Change {
 /// The file of a key.
 pub(crate) fn sysctl_path(key: &str) -> PathBuf {
     Path::new("/proc/sys").join(key)
-}
-
-/// Whether a BPF file system is mounted here.
-pub(crate) fn is_bpffs(path: &Path) -> bool {
-    /// `BPF_FS_MAGIC` of `linux/magic.h`.
-    const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
-    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 & 0xffff_ffff == BPF_FS_MAGIC)
 }
 
 /// A key as sysctl(8) shows it. The name of an interface may have a dot; then slashes separate.

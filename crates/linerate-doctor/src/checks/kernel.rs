@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
+use linerate_forward::runtime::pins::{BPFFS, is_bpffs};
+
 use super::Verdict;
 use crate::context::Context;
 use crate::host::read;
-use crate::setting::{Change, chosen, is_bpffs};
-
-/// Where Linerate pins, as everybody does.
-const BPFFS: &str = "/sys/fs/bpf";
+use crate::setting::{Change, chosen};
 
 pub(super) fn btf(_: &Context<'_>) -> Vec<Verdict> {
     if Path::new("/sys/kernel/btf/vmlinux").exists() {

@@ -34,7 +34,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use linerate_bpf::link;
 use linerate_bpf::map::create_array;
 
-pub use bpffs::BPFFS;
+pub use bpffs::{BPFFS, is_bpffs};
 use bpffs::{names, remove_directory, remove_file};
 pub use lock::Lock;
 pub use namespace::{Namespace, instance_name};

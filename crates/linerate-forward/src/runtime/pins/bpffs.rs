@@ -19,7 +19,7 @@ const BPFFS_MAGIC: u32 = 0xcafe_4a11;
 /// # Errors
 /// [`Error::Pin`].
 pub(super) fn ensure(bpffs: &Path) -> Result<()> {
-    if is_mounted(bpffs) {
+    if is_bpffs(bpffs) {
         return Ok(());
     }
     let reason = match mount_at(bpffs) {
@@ -39,8 +39,9 @@ pub(super) fn ensure(bpffs: &Path) -> Result<()> {
     })
 }
 
-fn is_mounted(bpffs: &Path) -> bool {
-    statfs(bpffs).is_ok_and(|found| found.f_type as u32 == BPFFS_MAGIC)
+/// Whether a BPF file system is mounted at `path`.
+pub fn is_bpffs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.f_type as u32 == BPFFS_MAGIC)
 }
 
 /// Mounts one, or says why not. In a mount namespace of its own, as `ip netns exec` makes, it would end with the
