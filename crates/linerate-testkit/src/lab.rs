@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::tools::{nft, run};
-use crate::{Interface, Mac, Namespace, Veth, VethOptions};
+use crate::{Interface, Mac, Namespace, Veth, VethOptions, uninterrupted};
 
 /// More than anything here takes, also while other tests have the CPUs.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -186,8 +186,7 @@ impl Flow {
 pub fn deliver(from: &UdpSocket, to: SocketAddr, at: &UdpSocket, text: &str) -> SocketAddr {
     let mut buffer = [0; 2048];
     from.send_to(text.as_bytes(), to).expect("sent");
-    let (length, source) = at
-        .recv_from(&mut buffer)
+    let (length, source) = uninterrupted(|| at.recv_from(&mut buffer))
         .unwrap_or_else(|error| panic!("{text} to {to} did not arrive: {error}"));
     assert_eq!(&buffer[..length], text.as_bytes());
     source

@@ -47,4 +47,4 @@ pub use rerun::run_single_test_args;
 pub use skip::{function_name, is_root, print_skipped};
 pub use traffic::{bind_udp, send_tcp};
 pub use veth::{Veth, VethOptions};
-pub use wait::{TIMEOUT, wait_for};
+pub use wait::{TIMEOUT, uninterrupted, wait_for};

@@ -1,5 +1,6 @@
 //! Waiting for what has to happen.
 
+use std::io::{ErrorKind, Result};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,5 +14,34 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What `receive` says, and says again where it was interrupted. A socket with a time limit ends a wait with `EINTR`
+/// when a program is stopped and goes on, or its machine is frozen for a moment, also where nobody handles a signal
+/// (signal(7)).
+pub fn uninterrupted<T>(mut receive: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match receive() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_interrupted_is_tried_again() {
+        let mut left = 3;
+        let answer = uninterrupted(|| {
+            left -= 1;
+            if left > 0 { Err(ErrorKind::Interrupted.into()) } else { Ok(left) }
+        });
+        assert_eq!(answer.unwrap(), 0);
+        let refused = uninterrupted(|| -> Result<()> { Err(ErrorKind::WouldBlock.into()) });
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 }

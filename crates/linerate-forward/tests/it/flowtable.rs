@@ -10,7 +10,7 @@ use linerate_forward::runtime::program::unavailable;
 use linerate_forward::table::session::Record;
 use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_testkit::tools::run;
-use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, skip};
+use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, skip, uninterrupted};
 
 use crate::common::accelerator::Accelerator;
 use linerate_testkit::lab::{BOTH, LEFT, Lab, RIGHT, TIMEOUT, WAN, address};
@@ -147,11 +147,13 @@ fn converse(lab: &Lab) -> (Seen, Duration) {
             let to: SocketAddr = server.local_addr().expect("bound");
             let question = vec![round as u8; 18 + round * 25];
             client.send_to(&question, to).expect("sent");
-            let (length, from) = server.recv_from(&mut buffer).expect("a question");
+            let (length, from) =
+                uninterrupted(|| server.recv_from(&mut buffer)).expect("a question");
             assert_eq!(buffer[..length], question);
             assert_eq!(from.ip(), address(WAN[usize::from(from.is_ipv6())]), "not translated");
             server.send_to(&question, from).expect("sent");
-            let (length, from) = client.recv_from(&mut buffer).expect("an answer");
+            let (length, from) =
+                uninterrupted(|| client.recv_from(&mut buffer)).expect("an answer");
             assert_eq!((&buffer[..length], from), (&question[..], to));
         }
     }

@@ -23,7 +23,7 @@ use linerate_forward::table::layout::flags;
 use linerate_forward::table::session::Record;
 use linerate_testkit::lab::{LEFT, Lab, RIGHT, WAN, at};
 use linerate_testkit::tools::run;
-use linerate_testkit::{Process, only_this_test, root_or_skip, wait_for};
+use linerate_testkit::{Process, only_this_test, root_or_skip, uninterrupted, wait_for};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 
@@ -174,7 +174,8 @@ impl Stream {
         let mut buffer = [0; 64];
         for _ in 0..packets {
             self.from.send_to(&self.sent.to_ne_bytes(), at(RIGHT[0], 6000)).expect("sent");
-            let (length, _) = self.to.recv_from(&mut buffer).expect("every packet arrives");
+            let (length, _) =
+                uninterrupted(|| self.to.recv_from(&mut buffer)).expect("every packet arrives");
             assert_eq!(buffer[..length], self.sent.to_ne_bytes(), "in order, and once");
             self.sent += 1;
         }
@@ -247,7 +248,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     stream.send(1);
     stream.to.send_to(b"answer", at(WAN[0], 5000)).unwrap();
     let mut answer = [0; 16];
-    stream.from.recv_from(&mut answer).expect("translated back");
+    uninterrupted(|| stream.from.recv_from(&mut answer)).expect("translated back");
     // Once a second it goes through the kernel, until conntrack does not drop the connection early any more.
     wait_for("the connection is ASSURED", || {
         stream.send(20);

@@ -8,7 +8,7 @@ use linerate_forward::runtime::preflight::{
 };
 use linerate_testkit::wait_for;
 use linerate_testkit::{
-    Namespace, Veth, VethOptions, print_skipped, root_or_skip, skip, test_name,
+    Namespace, Veth, VethOptions, print_skipped, root_or_skip, skip, test_name, uninterrupted,
 };
 
 /// A host with a veth pair to another.
@@ -129,7 +129,7 @@ fn a_far_end_is_given_a_program_that_goes_with_its_link() {
     there.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let here = pair.host.run(|| std::net::UdpSocket::bind("10.0.1.1:0").unwrap()).unwrap();
     here.send_to(b"through", "10.0.1.2:7000").unwrap();
-    assert_eq!(there.recv(&mut [0; 16]).unwrap(), 7);
+    assert_eq!(uninterrupted(|| there.recv(&mut [0; 16])).unwrap(), 7);
     drop(report);
     // The kernel takes it off a moment after the last descriptor closed.
     wait_for("the peer program to be gone", || !pair.cable.b.has_xdp().unwrap());

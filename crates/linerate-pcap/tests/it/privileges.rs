@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, uninterrupted};
 use nix::sys::signal::Signal;
 
 use crate::support::{
@@ -66,7 +66,7 @@ fn received(socket: &UdpSocket, most: usize) -> usize {
     let end = Instant::now() + TIMEOUT;
     let mut count = 0;
     while count < most && Instant::now() < end {
-        match socket.recv(&mut [0; 64]) {
+        match uninterrupted(|| socket.recv(&mut [0; 64])) {
             Ok(_) => count += 1,
             // The frames that are to come have come: what the program printed says so.
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use linerate_ring::tun::{Device, Kind, MAX_IOVECS, MAX_PACKET, Offloads, Queue};
 use linerate_ring::{Error, Result};
-use linerate_testkit::{Namespace, root_or_skip};
+use linerate_testkit::{Namespace, root_or_skip, uninterrupted};
 use linerate_wire::virtio::{Flags, GsoType, Header};
 use linerate_wire::{ipv4, layers};
 
@@ -69,7 +69,7 @@ fn a_datagram_goes_out_and_its_answer_comes_in() {
     let pieces: Vec<_> = answer.chunks(3).map(IoSlice::new).collect();
     assert!(host.queue().send_vectored(&Header::default(), &pieces).unwrap());
     let mut bytes = [0; 16];
-    let (len, from) = socket.recv_from(&mut bytes).unwrap();
+    let (len, from) = uninterrupted(|| socket.recv_from(&mut bytes)).unwrap();
     assert_eq!((&bytes[..len], from), (&b"pong"[..], "10.1.0.2:6000".parse().unwrap()));
 }
 

@@ -10,7 +10,7 @@ use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{AttachMode, Sockets};
-use linerate_testkit::{VethOptions, print_skipped, root_or_skip, test_name};
+use linerate_testkit::{VethOptions, print_skipped, root_or_skip, test_name, uninterrupted};
 
 const TAG: [u8; 4] = [0x81, 0x00, 0x60, 0x07];
 const FRAMES: u64 = 100;
@@ -107,7 +107,8 @@ fn a_tee_below_a_vlan_device_leaves_it_its_traffic() {
     for n in 0..FRAMES {
         // Padding of a short frame is no part of the message.
         raw.send(&frames(n)[0]);
-        let len = stack.recv(&mut buffer).unwrap_or_else(|error| panic!("message {n}: {error}"));
+        let len = uninterrupted(|| stack.recv(&mut buffer))
+            .unwrap_or_else(|error| panic!("message {n}: {error}"));
         assert_eq!(buffer[..len], frames(n)[1][42..], "message {n}");
     }
     for (mut tee, tagged) in tees.into_iter().zip([true, false]) {

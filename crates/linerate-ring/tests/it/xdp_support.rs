@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, Instruction, translate};
-use linerate_testkit::{Interface, Namespace, Veth, VethOptions};
+use linerate_testkit::{Interface, Namespace, Veth, VethOptions, uninterrupted};
 
 /// Two namespaces and a veth pair: `tx` sends, `rx` receives.
 pub(crate) struct Cable {
@@ -210,7 +210,7 @@ impl Stack {
     pub(crate) fn count(&self) -> usize {
         let (mut count, mut quiet) = (0, 0);
         while quiet < 10 {
-            match self.0.recv(&mut [0; 64]) {
+            match uninterrupted(|| self.0.recv(&mut [0; 64])) {
                 Ok(_) => (count, quiet) = (count + 1, 0),
                 Err(_) => {
                     quiet += 1;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, back_ends, gather, kinds, soon};
-use linerate_testkit::{root_or_skip, test_name};
+use linerate_testkit::{root_or_skip, test_name, uninterrupted};
 use linerate_udp::{Backend, Drops, Error, Group, Receiver, Reuseport, Sender};
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -249,7 +249,7 @@ fn fragments_and_other_ports_stay_with_the_stack() {
         sender.message(5).unwrap().copy_from_slice(b"hello");
         sender.flush().unwrap();
         let mut bytes = [0; 16];
-        let (len, from) = other.recv_from(&mut bytes).unwrap();
+        let (len, from) = uninterrupted(|| other.recv_from(&mut bytes)).unwrap();
         assert_eq!((&bytes[..len], from.ip().to_string().as_str()), (&b"hello"[..], THERE));
     }
 }
@@ -341,7 +341,7 @@ fn a_plain_socket_call_goes_on_working() {
             let plain = std::net::UdpSocket::from(receiver.socket().try_clone_to_owned().unwrap());
             plain.set_read_timeout(Some(TIMEOUT)).unwrap();
             let mut bytes = [0; 16];
-            assert_eq!(plain.recv(&mut bytes).unwrap(), 3);
+            assert_eq!(uninterrupted(|| plain.recv(&mut bytes)).unwrap(), 3);
             assert_eq!(bytes[..3], [1; 3]);
         } else {
             gather(&mut receiver, 1, |message| assert_eq!(message.payload, [at; 3]));
@@ -382,7 +382,7 @@ fn a_pace_spreads_messages_and_holds_none_back() {
         sender.message(1).unwrap()[0] = number;
         // The one before has gone.
         if let Some(before) = number.checked_sub(1) {
-            assert_eq!((receiver.recv(&mut came).unwrap(), came), (1, [before]));
+            assert_eq!((uninterrupted(|| receiver.recv(&mut came)).unwrap(), came), (1, [before]));
         }
     }
     sender.flush().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use linerate_testkit::{
     Namespace, Process, TIMEOUT, Veth, VethOptions, print_skipped, root_or_skip, skip, test_name,
-    wait_for,
+    uninterrupted, wait_for,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -212,7 +212,7 @@ fn a_slow_sender_ends_when_it_is_told() {
     let mut command = hosts.there.command(LINERATE);
     command.args(["send", "10.76.0.2:7000", "--json", "--rate", "0.016"]);
     let sending = Process::start(&mut command);
-    assert_eq!(socket.recv(&mut [0; 64]).unwrap(), 64);
+    assert_eq!(uninterrupted(|| socket.recv(&mut [0; 64])).unwrap(), 64);
     assert_eq!(sending.stop()["messages"], 1);
 }
 

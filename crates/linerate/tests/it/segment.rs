@@ -12,7 +12,7 @@ use crate::LINERATE;
 use crate::capture::support::{Cable, everybody_accepts, folder};
 use linerate_net::cpu;
 use linerate_pcapfile::Reader;
-use linerate_testkit::{root_or_skip, wait_for};
+use linerate_testkit::{root_or_skip, uninterrupted, wait_for};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{self, Transport};
@@ -249,7 +249,7 @@ fn datagrams_of_a_uso_sender_come_out_one_by_one() {
     let mut received = Vec::new();
     let mut buffer = [0; 2000];
     while received.len() < 21 {
-        let length = receiver.recv(&mut buffer).unwrap();
+        let length = uninterrupted(|| receiver.recv(&mut buffer)).unwrap();
         received.push(buffer[..length].to_vec());
     }
     assert_eq!(received.concat(), payload);

@@ -13,7 +13,7 @@ use linerate_forward::runtime::watch::{Causes, NetworkMonitor, Options};
 use linerate_forward::table::layout::flags;
 use linerate_testkit::lab::{BOTH, Flow, LEFT, Lab, deliver};
 use linerate_testkit::tools::{ip, ip_batch};
-use linerate_testkit::wait_for;
+use linerate_testkit::{uninterrupted, wait_for};
 
 use crate::common::accelerator::Accelerator;
 
@@ -88,7 +88,7 @@ fn talk(flow: &Flow, times: usize) {
 fn arrives(flow: &Flow) -> bool {
     flow.server.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
     flow.client.send_to(b"a question", flow.there).expect("sent");
-    match flow.server.recv(&mut [0; 100]) {
+    match uninterrupted(|| flow.server.recv(&mut [0; 100])) {
         Ok(_) => true,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");

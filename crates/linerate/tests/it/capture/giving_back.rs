@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use linerate_pcapfile::Reader;
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, uninterrupted};
 
 use super::support::{folder, listening};
 use crate::LINERATE;
@@ -49,10 +49,11 @@ fn auto_passes_frames_on_when_something_begins_to_use_the_interface() {
         // There and back: the first one also asks for the hardware address.
         let mut buffer = [0; 8];
         sender.send_to(&[number], "10.9.0.2:5000").unwrap();
-        let (length, from) = receiver.recv_from(&mut buffer).expect("the host gets it");
+        let (length, from) =
+            uninterrupted(|| receiver.recv_from(&mut buffer)).expect("the host gets it");
         assert_eq!(buffer[..length], [number]);
         receiver.send_to(&buffer[..length], from).unwrap();
-        assert_eq!(sender.recv(&mut buffer).expect("an answer"), 1);
+        assert_eq!(uninterrupted(|| sender.recv(&mut buffer)).expect("an answer"), 1);
     }
     let (status, json, printed) = capture.interrupt();
     assert!(status.success(), "{printed}");

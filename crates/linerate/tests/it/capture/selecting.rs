@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 
 use linerate_pcapfile::{InterfaceDescription, Reader};
-use linerate_testkit::{Process, root_or_skip};
+use linerate_testkit::{Process, root_or_skip, uninterrupted};
 
 use super::support::{Cable, folder, number, numbers};
 use crate::LINERATE;
@@ -95,7 +95,7 @@ fn a_sample_has_whole_flows_and_counts_the_others() {
         let client = cable.near.run(|| bind("10.9.0.1", 10_000 + flow)).unwrap();
         for _ in 0..5 {
             client.send_to(&[1; 20], "10.9.0.2:5000").unwrap();
-            let (_, from) = server.recv_from(&mut [0; 64]).unwrap();
+            let (_, from) = uninterrupted(|| server.recv_from(&mut [0; 64])).unwrap();
             server.send_to(&[2; 20], from).unwrap();
         }
     }

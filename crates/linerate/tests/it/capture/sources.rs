@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linerate_testkit::root_or_skip;
+use linerate_testkit::{root_or_skip, uninterrupted};
 
 use super::support::{Cable, everybody_accepts, folder, numbers, statistics};
 
@@ -67,7 +67,7 @@ fn a_filter_in_user_space_takes_nothing_from_the_host() {
     server.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let capture = cable.capture(&format!("{options} udp and udp[8:4] < 10"));
     cable.send(50, 64);
-    let received = (0..50).filter(|_| server.recv(&mut [0; 128]).is_ok()).count();
+    let received = (0..50).filter(|_| uninterrupted(|| server.recv(&mut [0; 128])).is_ok()).count();
     let (_, _, printed) = capture.interrupt();
     assert_eq!(received, 50, "{printed}");
     assert_eq!(numbers(&path), (0..10).collect::<Vec<_>>(), "{printed}");

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{bind_udp, root_or_skip, wait_for};
+use linerate_testkit::{bind_udp, root_or_skip, uninterrupted, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::{CLIENT, Net, SERVER};
@@ -73,9 +73,9 @@ fn rate(net: &Net, port: u16) -> f64 {
     let mut buffer = [0; 2048];
     for _ in 0..10 {
         client.send(b"first").unwrap();
-        let (_, from) = server.recv_from(&mut buffer).unwrap();
+        let (_, from) = uninterrupted(|| server.recv_from(&mut buffer)).unwrap();
         server.send_to(b"answer", from).unwrap();
-        client.recv(&mut buffer).unwrap();
+        uninterrupted(|| client.recv(&mut buffer)).unwrap();
     }
     let sender = std::thread::spawn(move || {
         let end = Instant::now() + Duration::from_millis(2500);
@@ -87,7 +87,9 @@ fn rate(net: &Net, port: u16) -> f64 {
     // The bucket is full at first: what it holds is not counted.
     let begun = Instant::now();
     let (mut first, mut last, mut bits) = (None, begun, 0.0);
-    while server.recv_from(&mut buffer).is_ok() && begun.elapsed() < Duration::from_secs(4) {
+    while uninterrupted(|| server.recv_from(&mut buffer)).is_ok()
+        && begun.elapsed() < Duration::from_secs(4)
+    {
         if begun.elapsed() < Duration::from_millis(500) {
             continue;
         }
@@ -155,7 +157,8 @@ fn beside_tcp(net: &Net, port: u16) -> (usize, f64) {
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        let arrived = (0..100).take_while(|_| receiver.recv(&mut [0; 256]).is_ok()).count();
+        let arrived =
+            (0..100).take_while(|_| uninterrupted(|| receiver.recv(&mut [0; 256])).is_ok()).count();
         stop.shutdown(Shutdown::Both).unwrap();
         (arrived, received.join().unwrap())
     })
@@ -406,7 +409,7 @@ fn overtaken(net: &Net, ports: std::ops::Range<u16>) -> usize {
         let mut newest = std::collections::HashMap::new();
         let (mut arrived, mut late, mut buffer) = (0, 0, [0; 64]);
         while arrived < count {
-            let Ok((_, from)) = server.recv_from(&mut buffer) else { break };
+            let Ok((_, from)) = uninterrupted(|| server.recv_from(&mut buffer)) else { break };
             let number = u16::from_be_bytes([buffer[0], buffer[1]]);
             let newest = newest.entry(from.port()).or_insert(number);
             late += usize::from(number < *newest);

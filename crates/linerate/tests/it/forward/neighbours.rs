@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use linerate_testkit::tools::run;
-use linerate_testkit::{Mac, Namespace, TIMEOUT, bind_udp, root_or_skip};
+use linerate_testkit::{Mac, Namespace, TIMEOUT, bind_udp, root_or_skip, uninterrupted};
 
 use super::support::{CLIENT, Net, SERVER, connect};
 
@@ -26,7 +26,7 @@ fn outage(net: &Net, family: usize, number: u8) -> Duration {
     server.set_read_timeout(Some(EVERY)).unwrap();
     let arrives = || {
         client.send_to(b"data", (SERVER[family], 7001)).unwrap();
-        match server.recv(&mut [0; 16]) {
+        match uninterrupted(|| server.recv(&mut [0; 16])) {
             Ok(_) => true,
             Err(error) if error.kind() == ErrorKind::WouldBlock => false,
             Err(error) => panic!("{error}"),
@@ -40,7 +40,7 @@ fn outage(net: &Net, family: usize, number: u8) -> Duration {
         assert!(start.elapsed() < TIMEOUT, "{arrived} arrived");
     }
     net.right.b.set_mac(Mac([2, 0, 0, 0, 0x99, number])).unwrap();
-    while server.recv(&mut [0; 16]).is_ok() {}
+    while uninterrupted(|| server.recv(&mut [0; 16])).is_ok() {}
     let start = Instant::now();
     while !arrives() {
         assert!(start.elapsed() < 4 * TIMEOUT, "nothing arrives any more");

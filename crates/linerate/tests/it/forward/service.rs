@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 
-use linerate_testkit::{TIMEOUT, root_or_skip, wait_for};
+use linerate_testkit::{TIMEOUT, root_or_skip, uninterrupted, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::Net;
@@ -19,7 +19,7 @@ impl Manager {
     fn until(&mut self, word: &str) {
         let mut buffer = [0; 4096];
         while !self.heard.lines().any(|line| line.starts_with(word)) {
-            let len = self.socket.recv(&mut buffer);
+            let len = uninterrupted(|| self.socket.recv(&mut buffer));
             let len = len.unwrap_or_else(|error| panic!("no {word}: {error} after {}", self.heard));
             self.heard += std::str::from_utf8(&buffer[..len]).unwrap();
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use linerate_forward::runtime::daemon;
 use linerate_forward::runtime::pins::{BPFFS, Pins};
 use linerate_testkit::{
-    Namespace, Process, Random, TIMEOUT, Veth, VethOptions, bind_udp, send_tcp,
+    Namespace, Process, Random, TIMEOUT, Veth, VethOptions, bind_udp, send_tcp, uninterrupted,
 };
 use serde_json::Value;
 
@@ -214,9 +214,9 @@ impl Net {
         let mut round = |number: usize| {
             payload[..8].copy_from_slice(&number.to_be_bytes());
             client.send(&payload).ok()?;
-            let (len, from) = server.recv_from(&mut buffer).ok()?;
+            let (len, from) = uninterrupted(|| server.recv_from(&mut buffer)).ok()?;
             server.send_to(&buffer[..len], from).ok()?;
-            let len = client.recv(&mut buffer).ok()?;
+            let len = uninterrupted(|| client.recv(&mut buffer)).ok()?;
             (buffer[..len] == payload).then_some(())
         };
         (0..count).filter_map(&mut round).count()

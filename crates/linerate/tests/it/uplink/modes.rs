@@ -3,7 +3,9 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linerate_testkit::{Namespace, Random, print_skipped, root_or_skip, skip, test_name};
+use linerate_testkit::{
+    Namespace, Random, print_skipped, root_or_skip, skip, test_name, uninterrupted,
+};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
@@ -179,7 +181,7 @@ fn datagrams_for_the_port_of_a_tunnel_are_datagrams() {
         sender.send(&message).unwrap();
         let mut buffer = [0; 2000];
         for datagram in message.chunks(1000) {
-            let got = receiver.recv(&mut buffer).unwrap();
+            let got = uninterrupted(|| receiver.recv(&mut buffer)).unwrap();
             assert!(buffer[..got] == *datagram, "to port {port}");
         }
     }

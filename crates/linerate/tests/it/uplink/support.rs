@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 
 use linerate_testkit::{
-    Namespace, Process, Random, TIMEOUT, Veth, VethOptions, bind_udp, send_tcp,
+    Namespace, Process, Random, TIMEOUT, Veth, VethOptions, bind_udp, send_tcp, uninterrupted,
 };
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
@@ -137,7 +137,7 @@ pub(crate) fn udp(
         assert_eq!(sender.send(&message).unwrap(), len);
         let size = if segment == 0 { len } else { segment.into() };
         for datagram in message.chunks(size) {
-            let got = receiver.recv(&mut buffer).unwrap_or_else(|error| {
+            let got = uninterrupted(|| receiver.recv(&mut buffer)).unwrap_or_else(|error| {
                 panic!("message {number} of {len} bytes to {address}: {error}")
             });
             assert!(buffer[..got] == *datagram, "message {number} of {len} bytes to {address}");

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linerate_testkit::{VethOptions, root_or_skip};
+use linerate_testkit::{VethOptions, root_or_skip, uninterrupted};
 
 use super::support::{FAR, Hosts, NEAR, count, tcp_while, udp};
 
@@ -21,7 +21,7 @@ fn arp_neighbour_discovery_and_icmp_cross() {
             socket.connect((to, 9)).unwrap();
             // Nobody listens there, and the other host says so.
             socket.send(b"anybody?").unwrap();
-            let error = socket.recv(&mut [0; 8]).expect_err("a refusal");
+            let error = uninterrupted(|| socket.recv(&mut [0; 8])).expect_err("a refusal");
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{to}");
         }
     }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use linerate_bpf::link::has_tcx_ingress_program;
 use linerate_testkit::tools::{ip, run};
-use linerate_testkit::{Mac, Namespace, Process, Veth, VethOptions, root_or_skip, wait_for};
+use linerate_testkit::{
+    Mac, Namespace, Process, Veth, VethOptions, root_or_skip, uninterrupted, wait_for,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -61,7 +63,8 @@ fn answers(from: &Namespace, address: &str) -> bool {
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     socket.connect((address, 9)).unwrap();
     socket.send(b"anybody?").is_ok()
-        && socket.recv(&mut [0; 8]).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        && uninterrupted(|| socket.recv(&mut [0; 8]))
+            .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Has `address` answer by ICMP.
