@@ -15,7 +15,14 @@ use crate::verbs::{
 #[derive(Debug, Parser)]
 #[command(name = "linerate", version, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 on success, 1 on failure, 2 on a wrong command line.\n\
-    Every verb has its own --help; `linerate manual DIR` writes man pages.")]
+    \n\
+    Every verb has its own --help; `linerate manual DIR` writes man pages.\n\
+    \n\
+    Examples:\n  \
+    linerate capture -i eth0 -w web.pcapng tcp port 443\n  \
+    linerate forward run -i eth1 -i eth2\n  \
+    linerate receive --bind 10.0.0.2:7000 --for 10s\n  \
+    linerate doctor capture -i eth1")]
 pub struct Cli {
     /// More detail on standard error; twice for debugging. RUST_LOG overrides it.
     #[arg(short = 'v', long, action = clap::ArgAction::Count, global = true)]

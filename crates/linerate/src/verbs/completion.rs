@@ -8,6 +8,10 @@ use crate::cli::stdio;
 
 /// Arguments of `linerate completion`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  linerate completion bash >/etc/bash_completion.d/linerate
+  linerate completion zsh >/usr/local/share/zsh/site-functions/_linerate")]
 pub(crate) struct Arguments {
     /// The shell to complete for.
     shell: Shell,

@@ -113,7 +113,11 @@ const AFTER_HELP: &str = "\
 Wireshark calls this verb. `make install` puts a script for it below PREFIX/lib/linerate/extcap; a link to the \
 script in Wireshark's extcap folder (tshark -G folders names it) makes the interfaces appear.\n\
 \n\
-Exit status: 0 on success, 1 on failure, 2 for a wrong command line.";
+Exit status: 0 on success, 1 on failure, 2 for a wrong command line.\n\
+\n\
+Examples:\n  \
+linerate extcap --extcap-interfaces\n  \
+tshark -i linerate-eth1 -c 10";
 
 /// The name, for Wireshark, of an interface of this host is this with the host's name for it.
 const PREFIX: &str = "linerate-";

@@ -16,6 +16,11 @@ const INSTALLED: &str = "libexec/linerate/linerate-lab";
 
 /// Arguments of `linerate lab`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  linerate lab list
+  linerate lab run capture-stage --quick
+  linerate lab report")]
 pub struct Arguments {
     #[command(subcommand)]
     /// What to do.
@@ -26,6 +31,9 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the experiments, and about how long each takes, in full and with --quick.
+    #[command(after_help = "\
+Examples:
+  linerate lab list")]
     List,
     /// Run experiments; each leaves raw CSV, the machine's facts and a JSON summary in a folder of
     /// its own, and prints which claims held.
@@ -58,6 +66,10 @@ Examples:
         only: Vec<String>,
     },
     /// Draw one HTML page from all runs in a folder.
+    #[command(after_help = "\
+Examples:
+  linerate lab report
+  linerate lab report runs --page report.html")]
     Report {
         /// A folder of runs, or one run.
         #[arg(value_name = "DIR", default_value = "runs")]
@@ -71,7 +83,7 @@ Examples:
     #[command(after_help = "\
 Exit status: 0 when every claim held or stayed open, 1 when one did not.
 
-Example:
+Examples:
   scripts/test-kernel && scripts/test-kernel count && linerate lab kernel && linerate lab report")]
     Kernel {
         /// Where scripts/test-kernel has left test.json and count.json.
@@ -83,6 +95,12 @@ Example:
     },
     /// Drive real traffic between two network namespaces, capture it with Linerate and with tcpdump, account
     /// for every frame, and draw the report.
+    #[command(after_help = "\
+Exit status: 0 when every claim held or stayed open, 1 when one did not.
+
+Examples:
+  linerate lab demo
+  linerate lab demo --out /tmp/report")]
     Demo {
         /// The folder that receives index.html and the run.
         #[arg(long, value_name = "DIR", default_value = "report")]

@@ -29,6 +29,7 @@ const BUILT: &str = "liblinerate_pcap.so";
 
 const AFTER_HELP: &str = "\
 Exit status: the program's; 126 if it cannot be run, 127 if it does not exist, 1 without the library.\n\
+\n\
 Examples:\n  \
   linerate run -- tcpdump -i eth0 -w all.pcap\n  \
   linerate run --source xdp --take-over -- tcpdump -i eth1 -w all.pcap\n  \

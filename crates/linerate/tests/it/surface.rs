@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Output};
 
-use linerate_testkit::print_skipped;
+use linerate_testkit::{print_skipped, skip};
 
 use crate::LINERATE;
 
@@ -68,6 +68,69 @@ fn every_verb_has_a_page_and_nothing_else_has_one() {
             assert!(page.contains(&escaped), "{path:?}: no {word} in its page");
         }
     }
+}
+
+#[test]
+fn pages_have_the_sections_of_manuals_and_no_finding_of_mandoc() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Command::new(LINERATE)
+        .arg("manual")
+        .arg(folder.path())
+        .env("SOURCE_DATE_EPOCH", "86400")
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mut pages: Vec<_> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    pages.sort();
+    for path in &pages {
+        let page = fs::read_to_string(path).unwrap();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let title = page.lines().find(|line| line.starts_with(".TH ")).unwrap();
+        assert!(title.starts_with(&format!(".TH {name} 1 1970-01-02 \"Linerate ")), "{title}");
+        for section in ["\"EXIT STATUS\"", "EXAMPLES", "\"SEE ALSO\""] {
+            assert!(page.contains(&format!("\n.SH {section}\n")), "{name}: no {section}");
+        }
+        // What a section says is not said again as plain text.
+        assert!(!page.contains("EXTRA") && !page.contains("Exit status: "), "{name}: {page}");
+    }
+    let page = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(page("linerate-forward-run.1").contains("/etc/linerate/forward.toml"));
+    assert!(page("linerate-doctor.1").contains("/var/lib/linerate/doctor.json"));
+    // Every page that a page refers to exists.
+    for path in &pages {
+        let text = fs::read_to_string(path)
+            .unwrap()
+            .replace("\\-", "-")
+            .replace("\\fR", "")
+            .replace("\\fB", "");
+        for (at, _) in text.match_indices("(1)") {
+            let start = text[..at].rfind([' ', '\n', ',']).map_or(0, |blank| blank + 1);
+            let other = &text[start..at];
+            assert!(
+                !other.starts_with("linerate") || folder.path().join(format!("{other}.1")).exists(),
+                "{other}"
+            );
+        }
+    }
+
+    let linted = Command::new("mandoc").args(["-Tlint", "-Wwarning"]).args(&pages).output();
+    let Ok(linted) = linted else { skip!("mandoc is not installed") };
+    let findings = String::from_utf8_lossy(&linted.stdout).into_owned();
+    assert!(linted.status.success() && findings.is_empty(), "{findings}");
+}
+
+#[test]
+fn a_date_that_is_none_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Command::new(LINERATE)
+        .arg("manual")
+        .arg(folder.path())
+        .env("SOURCE_DATE_EPOCH", "yesterday")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(!made.status.success() && said.contains("yesterday"), "{said}");
 }
 
 #[test]

@@ -159,6 +159,9 @@ Examples:
 
 /// `linerate forward check-config`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  linerate forward check-config /etc/linerate/forward.toml")]
 pub(super) struct CheckConfig {
     /// The file.
     #[arg(value_name = "FILE")]
@@ -171,6 +174,10 @@ pub(super) struct CheckConfig {
 
 /// `linerate forward status`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  linerate forward status
+  linerate forward status --json | jq .reasons")]
 pub(super) struct Status {
     #[command(flatten)]
     pub(super) instance: Instance,
@@ -274,7 +281,11 @@ pub(super) struct Sessions {
 #[command(after_help = "\
 Keys: q or Esc quits, p pauses, s sorts sessions by packets or by bytes.
 
-It needs a terminal; --once prints one view, measured over one interval, without a terminal.")]
+It needs a terminal; --once prints one view, measured over one interval, without a terminal.
+
+Examples:
+  linerate forward top
+  linerate forward top --once --interval 10s")]
 pub(super) struct Top {
     #[command(flatten)]
     pub(super) instance: Instance,
@@ -300,7 +311,11 @@ pub(super) struct Top {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without a filter it ends all sessions. A session that continues is learned again from its next packets, and \
-counts from 0.")]
+counts from 0.
+
+Examples:
+  linerate forward flush
+  linerate forward flush --address 192.0.2.0/24 --protocol tcp")]
 pub(super) struct Flush {
     #[command(flatten)]
     pub(super) instance: Instance,
@@ -347,6 +362,10 @@ pub(super) struct Block {
 
 /// `linerate forward unblock`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  linerate forward unblock 203.0.113.7
+  linerate forward unblock --all")]
 pub(super) struct Unblock {
     /// What to unblock, as `blocked` prints it.
     #[arg(value_name = "ADDRESS[/BITS]|SESSION", required_unless_present = "all")]
@@ -366,6 +385,10 @@ pub(super) struct Unblock {
 
 /// `linerate forward blocked`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  linerate forward blocked
+  linerate forward blocked --json | jq -s length")]
 pub(super) struct Blocked {
     #[command(flatten)]
     pub(super) instance: Instance,
@@ -378,7 +401,11 @@ pub(super) struct Blocked {
 /// `linerate forward detach`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-If nothing is attached, it succeeds and does nothing. A running daemon notices and exits.")]
+If nothing is attached, it succeeds and does nothing. A running daemon notices and exits.
+
+Examples:
+  linerate forward detach
+  linerate forward detach --all")]
 pub(super) struct Detach {
     #[command(flatten)]
     pub(super) instance: Instance,
