@@ -13,6 +13,7 @@ use crate::group::Group;
 use crate::message::Metadata;
 use crate::options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Options, Reuseport};
 use crate::receiver::Receiver;
+use crate::socket::unmapped;
 use crate::{Error, Result};
 use calibrate::Calibration;
 
@@ -24,9 +25,10 @@ pub struct ReceiverBuilder {
 }
 
 impl Receiver {
-    /// A receiver bound to `address`; port 0 lets the kernel choose one. An IPv6 address receives IPv6 only.
+    /// A receiver bound to `address`; port 0 lets the kernel choose one. An IPv6 address receives IPv6 only;
+    /// `::ffff:a.b.c.d` is the IPv4 address a.b.c.d.
     pub fn builder(address: SocketAddr) -> ReceiverBuilder {
-        ReceiverBuilder { options: Options::new(address) }
+        ReceiverBuilder { options: Options::new(unmapped(address)) }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use linerate_net::{Interface, addresses, link};
+use linerate_net::link::{self, Link};
+use linerate_net::{Connection, Interface, addresses};
 use linerate_wire::ethernet;
 
 use crate::Result;
@@ -18,19 +19,40 @@ pub(crate) fn of_address(address: IpAddr) -> Option<String> {
     Some(link::by_index(found.index).ok()??.name)
 }
 
-/// The addresses of one interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct InterfaceAddresses {
+/// What the stack takes for its own on an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Local {
     pub(crate) mac: Option<ethernet::Address>,
+    pub(crate) mtu: u32,
+    /// Addresses that it delivers to this host, those of the interface first.
     pub(crate) addresses: Vec<IpAddr>,
+    /// IPv4 addresses of the namespace: who sends from one of them is not another host (`fib_validate_source` in
+    /// `net/ipv4/fib_frontend.c`).
+    pub(crate) own_sources: Vec<IpAddr>,
 }
 
-/// The addresses of an interface.
-pub(crate) fn interface_addresses(name: &str) -> Result<InterfaceAddresses> {
-    let link = link::by_name(name)?;
-    let own = addresses()?.into_iter().filter(|found| found.index == link.index);
-    Ok(InterfaceAddresses {
-        mac: link.address,
-        addresses: own.map(|found| found.address).collect(),
-    })
+/// What the stack delivers to this host of what arrives on the interface `index`; `None` when that is not in the
+/// namespace.
+pub(crate) fn local(connection: &Connection, index: u32) -> Result<Option<Local>> {
+    let links = connection.links()?;
+    let find = |index: u32| links.iter().find(|link| link.index == index);
+    let Some(own) = find(index) else { return Ok(None) };
+    // The routing domain: that of a VRF, or the namespace's.
+    let domain = |link: &Link| {
+        let master = link.master.and_then(find).filter(|master| master.kind == "vrf");
+        master.map(|master| master.index).or((link.kind == "vrf").then_some(link.index))
+    };
+    let mut all = connection.addresses()?;
+    let own_sources = all.iter().map(|found| found.address).filter(IpAddr::is_ipv4).collect();
+    all.retain(|found| match found.address {
+        _ if found.index == index => true,
+        // Weak host model: the local table has the addresses of all interfaces. But 127.0.0.0/8 and ::1 cannot come
+        // from outside, and link-local addresses are those of one link.
+        ip if ip.is_loopback() => false,
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => false,
+        _ => find(found.index).is_some_and(|link| domain(link) == domain(own)),
+    });
+    all.sort_by_key(|found| found.index != index);
+    let addresses = all.into_iter().map(|found| found.address).collect();
+    Ok(Some(Local { mac: own.address, mtu: own.mtu, addresses, own_sources }))
 }

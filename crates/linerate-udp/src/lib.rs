@@ -39,6 +39,7 @@ mod socket;
 mod transmit;
 #[allow(unsafe_code)]
 mod uring;
+mod watch;
 pub mod xdp;
 
 pub use backend::Backend;

@@ -18,13 +18,16 @@ use crate::group::Group;
 use crate::message::Drops;
 use crate::options::Options;
 use crate::socket::{self, Membership, SocketDrops, WaitOutcome};
+use crate::watch::Watch;
 use crate::{Error, Result};
 use batch::Counters;
 use engine::{Engine, Source};
 use rate::RateEstimator;
 
-/// Polls without a message between two checks of the interface by a reader that spins: some milliseconds.
+/// Polls without a message between two looks at the watch by a reader that spins: some milliseconds.
 const SPINS_PER_CHECK: u64 = 1 << 16;
+/// Batches between two looks at the watch by a reader that always has messages.
+const BATCHES_PER_CHECK: u32 = 256;
 /// The shortest sleep of a coalescing wait, where the timer slack alone is longer than the wait is to be.
 const MIN_COALESCE_SLEEP: Duration = Duration::from_micros(1);
 
@@ -42,6 +45,10 @@ pub struct Receiver {
     socket: Arc<OwnedFd>,
     /// An epoll instance, where messages wait elsewhere than in the socket: readable when any of the descriptors is.
     epoll: Option<OwnedFd>,
+    /// Follows the interface, where the receiver is bound to one.
+    watch: Option<Watch>,
+    /// Batches since the last look at it.
+    unwatched: u32,
     options: Options,
     bound: SocketAddr,
     backend: Backend,
@@ -83,17 +90,31 @@ impl Receiver {
     ) -> Result<Self> {
         let bound = socket::local_address(socket.as_fd())
             .map_err(|error| Error::system("read the address of a socket", error))?;
-        let engine = Engine::open(backend, &options, &socket, bound)?;
-        let epoll = match &engine.descriptors()[..] {
-            [] => None,
-            others => Some(socket::epoll_of(others.iter().copied().chain([socket.as_fd()]))),
+        let mut engine = Engine::open(backend, &options, &socket, bound)?;
+        let interface = match engine.xdp_mode() {
+            Some((interface, _)) => Some(interface),
+            None => options.interface.as_deref(),
         };
+        let watch =
+            interface.map(|name| Watch::start(name, backend == Backend::Xdp)).transpose()?;
+        if let Some(watch) = &watch {
+            // What has changed before there was a watch.
+            engine.follow(watch);
+        }
+        let mut others = engine.descriptors();
+        others.extend(watch.as_ref().map(Watch::as_fd));
+        let epoll = (!others.is_empty()).then(|| {
+            others.push(socket.as_fd());
+            socket::epoll_of(others.into_iter())
+        });
         Ok(Self {
             engine,
             epoll: epoll
                 .transpose()
                 .map_err(|error| Error::system("wait for several sockets", error))?,
             socket,
+            watch,
+            unwatched: 0,
             bound,
             backend,
             reasons: Vec::new(),
@@ -130,20 +151,25 @@ impl Receiver {
     /// the next one.
     ///
     /// # Errors
-    /// [`Error::System`]; [`Error::Ring`] when the interface of `xdp` goes down (once each time; messages
-    /// arrive again when it is up) or is removed.
+    /// [`Error::System`]. [`Error::Ring`], on every backend, of a receiver that is bound to an interface: when the
+    /// interface goes down, once each time (messages arrive again when it is up); and from then on when it is
+    /// removed or moved to another network namespace. What arrived before is lent first.
     pub fn receive(&mut self, deadline: Option<Instant>) -> Result<Batch<'_>> {
         let fill = self.options.spin || self.engine.may_have_messages();
         let found = (fill && self.fill()?) || self.wait(deadline)?;
         Ok(self.batch(found))
     }
 
-    /// The messages that have arrived; an empty batch where there are none. Never waits.
+    /// The messages that have arrived; an empty batch where there are none. Never waits. A receiver that is bound to
+    /// an interface is readable when something about interfaces changes, too; an empty batch then answers that.
     ///
     /// # Errors
     /// As [`Receiver::receive`].
     pub fn try_receive(&mut self) -> Result<Batch<'_>> {
         let found = self.fill()?;
+        if !found {
+            self.follow()?;
+        }
         Ok(self.batch(found))
     }
 
@@ -224,6 +250,12 @@ impl Receiver {
         self.counters.messages
     }
 
+    /// Of the messages lent so far, those that `xdp` took past the stack. The others came through its companion
+    /// socket; with other backends all came through theirs.
+    pub fn ring_messages(&self) -> u64 {
+        self.counters.ring
+    }
+
     /// Bytes of payload lent so far.
     pub fn bytes(&self) -> u64 {
         self.counters.bytes
@@ -252,9 +284,26 @@ impl Receiver {
     /// Takes what has arrived, without waiting; true where there is something.
     #[inline]
     fn fill(&mut self) -> Result<bool> {
+        self.unwatched += 1;
+        if self.unwatched >= BATCHES_PER_CHECK && self.watch.is_some() {
+            self.follow()?;
+        }
         self.engine
             .fill(self.socket.as_fd())
             .map_err(|error| Error::system(format!("receive on {}", self.bound), error))
+    }
+
+    /// Looks at the watch. What has changed about the interface is an error, or a matter of the engine.
+    #[cold]
+    fn follow(&mut self) -> Result<()> {
+        self.unwatched = 0;
+        let Some(watch) = &mut self.watch else { return Ok(()) };
+        self.waits += 1;
+        let changed = watch.has_changed()?;
+        if changed {
+            self.engine.follow(watch);
+        }
+        if changed || watch.is_gone() { watch.check() } else { Ok(()) }
     }
 
     #[inline]
@@ -272,6 +321,9 @@ impl Receiver {
             _ => self.engine.coalesce(self.backend),
         };
         let mut coalesce = interval.filter(|_| !spin && self.rate.is_fast(self.counters.messages));
+        if self.watch.as_ref().is_some_and(Watch::is_gone) {
+            self.follow()?;
+        }
         for turn in 1_u64.. {
             let outcome = if spin {
                 std::hint::spin_loop();
@@ -289,9 +341,8 @@ impl Receiver {
                 return Ok(false);
             }
             // System calls: a reader that spins has to receive messages rather than make them.
-            let check = if spin { turn % SPINS_PER_CHECK == 0 } else { coalesce.is_none() };
-            if check {
-                self.engine.check()?;
+            if outcome == WaitOutcome::Changed || spin && turn % SPINS_PER_CHECK == 0 {
+                self.follow()?;
             }
             coalesce = None;
         }
@@ -312,8 +363,14 @@ impl Receiver {
 
     fn poll(&mut self, deadline: Option<Instant>) -> Result<WaitOutcome> {
         self.waits += u64::from(!self.engine.counts_waits());
+        let watch = self.watch.as_ref().map(Watch::as_fd);
+        // The watch itself is asked, too: a recvmmsg needs no epoll instance between it and the socket.
+        let readable = match &self.engine {
+            Engine::Recvmmsg(_) => self.socket.as_fd(),
+            _ => readable(&self.epoll, &self.socket),
+        };
         self.engine
-            .wait(self.socket.as_fd(), readable(&self.epoll, &self.socket), deadline)
+            .wait(self.socket.as_fd(), readable, watch, deadline)
             .map_err(|error| Error::system(format!("wait for messages to {}", self.bound), error))
     }
 }

@@ -101,7 +101,7 @@ impl Sender {
     /// A sender of messages to `address`.
     pub fn builder(address: SocketAddr) -> SenderBuilder {
         SenderBuilder {
-            to: address,
+            to: socket::unmapped(address),
             from: None,
             batch: 256,
             message_size: 2048,
@@ -266,7 +266,7 @@ impl Sender {
             let transmit = self.transmits[at];
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => {
-                    socket::poll(socket.as_fd(), PollFlags::OUT, None)
+                    socket::poll(socket.as_fd(), PollFlags::OUT, None, None)
                         .map_err(|error| Error::system("wait for a socket to send", error))?;
                 }
                 // An answer to an earlier message, reported in place of sending this one; or no memory
@@ -336,7 +336,7 @@ impl Sender {
                 }
                 Err(SendError { error, .. }) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => {
-                        socket::poll(socket, PollFlags::OUT, None)
+                        socket::poll(socket, PollFlags::OUT, None, None)
                             .map_err(|error| Error::system("wait for a socket to send", error))?;
                     }
                     Some(libc::ECONNREFUSED) => done.unreachable += 1,
@@ -385,7 +385,7 @@ impl Pacer {
 impl SenderBuilder {
     /// Sends from this address and port; default: the kernel's choice.
     pub fn from(mut self, address: SocketAddr) -> Self {
-        self.from = Some(address);
+        self.from = Some(socket::unmapped(address));
         self
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Instant;
 
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode};
+use io_uring::{IoUring, cqueue, opcode, squeue};
 use linerate_ring::Region;
 
 use crate::message::Message;
@@ -25,6 +25,8 @@ const NAME_LEN: usize = SockAddr::MAX_LEN as usize;
 /// The kernel's limit for a ring of buffers.
 const MAX_BUFFERS: usize = 1 << 15;
 const BUFFER_GROUP: u16 = 0;
+/// `user_data` of the request that polls the watch of the interface; that of the one that receives is 0.
+const WATCH: u64 = 1;
 
 /// A ring with its buffers and the one request.
 pub(crate) struct Uring {
@@ -40,6 +42,10 @@ pub(crate) struct Uring {
     control: usize,
     message_size: usize,
     armed: bool,
+    /// The watch is polled.
+    watching: bool,
+    /// It has become readable since the last wait.
+    changed: bool,
     /// Buffers of the last batch and the bytes in them, and how many have been lent.
     taken: Vec<(u16, u32)>,
     lent: usize,
@@ -128,6 +134,8 @@ impl Uring {
             control,
             message_size,
             armed: false,
+            watching: false,
+            changed: false,
             taken: Vec::with_capacity(batch.min(count / 2)),
             lent: 0,
             batch: batch.min(count / 2),
@@ -152,13 +160,22 @@ impl Uring {
         self.reap()
     }
 
-    /// Waits until something has arrived or the deadline has passed.
+    /// Waits until something has arrived, `watch` has become readable, or the deadline has passed.
     pub(crate) fn wait(
         &mut self,
         socket: BorrowedFd<'_>,
+        watch: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
     ) -> io::Result<WaitOutcome> {
         self.arm(socket)?;
+        if std::mem::take(&mut self.changed) {
+            return Ok(WaitOutcome::Changed);
+        }
+        if let Some(watch) = watch.filter(|_| !self.watching) {
+            let entry = opcode::PollAdd::new(Fd(watch.as_raw_fd()), libc::POLLIN as u32);
+            self.push(&entry.build().user_data(WATCH))?;
+            self.watching = true;
+        }
         self.syscalls += 1;
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let answer = match left.map(Timespec::from) {
@@ -238,13 +255,16 @@ impl Uring {
         if self.armed {
             return Ok(());
         }
-        let entry =
-            opcode::RecvMsgMulti::new(Fd(socket.as_raw_fd()), &*self.header, BUFFER_GROUP).build();
-        // SAFETY: the header lives as long as the ring, the buffers belong to it.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
-        pushed.map_err(|_| io::Error::other("the submission ring is full"))?;
+        let entry = opcode::RecvMsgMulti::new(Fd(socket.as_raw_fd()), &*self.header, BUFFER_GROUP);
+        self.push(&entry.build())?;
         self.armed = true;
         Ok(())
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: the header lives as long as the ring, the buffers belong to it.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        pushed.map_err(|_| io::Error::other("the submission ring is full"))
     }
 
     /// Enters the kernel, which runs deferred work, and takes what has arrived.
@@ -264,6 +284,10 @@ impl Uring {
         let mut completions = self.ring.completion();
         while self.taken.len() < self.batch {
             let Some(completion) = completions.next() else { break };
+            if completion.user_data() == WATCH {
+                (self.watching, self.changed) = (false, true);
+                continue;
+            }
             // Out of buffers, or done for another reason: what comes waits in the socket until the
             // request is made again.
             self.armed &= cqueue::more(completion.flags());
@@ -324,7 +348,7 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         // The kernel ends requests some time after the ring is closed; until then it may write.
-        if self.armed {
+        if self.armed || self.watching {
             let all = CancelBuilder::any();
             match self.ring.submitter().register_sync_cancel(None, all) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

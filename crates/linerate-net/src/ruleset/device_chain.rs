@@ -59,7 +59,7 @@ impl DeviceChain {
         })
     }
 
-    fn read(body: &[u8]) -> Option<Self> {
+    pub(super) fn read(body: &[u8]) -> Option<Self> {
         let own = body.get(HEADER..)?;
         let hook = attribute(own, CHAIN_HOOK)?;
         let number = attribute(hook, HOOK_NUMBER).and_then(big_endian)?;

@@ -5,12 +5,14 @@
 //! chains for packets from and to this host alone do not count, nor do those of devices ([`DeviceChain`]).
 
 mod device_chain;
+mod local_filter;
 mod nftables;
 mod xtables;
 
 use std::io;
 
 pub use device_chain::DeviceChain;
+pub use local_filter::local_filter;
 
 /// Address families, as a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

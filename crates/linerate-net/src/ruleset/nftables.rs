@@ -87,7 +87,7 @@ fn local_chain(body: &[u8]) -> Option<Chain> {
 }
 
 /// The packets that rules of a family see, and whether its hooks are those of IP.
-fn families_of(family: u8) -> Option<(Families, bool)> {
+pub(super) fn families_of(family: u8) -> Option<(Families, bool)> {
     match i32::from(family) {
         libc::NFPROTO_INET => Some((Families::BOTH, true)),
         libc::NFPROTO_IPV4 => Some((Families::IPV4, true)),

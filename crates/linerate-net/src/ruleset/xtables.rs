@@ -20,6 +20,13 @@ const ENTRIES: usize = 40;
 /// `NF_INET_LOCAL_IN` and `NF_INET_LOCAL_OUT`.
 const LOCAL_HOOKS: [usize; 2] = [1, 3];
 
+/// `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_IN`, with the names of their chains.
+const INPUT_HOOKS: [(usize, &str); 2] = [(0, "PREROUTING"), (1, "INPUT")];
+/// Bytes of `struct xt_entry_target`, which the verdict of a policy follows.
+const TARGET: usize = 32;
+/// The verdict `-NF_ACCEPT - 1`.
+const ACCEPT: u32 = u32::MAX - 1;
+
 /// One of the two kinds of tables.
 struct Kind {
     /// The names of the tables that the namespace has.
@@ -53,25 +60,22 @@ const KINDS: [Kind; 2] = [
 ];
 
 pub(super) fn read(ruleset: &mut Ruleset) -> io::Result<()> {
-    for kind in &KINDS {
-        let names = match std::fs::read_to_string(kind.names) {
-            Ok(names) => names,
-            // A kernel without these tables, or a namespace that never had one.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        let socket = socket(kind.family, SocketType::DGRAM, None)?;
-        for name in names.lines() {
-            let mut info = named(name, INFO);
-            socket_option(&socket, kind.level, GET_INFO, &mut info)?;
-            let size = word(&info, INFO - 4).unwrap_or(0);
-            let mut entries = named(name, ENTRIES + size);
-            entries[NAME..NAME + 4].copy_from_slice(&(size as u32).to_ne_bytes());
-            socket_option(&socket, kind.level, GET_ENTRIES, &mut entries)?;
-            kind.add(ruleset, &info, &entries[ENTRIES..]);
-        }
-    }
-    Ok(())
+    KINDS
+        .iter()
+        .try_for_each(|kind| kind.tables(|_, info, entries| kind.add(ruleset, info, entries)))
+}
+
+/// The first chain that may decide about packets to this host.
+pub(super) fn local_filter(v6: bool) -> io::Result<Option<String>> {
+    let mut found = None;
+    let kind = &KINDS[usize::from(v6)];
+    kind.tables(|name, info, entries| {
+        let chain = INPUT_HOOKS.into_iter().find(|(hook, _)| kind.decides(*hook, info, entries));
+        found = found
+            .take()
+            .or_else(|| chain.map(|(_, chain)| format!("iptables chain {name} {chain}")));
+    })?;
+    Ok(found)
 }
 
 /// A buffer that begins with the name of a table.
@@ -92,6 +96,38 @@ fn half(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 impl Kind {
+    /// Reads each table: its name, information and entries.
+    fn tables(&self, mut take: impl FnMut(&str, &[u8], &[u8])) -> io::Result<()> {
+        let names = match std::fs::read_to_string(self.names) {
+            Ok(names) => names,
+            // A kernel without these tables, or a namespace that never had one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let socket = socket(self.family, SocketType::DGRAM, None)?;
+        for name in names.lines() {
+            let mut info = named(name, INFO);
+            socket_option(&socket, self.level, GET_INFO, &mut info)?;
+            let size = word(&info, INFO - 4).unwrap_or(0);
+            let mut entries = named(name, ENTRIES + size);
+            entries[NAME..NAME + 4].copy_from_slice(&(size as u32).to_ne_bytes());
+            socket_option(&socket, self.level, GET_ENTRIES, &mut entries)?;
+            take(name, &info, &entries[ENTRIES..]);
+        }
+        Ok(())
+    }
+
+    /// Whether the chain at a hook has rules before its policy, or a policy other than to accept.
+    fn decides(&self, hook: usize, info: &[u8], entries: &[u8]) -> bool {
+        if word(info, NAME).unwrap_or(0) & 1 << hook == 0 {
+            return false;
+        }
+        let (first, policy) = (word(info, NAME + 4 + 4 * hook), word(info, NAME + 24 + 4 * hook));
+        let entry = policy.and_then(|at| entries.get(at..)).unwrap_or_default();
+        let target = half(entry, self.matched + 4).unwrap_or(0);
+        first != policy || word(entry, target + TARGET) != Some(ACCEPT as usize)
+    }
+
     /// Adds what the rules of a table do and look at.
     fn add(&self, ruleset: &mut Ruleset, info: &[u8], entries: &[u8]) {
         let hooks = word(info, NAME).unwrap_or(0);

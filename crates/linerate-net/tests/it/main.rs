@@ -8,4 +8,5 @@ mod namespace;
 mod neighbour;
 mod qdisc;
 mod route;
+mod ruleset;
 mod support;

@@ -114,13 +114,18 @@ impl Options {
         if !self.contiguous {
             return Ok((u32::MAX, DEFAULT_CHUNK_SIZE));
         }
-        let longest = link::by_name(interface)?.mtu + ETHERNET_HEADERS;
-        let chunk = Umem::chunk_for(longest).unwrap_or(LARGEST_CHUNK);
+        let mtu = link::by_name(interface)?.mtu;
+        let chunk = Umem::chunk_for(mtu + ETHERNET_HEADERS).unwrap_or(LARGEST_CHUNK);
         Ok(match delivery {
-            Delivery::RingBuffer => (longest.min(MAX_SNAPLEN), chunk),
+            Delivery::RingBuffer => (longest_of(mtu), chunk),
             _ => (chunk - super::HEADROOM, chunk),
         })
     }
+}
+
+/// Bytes of the longest frame that a ring buffer takes whole.
+fn longest_of(mtu: u32) -> u32 {
+    (mtu + ETHERNET_HEADERS).min(MAX_SNAPLEN)
 }
 
 /// The configuration that a receiver got.
@@ -245,6 +250,14 @@ impl Receiver {
                 open(Delivery::AfXdp, &format!("a ring buffer does not open here: {error}"))
             }
             result => result,
+        }
+    }
+
+    /// Bytes of the longest frame that comes in one piece with another MTU: a chunk stays as large as it is.
+    pub fn longest(&self, mtu: u32) -> u32 {
+        match &self.rings {
+            Rings::Sockets(_) => self.config.longest,
+            Rings::RingBuffer(_) => longest_of(mtu),
         }
     }
 

@@ -1,9 +1,12 @@
 //! Which backend a receiver takes, and why not a better one.
 
+use linerate_net::route::{self, ConfiguredRoutes};
+use linerate_net::ruleset;
+
 use crate::backend::Backend;
 use crate::options::{Options, Reuseport};
 use crate::probe::probe;
-use crate::{Error, Result, xdp};
+use crate::{Error, Result, interface, xdp};
 
 /// The requested backend, if it is available, otherwise the best available one. With the reasons why not a
 /// better one.
@@ -24,7 +27,11 @@ pub(super) fn select(options: &Options) -> Result<(Backend, Vec<String>)> {
         };
         return available
             .and_then(|()| probe(backend, interface.as_deref()))
-            .map(|()| (backend, Vec::new()))
+            .map(|()| {
+                let passed = interface.filter(|_| backend == Backend::Xdp);
+                let passed = passed.and_then(|name| passed_filter(options, &name));
+                (backend, passed.into_iter().collect())
+            })
             .map_err(|reason| Error::BackendUnavailable { backend, reason });
     }
     let mut reasons = Vec::new();
@@ -71,10 +78,42 @@ pub(super) fn probe_xdp(options: &Options) -> std::result::Result<(), String> {
         ));
     }
     xdp::probe(&interface)?;
+    if let Some(passed) = passed_filter(options, &interface) {
+        return Err(passed);
+    }
     match xdp::is_native(&interface) {
         true => Ok(()),
         false => Err(format!("the driver of {interface} has no native XDP")),
     }
+}
+
+/// What of the stack may drop messages of the receiver, and is passed by `xdp` on `interface`.
+fn passed_filter(options: &Options, interface: &str) -> Option<String> {
+    let v6 = options.bind.is_ipv6();
+    match ruleset::local_filter(interface, v6) {
+        Ok(Some(chain)) => {
+            return Some(format!(
+                "xdp passes the firewall ({chain}), which may decide about the port"
+            ));
+        }
+        Ok(None) => {}
+        Err(error) => {
+            return Some(format!("xdp passes the firewall, whose rules cannot be read ({error})"));
+        }
+    }
+    let mode = |name: &str| {
+        let mode = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
+        mode.ok().and_then(|mode| mode.trim().parse::<u8>().ok()).unwrap_or(0)
+    };
+    let mode = if v6 { 0 } else { mode("all").max(mode(interface)) };
+    // Loose: a source needs a route through any interface, which the default route is for all.
+    let has_default = || {
+        let index = interface::index(interface).ok();
+        index.and_then(|index| route::through(index).ok()) == Some(ConfiguredRoutes::Default)
+    };
+    (mode == 1 || mode == 2 && !has_default()).then(|| {
+        format!("xdp passes the reverse path filter of {interface} (rp_filter={mode}), which may drop messages")
+    })
 }
 
 /// Whether any UDP socket of the namespace is bound to `port`.

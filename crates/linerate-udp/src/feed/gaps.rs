@@ -52,6 +52,13 @@ impl GapList {
         self.shrink()
     }
 
+    /// The same for one that is below all other gaps.
+    pub(super) fn open_before(&mut self, from: u64, to: u64) -> u64 {
+        self.gaps.insert(0, Gap { from, to });
+        self.missing += to - from;
+        self.shrink()
+    }
+
     /// Records the arrival of a message: `None` if it was not missing, otherwise how many messages were
     /// abandoned to make room.
     pub(super) fn fill(&mut self, number: u64) -> Option<u64> {

@@ -144,18 +144,22 @@ pub struct Feed<L> {
     current: Session,
     previous: Session,
     expect_from_first: bool,
+    /// The line that has not brought a packet yet of the session that a packet of the other one began: it may be behind.
+    behind: Option<Line>,
     statistics: Statistics,
 }
 
 impl<L: Protocol> Feed<L> {
-    /// A feed that is joined while it runs: earlier messages do not count as missing. In later sessions
-    /// messages count from number 1 on.
+    /// A feed that is joined while it runs: earlier messages do not count as missing. It begins with the lower number
+    /// of the first packets of both lines, whichever is read first. In later sessions messages count from number 1
+    /// on.
     pub fn new(protocol: L) -> Self {
         Self {
             protocol,
             current: Session::new(),
             previous: Session::new(),
             expect_from_first: false,
+            behind: None,
             statistics: Statistics::default(),
         }
     }
@@ -184,8 +188,12 @@ impl<L: Protocol> Feed<L> {
                 return;
             }
         };
-        if !self.enter(&header, packet) {
+        if !self.enter(line, &header, packet) {
             return;
+        }
+        if self.behind == Some(line) && self.current.is(header.session) {
+            self.behind = None;
+            self.statistics.abandon(self.current.begin_before(header.first));
         }
         let Self { protocol, current, previous, statistics, .. } = self;
         let session = if current.is(header.session) { current } else { previous };
@@ -249,7 +257,7 @@ impl<L: Protocol> Feed<L> {
     }
 
     /// Begins a session, if the packet is of none of the last two; false for a packet that cannot begin one.
-    fn enter(&mut self, header: &PacketHeader<'_>, packet: &[u8]) -> bool {
+    fn enter(&mut self, line: Line, header: &PacketHeader<'_>, packet: &[u8]) -> bool {
         if self.current.is(header.session) || self.previous.is(header.session) {
             return true;
         }
@@ -267,6 +275,8 @@ impl<L: Protocol> Feed<L> {
         self.statistics.abandon(self.current.gap_list.clear());
         // Only the first one can have been running before.
         let expect_from_first = self.expect_from_first || self.statistics.sessions > 1;
+        let other = if line == Line::A { Line::B } else { Line::A };
+        self.behind = (!expect_from_first).then_some(other);
         self.current.begin(header.session, if expect_from_first { 1 } else { header.first });
         true
     }

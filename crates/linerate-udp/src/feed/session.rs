@@ -14,6 +14,8 @@ pub(super) struct Session {
     len: usize,
     /// None before it has begun.
     next: Option<u64>,
+    /// The number that it began with.
+    first: u64,
     pub(super) ended: bool,
     pub(super) gap_list: GapList,
 }
@@ -21,7 +23,7 @@ pub(super) struct Session {
 impl Session {
     pub(super) fn new() -> Self {
         let gap_list = GapList::new(GAPS);
-        Self { name: [0; MAX_NAME_LEN], len: 0, next: None, ended: false, gap_list }
+        Self { name: [0; MAX_NAME_LEN], len: 0, next: None, first: 0, ended: false, gap_list }
     }
 
     /// Takes the place of what was there; `name` is no longer than [`MAX_NAME_LEN`], and the gap list is
@@ -30,7 +32,17 @@ impl Session {
         self.len = name.len();
         self.name[..self.len].copy_from_slice(name);
         self.next = Some(next);
+        self.first = next;
         self.ended = false;
+    }
+
+    /// Expects messages from `first` on, where that is before those of the beginning. Returns how many were abandoned.
+    pub(super) fn begin_before(&mut self, first: u64) -> u64 {
+        if first >= self.first {
+            return 0;
+        }
+        let to = std::mem::replace(&mut self.first, first);
+        self.gap_list.open_before(first, to)
     }
 
     #[inline]

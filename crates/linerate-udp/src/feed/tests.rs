@@ -35,6 +35,22 @@ fn the_first_arrival_wins_and_the_other_is_a_duplicate() {
 }
 
 #[test]
+fn the_line_that_is_read_second_may_be_behind() {
+    let mut feed = Feed::new(MoldUdp64);
+    assert_eq!(numbers(&mut feed, Line::B, &packet(10, 2)), [10, 11]);
+    assert_eq!(numbers(&mut feed, Line::B, &packet(14, 1)), [14]);
+    assert_eq!(numbers(&mut feed, Line::A, &packet(5, 2)), [5, 6]);
+    assert_eq!(numbers(&mut feed, Line::A, &packet(8, 4)), [8, 9]);
+    // 7 is missing, as 12 and 13 are; what came before either line is not.
+    let statistics = feed.statistics();
+    assert_eq!((statistics.duplicates, statistics.messages, statistics.missing), (2, 7, 3));
+    assert_eq!(feed.gap_list().gaps(), [Gap { from: 7, to: 8 }, Gap { from: 12, to: 14 }]);
+    assert_eq!(numbers(&mut feed, Line::A, &packet(2, 1)), []);
+    assert_eq!(numbers(&mut feed, Line::B, &packet(3, 1)), []);
+    assert_eq!(feed.statistics().duplicates, 4);
+}
+
+#[test]
 fn a_gap_is_opened_at_once_and_closed_by_the_other_line() {
     let mut feed = Feed::new(MoldUdp64).expect_from_first();
     assert_eq!(numbers(&mut feed, Line::A, &packet(4, 2)), [4, 5]);

@@ -9,19 +9,22 @@ pub(super) struct Counters {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) truncated: u64,
+    /// Of the messages, those that `xdp` took past the stack.
+    pub(super) ring: u64,
 }
 
 /// Messages lent by a [`Receiver`](crate::Receiver), taken in order with [`Batch::next`].
 #[derive(Debug)]
 pub struct Batch<'r> {
     source: Source<'r>,
+    is_ring: bool,
     counters: &'r mut Counters,
 }
 
 impl<'r> Batch<'r> {
     #[inline]
     pub(super) fn new(source: Source<'r>, counters: &'r mut Counters) -> Self {
-        Self { source, counters }
+        Self { is_ring: matches!(source, Source::Xdp(_)), source, counters }
     }
 
     /// The next message, or `None` at the end of the batch.
@@ -31,6 +34,7 @@ impl<'r> Batch<'r> {
         let message = self.source.next()?;
         self.counters.messages += 1;
         self.counters.bytes += message.payload.len() as u64;
+        self.counters.ring += u64::from(self.is_ring);
         self.counters.truncated += u64::from(message.truncated);
         Some(message)
     }

@@ -15,6 +15,7 @@ use crate::message::{Drops, Message};
 use crate::options::Options;
 use crate::socket::{self, RecvMmsg, WaitOutcome};
 use crate::uring::Uring;
+use crate::watch::Watch;
 use crate::xdp::{self, XdpBatch, XdpReceiver};
 use crate::{Error, Result};
 
@@ -162,21 +163,23 @@ impl Engine {
         }
     }
 
-    /// Sleeps until messages arrive or the deadline has passed. `readable` is readable when there are any.
+    /// Sleeps until messages arrive, `watch` is readable, or the deadline has passed. `readable` is readable when
+    /// there are messages.
     pub(super) fn wait(
         &mut self,
         socket: BorrowedFd<'_>,
         readable: BorrowedFd<'_>,
+        watch: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
     ) -> io::Result<WaitOutcome> {
         match self {
-            Self::Recvmmsg(_) => socket::poll(readable, PollFlags::IN, deadline),
-            Self::Uring(uring) => uring.wait(socket, deadline),
+            Self::Recvmmsg(_) => socket::poll(readable, PollFlags::IN, watch, deadline),
+            Self::Uring(uring) => uring.wait(socket, watch, deadline),
             Self::Xdp { xdp, .. } => {
                 xdp.receiver.announce_sleep();
                 let outcome = match xdp.receiver.ready() {
                     true => Ok(WaitOutcome::Ready),
-                    false => socket::poll(readable, PollFlags::IN, deadline),
+                    false => socket::poll(readable, PollFlags::IN, watch, deadline),
                 };
                 xdp.receiver.cancel_sleep();
                 outcome
@@ -206,9 +209,13 @@ impl Engine {
         }
     }
 
-    /// Whether the interface of `xdp` is still there and up.
-    pub(super) fn check(&mut self) -> Result<()> {
-        Ok(self.xdp_mut().map_or(Ok(()), |xdp| xdp.receiver.check())?)
+    /// Has `xdp` take what the stack would deliver now.
+    pub(super) fn follow(&mut self, watch: &Watch) {
+        if let Some(xdp) = self.xdp_mut()
+            && let Err(error) = xdp.follow(watch.connection())
+        {
+            tracing::warn!("messages may come through the network stack: {error}");
+        }
     }
 
     /// Lets no more frames into the rings of `xdp`.

@@ -10,7 +10,7 @@ use linerate_wire::checksum::Engine;
 use linerate_wire::{ethernet, ip, ipv4, ipv6, udp};
 
 use crate::transmit::Transmit;
-use crate::{Error, Result, interface};
+use crate::{Error, Result};
 
 const ETHERNET: usize = ethernet::HEADER_LEN;
 /// XdpSender in the ring.
@@ -40,8 +40,8 @@ impl XdpSender {
         next_hop: Option<ethernet::Address>,
         message_size: usize,
     ) -> Result<Self> {
-        let index = interface::index(name)?;
-        let mtu = linerate_net::link::by_name(name)?.mtu as usize;
+        let link = linerate_net::link::by_name(name)?;
+        let (index, mtu) = (link.index, link.mtu as usize);
         let headers =
             udp::HEADER_LEN + if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let most = mtu.min(CHUNK as usize - ETHERNET) - headers;
@@ -51,8 +51,8 @@ impl XdpSender {
                  carry {most}; AF_XDP makes no fragments"
             )));
         }
-        let own = interface::interface_addresses(name)?
-            .mac
+        let own = link
+            .address
             .ok_or_else(|| Error::Invalid(format!("interface {name} has no Ethernet address")))?;
         let there = match next_hop {
             Some(address) => address,

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::sockaddr::scoped;
 use crate::message::Message;
 
 /// The most bytes that ancillary data can take: UDP_GRO, a time stamp, the IPv6 packet information
@@ -48,7 +49,9 @@ impl ControlMessages {
         bound: SocketAddr,
         truncated: bool,
     ) -> Message<'m> {
-        let destination = self.destination.map(|ip| SocketAddr::new(ip, bound.port()));
+        let destination = self
+            .destination
+            .map(|ip| scoped(SocketAddr::new(ip, bound.port()), self.interface_index));
         Message {
             payload,
             source,

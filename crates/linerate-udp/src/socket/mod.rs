@@ -16,7 +16,7 @@ pub(crate) use open::{
 };
 pub(crate) use recvmmsg::RecvMmsg;
 pub(crate) use sendmmsg::{SendError, SendMmsg, connect};
-pub(crate) use sockaddr::SockAddr;
+pub(crate) use sockaddr::{SockAddr, scoped, unmapped};
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -61,18 +61,25 @@ pub(crate) enum WaitOutcome {
     TimedOut,
     /// A signal arrived.
     Interrupted,
+    /// Something about the interface may have changed.
+    Changed,
 }
 
-/// Waits until `fd` is ready for `events` or the deadline has passed; `None` waits for ever.
+/// Waits until `fd` is ready for `events`, `watch` is readable, or the deadline has passed; `None` waits for ever.
 pub(crate) fn poll(
     fd: BorrowedFd<'_>,
     events: PollFlags,
+    watch: Option<BorrowedFd<'_>>,
     deadline: Option<Instant>,
 ) -> io::Result<WaitOutcome> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let timeout = left.map(timespec);
-    match event::poll(&mut [PollFd::from_borrowed_fd(fd, events)], timeout.as_ref()) {
+    let mut entries = [(fd, events), (watch.unwrap_or(fd), PollFlags::IN)]
+        .map(|(fd, events)| PollFd::from_borrowed_fd(fd, events));
+    let count = 1 + usize::from(watch.is_some());
+    match event::poll(&mut entries[..count], timeout.as_ref()) {
         Ok(0) => Ok(WaitOutcome::TimedOut),
+        Ok(_) if watch.is_some() && !entries[1].revents().is_empty() => Ok(WaitOutcome::Changed),
         Ok(_) => Ok(WaitOutcome::Ready),
         Err(Errno::INTR) => Ok(WaitOutcome::Interrupted),
         Err(error) => Err(error.into()),

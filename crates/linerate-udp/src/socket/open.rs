@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::cmsg::UDP_GRO;
-use super::sockaddr::{SockAddr, group_request};
+use super::sockaddr::{SockAddr, group_request, is_of_link};
 use super::{check, get, set};
 use crate::backend::Backend;
 use crate::group::Group;
@@ -160,9 +160,7 @@ pub(super) const NEEDS_SCOPE: &str = "a link-local address needs its interface, 
 
 pub(super) fn lacks_scope(address: SocketAddr) -> bool {
     let SocketAddr::V6(address) = address else { return false };
-    // Groups of the link's scope and of the interface's are no less local.
-    let group = matches!(address.ip().segments()[0] & 0xff0f, 0xff01 | 0xff02);
-    address.scope_id() == 0 && (group || address.ip().is_unicast_link_local())
+    address.scope_id() == 0 && is_of_link(address.ip())
 }
 
 pub(super) fn bind(fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {

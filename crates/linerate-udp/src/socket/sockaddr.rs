@@ -71,6 +71,32 @@ impl SockAddr {
     }
 }
 
+/// An address that a message has, with the scope that the kernel gives it: of those of one link alone, the interface.
+#[inline]
+pub(crate) fn scoped(mut address: SocketAddr, interface: Option<u32>) -> SocketAddr {
+    if let (SocketAddr::V6(address), Some(interface)) = (&mut address, interface)
+        && is_of_link(address.ip())
+    {
+        address.set_scope_id(interface);
+    }
+    address
+}
+
+/// An IPv4 address where an IPv6 address stands for one (RFC 4291 §2.5.5.2).
+pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        // With its scope.
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// Whether an address means something on one link only (`__ipv6_addr_needs_scope_id`).
+pub(super) fn is_of_link(ip: &Ipv6Addr) -> bool {
+    // Groups of the link's scope and of the interface's are no less local.
+    ip.is_unicast_link_local() || matches!(ip.segments()[0] & 0xff0f, 0xff01 | 0xff02)
+}
+
 /// `struct group_req` or `struct group_source_req` (RFC 3678 §5), as bytes.
 pub(super) fn group_request(interface: u32, addresses: &[IpAddr]) -> ([u8; 264], usize) {
     // `struct sockaddr_storage` has 128 bytes and is aligned to 8.
@@ -91,6 +117,17 @@ fn part<const N: usize>(bytes: &[u8], from: usize) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ipv4_address_is_found_in_an_ipv6_address() {
+        for (text, wanted) in [
+            ("[::ffff:10.1.2.3]:7", "10.1.2.3:7"),
+            ("10.1.2.3:7", "10.1.2.3:7"),
+            ("[fe80::1%3]:7", "[fe80::1%3]:7"),
+        ] {
+            assert_eq!(unmapped(text.parse().unwrap()), wanted.parse().unwrap());
+        }
+    }
 
     #[test]
     fn an_address_comes_back_as_it_went_in() {

@@ -30,8 +30,10 @@ pub(super) struct FilterSpec {
     pub(super) port: u16,
     /// The interface's own hardware address: a frame to another one is not for this host.
     pub(super) mac: ethernet::Address,
-    /// Addresses of the interface.
+    /// Addresses that the stack delivers to this host.
     pub(super) unicast: Vec<IpAddr>,
+    /// IPv4 addresses of this host: the stack judges what says that it comes from one of them.
+    pub(super) own_sources: Vec<IpAddr>,
     /// Groups, each with its accepted senders; none means any.
     pub(super) groups: Vec<(IpAddr, Vec<IpAddr>)>,
     /// The longest frame that fits into a chunk.
@@ -39,6 +41,27 @@ pub(super) struct FilterSpec {
 }
 
 impl FilterSpec {
+    /// One that takes nothing.
+    pub(super) fn nothing(&self) -> Self {
+        Self { unicast: Vec::new(), groups: Vec::new(), ..self.clone() }
+    }
+
+    /// Whether this takes all that `other` takes.
+    pub(super) fn includes(&self, other: &Self) -> bool {
+        let group = |(address, senders): &(IpAddr, Vec<IpAddr>)| {
+            let mut own = self.groups.iter().filter(|(own, _)| own == address);
+            own.any(|(_, own)| {
+                own.is_empty()
+                    || !senders.is_empty() && senders.iter().all(|sender| own.contains(sender))
+            })
+        };
+        self.mac == other.mac
+            && self.max_frame >= other.max_frame
+            && self.own_sources.iter().all(|ip| other.own_sources.contains(ip))
+            && other.unicast.iter().all(|ip| self.unicast.contains(ip))
+            && other.groups.iter().all(group)
+    }
+
     /// The program.
     pub(super) fn compile(&self) -> Result<ClassicProgram> {
         let mut program = Program::default();
@@ -86,6 +109,14 @@ impl FilterSpec {
         program.refuse_unless(17);
         program.load(LOAD_HALF, port);
         program.refuse_unless(self.port.into());
+        if !v6 {
+            program.load(LOAD_WORD, source);
+            for address in &self.own_sources {
+                if let IpAddr::V4(address) = address {
+                    program.refuse_if(JUMP_EQUAL, address.to_bits());
+                }
+            }
+        }
         for address in self.unicast.iter().filter(|address| address.is_ipv6() == v6) {
             let mut then = Program::default();
             then.load(LOAD_WORD, 0);
@@ -178,6 +209,7 @@ mod tests {
             port: 7000,
             mac: ethernet::Address(MAC),
             unicast: vec![ip("10.0.0.2"), ip("10.0.0.3"), ip("fd00::2")],
+            own_sources: vec![ip("10.0.0.2"), ip("10.0.9.9")],
             groups: vec![
                 (ip("239.1.1.1"), vec![]),
                 (ip("232.1.1.1"), vec![ip("10.0.0.7"), ip("10.0.0.8")]),
@@ -246,6 +278,8 @@ mod tests {
             (MAC, "fd00::1", "fd00::3", 7000),
             (MAC, "127.0.0.1", "10.0.0.2", 7000),
             (MAC, "0.0.0.0", "10.0.0.2", 7000),
+            (MAC, "10.0.0.2", "10.0.0.3", 7000),
+            (group, "10.0.9.9", "239.1.1.1", 7000),
             (MAC, "239.1.1.1", "10.0.0.2", 7000),
             (MAC, "255.255.255.255", "10.0.0.2", 7000),
             (group, "127.0.0.1", "239.1.1.1", 7000),

@@ -11,8 +11,9 @@ mod parse;
 
 use std::net::IpAddr;
 
+use linerate_bpf::LoadedProgram;
 use linerate_bpf::xdp::Owner;
-use linerate_net::Interface;
+use linerate_net::{Connection, Interface};
 use linerate_ring::xdp::{self, AttachMode, Frames, TimestampSource, WaitStrategy};
 
 pub use parse::{Datagram, ParseError, Parser};
@@ -21,6 +22,7 @@ use crate::backend::Backend;
 use crate::group::Group;
 use crate::message::{Drops, Message};
 use crate::options::Options;
+use crate::socket::scoped;
 use crate::{Error, Result, interface};
 use filter::FilterSpec;
 
@@ -94,7 +96,13 @@ pub(crate) struct XdpReceiver {
     parser: Parser,
     interface: String,
     index: u32,
+    /// What the program is to take, and what it takes.
+    wanted: FilterSpec,
     spec: FilterSpec,
+    /// Takes what the first program took, and takes nothing: they need no privilege any more.
+    first: (FilterSpec, LoadedProgram),
+    nothing: LoadedProgram,
+    bind: IpAddr,
     message_size: usize,
     checksum: u64,
     malformed: u64,
@@ -104,15 +112,16 @@ impl XdpReceiver {
     /// Takes the messages of `options` from `interface`, to `port`.
     pub(crate) fn open(options: &Options, interface: &str, port: u16) -> Result<Self> {
         let index = interface::index(interface)?;
-        let own = interface::interface_addresses(interface)?;
-        let Some(mac) = own.mac else {
+        let local = interface::local(&Connection::open()?, index)?
+            .ok_or_else(|| linerate_net::Error::InterfaceGone(interface.to_owned()))?;
+        let Some(mac) = local.mac else {
             return Err(Error::Invalid(format!("interface {interface} has no Ethernet address")));
         };
         let bind = options.bind.ip();
-        let mut unicast = own.addresses;
-        unicast
-            .retain(|ip| ip.is_ipv4() == bind.is_ipv4() && (bind.is_unspecified() || *ip == bind));
-        let mut spec = FilterSpec { port, mac, unicast, groups: Vec::new(), max_frame: 0 };
+        let unicast = unicast(local.addresses, bind);
+        let own_sources = local.own_sources;
+        let mut spec =
+            FilterSpec { port, mac, unicast, own_sources, groups: Vec::new(), max_frame: 0 };
         for group in &options.groups {
             add(&mut spec, group, interface, bind);
         }
@@ -133,6 +142,8 @@ impl XdpReceiver {
             },
         )?;
         spec.max_frame = receiver.config().longest;
+        let first = receiver.load_filter(Some(&translate(&spec)?))?;
+        let nothing = receiver.load_filter(Some(&translate(&spec.nothing())?))?;
         let driver = Interface::open(interface)?.driver();
         let partial_checksums = driver.is_some_and(|driver| driver == "veth");
         Ok(Self {
@@ -140,6 +151,10 @@ impl XdpReceiver {
             parser: Parser::new(partial_checksums),
             interface: interface.to_owned(),
             index,
+            first: (spec.clone(), first),
+            wanted: spec.clone(),
+            nothing,
+            bind,
             spec,
             message_size: options.message_size,
             checksum: 0,
@@ -149,17 +164,57 @@ impl XdpReceiver {
 
     /// Takes the messages of a group too, or no more.
     pub(crate) fn set_membership(&mut self, group: &Group, join: bool, bind: IpAddr) -> Result<()> {
-        let mut spec = self.spec.clone();
+        let mut spec = self.wanted.clone();
         if join {
             add(&mut spec, group, &self.interface, bind);
         } else {
             remove(&mut spec, group);
         }
-        if spec != self.spec {
-            self.receiver.set_filter(Some(&translate(&spec)?))?;
-            self.spec = spec;
+        self.take(spec)
+    }
+
+    /// Takes what the stack would deliver now; nothing where the interface is not in the namespace any more.
+    pub(crate) fn follow(&mut self, connection: &Connection) -> Result<()> {
+        let Some(local) = interface::local(connection, self.index)? else {
+            // In another namespace the program would go on. With a removed interface it has gone.
+            if let Err(error) = self.receiver.stop() {
+                tracing::debug!("the program of {} does not stop: {error}", self.interface);
+            }
+            return Ok(());
+        };
+        let mut spec = self.wanted.clone();
+        spec.mac = local.mac.unwrap_or(spec.mac);
+        spec.max_frame = self.receiver.longest(local.mtu);
+        spec.unicast = unicast(local.addresses, self.bind);
+        spec.own_sources = local.own_sources;
+        self.take(spec)
+    }
+
+    /// Replaces the program by one for `spec`. Without the privilege for it, one that takes less takes its place: the
+    /// rest arrives through the companion socket.
+    fn take(&mut self, spec: FilterSpec) -> Result<()> {
+        if spec == self.wanted {
+            return Ok(());
         }
-        Ok(())
+        self.wanted = spec.clone();
+        let refused = match self.receiver.set_filter(Some(&translate(&spec)?)) {
+            Ok(()) => {
+                self.spec = spec;
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        // What the old program takes may be wrong now.
+        let (first, loaded) = &self.first;
+        let (next, program) = match spec.includes(first) {
+            true => (first.clone(), loaded),
+            false => (spec.nothing(), &self.nothing),
+        };
+        if next != self.spec {
+            self.receiver.replace_filter(program)?;
+            self.spec = next;
+        }
+        Err(refused.into())
     }
 
     pub(crate) fn interface(&self) -> &str {
@@ -226,8 +281,8 @@ impl XdpBatch<'_> {
             let from = datagram.payload.start;
             return Some(Message {
                 payload: &frame.head()[from..from + len],
-                source: datagram.source,
-                destination: datagram.destination,
+                source: scoped(datagram.source, Some(self.index)),
+                destination: scoped(datagram.destination, Some(self.index)),
                 timestamp: frame.timestamp.map(|stamp| stamp.0),
                 traffic_class: Some(datagram.traffic_class),
                 interface_index: Some(self.index),
@@ -235,6 +290,16 @@ impl XdpBatch<'_> {
             });
         }
     }
+}
+
+/// Addresses that the program compares a destination with, at most; messages to others come through the stack.
+const MAX_ADDRESSES: usize = 64;
+
+/// Those that a receiver bound to `bind` receives from.
+fn unicast(mut addresses: Vec<IpAddr>, bind: IpAddr) -> Vec<IpAddr> {
+    addresses.retain(|ip| ip.is_ipv4() == bind.is_ipv4() && (bind.is_unspecified() || *ip == bind));
+    addresses.truncate(MAX_ADDRESSES);
+    addresses
 }
 
 /// In the driver only, and every datagram in one piece.
@@ -265,7 +330,10 @@ fn translate(spec: &FilterSpec) -> Result<Vec<linerate_bpf::filter::Instruction>
 /// A group is taken where the kernel would deliver it: not to a socket bound to another address.
 fn add(spec: &mut FilterSpec, group: &Group, interface: &str, bind: IpAddr) {
     let elsewhere = group.interface.as_deref().is_some_and(|name| name != interface);
-    if elsewhere || !(bind.is_unspecified() || bind == group.address) {
+    // Nothing from outside reaches groups of the interface's scope and the reserved one (`ip6_rcv_core` in
+    // `net/ipv6/ip6_input.c`).
+    let inside = matches!(group.address, IpAddr::V6(ip) if ip.segments()[0] & 0xf <= 1);
+    if elsewhere || inside || !(bind.is_unspecified() || bind == group.address) {
         return;
     }
     let found = spec.groups.iter_mut().find(|(address, _)| *address == group.address);

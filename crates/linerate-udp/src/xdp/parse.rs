@@ -107,7 +107,11 @@ impl Parser {
             return Err(ParseError::Malformed);
         }
         let datagram = packet.get(IPV6..IPV6 + payload).ok_or(ParseError::Malformed)?;
-        let udp = Udp::read(datagram)?;
+        // RFC 2675 §4 has 0 for a jumbogram; the stack takes it at any length (`__udp6_lib_rcv`).
+        let udp = match datagram.get(4..6) {
+            Some([0, 0]) => Udp { len: datagram.len(), ..Udp::header(datagram)? },
+            _ => Udp::read(datagram)?,
+        };
         let len = udp.len;
         // RFC 8200 §8.1: a datagram without a checksum is to be discarded.
         if udp.checksum == 0 {
@@ -147,14 +151,20 @@ struct Udp {
 impl Udp {
     #[inline]
     fn read(datagram: &[u8]) -> Result<Self, ParseError> {
+        let udp = Self::header(datagram)?;
+        match udp.len {
+            len if len < UDP || len > datagram.len() => Err(ParseError::Malformed),
+            _ => Ok(udp),
+        }
+    }
+
+    #[inline]
+    fn header(datagram: &[u8]) -> Result<Self, ParseError> {
         let Some((header, _)) = datagram.split_first_chunk::<UDP>() else {
             return Err(ParseError::Malformed);
         };
         let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let len = usize::from(word(4));
-        if len < UDP || len > datagram.len() {
-            return Err(ParseError::Malformed);
-        }
         Ok(Self { source: word(0), destination: word(2), len, checksum: word(6) })
     }
 }

@@ -4,6 +4,7 @@ mod allocations;
 #[path = "../../../linerate-ring/tests/it/counting.rs"]
 mod counting;
 mod errors;
+mod follow;
 mod odd;
 mod readiness;
 mod same;

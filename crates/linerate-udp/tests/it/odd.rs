@@ -1,6 +1,6 @@
 //! What is not as usual: wrong checksums, long messages, a kernel that does not segment, busy polling.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::{
 use linerate_ring::tun;
 use linerate_ring::xdp::TxSocket;
 use linerate_testkit::{Mac, Namespace, print_skipped, root_or_skip, test_name};
-use linerate_udp::{Backend, Error, Receiver, Sender};
+use linerate_udp::{Backend, Error, Group, Metadata, Receiver, Sender};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::{self, Protocol};
 use linerate_wire::virtio::{self, Flags, GsoType};
@@ -107,6 +107,150 @@ fn what_the_kernel_does_not_segment_goes_one_by_one() {
         assert_eq!(exchange(&mut sender, 4000), (20, 10, 0), "{kind}");
         assert_eq!(exchange(&mut sender, 64), (30, 10, 0), "{kind}");
         assert_eq!(sender.statistics().syscalls, calls + 2, "{kind}: not in one call each");
+    }
+}
+
+/// The stack is asked: the same frames to a plain socket and to every backend.
+#[test]
+fn what_the_stack_drops_is_dropped_and_what_it_delivers_is_delivered() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let lo = cable.here.interface("lo").unwrap();
+    lo.up().unwrap();
+    lo.add_address("10.99.0.1".parse().unwrap(), 32).unwrap();
+    lo.add_address("fd99::1".parse().unwrap(), 128).unwrap();
+    let mac = cable.veth.b.mac();
+    let groups = ["ff00::7", "ff01::7", "ff02::7:8", "ff0e::7"];
+    // Source, destination, and whether the length field of UDP is 0.
+    let v4 = [
+        ("10.77.0.1", HERE, false),
+        (HERE, HERE, false),
+        ("10.99.0.1", HERE, false),
+        ("10.77.0.1", "10.99.0.1", false),
+        (HERE, "10.99.0.1", false),
+        ("10.77.0.255", HERE, false),
+        ("240.0.0.1", HERE, false),
+        ("10.77.0.1", HERE, true),
+        (HERE, "239.7.7.7", false),
+        ("10.77.0.1", "239.7.7.7", false),
+    ];
+    let v6 = [
+        (THERE6, HERE6, false),
+        (HERE6, HERE6, false),
+        ("fd99::1", HERE6, false),
+        (THERE6, "fd99::1", false),
+        ("::1", HERE6, false),
+        ("ff02::1", HERE6, false),
+        (THERE6, HERE6, true),
+        (THERE6, groups[0], false),
+        (THERE6, groups[1], false),
+        (THERE6, groups[2], false),
+        (THERE6, groups[3], false),
+    ];
+    for (bind, cases, sure) in
+        [("0.0.0.0", &v4[..], (THERE, HERE)), ("::", &v6[..], (THERE6, HERE6))]
+    {
+        let mut oracle = None;
+        for kind in kinds(&cable, test_name!()) {
+            let mut builder = Receiver::builder(address(bind, 7000)).interface("rx");
+            let joined = if bind == "::" { &groups[..] } else { &["239.7.7.7"][..] };
+            for group in joined {
+                builder = builder.join(Group::any_source(group.parse().unwrap()).on("rx"));
+            }
+            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let ring = cable.there.run(|| TxSocket::open("tx", 0, 64, 2048)).unwrap();
+            let mut ring = ring.expect("a transmit ring");
+            let mut send = |from: &str, to: &str, byte: u8, no_length: bool| {
+                let ip: IpAddr = to.parse().unwrap();
+                let there = match ip {
+                    IpAddr::V4(ip) if ip.is_multicast() => Mac([1, 0, 0x5e, 7, 7, 7]),
+                    IpAddr::V6(ip) if ip.is_multicast() => {
+                        let [.., a, b, c, d] = ip.octets();
+                        Mac([0x33, 0x33, a, b, c, d])
+                    }
+                    _ => mac,
+                };
+                let mut bytes = frame(there, from, (ip, 7000).into(), &[byte; 40], 0);
+                if no_length {
+                    // The checksum has the length twice: in the pseudo header it stays.
+                    let at = bytes.len() - 40 - udp::HEADER_LEN;
+                    let checksum = u16::from_be_bytes([bytes[at + 6], bytes[at + 7]]);
+                    let length = u16::from_be_bytes([bytes[at + 4], bytes[at + 5]]);
+                    let sum = u32::from(checksum) + u32::from(length);
+                    let sum = (sum & 0xffff) + (sum >> 16);
+                    bytes[at + 4..at + 6].fill(0);
+                    bytes[at + 6..at + 8].copy_from_slice(&(sum as u16).to_be_bytes());
+                }
+                let mut frame = ring.frame().expect("room");
+                ring.bytes(&mut frame)[..bytes.len()].copy_from_slice(&bytes);
+                ring.send(frame, bytes.len());
+                ring.flush().unwrap();
+            };
+            let mut came = Vec::new();
+            for (number, &(from, to, no_length)) in (0u8..).zip(cases) {
+                send(from, to, number, no_length);
+                send(sure.0, sure.1, 100, false);
+                let (mut found, mut over, end) = (false, false, Instant::now() + TIMEOUT);
+                while !over {
+                    assert!(Instant::now() < end, "{kind}: nothing comes");
+                    let mut batch = receiver.receive(soon(Duration::from_millis(100))).unwrap();
+                    while let Some(message) = batch.next() {
+                        found |= message.payload == [number; 40];
+                        over |= message.payload == [100; 40];
+                    }
+                }
+                // What came by the stack may be read after the ring.
+                let mut batch = receiver.receive(soon(Duration::from_millis(10))).unwrap();
+                while let Some(message) = batch.next() {
+                    found |= message.payload == [number; 40];
+                }
+                came.push((from, to, no_length, found));
+            }
+            let wanted = oracle.get_or_insert_with(|| came.clone());
+            assert_eq!(*wanted, came, "{kind}");
+        }
+        let delivered = oracle.unwrap().iter().filter(|case| case.3).count();
+        assert!(delivered >= 3, "{delivered} of the cases are delivered");
+    }
+}
+
+/// Link-local sources and groups have a scope, by number or by name the same on every backend.
+#[test]
+fn an_address_of_one_link_has_its_scope_on_every_back_end() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let (here, there) = ("fe80::2", "fe80::1");
+    for (end, own) in [(&cable.veth.b, here), (&cable.veth.a, there)] {
+        end.add_address(own.parse().unwrap(), 64).unwrap();
+    }
+    let index = cable.veth.b.index();
+    let scoped = |ip: &str, port| -> SocketAddr {
+        SocketAddrV6::new(ip.parse().unwrap(), port, 0, index).into()
+    };
+    let group: IpAddr = "ff02::7:7".parse().unwrap();
+    for (bind, to) in [(scoped(here, 7000), here), (address("::", 7000), "ff02::7:7")] {
+        for kind in kinds(&cable, test_name!()) {
+            let mut builder = Receiver::builder(bind).metadata(Metadata::ALL).interface("rx");
+            if bind.ip().is_unspecified() {
+                builder = builder.join(Group::any_source(group).on("rx"));
+            }
+            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let mut bytes = frame(cable.veth.b.mac(), there, address(to, 7000), b"hello", 0);
+            if bind.ip().is_unspecified() {
+                bytes[..6].copy_from_slice(&[0x33, 0x33, 0, 7, 0, 7]);
+            }
+            let ring = cable.there.run(|| TxSocket::open("tx", 0, 64, 2048)).unwrap();
+            let mut ring = ring.expect("a transmit ring");
+            let mut frame = ring.frame().expect("room");
+            ring.bytes(&mut frame)[..bytes.len()].copy_from_slice(&bytes);
+            ring.send(frame, bytes.len());
+            ring.flush().unwrap();
+            gather(&mut receiver, 1, |message| {
+                assert_eq!(message.source, scoped(there, 9), "{kind}");
+                assert_eq!(message.destination, scoped(to, 7000), "{kind}");
+            });
+            assert!(kind.backend != Backend::Xdp || receiver.ring_messages() == 1, "{kind}");
+        }
     }
 }
 

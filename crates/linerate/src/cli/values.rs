@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use linerate_net::Interface;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 use linerate_ring::xdp::Delivery;
@@ -117,9 +118,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// An address and a port. Names are not looked up, because a name can have several addresses.
+/// The same with the interface of a scope by its number, where it is written by name: `[fe80::1%eth0]:7000`.
+fn numbered_scope(text: &str) -> Result<String, String> {
+    let scope = text.split_once('%').and_then(|(_, rest)| rest.split_once(']'));
+    match scope {
+        Some((name, _)) if name.parse::<u32>().is_err() => {
+            let interface = Interface::open(name).map_err(|error| error.to_string())?;
+            Ok(text.replacen(&format!("%{name}]"), &format!("%{}]", interface.index()), 1))
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// An address and a port. Names of hosts are not looked up, because a name can have several addresses.
 pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
+    numbered_scope(text)?.parse().map_err(|_| {
         let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u64>().ok());
         if let Some(port) = port.filter(|port| *port > u16::MAX.into()) {
             return format!("{port} is no port: they end at 65535");
@@ -159,6 +172,7 @@ mod tests {
     fn an_endpoint_that_is_none_says_what_to_write() {
         assert_eq!(endpoint("10.0.0.2:7000"), Ok(([10, 0, 0, 2], 7000).into()));
         assert!(endpoint("[fe80::1%3]:7000").is_ok());
+        assert_eq!(endpoint("[fe80::1%lo]:7000"), endpoint("[fe80::1%1]:7000"));
         for (text, words) in [
             ("10.0.0.2", "a port is missing, as in 10.0.0.2:7000"),
             ("::1", "a port is missing, as in [::1]:7000"),
@@ -167,6 +181,7 @@ mod tests {
             ("nowhere:7000", "names are not looked up"),
             ("10.0.0.2:70000", "70000 is no port"),
             ("", "write an address and a port"),
+            ("[fe80::1%nowhere]:7000", "no interface named nowhere"),
         ] {
             let said = endpoint(text).unwrap_err();
             assert!(said.contains(words), "{text}: {said}");

@@ -32,9 +32,10 @@ pub(super) fn yes_or_no() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes")
 }
 
-/// A time that is not 0.
+/// A time that is not 0; seconds without a unit, as with the other verbs.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    match config::duration(text)? {
+    let is_bare = text.ends_with(|last: char| last.is_ascii_digit());
+    match config::duration(&if is_bare { format!("{text}s") } else { text.to_owned() })? {
         Duration::ZERO => Err("a time longer than 0s".into()),
         time => Ok(time),
     }

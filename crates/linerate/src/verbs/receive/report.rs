@@ -29,6 +29,9 @@ struct Report {
     backend: String,
     /// With xdp: the interface, and how its frames are delivered.
     ring: Option<String>,
+    /// With xdp: messages that it took past the stack, and those that came through the companion socket.
+    ring_messages: Option<u64>,
+    companion_messages: Option<u64>,
     why: Vec<String>,
     /// The backends that were measured for the choice.
     measured: Vec<Measured>,
@@ -126,6 +129,10 @@ impl Report {
             messages_per_second: if seconds > 0.0 { messages / seconds } else { 0.0 },
             nanoseconds_per_message: statistics.cpu_seconds * 1e9 / messages.max(1.0),
             backend,
+            ring_messages: ring.as_ref().map(|_| statistics.ring_messages),
+            companion_messages: ring
+                .as_ref()
+                .map(|_| statistics.messages.saturating_sub(statistics.ring_messages)),
             ring,
             why,
             measured: calibration_runs.iter().map(Measured::of).collect(),
@@ -231,6 +238,11 @@ fn summarise(report: &Report) {
     let joined =
         if lost.at_least { " (in joined datagrams, of up to 64 messages each)" } else { "" };
     stdio::eprintln(format_args!("{least}{} lost{by}{joined}; {truncated} truncated", lost.total));
+    if let (Some(ring), Some(companion)) = (report.ring_messages, report.companion_messages) {
+        stdio::eprintln(format_args!(
+            "by xdp: {ring} {what} past the stack, {companion} through the companion socket"
+        ));
+    }
     if let Some(batch) = &report.batch {
         let Distribution { mean, p50, p99, max, .. } = batch;
         let calls = report.calls;

@@ -88,6 +88,8 @@ impl Numbers {
 pub(super) struct Statistics {
     pub(super) messages: u64,
     pub(super) bytes: u64,
+    /// Messages that xdp took past the stack.
+    pub(super) ring_messages: u64,
     pub(super) losses: Drops,
     pub(super) calls: u64,
     pub(super) first: Option<Instant>,
@@ -105,6 +107,7 @@ impl Statistics {
         Ok(Self {
             messages: 0,
             bytes: 0,
+            ring_messages: 0,
             losses: Drops::default(),
             calls: 0,
             first: None,
@@ -121,6 +124,7 @@ impl Statistics {
     fn add(&mut self, other: Self) {
         self.messages += other.messages;
         self.bytes += other.bytes;
+        self.ring_messages += other.ring_messages;
         self.calls += other.calls;
         self.first = self.first.into_iter().chain(other.first).min();
         self.last = self.last.max(other.last);
@@ -295,6 +299,7 @@ impl<'s> Worker<'s> {
             receiver.stop()?;
             while !self.has_enough() && self.read(receiver, true, line, statistics)? > 0 {}
             statistics.losses += receiver.drops()?;
+            statistics.ring_messages += receiver.ring_messages();
             statistics.calls += receiver.syscalls();
         }
         statistics.cpu_seconds = spent.map_or(0.0, |before| cpu_seconds() - before);

@@ -1,0 +1,51 @@
+//! [`local_filter`]: whether a packet filter may decide about packets to this host.
+
+use std::io;
+
+use super::nftables::{
+    CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, HEADER, HOOK_NUMBER, big_endian, dump_chains, families_of,
+};
+use super::{DeviceChain, xtables};
+use crate::netlink::{attr_str, attribute};
+
+// Attributes of a base chain: its policy, and the number of its rules.
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_USE: u16 = 6;
+/// `NF_DROP`.
+const DROP: u32 = 0;
+/// `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_IN`.
+const INPUT_HOOKS: [u32; 2] = [0, 1];
+
+/// The first chain that may decide about packets from `interface` to this host before a socket gets them: one at
+/// prerouting, input, or ingress of the interface, that has rules or drops what no rule accepts. `None` where there is
+/// none. What the rules say is not evaluated.
+///
+/// # Errors
+/// As [`Ruleset::load`](super::Ruleset::load).
+pub fn local_filter(interface: &str, v6: bool) -> io::Result<Option<String>> {
+    let mut found = None;
+    dump_chains(|body| found = found.take().or_else(|| decides(body, interface, v6)))?;
+    match found {
+        None => xtables::local_filter(v6),
+        found => Ok(found),
+    }
+}
+
+/// The name of a base chain of nftables that these packets meet, if it has rules or drops them.
+fn decides(body: &[u8], interface: &str, v6: bool) -> Option<String> {
+    let own = body.get(HEADER..)?;
+    let number = |kind| attribute(own, kind).and_then(big_endian);
+    let hook = attribute(attribute(own, CHAIN_HOOK)?, HOOK_NUMBER).and_then(big_endian)?;
+    let is_met = match DeviceChain::read(body) {
+        Some(chain) => !chain.is_egress && chain.is_on(interface),
+        None => {
+            let (families, is_ip) = families_of(*body.first()?)?;
+            let is_of_version = if v6 { families.ipv6 } else { families.ipv4 };
+            is_ip && is_of_version && INPUT_HOOKS.contains(&hook)
+        }
+    };
+    let decides = number(CHAIN_USE) != Some(0) || number(CHAIN_POLICY) == Some(DROP);
+    let name = |kind| attribute(own, kind).map(attr_str).unwrap_or_default();
+    (is_met && decides)
+        .then(|| format!("nftables chain {} {}", name(CHAIN_TABLE), name(CHAIN_NAME)))
+}

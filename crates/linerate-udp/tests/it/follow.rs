@@ -1,0 +1,292 @@
+//! A receiver follows its interface: down, gone, other addresses. The stack says what is to be delivered.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use crate::support::{Cable, HERE, Kind, TIMEOUT, WINDOW, address, kinds, soon};
+use linerate_testkit::{Mac, Namespace, exclusive, root_or_skip, test_name};
+use linerate_udp::{Backend, Error, Message, Receiver, Sender};
+use linerate_wire::ethernet;
+use nix::poll::{PollFd, PollFlags, poll};
+
+/// What a reader meets that polls and tries: an error, within the time.
+fn error_of(receiver: &mut Receiver, kind: Kind) -> Error {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        assert!(Instant::now() < end, "{kind} says nothing");
+        let mut entry = [PollFd::new(receiver.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut entry, 1000u16);
+        match receiver.try_receive() {
+            Ok(mut batch) => while batch.next().is_some() {},
+            Err(error) => return error,
+        }
+    }
+}
+
+/// The same for one that waits, for ever.
+fn error_of_wait(receiver: &mut Receiver) -> Error {
+    loop {
+        match receiver.receive(None) {
+            Ok(mut batch) => while batch.next().is_some() {},
+            Err(error) => return error,
+        }
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_or_away_is_reported_on_every_back_end() {
+    let _exclusive = exclusive();
+    root_or_skip!();
+    let all = kinds(&Cable::new(), test_name!());
+    for kind in all {
+        let cable = Cable::new();
+        let to = address(HERE, 7000);
+        let open = || cable.receive_by(Receiver::builder(to).interface("rx"), kind).unwrap();
+        let mut receiver = open();
+        assert!(receiver.try_receive().unwrap().is_empty());
+        cable.veth.b.down().unwrap();
+        let is_down = |error: &Error| matches!(error, Error::Ring(linerate_ring::Error::InterfaceDown(name)) if name == "rx");
+        let error = error_of(&mut receiver, kind);
+        assert!(is_down(&error), "{kind}: {error}");
+        assert!(receiver.receive(soon(Duration::from_millis(20))).unwrap().is_empty(), "{kind}");
+        cable.veth.b.up().unwrap();
+        // It goes on; and one that waits is told as well.
+        let mut sender = cable.send(Sender::builder(to));
+        let (mut came, end) = (false, Instant::now() + TIMEOUT);
+        while !came {
+            assert!(Instant::now() < end, "{kind} does not go on");
+            sender.message(1).unwrap().fill(1);
+            let _ = sender.flush();
+            came = receiver.receive(soon(Duration::from_millis(20))).unwrap().next().is_some();
+        }
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| error_of_wait(&mut receiver));
+            std::thread::sleep(Duration::from_millis(30));
+            cable.veth.b.down().unwrap();
+            let error = waiting.join().unwrap();
+            assert!(is_down(&error), "{kind}: {error}");
+        });
+        cable.veth.b.up().unwrap();
+        // Into another namespace, then nowhere.
+        let other = Namespace::create("luel").unwrap();
+        let moved =
+            cable.here.command("ip").args(["link", "set", "rx", "netns", other.name()]).status();
+        assert!(moved.unwrap().success());
+        for _ in 0..2 {
+            let error = error_of(&mut receiver, kind);
+            assert!(
+                matches!(&error, Error::Ring(linerate_ring::Error::InterfaceGone(name)) if name == "rx"),
+                "{kind}: {error}"
+            );
+        }
+        // The other namespace has what is sent there.
+        let rx = other.interface("rx").unwrap();
+        rx.add_address(HERE.parse().unwrap(), 24).unwrap();
+        rx.up().unwrap();
+        let plain = other.run(|| std::net::UdpSocket::bind((HERE, 7000))).unwrap().unwrap();
+        plain.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let end = Instant::now() + TIMEOUT;
+        while plain.recv(&mut [0; 8]).is_err() {
+            assert!(Instant::now() < end, "{kind} keeps the frames of another namespace");
+            sender.message(1).unwrap().fill(1);
+            let _ = sender.flush();
+        }
+        rx.delete().unwrap();
+        let error = error_of(&mut receiver, kind);
+        assert!(
+            matches!(error, Error::Ring(linerate_ring::Error::InterfaceGone(_))),
+            "{kind}: {error}"
+        );
+    }
+}
+
+fn ip(namespace: &Namespace, arguments: &str) {
+    let status = namespace.command("ip").args(arguments.split_whitespace()).status().expect("ip");
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// Sends frames to an address and a MAC address until one has come, or some did not for certain: a message to the
+/// receiver's own address follows, which comes in any case.
+fn delivered(
+    cable: &Cable,
+    receiver: &mut Receiver,
+    mac: Mac,
+    to: &str,
+    sure: (Mac, &str),
+) -> bool {
+    let send = |mac: Mac, to: SocketAddr, byte: u8| {
+        let next_hop = Some(ethernet::Address(mac.0));
+        let builder = Sender::builder(to).xdp("tx").next_hop(next_hop).message_size(64);
+        let mut sender = cable.send(builder);
+        sender.message(1).unwrap().fill(byte);
+        sender.flush().unwrap();
+    };
+    send(mac, address(to, 7000), 1);
+    send(sure.0, address(sure.1, 7000), 2);
+    let (mut found, end) = (false, Instant::now() + TIMEOUT);
+    let mut last = false;
+    while !last {
+        assert!(Instant::now() < end, "the last message did not come");
+        let mut batch = receiver.receive(soon(Duration::from_millis(100))).unwrap();
+        while let Some(Message { payload, .. }) = batch.next() {
+            found |= payload == [1];
+            last |= payload == [2];
+        }
+    }
+    // By the companion, after the ring.
+    let mut batch = receiver.receive(soon(Duration::from_millis(20))).unwrap();
+    while let Some(message) = batch.next() {
+        found |= message.payload == [1];
+    }
+    found
+}
+
+#[test]
+fn what_the_stack_delivers_is_delivered_after_each_change() {
+    let _exclusive = exclusive();
+    root_or_skip!();
+    let all = kinds(&Cable::new(), test_name!());
+    for kind in all {
+        for v6 in [false, true] {
+            let cable = Cable::new();
+            let Cable { here, veth, .. } = &cable;
+            here.interface("lo").unwrap().up().unwrap();
+            let (any, sure, service, more) = match v6 {
+                false => ("0.0.0.0", HERE, "10.99.0.1", "10.77.0.77"),
+                true => ("::", "fd77::2", "fd99::1", "fd77::77"),
+            };
+            let bits = if v6 { 128 } else { 32 };
+            if v6 {
+                let all = "fd99::".parse().unwrap();
+                cable.there.add_route(all, 16, sure.parse().unwrap()).unwrap();
+            }
+            let mac = veth.b.mac();
+            let builder = Receiver::builder(address(any, 7000)).interface("rx");
+            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let by_ring = kind.backend == Backend::Xdp;
+            // The kernel tells of IPv6 addresses from a work item.
+            let mut check = |to: &str, mac, wanted: bool| {
+                let end = Instant::now() + TIMEOUT;
+                loop {
+                    while receiver.try_receive().unwrap().next().is_some() {}
+                    let slow = |receiver: &Receiver| receiver.messages() - receiver.ring_messages();
+                    let before = slow(&receiver);
+                    let came = delivered(&cable, &mut receiver, mac, to, (mac, sure));
+                    let is_fast = !by_ring || slow(&receiver) == before;
+                    if came == wanted && is_fast {
+                        break;
+                    }
+                    assert!(
+                        Instant::now() < end,
+                        "{kind}: {to} came: {came}, by the ring: {is_fast}"
+                    );
+                }
+            };
+            check(more, mac, false);
+            let nodad = if v6 { "nodad" } else { "" };
+            ip(here, &format!("address add {more}/{bits} dev rx {nodad}"));
+            check(more, mac, true);
+            ip(here, &format!("address del {more}/{bits} dev rx"));
+            check(more, mac, false);
+            // Of another interface of the host.
+            check(service, mac, false);
+            ip(here, &format!("address add {service}/{bits} dev lo {nodad}"));
+            check(service, mac, true);
+            ip(here, &format!("address del {service}/{bits} dev lo"));
+            check(service, mac, false);
+            let other = Mac([2, 0, 0, 0, 7, 7]);
+            ip(here, "link set rx address 02:00:00:00:07:07");
+            // The sender's neighbour entry is of no use to a frame with its own next hop.
+            check(sure, other, true);
+            ip(here, "link set rx mtu 1400");
+            check(sure, other, true);
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_never_waits_follows_too() {
+    let _exclusive = exclusive();
+    root_or_skip!();
+    let cable = Cable::new();
+    for kind in kinds(&cable, test_name!()) {
+        let builder = Receiver::builder(address("0.0.0.0", 7000)).interface("rx").spin(true);
+        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        ip(&cable.here, "address add 10.77.0.88/32 dev rx");
+        let end = Instant::now() + TIMEOUT;
+        let mut seen = false;
+        while !seen {
+            assert!(Instant::now() < end, "{kind}");
+            let mut sender = cable.send(
+                Sender::builder(address("10.77.0.88", 7000))
+                    .xdp("tx")
+                    .next_hop(Some(ethernet::Address(cable.veth.b.mac().0)))
+                    .message_size(64),
+            );
+            for _ in 0..WINDOW {
+                sender.message(1).unwrap().fill(1);
+            }
+            sender.flush().unwrap();
+            let mut batch = receiver.receive(soon(Duration::from_millis(100))).unwrap();
+            while batch.next().is_some() {}
+            drop(batch);
+            seen = kind.backend != Backend::Xdp || receiver.ring_messages() > 0;
+        }
+        ip(&cable.here, "address del 10.77.0.88/32 dev rx");
+    }
+}
+
+#[test]
+fn a_firewall_or_the_reverse_path_filter_is_not_passed_without_a_word() {
+    let _exclusive = exclusive();
+    root_or_skip!();
+    let cable = Cable::new();
+    if !kinds(&cable, test_name!()).iter().any(|kind| kind.backend == Backend::Xdp) {
+        return;
+    }
+    let xdp = Some(Backend::Xdp);
+    let check = |word: &str| {
+        let builder = || Receiver::builder(address(HERE, 7000));
+        let asked = cable.receive(builder(), xdp).unwrap();
+        let said = asked.selection_reasons().join("; ");
+        drop(asked);
+        assert!(said.contains(word) && said.is_empty() == word.is_empty(), "{word}: {said}");
+        let chosen = cable.receive(builder(), None).unwrap();
+        let why = chosen.selection_reasons().join("; ");
+        assert_eq!(chosen.backend() == Backend::Xdp, word.is_empty(), "{word}: {why}");
+        assert!(why.contains(word), "{word}: {why}");
+    };
+    let run = |program: &str, arguments: &str| {
+        let status = cable.here.command(program).args(arguments.split_whitespace()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let nft = |arguments: &str| assert!(run("nft", arguments), "nft {arguments}");
+    check("");
+    nft("add table inet guard");
+    nft("add chain inet guard in { type filter hook input priority 0 ; }");
+    nft("add chain inet guard out { type filter hook output priority 0 ; policy drop ; }");
+    nft("add rule inet guard out udp dport 7000 accept");
+    check("");
+    nft("add rule inet guard in udp dport 7000 drop");
+    check("nftables chain guard in");
+    nft("flush chain inet guard in");
+    check("");
+    nft("add chain inet guard in { policy drop ; }");
+    check("nftables chain guard in");
+    nft("delete table inet guard");
+    if run("iptables-legacy", "-t raw -A PREROUTING -p udp --dport 7000 -j DROP") {
+        check("iptables chain raw PREROUTING");
+        assert!(run("iptables-legacy", "-t raw -F PREROUTING"));
+        check("");
+        assert!(run("iptables-legacy", "-P INPUT DROP"));
+        check("iptables chain filter INPUT");
+        assert!(run("iptables-legacy", "-P INPUT ACCEPT"));
+    }
+    cable.here.sysctl("net/ipv4/conf/rx/rp_filter", "1").unwrap();
+    check("rp_filter=1");
+    cable.here.sysctl("net/ipv4/conf/rx/rp_filter", "2").unwrap();
+    check("rp_filter=2");
+    cable.here.add_route("0.0.0.0".parse().unwrap(), 0, "10.77.0.1".parse().unwrap()).unwrap();
+    check("");
+}
