@@ -69,12 +69,11 @@ static __always_inline struct candidate *candidate_slot(__u64 hash)
 }
 
 /* Records that a packet of this hash goes to the kernel; `partial` is CANDIDATE_PARTIAL or 0. */
-static __always_inline void candidate_note(__u64 hash, __u32 generation, __u32 ttl, __u32 bytes,
-					   __u32 partial)
+static __always_inline void candidate_note(__u64 hash, __u32 generation, __u32 ttl, __u32 partial)
 {
 	struct candidate *entry = candidate_slot(hash);
 	__u64 word;
-	__u32 count = 0, sum = 0;
+	__u32 count = 0;
 
 	if (!entry)
 		return;
@@ -83,14 +82,8 @@ static __always_inline void candidate_note(__u64 hash, __u32 generation, __u32 t
 		count = candidate_count(word);
 		if (candidate_generation(word) == (generation & 0xffff))
 			partial |= word & CANDIDATE_PARTIAL;
-		sum = entry->bytes;
 	}
-	if (count < CANDIDATE_COUNT_MASK) {
-		count++;
-		sum += bytes;
-	}
-	entry->bytes = sum;
-	session_barrier();
+	count += count < CANDIDATE_COUNT_MASK;
 	WRITE_ONCE(entry->word, hash << CANDIDATE_FINGERPRINT_SHIFT |
 					(__u64)(generation & 0xffff) << CANDIDATE_GENERATION_SHIFT |
 					(ttl & 0xff) << CANDIDATE_TTL_SHIFT | partial | count);

@@ -42,7 +42,7 @@ __noinline int forward_any(struct xdp_md *context)
 	match.dst_mac = (load64(data) & MAC_MASK) | (__u64)packet.kind << 48 |
 			 (__u64)(packet.tos & 0xfc) << 56;
 	match.tags = packet.tags | (__u64)READ_ONCE(control.generation) << 32;
-	hash = hash_words(match.addresses, match.ports, match.dst_mac, packet.tags);
+	hash = tuple_hash(match.addresses, packet.ports, packet.kind);
 
 	if (!find_valid(&match, hash, !is_ipv4, &hit))
 		return hit.outdated ? OUTDATED + hit.outdated - 1 : SLOW_PATH + PARSE_OK;
@@ -187,7 +187,7 @@ int forward(struct xdp_md *context)
 
 	marks = ((first >> 16 & 0xfc00) | kind) << 48;
 	match.ports = load32(data + 34) | (__u64)context->ingress_ifindex << 32;
-	if (!find_plain(&data, addresses, marks, &match, &hit))
+	if (!find_plain(&data, addresses, kind, marks, &match, &hit))
 		goto any;
 	session = hit.session;
 	room = session->mtu - length;

@@ -109,7 +109,7 @@ __noinline int forward_skb(struct __sk_buff *skb)
 	match.ports = packet.ports | (__u64)skb->ifindex << 32;
 	match.dst_mac = mac | (__u64)packet.kind << 48 | (__u64)(packet.tos & 0xfc) << 56;
 	match.tags = packet.tags | (__u64)READ_ONCE(control.generation) << 32;
-	hash = hash_words(match.addresses, match.ports, match.dst_mac, packet.tags);
+	hash = tuple_hash(match.addresses, packet.ports, packet.kind);
 	if (!find_valid(&match, hash, !is_ipv4, &hit))
 		return hit.outdated ? OUTDATED_TC + hit.outdated - 1 : NEXT;
 	if (!(hit.session->flags & SESSION_TC))

@@ -7,7 +7,8 @@
  * cache lines. Each session is 128 aligned bytes: line one is what is matched and counted, line two what
  * is done. A processor that fetches lines in pairs has both after one miss, and both are on one page.
  * The search for a free slot starts at a way that the hash chooses (the home way), so at the allowed load
- * most sessions are found at the first compare. When its bucket is full, a session goes to a second one, which
+ * most sessions are found at the first compare. Addresses, ports and protocol alone choose the buckets, so the
+ * sessions of a connection that ends are found without an index of their own (by_tuple.h). When its bucket is full, a session goes to a second one, which
  * other bits of the hash choose: with one bucket each, 3% find no slot in a table that is half full. IPv6
  * addresses do not fit: `table6` holds them at the same index, line one holds a keyed 64-bit signature of
  * them, and a hit is confirmed by the full addresses.
@@ -162,13 +163,10 @@ struct remote_counters {
 _Static_assert(sizeof(struct remote_counters) == 64, "one cache line");
 
 /* A packet that XDP passed to the kernel and that may become a session. One word, written whole, so that it is
- * never torn; `bytes` is right as long as one CPU receives the session's packets. */
+ * never torn. */
 struct candidate {
 	__u64 word; /* CANDIDATE_* fields; 0: empty */
-	__u32 bytes; /* of the IP packets counted in word, together */
-	__u32 unused;
 };
-_Static_assert(sizeof(struct candidate) == 16, "candidates is 16 bytes");
 
 #define CANDIDATE_WAYS 4
 

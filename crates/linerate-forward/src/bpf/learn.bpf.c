@@ -331,7 +331,7 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 
 	session->key = egress->rebuilt->key;
 	__sync_lock_test_and_set(&session->key.generation, GENERATION_ENDED);
-	if (session_is_duplicate(entry, &egress->rebuilt->key, egress->rebuilt->hash)) {
+	if (session_is_duplicate(entry, &egress->rebuilt->key)) {
 		session_unclaim(session);
 		return 0;
 	}
@@ -400,7 +400,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		return refusal;
 	measure_wire(skb, &egress.packet, end, &egress.wire);
 
-	is_known = session_find(&egress.rebuilt->key, egress.rebuilt->hash, &egress.rebuilt->in, &entry);
+	is_known = session_find(&egress.rebuilt->key, &egress.rebuilt->in, &entry);
 	if (is_known) {
 		before = READ_ONCE(entry.session->key.generation);
 		count_egress(&entry, &egress);
@@ -485,7 +485,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		if (before & GENERATION_ENDED)
 			entry.session->created = now;
 	} else {
-		if (!session_claim(&egress.rebuilt->key, egress.rebuilt->hash, &entry, &version))
+		if (!session_claim(&egress.rebuilt->key, &entry, &version))
 			return REFUSAL_FULL + 1;
 		if (!session_init(&entry, &egress)) {
 			session_unlock(entry.session, version);
@@ -508,10 +508,6 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		session_end(entry.session, 0);
 		session_unlock(entry.session, version);
 		return REFUSAL_GENERATION + 1;
-	}
-	if (!tuple_add(&egress.rebuilt->key, entry.slot)) {
-		session_unlock(entry.session, version);
-		return REFUSAL_FULL + 1;
 	}
 	if (!session_publish(entry.session, before, egress.rebuilt->key.generation)) {
 		session_unlock(entry.session, version);

@@ -75,32 +75,41 @@ static __always_inline int matches(const struct session *session, const struct m
 /* A sum of products with odd random factors, whose upper half is close to universal (Dietzfelbinger et al.,
  * "A reliable randomized algorithm for the closest-pair problem"). It is mixed once more, so that somebody
  * who guesses collisions of a few sessions cannot compute those of others. The products do not depend on each
- * other. The upper half of the result picks the first bucket and the set of candidates. The lower half is the
- * fingerprint: its low two bits are the home way, and the bits above pick the second bucket. */
-static __always_inline __u64 hash_sum(__u64 addresses, __u64 ports, __u64 dst_mac, __u32 tags)
+ * other. */
+static __always_inline __u64 hash_mix(__u64 sum)
 {
-	__u64 hash = addresses * control.seeds[0] +
-		     (ports ^ (dst_mac & ~MAC_MASK)) * control.seeds[1] +
-		     tags * control.seeds[2];
-
-	hash ^= hash >> 32;
-	return hash * control.seeds[3];
+	sum ^= sum >> 32;
+	return sum * control.seeds[3];
 }
 
 /* The last step, which leaves the upper half as it is. */
-static __always_inline __u64 hash_end(__u64 sum)
+static __always_inline __u64 hash_end(__u64 mixed)
 {
-	return sum ^ (sum >> 32);
+	return mixed ^ (mixed >> 32);
 }
 
-static __always_inline __u64 hash_words(__u64 addresses, __u64 ports, __u64 dst_mac, __u32 tags)
+/* What a session is placed by: addresses, ports and protocol alone. So all sessions of a connection are in the
+ * buckets of its two tuples, whatever port, tags and DSCP their packets come with. The upper half of the hash picks
+ * the first bucket. The low two bits of the lower half are the home way, and the bits above pick the second bucket. */
+#define TUPLE_KIND (KIND_FAMILY | KIND_TCP)
+
+static __always_inline __u64 tuple_mix(__u64 addresses, __u32 ports, __u32 kind)
 {
-	return hash_end(hash_sum(addresses, ports, dst_mac, tags));
+	return hash_mix(addresses * control.seeds[0] +
+			(ports | (__u64)(kind & TUPLE_KIND) << 32) * control.seeds[1]);
 }
 
+static __always_inline __u64 tuple_hash(__u64 addresses, __u32 ports, __u32 kind)
+{
+	return hash_end(tuple_mix(addresses, ports, kind));
+}
+
+/* Of the whole key. The upper half picks the set of candidates, the lower half is the fingerprint. */
 static __always_inline __u64 session_hash(const struct session_key *key)
 {
-	return hash_words(key_addresses(key), key_ports(key), key_dst_mac(key), key_tags(key));
+	return hash_end(hash_mix(key_addresses(key) * control.seeds[0] +
+				 (key_ports(key) ^ (key_dst_mac(key) & ~MAC_MASK)) * control.seeds[1] +
+				 key_tags(key) * control.seeds[2]));
 }
 
 /* Of two IPv6 addresses. */

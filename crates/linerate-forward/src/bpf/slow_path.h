@@ -15,7 +15,6 @@ struct frame {
 	struct session_key key;		 /* generation is 0; kind is 0 where there are no addresses */
 	struct denied_session_key denied; /* protocol is 0 where there are no ports */
 	__u32 ttl;
-	__u32 length;
 	__u32 multicast; /* addressed to more than one */
 	__u32 partial; /* CANDIDATE_PARTIAL, or 0 */
 };
@@ -63,7 +62,6 @@ static __always_inline void inspect(const struct packet *packet, __u64 mac, void
 	if (packet->ports)
 		frame->denied.protocol = packet->kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP;
 	frame->ttl = packet->ttl;
-	frame->length = packet->length;
 }
 
 static __always_inline int is_denied(struct denied *entry)
@@ -123,7 +121,7 @@ static __always_inline void count_reason(__u32 reason)
 
 /* Why the session of this frame, which is parsed, was not used. The fast path found no valid one; one that
  * was learned since then counts as unknown. */
-static __always_inline __u32 classify(const struct frame *frame, __u64 hash)
+static __always_inline __u32 classify(const struct frame *frame)
 {
 	struct interface *interface;
 	struct entry entry;
@@ -135,7 +133,7 @@ static __always_inline __u32 classify(const struct frame *frame, __u64 hash)
 	if (interface && (*(__u32 *)interface->mac != *(__u32 *)frame->key.dst_mac ||
 			  *(__u16 *)(interface->mac + 4) != *(__u16 *)(frame->key.dst_mac + 4)))
 		return REASON_OTHERHOST;
-	if (!session_find(&frame->key, hash, frame->denied.source, &entry))
+	if (!session_find(&frame->key, frame->denied.source, &entry))
 		return REASON_UNKNOWN;
 	generation = READ_ONCE(entry.session->key.generation);
 	if (generation & GENERATION_ENDED)
@@ -178,15 +176,15 @@ static __always_inline int leave_to_kernel(struct frame *frame, __u32 reason, __
 		struct entry entry;
 
 		candidate_clear(hash);
-		if (session_find(&frame->key, hash, frame->denied.source, &entry))
+		if (session_find(&frame->key, frame->denied.source, &entry))
 			session_end(entry.session, 0);
 		if (reason != REASON_SYN)
 			end_both(frame);
 	} else if (reason == PARSE_OK || reason == REASON_REVALIDATE) {
 		if (reason == PARSE_OK)
-			reason = classify(frame, hash);
+			reason = classify(frame);
 		if (reason != REASON_MULTICAST && reason != REASON_OTHERHOST)
-			candidate_note(hash, generation, frame->ttl, frame->length, frame->partial);
+			candidate_note(hash, generation, frame->ttl, frame->partial);
 	}
 	count_reason(reason);
 	return 0;

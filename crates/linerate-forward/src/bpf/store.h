@@ -8,7 +8,7 @@
  *   session_find, session_claim  the look-ups of the slow path and the learner
  *   session_unclaim              undoes session_claim
  *   session_is_duplicate, session_reset, session_add
- *   tuple_key, tuple_add, tuple_end  finding sessions by tuple alone (by_tuple.h)
+ *   tuple_key, tuple_end         ending sessions by their tuple alone (by_tuple.h)
  *   STORE_REUSES_ENTRIES         an entry may change hands while a program holds a pointer to it */
 #ifndef LINERATE_STORE_H
 #define LINERATE_STORE_H

@@ -138,10 +138,10 @@ static __always_inline void match_plain(const void *data, __u64 marks, struct ma
 
 /* The session of a plain frame, searched at its home way first, where most sessions are. The ports are in
  * `match`. */
-static __always_inline int find_plain(void **data, __u64 addresses, __u64 marks, struct match *match,
-				      struct hit *hit)
+static __always_inline int find_plain(void **data, __u64 addresses, __u32 kind, __u64 marks,
+				      struct match *match, struct hit *hit)
 {
-	__u64 mixed = hash_sum(addresses, match->ports, marks, 0);
+	__u64 mixed = tuple_mix(addresses, match->ports, kind);
 	__u32 index = bucket_of(mixed, 0);
 	struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
 
@@ -187,13 +187,19 @@ static __always_inline void session_count(const struct hit *hit, __u64 packets, 
 	}
 }
 
+static __always_inline __u64 tuple_hash_of(const struct session_key *key)
+{
+	return tuple_hash(key_addresses(key), key_ports(key), key->kind);
+}
+
 /* The session of this key, of any generation. Other CPUs may modify it: take the lock, or check `version`
  * before and after reading. `addresses` points to the IPv6 source and destination, 32 bytes that are not read
  * for IPv4. A session of the same signature with other addresses is not found. */
-static __always_inline int session_find(const struct session_key *key, __u64 hash,
-					const void *addresses, struct entry *entry)
+static __always_inline int session_find(const struct session_key *key, const void *addresses,
+					struct entry *entry)
 {
 	int is_ipv6 = (key->kind & KIND_FAMILY) == KIND_IPV6;
+	__u64 hash = tuple_hash_of(key);
 	struct bucket *bucket;
 	__u32 index;
 
@@ -258,9 +264,9 @@ static __always_inline void session_unclaim(struct session *session)
 
 /* Takes a free slot for the key in one of its buckets and locks it. The caller fills in everything except
  * `version`, and publishes. 0 when the table has all sessions that it has room for, or both buckets are full. */
-static __always_inline int session_claim(const struct session_key *key, __u64 hash, struct entry *entry,
-					 __u32 *version)
+static __always_inline int session_claim(const struct session_key *key, struct entry *entry, __u32 *version)
 {
+	__u64 hash = tuple_hash_of(key);
 	__u32 choice = choice_of(hash), room = (bucket_mask + 1) * (WAYS / 2);
 
 	if (READ_ONCE(control.taken) >= room)
@@ -292,9 +298,10 @@ none:
 }
 
 /* Whether another possible slot of the key has it too. */
-static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key,
-						__u64 hash)
+static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key)
 {
+	__u64 hash = tuple_hash_of(key);
+
 	for (__u32 i = 0; i < CHOICES * WAYS; i++) {
 		__u32 way = i % WAYS, index = bucket_of(hash, i / WAYS);
 		struct bucket *bucket = bpf_map_lookup_elem(&table, &index);

@@ -30,9 +30,6 @@ pub(crate) use port::{HANDLE, PRIORITY, attach_clsact, unregister};
 
 include!(concat!(env!("OUT_DIR"), "/accelerator.rs"));
 
-/// Sessions that a bucket of `by_tuple` has room for.
-const TUPLE_WAYS: u64 = 16;
-
 /// `BPF_F_XDP_HAS_FRAGS`: the program accepts frames in several buffers.
 const HAS_FRAGS: u32 = flags::BPF_F_XDP_HAS_FRAGS;
 
@@ -71,8 +68,6 @@ pub struct Sizes {
     pub buckets: u32,
     /// Entries of `candidates`: a power of two.
     pub candidates: u32,
-    /// Buckets of `by_tuple`: a power of two, a quarter full at most.
-    pub tuples: u32,
 }
 
 impl Sizes {
@@ -82,8 +77,7 @@ impl Sizes {
         let power = |least: u64| least.next_power_of_two().min(1 << 31) as u32;
         Self {
             buckets: power(sessions.div_ceil(WAYS as u64 / 2)),
-            candidates: power(2 * sessions).max(1 << 16),
-            tuples: power(sessions.div_ceil(TUPLE_WAYS / 4)),
+            candidates: power(sessions).max(1 << 16),
         }
     }
 }
@@ -146,7 +140,6 @@ fn open<'o>(
         constants.statistics = options.statistics.number();
         constants.bucket_mask = sizes.buckets - 1;
         constants.candidate_mask = sizes.candidates - 1;
-        constants.tuple_mask = sizes.tuples - 1;
         constants.multi_buffer = options.multi_buffer.into();
         constants.hz = Clock::from_boot_time().hz();
     }
@@ -156,7 +149,6 @@ fn open<'o>(
     maps.table6.set_max_entries(sizes.buckets).map_err(refused)?;
     maps.remote_counters.set_max_entries(sizes.buckets).map_err(refused)?;
     maps.candidates.set_max_entries(sizes.candidates).map_err(refused)?;
-    maps.by_tuple.set_max_entries(sizes.tuples).map_err(refused)?;
     Ok(open)
 }
 

@@ -3,25 +3,20 @@
 
 use zerocopy::IntoBytes;
 
-use crate::table::layout::SessionKey;
+use crate::table::layout::{SessionKey, kind};
 
 /// Odd random numbers, as in `control.seeds`.
 pub type Seeds = [u64; 9];
 
-/// The bytes of a word that are the destination MAC address.
-const MAC_MASK: u64 = 0x0000_ffff_ffff_ffff;
-
-/// The hash of a key.
+/// The hash that places a session: of addresses, ports and protocol.
 ///
-/// The upper half picks the first bucket and the set of candidates; the lower half is the fingerprint, its
-/// lowest two bits are the home way, and those above pick the second bucket.
-pub fn session(seeds: &Seeds, key: &SessionKey) -> u64 {
+/// The upper half picks the first bucket. The lowest two bits of the lower half are the home way, and those above
+/// pick the second bucket.
+pub fn tuple(seeds: &Seeds, key: &SessionKey) -> u64 {
     let word = |at: usize| word(key.as_bytes(), at);
-    let tags = word(3) << 32 >> 32;
-    let sum = word(0)
-        .wrapping_mul(seeds[0])
-        .wrapping_add((word(1) ^ (word(2) & !MAC_MASK)).wrapping_mul(seeds[1]))
-        .wrapping_add(tags.wrapping_mul(seeds[2]));
+    let kind = u64::from(key.kind & (kind::FAMILY | kind::TCP));
+    let ports = word(1) & 0xffff_ffff | kind << 32;
+    let sum = word(0).wrapping_mul(seeds[0]).wrapping_add(ports.wrapping_mul(seeds[1]));
     let mixed = (sum ^ sum >> 32).wrapping_mul(seeds[3]);
     mixed ^ mixed >> 32
 }

@@ -14,6 +14,7 @@ const LAYOUTS: &[u64] = &[
     0x7f33_623f_e1ca_453f,
     0x0396_22b7_a123_3728,
     0xfa97_0d62_1a3e_32a3,
+    0x808a_8e27_7a6c_cfb3,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -172,8 +173,6 @@ pub struct RemoteCounters {
 #[repr(C)]
 pub struct Candidate {
     pub word: u64,
-    pub bytes: u32,
-    pub unused: u32,
 }
 
 /// `struct interface`, the value of the map `interfaces`.

@@ -161,7 +161,7 @@ impl Table {
         (0..self.slots()).filter(end).count() as u64
     }
 
-    /// Writes `record`, whose key has this hash ([`crate::table::hash::session`]), into a free slot like the
+    /// Writes `record`, whose key has this hash ([`crate::table::hash::tuple`]), into a free slot like the
     /// learner, for tests and measurements. Returns the slot; `None` if both buckets are full. The session is
     /// valid while its generation is current.
     pub fn insert(&self, hash: u64, record: &Record) -> Option<usize> {

@@ -219,7 +219,7 @@ impl Bench {
         session.dscp = after.tos & 0xfc;
         session.deadline = (self.programs.heartbeat().unwrap() as u32).wrapping_add(1 << 20);
         touch(&mut record);
-        self.table.insert(hash::session(&seeds, &record.session.key), &record).unwrap()
+        self.table.insert(hash::tuple(&seeds, &record.session.key), &record).unwrap()
     }
 
     fn run(&self, frame: &[u8]) -> XdpOutput {

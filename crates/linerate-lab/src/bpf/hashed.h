@@ -15,8 +15,6 @@
 /* A key on the stack leaves no room for translation on the straight path: forward_any() does it. */
 #define STORE_PLAIN_NAT 0
 
-#define TUPLE_KIND (KIND_FAMILY | KIND_TCP)
-
 struct tuple_key {
 	__u64 addresses;
 	__u32 ports;
@@ -26,11 +24,6 @@ struct tuple_key {
 static __always_inline __u32 swap_ports(__u32 ports)
 {
 	return ports << 16 | ports >> 16;
-}
-
-static __always_inline int tuple_add(const struct session_key *key, __u32 slot)
-{
-	return 1;
 }
 
 static __always_inline int tuple_end(const struct tuple_key *key, struct tuple_key *answers,
@@ -124,8 +117,8 @@ static __always_inline int find_valid(const struct match *match, __u64 hash, int
 	return matches(&value->session, match);
 }
 
-static __always_inline int find_plain(void **data, __u64 addresses, __u64 marks, struct match *match,
-				      struct hit *hit)
+static __always_inline int find_plain(void **data, __u64 addresses, __u32 kind, __u64 marks,
+				      struct match *match, struct hit *hit)
 {
 	match->addresses = addresses;
 	match->dst_mac = (load64(*data) & MAC_MASK) | marks;
@@ -162,8 +155,8 @@ static __always_inline void session_count(const struct hit *hit, __u64 packets, 
 	}
 }
 
-static __always_inline int session_find(const struct session_key *key, __u64 hash,
-					const void *addresses, struct entry *entry)
+static __always_inline int session_find(const struct session_key *key, const void *addresses,
+					struct entry *entry)
 {
 	struct session_key plain = *key;
 	struct hashed_session *found;
@@ -179,8 +172,7 @@ static __always_inline int session_find(const struct session_key *key, __u64 has
 	return (key->kind & KIND_FAMILY) != KIND_IPV6 || same_addresses(&found->addresses, addresses);
 }
 
-static __always_inline int session_claim(const struct session_key *key, __u64 hash, struct entry *entry,
-					 __u32 *version)
+static __always_inline int session_claim(const struct session_key *key, struct entry *entry, __u32 *version)
 {
 	struct session_key plain = *key;
 	struct hashed_session *made;
@@ -206,8 +198,7 @@ static __always_inline void session_unclaim(struct session *session)
 }
 
 /* A hash map has a key once. */
-static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key,
-						__u64 hash)
+static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key)
 {
 	return 0;
 }

@@ -70,7 +70,7 @@ fn structures_are_those_of_the_programs() {
     same!(btf, Bucket6, "bucket6", way);
     same!(btf, Counters, "counters", packets, bytes);
     same!(btf, RemoteCounters, "remote_counters", way);
-    same!(btf, Candidate, "candidate", word, bytes, unused);
+    same!(btf, Candidate, "candidate", word);
     same!(btf, Interface, "interface", port, mac, flags);
     same! { btf, Control, "control",
         generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, rules, route_generation,

@@ -92,7 +92,7 @@ fn a_table_takes_what_it_has_room_for() {
     let seeds = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|seed| random(seed) | 1);
     let refused = |number: &u32| {
         let record = record(random(*number) as u32);
-        table.insert(hash::session(&seeds, &record.session.key), &record).is_none()
+        table.insert(hash::tuple(&seeds, &record.session.key), &record).is_none()
     };
     let refused = (0..sessions).filter(refused).count();
     println!("{refused} of {sessions} sessions had no slot");
