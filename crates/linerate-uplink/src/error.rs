@@ -30,6 +30,9 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The network namespace of the device was deleted while the uplink ran.
+    #[error("the network namespace {0} of the device was deleted")]
+    NamespaceGone(String),
     /// No such CPU, or not for this process.
     #[error("cannot run on CPU {cpu}: {source}; `nproc` tells how many there are, counted from 0")]
     Cpu {

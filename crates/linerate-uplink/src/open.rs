@@ -1,6 +1,8 @@
 //! [`Uplink`]: everything that needs privileges, opened and not yet running.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -71,6 +73,7 @@ pub struct Uplink {
     pub(crate) neighbours: Option<Neighbours>,
     pub(crate) interface: (Connection, Link),
     pub(crate) tap: (Connection, Link),
+    pub(crate) namespace: Option<NamedNamespace>,
     pub(crate) config: Config,
     pub(crate) options: Options,
 }
@@ -147,7 +150,7 @@ impl Uplink {
             gso_max_segs: (policy.max_segments < LONGEST).then_some(policy.max_segments),
             ..link::Options::default()
         };
-        let (device, tap, addresses) = make(options, queues, &link_options)?;
+        let (namespace, (device, tap, addresses)) = make(options, queues, &link_options)?;
         // Before the programs are attached: by then they know the device's addresses.
         let neighbours = match addresses {
             Some(addresses) => {
@@ -187,6 +190,7 @@ impl Uplink {
             neighbours,
             interface: (connection, link),
             tap,
+            namespace,
             config,
             options: options.clone(),
         })
@@ -322,9 +326,13 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
 type Made = (Device, (Connection, Link), Option<DeviceAddresses>);
 
 /// Creates the device, in its namespace, and brings it up.
-fn make(options: &Options, queues: u32, link_options: &link::Options) -> Result<Made> {
+fn make(
+    options: &Options,
+    queues: u32,
+    link_options: &link::Options,
+) -> Result<(Option<NamedNamespace>, Made)> {
     let is_tun = options.device.is_tun();
-    let make = || {
+    let make = || -> Result<Made> {
         let device = Device::builder(options.device.name())
             .kind(if is_tun { Kind::Tun } else { Kind::Tap })
             .queues(queues)
@@ -340,12 +348,9 @@ fn make(options: &Options, queues: u32, link_options: &link::Options) -> Result<
         let link = connection.link_by_name(device.name())?;
         Ok((device, (connection, link), addresses))
     };
-    let Some(namespace) = &options.namespace else { return make() };
+    let Some(namespace) = &options.namespace else { return Ok((None, make()?)) };
     // A device, and a socket, belong to the namespace of the thread that opens them.
-    let inside = || {
-        enter(namespace)?;
-        make()
-    };
+    let inside = || Ok((Some(NamedNamespace::enter(namespace)?), make()?));
     std::thread::scope(|scope| scope.spawn(inside).join())
         .unwrap_or_else(|_| Err(Error::Thread("that makes the device panicked".to_owned())))
 }
@@ -364,12 +369,37 @@ fn refused(device: &str, link_options: &link::Options, error: linerate_net::Erro
     }
 }
 
-fn enter(namespace: &Path) -> Result<()> {
-    let file: PathBuf = match namespace.components().count() {
-        1 => Path::new(NAMESPACES).join(namespace),
-        _ => namespace.to_owned(),
-    };
-    let failed = |source| Error::Namespace { name: namespace.display().to_string(), source };
-    let file = File::open(file).map_err(failed)?;
-    setns(file, CloneFlags::CLONE_NEWNET).map_err(|errno| failed(errno.into()))
+/// A network namespace by the file that names it. The uplink's own sockets keep the namespace alive when its name is
+/// deleted, and with it the device; that nobody can reach it any more shows in the file.
+pub(crate) struct NamedNamespace {
+    file: PathBuf,
+    /// Device and inode of the namespace.
+    identity: (u64, u64),
+}
+
+impl NamedNamespace {
+    fn enter(namespace: &Path) -> Result<Self> {
+        let path: PathBuf = match namespace.components().count() {
+            1 => Path::new(NAMESPACES).join(namespace),
+            _ => namespace.to_owned(),
+        };
+        let failed = |source| Error::Namespace { name: namespace.display().to_string(), source };
+        let file = File::open(&path).map_err(failed)?;
+        let identity = identity(&file.metadata().map_err(failed)?);
+        setns(file, CloneFlags::CLONE_NEWNET).map_err(|errno| failed(errno.into()))?;
+        Ok(Self { file: path, identity })
+    }
+
+    /// Whether the file is gone, or names another namespace.
+    pub(crate) fn is_gone(&self) -> bool {
+        match std::fs::metadata(&self.file) {
+            Ok(metadata) => identity(&metadata) != self.identity,
+            // Without privileges the file of another process cannot be read.
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }

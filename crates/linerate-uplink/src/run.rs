@@ -13,7 +13,7 @@ use linerate_ring::packet::Promiscuous;
 use linerate_wire::ethernet::Address;
 
 use crate::neighbour::{Encapsulator, ReceiveFilter};
-use crate::open::{Config, Neighbours, Ports, Programs, Uplink};
+use crate::open::{Config, NamedNamespace, Neighbours, Ports, Programs, Uplink};
 use crate::port::FramePort;
 use crate::rx::Receiver;
 use crate::statistics::Statistics;
@@ -98,6 +98,7 @@ pub struct Running {
     neighbours: Option<Neighbours>,
     interface: (Connection, Link),
     tap: (Connection, Link),
+    namespace: Option<NamedNamespace>,
     config: Config,
     start: Instant,
     polled: Instant,
@@ -119,6 +120,7 @@ impl Uplink {
             neighbours,
             interface,
             tap,
+            namespace,
             config,
             options,
         } = self;
@@ -131,6 +133,7 @@ impl Uplink {
             neighbours,
             interface,
             tap,
+            namespace,
             config,
             start: Instant::now(),
             polled: Instant::now(),
@@ -224,12 +227,18 @@ impl Running {
     }
 
     /// Reads the state of the interface four times a second; call it often. Ends the uplink when the interface is
-    /// gone.
+    /// gone, or the namespace that the device was made in.
     pub fn poll(&mut self) -> Option<Event> {
         if self.polled.elapsed() < POLL_INTERVAL || self.failure.is_some() {
             return None;
         }
         self.polled = Instant::now();
+        if self.namespace.as_ref().is_some_and(NamedNamespace::is_gone) {
+            let name = self.config.namespace.clone().unwrap_or_default();
+            self.failure = Some(Error::NamespaceGone(name));
+            self.stop();
+            return None;
+        }
         let name = self.config.interface.clone();
         let (connection, before) = &mut self.interface;
         let now = match connection.link_by_index(before.index) {

@@ -46,6 +46,8 @@ pub struct RxStatistics {
     pub packets: u64,
     /// ARP requests and neighbour solicitations for a TUN device that were answered.
     pub neighbour_replies: u64,
+    /// ICMP errors written to a TUN device, for packets that do not go on.
+    pub icmp_errors: u64,
 }
 
 /// Packets lost, by cause.
@@ -195,7 +197,7 @@ pub struct Statistics {
 
 sums! {
     TxStatistics { super_packets, segments, packets, checksums, bytes }
-    RxStatistics { frames, bytes, super_packets, joined, packets, neighbour_replies }
+    RxStatistics { frames, bytes, super_packets, joined, packets, neighbour_replies, icmp_errors }
     Drops {
         umem_full, too_long, interface_down, unreachable, unresolved, fill_empty, ring_full, device_full, device_down, device_refused,
         device_queue,

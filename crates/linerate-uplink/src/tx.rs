@@ -7,7 +7,9 @@ use linerate_ring::tun::{MAX_PACKET, Queue};
 use linerate_segment::Policy;
 use linerate_segment::segment::{Options, Segments};
 use linerate_wire::checksum::Engine;
+use linerate_wire::icmp::{self, Reason};
 use linerate_wire::virtio::Header;
+use linerate_wire::vlan;
 
 use crate::Result;
 use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
@@ -45,13 +47,21 @@ impl Transmitted {
 /// How long the rest of a super-packet waits for room in the port before it is dropped.
 const MAX_WAIT: Duration = Duration::from_millis(50);
 
+/// ICMP errors a second of a thread; the kernel's limit for a destination is one a second (`icmp_ratelimit`).
+const MAX_ICMP_ERRORS: u32 = 100;
+
 /// From one queue of the device to the port.
 pub(crate) struct Transmitter {
     buffer: Box<[u8]>,
     engine: Engine,
     policy: Policy,
-    /// The longest frame that goes out: MTU, Ethernet header and two VLAN tags.
+    /// The longest frame that goes out: MTU, Ethernet header and, from a TAP device, two VLAN tags.
     most: usize,
+    /// ICMP errors for the device, to be written after the batch.
+    errors: Vec<Box<[u8]>>,
+    /// When the present second of them began, and how many it may still have.
+    errors_since: Instant,
+    errors_left: u32,
     /// For packets that have no Ethernet header: those of a TUN device.
     encapsulator: Option<Encapsulator>,
     /// Frames of the uplink's own that were written since the last kick.
@@ -66,11 +76,15 @@ impl Transmitter {
         longest: usize,
         encapsulator: Option<Encapsulator>,
     ) -> Self {
+        let tags = if encapsulator.is_some() { 0 } else { 2 * vlan::TAG_LEN };
         Self {
             buffer: vec![0; ETHERNET_HEADER + MAX_PACKET].into_boxed_slice(),
             engine: Engine::detect(),
             policy,
-            most: (mtu as usize + 14 + 2 * 4).min(longest),
+            most: (mtu as usize + ETHERNET_HEADER + tags).min(longest),
+            errors: Vec::new(),
+            errors_since: Instant::now(),
+            errors_left: MAX_ICMP_ERRORS,
             encapsulator,
             replied: 0,
         }
@@ -111,6 +125,9 @@ impl Transmitter {
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+        if !self.errors.is_empty() {
+            self.send_errors(tap, statistics)?;
         }
         let up = if written > 0 || port.has_unsent() { port.flush()? } else { true };
         Ok(Transmitted::new(any, port.has_unsent() || self.pending() > 0, up))
@@ -162,11 +179,18 @@ impl Transmitter {
             Encapsulated::Frame(header) => header,
             without => {
                 count_unsent(without, statistics);
+                if *without == Encapsulated::Unreachable {
+                    self.report(Reason::AddressUnreachable, len);
+                }
                 return Ok(0);
             }
         };
         let packet = &self.buffer[..len];
         if !header.is_gso() {
+            if len > self.most {
+                self.refuse_too_long(len, statistics);
+                return Ok(0);
+            }
             return send_whole(self.engine, self.most, header, packet, port, statistics);
         }
         let Some(options) = Options::from_virtio(header, packet) else {
@@ -184,7 +208,7 @@ impl Transmitter {
         };
         let longest = segments.max_len();
         if longest > self.most {
-            statistics.dropped.too_long += 1;
+            self.refuse_too_long(len, statistics);
             return Ok(0);
         }
         statistics.tx.super_packets += 1;
@@ -205,6 +229,45 @@ impl Transmitter {
         }
         statistics.tx.segments += frames as u64;
         Ok(frames)
+    }
+
+    #[cold]
+    fn refuse_too_long(&mut self, len: usize, statistics: &mut Statistics) {
+        statistics.dropped.too_long += 1;
+        let mtu = self.most - ETHERNET_HEADER;
+        self.report(Reason::TooBig(mtu as u32), len);
+    }
+
+    /// Has the stack behind a TUN device told why the packet in the buffer, which ends at `len`, does not go on, as the
+    /// kernel tells it on an interface. Behind a TAP device the stack looks for its neighbours itself.
+    #[cold]
+    fn report(&mut self, reason: Reason, len: usize) {
+        if self.errors_since.elapsed() >= Duration::from_secs(1) {
+            (self.errors_since, self.errors_left) = (Instant::now(), MAX_ICMP_ERRORS);
+        }
+        if self.encapsulator.is_none() || self.errors_left == 0 {
+            return;
+        }
+        let mut bytes = [0; icmp::MAX_ERROR_LEN];
+        let packet = self.buffer.get(ETHERNET_HEADER..len).unwrap_or(&[]);
+        if let Some(len) = icmp::emit_error(packet, reason, &mut bytes) {
+            self.errors_left -= 1;
+            // An allocation, for at most so many a second.
+            self.errors.push(bytes[..len].into());
+        }
+    }
+
+    #[cold]
+    fn send_errors(&mut self, tap: &Queue, statistics: &mut Statistics) -> Result<()> {
+        for error in self.errors.drain(..) {
+            match tap.send(&Header::default(), &error) {
+                Ok(sent) => statistics.rx.icmp_errors += u64::from(sent),
+                Err(gone @ linerate_ring::Error::InterfaceGone(_)) => return Err(gone.into()),
+                // The device may be down or full by now. What the packet met is counted already.
+                Err(error) => tracing::debug!(%error, "an ICMP error is not told"),
+            }
+        }
+        Ok(())
     }
 }
 

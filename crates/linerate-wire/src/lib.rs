@@ -31,6 +31,7 @@ pub mod flow;
 pub mod frame;
 pub mod geneve;
 pub mod gre;
+pub mod icmp;
 pub mod ip;
 pub mod ipv4;
 pub mod ipv6;

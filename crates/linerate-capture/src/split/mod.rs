@@ -121,23 +121,29 @@ impl SplitOptions {
 }
 
 /// The packet as one segment with its checksum filled in, if the sender left that to its network card: if
-/// the field has the sum of the pseudo header. Wrong checksums stay wrong.
+/// the field has the sum of the pseudo header. Wrong checksums stay wrong. Around what leaves none, as ARP in VXLAN
+/// does, the sender may have left the sum of the outer datagram.
 fn completed(packet: &[u8], link: LinkType) -> Option<Segments<'_>> {
-    let new = |split, checksums| {
+    let (tcp, udp) = (Split::Tcp { mss: u16::MAX }, Split::Udp { size: u16::MAX });
+    let inside = [tcp, udp].map(Options::new);
+    let outer = Options { vxlan_port: 0, geneve_port: 0, ..Options::new(udp) };
+    let all = inside.into_iter().chain([outer]).map(|options| Options { link, ..options });
+    all.filter_map(|options| filled_in(packet, &options)).next()
+}
+
+/// The packet as [`completed`] gives it, where the checksum that these options find was left to the card.
+fn filled_in<'p>(packet: &'p [u8], options: &Options) -> Option<Segments<'p>> {
+    let new = |checksums| {
         // The identification of a single segment stays what it is.
-        let options = Options { link, checksums, ..Options::new(split) };
+        let options = Options { checksums, ..*options };
         Segments::new(packet, &options).ok().filter(|segments| segments.len() == 1)
     };
-    let (tcp, udp) = (Split::Tcp { mss: u16::MAX }, Split::Udp { size: u16::MAX });
-    let (mut partial, split) = match new(tcp, Checksums::Partial) {
-        Some(segments) => (segments, tcp),
-        None => (new(udp, Checksums::Partial)?, udp),
-    };
+    let mut partial = new(Checksums::Partial)?;
     let field = partial.partial_checksum()?;
     let at = usize::from(field.start) + usize::from(field.offset);
     let stands = packet.get(at..at + 2)?;
     let is_partial = partial.next_view()?.header.get(at..at + 2)? == stands;
-    if is_partial { new(split, Checksums::Full) } else { None }
+    if is_partial { new(Checksums::Full) } else { None }
 }
 
 #[cfg(test)]

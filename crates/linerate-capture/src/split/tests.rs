@@ -423,6 +423,50 @@ fn only_checksums_that_were_left_to_the_card_are_filled_in() {
     assert_eq!(run(&file, splitting(SplitOptions::default())).1, file);
 }
 
+/// A VXLAN frame around `inner`, with a valid outer checksum.
+fn vxlan(inner: &[u8]) -> Vec<u8> {
+    let payload = [&[8, 0, 0, 0, 0, 0, 1, 0], inner].concat();
+    let mut frame = Vec::new();
+    PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+        .ipv6([1; 16], [2; 16], 64)
+        .udp(1000, 4789)
+        .write(&mut frame, &payload)
+        .expect("a packet");
+    frame
+}
+
+/// The kernel leaves the sum of the outer datagram to the card where the packet inside leaves none, or has its own.
+#[test]
+fn the_outer_checksum_of_a_tunnel_is_filled_in_whatever_is_inside() {
+    let mut arp = vec![0xff; 12];
+    arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    arp.resize(42, 3);
+    let mut mld = Vec::new();
+    PacketBuilder::ethernet2([2, 0, 0, 0, 0, 3], [0x33, 0x33, 0, 0, 0, 0x16])
+        .ipv6([3; 16], [4; 16], 1)
+        .icmpv6_raw(143, 0, [0; 4])
+        .write(&mut mld, &[0; 4])
+        .expect("a packet");
+    for inner in [arp, mld, tcp(1, 100), udp(100)] {
+        let right = vxlan(&inner);
+        let (mut left, mut wrong) = (right.clone(), right.clone());
+        let length = (right.len() - 54) as u32;
+        let pseudo = linerate_wire::checksum::Sum::pseudo_v6(
+            [1; 16].into(),
+            [2; 16].into(),
+            Protocol::UDP,
+            length,
+        );
+        left[60..62].copy_from_slice(&pseudo.folded().to_be_bytes());
+        wrong[60] ^= 1;
+        let list = whole(vec![left, right.clone(), wrong.clone()]);
+        let file = pcap(false, 0xa1b2_c3d4, &list);
+        let (outcome, out) = run(&file, Case { fix: true, ..splitting(SplitOptions::default()) });
+        assert_eq!(outcome.report.split.checksums, 1);
+        assert_eq!(frames(&out), [right.clone(), right, wrong]);
+    }
+}
+
 #[test]
 fn link_types_of_any_and_of_tunnels_are_split_behind_their_headers() {
     let large = tcp(1, 3000);

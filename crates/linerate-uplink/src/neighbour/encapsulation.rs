@@ -109,12 +109,13 @@ impl Encapsulator {
                 continue;
             }
             self.bytes -= one.packet.len();
-            let Resolution::Resolved(mac) = resolution else {
-                return Some((Encapsulated::Unreachable, 0));
+            let len = ETHERNET_HEADER + one.packet.len();
+            buffer[ETHERNET_HEADER..len].copy_from_slice(&one.packet);
+            let encapsulated = match resolution {
+                Resolution::Resolved(mac) => self.emit(&one.header, mac, buffer),
+                Resolution::Pending | Resolution::Unreachable => Encapsulated::Unreachable,
             };
-            buffer[ETHERNET_HEADER..ETHERNET_HEADER + one.packet.len()]
-                .copy_from_slice(&one.packet);
-            return Some((self.emit(&one.header, mac, buffer), ETHERNET_HEADER + one.packet.len()));
+            return Some((encapsulated, len));
         }
         None
     }
@@ -290,7 +291,10 @@ mod tests {
         answer(&cache, there, Resolution::Unreachable);
         encapsulator.drop_stale();
         for _ in 0..MAX_PENDING.0 {
-            assert_eq!(encapsulator.next_pending(&mut one), Some((Encapsulated::Unreachable, 0)));
+            let lost = Some((Encapsulated::Unreachable, ETHERNET_HEADER + 20));
+            assert_eq!(encapsulator.next_pending(&mut one), lost);
+            // The packet is there for the error that quotes it.
+            assert_eq!(one[ETHERNET_HEADER..][..20], packet(there));
         }
         assert_eq!(encapsulator.next_pending(&mut one), None);
         assert_eq!(

@@ -182,19 +182,24 @@ fn the_interface_moving_to_another_namespace_ends_it() {
 }
 
 #[test]
-fn a_namespace_without_a_name_lives_as_long_as_its_device() {
+fn the_namespace_of_the_device_being_deleted_ends_it() {
     root_or_skip!();
     let hosts = Hosts::new();
     for device in ["--tap", "--tun"] {
         let guest = Namespace::create("upl-guest").unwrap();
-        let arguments = format!("{device} up0 --netns {}", guest.name());
-        let mut uplink = hosts.start(&arguments);
+        let uplink = hosts.start(&format!("{device} up0 --netns {}", guest.name()));
         give_addresses(&guest);
+        let words = format!("the network namespace {} of the device was deleted", guest.name());
         drop(guest);
-        uplink.signal(Signal::SIGUSR1);
-        uplink.until("not split");
-        uplink.stop();
+        fails(uplink, &words);
+        assert!(!hosts.veth.a.has_xdp().unwrap(), "an XDP program after {device}");
     }
+    // It is made in one namespace and lives in another.
+    let guest = Namespace::create("upl-guest").unwrap();
+    let uplink = hosts.start("--tap up0");
+    ip(&hosts.near, &format!("link set up0 netns {}", guest.name()));
+    drop(guest);
+    fails(uplink, "up0 is gone");
 }
 
 #[test]

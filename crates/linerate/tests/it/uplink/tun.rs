@@ -11,6 +11,7 @@ use linerate_testkit::{
     Mac, Namespace, Process, Veth, VethOptions, root_or_skip, uninterrupted, wait_for,
 };
 use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
 
 use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
@@ -246,6 +247,48 @@ fn a_gateway_that_is_not_there_is_named_and_its_packets_are_counted() {
         (count(&report, "dropped.unreachable"), count(&report, "dropped.unresolved"));
     assert_eq!(lost + full, 301, "{report}");
     assert!(lost >= 101, "{report}");
+}
+
+/// The error that a connected socket hears of after it has sent `bytes` bytes.
+fn heard(from: &Namespace, address: &str, bytes: usize) -> Option<std::io::Error> {
+    let any = if address.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
+    let socket = from.run(|| UdpSocket::bind(any)).unwrap().unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // Without this, UDP hears of errors only that are for good.
+    match address.contains(':') {
+        true => setsockopt(&socket, sockopt::Ipv6RecvErr, &true).unwrap(),
+        false => setsockopt(&socket, sockopt::Ipv4RecvErr, &true).unwrap(),
+    }
+    socket.connect((address, 9)).unwrap();
+    socket.send(&vec![0; bytes]).unwrap();
+    uninterrupted(|| socket.recv(&mut [0; 8])).err()
+}
+
+#[test]
+fn the_stack_hears_why_packets_do_not_go_on_as_on_the_interface() {
+    root_or_skip!();
+    let shared = Shared::new();
+    let uplink = shared.uplink("");
+    for (nobody, family) in [("10.8.0.200", 0), ("fd08::200", 1)] {
+        let plain = heard(&shared.hosts.near, nobody, 8).and_then(|error| error.raw_os_error());
+        let through = heard(&shared.guest, nobody, 8).and_then(|error| error.raw_os_error());
+        assert_eq!((plain, through), (Some(nix::libc::EHOSTUNREACH), plain), "{nobody}");
+        // TCP gives up at once too.
+        let refused = shared.guest.run(|| std::net::TcpStream::connect((nobody, 9))).unwrap();
+        let refused = refused.expect_err("nobody is there").raw_os_error();
+        assert_eq!(refused, Some(nix::libc::EHOSTUNREACH), "{nobody}");
+        udp(&shared.guest, &shared.hosts.far, FAR[family].0, &[1000], 0);
+    }
+    // A device whose MTU is raised above the interface's: senders learn of the interface's.
+    ip(&shared.guest, "link set up0 mtu 9000");
+    for (far, _) in FAR {
+        let error = heard(&shared.guest, far, 4000).and_then(|error| error.raw_os_error());
+        assert_eq!(error, Some(nix::libc::EMSGSIZE), "{far}");
+        tcp(&shared.guest, &shared.hosts.far, far, 1 << 20);
+    }
+    let report = uplink.stop();
+    assert!(count(&report, "rx.icmp_errors") >= 6, "{report}");
+    assert!(count(&report, "dropped.too_long") >= 2, "{report}");
 }
 
 #[test]
