@@ -1,12 +1,12 @@
-//! Rules of the packet filter keep their effect, with plain Linux as the oracle.
+//! Rules of the packet filter and policies of IPsec keep their effect, with plain Linux as the oracle.
 
 use std::time::{Duration, Instant};
 
-use linerate_testkit::tools::{nft, run};
-use linerate_testkit::{root_or_skip, wait_for};
+use linerate_testkit::tools::{ip, nft, run};
+use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 
-use super::datapath::{port, takes};
+use super::datapath::{datapaths, port, takes};
 use super::support::Net;
 
 /// Whether packets of the client's port are on the fast path after some more of them.
@@ -126,4 +126,57 @@ fn a_chain_that_hooks_an_interface_sees_every_packet() {
             nft(&net.router, "flush ruleset");
         }
     }
+}
+
+/// The ESP tunnel between router and server.
+const TUNNEL: [&str; 2] = ["src 10.9.2.1 dst 10.9.2.2", "src 10.9.2.2 dst 10.9.2.1"];
+/// What has to take it.
+const INNER: [&str; 2] = ["src 10.9.1.0/24 dst 10.9.2.2/32", "src 10.9.2.2/32 dst 10.9.1.0/24"];
+
+/// The lines that add a direction of the tunnel (0: to the server).
+fn tunnel(direction: usize) -> String {
+    let key = "0x4c696e65726174656c696e657261746520313234";
+    format!(
+        "xfrm state add {} proto esp spi 0x100{direction} mode tunnel aead rfc4106(gcm(aes)) {key} 128",
+        TUNNEL[direction]
+    )
+}
+
+/// The same for its policy, at an end where it is of the kind `kind`: `in`, `out` or `fwd`.
+fn policy(direction: usize, kind: &str) -> String {
+    let [inner, outer] = [INNER[direction], TUNNEL[direction]];
+    format!("xfrm policy add {inner} dir {kind} tmpl {outer} proto esp mode tunnel")
+}
+
+fn missing_ipsec() -> Option<String> {
+    let namespace = Namespace::create("ipsec").unwrap();
+    let tried = namespace.command("ip").args(tunnel(0).split(' ')).output().unwrap();
+    (!tried.status.success()).then(|| "the kernel has no IPsec".into())
+}
+
+/// What comes out of a tunnel passes the port again. In the clear its policy refuses it.
+#[test]
+fn what_ipsec_protects_stays_with_the_kernel() {
+    root_or_skip!();
+    probe_or_skip!(missing_ipsec());
+    let net = Net::new();
+    // XDP sees what comes in before IPsec does; TC sees both.
+    let _daemon = net.run("--datapath tc");
+    wait_for("TC", || takes(&net, 4000, "tc", "tc"));
+    for (namespace, kinds) in [(&net.router, ["out", "fwd"]), (&net.server, ["in", "out"])] {
+        for (direction, kind) in kinds.into_iter().enumerate() {
+            ip(namespace, &tunnel(direction));
+            ip(namespace, &policy(direction, kind));
+        }
+    }
+    let before = net.refusals("tunnel");
+    assert_eq!(net.ask(0, 4000, 20), 20);
+    let refused = net.refusals("tunnel") - before;
+    assert!(refused >= 20, "the way back, out of the tunnel: {refused}");
+    assert_eq!(datapaths(&net, 4000), [] as [&str; 0]);
+    net.tcp(0, 1_000_000, || {});
+    // The server answers in the clear.
+    ip(&net.server, &format!("xfrm policy delete {} dir out", INNER[1]));
+    assert_eq!(net.ask_in_vain(0, 4000), 0);
+    assert_eq!(net.ask(1, 4000, 20), 20, "the policy is of IPv4");
 }

@@ -178,7 +178,7 @@ impl Net {
     }
 
     /// Sends `count` datagrams to the server and back from one port, one after the other. How many came
-    /// back.
+    /// back until one did not.
     pub(crate) fn ask(&self, family: usize, port: u16, count: usize) -> usize {
         self.ask_for(family, port, count, 8, TIMEOUT)
     }
@@ -219,7 +219,7 @@ impl Net {
             let len = uninterrupted(|| client.recv(&mut buffer)).ok()?;
             (buffer[..len] == payload).then_some(())
         };
-        (0..count).filter_map(&mut round).count()
+        (0..count).map_while(&mut round).count()
     }
 
     /// Sends `bytes` bytes to the server by TCP; what arrives must be the same. `meanwhile` in the
