@@ -12,7 +12,7 @@ use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 use std::time::{Duration, Instant};
 
 use linerate_bpf::map::MappedArray;
@@ -21,7 +21,7 @@ use linerate_forward::runtime::program::{Options, Programs};
 use linerate_forward::table::Table;
 use linerate_forward::table::ageing::{Ageing, Limits, TICK_INTERVAL};
 use linerate_forward::table::clock::Clock;
-use linerate_forward::table::layout::{GENERATION_ENDED, Session, WAYS, kind};
+use linerate_forward::table::layout::{GENERATION_ENDED, REFERENCED, Session, WAYS, kind};
 use linerate_forward::table::session::Record;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -87,7 +87,7 @@ fn record(number: u64, generation: u32) -> Record {
     key.source = (number as u32).to_be_bytes();
     key.kind = if number.is_multiple_of(2) { kind::IPV4 } else { kind::IPV4 | kind::TCP };
     key.generation = generation;
-    record.session.referenced = 1;
+    record.session.referenced = true;
     record
 }
 
@@ -98,11 +98,12 @@ fn play_fast_path(bits: &MappedArray, table: &Table, held: u64, stop: &AtomicBoo
         let began = Instant::now();
         for slot in 0..table.slots() {
             let offset = slot % WAYS * size_of::<Session>();
-            let cell = |field| bits.atomic::<AtomicU8>(slot / WAYS, offset + field);
-            if cell(22).load(Relaxed) != 0 {
-                let seen = cell(offset_of!(Session, referenced));
-                if seen.load(Relaxed) == 0 {
-                    seen.store(1, Relaxed);
+            let kind = bits.atomic::<AtomicU8>(slot / WAYS, offset + offset_of!(Session, kind));
+            if kind.load(Relaxed) != 0 {
+                let owner = offset + offset_of!(Session, owner);
+                let owner = bits.atomic::<AtomicU32>(slot / WAYS, owner);
+                if owner.load(Relaxed) & u32::from(REFERENCED) == 0 {
+                    owner.fetch_or(REFERENCED.into(), Relaxed);
                 }
             }
         }

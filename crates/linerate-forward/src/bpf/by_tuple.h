@@ -24,9 +24,9 @@ static __always_inline void tuple_of_answers(struct tuple_key *answers, const st
 {
 	const struct addresses *addresses;
 
-	answers->kind = session->key.kind & TUPLE_KIND;
+	answers->kind = session->kind & TUPLE_KIND;
 	answers->ports = swap_ports(*(const __u32 *)&session->source_port);
-	if ((session->key.kind & KIND_FAMILY) == KIND_IPV4) {
+	if ((session->kind & KIND_FAMILY) == KIND_IPV4) {
 		answers->addresses = session->destination | (__u64)session->source << 32;
 		return;
 	}
@@ -52,9 +52,8 @@ __noinline int tuple_end(const struct tuple_key *key, struct tuple_key *answers,
 		if (!bucket)
 			return 0;
 		session = &bucket->way[i % WAYS];
-		if (key_addresses(&session->key) != key->addresses ||
-		    (__u32)key_ports(&session->key) != key->ports ||
-		    (session->key.kind & TUPLE_KIND) != key->kind)
+		if (session->addresses != key->addresses || session->ports != key->ports ||
+		    (session->kind & TUPLE_KIND) != key->kind)
 			continue;
 		tuple_of_answers(answers, session, index * WAYS + i % WAYS);
 		session_end(session, closed);

@@ -21,11 +21,15 @@
  * here, so that it looks at the answer once. */
 struct fib_query {
 	struct bpf_fib_lookup fib;
-	struct session_key key;
 	struct addresses addresses; /* IPv6 */
-	__be32 destination;	    /* IPv4, as it leaves */
-	__be16 destination_port;
+	__be32 source;		    /* IPv4, as it comes in */
+	__be32 destination;	    /* as it leaves */
+	__be16 source_port;	    /* as it comes in */
+	__be16 destination_port;    /* as it leaves */
 	__u16 mtu;
+	__u8 kind;
+	__u8 dscp;
+	__u32 ifindex;
 	__u32 out_ifindex;
 	__u32 macs[3]; /* destination and source */
 };
@@ -41,24 +45,23 @@ struct {
  * between the translations of destination and source. */
 static __always_inline long fib_look_up(void *context, struct fib_query *query, int is_back)
 {
-	const struct session_key *key = &query->key;
 	const struct addresses *addresses = &query->addresses;
 	struct bpf_fib_lookup *fib = &query->fib;
 
 	__builtin_memset(fib, 0, sizeof(*fib));
-	fib->l4_protocol = key->kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP;
-	fib->sport = is_back ? query->destination_port : key->source_port;
-	fib->dport = is_back ? key->source_port : query->destination_port;
+	fib->l4_protocol = query->kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP;
+	fib->sport = is_back ? query->destination_port : query->source_port;
+	fib->dport = is_back ? query->source_port : query->destination_port;
 	fib->tot_len = IPV6_LEN; /* any: the answer then has the MTU */
-	fib->ifindex = is_back ? query->out_ifindex : key->ifindex;
-	if ((key->kind & KIND_FAMILY) == KIND_IPV4) {
+	fib->ifindex = is_back ? query->out_ifindex : query->ifindex;
+	if ((query->kind & KIND_FAMILY) == KIND_IPV4) {
 		fib->family = FIB_IPV4;
-		fib->tos = key->dscp;
-		fib->ipv4_src = is_back ? query->destination : key->source;
-		fib->ipv4_dst = is_back ? key->source : query->destination;
+		fib->tos = query->dscp;
+		fib->ipv4_src = is_back ? query->destination : query->source;
+		fib->ipv4_dst = is_back ? query->source : query->destination;
 	} else {
 		fib->family = FIB_IPV6;
-		fib->flowinfo = bpf_htonl((__u32)key->dscp << 20);
+		fib->flowinfo = bpf_htonl((__u32)query->dscp << 20);
 		__builtin_memcpy(fib->ipv6_src, is_back ? addresses->out_destination : addresses->source, 16);
 		__builtin_memcpy(fib->ipv6_dst, is_back ? addresses->source : addresses->out_destination, 16);
 	}
@@ -82,7 +85,7 @@ static __always_inline int fib_agrees(void *context)
 		return 0;
 	answer = fib_look_up(context, query, 1);
 	return (answer == BPF_FIB_LKUP_RET_SUCCESS || answer == BPF_FIB_LKUP_RET_NO_NEIGH) &&
-	       fib->ifindex == query->key.ifindex;
+	       fib->ifindex == query->ifindex;
 }
 
 /* Whether the kernel's tables give what is in `fib_queries`. Global, so that the verifier looks at them once. */
@@ -96,21 +99,37 @@ __noinline int fib_agrees_skb(struct __sk_buff *skb)
 	return fib_agrees(skb);
 }
 
-/* Prepares the question whether the kernel's tables give what the session does. The caller sees to it that the
- * session does not change meanwhile, or notices it. */
-static __always_inline int fib_prepare(const struct session *session, const struct addresses *addresses)
+/* Begins the question whether the kernel's tables give what a session with this hop does: the caller adds the
+ * addresses and ports. NULL without memory. */
+static __always_inline struct fib_query *fib_prepare(const struct hop *hop, __u32 kind, __u32 dscp)
 {
 	__u32 zero = 0;
 	struct fib_query *query = bpf_map_lookup_elem(&fib_queries, &zero);
 
 	if (!query)
+		return NULL;
+	query->kind = kind;
+	query->dscp = dscp;
+	query->mtu = hop->mtu;
+	query->ifindex = hop->ifindex;
+	query->out_ifindex = hop->out_ifindex;
+	__builtin_memcpy(query->macs, hop->destination_mac, 12);
+	return query;
+}
+
+/* The whole question about a session. The caller sees to it that the session does not change meanwhile, or notices
+ * it. */
+static __always_inline int fib_prepare_session(const struct session *session, const struct hop *hop,
+					       const struct addresses *addresses)
+{
+	struct fib_query *query = fib_prepare(hop, session->kind, session->dscp);
+
+	if (!query)
 		return 0;
-	query->key = session->key;
+	query->source = session->in_source;
+	query->source_port = session->ports;
 	query->destination = session->destination;
 	query->destination_port = session->destination_port;
-	query->mtu = session->mtu;
-	query->out_ifindex = session->out_ifindex;
-	__builtin_memcpy(query->macs, session->destination_mac, 12);
 	if (addresses)
 		query->addresses = *addresses;
 	return 1;

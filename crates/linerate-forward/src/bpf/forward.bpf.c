@@ -38,22 +38,21 @@ __noinline int forward_any(struct xdp_md *context)
 
 	is_ipv4 = (packet.kind & KIND_FAMILY) == KIND_IPV4;
 	match.addresses = is_ipv4 ? packet.addresses : session_signature(packet.network + 8);
-	match.ports = packet.ports | (__u64)context->ingress_ifindex << 32;
-	match.dst_mac = (load64(data) & MAC_MASK) | (__u64)packet.kind << 48 |
-			 (__u64)(packet.tos & 0xfc) << 56;
-	match.tags = packet.tags | (__u64)READ_ONCE(control.generation) << 32;
+	match.ports = packet.ports | MATCH_KIND(packet.kind, packet.tos & 0xfc);
+	match.dst_mac = load64(data);
+	match.link = context->ingress_ifindex | (__u64)packet.tags << 32;
 	hash = tuple_hash(match.addresses, packet.ports, packet.kind);
 
 	if (!find_valid(&match, hash, !is_ipv4, &hit))
 		return hit.outdated ? OUTDATED + hit.outdated - 1 : SLOW_PATH + PARSE_OK;
 	/* `forward_tc` forwards the packet, or does what slow_path() does. */
-	if (hit.session->flags & SESSION_TC)
+	if (hit.hop->flags & SESSION_TC)
 		return XDP_PASS;
 	if ((__s32)((__u32)bpf_jiffies64() - hit.session->deadline) > 0)
 		return SLOW_PATH + REASON_REVALIDATE;
-	if (packet.length > hit.session->mtu)
+	if (packet.length > hit.hop->mtu)
 		return SLOW_PATH + REASON_TOO_BIG;
-	if (!take_action(hit.session, hit.addresses, &packet, &action))
+	if (!take_action(hit.session, hit.hop, hit.addresses, &packet, &action))
 		return SLOW_PATH + PARSE_OK;
 	session_barrier();
 	if ((hit.version & 1) || READ_ONCE(hit.session->version) != hit.version)
@@ -83,8 +82,6 @@ __noinline int forward_any(struct xdp_md *context)
 		rewrite_ipv4(network, &packet, &action, 0);
 	else
 		rewrite_ipv6(network, &packet, &action, 0);
-	if (!hit.session->referenced)
-		hit.session->referenced = 1;
 	session_count(&hit, 1, packet.length);
 	return XDP_REDIRECT;
 }
@@ -108,9 +105,10 @@ __noinline int forward_any(struct xdp_md *context)
 static __always_inline int rewrite_plain(void *data, const struct hit *hit, __u32 kind, int is_nat)
 {
 	const struct session *session = hit->session;
-	__u64 macs = *(const __u64 *)session->destination_mac, addresses = 0, lower;
-	__u32 macs_end = *(const __u32 *)(session->source_mac + 2);
-	__u32 delta = session->network_delta, dscp = session->dscp, ports = 0;
+	const struct hop *hop = hit->hop;
+	__u64 macs = load64(hop->destination_mac), addresses = 0, lower;
+	__u32 macs_end = load32(hop->source_mac + 2);
+	__u32 delta = session->network_delta, dscp = hop->dscp, ports = 0;
 	__u16 transport_delta = 0;
 
 	if (is_nat) {
@@ -142,8 +140,7 @@ SEC("xdp")
 int forward(struct xdp_md *context)
 {
 	void *data = frame_start(context), *end = frame_end(context);
-	__u64 now, first, addresses, marks, sum;
-	struct session *session;
+	__u64 now, first, addresses, sum;
 	struct match match;
 	struct hit hit;
 	const __u32 not_plain = NOT_PLAIN_FLAGS | (STORE_PLAIN_NAT ? 0 : SESSION_NAT << 16);
@@ -185,25 +182,22 @@ int forward(struct xdp_md *context)
 		goto any;
 	}
 
-	marks = ((first >> 16 & 0xfc00) | kind) << 48;
-	match.ports = load32(data + 34) | (__u64)context->ingress_ifindex << 32;
-	if (!find_plain(&data, addresses, kind, marks, &match, &hit))
+	match.ports = load32(data + 34) | MATCH_KIND(kind, first >> 24 & 0xfc);
+	match.link = context->ingress_ifindex;
+	if (!find_plain(&data, addresses, kind, &match, &hit))
 		goto any;
-	session = hit.session;
-	room = session->mtu - length;
-	time = session->deadline - (__u32)now;
-	if ((*(__u32 *)&session->dscp & not_plain) || (room | time) < 0)
+	room = hit.hop->mtu - length;
+	time = hit.session->deadline - (__u32)now;
+	if ((*(const __u32 *)&hit.hop->dscp & not_plain) || (room | time) < 0)
 		goto any;
-	if (bpf_redirect_map(&ports, session->port, XDP_PASS) != XDP_REDIRECT)
+	if (bpf_redirect_map(&ports, hit.hop->port, XDP_PASS) != XDP_REDIRECT)
 		goto any;
 
-	/* Only after the call, which clobbers registers, read the rest of line two. */
+	/* Only after the call, which clobbers registers, read the rest. */
 	REMATERIALIZE(data);
-	if (STORE_PLAIN_NAT && (session->flags & SESSION_NAT) ? !rewrite_plain(data, &hit, kind, 1)
+	if (STORE_PLAIN_NAT && (hit.hop->flags & SESSION_NAT) ? !rewrite_plain(data, &hit, kind, 1)
 					 : !rewrite_plain(data, &hit, kind, 0))
 		goto any;
-	if (!session->referenced)
-		session->referenced = 1;
 	session_count(&hit, 1, length);
 	return XDP_REDIRECT;
 any:

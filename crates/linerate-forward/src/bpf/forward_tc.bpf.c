@@ -87,7 +87,7 @@ __noinline int forward_skb(struct __sk_buff *skb)
 	struct wire wire;
 	struct hit hit;
 	__u32 is_ipv4, is_tcp, summed, has_mac;
-	__u64 hash, before = 0, mac;
+	__u64 hash, before = 0;
 
 	if (!kernel || !action || daemon_timed_out())
 		return NEXT;
@@ -103,27 +103,26 @@ __noinline int forward_skb(struct __sk_buff *skb)
 	/* parse_once() has checked this, but the verifier has forgotten. */
 	if (packet.network + (is_ipv4 ? IPV4_LEN : IPV6_LEN) > end || data + 8 > end)
 		return NEXT;
-	mac = has_mac ? load64(data) & MAC_MASK : 0;
 	is_tcp = packet.kind & KIND_TCP;
 	match.addresses = is_ipv4 ? packet.addresses : session_signature(packet.network + 8);
-	match.ports = packet.ports | (__u64)skb->ifindex << 32;
-	match.dst_mac = mac | (__u64)packet.kind << 48 | (__u64)(packet.tos & 0xfc) << 56;
-	match.tags = packet.tags | (__u64)READ_ONCE(control.generation) << 32;
+	match.ports = packet.ports | MATCH_KIND(packet.kind, packet.tos & 0xfc);
+	match.dst_mac = has_mac ? load64(data) : 0;
+	match.link = skb->ifindex | (__u64)packet.tags << 32;
 	hash = tuple_hash(match.addresses, packet.ports, packet.kind);
 	if (!find_valid(&match, hash, !is_ipv4, &hit))
 		return hit.outdated ? OUTDATED_TC + hit.outdated - 1 : NEXT;
-	if (!(hit.session->flags & SESSION_TC))
+	if (!(hit.hop->flags & SESSION_TC))
 		return NEXT;
 	if ((__s32)((__u32)bpf_jiffies64() - hit.session->deadline) > 0)
 		return SLOW_PATH_TC + REASON_REVALIDATE;
 	measure_wire(skb, &packet, end, &wire);
-	if (wire.longest > hit.session->mtu)
+	if (wire.longest > hit.hop->mtu)
 		return SLOW_PATH_TC + REASON_TOO_BIG;
-	if (!take_action(hit.session, hit.addresses, &packet, action))
+	if (!take_action(hit.session, hit.hop, hit.addresses, &packet, action))
 		return NEXT;
-	to.ifindex = hit.session->out_ifindex;
-	to.mark = hit.session->mark;
-	to.priority = hit.session->priority;
+	to.ifindex = hit.hop->out_ifindex;
+	to.mark = hit.hop->mark;
+	to.priority = hit.hop->priority;
 	session_barrier();
 	if ((hit.version & 1) || READ_ONCE(hit.session->version) != hit.version)
 		return SLOW_PATH_TC + REASON_BUSY;
@@ -179,8 +178,6 @@ __noinline int forward_skb(struct __sk_buff *skb)
 	skb->mark = to.mark;
 	skb->priority = to.priority;
 	skb->tc_index = TC_INDEX_DONE;
-	if (!hit.session->referenced)
-		hit.session->referenced = 1;
 	session_count(&hit, wire.packets, wire.bytes);
 	return bpf_redirect(to.ifindex, 0);
 }

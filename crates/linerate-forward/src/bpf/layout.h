@@ -2,16 +2,18 @@
 /* Memory that the programs and user space share. Mirrored in src/table/layout.rs. Integers are in host order
  * unless the type or the word "raw" says otherwise: raw is as in the frame.
  *
- * The table. `table` is a memory-mapped array of buckets of four sessions. The JIT turns the
- * look-up of an array element into a few instructions, so a session costs a hash, a compare and two
- * cache lines. Each session is 128 aligned bytes: line one is what is matched and counted, line two what
- * is done. A processor that fetches lines in pairs has both after one miss, and both are on one page.
- * The search for a free slot starts at a way that the hash chooses (the home way), so at the allowed load
- * most sessions are found at the first compare. Addresses, ports and protocol alone choose the buckets, so the
- * sessions of a connection that ends are found without an index of their own (by_tuple.h). When its bucket is full, a session goes to a second one, which
- * other bits of the hash choose: with one bucket each, 3% find no slot in a table that is half full. IPv6
- * addresses do not fit: `table6` holds them at the same index, line one holds a keyed 64-bit signature of
- * them, and a hit is confirmed by the full addresses.
+ * The table. `table` is a memory-mapped array of buckets of four sessions, a cache line each: what a session is
+ * matched by, counts, and changes in addresses and ports. The JIT turns the look-up of an array element into a few
+ * instructions, so a session costs a hash, a compare and one cache line that no other session has brought in. The
+ * search for a free slot starts at a way that the hash chooses (the home way), so at the allowed load most sessions
+ * are found at the first compare. Addresses, ports and protocol alone choose the buckets, so the sessions of a
+ * connection that ends are found without an index of their own (by_tuple.h). When its bucket is full, a session goes
+ * to a second one, which other bits of the hash choose: with one bucket each, 3% find no slot in a table that is half
+ * full. At the same index, `cold` has what packets rarely touch, and `table6` has the IPv6 addresses. The session
+ * then holds a keyed 64-bit signature of them, and a hit is confirmed by the full addresses.
+ *
+ * Many sessions come in by the same link and leave to the same next hop. Both together are a hop, an entry of `hops`,
+ * and a session has its index. There are few, so they stay in the cache.
  *
  * Who may write what, so that nothing is torn or lost:
  * - `version` is a sequence lock. A writer takes it with compare-and-swap from even to odd, so that writers
@@ -29,14 +31,18 @@
  *   different asks the kernel's tables (fib.h), and writes the current number if they still give what the session
  *   does. It looks at `version` again after that, and takes the number back if a learner was there.
  * - `owner` is the CPU that counts with plain additions, chosen once by compare-and-swap. Every other
- *   CPU adds atomically to the session's cell in `remote_counters`. A cell has one kind of writer, so no count
- *   is lost. Learning again does not touch the counters.
+ *   CPU adds atomically to the counters in `cold`. A counter has one kind of writer, so no count is lost. Learning
+ *   again does not touch the counters.
  * - Only the ager frees a slot, in two steps with more than a grace period between them. First it
  *   ends the session: no program that starts later forwards or counts by it. Then, if the session is still
  *   ended, it takes the lock, reads the counters for the last time and clears the key. So nobody adds to
  *   a cell that belongs to another session by now.
- * - `referenced` is the reference bit of the clock algorithm: the fast path stores 1 when it reads 0, the ager
- *   clears it.
+ * - SESSION_REFERENCED, in `owner`, is the reference bit of the clock algorithm: the fast path sets it when it finds
+ *   it clear, the ager clears it. Both do so atomically.
+ * - A hop does not change while it is used. A learner takes the one that is as it needs it, or fills in a free one
+ *   (hop_index). In a pass over the table the ager finds out which ones sessions have. It marks the others unused,
+ *   waits for a grace period, and frees those that stay unused for one more pass. A learner that wants an unused one
+ *   marks it as used again. So no program holds a hop that becomes another.
  * - A writer that died (user space, by a signal) leaves `version` odd: packets of the session then go to the
  *   kernel. The ager frees a slot that it finds locked for two seconds in the same version. */
 #ifndef LINERATE_LAYOUT_H
@@ -85,45 +91,71 @@ struct session_key {
 _Static_assert(sizeof(struct session_key) == 32, "four words");
 
 struct session {
-	/* Line one: matched and counted. */
-	struct session_key key;
+	union {
+		struct {
+			__be32 in_source; /* as in session_key */
+			__be32 in_destination;
+		};
+		__u64 addresses;
+	};
+	__u32 ports;	/* as in session_key: both */
+	__u8 kind;
+	__u8 dscp;
+	__u16 hop;	/* index in `hops` */
+	__u32 generation;
 	__u32 version;	/* odd while being written */
 	__u32 deadline; /* low 32 bits of jiffies: after it packets go to the kernel until learned again */
-	__u16 owner;	/* CPU that adds plainly to the counters, plus one; 0: none yet */
+	__u16 owner;	/* CPU that adds plainly to the counters, plus one; 0: none yet. And SESSION_REFERENCED */
 	__u16 route_generation; /* of routes and neighbours: as control.route_generation while they are known
-				   to give what line two says */
-	__u8 referenced;	/* forwarded a packet since the ager last looked */
-	__u8 unused[3];
+				   to give what the hop says */
 	__u64 packets; /* by the owner: forwarded here and, once it exists, by the kernel */
 	__u64 bytes;   /* their IP packets, header to end of payload, without link layer */
-
-	/* Line two: what is done. */
-	__u8 destination_mac[6];
-	__u8 source_mac[6];
-	__be32 out_tag[2]; /* raw TPID and TCI, outer first; the first `out_tags` count */
-	__u16 mtu;	   /* largest IP packet, bytes: the smaller of interface's and route's */
-	__u16 revalidations; /* times that it was learned again; stops at 65535 */
-	__be32 source;	   /* IPv4 after NAT; without NAT as in the key */
+	__be32 source; /* IPv4 after NAT; without NAT as it came */
 	__be32 destination;
-	__be16 source_port; /* after NAT; without NAT as in the key */
+	__be16 source_port; /* after NAT; without NAT as it came */
 	__be16 destination_port;
 	__u16 network_delta;   /* raw: added to the IPv4 header checksum in ones' complement: TTL less
 				  one, TOS, addresses */
 	__u16 transport_delta; /* raw: the same for TCP and UDP: addresses and ports */
+};
+_Static_assert(sizeof(struct session) == 64, "one cache line");
+
+#define SESSION_REFERENCED 0x8000u /* in `owner`: forwarded a packet since the ager last looked */
+
+/* What sessions share: how their packets come in, and what is done with them beside translation. */
+struct hop {
+	/* As in session_key: */
+	__u32 ifindex;
+	__be16 tag[2];
+	__u8 dst_mac[6];
+	__u16 mtu;	   /* largest IP packet, bytes: the smaller of interface's and route's */
+	__u8 destination_mac[6];
+	__u8 source_mac[6];
 	__u8 dscp;	       /* upper six bits to write; the lower two are 0 */
 	__u8 out_tags;	       /* 0 to 2 */
 	__u8 flags;	       /* SESSION_* */
-	__u8 port;	       /* XDP: index in `ports` of the interface that it leaves by */
-	__u32 created;	       /* low 32 bits of jiffies: when the slot was taken */
-	__u32 learned;	       /* when it was learned last */
-	__u32 out_ifindex;     /* of the interface that it leaves by */
+	__u8 port;	       /* XDP: index in `ports` of the interface that packets leave by */
+	__be32 out_tag[2];     /* raw TPID and TCI, outer first; the first `out_tags` count, the others are 0 */
+	__u32 out_ifindex;     /* of the interface that they leave by */
 	__u32 mark;	       /* TC: what egress filters and qdiscs may classify by, as the kernel set it */
 	__u32 priority;	       /* the same */
-};
-_Static_assert(sizeof(struct session) == 128, "two cache lines");
-_Static_assert(__builtin_offsetof(struct session, destination_mac) == 64, "line two");
+	__u32 unused;
+	__u32 state; /* HOP_*, and in the other bits how often it was filled in */
+	__u32 unused2;
+} __attribute__((aligned(8)));
+_Static_assert(sizeof(struct hop) == 64, "one cache line");
 
-/* session.flags */
+#define HOP_WORDS 7 /* of a hop, before `state` */
+
+/* hop.state */
+#define HOP_STATE 3
+#define HOP_FREE 0
+#define HOP_CLAIMED 1 /* being filled in */
+#define HOP_USED 2
+#define HOP_UNUSED 3 /* no session had it when the ager last looked */
+#define HOP_FILLED 4 /* added each time */
+
+/* hop.flags */
 #define SESSION_NAT (1 << 0)	     /* addresses or ports change */
 #define SESSION_TRACKED (1 << 1)     /* conntrack tracks it; the kernel path refreshes its timeout */
 #define SESSION_VERIFY_CHECKSUM (1 << 2)     /* TCP and UDP checksums are verified, as conntrack does it here */
@@ -134,7 +166,7 @@ _Static_assert(__builtin_offsetof(struct session, destination_mac) == 64, "line 
 struct bucket {
 	struct session way[WAYS];
 };
-_Static_assert(sizeof(struct bucket) == 512, "four sessions");
+_Static_assert(sizeof(struct bucket) == 256, "four sessions");
 
 /* IPv6 addresses of a session, at its index in `table6`. Written under the session's `version`. */
 struct addresses {
@@ -156,11 +188,20 @@ struct counters {
 	__u64 bytes;
 };
 
-/* Counts of CPUs other than the owner, for each session of a bucket; atomic additions only. */
-struct remote_counters {
-	struct counters way[WAYS];
+/* What packets rarely touch of a session. */
+struct cold {
+	struct counters remote; /* by CPUs other than the owner; atomic additions only */
+	__u32 created;	/* low 32 bits of jiffies: when the slot was taken */
+	__u32 used;	/* low 24 bits: seconds when the ager last found it referenced; high 8: times that it was
+			   learned again, stops at 255. Written atomically */
 };
-_Static_assert(sizeof(struct remote_counters) == 64, "one cache line");
+_Static_assert(sizeof(struct cold) == 24, "three words");
+
+#define COLD_REVALIDATION (1u << 24)
+
+struct cold_bucket {
+	struct cold way[WAYS];
+};
 
 /* A packet that XDP passed to the kernel and that may become a session. One word, written whole, so that it is
  * never torn. */

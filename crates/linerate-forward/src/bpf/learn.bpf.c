@@ -76,11 +76,16 @@ static __always_inline int is_direct(const struct __sk_buff *skb, const struct i
 	return skb->ingress_ifindex == meta->ifindex || is_upper_device(skb->ingress_ifindex, meta->ifindex);
 }
 
-/* How a packet at egress came in. */
+/* How a packet at egress came in, and what a session of it would do. */
 struct rebuilt {
 	struct session_key key;
 	struct tuple in; /* its addresses are laid out as in an IPv6 header */
 	__u64 hash;
+	struct hop hop;
+	__u32 out[8]; /* source and destination as it leaves: IPv4 in the first two words */
+	__u32 out_ports;
+	__u16 network_delta;
+	__u16 transport_delta;
 };
 
 /* Not on the stack, for the reasons that slow_path.h has. */
@@ -135,7 +140,7 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 	struct session *session = entry->session;
 	__u32 version;
 
-	if (!(READ_ONCE(session->key.generation) & GENERATION_ENDED) || !STORE_REUSES_ENTRIES) {
+	if (!(READ_ONCE(session->generation) & GENERATION_ENDED) || !STORE_REUSES_ENTRIES) {
 		session_add(entry, &egress->rebuilt->key, &count);
 		return;
 	}
@@ -143,7 +148,7 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 	for (int i = 0; i < 16; i++) {
 		if (!session_lock(session, &version))
 			continue;
-		if (same_key(&session->key, &egress->rebuilt->key))
+		if (same_key(session, hop_of(session), &egress->rebuilt->key))
 			session_add(entry, &egress->rebuilt->key, &count);
 		session_unlock(session, version);
 		return;
@@ -226,11 +231,26 @@ static __always_inline __u32 check_route(const struct __sk_buff *skb, const stru
 /* Whether bpf_fib_lookup() is asked as the kernel's forwarding is: no device above either port, and the same DSCP
  * all the way. */
 static __always_inline int is_seen_by_fib(const struct __sk_buff *skb, struct dst_entry *route,
-					  const struct session *session)
+					  const struct session_key *key, const struct hop *hop)
 {
-	return skb->ingress_ifindex == session->key.ifindex &&
-	       BPF_CORE_READ(route, dev, ifindex) == skb->ifindex && !session->out_tags &&
-	       session->dscp == session->key.dscp;
+	return skb->ingress_ifindex == key->ifindex && BPF_CORE_READ(route, dev, ifindex) == skb->ifindex &&
+	       !hop->out_tags && hop->dscp == key->dscp;
+}
+
+/* Whether bpf_fib_lookup() gives what is in *rebuilt. */
+static __always_inline int fib_gives(struct __sk_buff *skb, const struct rebuilt *rebuilt)
+{
+	struct fib_query *query = fib_prepare(&rebuilt->hop, rebuilt->key.kind, rebuilt->key.dscp);
+
+	if (!query)
+		return 0;
+	query->source = rebuilt->in.source[0];
+	query->source_port = rebuilt->in.source_port;
+	query->destination = rebuilt->out[1];
+	query->destination_port = rebuilt->out_ports >> 16;
+	__builtin_memcpy(query->addresses.source, &rebuilt->in, 32);
+	__builtin_memcpy(query->addresses.out_source, rebuilt->out, 32);
+	return fib_agrees_skb(skb);
 }
 
 /* Which datapath sessions between two interfaces take, as SESSION_TC or 0 in *flags: 0, or REFUSAL_* plus one. */
@@ -245,104 +265,121 @@ static __always_inline __u32 choose_datapath(__u32 in, __u32 out, int is_partial
 	return (is_partial ? REFUSAL_PARTIAL_CHECKSUM : REFUSAL_DATAPATH) + 1;
 }
 
-/* Writes line two and the rest that learning may change. The lock is held. */
-static __always_inline void write_actions(const struct entry *entry, const struct egress *egress,
-				  const struct __sk_buff *skb, __u32 mtu,
-				  const struct interface *interface, __u32 deadline, __u32 flags)
+/* Puts into *rebuilt what the kernel did to the packet; `flags` are those known so far. */
+static __always_inline void rebuild_actions(const struct egress *egress, const struct __sk_buff *skb,
+					    __u32 mtu, const struct interface *interface, __u32 flags)
 {
 	const struct packet *packet = &egress->packet;
-	struct session *session = entry->session;
+	struct rebuilt *rebuilt = egress->rebuilt;
+	struct hop *hop = &rebuilt->hop;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
-	int has_ethernet = interface->flags & INTERFACE_ETHERNET;
-	__u32 before[3], after[3], tags = 0, in_frame = packet->tag_bytes / VLAN_HLEN;
+	__u32 ports = rebuilt->in.source_port | (__u32)rebuilt->in.destination_port << 16;
+	__u32 tags = 0, in_frame = packet->tag_bytes / VLAN_HLEN;
+	__u16 ports_delta = delta_bytes(&ports, &packet->ports, 4);
 
-	__builtin_memset(session->destination_mac, 0, 12);
-	if (has_ethernet) {
-		if (data + ETHERNET_LEN + 2 * VLAN_HLEN > end)
-			return;
-		__builtin_memcpy(session->destination_mac, data, 12);
-	}
-	session->out_tag[0] = 0;
-	session->out_tag[1] = 0;
+	__builtin_memset(hop, 0, sizeof(*hop));
+	hop->ifindex = rebuilt->key.ifindex;
+	__builtin_memcpy(hop->tag, rebuilt->key.tag, 4);
+	__builtin_memcpy(hop->dst_mac, rebuilt->key.dst_mac, 6);
+	if ((interface->flags & INTERFACE_ETHERNET) && data + ETHERNET_LEN <= end)
+		__builtin_memcpy(hop->destination_mac, data, 12);
 	if (skb->vlan_present) {
-		session->out_tag[0] = (__u16)skb->vlan_proto | (__u32)bpf_htons(skb->vlan_tci) << 16;
+		hop->out_tag[0] = (__u16)skb->vlan_proto | (__u32)bpf_htons(skb->vlan_tci) << 16;
 		tags = 1;
 	}
 	if (in_frame && data + ETHERNET_LEN + 2 * VLAN_HLEN <= end) {
-		session->out_tag[tags & 1] = load32(data + 12);
+		hop->out_tag[tags & 1] = load32(data + 12);
 		tags++;
 		if (in_frame == 2) {
-			session->out_tag[1] = load32(data + 16);
+			hop->out_tag[1] = load32(data + 16);
 			tags++;
 		}
 	}
-	session->out_tags = tags;
+	hop->out_tags = tags;
 	/* A redirected frame may exceed the MTU by one tag and no more (`xdp_ok_fwd_dev`). */
-	session->mtu = lesser(tags == 2 ? mtu - VLAN_HLEN : mtu, 0xffff);
-	session->port = interface->port;
-	session->mark = skb->mark;
-	session->priority = skb->priority;
-	session->source_port = packet->ports;
-	session->destination_port = packet->ports >> 16;
-	session->dscp = packet->tos & 0xfc;
-	session->out_ifindex = skb->ifindex;
+	hop->mtu = lesser(tags == 2 ? mtu - VLAN_HLEN : mtu, 0xffff);
+	hop->port = interface->port;
+	hop->mark = skb->mark;
+	hop->priority = skb->priority;
+	hop->dscp = packet->tos & 0xfc;
+	hop->out_ifindex = skb->ifindex;
 
-	before[2] = egress->rebuilt->in.source_port | (__u32)egress->rebuilt->in.destination_port << 16;
-	after[2] = packet->ports;
-	if (is_ipv4) {
-		before[0] = egress->rebuilt->in.source[0];
-		before[1] = egress->rebuilt->in.destination[0];
-		after[0] = load32(packet->network + 12);
-		after[1] = load32(packet->network + 16);
-		session->source = after[0];
-		session->destination = after[1];
-		session->network_delta = network_delta(egress->rebuilt->key.dscp, session->dscp, before, after);
-		session->transport_delta = delta_bytes(before, after, 12);
-		if ((before[0] ^ after[0]) | (before[1] ^ after[1]) | (before[2] ^ after[2]))
+	rebuilt->out_ports = packet->ports;
+	if (is_ipv4 && packet->network + IPV4_LEN <= end) {
+		__u32 addresses[2] = { rebuilt->in.source[0], rebuilt->in.destination[0] };
+
+		rebuilt->out[0] = load32(packet->network + 12);
+		rebuilt->out[1] = load32(packet->network + 16);
+		rebuilt->network_delta = network_delta(rebuilt->key.dscp, hop->dscp, addresses, rebuilt->out);
+		rebuilt->transport_delta = delta_add(ports_delta, delta_bytes(addresses, rebuilt->out, 8));
+		if ((addresses[0] ^ rebuilt->out[0]) | (addresses[1] ^ rebuilt->out[1]) |
+		    (ports ^ packet->ports))
 			flags |= SESSION_NAT;
 	} else if (packet->network + IPV6_LEN <= end) {
-		__u16 ports = delta_bytes(before + 2, after + 2, 4);
-
-		session->network_delta = 0;
-		session->transport_delta =
-			delta_add(ports, delta_bytes(&egress->rebuilt->in, packet->network + 8, 32));
-		if (entry->addresses) {
-			__builtin_memcpy(entry->addresses->source, &egress->rebuilt->in, 32);
-			__builtin_memcpy(entry->addresses->out_source, packet->network + 8, 32);
-			if (before[2] != after[2] ||
-			    !same_addresses(entry->addresses, packet->network + 8))
-				flags |= SESSION_NAT;
-		}
+		__builtin_memcpy(rebuilt->out, packet->network + 8, 32);
+		rebuilt->network_delta = 0;
+		rebuilt->transport_delta = delta_add(ports_delta, delta_bytes(&rebuilt->in, rebuilt->out, 32));
+		if (ports != packet->ports ||
+		    !same_addresses((const struct addresses *)&rebuilt->in, rebuilt->out))
+			flags |= SESSION_NAT;
 	}
-	session->flags = flags;
-	session->deadline = deadline;
-	session->learned = bpf_jiffies64();
-	session->referenced = 1;
+	hop->flags = flags;
 }
 
-/* Fills in line one of an entry just claimed, except for the generation. Returns 0, and the entry is free
- * again, if a learner on another CPU is about to do the same: both write the key before they look for it
- * elsewhere, with a full barrier in between, so that at least one of them sees the other. */
-static __always_inline int session_init(const struct entry *entry, const struct egress *egress)
+/* Writes what learning may change. The lock is held. */
+static __always_inline void write_actions(const struct entry *entry, const struct egress *egress, __u32 hop,
+					  __u32 deadline)
 {
+	const struct rebuilt *rebuilt = egress->rebuilt;
 	struct session *session = entry->session;
+
+	session_set_hop(entry, hop, &rebuilt->hop);
+	*(__u32 *)&session->source_port = rebuilt->out_ports;
+	session->network_delta = rebuilt->network_delta;
+	session->transport_delta = rebuilt->transport_delta;
+	if ((rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4) {
+		session->source = rebuilt->out[0];
+		session->destination = rebuilt->out[1];
+	} else if (entry->addresses) {
+		__builtin_memcpy(entry->addresses->source, &rebuilt->in, 32);
+		__builtin_memcpy(entry->addresses->out_source, rebuilt->out, 32);
+	}
+	session->deadline = deadline;
+	__sync_fetch_and_or((__u32 *)&session->owner, SESSION_REFERENCED);
+}
+
+/* Fills in the key of an entry just claimed, which has its hop, and what counts for it; not the generation. Returns 0,
+ * and the entry is free again, if a learner on another CPU is about to do the same: both write the key before they look
+ * for it elsewhere, with a full barrier in between, so that at least one of them sees the other. */
+static __always_inline int session_init(const struct entry *entry, const struct egress *egress, __u32 hop)
+{
+	const struct session_key *key = &egress->rebuilt->key;
+	struct session *session = entry->session;
+	struct cold *cold = cold_of(entry);
 	struct counters count;
 
-	session->key = egress->rebuilt->key;
-	__sync_lock_test_and_set(&session->key.generation, GENERATION_ENDED);
-	if (session_is_duplicate(entry, &egress->rebuilt->key)) {
+	if (!cold) {
+		session_unclaim(session);
+		return 0;
+	}
+	session_set_hop(entry, hop, &egress->rebuilt->hop);
+	session->addresses = key_addresses(key);
+	session->ports = key_ports(key);
+	session->dscp = key->dscp;
+	session->kind = key->kind;
+	__sync_lock_test_and_set(&session->generation, GENERATION_ENDED);
+	if (session_is_duplicate(entry, key)) {
 		session_unclaim(session);
 		return 0;
 	}
 	*(__u32 *)&session->owner = 0; /* and the route generation */
 	session->packets = 0;
 	session->bytes = 0;
-	session->created = bpf_jiffies64();
-	session->revalidations = 0;
-	session_reset(entry);
+	__builtin_memset(cold, 0, sizeof(*cold));
+	cold->created = bpf_jiffies64();
 	prelearn_take(egress, &count);
-	session_add(entry, &egress->rebuilt->key, &count);
+	session_add(entry, key, &count);
 	return 1;
 }
 
@@ -360,7 +397,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	void *data, *end;
 	__u64 word;
 	__u32 is_ipv4;
-	__u32 reason, refusal, version, before = 0, left = 0, now, until, routes, flags = 0;
+	__u32 reason, refusal, version, before = 0, left = 0, now, until, routes, hop, flags = 0;
 	__u32 ifindex = skb->ifindex;
 	int is_tracked, is_known;
 
@@ -402,7 +439,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 
 	is_known = session_find(&egress.rebuilt->key, &egress.rebuilt->in, &entry);
 	if (is_known) {
-		before = READ_ONCE(entry.session->key.generation);
+		before = READ_ONCE(entry.session->generation);
 		count_egress(&entry, &egress);
 	} else {
 		prelearn_add(&egress);
@@ -472,43 +509,49 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		}
 	}
 
+	rebuild_actions(&egress, skb,
+			kernel_mtu(kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6),
+			interface, flags);
+	/* Read before the tables are asked. */
+	routes = READ_ONCE(control.route_generation);
+	session_barrier();
+	if (is_seen_by_fib(skb, route, &egress.rebuilt->key, &egress.rebuilt->hop) &&
+	    fib_gives(skb, egress.rebuilt)) {
+		egress.rebuilt->hop.flags |= SESSION_FIB;
+	} else if (meta->route_generation != (__u16)routes) {
+		/* The kernel decided before a change, or may have. */
+		if (is_known)
+			session_end(entry.session, 0);
+		return REFUSAL_GENERATION + 1;
+	}
+	hop = hop_index(&egress.rebuilt->hop);
+	if (!hop)
+		return REFUSAL_HOP + 1;
 	if (is_known) {
-		if (!session_lock(entry.session, &version))
+		struct cold *cold = cold_of(&entry);
+
+		if (!cold || !session_lock(entry.session, &version))
 			return REFUSAL_BUSY + 1;
-		if (!same_key(&entry.session->key, &egress.rebuilt->key)) {
+		if (!same_key(entry.session, hop_of(entry.session), &egress.rebuilt->key)) {
 			session_unlock(entry.session, version);
 			return REFUSAL_BUSY + 1;
 		}
-		if (entry.session->revalidations < 0xffff)
-			entry.session->revalidations++;
+		if (READ_ONCE(cold->used) < 255 * COLD_REVALIDATION)
+			__sync_fetch_and_add(&cold->used, COLD_REVALIDATION);
 		/* It had ended and starts again: a new age, and the counts continue. */
 		if (before & GENERATION_ENDED)
-			entry.session->created = now;
+			cold->created = now;
 	} else {
 		if (!session_claim(&egress.rebuilt->key, &entry, &version))
 			return REFUSAL_FULL + 1;
-		if (!session_init(&entry, &egress)) {
+		if (!session_init(&entry, &egress, hop)) {
 			session_unlock(entry.session, version);
 			return REFUSAL_BUSY + 1;
 		}
 		before = GENERATION_ENDED;
 	}
-	write_actions(&entry, &egress, skb,
-	      kernel_mtu(kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6),
-	      interface, now + until, flags);
-	/* Read before the tables are asked. */
-	routes = READ_ONCE(control.route_generation);
-	session_barrier();
+	write_actions(&entry, &egress, hop, now + until);
 	entry.session->route_generation = routes;
-	if (is_seen_by_fib(skb, route, entry.session) && fib_prepare(entry.session, entry.addresses) &&
-	    fib_agrees_skb(skb)) {
-		entry.session->flags |= SESSION_FIB;
-	} else if (meta->route_generation != (__u16)routes) {
-		/* The kernel decided before a change, or may have. */
-		session_end(entry.session, 0);
-		session_unlock(entry.session, version);
-		return REFUSAL_GENERATION + 1;
-	}
 	if (!session_publish(entry.session, before, egress.rebuilt->key.generation)) {
 		session_unlock(entry.session, version);
 		return REFUSAL_ENDED + 1;

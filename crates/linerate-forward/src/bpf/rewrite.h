@@ -74,11 +74,11 @@ static __always_inline void csum_add_udp(__u16 *checksum, __u16 delta)
 	}
 }
 
-/* In session.dscp to session.port, as one word: tags, a checksum to verify, a connection to look up, or TC. */
+/* In hop.dscp to hop.port, as one word: tags, a checksum to verify, a connection to look up, or TC. */
 #define NOT_PLAIN_FLAGS                                                                             \
 	(0xffu << 8 | (SESSION_VERIFY_CHECKSUM | SESSION_UNREPORTED | SESSION_TC) << 16)
 
-/* What a session does to its packets, read from line two under an unchanged version. */
+/* What a session and its hop do to packets, read under an unchanged version. */
 struct action {
 	__u64 macs;	    /* destination, and two bytes of source */
 	__u32 macs_end;	    /* the rest of source */
@@ -95,20 +95,19 @@ struct action {
 };
 
 /* 0 when the IPv6 addresses differ from the session's. */
-static __always_inline int take_action(const struct session *session,
+static __always_inline int take_action(const struct session *session, const struct hop *hop,
 				       const struct addresses *addresses,
 				       const struct packet *packet, struct action *action)
 {
-	action->port = session->port;
-	action->macs = *(const __u64 *)session->destination_mac;
-	action->macs_end = *(const __u32 *)(session->source_mac + 2);
-	action->dscp = session->dscp;
+	action->port = hop->port;
+	action->macs = load64(hop->destination_mac);
+	action->macs_end = load32(hop->source_mac + 2);
+	action->dscp = hop->dscp;
 	action->network_delta = session->network_delta;
-	action->flags = session->flags;
-	action->tag_bytes = session->out_tags * VLAN_HLEN;
+	action->flags = hop->flags;
+	action->tag_bytes = hop->out_tags * VLAN_HLEN;
 	if (action->tag_bytes)
-		action->tags = *(const __u32 *)&session->out_tag[0] |
-			       (__u64) * (const __u32 *)&session->out_tag[1] << 32;
+		action->tags = load64(hop->out_tag);
 	if (action->flags & SESSION_NAT) {
 		action->ports = *(const __u32 *)&session->source_port;
 		action->transport_delta = session->transport_delta;

@@ -26,7 +26,7 @@
 /* Keeps the compiler from holding what it computed from `value` across this point: it computes that again. */
 #define REMATERIALIZE(value) asm volatile("" : "+r"(value))
 
-/* A session and its IPv6 addresses in a store. */
+/* A session in a store, and what belongs to it. */
 struct entry {
 	struct session *session;
 	struct addresses *addresses; /* NULL for an IPv4 session of the table */
@@ -54,20 +54,28 @@ static __always_inline __u32 key_tags(const struct session_key *key)
 	return *(const __u32 *)key->tag;
 }
 
-/* The words that a valid session of a frame has, held in registers. */
+/* The words that a session of a frame and its hop have, held in registers. */
 struct match {
 	__u64 addresses;
-	__u64 ports;
-	__u64 dst_mac;
-	__u64 tags; /* and generation */
+	__u64 ports;   /* in the lower half; kind and DSCP (MATCH_KIND) */
+	__u64 dst_mac; /* in the lower 48 bits; the others may be anything */
+	__u64 link;    /* input interface; tags in the upper half */
 };
 
+#define MATCH_KIND(kind, dscp) ((__u64)(kind) << 32 | (__u64)(dscp) << 40)
+
+/* Without the link. */
 static __always_inline int matches(const struct session *session, const struct match *match)
 {
-	return !((session->key.signature ^ match->addresses) |
-		 (key_ports(&session->key) ^ match->ports) |
-		 (key_dst_mac(&session->key) ^ match->dst_mac) |
-		 (*(const __u64 *)session->key.tag ^ match->tags));
+	return !((session->addresses ^ match->addresses) |
+		 (*(const __u64 *)&session->ports ^ match->ports) << 16);
+}
+
+/* Whether packets of the hop come in as the frame has. */
+static __always_inline int comes_in(const struct hop *hop, const struct match *match)
+{
+	return !((*(const __u64 *)hop->dst_mac ^ match->dst_mac) << 16 |
+		 (*(const __u64 *)&hop->ifindex ^ match->link));
 }
 
 #define MAC_MASK 0x0000ffffffffffffULL
@@ -138,11 +146,18 @@ static __always_inline int same_addresses(const struct addresses *addresses, con
 		 (here[3] ^ there[3]));
 }
 
-/* Equal except for the generation. */
-static __always_inline int same_key(const struct session_key *a, const struct session_key *b)
+/* Whether the session, which has this hop, has this key, of any generation. */
+static __always_inline int same_key(const struct session *session, const struct hop *hop,
+				    const struct session_key *key)
 {
-	return !((key_addresses(a) ^ key_addresses(b)) | (key_ports(a) ^ key_ports(b)) |
-		 (key_dst_mac(a) ^ key_dst_mac(b)) | (key_tags(a) ^ key_tags(b)));
+	struct match match = {
+		.addresses = key_addresses(key),
+		.ports = (__u32)key_ports(key) | MATCH_KIND(key->kind, key->dscp),
+		.dst_mac = key_dst_mac(key),
+		.link = key->ifindex | (__u64)key_tags(key) << 32,
+	};
+
+	return matches(session, &match) && comes_in(hop, &match);
 }
 
 /* Takes the lock; 0 when another writer has it. On success *version is what to unlock with. */
@@ -159,22 +174,22 @@ static __always_inline void session_unlock(struct session *session, __u32 versio
 	WRITE_ONCE(session->version, version + 2);
 }
 
-/* Makes the session valid, unless it was ended since `before` was read from key.generation. */
+/* Makes the session valid, unless it was ended since `before` was read from its generation. */
 static __always_inline int session_publish(struct session *session, __u32 before, __u32 generation)
 {
 	session_barrier();
-	return __sync_val_compare_and_swap(&session->key.generation, before, generation) == before;
+	return __sync_val_compare_and_swap(&session->generation, before, generation) == before;
 }
 
 /* Makes the session invalid until it is learned again. `closed` is GENERATION_CLOSED or 0. A full barrier. */
 static __always_inline void session_end(struct session *session, __u32 closed)
 {
-	__u32 before = READ_ONCE(session->key.generation);
+	__u32 before = READ_ONCE(session->generation);
 
 	/* The exchange fails when another program has just published: then try once more. A second failure
 	 * is a second learner within nanoseconds, which the lock excludes, or another end. */
 	for (int i = 0; i < 2; i++) {
-		__u32 found = __sync_val_compare_and_swap(&session->key.generation, before,
+		__u32 found = __sync_val_compare_and_swap(&session->generation, before,
 							  ((before + 1) & ~GENERATION_CLOSED) |
 								  GENERATION_ENDED | closed);
 

@@ -135,7 +135,7 @@ static __always_inline __u32 classify(const struct frame *frame)
 		return REASON_OTHERHOST;
 	if (!session_find(&frame->key, frame->denied.source, &entry))
 		return REASON_UNKNOWN;
-	generation = READ_ONCE(entry.session->key.generation);
+	generation = READ_ONCE(entry.session->generation);
 	if (generation & GENERATION_ENDED)
 		return REASON_ENDED;
 	return generation == READ_ONCE(control.generation) && is_routed(entry.session) ? REASON_UNKNOWN

@@ -13,7 +13,8 @@
 #define CHOICES 2 /* buckets that a session may be in */
 
 const volatile __u32 statistics = STATISTICS_SLOT;
-const volatile __u32 bucket_mask = 0; /* buckets less one, of table, table6 and remote_counters */
+const volatile __u32 bucket_mask = 0; /* buckets less one, of table, table6 and cold */
+const volatile __u32 hop_mask = 0;    /* hops less one, at most 65535 */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -36,8 +37,11 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct remote_counters);
-} remote_counters SEC(".maps");
+	__type(value, struct cold_bucket);
+} cold SEC(".maps");
+
+/* One value of the map, not elements: a program then finds a hop without a look-up. Sized before load. */
+struct hop hops[1] SEC(".data.hops") = {};
 
 /* The first or second bucket of this hash. */
 static __always_inline __u32 bucket_of(__u64 hash, __u32 choice)
@@ -61,12 +65,31 @@ static __always_inline struct addresses *addresses_at(__u32 slot)
 	return bucket ? &bucket->way[slot % WAYS] : NULL;
 }
 
-static __always_inline struct counters *remote_counters_at(__u32 slot)
+static __always_inline struct cold *cold_at(__u32 slot)
 {
 	__u32 index = slot / WAYS;
-	struct remote_counters *bucket = bpf_map_lookup_elem(&remote_counters, &index);
+	struct cold_bucket *bucket = bpf_map_lookup_elem(&cold, &index);
 
 	return bucket ? &bucket->way[slot % WAYS] : NULL;
+}
+
+static __always_inline struct cold *cold_of(const struct entry *entry)
+{
+	return cold_at(entry->slot);
+}
+
+static __always_inline struct hop *hop_at(__u32 index)
+{
+	struct hop *first = hops;
+
+	/* There are more than the compiler knows. */
+	REMATERIALIZE(first);
+	return first + (index & hop_mask);
+}
+
+static __always_inline struct hop *hop_of(const struct session *session)
+{
+	return hop_at(READ_ONCE(session->hop));
 }
 
 /* The slot of a session in the table. */
@@ -81,10 +104,16 @@ static __always_inline __u32 slot_of(const struct session *session)
 /* A valid session, and its version before anything else of it was read. */
 struct hit {
 	struct session *session;
+	const struct hop *hop;
 	struct addresses *addresses; /* IPv6 */
 	__u32 version;
 	__u32 outdated; /* slot, plus one, of a session that is valid except for its routes; 0: none */
 };
+
+static __always_inline int is_valid(const struct session *session)
+{
+	return READ_ONCE(session->generation) == READ_ONCE(control.generation);
+}
 
 /* Whether routes and neighbours are known to give what the session does. */
 static __always_inline int is_routed(const struct session *session)
@@ -106,16 +135,19 @@ static __always_inline int find_in(__u32 index, const struct match *match, __u64
 
 		hit->version = READ_ONCE(session->version);
 		session_barrier();
-		if (matches(session, match)) {
-			if (!is_routed(session)) {
-				hit->outdated = index * WAYS + way + 1;
-				return 0;
-			}
-			hit->session = session;
-			if (is_ipv6)
-				hit->addresses = addresses_at(index * WAYS + way);
-			return !is_ipv6 || hit->addresses;
+		if (!matches(session, match))
+			continue;
+		hit->hop = hop_of(session);
+		if (!comes_in(hit->hop, match) || !is_valid(session))
+			continue;
+		if (!is_routed(session)) {
+			hit->outdated = index * WAYS + way + 1;
+			return 0;
 		}
+		hit->session = session;
+		if (is_ipv6)
+			hit->addresses = addresses_at(index * WAYS + way);
+		return !is_ipv6 || hit->addresses;
 	}
 	return 0;
 }
@@ -128,18 +160,10 @@ static __always_inline int find_valid(const struct match *match, __u64 hash, int
 	       find_in(bucket_of(hash, 1), match, hash, is_ipv6, hit);
 }
 
-/* The words that a plain frame (forward.bpf.c) is matched by, except for the ports. */
-static __always_inline void match_plain(const void *data, __u64 marks, struct match *match)
-{
-	match->addresses = load64(data + 26);
-	match->dst_mac = (load64(data) & MAC_MASK) | marks;
-	match->tags = (__u64)READ_ONCE(control.generation) << 32;
-}
-
-/* The session of a plain frame, searched at its home way first, where most sessions are. The ports are in
- * `match`. */
-static __always_inline int find_plain(void **data, __u64 addresses, __u32 kind, __u64 marks,
-				      struct match *match, struct hit *hit)
+/* The session of a plain frame (forward.bpf.c), searched at its home way first, where most sessions are. The ports and
+ * the link are in `match`. */
+static __always_inline int find_plain(void **data, __u64 addresses, __u32 kind, struct match *match,
+				      struct hit *hit)
 {
 	__u64 mixed = tuple_mix(addresses, match->ports, kind);
 	__u32 index = bucket_of(mixed, 0);
@@ -151,40 +175,52 @@ static __always_inline int find_plain(void **data, __u64 addresses, __u32 kind, 
 	hit->version = READ_ONCE(hit->session->version);
 	session_barrier();
 	REMATERIALIZE(*data);
-	match_plain(*data, marks, match);
-	if (matches(hit->session, match) && is_routed(hit->session))
-		return 1;
+	match->addresses = load64(*data + 26);
+	match->dst_mac = load64(*data);
+	if (matches(hit->session, match)) {
+		hit->hop = hop_of(hit->session);
+		if (comes_in(hit->hop, match) && is_valid(hit->session) && is_routed(hit->session))
+			return 1;
+	}
 	REMATERIALIZE(*data);
 	REMATERIALIZE(mixed);
-	match_plain(*data, marks, match);
+	match->addresses = load64(*data + 26);
+	match->dst_mac = load64(*data);
 	return find_valid(match, hash_end(mixed), 0, hit);
 }
 
-/* Counts packets, of `bytes` together, that this session forwarded on this CPU. */
+/* Counts packets, of `bytes` together, that this session forwarded on this CPU, and notes that it is used. */
 static __always_inline void session_count(const struct hit *hit, __u64 packets, __u64 bytes)
 {
 	struct session *session = hit->session;
-	struct counters *remote;
-	__u32 cpu, word;
-
-	if (statistics == STATISTICS_NONE)
-		return;
-	cpu = bpf_get_smp_processor_id() + 1;
-	/* This CPU's softirqs are off: no other plain addition to this counter can run. */
 	/* With the route generation in its upper half. */
-	word = READ_ONCE(*(__u32 *)&session->owner);
-	if ((__u16)word == cpu ||
-	    (!(__u16)word &&
-	     __sync_val_compare_and_swap((__u32 *)&session->owner, word, word | cpu) == word)) {
-		session->packets += packets;
-		session->bytes += bytes;
+	__u32 *owner = (__u32 *)&session->owner, word = READ_ONCE(*owner);
+	__u32 cpu = (bpf_get_smp_processor_id() + 1) | SESSION_REFERENCED;
+	struct cold *cold;
+
+	if (statistics == STATISTICS_NONE) {
+		if (!(word & SESSION_REFERENCED))
+			__sync_fetch_and_or(owner, SESSION_REFERENCED);
 		return;
 	}
-	remote = remote_counters_at(slot_of(session));
-	if (remote) {
-		__sync_fetch_and_add(&remote->packets, packets);
-		__sync_fetch_and_add(&remote->bytes, bytes);
+	if ((__u16)word != cpu) {
+		if (!(word & SESSION_REFERENCED))
+			word = __sync_fetch_and_or(owner, SESSION_REFERENCED) | SESSION_REFERENCED;
+		if ((__u16)word == SESSION_REFERENCED &&
+		    __sync_val_compare_and_swap(owner, word, word | cpu) == word)
+			word |= cpu;
+		if ((__u16)word != cpu) {
+			cold = cold_at(slot_of(session));
+			if (cold) {
+				__sync_fetch_and_add(&cold->remote.packets, packets);
+				__sync_fetch_and_add(&cold->remote.bytes, bytes);
+			}
+			return;
+		}
 	}
+	/* This CPU's softirqs are off: no other plain addition to this counter can run. */
+	session->packets += packets;
+	session->bytes += bytes;
 }
 
 static __always_inline __u64 tuple_hash_of(const struct session_key *key)
@@ -213,7 +249,7 @@ static __always_inline int session_find(const struct session_key *key, const voi
 		if (!bucket)
 			return 0;
 		session = &bucket->way[way];
-		if (!same_key(&session->key, key))
+		if (!same_key(session, hop_of(session), key))
 			continue;
 		entry->session = session;
 		entry->slot = index * WAYS + way;
@@ -232,7 +268,7 @@ static __always_inline __u32 bucket_load(const struct bucket *bucket)
 	__u32 load = 0;
 
 	for (__u32 way = 0; way < WAYS; way++)
-		load += !!READ_ONCE(bucket->way[way].key.kind);
+		load += !!READ_ONCE(bucket->way[way].kind);
 	return load;
 }
 
@@ -258,7 +294,7 @@ static __always_inline __u32 choice_of(__u64 hash)
 /* Gives back a slot that was claimed, before the lock is released. */
 static __always_inline void session_unclaim(struct session *session)
 {
-	session->key.kind = 0;
+	session->kind = 0;
 	__sync_fetch_and_sub(&control.taken, 1);
 }
 
@@ -281,9 +317,9 @@ static __always_inline int session_claim(const struct session_key *key, struct e
 		if (!bucket)
 			goto none;
 		session = &bucket->way[way];
-		if (READ_ONCE(session->key.kind) || !session_lock(session, version))
+		if (READ_ONCE(session->kind) || !session_lock(session, version))
 			continue;
-		if (READ_ONCE(session->key.kind)) {
+		if (READ_ONCE(session->kind)) {
 			session_unlock(session, *version);
 			continue;
 		}
@@ -297,6 +333,12 @@ none:
 	return 0;
 }
 
+/* Gives the session the hop that hop_index() found. */
+static __always_inline void session_set_hop(const struct entry *entry, __u32 hop, const struct hop *wanted)
+{
+	WRITE_ONCE(entry->session->hop, hop - 1);
+}
+
 /* Whether another possible slot of the key has it too. */
 static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key)
 {
@@ -308,47 +350,36 @@ static __always_inline int session_is_duplicate(const struct entry *entry, const
 
 		if (!bucket)
 			return 0;
-		if (index * WAYS + way != entry->slot && same_key(&bucket->way[way].key, key))
+		if (index * WAYS + way != entry->slot &&
+		    same_key(&bucket->way[way], hop_of(&bucket->way[way]), key))
 			return 1;
 	}
 	return 0;
-}
-
-/* Clears what was counted outside the session. */
-static __always_inline void session_reset(const struct entry *entry)
-{
-	struct counters *remote;
-
-	if (statistics == STATISTICS_NONE)
-		return;
-	remote = remote_counters_at(entry->slot);
-	if (remote) {
-		remote->packets = 0;
-		remote->bytes = 0;
-	}
 }
 
 /* Adds what went through the kernel to the counters of a session. */
 static __always_inline void session_add(const struct entry *entry, const struct session_key *key,
 					const struct counters *count)
 {
-	struct counters *remote;
+	struct cold *cold;
 
 	if (statistics == STATISTICS_NONE)
 		return;
-	remote = remote_counters_at(entry->slot);
-	if (remote) {
-		__sync_fetch_and_add(&remote->packets, count->packets);
-		__sync_fetch_and_add(&remote->bytes, count->bytes);
+	cold = cold_of(entry);
+	if (cold) {
+		__sync_fetch_and_add(&cold->remote.packets, count->packets);
+		__sync_fetch_and_add(&cold->remote.bytes, count->bytes);
 	}
 }
 
+#include "hop.h"
 #include "by_tuple.h"
 
 /* Makes an outdated session valid, if the kernel's tables still give what it does. */
 static __always_inline int reroute(void *context, int is_xdp, __u32 slot)
 {
 	struct session *session = session_at(slot);
+	const struct hop *hop;
 	__u32 version, routes;
 
 	if (!session)
@@ -358,9 +389,9 @@ static __always_inline int reroute(void *context, int is_xdp, __u32 slot)
 	routes = READ_ONCE(control.route_generation);
 	session_barrier();
 	/* At a tc hook there are also packets that XDP has asked about. */
-	if ((version & 1) || !(session->flags & SESSION_FIB) ||
-	    (!is_xdp && !(session->flags & SESSION_TC)) ||
-	    !fib_prepare(session, addresses_at(slot)) ||
+	hop = hop_of(session);
+	if ((version & 1) || !(hop->flags & SESSION_FIB) || (!is_xdp && !(hop->flags & SESSION_TC)) ||
+	    !fib_prepare_session(session, hop, addresses_at(slot)) ||
 	    !(is_xdp ? fib_agrees_xdp(context) : fib_agrees_skb(context)))
 		return 0;
 	session_barrier();

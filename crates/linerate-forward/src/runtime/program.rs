@@ -66,6 +66,8 @@ impl Default for Options {
 pub struct Sizes {
     /// Buckets of four sessions: a power of two, half full at most.
     pub buckets: u32,
+    /// Hops, which sessions share: a power of two.
+    pub hops: u32,
     /// Entries of `candidates`: a power of two.
     pub candidates: u32,
 }
@@ -77,6 +79,7 @@ impl Sizes {
         let power = |least: u64| least.next_power_of_two().min(1 << 31) as u32;
         Self {
             buckets: power(sessions.div_ceil(WAYS as u64 / 2)),
+            hops: power(sessions / 32).clamp(1 << 10, 1 << 16),
             candidates: power(sessions).max(1 << 16),
         }
     }
@@ -139,6 +142,7 @@ fn open<'o>(
     if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
         constants.statistics = options.statistics.number();
         constants.bucket_mask = sizes.buckets - 1;
+        constants.hop_mask = sizes.hops - 1;
         constants.candidate_mask = sizes.candidates - 1;
         constants.multi_buffer = options.multi_buffer.into();
         constants.hz = Clock::from_boot_time().hz();
@@ -147,7 +151,9 @@ fn open<'o>(
     let maps = &mut open.maps;
     maps.table.set_max_entries(sizes.buckets).map_err(refused)?;
     maps.table6.set_max_entries(sizes.buckets).map_err(refused)?;
-    maps.remote_counters.set_max_entries(sizes.buckets).map_err(refused)?;
+    maps.cold.set_max_entries(sizes.buckets).map_err(refused)?;
+    let hop = size_of::<layout::Hop>() as u32;
+    maps.data_hops.set_value_size(sizes.hops * hop).map_err(refused)?;
     maps.candidates.set_max_entries(sizes.candidates).map_err(refused)?;
     Ok(open)
 }

@@ -3,12 +3,13 @@
 //! The clock algorithm, with a reference bit for each session. The fast path sets the bit. A pass over the table
 //! clears it and notes the time, and ends a session whose bit has been clear for longer than the idle timeout of its
 //! protocol. A pass reads one cache line of a slot, in the order of memory, and writes only where the bit
-//! was set. With a maximum lifetime it also reads when each session was created: one more cache line.
+//! was set. Where the bit is clear, or with a maximum lifetime, it reads a part of one more.
 //! A pass is spread over its period in ticks, and a tick stops when it has used its share of a core.
 //! In a table that is too large for that, passes take longer, and idle sessions stay for as much longer.
 //!
 //! A slot is freed a grace period after its session ended, and only if nothing has happened to it
-//! since ([`crate::table`]). So no session is ended for another that had its slot, and no count is lost.
+//! since ([`crate::table`]). So no session is ended for another that had its slot, and no count is lost. A pass also
+//! finds the hops that no session has any more ([`crate::table::hops`]).
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -21,6 +22,7 @@ use crate::Result;
 use crate::config::{Config, Lifetime};
 use crate::maps::Maps;
 use crate::table::clock::Clock;
+use crate::table::hops::HopUse;
 use crate::table::mapped::{SlotVersion, Table};
 use crate::tuple::Protocol;
 
@@ -125,6 +127,7 @@ pub struct Ageing {
     cursor: usize,
     /// Slots of sessions that were found ended since the last tick.
     to_free: Vec<(usize, SlotVersion)>,
+    hops: HopUse,
     /// Slots found locked, with the version and the time when first found.
     locked: HashMap<usize, (u32, Instant)>,
     ticked: Instant,
@@ -144,6 +147,7 @@ impl Ageing {
         let grace = RcuSynchronizer::new(maps.get("table")?.as_fd())?;
         let now = Instant::now();
         Ok(Self {
+            hops: HopUse::new(table.hops()),
             table,
             grace,
             limits,
@@ -180,8 +184,7 @@ impl Ageing {
         self.free()?;
         let due = passed.as_secs_f64() / self.limits.period().as_secs_f64();
         let due = (self.table.slots() as f64 * due).ceil() as usize;
-        self.visit(due.min(self.table.slots()), Some(passed * CORE_SHARE_PER_MILLE / 1000));
-        Ok(())
+        self.visit(due.min(self.table.slots()), Some(passed * CORE_SHARE_PER_MILLE / 1000))
     }
 
     /// Visits every slot once and frees ended sessions, without a time limit: for tests and measurements.
@@ -191,12 +194,12 @@ impl Ageing {
     pub fn pass(&mut self) -> Result<()> {
         self.cursor = 0;
         (self.found, self.pass_started) = (0, Instant::now());
-        self.visit(self.table.slots(), None);
+        self.visit(self.table.slots(), None)?;
         self.free()
     }
 
     /// Visits the next `count` slots, or as many as the budget allows.
-    fn visit(&mut self, count: usize, budget: Option<Duration>) {
+    fn visit(&mut self, count: usize, budget: Option<Duration>) -> Result<()> {
         let started = Instant::now();
         let seconds = self.clock.seconds();
         let slots = self.table.slots();
@@ -206,14 +209,17 @@ impl Ageing {
             self.stretch(self.cursor..self.cursor + stretch, seconds);
             self.cursor += stretch;
             left -= stretch;
-            if self.cursor == slots {
-                self.end_pass();
+            if self.cursor == slots && self.end_pass() {
+                // The next pass begins with the next tick, after the grace period of the hops.
+                self.statistics.busy_time += started.elapsed();
+                return Ok(self.grace.wait()?);
             }
             if budget.is_some_and(|budget| started.elapsed() >= budget) {
                 break;
             }
         }
         self.statistics.busy_time += started.elapsed();
+        Ok(())
     }
 
     #[inline]
@@ -229,6 +235,7 @@ impl Ageing {
                 }
                 continue;
             };
+            self.hops.note(slot.hop());
             if stamp.version % 2 == 1 {
                 self.note_locked(index, stamp.version);
                 continue;
@@ -238,14 +245,13 @@ impl Ageing {
                 continue;
             }
             self.found += 1;
-            let last_use = slot.last_use();
             let is_over = self.limits.exceeds_lifetime(|| self.clock.since(slot.created()));
             if is_over && let Some(stamp) = slot.end(stamp) {
                 self.statistics.expired += 1;
                 self.to_free.push((index, stamp));
-            } else if last_use.is_recent {
+            } else if slot.is_referenced() {
                 slot.clear_referenced(seconds);
-            } else if last_use.idle(seconds) > self.limits.of(protocol)
+            } else if slot.last_use().idle(seconds) > self.limits.of(protocol)
                 && let Some(stamp) = slot.end(stamp)
             {
                 self.statistics.idle += 1;
@@ -254,7 +260,8 @@ impl Ageing {
         }
     }
 
-    fn end_pass(&mut self) {
+    /// Whether a grace period must pass before the next pass begins.
+    fn end_pass(&mut self) -> bool {
         let now = Instant::now();
         self.statistics.passes += 1;
         self.statistics.active = self.found;
@@ -263,6 +270,7 @@ impl Ageing {
         // Forget slots that are no longer locked.
         let table = &self.table;
         self.locked.retain(|index, (version, _)| table.slot(*index).version_now() == *version);
+        self.hops.end_pass(table.hops())
     }
 
     fn note_locked(&mut self, index: usize, version: u32) {

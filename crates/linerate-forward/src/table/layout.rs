@@ -15,6 +15,7 @@ const LAYOUTS: &[u64] = &[
     0x0396_22b7_a123_3728,
     0xfa97_0d62_1a3e_32a3,
     0x808a_8e27_7a6c_cfb3,
+    0x47d0_886a_5da2_edb5,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -37,7 +38,7 @@ pub mod kind {
     pub const VLAN_8021AD: u8 = 2;
 }
 
-/// Bits of [`Session::flags`].
+/// Bits of [`Hop::flags`].
 pub mod flags {
     pub const NAT: u8 = 1 << 0;
     pub const TRACKED: u8 = 1 << 1;
@@ -84,46 +85,73 @@ pub struct SessionKey {
     pub generation: u32,
 }
 
-/// `struct session`.
+/// `struct session`: what a session does not share with others. Its ports as they come in are one word in the header.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C, align(8))]
 pub struct Session {
-    pub key: SessionKey,
+    pub in_source: [u8; 4],
+    pub in_destination: [u8; 4],
+    pub ports: [[u8; 2]; 2],
+    pub kind: u8,
+    pub dscp: u8,
+    pub hop: u16,
+    pub generation: u32,
     pub version: u32,
     pub deadline: u32,
     pub owner: u16,
     pub route_generation: u16,
-    pub referenced: u8,
-    pub unused: [u8; 3],
     pub packets: u64,
     pub bytes: u64,
-
-    pub destination_mac: [u8; 6],
-    pub source_mac: [u8; 6],
-    pub out_tag: [[u8; 4]; 2],
-    pub mtu: u16,
-    pub revalidations: u16,
     pub source: [u8; 4],
     pub destination: [u8; 4],
     pub source_port: [u8; 2],
     pub destination_port: [u8; 2],
     pub network_delta: [u8; 2],
     pub transport_delta: [u8; 2],
+}
+
+/// Bit of [`Session::owner`].
+pub const REFERENCED: u16 = 0x8000;
+
+/// `struct hop`: what sessions share.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C, align(8))]
+pub struct Hop {
+    pub ifindex: u32,
+    pub tag: [[u8; 2]; 2],
+    pub dst_mac: [u8; 6],
+    pub mtu: u16,
+    pub destination_mac: [u8; 6],
+    pub source_mac: [u8; 6],
     pub dscp: u8,
     pub out_tags: u8,
     pub flags: u8,
     pub port: u8,
-    pub created: u32,
-    pub learned: u32,
+    pub out_tag: [[u8; 4]; 2],
     pub out_ifindex: u32,
     pub mark: u32,
     pub priority: u32,
+    pub unused: u32,
+    pub state: u32,
+    pub unused2: u32,
 }
 
-/// Words of 64 bits in a [`Session`].
-pub const SESSION_WORDS: usize = size_of::<Session>() / 8;
+/// Words of 64 bits in a [`Hop`] before its state.
+pub const HOP_WORDS: usize = 7;
+
+/// [`Hop::state`]: the lowest two bits; the others count how often it was filled in.
+pub mod hop_state {
+    pub const MASK: u32 = 3;
+    pub const FREE: u32 = 0;
+    pub const CLAIMED: u32 = 1;
+    pub const USED: u32 = 2;
+    pub const UNUSED: u32 = 3;
+    pub const FILLED: u32 = 4;
+}
 
 /// `struct bucket`, the element of the map `table`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -161,11 +189,22 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-/// `struct remote_counters`, the element of the map `remote_counters`.
+/// `struct cold`: what packets rarely touch of a session.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Cold {
+    pub remote: Counters,
+    pub created: u32,
+    pub used: u32,
+}
+
+/// `struct cold_bucket`, the element of the map `cold`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct RemoteCounters {
-    pub way: [Counters; WAYS],
+pub struct ColdBucket {
+    pub way: [Cold; WAYS],
 }
 
 /// `struct candidate`, the element of the map `candidates`.

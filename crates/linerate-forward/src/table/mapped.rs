@@ -2,7 +2,7 @@
 //! call.
 //!
 //! `bpf/layout.h` describes the protocol; this file is the user-space side. A slot is read under its sequence
-//! lock. A session is ended by one compare-and-swap of the word that holds its generation, which succeeds
+//! lock. A session is ended by one compare-and-swap of its generation, which succeeds
 //! only while the session is the one that was read. Only the ager frees a slot, under the lock, and only if
 //! its version has not changed since the session was ended, at least one grace period ago. User space
 //! accesses each field of a session in one size, and never writes a counter that a program may be adding to.
@@ -20,11 +20,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::maps::Maps;
 use crate::table::clock::Clock;
+use crate::table::hops::Hops;
 use crate::table::layout::{
-    self, Addresses, Counters, GENERATION_CLOSED, GENERATION_ENDED, SESSION_WORDS, SessionKey,
-    WAYS, kind,
+    self, Addresses, Cold, Counters, GENERATION_CLOSED, GENERATION_ENDED, REFERENCED, WAYS, kind,
 };
-use crate::table::session::{LastUse, Record};
+use crate::table::session::{Fields, LastUse, Record};
 use crate::tuple::Protocol;
 use crate::{Error, Result};
 
@@ -33,35 +33,38 @@ use crate::{Error, Result};
 const TRIES: u32 = 100;
 /// Bytes of a session.
 const SESSION: usize = size_of::<layout::Session>();
-/// Bytes of line one.
-const LINE: usize = 64;
 
-/// Offsets of the fields that user space accesses individually, and of the key's word that ends with the
-/// generation.
+/// Offsets of the fields that user space accesses, each in one size.
 mod at {
     use std::mem::offset_of;
 
-    use crate::table::layout::{Session, SessionKey};
+    use crate::table::layout::{Cold, Session};
 
-    pub(super) const DST_MAC: usize = offset_of!(SessionKey, dst_mac);
-    pub(super) const TAGS: usize = offset_of!(SessionKey, tag);
+    pub(super) const ADDRESSES: usize = offset_of!(Session, in_source);
+    pub(super) const PORTS: usize = offset_of!(Session, ports);
+    /// With DSCP and hop.
+    pub(super) const KIND: usize = offset_of!(Session, kind);
+    pub(super) const GENERATION: usize = offset_of!(Session, generation);
     pub(super) const VERSION: usize = offset_of!(Session, version);
     pub(super) const DEADLINE: usize = offset_of!(Session, deadline);
+    /// With the reference bit and the route generation.
     pub(super) const OWNER: usize = offset_of!(Session, owner);
-    pub(super) const CREATED: usize = offset_of!(Session, created);
-    pub(super) const DESTINATION_MAC: usize = offset_of!(Session, destination_mac);
-    pub(super) const OUT_IFINDEX: usize = offset_of!(Session, out_ifindex);
-    pub(super) const REFERENCED: usize = offset_of!(Session, referenced);
     pub(super) const PACKETS: usize = offset_of!(Session, packets);
     pub(super) const BYTES: usize = offset_of!(Session, bytes);
+    /// Both addresses, and then ports and deltas.
+    pub(super) const SOURCE: usize = offset_of!(Session, source);
+    pub(super) const SOURCE_PORT: usize = offset_of!(Session, source_port);
+    pub(super) const CREATED: usize = offset_of!(Cold, created);
+    pub(super) const USED: usize = offset_of!(Cold, used);
 }
 
-/// The mapped arrays of sessions, IPv6 addresses and remote-CPU counters.
+/// The mapped arrays of sessions, of what belongs to each, and of what they share.
 #[derive(Debug)]
 pub struct Table {
     sessions: MappedArray,
     addresses: MappedArray,
-    remote_counters: MappedArray,
+    cold: MappedArray,
+    hops: Hops,
     control: MappedArray,
 }
 
@@ -76,7 +79,8 @@ impl Table {
         let table = Self {
             sessions: map("table")?,
             addresses: map("table6")?,
-            remote_counters: map("remote_counters")?,
+            cold: map("cold")?,
+            hops: Hops::open(maps)?,
             control: map("control")?,
         };
         let fits = |map: &MappedArray, size| {
@@ -84,7 +88,7 @@ impl Table {
         };
         if !fits(&table.sessions, size_of::<layout::Bucket>())
             || !fits(&table.addresses, size_of::<layout::Bucket6>())
-            || !fits(&table.remote_counters, size_of::<layout::RemoteCounters>())
+            || !fits(&table.cold, size_of::<layout::ColdBucket>())
             || table.control.value_size() != size_of::<layout::Control>()
         {
             return Err(Error::Invalid(
@@ -105,6 +109,11 @@ impl Table {
         self.slots() / 2
     }
 
+    /// What sessions share.
+    pub(crate) fn hops(&self) -> &Hops {
+        &self.hops
+    }
+
     /// Slots that are not free.
     fn taken(&self) -> &AtomicU32 {
         self.control.atomic(0, offset_of!(layout::Control, taken))
@@ -112,7 +121,7 @@ impl Table {
 
     /// Bytes of kernel memory of the mapped arrays.
     pub fn bytes(&self) -> usize {
-        self.sessions.bytes() + self.addresses.bytes() + self.remote_counters.bytes()
+        self.sessions.bytes() + self.addresses.bytes() + self.cold.bytes() + self.hops.bytes()
     }
 
     /// The session in slot `index`, ended or not; `None` if the slot is free, or if it stayed locked for too
@@ -198,39 +207,21 @@ pub(crate) struct Slot<'t> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotVersion {
     pub(crate) version: u32,
-    /// VLAN tags and generation, as in memory.
-    tags: u64,
+    /// The generation of the session, or that it has ended.
+    pub(crate) generation: u32,
 }
 
 impl SlotVersion {
-    /// The generation of the session, or that it has ended.
-    #[inline]
-    pub(crate) fn generation(self) -> u32 {
-        generation_of(self.tags)
-    }
-
     #[inline]
     pub(crate) fn is_ended(self) -> bool {
-        self.generation() & GENERATION_ENDED != 0
+        self.generation & GENERATION_ENDED != 0
     }
 }
 
+/// The protocol of the session with this word at `kind`; `None` for a free slot.
 #[inline]
-fn generation_of(tags: u64) -> u32 {
-    let [.., a, b, c, d] = tags.to_ne_bytes();
-    u32::from_ne_bytes([a, b, c, d])
-}
-
-fn with_generation(tags: u64, generation: u32) -> u64 {
-    let mut bytes = tags.to_ne_bytes();
-    bytes[4..].copy_from_slice(&generation.to_ne_bytes());
-    u64::from_ne_bytes(bytes)
-}
-
-/// The protocol of the session with this third word of its key; `None` for a free slot.
-#[inline]
-fn protocol_of(dst_mac: u64) -> Option<Protocol> {
-    let [.., kind, _] = dst_mac.to_ne_bytes();
+fn protocol_of(word: u32) -> Option<Protocol> {
+    let [kind, ..] = word.to_ne_bytes();
     match kind {
         0 => None,
         _ if kind & kind::TCP == 0 => Some(Protocol::Udp),
@@ -269,9 +260,16 @@ impl<'t> Slot<'t> {
         self.table.addresses.atomics(self.bucket(), self.way() * size, size / 8)
     }
 
+    fn cold_offset(self) -> usize {
+        self.way() * size_of::<Cold>()
+    }
+
+    fn cold_half(self, offset: usize) -> &'t AtomicU32 {
+        self.table.cold.atomic(self.bucket(), self.cold_offset() + offset)
+    }
+
     fn remote_counters(self) -> &'t [AtomicU64] {
-        let size = size_of::<Counters>();
-        self.table.remote_counters.atomics(self.bucket(), self.way() * size, size / 8)
+        self.table.cold.atomics(self.bucket(), self.cold_offset(), size_of::<Counters>() / 8)
     }
 
     pub(crate) fn read(self) -> Option<Record> {
@@ -280,24 +278,31 @@ impl<'t> Slot<'t> {
     }
 
     fn copy(self) -> Option<Record> {
-        protocol_of(self.word(at::DST_MAC).load(Relaxed))?;
-        let mut words = [0u64; SESSION_WORDS];
-        for (index, word) in words.iter_mut().enumerate() {
-            // Words five and six are made of smaller fields.
-            if !(at::VERSION / 8..at::PACKETS / 8).contains(&index) {
-                *word = self.word(8 * index).load(Relaxed);
-            }
-        }
-        let mut session: layout::Session = zerocopy::transmute!(words);
-        session.version = self.version().load(Relaxed);
-        session.deadline = self.half(at::DEADLINE).load(Relaxed);
-        let owner = self.half(at::OWNER).load(Relaxed);
-        (session.owner, session.route_generation) = (owner as u16, (owner >> 16) as u16);
-        let [referenced, a, b, c] = self.half(at::REFERENCED).load(Relaxed).to_ne_bytes();
-        (session.referenced, session.unused) = (referenced, [a, b, c]);
-        let mut record =
-            Record { slot: self.index as u64, session, remote: self.remote(), ..Record::default() };
-        if session.key.kind & kind::FAMILY == kind::IPV6 {
+        protocol_of(self.half(at::KIND).load(Relaxed))?;
+        let half = |offset| self.half(offset).load(Relaxed).to_ne_bytes();
+        let word = |offset| self.word(offset).load(Relaxed).to_ne_bytes();
+        let words: [[u8; 8]; 8] = [
+            word(at::ADDRESSES),
+            zerocopy::transmute!([half(at::PORTS), half(at::KIND)]),
+            zerocopy::transmute!([half(at::GENERATION), half(at::VERSION)]),
+            zerocopy::transmute!([half(at::DEADLINE), half(at::OWNER)]),
+            word(at::PACKETS),
+            word(at::BYTES),
+            word(at::SOURCE),
+            word(at::SOURCE_PORT),
+        ];
+        let session: layout::Session = zerocopy::transmute!(words);
+        let remote = self.remote();
+        let cold =
+            Cold { remote, created: self.created(), used: self.cold_half(at::USED).load(Relaxed) };
+        let hop = self.table.hops.read(session.hop);
+        let mut record = Record {
+            slot: self.index as u64,
+            session: Fields::new(&session, &hop, &cold),
+            remote,
+            ..Record::default()
+        };
+        if session.kind & kind::FAMILY == kind::IPV6 {
             record.addresses = copied(self.addresses());
         }
         Some(record)
@@ -307,38 +312,55 @@ impl<'t> Slot<'t> {
         copied(self.remote_counters())
     }
 
-    /// The part of the session that the ager reads, three words of one cache line; `None` if the slot is
-    /// free.
+    /// The part of the session that the ager reads, of one cache line; `None` if the slot is free.
     #[inline]
     pub(crate) fn peek(self) -> Option<(Protocol, SlotVersion)> {
         // Acquire: the stamp is of this version, or of a later one, and then `end` fails.
         let version = self.version().load(Acquire);
-        let protocol = protocol_of(self.word(at::DST_MAC).load(Relaxed))?;
-        Some((protocol, SlotVersion { version, tags: self.word(at::TAGS).load(Relaxed) }))
+        let protocol = protocol_of(self.half(at::KIND).load(Relaxed))?;
+        let generation = self.half(at::GENERATION).load(Relaxed);
+        Some((protocol, SlotVersion { version, generation }))
+    }
+
+    /// The index of its hop.
+    #[inline]
+    pub(crate) fn hop(self) -> u16 {
+        (self.half(at::KIND).load(Relaxed) >> 16) as u16
+    }
+
+    /// Whether the reference bit is set.
+    #[inline]
+    pub(crate) fn is_referenced(self) -> bool {
+        self.half(at::OWNER).load(Relaxed) & u32::from(REFERENCED) != 0
     }
 
     /// The reference bit, and when it was last found set.
     #[inline]
     pub(crate) fn last_use(self) -> LastUse {
-        LastUse::from_word(self.half(at::REFERENCED).load(Relaxed))
+        LastUse::new(self.is_referenced(), self.cold_half(at::USED).load(Relaxed))
     }
 
     /// The interface that packets leave by, and the MAC address that they are sent to.
     fn next_hop(self) -> (u32, [u8; 6]) {
-        let [a, b, c, d, e, f, ..] = self.word(at::DESTINATION_MAC).load(Relaxed).to_ne_bytes();
-        (self.half(at::OUT_IFINDEX).load(Relaxed), [a, b, c, d, e, f])
+        let hop = self.table.hops.read(self.hop());
+        (hop.out_ifindex, hop.destination_mac)
     }
 
     /// When the session was first learned, low half of jiffies.
     #[inline]
     pub(crate) fn created(self) -> u32 {
-        self.half(at::CREATED).load(Relaxed)
+        self.cold_half(at::CREATED).load(Relaxed)
     }
 
-    /// Clears the reference bit. A program that sets it at this moment found it set, and stores nothing.
+    /// Clears the reference bit, and notes the time. A program that sets the bit at this moment may have found it set,
+    /// and changes nothing.
     #[inline]
     pub(crate) fn clear_referenced(self, seconds: u64) {
-        self.half(at::REFERENCED).store(LastUse::found(seconds).word(), Relaxed);
+        let at = LastUse::new(false, seconds as u32).seconds();
+        // A learner adds to the upper bits.
+        let noted = |used: u32| Some(used & !0xff_ffff | at);
+        let _ = self.cold_half(at::USED).fetch_update(Relaxed, Relaxed, noted);
+        self.half(at::OWNER).fetch_and(!u32::from(REFERENCED), Relaxed);
     }
 
     /// Ends the session, if it is still the one of `stamp`: it forwards no packet that arrives from now on.
@@ -347,18 +369,17 @@ impl<'t> Slot<'t> {
     /// Only the ager reuses slots, so an equal generation word means the same session. One that was learned
     /// again in the meantime is also the same; it is then learned once more.
     pub(crate) fn end(self, stamp: SlotVersion) -> Option<SlotVersion> {
-        let ended = (stamp.generation().wrapping_add(1)) & !GENERATION_CLOSED | GENERATION_ENDED;
-        let tags = with_generation(stamp.tags, ended);
-        let word = self.word(at::TAGS);
-        word.compare_exchange(stamp.tags, tags, AcqRel, Relaxed).ok()?;
-        Some(SlotVersion { tags, ..stamp })
+        let ended = stamp.generation.wrapping_add(1) & !GENERATION_CLOSED | GENERATION_ENDED;
+        let generation = self.half(at::GENERATION);
+        generation.compare_exchange(stamp.generation, ended, AcqRel, Relaxed).ok()?;
+        Some(SlotVersion { generation: ended, ..stamp })
     }
 
     /// Frees the slot, if it has not changed since `end` returned `stamp`, and returns the session's total
     /// counts. A grace period must have passed since then.
     pub(crate) fn free(self, stamp: SlotVersion) -> Option<Counters> {
         let _guard = WriteGuard::try_lock_at_version(self.version(), stamp.version)?;
-        if self.word(at::TAGS).load(Relaxed) != stamp.tags {
+        if self.half(at::GENERATION).load(Relaxed) != stamp.generation {
             return None;
         }
         let remote = self.remote();
@@ -386,18 +407,18 @@ impl<'t> Slot<'t> {
 
     /// The lock is held.
     fn clear(self) {
-        if protocol_of(self.word(at::DST_MAC).load(Relaxed)).is_some() {
+        if protocol_of(self.half(at::KIND).load(Relaxed)).is_some() {
             self.table.taken().fetch_sub(1, Relaxed);
         }
-        for offset in (0..at::TAGS).step_by(8) {
+        for offset in [at::ADDRESSES, at::PACKETS, at::BYTES] {
             self.word(offset).store(0, Relaxed);
         }
-        self.word(at::TAGS).store(with_generation(0, GENERATION_ENDED), Relaxed);
-        self.half(at::OWNER).store(0, Relaxed);
-        self.half(at::REFERENCED).store(0, Relaxed);
-        self.word(at::PACKETS).store(0, Relaxed);
-        self.word(at::BYTES).store(0, Relaxed);
+        for offset in [at::PORTS, at::KIND, at::OWNER] {
+            self.half(offset).store(0, Relaxed);
+        }
+        self.half(at::GENERATION).store(GENERATION_ENDED, Relaxed);
         self.remote_counters().iter().for_each(|word| word.store(0, Relaxed));
+        self.cold_half(at::USED).store(0, Relaxed);
     }
 
     fn insert(self, record: &Record) -> bool {
@@ -405,36 +426,31 @@ impl<'t> Slot<'t> {
         let Some(_guard) = WriteGuard::try_lock_at_version(self.version(), version) else {
             return false;
         };
-        if protocol_of(self.word(at::DST_MAC).load(Relaxed)).is_some() {
+        if protocol_of(self.half(at::KIND).load(Relaxed)).is_some() {
             return false;
         }
+        let Some(hop) = self.table.hops.insert(&record.session.hop()) else { return false };
         let room = self.table.capacity() as u32;
         let more = |taken: u32| (taken < room).then_some(taken + 1);
         if self.table.taken().fetch_update(Relaxed, Relaxed, more).is_err() {
             return false;
         }
-        let session = &record.session;
-        let key = SessionKey { generation: GENERATION_ENDED, ..session.key };
-        let bytes = layout::Session { key, ..*session };
-        for (offset, word) in (0..SESSION).step_by(8).zip(bytes.as_bytes().chunks_exact(8)) {
-            let is_word = !(at::VERSION..at::PACKETS).contains(&offset) || offset >= LINE;
-            if is_word {
-                let word = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
-                self.word(offset).store(word, Relaxed);
-            }
+        let session = record.session.session(hop);
+        let bytes = session.as_bytes();
+        for offset in [at::ADDRESSES, at::PACKETS, at::BYTES, at::SOURCE, at::SOURCE_PORT] {
+            let word = bytes[offset..offset + 8].try_into().expect("eight bytes");
+            self.word(offset).store(u64::from_ne_bytes(word), Relaxed);
         }
-        self.half(at::DEADLINE).store(session.deadline, Relaxed);
-        let owner = u32::from(session.owner) | u32::from(session.route_generation) << 16;
-        self.half(at::OWNER).store(owner, Relaxed);
-        let [a, b, c] = session.unused;
-        let referenced = u32::from_ne_bytes([session.referenced, a, b, c]);
-        self.half(at::REFERENCED).store(referenced, Relaxed);
+        for offset in [at::PORTS, at::KIND, at::DEADLINE, at::OWNER] {
+            let half = bytes[offset..offset + 4].try_into().expect("four bytes");
+            self.half(offset).store(u32::from_ne_bytes(half), Relaxed);
+        }
+        self.cold_half(at::CREATED).store(record.session.created, Relaxed);
+        self.cold_half(at::USED).store(record.session.used_word(), Relaxed);
         fill(self.addresses(), &record.addresses);
         fill(self.remote_counters(), &record.remote);
         // The generation last: it makes the session valid.
-        let tags = self.word(at::TAGS);
-        let valid = with_generation(tags.load(Relaxed), session.key.generation);
-        tags.store(valid, Release);
+        self.half(at::GENERATION).store(session.generation, Release);
         true
     }
 }
@@ -447,8 +463,8 @@ impl<'t> Slot<'t> {
 
     /// Publishes like the learner, from the value that it read before.
     pub(crate) fn republish_for_tests(self, before: SlotVersion, generation: u32) {
-        let tags = with_generation(before.tags, generation);
-        self.word(at::TAGS).compare_exchange(before.tags, tags, AcqRel, Relaxed).unwrap();
+        let word = self.half(at::GENERATION);
+        word.compare_exchange(before.generation, generation, AcqRel, Relaxed).unwrap();
     }
 }
 

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod control;
 pub mod deny;
 pub mod hash;
+mod hops;
 pub mod layout;
 mod mapped;
 pub mod session;

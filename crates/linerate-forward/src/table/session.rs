@@ -1,5 +1,6 @@
 //! [`Session`]: one direction of a conversation that the fast path forwards, as users see it.
 
+mod fields;
 mod rates;
 mod select;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+pub use fields::Fields;
 pub use rates::{Rate, Rates};
 pub use select::{Filter, Selection, Sort};
 
@@ -56,14 +58,14 @@ pub struct Session {
     /// Time since it was first learned.
     #[serde(serialize_with = "seconds")]
     pub age: Duration,
-    /// Time since it was last learned.
+    /// Time until it is due for revalidation; 0 afterwards.
     #[serde(serialize_with = "seconds")]
-    pub learned: Duration,
+    pub due: Duration,
     /// Time without a packet, as the ager has seen it: it visits every few seconds.
     #[serde(serialize_with = "seconds")]
     pub idle: Duration,
-    /// How often it was learned again; stops at 65535.
-    pub revalidations: u16,
+    /// How often it was learned again; stops at 255.
+    pub revalidations: u8,
     /// Packets since it was first learned, on the fast path and through the kernel.
     pub packets: u64,
     /// Bytes of their IP packets, from header to end of payload.
@@ -206,7 +208,7 @@ pub struct Record {
     /// The number of its slot, `4 * bucket + way`.
     pub slot: u64,
     /// What is matched, counted and done.
-    pub session: layout::Session,
+    pub session: Fields,
     /// The addresses, if they are IPv6.
     pub addresses: layout::Addresses,
     /// The counts of CPUs other than the owner.
@@ -337,8 +339,8 @@ impl SessionBuilder {
             datapath,
             reason: (datapath == Datapath::Tc).then(|| self.not_xdp(session)),
             age: self.clock.since(session.created),
-            learned: self.clock.since(session.learned),
-            idle: LastUse::read(session).idle(self.clock.seconds()),
+            due: self.due(session),
+            idle: LastUse::of(session).idle(self.clock.seconds()),
             revalidations: session.revalidations,
             packets: record.packets(),
             bytes: record.bytes(),
@@ -346,7 +348,12 @@ impl SessionBuilder {
         }
     }
 
-    fn not_xdp(&mut self, session: &layout::Session) -> String {
+    fn due(&self, session: &Fields) -> Duration {
+        let left = session.deadline.wrapping_sub(self.clock.now() as u32) as i32;
+        self.clock.duration(left.max(0) as u64)
+    }
+
+    fn not_xdp(&mut self, session: &Fields) -> String {
         let (in_, out) = (session.key.ifindex, session.out_ifindex);
         let sides =
             [self.not_xdp_in.get(&in_).zip(Some(in_)), self.not_xdp_out.get(&out).zip(Some(out))];
@@ -356,7 +363,7 @@ impl SessionBuilder {
         }
     }
 
-    fn state(&self, session: &layout::Session) -> State {
+    fn state(&self, session: &Fields) -> State {
         if session.key.generation & layout::GENERATION_ENDED != 0 {
             State::Ended
         } else if session.key.generation != self.generation {
@@ -369,9 +376,7 @@ impl SessionBuilder {
     }
 }
 
-/// The reference bit of a session and, in the bytes after it, when the ager last found it set.
-///
-/// Together they are the word at `referenced`: programs store the byte 1, only the ager writes the rest.
+/// The reference bit of a session, and when the ager last found it set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastUse {
     /// A packet was forwarded since the ager's last visit.
@@ -381,24 +386,17 @@ pub(crate) struct LastUse {
 }
 
 impl LastUse {
-    /// The bit clear, last found set at `seconds`.
-    pub(crate) fn found(seconds: u64) -> Self {
-        Self { is_recent: false, at: seconds as u32 & 0xff_ffff }
+    /// Last found set at `seconds`, of which the low 24 bits count.
+    pub(crate) fn new(is_recent: bool, seconds: u32) -> Self {
+        Self { is_recent, at: seconds & 0xff_ffff }
     }
 
-    pub(crate) fn from_word(word: u32) -> Self {
-        let [recent, a, b, c] = word.to_ne_bytes();
-        Self { is_recent: recent != 0, at: u32::from_le_bytes([a, b, c, 0]) }
+    fn of(session: &Fields) -> Self {
+        Self::new(session.referenced, session.used)
     }
 
-    pub(crate) fn word(self) -> u32 {
-        let [a, b, c, _] = self.at.to_le_bytes();
-        u32::from_ne_bytes([u8::from(self.is_recent), a, b, c])
-    }
-
-    fn read(session: &layout::Session) -> Self {
-        let [a, b, c] = session.unused;
-        Self::from_word(u32::from_ne_bytes([session.referenced, a, b, c]))
+    pub(crate) fn seconds(self) -> u32 {
+        self.at
     }
 
     /// The time from the last packet to `seconds`; up to 194 days.

@@ -286,7 +286,7 @@ fn a_session_is_forwarded_as_it_says() {
                 let record = bench.table.read(place).unwrap();
                 let ip = before.bytes().len() - 14 - 4 * before.tags.len();
                 assert_eq!((record.packets(), record.bytes()), (1, ip as u64));
-                assert_eq!(record.session.referenced, 1);
+                assert!(record.session.referenced);
             }
         }
     }

@@ -24,7 +24,7 @@ int end_session(struct end_session *context)
 		return 0;
 	if (context->retire && !session_lock(&found->session, &version))
 		context->busy = 1;
-	if (found->session.key.kind && !(READ_ONCE(found->session.key.generation) & GENERATION_ENDED)) {
+	if (found->session.kind && !(READ_ONCE(found->session.generation) & GENERATION_ENDED)) {
 		session_end(&found->session, 0);
 		context->ended = 1;
 	}

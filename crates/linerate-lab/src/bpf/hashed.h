@@ -42,9 +42,10 @@ const volatile __u32 design = DESIGN_SHARED;
 
 struct hashed_session {
 	struct session session;
+	struct hop hop;
 	struct addresses addresses;
+	struct cold cold;
 };
-_Static_assert(sizeof(struct hashed_session) == 192, "a session with its addresses");
 
 /* Context of the program `end_session`. */
 struct end_session {
@@ -76,8 +77,8 @@ static const struct hashed_session no_session = {};
 /* A valid session, and its version before anything else of it was read. */
 struct hit {
 	struct session *session;
+	const struct hop *hop;
 	struct addresses *addresses;
-	struct session_key key;
 	__u32 version;
 	__u32 outdated; /* always 0: these stores know one generation */
 };
@@ -97,32 +98,55 @@ static __always_inline int session_reroute_skb(struct __sk_buff *skb, __u32 slot
 	return 0;
 }
 
+/* Each session has its own. */
+static __always_inline const struct hop *hop_of(const struct session *session)
+{
+	return &((const struct hashed_session *)session)->hop;
+}
+
+static __always_inline struct cold *cold_of(const struct entry *entry)
+{
+	return &((struct hashed_session *)entry->session)->cold;
+}
+
+static __always_inline int hop_index(const struct hop *wanted)
+{
+	return 1;
+}
+
+static __always_inline void session_set_hop(const struct entry *entry, __u32 hop, const struct hop *wanted)
+{
+	((struct hashed_session *)entry->session)->hop = *wanted;
+}
+
 static __always_inline int find_valid(const struct match *match, __u64 hash, int is_ipv6,
 				      struct hit *hit)
 {
 	struct hashed_session *value;
+	struct session_key key;
 
 	hit->outdated = 0;
-	hit->key.signature = match->addresses;
-	*(__u64 *)&hit->key.source_port = match->ports;
-	*(__u64 *)hit->key.dst_mac = match->dst_mac;
-	*(__u64 *)hit->key.tag = (__u32)match->tags;
-	value = bpf_map_lookup_elem(&hashed, &hit->key);
+	key.signature = match->addresses;
+	*(__u64 *)&key.source_port = (__u32)match->ports | match->link << 32;
+	*(__u64 *)key.dst_mac = (match->dst_mac & MAC_MASK) | match->ports >> 32 << 48;
+	*(__u64 *)key.tag = match->link >> 32;
+	value = bpf_map_lookup_elem(&hashed, &key);
 	if (!value)
 		return 0;
 	hit->version = READ_ONCE(value->session.version);
 	session_barrier();
 	hit->session = &value->session;
+	hit->hop = &value->hop;
 	hit->addresses = &value->addresses;
-	return matches(&value->session, match);
+	return matches(&value->session, match) && comes_in(&value->hop, match) &&
+	       READ_ONCE(value->session.generation) == READ_ONCE(control.generation);
 }
 
-static __always_inline int find_plain(void **data, __u64 addresses, __u32 kind, __u64 marks,
-				      struct match *match, struct hit *hit)
+static __always_inline int find_plain(void **data, __u64 addresses, __u32 kind, struct match *match,
+				      struct hit *hit)
 {
 	match->addresses = addresses;
-	match->dst_mac = (load64(*data) & MAC_MASK) | marks;
-	match->tags = (__u64)READ_ONCE(control.generation) << 32;
+	match->dst_mac = load64(*data);
 	return find_valid(match, 0, 0, hit);
 }
 
@@ -150,8 +174,17 @@ static __always_inline void session_count(const struct hit *hit, __u64 packets, 
 		session->bytes += bytes;
 	} else {
 		struct counters one = { .packets = packets, .bytes = bytes };
+		struct session_key key = {
+			.signature = session->addresses,
+			.ifindex = hit->hop->ifindex,
+			.kind = session->kind,
+			.dscp = session->dscp,
+		};
 
-		count_split(&hit->key, &one);
+		*(__u32 *)&key.source_port = session->ports;
+		__builtin_memcpy(key.dst_mac, hit->hop->dst_mac, 6);
+		__builtin_memcpy(key.tag, hit->hop->tag, 4);
+		count_split(&key, &one);
 	}
 }
 
@@ -164,7 +197,7 @@ static __always_inline int session_find(const struct session_key *key, const voi
 	plain.generation = 0;
 	found = bpf_map_lookup_elem(&hashed, &plain);
 	entry->addresses = NULL;
-	if (!found || !found->session.key.kind)
+	if (!found || !found->session.kind)
 		return 0;
 	entry->session = &found->session;
 	entry->addresses = &found->addresses;
@@ -182,7 +215,7 @@ static __always_inline int session_claim(const struct session_key *key, struct e
 	made = bpf_map_lookup_elem(&hashed, &plain);
 	if (!made || !session_lock(&made->session, version))
 		return 0;
-	if (made->session.key.kind) {
+	if (made->session.kind) {
 		session_unlock(&made->session, *version);
 		return 0;
 	}
@@ -194,17 +227,13 @@ static __always_inline int session_claim(const struct session_key *key, struct e
 
 static __always_inline void session_unclaim(struct session *session)
 {
-	session->key.kind = 0;
+	session->kind = 0;
 }
 
 /* A hash map has a key once. */
 static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key)
 {
 	return 0;
-}
-
-static __always_inline void session_reset(const struct entry *entry)
-{
 }
 
 static __always_inline void session_add(const struct entry *entry, const struct session_key *key,

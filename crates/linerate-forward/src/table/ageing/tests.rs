@@ -26,8 +26,8 @@ fn idle(number: u32, protocol: Protocol, idle: u64, clock: &Clock) -> Record {
     if protocol == Protocol::Tcp {
         record.session.key.kind |= kind::TCP;
     }
-    let [seen, a, b, c] = LastUse::found(clock.seconds() - idle).word().to_ne_bytes();
-    (record.session.referenced, record.session.unused) = (seen, [a, b, c]);
+    let used = LastUse::new(false, (clock.seconds() - idle) as u32).seconds();
+    (record.session.referenced, record.session.used) = (false, used);
     record
 }
 
@@ -37,7 +37,7 @@ fn sessions_end_when_they_are_too_old() {
     let (_programs, table, mut ageing) = ageing();
     let hour = Duration::from_secs(3600);
     ageing.set_limits(Limits { lifetime: Lifetime::For(hour), ..Limits::default() });
-    for (number, minutes, seen) in [(0, 59, 0), (1, 61, 0), (2, 61, 1)] {
+    for (number, minutes, seen) in [(0, 59, false), (1, 61, false), (2, 61, true)] {
         let mut record = idle(number, Protocol::Tcp, 0, &ageing.clock);
         let age = ageing.clock.jiffies(Duration::from_secs(60 * minutes)) as u32;
         record.session.created = (ageing.clock.now() as u32).wrapping_sub(age);
@@ -73,7 +73,7 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
     }
     // Its bit is set: whatever was noted before does not count.
     let mut used = idle(9, Protocol::Udp, 1000, &clock);
-    used.session.referenced = 1;
+    used.session.referenced = true;
     let used = table.insert(9 << 32, &used).unwrap();
 
     ageing.pass().unwrap();
@@ -84,10 +84,9 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
     let aged = ageing.statistics();
     assert_eq!((aged.idle, aged.freed, aged.passes), (2, 2, 1));
     assert_eq!((aged.packets, aged.active), (1 + 3, 5));
-    assert_eq!(
-        table.read(used).unwrap().session.referenced,
-        0,
-        "the bit was cleared, and the time noted"
+    let noted = table.read(used).unwrap().session;
+    assert!(
+        !noted.referenced && LastUse::new(false, noted.used).idle(clock.seconds()).as_secs() < 2
     );
     ageing.pass().unwrap();
     assert!(table.read(used).is_some());
@@ -108,6 +107,41 @@ fn places_of_ended_sessions_are_freed_with_their_counts() {
     assert_eq!((aged.freed, aged.idle, aged.packets, aged.bytes), (1, 0, 107, 700));
 }
 
+#[test]
+fn a_hop_is_freed_after_the_last_session_that_had_it() {
+    root_or_skip!();
+    let (_programs, table, mut ageing) = ageing();
+    let room = table.hops().len();
+    // Two sessions for each hop, and no room for another.
+    let session = |number: usize| {
+        let mut record = record(number as u32);
+        record.session.out_ifindex = (number / 2) as u32;
+        record
+    };
+    let insert = |number: usize| table.insert(number as u64 * ((1 << 32) + 4), &session(number));
+    let capacity = table.capacity().min(2 * room);
+    let slots: Vec<_> = (0..capacity).map(|number| insert(number).unwrap()).collect();
+    let end = |slot: usize| {
+        let (_, stamp) = table.slot(slot).peek().unwrap();
+        table.slot(slot).end(stamp).unwrap();
+    };
+    let hops: Vec<_> = slots.iter().map(|slot| table.slot(*slot).hop()).collect();
+    assert!(hops.chunks(2).all(|two| two[0] == two[1]) && hops[0] != hops[2]);
+    end(slots[0]);
+    end(slots[2]);
+    end(slots[3]);
+    let mut other = record(1 << 20);
+    for pass in 0..4 {
+        ageing.pass().unwrap();
+        other.session.out_ifindex = 1 << 20 | pass;
+        let taken = table.hops().insert(&other.session.hop()).unwrap();
+        // The first pass finds the ended sessions, the second the hop without one, the third that it stays so.
+        assert_eq!(taken == hops[2], pass == 2, "pass {pass}");
+        assert_ne!(taken, hops[0], "a session has it");
+    }
+    assert!(table.records().all(|record| record.session.out_ifindex < 1 << 20));
+}
+
 /// The race of cleaners: a session is found idle, and a packet causes it to be learned again before it is
 /// deleted.
 #[test]
@@ -117,7 +151,7 @@ fn a_session_that_is_used_again_is_not_freed() {
     let clock = ageing.clock;
     let index = table.insert(0, &idle(1, Protocol::Udp, 100, &clock)).unwrap();
     let slot = table.slot(index);
-    ageing.visit(table.slots(), None);
+    ageing.visit(table.slots(), None).unwrap();
     let (_, to_free) = slot.peek().unwrap();
     assert!(to_free.is_ended() && ageing.to_free.len() == 1);
 
@@ -187,7 +221,7 @@ fn nothing_is_lost_between_learning_ending_and_freeing() {
                 come.store(inserted, SeqCst);
                 let slot = shared.slot(index);
                 let found = shared.read(index).expect("it lives");
-                assert_eq!(found.session.out_ifindex, number);
+                assert_eq!(found.session.created, number);
                 let (_, stamp) = slot.peek().unwrap();
                 assert!(slot.end(stamp).is_some());
             }

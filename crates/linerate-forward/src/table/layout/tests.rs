@@ -60,16 +60,20 @@ fn structures_are_those_of_the_programs() {
         generation; signature
     }
     same! { btf, Session, "session",
-        key, version, deadline, owner, route_generation, referenced, unused, packets, bytes, destination_mac,
-        source_mac, out_tag, mtu, revalidations, source, destination, source_port, destination_port,
-        network_delta, transport_delta, dscp, out_tags, flags, port, created, learned,
-        out_ifindex, mark, priority
+        in_source, in_destination, ports, kind, dscp, hop, generation, version, deadline, owner,
+        route_generation, packets, bytes, source, destination, source_port, destination_port,
+        network_delta, transport_delta; addresses
+    }
+    same! { btf, Hop, "hop",
+        ifindex, tag, dst_mac, mtu, destination_mac, source_mac, dscp, out_tags, flags, port, out_tag,
+        out_ifindex, mark, priority, unused, state, unused2
     }
     same!(btf, Bucket, "bucket", way);
     same!(btf, Addresses, "addresses", source, destination, out_source, out_destination);
     same!(btf, Bucket6, "bucket6", way);
     same!(btf, Counters, "counters", packets, bytes);
-    same!(btf, RemoteCounters, "remote_counters", way);
+    same!(btf, Cold, "cold", remote, created, used);
+    same!(btf, ColdBucket, "cold_bucket", way);
     same!(btf, Candidate, "candidate", word);
     same!(btf, Interface, "interface", port, mac, flags);
     same! { btf, Control, "control",
@@ -137,8 +141,9 @@ fn each_layout_has_a_number_of_its_own() {
     let mut description = Description { btf: &btf, text: String::new() };
     description.add_section(".maps");
     description.add_section(".data.control");
+    description.add_section(".data.hops");
     let text = description.text;
-    for word in ["table:", "generation", "upper_devices:", "control:"] {
+    for word in ["table:", "generation", "upper_devices:", "control:", "hops:"] {
         assert!(text.contains(word), "no {word} in {text}");
     }
     let hash = fnv(text.as_bytes());

@@ -8,6 +8,7 @@ use linerate_testkit::root_or_skip;
 use super::*;
 use crate::runtime::program::{Options, Programs};
 use crate::table::hash;
+use crate::table::layout::SessionKey;
 
 /// Programs, loaded but on no interface, and their table of 1024 sessions.
 pub(crate) fn table() -> (Programs, Table) {
@@ -31,21 +32,21 @@ pub(crate) fn record(number: u32) -> Record {
     };
     session.source = session.key.source;
     session.destination = session.key.destination;
-    session.out_ifindex = number;
-    session.learned = number;
-    session.referenced = 1;
+    session.created = number;
+    session.deadline = number;
+    session.referenced = true;
     record.remote.packets = u64::from(number);
     record
 }
 
 fn is_whole(record: &Record) -> bool {
     let session = &record.session;
-    let number = session.out_ifindex;
+    let number = session.created;
     session.key.source == number.to_be_bytes()
         && session.key.destination == (!number).to_be_bytes()
         && session.source == session.key.source
         && session.destination == session.key.destination
-        && session.learned == number
+        && session.deadline == number
 }
 
 #[test]
@@ -56,7 +57,8 @@ fn what_is_inserted_is_read_whole() {
     assert_eq!(table.records().count(), 0);
     let mut six = record(3);
     six.session.key.kind = kind::IPV6 | kind::TCP;
-    six.session.unused = [1, 2, 3];
+    (six.session.used, six.session.revalidations) = (0x01_0203, 9);
+    (six.session.out_ifindex, six.session.mtu, six.session.flags) = (8, 1400, 3);
     (six.session.deadline, six.session.owner) = (0x0102_0304, 2);
     (six.session.packets, six.session.bytes) = (10, 1000);
     six.remote = Counters { packets: 5, bytes: 500 };
@@ -109,15 +111,15 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
     let index = table.insert(0, &counted).unwrap();
     let slot = table.slot(index);
     let (protocol, stamp) = slot.peek().unwrap();
-    assert_eq!((protocol, stamp.generation(), stamp.is_ended()), (Protocol::Udp, 1, false));
+    assert_eq!((protocol, stamp.generation, stamp.is_ended()), (Protocol::Udp, 1, false));
     let to_free = slot.end(stamp).unwrap();
     assert!(to_free.is_ended() && table.read(index).unwrap().is_ended());
     assert_eq!(slot.end(stamp), None, "it is not what it was");
 
     // Learned again: under the lock, and then ended with the same number as before.
-    let tags = slot.word(at::TAGS).load(SeqCst);
+    let generation = slot.half(at::GENERATION).load(SeqCst);
     drop(WriteGuard::try_lock_at_version(slot.version(), to_free.version).unwrap());
-    assert_eq!(slot.word(at::TAGS).load(SeqCst), tags);
+    assert_eq!(slot.half(at::GENERATION).load(SeqCst), generation);
     assert_eq!(slot.free(to_free), None, "another version");
     assert!(table.read(index).is_some());
 
@@ -153,7 +155,7 @@ fn readers_writers_and_the_ager_meet_without_halves() {
                     };
                     // It is ours: nobody else frees or rewrites a live session.
                     let found = table.read(index).expect("it lives");
-                    assert_eq!(found.session.out_ifindex, session.session.out_ifindex);
+                    assert_eq!(found.session.created, session.session.created);
                     let slot = table.slot(index);
                     let (_, stamp) = slot.peek().expect("it lives");
                     assert!(!stamp.is_ended());
@@ -179,7 +181,7 @@ fn readers_writers_and_the_ager_meet_without_halves() {
             while !stop.load(SeqCst) {
                 for record in slots.clone().filter_map(|index| table.read(index)) {
                     assert!(is_whole(&record), "{record:?}");
-                    seen.insert(record.session.out_ifindex);
+                    seen.insert(record.session.created);
                 }
                 kept.store(seen.len(), SeqCst);
             }

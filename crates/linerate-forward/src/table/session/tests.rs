@@ -133,15 +133,19 @@ fn the_state_says_who_gets_the_next_packet() {
 
 #[test]
 fn idleness_is_counted_from_when_the_bit_was_last_found() {
-    let seen = LastUse::found(0x1ff_fffe);
-    assert_eq!(LastUse::from_word(seen.word()), seen);
+    let seen = LastUse::new(false, 0x1ff_fffe);
     assert_eq!(seen.idle(0x200_0003), Duration::from_secs(5));
     assert_eq!(LastUse { is_recent: true, ..seen }.idle(0x200_0003), Duration::ZERO);
-    // The programs touch the first byte alone.
-    let mut bytes = seen.word().to_ne_bytes();
-    assert_eq!(bytes[0], 0);
-    bytes[0] = 1;
-    assert_eq!(LastUse::from_word(u32::from_ne_bytes(bytes)), LastUse { is_recent: true, ..seen });
+}
+
+#[test]
+fn fields_are_taken_apart_and_put_together() {
+    let mut one = record(7).session;
+    (one.key.tag, one.used, one.revalidations, one.referenced) = ([[1, 2], [3, 4]], 77, 9, true);
+    (one.owner, one.flags, one.out_tags, one.mark, one.port) = (0x7fff, 0x21, 2, 5, 6);
+    let cold = layout::Cold { created: one.created, used: one.used_word(), ..Default::default() };
+    assert_eq!(Fields::new(&one.session(3), &one.hop(), &cold), one);
+    assert_eq!(one.session(3).hop, 3);
 }
 
 /// Sessions with 0, 10, 20, ... packets.

@@ -25,8 +25,10 @@ use linerate_forward::runtime::memory;
 use linerate_forward::runtime::program::Programs;
 use linerate_forward::table::ageing::{DEAD_WRITER_TIMEOUT, Limits, Statistics};
 use linerate_forward::table::clock::Clock;
-use linerate_forward::table::layout::{Addresses, Counters, GENERATION_ENDED, Session, SessionKey};
-use linerate_forward::table::session::Record;
+use linerate_forward::table::layout::{
+    Addresses, Cold, Counters, GENERATION_ENDED, Hop, Session, SessionKey,
+};
+use linerate_forward::table::session::{Fields, Record};
 
 use super::MapDesign;
 
@@ -36,8 +38,12 @@ use super::MapDesign;
 pub struct HashedSession {
     /// The session.
     pub session: Session,
+    /// How its packets come in and leave.
+    pub hop: Hop,
     /// Its addresses, where they are IPv6.
     pub addresses: Addresses,
+    /// What packets rarely touch.
+    pub cold: Cold,
 }
 
 /// `struct end_session`, the context of the program of that name.
@@ -178,11 +184,11 @@ fn sum(a: Counters, b: Counters) -> Counters {
 fn record(value: &[u8]) -> Option<Record> {
     let values = value.chunks_exact(size_of::<HashedSession>());
     let values = values.filter_map(|value| HashedSession::read_from_bytes(value).ok());
-    let mut values = values.filter(|value| value.session.key.kind != 0);
+    let mut values = values.filter(|value| value.session.kind != 0);
     let mut latest = values.next()?;
     for other in values {
-        let is_ended = |one: &HashedSession| one.session.key.generation & GENERATION_ENDED != 0;
-        let passed = other.session.learned.wrapping_sub(latest.session.learned);
+        let is_ended = |one: &HashedSession| one.session.generation & GENERATION_ENDED != 0;
+        let passed = other.session.deadline.wrapping_sub(latest.session.deadline);
         let is_later = match (is_ended(&latest), is_ended(&other)) {
             (before, now) if before == now => passed < 0x8000_0000,
             (before, _) => before,
@@ -192,8 +198,8 @@ fn record(value: &[u8]) -> Option<Record> {
         one.session.bytes = one.session.bytes.wrapping_add(rest.session.bytes);
         latest = one;
     }
-    let HashedSession { session, addresses } = latest;
-    Some(Record { session, addresses, ..Record::default() })
+    let HashedSession { session, hop, addresses, cold } = latest;
+    Some(Record { session: Fields::new(&session, &hop, &cold), addresses, ..Record::default() })
 }
 
 /// Why a session goes.

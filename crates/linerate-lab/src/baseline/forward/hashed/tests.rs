@@ -16,7 +16,7 @@ fn ageing(programs: &Programs, design: MapDesign) -> HashedAgeing {
 }
 
 /// A UDP session number `number`; all that is not its number follows from it.
-fn session(number: u32) -> Session {
+fn session(number: u32) -> HashedSession {
     let key = SessionKey {
         source: number.to_be_bytes(),
         destination: (!number).to_be_bytes(),
@@ -25,15 +25,21 @@ fn session(number: u32) -> Session {
         generation: 1,
         ..SessionKey::default()
     };
-    Session { key, out_ifindex: number, learned: number, ..Session::default() }
+    let fields = Fields { key, out_ifindex: number, deadline: number, ..Fields::default() };
+    HashedSession { session: fields.session(0), hop: fields.hop(), ..HashedSession::default() }
+}
+
+fn key_of(value: &HashedSession) -> SessionKey {
+    let fields = Fields::new(&value.session, &value.hop, &value.cold);
+    SessionKey { generation: 0, ..fields.key }
 }
 
 /// Puts a session into the maps as the learner would, with this many packets on the first CPU and as many on
 /// the second, where there is one for each.
 fn put(programs: &Programs, design: MapDesign, number: u32, packets: u64) {
-    let mut value = HashedSession { session: session(number), ..Default::default() };
+    let mut value = session(number);
     value.session.packets = if design == MapDesign::Split { 0 } else { packets };
-    let key = SessionKey { generation: 0, ..value.session.key };
+    let key = key_of(&value);
     let map = programs.maps.get("hashed").unwrap();
     let cpus = libbpf_rs::num_possible_cpus().unwrap();
     if design == MapDesign::PerCpu {
@@ -95,9 +101,9 @@ fn an_ended_session_goes_at_once() {
     let design = MapDesign::Shared;
 
     let programs = load_hashed(design, 1024).unwrap();
-    let mut value = HashedSession { session: session(5), ..Default::default() };
-    value.session.key.generation = GENERATION_ENDED | 2;
-    let key = SessionKey { generation: 0, ..value.session.key };
+    let mut value = session(5);
+    value.session.generation = GENERATION_ENDED | 2;
+    let key = key_of(&value);
     let map = programs.maps.get("hashed").unwrap();
     map.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY).unwrap();
     let mut ageing = ageing(&programs, design);

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Finding the hop that a session needs, or making it. layout.h describes who may write to a hop. */
+#ifndef LINERATE_HOP_H
+#define LINERATE_HOP_H
+
+#include "session_access.h"
+
+#define HOP_PROBES 16 /* entries that one hop may be in */
+
+static __always_inline int same_hop(const struct hop *hop, const struct hop *wanted)
+{
+	const __u64 *here = (const __u64 *)hop, *there = (const __u64 *)wanted;
+	__u64 differs = 0;
+
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < HOP_WORDS; i++)
+		differs |= here[i] ^ there[i];
+	return !differs;
+}
+
+static __always_inline __u32 hop_hash(const struct hop *wanted)
+{
+	const __u64 *words = (const __u64 *)wanted;
+	__u64 sum = 0;
+
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < HOP_WORDS; i++)
+		sum += words[i] * control.seeds[i];
+	return hash_mix(sum) >> 32;
+}
+
+/* The index of the hop that is as `wanted`, plus one. It stays so while this program runs, and while a session has it.
+ * 0 where there is no room for it. Two CPUs may make the same one: then there are two. Global, so that the verifier
+ * looks at it once. */
+__noinline int hop_index(const struct hop *wanted)
+{
+	__u32 hash, free = 0, found;
+	struct hop *hop;
+
+	if (!wanted)
+		return 0;
+	hash = hop_hash(wanted);
+	for (__u32 probe = 0; probe < HOP_PROBES; probe++) {
+		__u32 index = (hash + probe) & hop_mask, state;
+
+		hop = hop_at(index);
+		state = READ_ONCE(hop->state);
+		session_barrier();
+		if ((state & HOP_STATE) == HOP_FREE && !free)
+			free = index + 1;
+		if ((state & HOP_STATE) < HOP_USED || !same_hop(hop, wanted))
+			continue;
+		if ((state & HOP_STATE) == HOP_UNUSED) {
+			__u32 used = (state & ~HOP_STATE) | HOP_USED;
+
+			found = __sync_val_compare_and_swap(&hop->state, state, used);
+			if (found != state && found != used)
+				continue;
+		}
+		return index + 1;
+	}
+	if (!free)
+		return 0;
+	hop = hop_at(free - 1);
+	found = READ_ONCE(hop->state);
+	if ((found & HOP_STATE) != HOP_FREE ||
+	    __sync_val_compare_and_swap(&hop->state, found, found + HOP_FILLED + HOP_CLAIMED) != found)
+		return 0;
+	__builtin_memcpy(hop, wanted, HOP_WORDS * sizeof(__u64));
+	session_barrier();
+	WRITE_ONCE(hop->state, found + HOP_FILLED + HOP_USED);
+	return free;
+}
+
+#endif

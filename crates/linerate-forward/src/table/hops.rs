@@ -1,0 +1,205 @@
+//! [`Hops`]: what sessions share, and which of it sessions still have.
+//!
+//! `bpf/layout.h` describes the protocol. Learners fill hops in; only the ager frees them, and only if no session has
+//! had one for a whole pass that began a grace period after it was marked unused.
+
+use std::collections::HashMap;
+use std::mem::offset_of;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use linerate_bpf::map::MappedArray;
+use zerocopy::IntoBytes;
+
+use crate::maps::Maps;
+use crate::table::layout::{HOP_WORDS, Hop, hop_state};
+use crate::{Error, Result};
+
+/// The mapped hops.
+#[derive(Debug)]
+pub(crate) struct Hops(MappedArray);
+
+impl Hops {
+    /// # Errors
+    /// [`Error::Bpf`] if they cannot be mapped, [`Error::Invalid`] if they have the layout of another version.
+    pub(crate) fn open(maps: &Maps) -> Result<Self> {
+        let map = MappedArray::new(maps.get("hops")?.as_fd())?;
+        if map.max_entries() != 1 || !(map.value_size() / size_of::<Hop>()).is_power_of_two() {
+            return Err(Error::Invalid("the map of hops is of another version of Linerate".into()));
+        }
+        Ok(Self(map))
+    }
+
+    /// How many there are, free ones too.
+    pub(crate) fn len(&self) -> usize {
+        self.0.value_size() / size_of::<Hop>()
+    }
+
+    /// Bytes of kernel memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    fn state(&self, index: usize) -> &AtomicU32 {
+        self.0.atomic(0, index * size_of::<Hop>() + offset_of!(Hop, state))
+    }
+
+    fn words(&self, index: usize) -> &[AtomicU64] {
+        self.0.atomics(0, index * size_of::<Hop>(), HOP_WORDS)
+    }
+
+    /// The hop of this index, without its state. It is whole if a session has it before and after.
+    pub(crate) fn read(&self, index: u16) -> Hop {
+        let index = usize::from(index) % self.len();
+        let mut hop = Hop::default();
+        for (bytes, word) in hop.as_mut_bytes().chunks_exact_mut(8).zip(self.words(index)) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+        }
+        hop
+    }
+
+    /// The index of a hop that is as `hop`, whose state does not count; fills in a free one if there is none. `None`
+    /// if all are taken.
+    pub(crate) fn insert(&self, hop: &Hop) -> Option<u16> {
+        let hop = Hop { state: 0, ..*hop };
+        let is_same = |index: &usize| {
+            let state = self.state(*index).load(Acquire) & hop_state::MASK;
+            state >= hop_state::USED && self.read(*index as u16) == hop
+        };
+        if let Some(index) = (0..self.len()).find(is_same) {
+            let state = self.state(index).load(Acquire);
+            let used = state & !hop_state::MASK | hop_state::USED;
+            if state == used || self.exchange(index, state, used) {
+                return Some(index as u16);
+            }
+        }
+        let claim = |index: &usize| {
+            let state = self.state(*index).load(Acquire);
+            let claimed = state.wrapping_add(hop_state::FILLED) | hop_state::CLAIMED;
+            state & hop_state::MASK == hop_state::FREE && self.exchange(*index, state, claimed)
+        };
+        let index = (0..self.len()).find(claim)?;
+        for (word, bytes) in self.words(index).iter().zip(hop.as_bytes().chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")), Relaxed);
+        }
+        self.state(index).fetch_add(hop_state::USED - hop_state::CLAIMED, Release);
+        Some(index as u16)
+    }
+
+    fn exchange(&self, index: usize, from: u32, to: u32) -> bool {
+        self.state(index).compare_exchange(from, to, AcqRel, Relaxed).is_ok()
+    }
+}
+
+/// What the ager knows of hops: which ones sessions had in this pass, and which were unused at the end of the last.
+#[derive(Debug)]
+pub(crate) struct HopUse {
+    used: Vec<bool>,
+    /// The states of those that were marked before the last grace period.
+    unused: HashMap<usize, u32>,
+}
+
+impl HopUse {
+    pub(crate) fn new(hops: &Hops) -> Self {
+        Self { used: vec![false; hops.len()], unused: HashMap::new() }
+    }
+
+    /// A session has this hop.
+    #[inline]
+    pub(crate) fn note(&mut self, hop: u16) {
+        let index = usize::from(hop) % self.used.len();
+        self.used[index] = true;
+    }
+
+    /// After a pass over all slots: frees the hops that no session had in it nor in the one before, and marks the
+    /// others that no session had. If this returns true, a grace period must pass before the next pass begins.
+    pub(crate) fn end_pass(&mut self, hops: &Hops) -> bool {
+        let before = std::mem::take(&mut self.unused);
+        for (index, is_used) in self.used.iter_mut().enumerate() {
+            let state = hops.state(index).load(Acquire);
+            let as_state = |phase| state & !hop_state::MASK | phase;
+            match (state & hop_state::MASK, std::mem::take(is_used)) {
+                (hop_state::UNUSED, true) => {
+                    hops.exchange(index, state, as_state(hop_state::USED));
+                }
+                (hop_state::UNUSED, false) if before.get(&index) == Some(&state) => {
+                    hops.exchange(index, state, as_state(hop_state::FREE));
+                }
+                // One that a former ager marked: its grace period may not have passed.
+                (hop_state::UNUSED, false) => {
+                    self.unused.insert(index, state);
+                }
+                (hop_state::USED, false) => {
+                    let unused = as_state(hop_state::UNUSED);
+                    if hops.exchange(index, state, unused) {
+                        self.unused.insert(index, unused);
+                    }
+                }
+                _ => {}
+            }
+        }
+        !self.unused.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_testkit::root_or_skip;
+
+    use super::*;
+    use crate::runtime::program::{Options, Programs};
+
+    fn hop(number: u32) -> Hop {
+        Hop { out_ifindex: number, ..Hop::default() }
+    }
+
+    #[test]
+    fn equal_hops_are_one_and_their_room_is_all_used() {
+        root_or_skip!();
+        let programs =
+            Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+        let hops = Hops::open(&programs.maps).unwrap();
+        let first = hops.insert(&hop(7)).unwrap();
+        assert_eq!((hops.insert(&hop(7)), hops.read(first)), (Some(first), hop(7)));
+        let rest = (1..hops.len() as u32).map(|number| hops.insert(&hop(100 + number)));
+        assert!(rest.collect::<Option<Vec<_>>>().is_some());
+        assert_eq!((hops.insert(&hop(8)), hops.insert(&hop(7))), (None, Some(first)));
+    }
+
+    #[test]
+    fn a_hop_is_freed_after_a_whole_pass_without_a_session() {
+        root_or_skip!();
+        let programs =
+            Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+        let hops = Hops::open(&programs.maps).unwrap();
+        let (kept, lost) = (hops.insert(&hop(1)).unwrap(), hops.insert(&hop(2)).unwrap());
+        let phase = |index: u16| hops.state(usize::from(index)).load(Acquire) & hop_state::MASK;
+        let mut found = HopUse::new(&hops);
+        found.note(kept);
+        assert!(found.end_pass(&hops), "one is unused");
+        assert_eq!((phase(kept), phase(lost)), (hop_state::USED, hop_state::UNUSED));
+        // Wanted again before the next pass ends.
+        assert_eq!(hops.insert(&hop(2)), Some(lost));
+        found.note(kept);
+        assert!(found.end_pass(&hops));
+        assert_eq!(phase(lost), hop_state::UNUSED, "from the start");
+        // Another ager does not know how long ago it was marked.
+        let mut found = HopUse::new(&hops);
+        found.note(kept);
+        assert!(found.end_pass(&hops));
+        assert_eq!(phase(lost), hop_state::UNUSED);
+        // A session had it unnoticed.
+        found.note(kept);
+        found.note(lost);
+        assert!(!found.end_pass(&hops));
+        assert_eq!(phase(lost), hop_state::USED);
+        for expected in [hop_state::UNUSED, hop_state::FREE] {
+            found.note(kept);
+            found.end_pass(&hops);
+            assert_eq!((phase(kept), phase(lost)), (hop_state::USED, expected));
+        }
+        assert_eq!(hops.insert(&hop(3)), Some(lost), "as another");
+        assert_eq!(hops.read(lost), hop(3));
+    }
+}
