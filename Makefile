@@ -38,6 +38,14 @@ test-kernels: ## root tests on Debian's own kernels, each in a virtual machine; 
 	@scripts/setup kernels
 	@scripts/test-kernels
 
+packages: ## .deb, .rpm, tarball, OCI image, their SBOMs and sums: target/packages
+	@scripts/setup packages
+	@scripts/packages
+
+test-packages: ## the packages of `make packages`: lintian; installed, used and purged on Debian 12 and 13
+	@scripts/setup packages
+	@scripts/test-packages
+
 build: ## the release build of the command, of `linerate lab` and of the library of `linerate run`
 	@scripts/setup build
 	cargo build --release --target-dir $(BUILT) $(PACKAGES)
@@ -67,5 +75,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command service c
 
-.PHONY: help demo test test-kernel test-kernels build lint bench build-c \
+.PHONY: help demo test test-kernel test-kernels packages test-packages build lint bench build-c \
 	install install-service install-c uninstall
