@@ -10,7 +10,6 @@
 
 mod lifetime;
 mod max_sessions;
-mod metrics;
 mod units;
 
 use std::fmt;
@@ -20,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use linerate_service::ListenAddress;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::{Deserialize as DeserializeTrait, Serialize, Serializer};
 
 pub use lifetime::Lifetime;
 pub use max_sessions::MaxSessions;
-pub use metrics::MetricsAddress;
 pub use units::{count, duration, write_duration};
 
 use crate::datapath::Mode;
@@ -42,6 +41,8 @@ pub const REVALIDATE_RANGE: RangeInclusive<Duration> =
 /// Range of the heartbeat timeout.
 pub const FAIL_OPEN_AFTER_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(600);
+/// Where metrics are served by default.
+pub const DEFAULT_METRICS: ListenAddress = ListenAddress::loopback(9818);
 /// Interfaces that an instance may have: the width of a port number in a session (`PORTS_MAX` of `bpf/layout.h`).
 pub const MAX_INTERFACES: usize = 256;
 
@@ -103,7 +104,7 @@ pub struct Config {
     #[serde(serialize_with = "time", deserialize_with = "fail_open_after")]
     pub fail_open_after: Duration,
     /// Listen address of the metrics; default: 127.0.0.1:9818.
-    pub metrics: MetricsAddress,
+    pub metrics: ListenAddress,
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does; default: false, as nftables' flowtable.
     pub verify_checksums: bool,
     /// Programs and tables stay when the daemon ends, for the next run to adopt; default: false.
@@ -131,7 +132,7 @@ impl Default for Config {
             lifetime: Lifetime::default(),
             revalidate: Duration::from_secs(60),
             fail_open_after: Duration::from_secs(1),
-            metrics: MetricsAddress::default(),
+            metrics: DEFAULT_METRICS,
             verify_checksums: false,
             persist: false,
             fix: true,

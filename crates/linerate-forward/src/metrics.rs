@@ -1,29 +1,22 @@
-//! Metrics for Prometheus. They show the last [`Snapshot`] and the daemon's own counts; there is never a
-//! series per session.
-
-mod http;
+//! Metrics for Prometheus: the last [`Snapshot`] and the daemon's own counts. There is never a series per session.
 
 use std::fmt;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
+use linerate_service::{Page, Unit};
 
-use crate::snapshot::{Snapshot, State};
+use crate::config::Statistics;
+use crate::datapath::Datapath;
+use crate::reason::Reason;
+use crate::snapshot::{Counter, PortStatistics, Snapshot, State};
 
-/// The data of the metrics. Clones share it.
-#[derive(Clone, Debug, Default)]
+/// What the metrics show.
+#[derive(Clone, Debug)]
 pub struct Metrics {
-    shared: Arc<Mutex<Known>>,
+    /// The instance.
+    pub snapshot: Snapshot,
+    /// What only the daemon counts.
+    pub daemon: DaemonStatistics,
 }
-
-/// A server of metrics, which ends when it is dropped.
-#[derive(Debug)]
-pub struct Server(http::Server);
 
 /// Counts that only the daemon has, since its start.
 #[derive(Clone, Debug, Default)]
@@ -32,210 +25,172 @@ pub struct DaemonStatistics {
     pub invalidations: Vec<(&'static str, u64)>,
     /// Sessions that it removed from the table, by reason.
     pub ended: Vec<(&'static str, u64)>,
+    /// Sessions of each datapath, and the packets that they counted, as of the last look of the ager.
+    pub datapaths: Vec<(Datapath, DatapathStatistics)>,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    snapshot: Option<Snapshot>,
-    counts: DaemonStatistics,
+/// What the sessions of one datapath were and counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatapathStatistics {
+    /// Sessions that have not ended.
+    pub sessions: u64,
+    /// Packets that sessions counted while they had this datapath.
+    pub packets: u64,
 }
 
 impl Metrics {
-    /// Replaces what is shown.
-    pub fn update(&self, snapshot: Snapshot, counts: DaemonStatistics) {
-        *self.lock() = Known { snapshot: Some(snapshot), counts };
-    }
-
-    /// Serves the metrics at `address`, in the network namespace of the calling thread.
+    /// Writes them.
     ///
     /// # Errors
     ///
-    /// The kernel's error, for instance if the address does not belong to this host or is in use.
-    pub fn serve(&self, address: SocketAddr) -> io::Result<Server> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(self.clone()));
-        let page = move || {
-            let mut text = String::new();
-            prometheus_client::encoding::text::encode(&mut text, &registry).map(|()| text)
-        };
-        http::Server::start(address, Arc::new(page)).map(Server)
-    }
-
-    /// Nothing under the lock can leave partial state.
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Server {
-    /// Where it listens.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.0.address()
-    }
-}
-
-impl Collector for Metrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let known = self.lock();
-        let mut page = Page { encoder: &mut encoder };
+    /// Those of [`Page`].
+    pub fn encode(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+        let Self { snapshot, daemon } = self;
         page.counters(
             "linerate_forward_invalidations",
             "Changes of the network after which all sessions asked again, by cause",
-            "cause",
-            known.counts.invalidations.iter().copied(),
+            None,
+            ["cause"],
+            labelled(&daemon.invalidations),
         )?;
         page.counters(
             "linerate_forward_sessions_ended",
             "Sessions that the daemon took out of the table, by reason",
-            "reason",
-            known.counts.ended.iter().copied(),
-        )?;
-        known.snapshot.as_ref().map_or(Ok(()), |snapshot| page.snapshot(snapshot))
-    }
-}
-
-/// The answer to one scrape.
-struct Page<'a, 'b> {
-    encoder: &'a mut DescriptorEncoder<'b>,
-}
-
-impl Page<'_, '_> {
-    fn snapshot(&mut self, snapshot: &Snapshot) -> fmt::Result {
-        let sessions = &snapshot.sessions;
-        self.gauge(
-            "linerate_forward_sessions",
-            "Sessions in the table",
             None,
-            sessions.active as f64,
+            ["reason"],
+            labelled(&daemon.ended),
         )?;
-        self.gauge(
-            "linerate_forward_session_capacity",
-            "Sessions that the table has room for",
-            None,
-            sessions.capacity as f64,
-        )?;
-        self.gauge(
-            "linerate_forward_table_size",
-            "Kernel memory of the table",
-            Some(&Unit::Bytes),
-            sessions.memory_bytes as f64,
-        )?;
-        self.gauge(
-            "linerate_forward_heartbeat_age",
-            "Time since the programs last heard of the daemon",
-            Some(&Unit::Seconds),
-            snapshot.heartbeat_age,
-        )?;
-        self.gauge(
-            "linerate_forward_heartbeat_timeout",
-            "Age of the heartbeat from which on everything goes to the kernel",
-            Some(&Unit::Seconds),
-            snapshot.heartbeat_timeout,
-        )?;
-        let on = if snapshot.state == State::FailOpen { 0.0 } else { 1.0 };
-        self.gauge(
-            "linerate_forward_fast_path_enabled",
-            "1 while the programs forward, 0 while they hand everything to the kernel",
-            None,
-            on,
-        )?;
-        self.gauge(
-            "linerate_forward_deny_list_entries",
-            "Addresses, prefixes and sessions that are blocked",
-            None,
-            snapshot.blocked as f64,
-        )?;
-        let counted = |list: &[crate::snapshot::Counter]| -> Vec<(&'static str, u64)> {
-            list.iter().map(|one| (one.name, one.packets)).collect()
-        };
-        self.counters(
+        table(snapshot, page)?;
+        heartbeat(snapshot, page)?;
+        page.counters(
             "linerate_forward_slow_path_packets",
             "Packets that the programs saw and did not forward, by reason",
-            "reason",
+            None,
+            ["reason"],
             counted(&snapshot.reasons),
         )?;
-        self.counters(
+        page.counters(
             "linerate_forward_learn_refusals",
             "Packets that left the kernel and no session was learned from, by reason",
-            "reason",
+            None,
+            ["reason"],
             counted(&snapshot.refusals),
         )?;
-        self.datapaths(snapshot)?;
-        self.ports(snapshot)
+        self.datapaths(page)?;
+        ports(snapshot, page)
     }
 
-    fn datapaths(&mut self, snapshot: &Snapshot) -> fmt::Result {
-        let name = "linerate_forward_port_datapath";
-        let help =
-            "1 for the fastest datapath that packets of a port may take, with why not a faster one";
-        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for port in &snapshot.ports {
-            for (direction, side) in [("rx", &port.ingress), ("tx", &port.egress)] {
-                let labels = [
-                    ("interface", port.interface.as_str()),
-                    ("direction", direction),
-                    ("datapath", side.name()),
-                    ("reason", side.reason.as_deref().unwrap_or_default()),
-                ];
-                family.encode_family(&labels)?.encode_gauge(&1_i64)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Prometheus computes rates: these are counters of each port.
-    fn ports(&mut self, snapshot: &Snapshot) -> fmt::Result {
-        let name = "linerate_forward_port_packets";
-        let help = "Packets of each port, whoever forwarded them";
-        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for port in &snapshot.ports {
-            let traffic = &port.traffic;
-            for (direction, value) in [("rx", traffic.rx_packets), ("tx", traffic.tx_packets)] {
-                port_counter(&mut family, &port.interface, direction, value)?;
-            }
-        }
-        let name = "linerate_forward_port";
-        let help = "Bytes of each port, whoever forwarded them";
-        let unit = Some(&Unit::Bytes);
-        let mut family = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
-        for port in &snapshot.ports {
-            let traffic = &port.traffic;
-            for (direction, value) in [("rx", traffic.rx_bytes), ("tx", traffic.tx_bytes)] {
-                port_counter(&mut family, &port.interface, direction, value)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, unit: Option<&Unit>, value: f64) -> fmt::Result {
-        let gauge = prometheus_client::metrics::gauge::ConstGauge::new(value);
-        gauge.encode(self.encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?)
-    }
-
-    fn counters(
-        &mut self,
-        name: &str,
-        help: &str,
-        label: &str,
-        values: impl IntoIterator<Item = (&'static str, u64)>,
-    ) -> fmt::Result {
-        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        values.into_iter().try_for_each(|(of, value)| {
-            let labels = [(label, of)];
-            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        })
+    /// Who forwarded how much. The kernel's part is what the programs left to it; sessions say the rest, if they count.
+    fn datapaths(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+        let Self { snapshot, daemon } = self;
+        let datapaths = || daemon.datapaths.iter();
+        page.gauges(
+            "linerate_forward_datapath_sessions",
+            "Sessions in the table, by datapath",
+            None,
+            ["datapath"],
+            datapaths().map(|(datapath, of)| ([datapath.name()], of.sessions as f64)),
+        )?;
+        let slow = snapshot.reasons.iter().filter(|one| one.name != Reason::Denied.name());
+        let kernel = ([KERNEL], slow.map(|one| one.packets).sum());
+        let fast = datapaths().filter(|_| snapshot.statistics == Statistics::Slot.name());
+        let fast = fast.map(|(datapath, of)| ([datapath.name()], of.packets));
+        page.counters(
+            "linerate_forward_datapath_packets",
+            "Packets by what forwarded them: sessions of XDP, sessions of tc, or the kernel",
+            None,
+            ["datapath"],
+            fast.chain([kernel]),
+        )
     }
 }
 
-fn port_counter(
-    family: &mut MetricEncoder<'_>,
-    interface: &str,
-    direction: &str,
-    value: u64,
-) -> fmt::Result {
-    let labels = [("interface", interface), ("direction", direction)];
-    family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+/// What forwards where no session does.
+const KERNEL: &str = "kernel";
+
+fn labelled<'a>(
+    list: &'a [(&'static str, u64)],
+) -> impl Iterator<Item = ([&'static str; 1], u64)> + 'a {
+    list.iter().map(|(label, value)| ([*label], *value))
+}
+
+fn counted(list: &[Counter]) -> impl Iterator<Item = ([&'static str; 1], u64)> + '_ {
+    list.iter().map(|one| ([one.name], one.packets))
+}
+
+fn table(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
+    let sessions = &snapshot.sessions;
+    page.gauge("linerate_forward_sessions", "Sessions in the table", None, sessions.active as f64)?;
+    page.gauge(
+        "linerate_forward_session_capacity",
+        "Sessions that the table has room for",
+        None,
+        sessions.capacity as f64,
+    )?;
+    page.gauge(
+        "linerate_forward_table_size",
+        "Kernel memory of the table",
+        Some(&Unit::Bytes),
+        sessions.memory_bytes as f64,
+    )?;
+    page.gauge(
+        "linerate_forward_deny_list_entries",
+        "Addresses, prefixes and sessions that are blocked",
+        None,
+        snapshot.blocked as f64,
+    )
+}
+
+fn heartbeat(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
+    page.gauge(
+        "linerate_forward_heartbeat_age",
+        "Time since the programs last heard of the daemon",
+        Some(&Unit::Seconds),
+        snapshot.heartbeat_age,
+    )?;
+    page.gauge(
+        "linerate_forward_heartbeat_timeout",
+        "Age of the heartbeat from which on everything goes to the kernel",
+        Some(&Unit::Seconds),
+        snapshot.heartbeat_timeout,
+    )?;
+    let on = if snapshot.state == State::FailOpen { 0.0 } else { 1.0 };
+    page.gauge(
+        "linerate_forward_fast_path_enabled",
+        "1 while the programs forward, 0 while they hand everything to the kernel",
+        None,
+        on,
+    )
+}
+
+fn ports(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
+    let sides = snapshot.ports.iter().flat_map(|port| {
+        [("rx", &port.ingress), ("tx", &port.egress)].map(|(direction, side)| {
+            let reason = side.reason.as_deref().unwrap_or_default();
+            ([port.interface.as_str(), direction, side.name(), reason], 1.0)
+        })
+    });
+    page.gauges(
+        "linerate_forward_port_datapath",
+        "1 for the fastest datapath that packets of a port may take, with why not a faster one",
+        None,
+        ["interface", "direction", "datapath", "reason"],
+        sides,
+    )?;
+    // Prometheus computes rates: these are counters of each port.
+    let labels = ["interface", "direction"];
+    let both = |of: fn(&PortStatistics) -> [u64; 2]| {
+        snapshot.ports.iter().flat_map(move |port| {
+            let [rx, tx] = of(&port.traffic);
+            [([port.interface.as_str(), "rx"], rx), ([port.interface.as_str(), "tx"], tx)]
+        })
+    };
+    let help = "Packets of each port, whoever forwarded them";
+    let packets = both(|traffic| [traffic.rx_packets, traffic.tx_packets]);
+    page.counters("linerate_forward_port_packets", help, None, labels, packets)?;
+    let help = "Bytes of each port, whoever forwarded them";
+    let bytes = both(|traffic| [traffic.rx_bytes, traffic.tx_bytes]);
+    page.counters("linerate_forward_port", help, Some(&Unit::Bytes), labels, bytes)
 }
 
 #[cfg(test)]

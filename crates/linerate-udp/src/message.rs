@@ -66,7 +66,17 @@ pub struct Drops {
 impl Drops {
     /// Messages that never reached the reader, of all causes.
     pub fn total(&self) -> u64 {
-        self.socket_buffer + self.ring + self.checksum + self.malformed
+        self.named().iter().map(|(_, count)| count).sum()
+    }
+
+    /// The causes of losses with their names in the JSON.
+    pub fn named(&self) -> [(&'static str, u64); 4] {
+        [
+            ("socket_buffer", self.socket_buffer),
+            ("ring", self.ring),
+            ("checksum", self.checksum),
+            ("malformed", self.malformed),
+        ]
     }
 }
 

@@ -40,6 +40,11 @@ macro_rules! causes {
                 }
             }
 
+            /// Whether packets of this cause are lost; others are counted for what happened to them.
+            pub const fn is_loss(self) -> bool {
+                !matches!(self.stage(), Stage::Event)
+            }
+
             const fn stage(self) -> Stage {
                 match self {
                     $(Self::$cause => Stage::$stage,)*
@@ -122,7 +127,7 @@ impl IndexMut<DropCause> for Drops {
 impl Drops {
     /// All lost packets.
     pub fn total(&self) -> u64 {
-        self.sum(|stage| stage != Stage::Event)
+        self.iter().filter(|(cause, _)| cause.is_loss()).map(|(_, count)| count).sum()
     }
 
     /// What tcpdump calls "dropped by kernel": lost between the driver and the reader.

@@ -78,7 +78,7 @@ fn what_is_wrong_is_said_with_its_line() {
         ("max-sessions = \"Auto\"", "max-sessions", "no number"),
         ("mode = \"session\"", "mode", "unknown field `mode`"),
         ("statistics = \"all\"", "statistics", "`none`"),
-        ("metrics = \"localhost\"", "metrics", "[::1]:9818, or off"),
+        ("metrics = \"localhost\"", "metrics", "or off"),
         ("metrics = 9818", "metrics", "expected a string"),
         ("interfaces = [\"a/b\"]", "a/b", "is no name of an interface"),
         ("interfaces = [\"eth1\",\n\"eth1\"]", "interfaces", "named twice"),
@@ -162,7 +162,7 @@ proptest! {
             persist,
             lifetime: if persist { Lifetime::Off } else { Lifetime::For(Duration::from_millis(revalidate)) },
             block: vec![std::net::IpAddr::from(address.to_be_bytes()).into()],
-            metrics: if persist { MetricsAddress::Off } else { MetricsAddress::default() },
+            metrics: if persist { ListenAddress::Off } else { DEFAULT_METRICS },
             ..Config::default()
         };
         prop_assert_eq!(parse(&config.to_toml()).unwrap(), config);

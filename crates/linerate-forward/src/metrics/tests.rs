@@ -1,6 +1,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use linerate_service::{Board, ListenAddress};
+
 use super::*;
 use crate::datapath::Datapath;
 use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Side};
@@ -16,6 +18,7 @@ fn snapshot() -> Snapshot {
         sessions: Sessions { active: 3, capacity: 1_000_000, memory_bytes: 192 << 20 },
         reasons: vec![
             Counter { name: "no-session", description: "", packets: 5 },
+            Counter { name: "denied", description: "", packets: 7 },
             Counter { name: "fragment", description: "", packets: 0 },
         ],
         refusals: vec![Counter { name: "ttl", description: "", packets: 1 }],
@@ -32,9 +35,12 @@ fn snapshot() -> Snapshot {
     }
 }
 
-fn scrape(metrics: &Metrics) -> String {
-    let endpoint = metrics.serve("127.0.0.1:0".parse().unwrap()).unwrap();
-    let mut stream = TcpStream::connect(endpoint.address()).unwrap();
+fn scrape(shown: Option<Metrics>) -> String {
+    let board = Board::default();
+    shown.into_iter().for_each(|shown| board.show(shown));
+    let listener = ListenAddress::loopback(0).listen().unwrap().unwrap();
+    let server = board.serve_metrics(listener, "forward", Metrics::encode).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -42,13 +48,14 @@ fn scrape(metrics: &Metrics) -> String {
 }
 
 #[test]
-fn a_scrape_has_what_was_shown_last() {
-    let metrics = Metrics::default();
-    metrics
-        .update(Snapshot { generation: 1, blocked: 9, ..snapshot() }, DaemonStatistics::default());
-    let counts = DaemonStatistics { invalidations: vec![("route", 2)], ended: vec![("idle", 3)] };
-    metrics.update(snapshot(), counts);
-    let text = scrape(&metrics);
+fn a_scrape_has_the_snapshot_and_the_daemons_counts() {
+    let of = |sessions, packets| DatapathStatistics { sessions, packets };
+    let daemon = DaemonStatistics {
+        invalidations: vec![("route", 2)],
+        ended: vec![("idle", 3)],
+        datapaths: vec![(Datapath::Xdp, of(2, 100)), (Datapath::Tc, of(1, 20))],
+    };
+    let text = scrape(Some(Metrics { snapshot: snapshot(), daemon: daemon.clone() }));
     for line in [
         "linerate_forward_sessions 3.0",
         "linerate_forward_session_capacity 1000000.0",
@@ -61,18 +68,30 @@ fn a_scrape_has_what_was_shown_last() {
         "linerate_forward_slow_path_packets_total{reason=\"no-session\"} 5",
         "linerate_forward_slow_path_packets_total{reason=\"fragment\"} 0",
         "linerate_forward_learn_refusals_total{reason=\"ttl\"} 1",
-        "linerate_forward_port_datapath{interface=\"eth\\\"1\",direction=\"rx\",datapath=\"kernel\",reason=\"\"} 1",
-        "linerate_forward_port_datapath{interface=\"eth\\\"1\",direction=\"tx\",datapath=\"tc\",reason=\"qdisc tbf\"} 1",
+        "linerate_forward_port_datapath{interface=\"eth\\\"1\",direction=\"rx\",datapath=\"kernel\",reason=\"\"} 1.0",
+        "linerate_forward_port_datapath{interface=\"eth\\\"1\",direction=\"tx\",datapath=\"tc\",reason=\"qdisc tbf\"} 1.0",
+        "linerate_forward_datapath_sessions{datapath=\"tc\"} 1.0",
+        "linerate_forward_datapath_packets_total{datapath=\"xdp\"} 100",
+        "linerate_forward_datapath_packets_total{datapath=\"tc\"} 20",
+        "linerate_forward_datapath_packets_total{datapath=\"kernel\"} 5",
         "linerate_forward_port_packets_total{interface=\"eth\\\"1\",direction=\"rx\"} 10",
         "linerate_forward_port_bytes_total{interface=\"eth\\\"1\",direction=\"tx\"} 576",
     ] {
         assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
     }
     assert!(text.ends_with("# EOF\n"), "{text}");
+    // Where sessions do not count, nothing says that they forwarded nothing.
+    let snapshot = Snapshot { statistics: "none", ..snapshot() };
+    let text = scrape(Some(Metrics { snapshot, daemon }));
+    let packets: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("linerate_forward_datapath_packets_"))
+        .collect();
+    assert_eq!(packets, ["linerate_forward_datapath_packets_total{datapath=\"kernel\"} 5"]);
 }
 
 #[test]
 fn before_the_first_snapshot_a_scrape_is_whole_too() {
-    let text = scrape(&Metrics::default());
+    let text = scrape(None);
     assert!(text.ends_with("# EOF\n") && !text.contains("linerate_forward_sessions "), "{text}");
 }

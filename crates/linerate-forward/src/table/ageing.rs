@@ -2,10 +2,13 @@
 //!
 //! The clock algorithm, with a reference bit for each session. The fast path sets the bit. A pass over the table
 //! clears it and notes the time, and ends a session whose bit has been clear for longer than the idle timeout of its
-//! protocol. A pass reads one cache line of a slot, in the order of memory, and writes only where the bit
-//! was set. Where the bit is clear, or with a maximum lifetime, it reads a part of one more.
+//! protocol. A pass reads the cache lines of a slot, in the order of memory: one of a free slot, and one more of a
+//! session. It writes only where the bit was set.
 //! A pass is spread over its period in ticks, and a tick stops when it has used its share of a core.
 //! In a table that is too large for that, passes take longer, and idle sessions stay for as much longer.
+//!
+//! The pass also adds up what sessions have counted since the last one, by their datapath: a session that changes
+//! its datapath keeps what it counted under the former one.
 //!
 //! A slot is freed a grace period after its session ended, and only if nothing has happened to it
 //! since ([`crate::table`]). So no session is ended for another that had its slot, and no count is lost. A pass also
@@ -20,7 +23,9 @@ use linerate_bpf::rcu::RcuSynchronizer;
 
 use crate::Result;
 use crate::config::{Config, Lifetime};
+use crate::datapath::Datapath;
 use crate::maps::Maps;
+use crate::metrics::DatapathStatistics;
 use crate::table::clock::Clock;
 use crate::table::hops::HopUse;
 use crate::table::mapped::{SlotVersion, Table};
@@ -92,7 +97,7 @@ impl Limits {
 }
 
 /// Counts of ageing since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
     /// Sessions ended because they were idle.
     pub idle: u64,
@@ -110,10 +115,32 @@ pub struct Statistics {
     pub passes: u64,
     /// Sessions that had not ended, in the last complete pass.
     pub active: u64,
+    /// The same by datapath, with the packets that sessions have counted so far.
+    pub datapaths: [(Datapath, DatapathStatistics); 2],
     /// How long the last complete pass took, from its first tick to its last.
     pub pass_time: Duration,
     /// Time spent on passes, without the wait for grace periods.
     pub busy_time: Duration,
+}
+
+impl Default for Statistics {
+    fn default() -> Self {
+        let datapaths =
+            [Datapath::Xdp, Datapath::Tc].map(|datapath| (datapath, DatapathStatistics::default()));
+        Self {
+            idle: 0,
+            expired: 0,
+            freed: 0,
+            abandoned: 0,
+            packets: 0,
+            bytes: 0,
+            passes: 0,
+            active: 0,
+            datapaths,
+            pass_time: Duration::ZERO,
+            busy_time: Duration::ZERO,
+        }
+    }
 }
 
 /// Ages a table. A table must have exactly one ager; any number of others may read it.
@@ -132,8 +159,10 @@ pub struct Ageing {
     locked: HashMap<usize, (u32, Instant)>,
     ticked: Instant,
     pass_started: Instant,
-    /// Sessions found so far in this pass.
-    found: u64,
+    /// Sessions found so far in this pass, by datapath.
+    found: [u64; 2],
+    /// What the session of each slot had counted at the last look.
+    counted: Vec<u64>,
     statistics: Statistics,
 }
 
@@ -146,6 +175,7 @@ impl Ageing {
         // Any array works.
         let grace = RcuSynchronizer::new(maps.get("table")?.as_fd())?;
         let now = Instant::now();
+        let counted = vec![0; table.slots()];
         Ok(Self {
             hops: HopUse::new(table.hops()),
             table,
@@ -157,9 +187,20 @@ impl Ageing {
             locked: HashMap::new(),
             ticked: now,
             pass_started: now,
-            found: 0,
+            found: [0; 2],
+            counted,
             statistics: Statistics::default(),
         })
+    }
+
+    /// Leaves out what sessions have counted until now, because the daemon before this one has shown it.
+    pub fn skip_counted(&mut self) {
+        for (index, counted) in self.counted.iter_mut().enumerate() {
+            let slot = self.table.slot(index);
+            if slot.peek().is_some() {
+                *counted = slot.counters().packets;
+            }
+        }
     }
 
     /// The counts so far.
@@ -193,7 +234,7 @@ impl Ageing {
     /// As [`Ageing::tick`].
     pub fn pass(&mut self) -> Result<()> {
         self.cursor = 0;
-        (self.found, self.pass_started) = (0, Instant::now());
+        (self.found, self.pass_started) = ([0; 2], Instant::now());
         self.visit(self.table.slots(), None)?;
         self.free()
     }
@@ -244,7 +285,7 @@ impl Ageing {
                 self.to_free.push((index, stamp));
                 continue;
             }
-            self.found += 1;
+            self.found[self.count(index, slot.datapath(), slot.counters().packets)] += 1;
             let is_over = self.limits.exceeds_lifetime(|| self.clock.since(slot.created()));
             if is_over && let Some(stamp) = slot.end(stamp) {
                 self.statistics.expired += 1;
@@ -260,13 +301,28 @@ impl Ageing {
         }
     }
 
+    /// Adds what the session of this slot has counted since the last look. Returns the index of its datapath.
+    #[inline]
+    fn count(&mut self, index: usize, datapath: Datapath, packets: u64) -> usize {
+        let counted = &mut self.counted[index];
+        let at = usize::from(datapath == Datapath::Tc);
+        if packets != *counted {
+            self.statistics.datapaths[at].1.packets += packets.wrapping_sub(*counted);
+            *counted = packets;
+        }
+        at
+    }
+
     /// Whether a grace period must pass before the next pass begins.
     fn end_pass(&mut self) -> bool {
         let now = Instant::now();
         self.statistics.passes += 1;
-        self.statistics.active = self.found;
+        self.statistics.active = self.found.iter().sum();
+        for ((_, datapath), found) in self.statistics.datapaths.iter_mut().zip(self.found) {
+            datapath.sessions = found;
+        }
         self.statistics.pass_time = now.saturating_duration_since(self.pass_started);
-        (self.cursor, self.found, self.pass_started) = (0, 0, now);
+        (self.cursor, self.found, self.pass_started) = (0, [0; 2], now);
         // Forget slots that are no longer locked.
         let table = &self.table;
         self.locked.retain(|index, (version, _)| table.slot(*index).version_now() == *version);
@@ -281,6 +337,7 @@ impl Ageing {
         } else if now.saturating_duration_since(*since) >= DEAD_WRITER_TIMEOUT {
             self.locked.remove(&index);
             if self.table.slot(index).free_abandoned(version) {
+                self.counted[index] = 0;
                 self.statistics.abandoned += 1;
             }
         }
@@ -293,8 +350,11 @@ impl Ageing {
         }
         self.grace.wait()?;
         let started = Instant::now();
-        for (index, stamp) in self.to_free.drain(..) {
+        for (index, stamp) in std::mem::take(&mut self.to_free) {
+            let datapath = self.table.slot(index).datapath();
             if let Some(total) = self.table.slot(index).free(stamp) {
+                self.count(index, datapath, total.packets);
+                self.counted[index] = 0;
                 self.statistics.freed += 1;
                 self.statistics.packets = self.statistics.packets.wrapping_add(total.packets);
                 self.statistics.bytes = self.statistics.bytes.wrapping_add(total.bytes);

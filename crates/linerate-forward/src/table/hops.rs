@@ -59,6 +59,16 @@ impl Hops {
         hop
     }
 
+    /// Only its flags.
+    #[inline]
+    pub(crate) fn flags(&self, index: u16) -> u8 {
+        let index = usize::from(index) % self.len();
+        // Four fields of one byte, of which this is the third.
+        let fields =
+            self.0.atomic::<AtomicU32>(0, index * size_of::<Hop>() + offset_of!(Hop, dscp));
+        fields.load(Relaxed).to_ne_bytes()[2]
+    }
+
     /// The index of a hop that is as `hop`, whose state does not count; fills in a free one if there is none. `None`
     /// if all are taken.
     pub(crate) fn insert(&self, hop: &Hop) -> Option<u16> {

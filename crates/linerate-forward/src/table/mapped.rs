@@ -18,6 +18,7 @@ use linerate_bpf::map::MappedArray;
 use linerate_bpf::seqlock::{self, WriteGuard};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::datapath::Datapath;
 use crate::maps::Maps;
 use crate::table::clock::Clock;
 use crate::table::hops::Hops;
@@ -346,6 +347,23 @@ impl<'t> Slot<'t> {
         (hop.out_ifindex, hop.destination_mac)
     }
 
+    /// What forwards the session.
+    #[inline]
+    pub(crate) fn datapath(self) -> Datapath {
+        let flags = self.table.hops.flags(self.hop());
+        if flags & layout::flags::TC != 0 { Datapath::Tc } else { Datapath::Xdp }
+    }
+
+    /// What all CPUs have counted for it.
+    #[inline]
+    pub(crate) fn counters(self) -> Counters {
+        let remote = self.remote();
+        Counters {
+            packets: self.word(at::PACKETS).load(Relaxed).wrapping_add(remote.packets),
+            bytes: self.word(at::BYTES).load(Relaxed).wrapping_add(remote.bytes),
+        }
+    }
+
     /// When the session was first learned, low half of jiffies.
     #[inline]
     pub(crate) fn created(self) -> u32 {
@@ -382,11 +400,7 @@ impl<'t> Slot<'t> {
         if self.half(at::GENERATION).load(Relaxed) != stamp.generation {
             return None;
         }
-        let remote = self.remote();
-        let total = Counters {
-            packets: self.word(at::PACKETS).load(Relaxed).wrapping_add(remote.packets),
-            bytes: self.word(at::BYTES).load(Relaxed).wrapping_add(remote.bytes),
-        };
+        let total = self.counters();
         self.clear();
         Some(total)
     }
@@ -459,6 +473,13 @@ impl<'t> Slot<'t> {
 impl<'t> Slot<'t> {
     pub(crate) fn version_for_tests(self) -> &'t AtomicU32 {
         self.version()
+    }
+
+    /// Counts packets, and gives the session this hop, as the programs do.
+    pub(crate) fn count_for_tests(self, packets: u64, hop: u16) {
+        self.word(at::PACKETS).fetch_add(packets, Relaxed);
+        let with_hop = |word: u32| Some(word & 0xffff | u32::from(hop) << 16);
+        self.half(at::KIND).fetch_update(Relaxed, Relaxed, with_hop).unwrap();
     }
 
     /// Publishes like the learner, from the value that it read before.

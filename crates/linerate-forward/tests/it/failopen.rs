@@ -7,11 +7,12 @@ use std::sync::mpsc;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use linerate_forward::config::{Config, MaxSessions, MetricsAddress};
+use linerate_forward::config::{Config, MaxSessions};
 use linerate_forward::runtime::daemon::{Daemon, Event};
 use linerate_forward::runtime::instance::Instance;
 use linerate_forward::snapshot::State;
 use linerate_generate::{Options, Rate};
+use linerate_service::ListenAddress;
 use linerate_testkit::{exclusive, only_this_test, root_or_skip, wait_for};
 
 use crate::common::host::{LAN, PORTS};
@@ -36,7 +37,7 @@ fn daemon(instance: String) {
         interfaces: PORTS.map(str::to_owned).to_vec(),
         max_sessions: MaxSessions::Number(4096),
         fail_open_after: seconds.map_or(BOUND, Duration::from_secs),
-        metrics: MetricsAddress::Off,
+        metrics: ListenAddress::Off,
         // Its frames would be counted.
         probe: seconds.is_some(),
         ..Config::default()

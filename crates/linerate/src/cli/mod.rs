@@ -1,6 +1,7 @@
 //! What the verbs share: output, logging, signals, the values of options, progress.
 
 pub mod logging;
+pub(crate) mod metrics;
 pub(crate) mod progress;
 pub(crate) mod signals;
 pub mod stdio;

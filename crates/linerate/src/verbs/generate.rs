@@ -1,5 +1,6 @@
 //! `linerate generate`: synthetic traffic.
 
+use std::fmt;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,10 +11,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::{
-    Backend, Config, Generator, Options, PayloadHeader, RandomFields, Rate, Report, Running, Sizes,
-    Transport,
+    Backend, Config, Generator, Options, PayloadHeader, Progress, RandomFields, Rate, Report,
+    Running, Sizes, Transport,
 };
+use linerate_service::{Page, Unit};
 
+use crate::cli::metrics::{Metrics, Shown};
 use crate::cli::progress::{self, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
@@ -109,6 +112,8 @@ pub(crate) struct Arguments {
     /// Exit with status 1 if the requested rate was not reached.
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    metrics: Metrics,
     /// Print one JSON object on standard output at the end.
     #[arg(long)]
     json: bool,
@@ -119,11 +124,13 @@ pub(crate) struct Arguments {
 
 /// Generates, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let listener = arguments.metrics.listen()?;
     let config = Config::new(&arguments.interface, arguments.options()?)?;
     let interrupted = stop_flag()?;
     let bar = progress::bar(config.count(), arguments.quiet);
     let running = Generator::start(config)?;
-    follow(&running, &bar, &interrupted);
+    let shown = Shown::metrics(listener, "generate", arguments.quiet, encode)?;
+    follow(&running, &bar, &interrupted, shown);
     let report = running.wait()?;
     bar.finish_and_clear();
     if let (0, Some(error)) = (report.sent, &report.error) {
@@ -196,7 +203,24 @@ impl Arguments {
     }
 }
 
-fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
+/// The metrics.
+fn encode(progress: &Progress, page: &mut Page<'_, '_>) -> fmt::Result {
+    let Progress { sent, refused, bytes, .. } = *progress;
+    let help = "Frames given to the interface";
+    page.counter("linerate_generate_sent_packets", help, None, sent)?;
+    let help = "Bytes of the frames given to the interface";
+    page.counter("linerate_generate_sent", help, Some(&Unit::Bytes), bytes)?;
+    let help = "Frames that were not sent, by cause";
+    let refused = [(["refused"], refused)];
+    page.counters("linerate_generate_dropped_packets", help, None, ["cause"], refused)
+}
+
+fn follow(
+    running: &Running,
+    bar: &ProgressBar,
+    interrupted: &AtomicBool,
+    mut shown: Shown<Progress>,
+) {
     let mut before = running.progress();
     let mut round = 0_u32;
     while !running.is_finished() {
@@ -204,6 +228,7 @@ fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
         if interrupted.load(Ordering::Relaxed) {
             running.stop();
         }
+        shown.update(|| running.progress());
         round += 1;
         if !round.is_multiple_of(20) || bar.is_hidden() {
             continue;

@@ -10,6 +10,7 @@ mod generate;
 mod install;
 mod kernels;
 mod lab;
+mod metrics;
 mod receive;
 mod replay;
 mod run;

@@ -7,7 +7,6 @@ mod handle;
 mod neighbours;
 mod ports;
 mod rules;
-mod service;
 mod setup;
 
 use std::collections::BTreeMap;
@@ -15,10 +14,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::config::{Config, ConfigError, MetricsAddress, write_duration};
+use crate::config::{Config, ConfigError, DEFAULT_METRICS, write_duration};
 use crate::datapath::Mode;
 use crate::maps::Maps;
-use crate::metrics::{DaemonStatistics, Metrics, Server};
+use crate::metrics::{DaemonStatistics, Metrics};
 use crate::runtime::datapath;
 use crate::runtime::heartbeat::Heartbeat;
 use crate::runtime::instance::LockedDenyList;
@@ -38,9 +37,9 @@ use crate::{Error, Result};
 use handle::InstanceHandle;
 use linerate_net::Steering;
 use linerate_net::link::Link;
+use linerate_service::{Board, ListenAddress, Manager, Server};
 use neighbours::NeighbourConfirmer;
 use ports::Ports;
-use service::Service;
 
 /// How often it updates the metrics, sweeps the deny list and checks its pins.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,10 +72,10 @@ pub struct Daemon {
     heart: Heartbeat,
     ageing: Ageing,
     confirmer: NeighbourConfirmer,
-    metrics: Metrics,
+    board: Board<Metrics>,
     /// Serves until it is dropped.
     _server: Option<Server>,
-    service: Service,
+    manager: Manager,
     /// What no message tells of the ports and the devices above them, when it was polled last.
     unreported: BTreeMap<u32, datapath::Unreported>,
     steering: Option<Steering>,
@@ -94,7 +93,7 @@ impl Daemon {
         let name = config.instance.clone().map_or_else(instance_name, Ok)?;
         let (mut handle, adopted) = InstanceHandle::open(&name, &config)?;
         let mut ports = Ports::adopted(adopted, &handle.programs.maps)?;
-        let metrics = Metrics::default();
+        let board = Board::default();
         let mut prepare = || -> Result<_> {
             let maps = &handle.programs.maps;
             let control = Arc::new(Control::open(maps)?);
@@ -104,8 +103,11 @@ impl Daemon {
             control.set_verify_checksums(config.verify_checksums);
             let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
             let confirmer = NeighbourConfirmer::open()?;
-            let ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
-            let endpoint = serve(&metrics, config.metrics)?;
+            let mut ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
+            if !handle.is_fresh {
+                ageing.skip_counted();
+            }
+            let endpoint = serve(&board, config.metrics)?;
             ports.configure(&config.interfaces, &mut handle);
             block(handle.deny_list(&control, clock)?, &config)?;
             // The programs forward as soon as they are attached. So the first heartbeat comes before that, and
@@ -139,9 +141,9 @@ impl Daemon {
                 heart,
                 ageing,
                 confirmer,
-                metrics,
+                board,
                 _server: endpoint,
-                service: Service::find(),
+                manager: Manager::find(),
                 unreported: BTreeMap::new(),
                 steering: open_steering(),
                 events,
@@ -174,7 +176,7 @@ impl Daemon {
             ports = self.ports.names(),
             "ready: forwarding"
         );
-        self.service.ready(&self.status());
+        self.manager.ready(&self.status());
         let mut looked = Instant::now();
         let detach = loop {
             if looked.elapsed() >= POLL_INTERVAL {
@@ -189,7 +191,7 @@ impl Daemon {
             self.confirmer.tick(&self.table, &self.handle.programs.maps, &self.clock);
             self.poll_unreported()?;
             self.watch.check()?;
-            self.service.beat();
+            self.manager.beat();
             match events.recv_timeout(crate::table::ageing::TICK_INTERVAL) {
                 Err(RecvTimeoutError::Timeout) => {}
                 // Nobody is left to send a stop.
@@ -202,7 +204,7 @@ impl Daemon {
                 Ok(Event::Changed(causes)) => self.changed(causes)?,
             }
         };
-        self.service.stopping();
+        self.manager.stopping();
         self.end(detach)
     }
 
@@ -242,7 +244,7 @@ impl Daemon {
             tracing::info!(target = %entry.target, dropped = entry.dropped, "block expired");
         }
         let snapshot = self.snapshot()?;
-        self.service.status(&self.status());
+        self.manager.status(&self.status());
         let aged = self.ageing.statistics();
         let counts = self.watch.counts();
         let causes = Cause::ALL.iter().zip(counts.causes);
@@ -253,8 +255,9 @@ impl Daemon {
                 ("lifetime", aged.expired),
                 ("abandoned", aged.abandoned),
             ],
+            datapaths: aged.datapaths.to_vec(),
         };
-        self.metrics.update(snapshot, counts);
+        self.board.show(Metrics { snapshot, daemon: counts });
         Ok(())
     }
 
@@ -330,12 +333,12 @@ impl Daemon {
 
     /// Applies what can be changed at run time.
     fn reload(&mut self, read: std::result::Result<Config, ConfigError>) -> Result<()> {
-        self.service.reloading();
+        self.manager.reloading();
         match read {
             Err(error) => tracing::error!(%error, "configuration not reloaded"),
             Ok(config) => self.reconfigure(config)?,
         }
-        self.service.ready(&self.status());
+        self.manager.ready(&self.status());
         Ok(())
     }
 
@@ -473,18 +476,22 @@ impl<'a> Changes<'a> {
 }
 
 /// Serves metrics. At the default address, a failure does not stop forwarding.
-fn serve(metrics: &Metrics, at: MetricsAddress) -> Result<Option<Server>> {
-    let MetricsAddress::At(address) = at else { return Ok(None) };
-    match metrics.serve(address) {
-        Ok(endpoint) => {
-            let url = format!("http://{}/metrics", endpoint.address());
+fn serve(board: &Board<Metrics>, at: ListenAddress) -> Result<Option<Server>> {
+    let served = at.listen().and_then(|listener| {
+        let serve = |listener| board.serve_metrics(listener, "forward", Metrics::encode);
+        listener.map(serve).transpose()
+    });
+    match served {
+        Ok(None) => Ok(None),
+        Ok(Some(server)) => {
+            let url = format!("http://{}/metrics", server.address());
             tracing::info!(url, "serving metrics");
-            Ok(Some(endpoint))
+            Ok(Some(server))
         }
-        Err(error) if at == MetricsAddress::default() => {
-            tracing::warn!(%address, %error, "metrics unavailable");
+        Err(error) if at == DEFAULT_METRICS => {
+            tracing::warn!(%error, "metrics unavailable");
             Ok(None)
         }
-        Err(source) => Err(Error::system(format!("serve metrics at {address}"), source)),
+        Err(source) => Err(Error::system("serve metrics", source)),
     }
 }

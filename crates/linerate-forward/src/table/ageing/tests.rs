@@ -6,7 +6,7 @@ use linerate_testkit::root_or_skip;
 
 use super::*;
 use crate::runtime::program::{Options, Programs};
-use crate::table::layout::{GENERATION_ENDED, kind};
+use crate::table::layout::{self, GENERATION_ENDED, kind};
 use crate::table::mapped::tests::record;
 use crate::table::session::{LastUse, Record};
 
@@ -140,6 +140,46 @@ fn a_hop_is_freed_after_the_last_session_that_had_it() {
         assert_ne!(taken, hops[0], "a session has it");
     }
     assert!(table.records().all(|record| record.session.out_ifindex < 1 << 20));
+}
+
+/// A session that changes its datapath keeps what it counted before under the former one, and nothing is counted twice.
+#[test]
+fn packets_are_counted_by_the_datapath_that_the_session_had() {
+    root_or_skip!();
+    let (programs, table, mut ageing) = ageing();
+    let mut tc = record(1);
+    tc.session.flags |= layout::flags::TC;
+    // Their packets are 1 and 2, and 100 of other CPUs each.
+    let (xdp, tc) = (record(2), tc);
+    let total = |record: &Record| record.session.packets + record.remote.packets;
+    let slot = table.slot(table.insert(2 << 32, &xdp).unwrap());
+    let tc_slot = table.slot(table.insert(1 << 32, &tc).unwrap());
+    let datapaths =
+        |ageing: &Ageing| ageing.statistics().datapaths.map(|(_, of)| (of.sessions, of.packets));
+    for _ in 0..2 {
+        ageing.pass().unwrap();
+        assert_eq!(datapaths(&ageing), [(1, total(&xdp)), (1, total(&tc))]);
+    }
+    // Three packets more, and from then on it is TC's.
+    slot.count_for_tests(3, tc_slot.hop());
+    ageing.pass().unwrap();
+    assert_eq!(datapaths(&ageing), [(0, total(&xdp)), (2, total(&tc) + 3)]);
+    // What it counts until it is freed is not lost, and the next session in its slot begins at 0.
+    let (_, stamp) = slot.peek().unwrap();
+    slot.end(stamp).unwrap();
+    slot.count_for_tests(4, tc_slot.hop());
+    ageing.pass().unwrap();
+    assert_eq!(datapaths(&ageing), [(0, total(&xdp)), (1, total(&tc) + 7)]);
+    table.insert(2 << 32, &xdp).unwrap();
+    ageing.pass().unwrap();
+    assert_eq!(datapaths(&ageing), [(1, 2 * total(&xdp)), (1, total(&tc) + 7)]);
+
+    // Another daemon shows what is counted from its start on.
+    let mut next =
+        Ageing::new(Arc::clone(&table), &programs.maps, Limits::default(), ageing.clock).unwrap();
+    next.skip_counted();
+    next.pass().unwrap();
+    assert_eq!(datapaths(&next), [(1, 0), (1, 0)]);
 }
 
 /// The race of cleaners: a session is found idle, and a packet causes it to be learned again before it is

@@ -14,6 +14,7 @@ use linerate_ring::trace::Points;
 use linerate_ring::xdp::Delivery;
 
 use super::values;
+use crate::cli::metrics::Metrics;
 
 /// Arguments of `linerate capture`.
 #[derive(Debug, Args)]
@@ -234,6 +235,9 @@ pub(crate) struct Arguments {
     /// CPUs for the readers, such as `1` or `0,2-3`.
     #[arg(long, value_name = "LIST", value_parser = values::cpus, conflicts_with = "read")]
     pub(super) cpu: Option<values::Cpus>,
+
+    #[command(flatten)]
+    pub(super) metrics: Metrics,
 
     /// One JSON object on standard output at the end; without -w, packets are then printed on standard error.
     #[arg(long)]

@@ -14,6 +14,7 @@ use linerate_capture::statistics::{DropCause, Drops};
 use super::arguments::Arguments;
 use super::decoder::Decoder;
 use super::values::Limit;
+use crate::cli::metrics::Shown;
 use crate::cli::progress::StatusLine;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
@@ -69,7 +70,12 @@ pub(super) fn warn(opened: &[OpenInterface]) {
 }
 
 /// Waits for the end of a capture, and handles signals and limits until then.
-pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -> Outcome {
+pub(super) fn follow(
+    engine: Engine,
+    signals: &Signals,
+    arguments: &Arguments,
+    mut shown: Shown<Report>,
+) -> Outcome {
     let start = Instant::now();
     let duration = arguments.limit(|limit| match limit {
         Limit::Duration(duration) => Some(*duration),
@@ -89,6 +95,7 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
             say(&counts(&engine.report()));
         }
         engine.events().for_each(|event| say(&format!("linerate: {event}")));
+        shown.update(|| engine.report());
         if let Some(line) = &mut line {
             line.update(|| engine.report());
         }

@@ -4,10 +4,12 @@ mod arguments;
 mod decoder;
 mod list;
 mod live;
+mod metrics;
 mod output;
 mod reading;
 pub(super) mod values;
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,6 +33,7 @@ pub(super) use arguments::{Compress, FileFormat};
 pub(super) use output::{compression, extension, uncompressed};
 use values::Limit;
 
+use crate::cli::metrics::Shown;
 use crate::cli::signals::Signals;
 use crate::cli::{self, stdio};
 
@@ -48,6 +51,8 @@ const MAX_TOTAL_BUFFER: u64 = 256 << 20;
 pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     arguments.verbose = verbose;
     let arguments = &arguments;
+    // Before this thread enters another namespace, where nobody would ask.
+    let listener = arguments.metrics.listen()?;
     match arguments.netns.as_slice() {
         [] => {}
         // Every thread that starts from now on is in it, too.
@@ -87,10 +92,14 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     if arguments.read.is_some() {
         return from_file(arguments, filter);
     }
-    from_interfaces(arguments, filter)
+    from_interfaces(arguments, filter, listener)
 }
 
-fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
+fn from_interfaces(
+    arguments: &Arguments,
+    filter: Option<String>,
+    listener: Option<TcpListener>,
+) -> Result<ExitCode> {
     let signals = Signals::register()?;
     let mut options = source_options(arguments, filter);
     let drops = options.source == Some(SourceKind::Drops);
@@ -174,7 +183,8 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let running = Engine::start(opened, counters, sink, &engine_options)?;
     privilege::drop_all();
     signals.drop_privileges();
-    let outcome = live::follow(running, &signals, arguments);
+    let shown = Shown::metrics(listener, "capture", arguments.quiet, metrics::encode)?;
+    let outcome = live::follow(running, &signals, arguments, shown);
     live::conclude(outcome, arguments, decoder)
 }
 

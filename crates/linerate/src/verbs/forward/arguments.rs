@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use linerate_forward::config::{self, Lifetime, MaxSessions, MetricsAddress, Statistics};
+use linerate_forward::config::{self, Lifetime, MaxSessions, Statistics};
 use linerate_forward::datapath::Mode;
 use linerate_forward::prefix::Prefix;
 use linerate_forward::table::deny::Target;
 use linerate_forward::table::session::{self, Sort, State};
 use linerate_forward::tuple::{FiveTuple, Protocol};
+use linerate_service::ListenAddress;
 
 use super::values;
 
@@ -123,7 +124,7 @@ pub(super) struct Run {
 
     /// Serve Prometheus metrics at http://ADDRESS/metrics; `off` for none. [default: 127.0.0.1:9818]
     #[arg(long, value_name = "ADDRESS")]
-    pub(super) metrics: Option<MetricsAddress>,
+    pub(super) metrics: Option<ListenAddress>,
 
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does, at the cost of reading the payload. By
     /// default they are not verified, as nftables' flowtable does not: a wrong checksum stays wrong.

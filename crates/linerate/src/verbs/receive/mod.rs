@@ -1,5 +1,6 @@
 //! `linerate receive`: counts and checks UDP messages, and puts feeds in order.
 
+mod metrics;
 mod report;
 mod values;
 mod worker;
@@ -19,6 +20,7 @@ use linerate_net::cpu;
 use linerate_udp::pattern::PayloadPattern;
 use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, Reuseport};
 
+use crate::cli::metrics::{Metrics, Shown};
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 use crate::cli::values::{Cpus, cpus, deliveries, duration, endpoint, microseconds, threads};
@@ -131,6 +133,9 @@ pub(crate) struct Arguments {
     #[arg(long)]
     spin: bool,
 
+    #[command(flatten)]
+    metrics: Metrics,
+
     /// One JSON object on standard output at the end.
     #[arg(long)]
     json: bool,
@@ -160,6 +165,7 @@ Examples:
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.check()?;
+    let listener = arguments.metrics.listen()?;
     let signals = Signals::register()?;
     let receivers = arguments.open()?;
     if !arguments.quiet {
@@ -169,7 +175,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
     let running = worker::start(receivers, arguments)?;
-    let outcome = running.follow(&signals, arguments.quiet);
+    let shown = Shown::metrics(listener, "receive", arguments.quiet, metrics::encode)?;
+    let outcome = running.follow(&signals, arguments.quiet, shown);
     report::conclude(outcome, arguments)
 }
 

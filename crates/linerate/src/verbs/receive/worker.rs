@@ -1,8 +1,8 @@
 //! The threads that receive, and what each of them counts.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,6 +19,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use super::Arguments;
 use crate::cli;
+use crate::cli::metrics::Shown;
 use crate::cli::progress::StatusLine;
 use crate::cli::signals::Signals;
 
@@ -45,8 +46,38 @@ struct Task {
 struct Shared {
     stop: AtomicBool,
     messages: AtomicU64,
-    lost: AtomicU64,
     counts_wanted: AtomicU64,
+    /// What each thread counted when it was asked last.
+    told: Vec<Mutex<Told>>,
+}
+
+/// The counts of one thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    bytes: u64,
+    calls: u64,
+    losses: Drops,
+    feed: Option<feed::Statistics>,
+}
+
+/// The counts of all threads while they run.
+#[derive(Clone, Debug)]
+pub(super) struct Progress {
+    pub(super) backend: String,
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) calls: u64,
+    pub(super) losses: Drops,
+    pub(super) feed: Option<feed::Statistics>,
+}
+
+/// Adds the losses of a thread. Threads share a socket, which counts its losses once.
+fn add_losses(losses: &mut Drops, other: Drops) {
+    let truncated = losses.truncated + other.truncated;
+    if other.total() > losses.total() {
+        *losses = other;
+    }
+    losses.truncated = truncated;
 }
 
 /// Numbers of checked payloads.
@@ -135,12 +166,7 @@ impl Statistics {
         self.numbers.add(other.numbers);
         self.feed = self.feed.or(other.feed);
         self.failure = self.failure.take().or(other.failure);
-        // Threads share a socket, which counts its losses once.
-        let truncated = self.losses.truncated + other.losses.truncated;
-        if other.losses.total() > self.losses.total() {
-            self.losses = other.losses;
-        }
-        self.losses.truncated = truncated;
+        add_losses(&mut self.losses, other.losses);
     }
 }
 
@@ -171,13 +197,14 @@ pub(super) fn ring_of(receiver: &Receiver) -> Option<String> {
 
 /// Starts a thread for each receiver; one for both lines of a feed.
 pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<Running> {
-    let shared = Arc::new(Shared::default());
+    let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
+    let told = (0..receivers.len() / lines).map(|_| Mutex::default()).collect();
+    let shared = Arc::new(Shared { told, ..Shared::default() });
     let backend = receivers[0].backend().to_string();
     let ring = ring_of(&receivers[0]);
     let why = receivers[0].selection_reasons().to_vec();
     let calibration_runs = receivers[0].calibration_runs().to_vec();
     let cpus = arguments.cpus();
-    let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
     let mut threads = Vec::new();
     let mut receivers = receivers.into_iter().peekable();
     while receivers.peek().is_some() {
@@ -190,9 +217,10 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
             cpu: cpus.get(threads.len() % cpus.len().max(1)).copied(),
         };
         let (shared, mut statistics) = (Arc::clone(&shared), Statistics::new()?);
-        let name = format!("receive {}", threads.len());
+        let number = threads.len();
+        let name = format!("receive {number}");
         let work = move || {
-            let mut worker = Worker::new(task, &shared);
+            let mut worker = Worker::new(task, &shared, number);
             if let Err(error) = worker.run(mine, &mut statistics) {
                 statistics.failure = Some(cli::format_error_chain(&error));
                 shared.stop.store(true, Relaxed);
@@ -206,7 +234,12 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
 
 impl Running {
     /// Waits for the end, and handles signals until then.
-    pub(super) fn follow(self, signals: &Signals, quiet: bool) -> Outcome {
+    pub(super) fn follow(
+        self,
+        signals: &Signals,
+        quiet: bool,
+        mut shown: Shown<Progress>,
+    ) -> Outcome {
         let start = Instant::now();
         let mut line = StatusLine::new(quiet);
         let mut before = 0;
@@ -215,17 +248,23 @@ impl Running {
             if signals.is_stopped() || self.time.is_some_and(|time| start.elapsed() >= time) {
                 self.shared.stop.store(true, Relaxed);
             }
-            let (messages, lost) =
-                (self.shared.messages.load(Relaxed), self.shared.lost.load(Relaxed));
+            // The threads say what they counted when they are asked: what is shown is as old as the last time.
+            shown.update(|| {
+                let progress = self.progress();
+                self.ask();
+                progress
+            });
             if signals.take_report_request() {
-                let text = format!("{messages} messages, {lost} lost");
+                let Progress { messages, losses, .. } = self.progress();
+                let text = format!("{messages} messages, {} lost", losses.total());
                 StatusLine::eprintln(line.as_ref(), format_args!("linerate: {text}"));
             }
             if let Some(line) = &mut line
                 && let Some(elapsed) = line.next_update()
             {
-                // The threads say what was lost when they are asked.
-                self.shared.counts_wanted.fetch_add(1, Relaxed);
+                let Progress { messages, losses, .. } = self.progress();
+                let lost = losses.total();
+                self.ask();
                 let rate = (messages - before) as f64 / elapsed.as_secs_f64();
                 let (messages_text, rate) = (HumanCount(messages), HumanCount(rate as u64));
                 line.show(format!("{messages_text} messages, {rate}/s, {lost} lost"));
@@ -249,17 +288,46 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Asks the threads for their counts.
+    fn ask(&self) {
+        self.shared.counts_wanted.fetch_add(1, Relaxed);
+    }
+
+    /// What the threads counted when they were asked last.
+    fn progress(&self) -> Progress {
+        let mut progress = Progress {
+            backend: self.backend.clone(),
+            messages: self.shared.messages.load(Relaxed),
+            bytes: 0,
+            calls: 0,
+            losses: Drops::default(),
+            feed: None,
+        };
+        for told in &self.shared.told {
+            let Told { bytes, calls, losses, feed } =
+                *told.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.bytes += bytes;
+            progress.calls += calls;
+            add_losses(&mut progress.losses, losses);
+            progress.feed = progress.feed.or(feed);
+        }
+        progress
+    }
+}
+
 /// One thread.
 struct Worker<'s> {
     task: Task,
     shared: &'s Shared,
+    number: usize,
     feed: Feed<MoldUdp64>,
     counts_told: u64,
 }
 
 impl<'s> Worker<'s> {
-    fn new(task: Task, shared: &'s Shared) -> Self {
-        Self { task, shared, feed: Feed::new(MoldUdp64), counts_told: 0 }
+    fn new(task: Task, shared: &'s Shared, number: usize) -> Self {
+        Self { task, shared, number, feed: Feed::new(MoldUdp64), counts_told: 0 }
     }
 
     fn run(&mut self, mut receivers: Vec<Receiver>, statistics: &mut Statistics) -> Result<()> {
@@ -285,7 +353,7 @@ impl<'s> Worker<'s> {
             if came > 0 && spent.is_none() {
                 spent = Some(cpu_seconds());
             }
-            self.tell_losses(&mut receivers);
+            self.tell(&mut receivers, statistics.bytes);
             if count > 1 {
                 if came == 0 && at + 1 == count {
                     wait_for_any(&receivers)?;
@@ -375,14 +443,20 @@ impl<'s> Worker<'s> {
         came
     }
 
-    /// Reports losses, if the user wants to see them.
-    fn tell_losses(&mut self, receivers: &mut [Receiver]) {
+    /// Tells the counts, if somebody asked.
+    fn tell(&mut self, receivers: &mut [Receiver], bytes: u64) {
         let wanted = self.shared.counts_wanted.load(Relaxed);
-        if wanted != self.counts_told {
-            self.counts_told = wanted;
-            let lost = receivers.iter_mut().filter_map(|one| one.drops().ok());
-            self.shared.lost.store(lost.map(|losses| losses.total()).sum(), Relaxed);
+        if wanted == self.counts_told {
+            return;
         }
+        self.counts_told = wanted;
+        let mut told =
+            Told { bytes, feed: self.task.feed.then(|| self.feed.statistics()), ..Told::default() };
+        for receiver in receivers {
+            told.losses += receiver.drops().unwrap_or_default();
+            told.calls += receiver.syscalls();
+        }
+        *self.shared.told[self.number].lock().unwrap_or_else(PoisonError::into_inner) = told;
     }
 }
 

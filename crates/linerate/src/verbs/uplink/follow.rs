@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use linerate_capture::interface::Interface;
 use linerate_uplink::{Config, Outcome, Report, Running};
 
+use crate::cli::metrics::Shown;
 use crate::cli::progress::{StatusLine, scaled};
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
@@ -57,7 +58,12 @@ pub(super) fn warn(interface: &Interface, config: &Config) {
 }
 
 /// Waits for the end, and handles signals until then.
-pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Outcome {
+pub(super) fn follow(
+    mut running: Running,
+    signals: &Signals,
+    quiet: bool,
+    mut shown: Shown<Report>,
+) -> Outcome {
     let mut line = StatusLine::new(quiet).map(|status| Line { status, before: (0, 0) });
     while !running.is_finished() {
         std::thread::sleep(TICK);
@@ -73,6 +79,7 @@ pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Ou
         if let Some(event) = running.poll() {
             say(line.as_ref(), &format!("linerate: {event}"));
         }
+        shown.update(|| running.report());
         if let Some(line) = &mut line {
             line.update(&running);
         }

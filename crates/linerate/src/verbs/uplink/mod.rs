@@ -1,6 +1,7 @@
 //! `linerate uplink`: a TAP or TUN device joined to an interface.
 
 mod follow;
+mod metrics;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use linerate_segment::Policy;
 use linerate_uplink::{Backend, Device, Options, Uplink};
 use linerate_wire::ethernet::Address;
 
+use crate::cli::metrics::{Metrics, Shown};
 use crate::cli::signals::Signals;
 use crate::cli::values::{Cpus, cpus};
 
@@ -77,6 +79,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1500..=65_536))]
     max_burst: Option<u32>,
 
+    #[command(flatten)]
+    metrics: Metrics,
+
     /// One JSON object on standard output at the end.
     #[arg(long)]
     json: bool,
@@ -100,6 +105,7 @@ Examples:
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let listener = arguments.metrics.listen()?;
     let signals = Signals::register()?;
     let interface = Interface::by_name(&arguments.interface)?;
     match &arguments.tun {
@@ -115,7 +121,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
     let running = uplink.start()?;
-    let outcome = follow::follow(running, &signals, arguments.quiet);
+    let shown = Shown::metrics(listener, "uplink", arguments.quiet, metrics::encode)?;
+    let outcome = follow::follow(running, &signals, arguments.quiet, shown);
     follow::conclude(&outcome, arguments.json)
 }
 

@@ -118,6 +118,15 @@ fn prometheus_gets_what_status_says() {
         metric(&text, "linerate_forward_port_packets_total{interface=\"left\",direction=\"rx\"}")
             >= 100.0
     );
+    // Every session has a datapath, and most packets went by one.
+    let of_datapaths = |name: &str| {
+        let of = |datapath| metric(&text, &format!("{name}{{datapath=\"{datapath}\"}}"));
+        of("xdp") + of("tc")
+    };
+    assert_eq!(of_datapaths("linerate_forward_datapath_sessions"), 20.0);
+    let fast = of_datapaths("linerate_forward_datapath_packets_total");
+    assert!((100.0..=200.0).contains(&fast), "{fast} of 200 packets:\n{text}");
+    assert!(metric(&text, "linerate_forward_datapath_packets_total{datapath=\"kernel\"}") > 0.0);
     assert!(!text.contains("10.9."), "a series for a session or an address:\n{text}");
 
     // A change of the network, by its cause.

@@ -4,27 +4,27 @@ use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// The connection to the service manager.
+/// The connection to the service manager: systemd, or nobody.
 #[derive(Debug)]
-pub(super) struct Service {
+pub struct Manager {
     /// The interval of watchdog messages: half of `WatchdogSec=`, as sd_watchdog_enabled(3) advises.
     period: Option<Duration>,
     heard: Option<Instant>,
 }
 
-impl Service {
+impl Manager {
     /// Reads whether this process has a watchdog.
-    pub(super) fn find() -> Self {
+    pub fn find() -> Self {
         Self { period: sd_notify::watchdog_enabled().map(|bound| bound / 2), heard: None }
     }
 
-    /// Sessions are forwarded from now on.
-    pub(super) fn ready(&self, status: &str) {
+    /// The verb works from now on.
+    pub fn ready(&self, status: &str) {
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// The configuration is being reloaded; [`Service::ready`] ends that.
-    pub(super) fn reloading(&self) {
+    /// The configuration is being reloaded; [`Manager::ready`] ends that.
+    pub fn reloading(&self) {
         // `Type=notify-reload` uses the time to match READY=1 with its request.
         match NotifyState::monotonic_usec_now() {
             Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -33,17 +33,17 @@ impl Service {
     }
 
     /// The line that `systemctl status` shows.
-    pub(super) fn status(&self, status: &str) {
+    pub fn status(&self, status: &str) {
         tell(&[NotifyState::Status(status)]);
     }
 
     /// The service stops.
-    pub(super) fn stopping(&self) {
+    pub fn stopping(&self) {
         tell(&[NotifyState::Stopping]);
     }
 
     /// Sends a watchdog message if one is due: the run loop works.
-    pub(super) fn beat(&mut self) {
+    pub fn beat(&mut self) {
         let Some(period) = self.period else { return };
         if self.heard.is_none_or(|heard| heard.elapsed() >= period) {
             tell(&[NotifyState::Watchdog]);
@@ -52,7 +52,7 @@ impl Service {
     }
 }
 
-/// A failed notification must not stop forwarding.
+/// A failed notification must not stop the work.
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "the service manager was not told");

@@ -1,0 +1,157 @@
+//! [`Board`]: what a verb shows, and who may look at it.
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
+
+use crate::page::Page;
+use crate::process::Process;
+use crate::server::{Body, HTML, OPEN_METRICS, Route, Server};
+
+/// How often a verb shows its counts.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The counts that a verb showed last. Clones share them.
+#[derive(Debug)]
+pub struct Board<T> {
+    shown: Arc<Mutex<Option<T>>>,
+}
+
+impl<T> Clone for Board<T> {
+    fn clone(&self) -> Self {
+        Self { shown: Arc::clone(&self.shown) }
+    }
+}
+
+impl<T> Default for Board<T> {
+    fn default() -> Self {
+        Self { shown: Arc::default() }
+    }
+}
+
+impl<T: fmt::Debug + Send + 'static> Board<T> {
+    /// Replaces what is shown.
+    pub fn show(&self, counts: T) {
+        *self.lock() = Some(counts);
+    }
+
+    /// Serves what is shown as metrics for Prometheus, at `/metrics`. `encode` writes the families of `verb`.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
+    pub fn serve_metrics(
+        &self,
+        listener: TcpListener,
+        verb: &'static str,
+        encode: fn(&T, &mut Page<'_, '_>) -> fmt::Result,
+    ) -> io::Result<Server> {
+        let mut registry = Registry::default();
+        let board = self.clone();
+        registry.register_collector(Box::new(Families {
+            board,
+            encode,
+            process: Process::new(verb),
+        }));
+        let page: Box<Body> = Box::new(move || {
+            let mut text = String::new();
+            let encoded = prometheus_client::encoding::text::encode(&mut text, &registry);
+            encoded.map(|()| text).map_err(|error| error.to_string())
+        });
+        let landing = landing_page(verb);
+        Server::start(
+            listener,
+            "metrics",
+            vec![
+                Route { path: "/metrics", content_type: OPEN_METRICS, body: page },
+                Route {
+                    path: "/",
+                    content_type: HTML,
+                    body: Box::new(move || Ok(landing.clone())),
+                },
+            ],
+        )
+    }
+
+    /// Nothing under the lock can leave partial state.
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What somebody sees who opens the address in a browser.
+fn landing_page(verb: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><meta name=\"color-scheme\" content=\"light dark\">\
+         <title>linerate {verb}</title><body style=\"font-family: system-ui, sans-serif; margin: 2rem\">\
+         <h1>linerate {verb}</h1><p>Version {version}. <a href=\"/metrics\">Metrics</a> for Prometheus \
+         (OpenMetrics).</p></body></html>\n"
+    )
+}
+
+#[derive(Debug)]
+struct Families<T> {
+    board: Board<T>,
+    encode: fn(&T, &mut Page<'_, '_>) -> fmt::Result,
+    process: Process,
+}
+
+impl<T: fmt::Debug + Send + 'static> Collector for Families<T> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page { encoder: &mut encoder };
+        self.process.encode(&mut page)?;
+        self.board.lock().as_ref().map_or(Ok(()), |shown| (self.encode)(shown, &mut page))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::tests::ask;
+    use crate::{ListenAddress, Unit};
+
+    fn encode(count: &u64, page: &mut Page<'_, '_>) -> fmt::Result {
+        let unit = Some(&Unit::Bytes);
+        let samples = [(["a\"b", "rx"], *count), (["c", "tx"], 0)];
+        page.counters("test_port", "Bytes", unit, ["interface", "direction"], samples)?;
+        page.counter("test_files", "Files", None, 3)?;
+        page.gauge("test_fill", "Fill", Some(&Unit::Other("ratio".into())), 0.5)
+    }
+
+    #[test]
+    fn a_scrape_has_what_was_shown_last() {
+        let board = Board::default();
+        let listener = ListenAddress::loopback(0).listen().unwrap().unwrap();
+        let server = board.serve_metrics(listener, "test", encode).unwrap();
+        let before = ask(server.address(), "/metrics");
+        assert!(before.ends_with("# EOF\n") && !before.contains("test_files"), "{before}");
+        board.show(1);
+        board.show(7);
+        let text = ask(server.address(), "/metrics");
+        for line in [
+            "# UNIT test_port_bytes bytes",
+            "test_port_bytes_total{interface=\"a\\\"b\",direction=\"rx\"} 7",
+            "test_port_bytes_total{interface=\"c\",direction=\"tx\"} 0",
+            "test_files_total 3",
+            "test_fill_ratio 0.5",
+        ] {
+            assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
+        }
+        for name in ["process_cpu_seconds_total", "process_resident_memory_bytes"] {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            let value: f64 = line.unwrap().parse().unwrap();
+            assert!(value >= 0.0 && (value > 0.0 || name.contains("cpu")), "{text}");
+        }
+        assert!(text.contains("verb=\"test\"} 1"), "{text}");
+        let page = ask(server.address(), "/");
+        assert!(page.contains("text/html") && page.contains("href=\"/metrics\""), "{page}");
+    }
+}

@@ -1,0 +1,104 @@
+//! [`Page`]: the answer to one scrape.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+/// Writes the families of one scrape. Names get the suffixes of Prometheus' conventions: the unit, and `_total` for
+/// counters.
+#[derive(Debug)]
+pub struct Page<'a, 'b> {
+    pub(crate) encoder: &'a mut DescriptorEncoder<'b>,
+}
+
+impl Page<'_, '_> {
+    /// A family of counters, with these labels and a value for each of their combinations.
+    ///
+    /// # Errors
+    ///
+    /// None that a caller can do anything about: the page is not served.
+    pub fn counters<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        labels: [&str; N],
+        samples: impl IntoIterator<Item = ([impl AsRef<str>; N], u64)>,
+    ) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+        for (values, value) in samples {
+            let mut at = 0;
+            let set = values.each_ref().map(|value| {
+                at += 1;
+                (labels[at - 1], value.as_ref())
+            });
+            family.encode_family(&set)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    /// A family of gauges, with these labels and a value for each of their combinations.
+    ///
+    /// # Errors
+    ///
+    /// As [`Page::counters`].
+    pub fn gauges<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        labels: [&str; N],
+        samples: impl IntoIterator<Item = ([impl AsRef<str>; N], f64)>,
+    ) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        for (values, value) in samples {
+            let mut at = 0;
+            let set = values.each_ref().map(|value| {
+                at += 1;
+                (labels[at - 1], value.as_ref())
+            });
+            family.encode_family(&set)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    /// One counter without labels.
+    ///
+    /// # Errors
+    ///
+    /// As [`Page::counters`].
+    pub fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        value: u64,
+    ) -> fmt::Result {
+        let mut one = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+        one.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    /// One gauge without labels.
+    ///
+    /// # Errors
+    ///
+    /// As [`Page::counters`].
+    pub fn gauge(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        value: f64,
+    ) -> fmt::Result {
+        self.encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    /// One counter of seconds without labels.
+    pub(crate) fn seconds(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        let unit = Some(&Unit::Seconds);
+        let mut one = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+        one.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+}

@@ -1,0 +1,45 @@
+//! The metrics of the process itself, by the names that Prometheus' own libraries give them.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus_client::registry::Unit;
+
+use crate::Page;
+
+/// When a verb began, and which it is.
+#[derive(Debug)]
+pub(crate) struct Process {
+    verb: &'static str,
+    started: f64,
+}
+
+impl Process {
+    pub(crate) fn new(verb: &'static str) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { verb, started: now.as_secs_f64() }
+    }
+
+    pub(crate) fn encode(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+        let of_verb = [([env!("CARGO_PKG_VERSION"), self.verb], 1.0)];
+        let labels = ["version", "verb"];
+        page.gauges("linerate_build_info", "Version and verb", None, labels, of_verb)?;
+        let help = "When the metrics began, since 1970";
+        page.gauge("process_start_time", help, Some(&Unit::Seconds), self.started)?;
+        // A file of proc(5), whose second field may have spaces.
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        let fields: Vec<u64> =
+            fields.split(' ').map(|field| field.trim().parse().unwrap_or_default()).collect();
+        // utime, stime and rss are fields 14, 15 and 24; the first here is the third.
+        let [Some(user), Some(system), Some(pages)] = [11, 12, 21].map(|at| fields.get(at)) else {
+            return Ok(());
+        };
+        let ticks = rustix::param::clock_ticks_per_second();
+        let cpu = (user + system) as f64 / ticks as f64;
+        page.seconds("process_cpu", "Processor time in user space and in the kernel", cpu)?;
+        let bytes = pages * rustix::param::page_size() as u64;
+        let unit = Some(&Unit::Bytes);
+        page.gauge("process_resident_memory", "Memory that is resident", unit, bytes as f64)
+    }
+}

@@ -1,0 +1,75 @@
+//! `--metrics`, where several verbs have it.
+
+use std::fmt;
+use std::net::TcpListener;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use linerate_service::{Board, INTERVAL, ListenAddress, Page, Server};
+
+use super::stdio;
+
+/// The option.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Metrics {
+    /// Serve Prometheus metrics at http://ADDRESS/metrics, with ADDRESS as 127.0.0.1:9819, or 9819 for a port of the
+    /// loopback interface. [default: off]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<ListenAddress>,
+}
+
+impl Metrics {
+    /// Listens, in the network namespace that this thread is in.
+    pub(crate) fn listen(self) -> Result<Option<TcpListener>> {
+        self.metrics.unwrap_or_default().listen().context("--metrics")
+    }
+}
+
+/// What a verb shows while it runs.
+#[derive(Debug)]
+pub(crate) struct Shown<T> {
+    board: Board<T>,
+    servers: Vec<Server>,
+    shown: Option<Instant>,
+}
+
+impl<T> Default for Shown<T> {
+    fn default() -> Self {
+        Self { board: Board::default(), servers: Vec::new(), shown: None }
+    }
+}
+
+impl<T: fmt::Debug + Send + 'static> Shown<T> {
+    /// Serves the metrics of `verb` where there is a listener, and says where.
+    pub(crate) fn metrics(
+        listener: Option<TcpListener>,
+        verb: &'static str,
+        quiet: bool,
+        encode: fn(&T, &mut Page<'_, '_>) -> fmt::Result,
+    ) -> Result<Self> {
+        let mut shown = Self::default();
+        if let Some(listener) = listener {
+            let server = shown.board.serve_metrics(listener, verb, encode);
+            shown.add(server.context("cannot serve the metrics")?, "metrics at", "/metrics", quiet);
+        }
+        Ok(shown)
+    }
+
+    fn add(&mut self, server: Server, what: &str, path: &str, quiet: bool) {
+        if !quiet {
+            let address = server.address();
+            stdio::eprintln(format_args!("linerate: {what} http://{address}{path}"));
+        }
+        self.servers.push(server);
+    }
+
+    /// Shows the counts if it is time, and if anybody may look.
+    pub(crate) fn update(&mut self, counts: impl FnOnce() -> T) {
+        let is_due = self.shown.is_none_or(|shown| shown.elapsed() >= INTERVAL);
+        if is_due && !self.servers.is_empty() {
+            self.board.show(counts());
+            self.shown = Some(Instant::now());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The metrics of a capture.
+
+use std::fmt;
+
+use linerate_capture::engine::{InterfaceReport, QueueReport, Report};
+use linerate_capture::statistics::{DropCause, Drops};
+use linerate_service::{Page, Unit};
+
+/// Writes them.
+pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
+    let labels = ["interface"];
+    let each = |of: fn(&InterfaceReport) -> u64| {
+        report.interfaces.iter().map(move |one| ([one.name.as_str()], of(one)))
+    };
+    page.gauges(
+        "linerate_capture_source_info",
+        "1 for the source that packets of an interface come from, and why",
+        None,
+        ["interface", "source", "pages", "reason"],
+        report
+            .interfaces
+            .iter()
+            .map(|one| ([&one.name, &one.source, &one.pages, &one.reason], 1.0)),
+    )?;
+    let help = "Packets that the filter accepted, lost ones included";
+    page.counters(
+        "linerate_capture_received_packets",
+        help,
+        None,
+        labels,
+        each(|one| one.received),
+    )?;
+    let help = "Packets that reached the sink";
+    page.counters(
+        "linerate_capture_captured_packets",
+        help,
+        None,
+        labels,
+        each(|one| one.captured),
+    )?;
+    let help = "Bytes on the wire of the captured packets";
+    page.counters("linerate_capture_captured", help, BYTES, labels, each(|one| one.bytes))?;
+    ledger(report, page)?;
+    let fill = report.interfaces.iter().map(|one| ([one.name.as_str()], one.fill.into()));
+    let help = "How full the buffer between kernel and reader is";
+    page.gauges("linerate_capture_ring_fill", help, Some(&ratio()), labels, fill)?;
+    queues(report, page)?;
+    files(report, page)
+}
+
+const BYTES: Option<&Unit> = Some(&Unit::Bytes);
+
+fn ratio() -> Unit {
+    Unit::Other("ratio".to_owned())
+}
+
+/// The causes of an interface, or of a queue, that are losses (or not).
+fn causes(drops: &Drops, losses: bool) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    let of_kind = drops.iter().filter(move |(cause, _)| cause.is_loss() == losses);
+    of_kind.map(|(cause, count)| (cause.name(), count))
+}
+
+/// The drop ledger. What the files did not take is counted for all interfaces together while the capture runs.
+fn ledger(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
+    let of_file = [DropCause::Disk, DropCause::PipeClosed].map(DropCause::name);
+    let by_cause = |losses: bool| {
+        report.interfaces.iter().flat_map(move |one| {
+            let causes = causes(&one.dropped.causes, losses);
+            causes
+                .filter(move |(cause, _)| !of_file.contains(cause))
+                .map(|(cause, count)| ([one.name.as_str(), cause], count))
+        })
+    };
+    page.counters(
+        "linerate_capture_dropped_packets",
+        "Packets lost, by cause",
+        None,
+        ["interface", "cause"],
+        by_cause(true),
+    )?;
+    page.counters(
+        "linerate_capture_events",
+        "What happened to packets that are not lost, or no packets of this capture",
+        None,
+        ["interface", "event"],
+        by_cause(false),
+    )?;
+    let all = &report.dropped.causes;
+    let unwritten = causes(all, true).filter(|(cause, _)| of_file.contains(cause));
+    page.counters(
+        "linerate_capture_unwritten_packets",
+        "Captured packets that the files did not take, by cause",
+        None,
+        ["cause"],
+        unwritten.map(|(cause, count)| ([cause], count)),
+    )
+}
+
+fn queues(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
+    let queues = |of: fn(&QueueReport) -> Vec<(&'static str, u64)>| {
+        report.interfaces.iter().flat_map(move |one| {
+            one.queues.iter().flat_map(move |queue| {
+                let number = queue.queue.to_string();
+                of(queue)
+                    .into_iter()
+                    .map(move |(cause, count)| (one.name.clone(), number.clone(), cause, count))
+            })
+        })
+    };
+    page.counters(
+        "linerate_capture_queue_received_packets",
+        "Packets of a receive queue that the filter in the kernel accepted, lost ones included",
+        None,
+        ["interface", "queue"],
+        queues(|queue| vec![("", queue.received)])
+            .map(|(interface, queue, _, count)| ([interface, queue], count)),
+    )?;
+    page.counters(
+        "linerate_capture_queue_dropped_packets",
+        "Packets of a receive queue lost between the driver and the reader, by cause",
+        None,
+        ["interface", "queue", "cause"],
+        queues(|queue| {
+            causes(&queue.dropped.causes, true).filter(|(_, count)| *count > 0).collect()
+        })
+        .map(|(interface, queue, cause, count)| ([interface, queue, cause.to_owned()], count)),
+    )
+}
+
+fn files(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
+    let Some(fill) = report.writer_fill else { return Ok(()) };
+    let help = "Packets in files";
+    page.counter("linerate_capture_written_packets", help, None, report.written)?;
+    page.counter("linerate_capture_written", "Bytes in files", BYTES, report.file_bytes)?;
+    page.counter("linerate_capture_files", "Files started", None, report.files)?;
+    let help = "Files deleted by -b files:, --keep or --keep-free";
+    page.counter("linerate_capture_deleted_files", help, None, report.deleted_files)?;
+    let help = "Share of the writer's buffers that wait for the file";
+    page.gauge("linerate_capture_writer_fill", help, Some(&ratio()), fill.into())
+}

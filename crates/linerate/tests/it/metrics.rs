@@ -1,0 +1,154 @@
+//! `--metrics` of the verbs: what Prometheus gets, while packets flow.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use linerate_testkit::{Namespace, Process, TIMEOUT, root_or_skip, wait_for};
+use nix::sys::signal::Signal;
+
+use crate::LINERATE;
+use crate::capture::support::Cable;
+
+/// What is at `path` of the server on the loopback interface of a namespace.
+pub(crate) fn get(namespace: &Namespace, port: u16, path: &str) -> String {
+    let stream = namespace.run(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
+    let mut stream = stream.unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// The sum of the samples of this name whose labels have all of these parts.
+pub(crate) fn sum(text: &str, name: &str, parts: &[&str]) -> Option<f64> {
+    let samples = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let (labels, value) = rest.rsplit_once(' ')?;
+        let fits = (labels.is_empty() || labels.starts_with('{'))
+            && parts.iter().all(|part| labels.contains(part));
+        fits.then(|| value.parse::<f64>().unwrap())
+    });
+    samples.reduce(|a, b| a + b)
+}
+
+fn start(namespace: &Namespace, arguments: &str) -> Process {
+    let mut process =
+        Process::start(namespace.command(LINERATE).args(arguments.split_whitespace()));
+    process.until("metrics at http://127.0.0.1:9819/metrics");
+    process
+}
+
+#[test]
+fn a_capture_shows_its_ledger() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.pcapng");
+    let capture = format!("capture -i far --metrics 9819 --json -w {} udp", file.display());
+    let capture = start(&cable.far, &capture);
+    cable.send(500, 100);
+    let scrape = || get(&cable.far, 9819, "/metrics");
+    let far = "interface=\"far\"";
+    wait_for("the packets in the metrics", || {
+        sum(&scrape(), "linerate_capture_written_packets_total", &[]) == Some(500.0)
+    });
+    let text = scrape();
+    let report = capture.stop();
+    assert_eq!(
+        sum(&text, "linerate_capture_captured_packets_total", &[far]),
+        Some(500.0),
+        "{text}"
+    );
+    // The ledger has every cause, with the number of the report at the end.
+    let causes = report["interfaces"][0]["dropped"].as_object().unwrap();
+    assert!(causes.len() > 10, "{report}");
+    for (cause, count) in causes.iter().filter(|(cause, _)| *cause != "total") {
+        let count = count.as_f64().unwrap();
+        let of_cause =
+            |name: &str, label: &str| sum(&text, name, &[&format!("{label}=\"{cause}\"")]);
+        let found = of_cause("linerate_capture_dropped_packets_total", "cause")
+            .or_else(|| of_cause("linerate_capture_unwritten_packets_total", "cause"))
+            .or_else(|| of_cause("linerate_capture_events_total", "event"));
+        assert_eq!(found, Some(count), "{cause}:\n{text}");
+    }
+    let lost = sum(&text, "linerate_capture_dropped_packets_total", &[far]);
+    assert_eq!(lost, report["interfaces"][0]["dropped"]["total"].as_f64(), "{text}");
+    assert!(sum(&text, "linerate_capture_ring_fill_ratio", &[far]).is_some(), "{text}");
+    assert!(text.contains("source=\"packet\"") && text.ends_with("# EOF\n"), "{text}");
+}
+
+#[test]
+fn queues_have_series_of_their_own() {
+    root_or_skip!();
+    let cable = Cable::with_queues(2);
+    let _capture =
+        start(&cable.far, "capture -i far --source tee --discard --metrics 127.0.0.1:9819 udp");
+    cable.send(200, 100);
+    wait_for("the packets of the queues", || {
+        let text = get(&cable.far, 9819, "/metrics");
+        let name = "linerate_capture_queue_received_packets_total";
+        sum(&text, name, &["interface=\"far\",queue=\""]) == Some(200.0)
+    });
+    let page = get(&cable.far, 9819, "/");
+    assert!(page.contains("linerate capture") && page.contains("/metrics"), "{page}");
+}
+
+#[test]
+fn a_receiver_shows_messages_and_losses() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let receiver = "receive --bind 10.9.0.2:5000 --backend recvmmsg --threads 2 --metrics 9819";
+    let receiver = start(&cable.far, receiver);
+    cable.send(300, 100);
+    wait_for("the messages in the metrics", || {
+        let text = get(&cable.far, 9819, "/metrics");
+        sum(&text, "linerate_receive_bytes_total", &[]) == Some(30_000.0)
+    });
+    let text = get(&cable.far, 9819, "/metrics");
+    assert_eq!(sum(&text, "linerate_receive_messages_total", &[]), Some(300.0));
+    for cause in ["socket_buffer", "ring", "checksum", "malformed"] {
+        let parts = [format!("cause=\"{cause}\"")];
+        let lost = sum(&text, "linerate_receive_dropped_messages_total", &[&parts[0]]);
+        assert_eq!(lost, Some(0.0), "{cause}:\n{text}");
+    }
+    let (status, _, printed) = receiver.end(Signal::SIGINT);
+    assert!(status.success(), "{printed}");
+}
+
+#[test]
+fn a_generator_and_an_uplink_show_what_they_send() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let _uplink =
+        start(&cable.far, "uplink --tap up0 -i far --take-over --backend packet --metrics 9819");
+    let generator = start(&cable.near, "generate -i near --rate 1kpps --seconds 60 --metrics 9819");
+    wait_for("sent frames", || {
+        let text = get(&cable.near, 9819, "/metrics");
+        sum(&text, "linerate_generate_sent_packets_total", &[]) > Some(500.0)
+            && sum(&text, "linerate_generate_sent_bytes_total", &[]) > Some(30_000.0)
+    });
+    wait_for("received frames", || {
+        let text = get(&cable.far, 9819, "/metrics");
+        sum(&text, "linerate_uplink_bytes_total", &["rx"]) > Some(30_000.0)
+            && sum(&text, "linerate_uplink_dropped_packets_total", &[]).is_some()
+    });
+    generator.end(Signal::SIGINT);
+}
+
+#[test]
+fn an_address_that_is_taken_ends_a_verb_before_it_begins() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let taken = cable.far.run(|| std::net::TcpListener::bind("127.0.0.1:9819")).unwrap().unwrap();
+    for verb in ["capture -i far --discard", "receive --bind 10.9.0.2:5000", "generate -i far"] {
+        let arguments = format!("{verb} --metrics 9819");
+        let output = cable.far.command(LINERATE).args(arguments.split_whitespace()).output();
+        let output = output.unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains("127.0.0.1:9819") && printed.contains("--metrics"), "{printed}");
+    }
+    drop(taken);
+}
