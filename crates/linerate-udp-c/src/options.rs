@@ -27,7 +27,7 @@ const FLAGS: u32 = LINERATE_RECEIVE_DESTINATION
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct linerate_receive_options {
-    /// Address and port, as `10.0.0.2:7000`, `0.0.0.0:7000` or `[::]:7000` (IPv6 only). Port 0 lets the
+    /// Address and port, as `10.0.0.2:7000`, `0.0.0.0:7000` or `[::]:7000` (IPv4 too). Port 0 lets the
     /// kernel choose.
     pub bind: *const c_char,
     /// Interface that messages must arrive on; NULL for any.

@@ -4,16 +4,19 @@ mod calibrate;
 mod select;
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_ring::xdp::Delivery;
 
 use crate::backend::Backend;
+use crate::duplex::Socket;
 use crate::group::Group;
 use crate::message::Metadata;
-use crate::options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Options, Reuseport};
+use crate::options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Options, Reuseport, SendOptions};
 use crate::receiver::Receiver;
-use crate::socket::unmapped;
+use crate::socket::{self, unmapped};
 use crate::{Error, Result};
 use calibrate::Calibration;
 
@@ -25,10 +28,22 @@ pub struct ReceiverBuilder {
 }
 
 impl Receiver {
-    /// A receiver bound to `address`; port 0 lets the kernel choose one. An IPv6 address receives IPv6 only;
-    /// `::ffff:a.b.c.d` is the IPv4 address a.b.c.d.
+    /// A receiver bound to `address`; port 0 lets the kernel choose one. `[::]` receives IPv4 too
+    /// ([`ReceiverBuilder::only_v6`]), with IPv4 addresses as such; `::ffff:a.b.c.d` is the IPv4 address a.b.c.d.
     pub fn builder(address: SocketAddr) -> ReceiverBuilder {
         ReceiverBuilder { options: Options::new(unmapped(address)) }
+    }
+
+    /// A receiver on a UDP socket that is bound already: by systemd, or before privileges were given up. Its options
+    /// that were set stay, except those that the backend needs.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for anything but a bound UDP socket.
+    pub fn from_socket(socket: impl Into<OwnedFd>) -> Result<ReceiverBuilder> {
+        let socket = socket.into();
+        let (bound, only_v6) = socket::bound(socket.as_fd())?;
+        let options = Options { only_v6, socket: Some(Arc::new(socket)), ..Options::new(bound) };
+        Ok(ReceiverBuilder { options })
     }
 }
 
@@ -37,6 +52,24 @@ impl ReceiverBuilder {
     /// Default: any interface; `xdp` attaches to the interface that has the address, or that a group names.
     pub fn interface(mut self, name: &str) -> Self {
         self.options.interface = Some(name.to_owned());
+        self
+    }
+
+    /// Whether a receiver bound to `[::]` leaves IPv4 to others (`IPV6_V6ONLY`); default: no.
+    pub fn only_v6(mut self, on: bool) -> Self {
+        self.options.only_v6 = on;
+        self
+    }
+
+    /// Options of the socket for sending ([`Receiver::transmitter`]).
+    pub fn send_options(mut self, options: SendOptions) -> Self {
+        self.options.send = options;
+        self
+    }
+
+    /// Reports ICMP errors that answer messages of this socket ([`Receiver::next_error`]); default: no.
+    pub fn icmp_errors(mut self, on: bool) -> Self {
+        self.options.icmp_errors = on;
         self
     }
 
@@ -151,6 +184,17 @@ impl ReceiverBuilder {
         self
     }
 
+    /// The same with memory to send from: batches and messages are as large both ways. A socket that is bound to an
+    /// unspecified address reports the destinations of messages, so that answers come from there
+    /// ([`crate::Message::reply`]).
+    ///
+    /// # Errors
+    /// As [`ReceiverBuilder::build`].
+    pub fn build_socket(mut self) -> Result<Socket> {
+        self.options.metadata.destination |= self.options.bind.ip().is_unspecified();
+        Ok(Socket::new(self.build()?))
+    }
+
     /// Selects the backend, opens and binds the socket, joins the groups, and prepares all memory.
     ///
     /// # Errors
@@ -171,7 +215,7 @@ impl ReceiverBuilder {
             )));
         }
         for group in &options.groups {
-            Error::check_group(group, options.bind)?;
+            Error::check_group(group, options.bind, options.versions())?;
         }
         let Calibration { best, mut reasons, runs } = match options.calibrate {
             Some(time) if options.backend.is_none() => calibrate::run(&options, time),

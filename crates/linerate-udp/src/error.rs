@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use crate::backend::Backend;
 use crate::group::Group;
+use crate::options::Versions;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -82,9 +83,13 @@ pub enum Error {
 
 impl Error {
     /// Refuses a group that a receiver bound to `address` cannot receive.
-    pub(crate) fn check_group(group: &Group, address: SocketAddr) -> Result<()> {
+    pub(crate) fn check_group(
+        group: &Group,
+        address: SocketAddr,
+        versions: Versions,
+    ) -> Result<()> {
         let group_error = |reason| Self::Group { action: "join", group: group.clone(), reason };
-        group.check_bind(address).map_err(group_error)
+        group.check_bind(address, versions).map_err(group_error)
     }
 
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use crate::options::Versions;
+
 /// A multicast group on an interface (RFC 1112, RFC 3678 §4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
@@ -34,8 +36,8 @@ impl Group {
     }
 
     /// Whether a receiver bound to `address` receives what is sent to the group.
-    pub(crate) fn check_bind(&self, address: SocketAddr) -> Result<(), String> {
-        if self.address.is_ipv4() != address.is_ipv4() {
+    pub(crate) fn check_bind(&self, address: SocketAddr, versions: Versions) -> Result<(), String> {
+        if !versions.include(self.address) {
             return Err(format!("{address} is of the other version of IP"));
         }
         if address.ip().is_unspecified() || address.ip() == self.address {

@@ -22,33 +22,46 @@
 //! `unsafe` is allowed in `socket` and `uring` alone.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod backend;
 mod builder;
+mod duplex;
 mod error;
 pub mod feed;
 mod group;
 mod interface;
 mod message;
 mod options;
+mod outgoing;
 pub mod pattern;
 mod probe;
+mod queue;
 mod receiver;
 mod sender;
 #[allow(unsafe_code)]
 mod socket;
 mod transmit;
+mod transmitter;
 #[allow(unsafe_code)]
 mod uring;
 mod watch;
 pub mod xdp;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::{AsyncReceiver, AsyncTransmitter};
 pub use backend::Backend;
 pub use builder::ReceiverBuilder;
+pub use duplex::Socket;
 pub use error::{Error, Result};
 pub use group::Group;
 pub use linerate_ring::xdp::Delivery;
 pub use message::{Drops, Message, Metadata};
-pub use options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Reuseport};
+pub use options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, MtuDiscovery, Reuseport, SendOptions};
+pub use outgoing::SendStatistics;
 pub use probe::probe;
 pub use receiver::{Batch, CalibrationRun, Receiver};
-pub use sender::{SendStatistics, Sender, SenderBuilder};
+pub use sender::{Sender, SenderBuilder};
+pub use socket::icmp::IcmpError;
+pub use transmit::Transmit;
+pub use transmitter::Transmitter;

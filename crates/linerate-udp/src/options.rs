@@ -1,6 +1,8 @@
 //! [`Options`]: the options of a receiver.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_ring::xdp::Delivery;
@@ -35,6 +37,51 @@ pub enum Reuseport {
     },
 }
 
+/// The versions of IP of a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Versions {
+    pub(crate) v4: bool,
+    pub(crate) v6: bool,
+}
+
+impl Versions {
+    pub(crate) fn include(self, ip: IpAddr) -> bool {
+        if ip.is_ipv4() { self.v4 } else { self.v6 }
+    }
+}
+
+/// Whether packets may be fragmented, and what their path takes (`IP_MTU_DISCOVER`, ip(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MtuDiscovery {
+    /// Fragments where needed, and forbids it to nobody.
+    Off,
+    /// Sets DF, learns the MTU of the path, and fragments to it.
+    Fragment,
+    /// Sets DF, and refuses messages that are longer than the MTU of the path.
+    Refuse,
+    /// Sets DF, and goes by the interface's MTU alone: for programs that probe the path themselves, such as QUIC.
+    Probe,
+}
+
+/// Options of a socket that sends; what is `None` stays as the system has it (ip(7), ipv6(7), socket(7)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// Fragmentation.
+    pub mtu_discovery: Option<MtuDiscovery>,
+    /// Hops that a packet may take, 1 to 255.
+    pub ttl: Option<u8>,
+    /// Messages to a broadcast address may be sent.
+    pub broadcast: Option<bool>,
+    /// Hops that a packet to a group may take; default: 1.
+    pub multicast_ttl: Option<u8>,
+    /// Groups of this host hear what is sent to them; default: yes.
+    pub multicast_loop: Option<bool>,
+    /// The interface that packets to groups leave by.
+    pub multicast_interface: Option<String>,
+    /// The send buffer in bytes, the kernel's overhead not counted.
+    pub buffer_size: Option<usize>,
+}
+
 /// The options of a receiver; the fields are documented at the builder's functions.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -54,6 +101,11 @@ pub(crate) struct Options {
     pub(crate) coalesce: Option<Duration>,
     pub(crate) ring_size: usize,
     pub(crate) delivery: Delivery,
+    pub(crate) only_v6: bool,
+    /// A socket that the caller has bound.
+    pub(crate) socket: Option<Arc<OwnedFd>>,
+    pub(crate) send: SendOptions,
+    pub(crate) icmp_errors: bool,
 }
 
 impl Options {
@@ -76,6 +128,17 @@ impl Options {
             coalesce: None,
             ring_size: 32 << 20,
             delivery: Delivery::Auto,
+            only_v6: false,
+            socket: None,
+            send: SendOptions::default(),
+            icmp_errors: false,
         }
+    }
+
+    /// `[::]` takes both, as IPv4-mapped addresses (RFC 4291 §2.5.5.2) do in the kernel.
+    pub(crate) fn versions(&self) -> Versions {
+        let ip = self.bind.ip();
+        let v6 = ip.is_ipv6();
+        Versions { v4: !v6 || ip.is_unspecified() && !self.only_v6, v6 }
     }
 }

@@ -8,6 +8,7 @@ mod rate;
 pub use batch::Batch;
 pub use calibration::CalibrationRun;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,8 +19,9 @@ use crate::group::Group;
 use crate::message::Drops;
 use crate::options::Options;
 use crate::socket::{self, Membership, SocketDrops, WaitOutcome};
+use crate::transmitter::Transmitter;
 use crate::watch::Watch;
-use crate::{Error, Result};
+use crate::{Error, IcmpError, Result};
 use batch::Counters;
 use engine::{Engine, Source};
 use rate::RateEstimator;
@@ -28,6 +30,8 @@ use rate::RateEstimator;
 const SPINS_PER_CHECK: u64 = 1 << 16;
 /// Batches between two looks at the watch by a reader that always has messages.
 const BATCHES_PER_CHECK: u32 = 256;
+/// ICMP errors that are kept.
+const MAX_ICMP_ERRORS: usize = 1024;
 /// The shortest sleep of a coalescing wait, where the timer slack alone is longer than the wait is to be.
 const MIN_COALESCE_SLEEP: Duration = Duration::from_micros(1);
 
@@ -62,12 +66,13 @@ pub struct Receiver {
     /// How long to sleep for a coalescing wait; unknown before the first one, as it depends on the thread's
     /// timer slack.
     coalesce: Option<Duration>,
+    icmp_errors: VecDeque<IcmpError>,
 }
 
 impl Receiver {
     pub(crate) fn open(options: &Options, backend: Backend) -> Result<Self> {
         let socket = socket::open(options, backend)?;
-        let drops = SocketDrops::start(socket.as_fd(), options.bind.is_ipv6())
+        let drops = SocketDrops::start(socket.as_fd(), options.versions())
             .map_err(|error| Error::system(READ_DROPS, error))?;
         Self::on_socket(Arc::new(socket), drops, options.clone(), backend)
     }
@@ -124,6 +129,11 @@ impl Receiver {
             waits: 0,
             rate: RateEstimator::default(),
             coalesce: options.coalesce,
+            icmp_errors: VecDeque::with_capacity(if options.icmp_errors {
+                MAX_ICMP_ERRORS
+            } else {
+                0
+            }),
             options,
         })
     }
@@ -166,11 +176,8 @@ impl Receiver {
     /// # Errors
     /// As [`Receiver::receive`].
     pub fn try_receive(&mut self) -> Result<Batch<'_>> {
-        let found = self.fill()?;
-        if !found {
-            self.follow()?;
-        }
-        Ok(self.batch(found))
+        let found = self.try_fill()?;
+        Ok(self.batch(found == Some(true)))
     }
 
     /// Lets no more messages into the rings of `xdp`: what arrives from now on goes to the stack. What is in
@@ -183,13 +190,25 @@ impl Receiver {
         self.engine.stop()
     }
 
+    /// Sends from this receiver's socket, also on another thread; with batches and messages as long as the receiver's.
+    pub fn transmitter(&self) -> Transmitter {
+        Transmitter::new(Arc::clone(&self.socket), self.bound, &self.options)
+    }
+
+    /// The next ICMP error that answers a message of this socket; with
+    /// [`ReceiverBuilder::icmp_errors`](crate::ReceiverBuilder::icmp_errors). Calls that receive collect them, and
+    /// return an empty batch where there are new ones. Of more than 1024 at a time, the oldest are dropped.
+    pub fn next_error(&mut self) -> Option<IcmpError> {
+        self.icmp_errors.pop_front()
+    }
+
     /// Joins a group. `xdp` replaces its program for it, which takes CAP_BPF; where that fails, the group's
     /// messages arrive through the companion socket.
     ///
     /// # Errors
     /// [`Error::Group`], [`Error::NoInterface`].
     pub fn join(&mut self, group: &Group) -> Result<()> {
-        Error::check_group(group, self.bound)?;
+        Error::check_group(group, self.bound, self.options.versions())?;
         socket::set_membership(self.socket.as_fd(), Membership::Join, group)?;
         self.engine.set_membership(group, true, self.bound);
         Ok(())
@@ -293,6 +312,18 @@ impl Receiver {
             .map_err(|error| Error::system(format!("receive on {}", self.bound), error))
     }
 
+    /// The same, and looks for what else may have made the descriptor readable: whether there are messages, or only
+    /// ICMP errors; `None` where there is neither.
+    #[inline]
+    pub(crate) fn try_fill(&mut self) -> Result<Option<bool>> {
+        if self.fill()? {
+            return Ok(Some(true));
+        }
+        let has_errors = self.collect_errors()?;
+        self.follow()?;
+        Ok(has_errors.then_some(false))
+    }
+
     /// Looks at the watch. What has changed about the interface is an error, or a matter of the engine.
     #[cold]
     fn follow(&mut self) -> Result<()> {
@@ -306,8 +337,27 @@ impl Receiver {
         if changed || watch.is_gone() { watch.check() } else { Ok(()) }
     }
 
+    /// Takes ICMP errors from the socket; true where there were some.
+    fn collect_errors(&mut self) -> Result<bool> {
+        if !self.options.icmp_errors {
+            return Ok(false);
+        }
+        self.waits += 1;
+        let (all, mut found) = (&mut self.icmp_errors, false);
+        socket::icmp::drain(self.socket.as_fd(), |error| {
+            if all.len() == MAX_ICMP_ERRORS {
+                all.pop_front();
+            }
+            all.push_back(error);
+            found = true;
+        })
+        .map_err(|error| Error::system("read the error queue of a socket", error))?;
+        Ok(found)
+    }
+
+    /// The messages, where `fill` found some.
     #[inline]
-    fn batch(&mut self, found: bool) -> Batch<'_> {
+    pub(crate) fn batch(&mut self, found: bool) -> Batch<'_> {
         let source = if found { self.engine.next_batch() } else { Source::Empty };
         Batch::new(source, &mut self.counters)
     }
@@ -334,7 +384,7 @@ impl Receiver {
                 self.poll(deadline)?
             };
             let found = self.fill()?;
-            if found || outcome == WaitOutcome::Interrupted {
+            if found || outcome == WaitOutcome::Interrupted || self.collect_errors()? {
                 return Ok(found);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -3,47 +3,25 @@
 mod xdp;
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use linerate_wire::ethernet;
-use rustix::event::PollFlags;
 
 use crate::options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE};
-use crate::socket::{self, SendError, SendMmsg};
+use crate::outgoing::{Outgoing, SendStatistics};
+use crate::queue::Queue;
+use crate::socket;
 use crate::transmit::Transmit;
 use crate::{Error, Result};
 use xdp::XdpSender;
 
-/// Messages of one super-datagram, at most (`UDP_MAX_SEGMENTS` of older kernels; newer take 128).
-const MAX_SEGMENTS: usize = 64;
 /// The span of a rate whose messages may go out at once.
 const BURST: Duration = Duration::from_micros(100);
 /// How much of a stall's delay is made up for.
 const MAX_CATCH_UP: Duration = Duration::from_millis(20);
 /// Shorter waits spin: a sleep would take several times as long.
 const MIN_SLEEP: Duration = Duration::from_micros(10);
-/// Room for headers in front of every transmit of messages, which is where `xdp` writes them.
-const HEADROOM: usize = 64;
-
-/// What was sent since a sender was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SendStatistics {
-    /// Messages that the kernel took.
-    pub messages: u64,
-    /// Bytes of their payload.
-    pub bytes: u64,
-    /// Messages sent one by one after the kernel refused to segment them.
-    pub unsegmented: u64,
-    /// Messages that the kernel did not take.
-    pub refused: u64,
-    /// ICMP errors that the destination is unreachable; the messages that they answer were sent.
-    pub unreachable: u64,
-    /// System calls that sent.
-    pub syscalls: u64,
-}
-
 /// Sends UDP messages to one address. Messages are written where they are sent from, and go out when the
 /// batch is full or is flushed: as super-datagrams that the kernel segments (UDP_SEGMENT), or as frames
 /// that this library segments, through an AF_XDP socket. Where the kernel refuses to segment, the
@@ -51,23 +29,16 @@ pub struct SendStatistics {
 #[derive(Debug)]
 pub struct Sender {
     backend: SendBackend,
-    buffer: Vec<u8>,
-    transmits: Vec<Transmit>,
-    batch: usize,
-    pending: usize,
-    max_segments: usize,
-    /// Messages of at least this size are not segmented: the kernel refused it.
-    unsegmented_from: usize,
-    statistics: SendStatistics,
+    queue: Queue,
+    outgoing: Outgoing,
     pacer: Option<Pacer>,
-    fallback_reason: Option<String>,
     to: SocketAddr,
     from: SocketAddr,
 }
 
 #[derive(Debug)]
 enum SendBackend {
-    Socket(OwnedFd, SendMmsg),
+    Socket(OwnedFd),
     Xdp {
         xdp: Box<XdpSender>,
         /// Keeps the port from everybody else.
@@ -120,48 +91,19 @@ impl Sender {
     /// [`Error::Invalid`] for a message longer than the sender was built for; as [`Sender::flush`].
     #[inline]
     pub fn message(&mut self, len: usize) -> Result<&mut [u8]> {
-        let end = self.transmits.last().map_or(0, |transmit| transmit.end);
-        // A new transmit may have to begin, with its headroom.
-        if self.pending == self.batch || end + HEADROOM + len > self.buffer.len() {
-            if HEADROOM + len > self.buffer.len() {
+        if !self.queue.has_room(len) {
+            if !self.queue.fits(len) {
                 return Err(Error::Invalid(format!(
                     "a message of {len} bytes: the sender was built for shorter ones"
                 )));
             }
             self.flush()?;
         }
-        if self.pending == 0 && self.pacer.is_some() {
+        if self.queue.messages == 0 && self.pacer.is_some() {
             while !self.wait_until_due(None)? {}
         }
-        self.pending += 1;
-        let max_segments = self.max_segments;
-        let start = match self.transmits.last_mut() {
-            // A shorter message ends a transmit: only the last segment may be shorter.
-            Some(transmit)
-                if len <= transmit.segment_size
-                    && len != 0
-                    && transmit.segment_size < self.unsegmented_from
-                    && transmit.len() == transmit.segment_size * transmit.segments
-                    && transmit.segments < max_segments
-                    && transmit.len() + len <= MAX_MESSAGE_SIZE - 1000 =>
-            {
-                let start = transmit.end;
-                transmit.end += len;
-                transmit.segments += 1;
-                start
-            }
-            last => {
-                let start = last.map_or(0, |transmit| transmit.end) + HEADROOM;
-                self.transmits.push(Transmit {
-                    start,
-                    end: start + len,
-                    segment_size: len,
-                    segments: 1,
-                });
-                start
-            }
-        };
-        Ok(&mut self.buffer[start..start + len])
+        let head = Transmit::new(self.to, &[]);
+        Ok(self.queue.push(&head, true, len, self.outgoing.limits))
     }
 
     /// Sends what is pending.
@@ -170,21 +112,27 @@ impl Sender {
     /// [`Error::System`] where the kernel takes nothing any more; the messages that are still pending
     /// are then counted as refused.
     pub fn flush(&mut self) -> Result<()> {
-        if self.pending == 0 {
+        let pending = self.queue.messages as u64;
+        if pending == 0 {
             return Ok(());
         }
         if let Some(pacer) = &mut self.pacer {
-            pacer.sent += self.pending as u64;
+            pacer.sent += pending;
         }
-        let before = self.statistics.messages + self.statistics.refused;
+        let handled = |statistics: &SendStatistics| statistics.messages + statistics.refused;
+        let before = handled(&self.outgoing.statistics);
         let answer = match &self.backend {
-            SendBackend::Socket(..) => self.flush_socket(),
+            SendBackend::Socket(socket) => {
+                let Queue { buffer, runs, .. } = &self.queue;
+                let transmit = |at: usize| runs[at].transmit(buffer);
+                let sent = self.outgoing.send(socket.as_fd(), runs.len(), transmit, true);
+                sent.map(drop).map_err(|error| Error::system(format!("send to {}", self.to), error))
+            }
             SendBackend::Xdp { .. } => self.flush_xdp(),
         };
-        let done = self.statistics.messages + self.statistics.refused - before;
-        self.statistics.refused += (self.pending as u64).saturating_sub(done);
-        self.transmits.clear();
-        self.pending = 0;
+        let statistics = &mut self.outgoing.statistics;
+        statistics.refused += pending.saturating_sub(handled(statistics) - before);
+        self.queue.clear();
         answer
     }
 
@@ -195,28 +143,28 @@ impl Sender {
     /// # Errors
     /// As [`Sender::flush`].
     pub fn wait_until_due(&mut self, deadline: Option<Instant>) -> Result<bool> {
-        if self.pending == self.batch {
+        if self.queue.messages == self.queue.batch {
             self.flush()?;
         }
         Ok(match &mut self.pacer {
-            Some(pacer) if self.pending == 0 => pacer.wait(deadline),
+            Some(pacer) if self.queue.messages == 0 => pacer.wait(deadline),
             _ => true,
         })
     }
 
     /// The most messages that are collected before they are sent.
     pub fn batch(&self) -> usize {
-        self.batch
+        self.queue.batch
     }
 
     /// What was sent so far.
     pub fn statistics(&self) -> SendStatistics {
-        self.statistics
+        self.outgoing.statistics
     }
 
     /// Why messages are sent one by one although GSO was asked for.
     pub fn fallback_reason(&self) -> Option<&str> {
-        self.fallback_reason.as_deref()
+        self.outgoing.fallback_reason.as_deref()
     }
 
     /// The address that messages come from.
@@ -232,125 +180,20 @@ impl Sender {
         self.flush()?;
         match &mut self.backend {
             SendBackend::Xdp { xdp, .. } => xdp.drain(time),
-            SendBackend::Socket(..) => Ok(true),
+            SendBackend::Socket(_) => Ok(true),
         }
     }
 
     fn flush_xdp(&mut self) -> Result<()> {
         let SendBackend::Xdp { xdp, .. } = &mut self.backend else { return Ok(()) };
-        for transmit in &self.transmits {
-            xdp.send(&mut self.buffer, transmit)?;
-            self.statistics.messages += transmit.segments as u64;
-            self.statistics.bytes += transmit.len() as u64;
+        let Queue { buffer, runs, .. } = &mut self.queue;
+        for run in runs {
+            xdp.send(buffer, run)?;
+            self.outgoing.statistics.messages += run.segments as u64;
+            self.outgoing.statistics.bytes += run.len() as u64;
         }
-        self.statistics.syscalls += xdp.flush()?;
+        self.outgoing.statistics.syscalls += xdp.flush()?;
         Ok(())
-    }
-
-    fn flush_socket(&mut self) -> Result<()> {
-        let SendBackend::Socket(socket, outgoing) = &mut self.backend else { return Ok(()) };
-        let mut at = 0;
-        while at < self.transmits.len() {
-            self.statistics.syscalls += 1;
-            let (sent, error) =
-                match outgoing.send(socket.as_fd(), &self.buffer, &self.transmits[at..]) {
-                    Ok(sent) => (sent, None),
-                    Err(SendError { sent, error }) => (sent, Some(error)),
-                };
-            for transmit in &self.transmits[at..at + sent] {
-                self.statistics.messages += transmit.segments as u64;
-                self.statistics.bytes += transmit.len() as u64;
-            }
-            at += sent;
-            let Some(error) = error else { continue };
-            let transmit = self.transmits[at];
-            match error.raw_os_error() {
-                Some(libc::EAGAIN) => {
-                    socket::poll(socket.as_fd(), PollFlags::OUT, None, None)
-                        .map_err(|error| Error::system("wait for a socket to send", error))?;
-                }
-                // An answer to an earlier message, reported in place of sending this one; or no memory
-                // for the moment.
-                Some(libc::ECONNREFUSED) => self.statistics.unreachable += 1,
-                Some(libc::ENOBUFS) => {
-                    socket::sleep(Duration::from_micros(50));
-                }
-                // The kernel or its driver cannot segment this: the messages are whole, so they go
-                // alone, and so do later ones; where they are too long for it, only those as long.
-                _ if transmit.segments > 1 => {
-                    let split =
-                        Self::send_unsegmented(socket.as_fd(), outgoing, &self.buffer, transmit)?;
-                    self.statistics.syscalls += split.messages + split.refused;
-                    self.statistics.messages += split.messages;
-                    self.statistics.bytes += split.bytes;
-                    self.statistics.unsegmented += split.messages;
-                    self.statistics.refused += split.refused;
-                    self.statistics.unreachable += split.unreachable;
-                    if split.messages > 0 {
-                        self.fallback_reason = Some(match error.raw_os_error() {
-                            Some(libc::EINVAL | libc::EMSGSIZE) => {
-                                self.unsegmented_from = transmit.segment_size;
-                                let size = transmit.segment_size;
-                                format!(
-                                    "messages of {size} bytes are longer than the MTU of the path, and go one \
-                                     by one, as fragments: {error}"
-                                )
-                            }
-                            _ => {
-                                self.max_segments = 1;
-                                format!(
-                                    "the kernel does not segment, messages go one by one: {error}"
-                                )
-                            }
-                        });
-                    }
-                    at += 1;
-                }
-                Some(libc::EMSGSIZE | libc::EPERM) => {
-                    self.statistics.refused += 1;
-                    at += 1;
-                }
-                _ => return Err(Error::system(format!("send to {}", self.to), error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends the messages of a transmit one by one.
-    fn send_unsegmented(
-        socket: BorrowedFd<'_>,
-        outgoing: &mut SendMmsg,
-        buffer: &[u8],
-        transmit: Transmit,
-    ) -> Result<SendStatistics> {
-        let mut done = SendStatistics::default();
-        let mut start = transmit.start;
-        while start < transmit.end {
-            let end = (start + transmit.segment_size).min(transmit.end);
-            let one = Transmit { start, end, segment_size: end - start, segments: 1 };
-            match outgoing.send(socket, buffer, &[one]) {
-                Ok(_) => {
-                    done.messages += 1;
-                    done.bytes += (end - start) as u64;
-                    start = end;
-                }
-                Err(SendError { error, .. }) => match error.raw_os_error() {
-                    Some(libc::EAGAIN) => {
-                        socket::poll(socket, PollFlags::OUT, None, None)
-                            .map_err(|error| Error::system("wait for a socket to send", error))?;
-                    }
-                    Some(libc::ECONNREFUSED) => done.unreachable += 1,
-                    Some(libc::ENOBUFS) => {
-                        socket::sleep(Duration::from_micros(50));
-                    }
-                    _ => {
-                        done.refused += 1;
-                        start = end;
-                    }
-                },
-            }
-        }
-        Ok(done)
     }
 }
 
@@ -466,25 +309,18 @@ impl SenderBuilder {
         let from = socket::local_address(socket.as_fd())
             .map_err(|error| Error::system("ask a socket for its address", error))?;
         let backend = match &self.interface {
-            None => SendBackend::Socket(socket, SendMmsg::new(batch)),
+            None => SendBackend::Socket(socket),
             Some(interface) => {
                 let xdp = XdpSender::open(interface, from, self.to, self.next_hop, message_size)?;
                 SendBackend::Xdp { xdp: Box::new(xdp), _socket: socket }
             }
         };
-        let buffer = vec![0; batch * message_size + HEADROOM * batch];
         let pacer = self.rate.map(|rate| Pacer { start: None, nanoseconds: 1e9 / rate, sent: 0 });
         Ok(Sender {
             backend,
-            buffer,
-            transmits: Vec::with_capacity(batch),
-            batch,
-            pending: 0,
-            max_segments: if self.gso { MAX_SEGMENTS } else { 1 },
-            unsegmented_from: usize::MAX,
-            statistics: SendStatistics::default(),
+            queue: Queue::new(batch, message_size),
+            outgoing: Outgoing::new(batch, None, self.gso),
             pacer,
-            fallback_reason: None,
             to: self.to,
             from,
         })

@@ -1,22 +1,72 @@
-//! [`Transmit`]: what a sender hands to the kernel at once.
+//! [`Transmit`]: what a [`Transmitter`](crate::Transmitter) sends, as quinn-udp's type of this name.
 
-/// Messages of one size, one after the other in the sender's buffer; the last may be shorter. More than one
-/// go out as a super-datagram (GSO).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Transmit {
-    /// Where the first message starts, in bytes.
-    pub(crate) start: usize,
-    /// Where the last message ends.
-    pub(crate) end: usize,
-    /// Bytes of each message but the last.
-    pub(crate) segment_size: usize,
-    /// The number of messages.
-    pub(crate) segments: usize,
+use std::net::{IpAddr, SocketAddr};
+
+use crate::message::Message;
+
+/// One datagram, or several of one size to one address that the kernel or this library splits (GSO).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit<'a> {
+    /// Where it goes.
+    pub destination: SocketAddr,
+    /// The address of this host that it comes from; default: the one that the socket is bound to, or the kernel's choice.
+    pub source: Option<IpAddr>,
+    /// Index of the interface that it leaves by; default: the one of the route.
+    pub interface_index: Option<u32>,
+    /// DSCP and, in the lower two bits, ECN; default: that of the socket.
+    pub traffic_class: Option<u8>,
+    /// Bytes of each datagram but the last, which may be shorter; default: all of `contents` are one.
+    pub segment_size: Option<usize>,
+    /// The payload.
+    pub contents: &'a [u8],
 }
 
-impl Transmit {
-    /// Bytes of all messages.
-    pub(crate) const fn len(&self) -> usize {
-        self.end - self.start
+impl<'a> Transmit<'a> {
+    /// `contents` to `destination`, all else by default.
+    pub const fn new(destination: SocketAddr, contents: &'a [u8]) -> Self {
+        let (source, interface_index, traffic_class, segment_size) = (None, None, None, None);
+        Self { destination, source, interface_index, traffic_class, segment_size, contents }
     }
+
+    /// The same with another payload.
+    pub(crate) const fn with<'b>(&self, contents: &'b [u8]) -> Transmit<'b> {
+        Transmit { contents, ..*self }
+    }
+
+    /// Bytes of each segment, where there are several.
+    #[inline]
+    pub(crate) fn split_size(&self) -> Option<usize> {
+        self.segment_size.filter(|size| *size > 0 && *size < self.contents.len())
+    }
+
+    /// Datagrams that it makes.
+    pub(crate) fn segments(&self) -> usize {
+        self.split_size().map_or(1, |size| self.contents.len().div_ceil(size))
+    }
+
+    /// Whether both go the same way, and so may be segments of one.
+    #[inline]
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        self.destination == other.destination
+            && self.source == other.source
+            && self.interface_index == other.interface_index
+            && self.traffic_class == other.traffic_class
+    }
+}
+
+impl Message<'_> {
+    /// An answer to this message: to its sender, from the address that it was sent to. That address is known where the
+    /// receiver is bound to it, or where [`Metadata::destination`](crate::Metadata::destination) was asked for.
+    #[inline]
+    pub fn reply<'c>(&self, contents: &'c [u8]) -> Transmit<'c> {
+        let ip = self.destination.ip();
+        let is_unicast = !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast(ip);
+        let source = is_unicast.then_some(ip);
+        Transmit { source, ..Transmit::new(self.source, contents) }
+    }
+}
+
+/// The limited broadcast. That of a network cannot be told from an address.
+fn is_broadcast(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }

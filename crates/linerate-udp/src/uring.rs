@@ -16,7 +16,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue};
 use linerate_ring::Region;
 
 use crate::message::Message;
-use crate::socket::{CMSG_SPACE, ControlMessages, SockAddr, WaitOutcome};
+use crate::socket::{CMSG_SPACE, ControlMessages, SockAddr, WaitOutcome, icmp};
 use crate::{Error, Result};
 
 /// `struct io_uring_recvmsg_out`: lengths of name, ancillary data and payload, and flags.
@@ -296,7 +296,13 @@ impl Uring {
                 (0.., None) => {}
                 (error, _) => match -error {
                     libc::ENOBUFS | libc::EINTR | libc::EAGAIN | libc::ECANCELED => {}
-                    errno => failure = Some(io::Error::from_raw_os_error(errno)),
+                    errno => {
+                        let error = io::Error::from_raw_os_error(errno);
+                        // The others are in the error queue, too.
+                        if !icmp::is_reported(&error) {
+                            failure = Some(error);
+                        }
+                    }
                 },
             }
         }

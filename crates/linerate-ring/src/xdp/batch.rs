@@ -66,6 +66,10 @@ impl Socket {
     }
 }
 
+// SAFETY: `base` leads to the UMEM of the socket, which is `Send` and borrowed for as long as the batch lives; the chunks
+// of its frames are the batch's alone. All else is `Send` without this.
+unsafe impl Send for Batch<'_> {}
+
 impl<'s> Batch<'s> {
     #[inline]
     pub(super) fn new(socket: &'s mut Socket, until: u64, order: Option<&'s mut Order>) -> Self {

@@ -63,7 +63,7 @@ typedef struct linerate_receiver linerate_receiver;
 
 // The options of a receiver. Zeroes are good defaults for all but `bind`.
 typedef struct linerate_receive_options {
-    // Address and port, as `10.0.0.2:7000`, `0.0.0.0:7000` or `[::]:7000` (IPv6 only). Port 0 lets the
+    // Address and port, as `10.0.0.2:7000`, `0.0.0.0:7000` or `[::]:7000` (IPv4 too). Port 0 lets the
     // kernel choose.
     const char *bind;
     // Interface that messages must arrive on; NULL for any.

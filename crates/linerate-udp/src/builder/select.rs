@@ -1,5 +1,7 @@
 //! Which backend a receiver takes, and why not a better one.
 
+use linerate_net::Connection;
+use linerate_net::qdisc::{INGRESS_FILTERS, Qdisc};
 use linerate_net::route::{self, ConfiguredRoutes};
 use linerate_net::ruleset;
 
@@ -89,23 +91,40 @@ pub(super) fn probe_xdp(options: &Options) -> std::result::Result<(), String> {
 
 /// What of the stack may drop messages of the receiver, and is passed by `xdp` on `interface`.
 fn passed_filter(options: &Options, interface: &str) -> Option<String> {
-    let v6 = options.bind.is_ipv6();
-    match ruleset::local_filter(interface, v6) {
-        Ok(Some(chain)) => {
+    let versions = options.versions();
+    for v6 in [false, true].into_iter().filter(|v6| if *v6 { versions.v6 } else { versions.v4 }) {
+        match ruleset::local_filter(interface, v6) {
+            Ok(Some(chain)) => {
+                return Some(format!(
+                    "xdp passes the firewall ({chain}), which may decide about the port"
+                ));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                return Some(format!(
+                    "xdp passes the firewall, whose rules cannot be read ({error})"
+                ));
+            }
+        }
+    }
+    match ingress_filter(interface) {
+        Ok(Some(filter)) => {
             return Some(format!(
-                "xdp passes the firewall ({chain}), which may decide about the port"
+                "xdp passes {filter} at the ingress of {interface}, which may decide about messages"
             ));
         }
         Ok(None) => {}
         Err(error) => {
-            return Some(format!("xdp passes the firewall, whose rules cannot be read ({error})"));
+            return Some(format!(
+                "xdp passes the tc filters of {interface}, which cannot be read ({error})"
+            ));
         }
     }
     let mode = |name: &str| {
         let mode = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
         mode.ok().and_then(|mode| mode.trim().parse::<u8>().ok()).unwrap_or(0)
     };
-    let mode = if v6 { 0 } else { mode("all").max(mode(interface)) };
+    let mode = if versions.v4 { mode("all").max(mode(interface)) } else { 0 };
     // Loose: a source needs a route through any interface, which the default route is for all.
     let has_default = || {
         let index = interface::index(interface).ok();
@@ -114,6 +133,20 @@ fn passed_filter(options: &Options, interface: &str) -> Option<String> {
     (mode == 1 || mode == 2 && !has_default()).then(|| {
         format!("xdp passes the reverse path filter of {interface} (rp_filter={mode}), which may drop messages")
     })
+}
+
+/// What of tc sees packets from `interface` before the stack does: a filter, or a tcx program.
+fn ingress_filter(interface: &str) -> Result<Option<String>> {
+    let index = interface::index(interface)?;
+    let connection = Connection::open()?;
+    // Without a qdisc that holds them there are none, and the kernel may not know the request.
+    if connection.qdiscs(index)?.iter().any(Qdisc::is_ingress)
+        && let Some(filter) = connection.filters(index, INGRESS_FILTERS)?.first()
+    {
+        return Ok(Some(format!("a tc filter ({})", filter.kind)));
+    }
+    let has_program = linerate_bpf::link::has_tcx_ingress_program(index)?;
+    Ok(has_program.then(|| "a tcx program".to_owned()))
 }
 
 /// Whether any UDP socket of the namespace is bound to `port`.

@@ -9,7 +9,7 @@ use linerate_segment::segment::{Options, Segments, Split};
 use linerate_wire::checksum::Engine;
 use linerate_wire::{ethernet, ip, ipv4, ipv6, udp};
 
-use crate::transmit::Transmit;
+use crate::queue::Run;
 use crate::{Error, Result};
 
 const ETHERNET: usize = ethernet::HEADER_LEN;
@@ -71,15 +71,15 @@ impl XdpSender {
         })
     }
 
-    /// Segments a transmit, whose headroom takes the headers, into frames, and puts them into the ring.
-    pub(super) fn send(&mut self, buffer: &mut [u8], transmit: &Transmit) -> Result<()> {
-        let start = self.write_headers(buffer, transmit)?;
-        let size = u16::try_from(transmit.segment_size.max(1)).unwrap_or(u16::MAX);
+    /// Segments a run, whose headroom takes the headers, into frames, and puts them into the ring.
+    pub(super) fn send(&mut self, buffer: &mut [u8], run: &Run) -> Result<()> {
+        let start = self.write_headers(buffer, run)?;
+        let size = u16::try_from(run.segment_size.max(1)).unwrap_or(u16::MAX);
         let options = Options::new(Split::Udp { size });
-        let segments = Segments::new(&buffer[start..transmit.end], &options)
+        let segments = Segments::new(&buffer[start..run.end], &options)
             .map_err(|why| Error::Invalid(format!("cannot split a run of messages: {why}")))?;
         let mut segments = segments.with_engine(self.engine);
-        for _ in 0..transmit.segments {
+        for _ in 0..run.segments {
             let mut frame = self.frame()?;
             let written = segments.write_next(self.ring.bytes(&mut frame));
             match written {
@@ -97,7 +97,7 @@ impl XdpSender {
                 }
             }
         }
-        self.identification = self.identification.wrapping_add(transmit.segments as u16);
+        self.identification = self.identification.wrapping_add(run.segments as u16);
         Ok(())
     }
 
@@ -135,11 +135,11 @@ impl XdpSender {
         }
     }
 
-    /// Writes Ethernet, IP and UDP headers in front of a transmit; returns where they begin.
-    fn write_headers(&mut self, buffer: &mut [u8], transmit: &Transmit) -> Result<usize> {
+    /// Writes Ethernet, IP and UDP headers in front of a run; returns where they begin.
+    fn write_headers(&mut self, buffer: &mut [u8], run: &Run) -> Result<usize> {
         let emitted = |_| Error::Invalid("a run of messages longer than a packet".to_owned());
-        let udp_at = transmit.start - udp::HEADER_LEN;
-        let udp_len = transmit.end - udp_at;
+        let udp_at = run.start - udp::HEADER_LEN;
+        let udp_len = run.end - udp_at;
         let ip = ip::Repr::new(self.from.ip(), self.to.ip(), ip::Protocol::UDP, udp_len)
             .map_err(|_| Error::Invalid("addresses of two versions of IP".to_owned()))?
             .with_identification(self.identification);
@@ -149,7 +149,7 @@ impl XdpSender {
         let ethernet = ethernet::Repr { destination, source, ether_type: ip.ether_type() };
         let udp = udp::Repr { source_port: self.from.port(), destination_port: self.to.port() };
         ip.emit(&mut buffer[ip_at..]).map_err(emitted)?;
-        udp.emit(&mut buffer[udp_at..transmit.end], ip.pseudo()).map_err(emitted)?;
+        udp.emit(&mut buffer[udp_at..run.end], ip.pseudo()).map_err(emitted)?;
         ethernet.emit(&mut buffer[start..]).map_err(emitted)?;
         Ok(start)
     }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::sockaddr::scoped;
+use super::sockaddr::{scoped, unmapped};
 use crate::message::Message;
 
 /// The most bytes that ancillary data can take: UDP_GRO, a time stamp, the IPv6 packet information
@@ -26,16 +26,9 @@ pub(crate) struct ControlMessages {
 
 impl ControlMessages {
     #[inline]
-    pub(crate) fn parse(mut bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let mut control = Self::default();
-        while let Some((header, _)) = bytes.split_at_checked(HEADER) {
-            let len = usize::from_ne_bytes(array(header, 0));
-            let kind =
-                (i32::from_ne_bytes(array(header, 8)), i32::from_ne_bytes(array(header, 12)));
-            let Some(data) = bytes.get(HEADER..len) else { break };
-            control.take(kind, data);
-            bytes = bytes.get(len.next_multiple_of(8)..).unwrap_or(&[]);
-        }
+        each(bytes, |kind, data| control.take(kind, data));
         control
     }
 
@@ -51,10 +44,10 @@ impl ControlMessages {
     ) -> Message<'m> {
         let destination = self
             .destination
-            .map(|ip| scoped(SocketAddr::new(ip, bound.port()), self.interface_index));
+            .map(|ip| scoped(unmapped(SocketAddr::new(ip, bound.port())), self.interface_index));
         Message {
             payload,
-            source,
+            source: unmapped(source),
             destination: destination.unwrap_or(bound),
             timestamp: self.timestamp,
             traffic_class: self.traffic_class,
@@ -88,6 +81,18 @@ impl ControlMessages {
             }
             _ => {}
         }
+    }
+}
+
+/// Calls `take` with level and type, and the data, of each control message.
+#[inline]
+pub(super) fn each(mut bytes: &[u8], mut take: impl FnMut((i32, i32), &[u8])) {
+    while let Some((header, _)) = bytes.split_at_checked(HEADER) {
+        let len = usize::from_ne_bytes(array(header, 0));
+        let kind = (i32::from_ne_bytes(array(header, 8)), i32::from_ne_bytes(array(header, 12)));
+        let Some(data) = bytes.get(HEADER..len) else { break };
+        take(kind, data);
+        bytes = bytes.get(len.next_multiple_of(8)..).unwrap_or(&[]);
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
 use super::get;
+use crate::options::Versions;
 
 /// `SO_MEMINFO` of `asm-generic/socket.h`, which costs nothing a message, unlike `SO_RXQ_OVFL`.
 const SO_MEMINFO: i32 = 55;
@@ -23,9 +24,8 @@ const DROPS: usize = 8;
 pub(crate) struct SocketDrops {
     last: u32,
     total: u64,
-    /// Counters of the namespace; absent where /proc is.
-    counters: Option<File>,
-    v6: bool,
+    /// Counters of the namespace, of IPv4 and of IPv6; absent where /proc is, or the socket has no such messages.
+    counters: [Option<File>; 2],
     before: Errors,
 }
 
@@ -39,19 +39,22 @@ struct Errors {
 
 impl SocketDrops {
     /// Starts to count for `fd`, a socket of this thread's network namespace.
-    pub(crate) fn start(fd: BorrowedFd<'_>, v6: bool) -> io::Result<Self> {
-        let file = if v6 { "/proc/thread-self/net/snmp6" } else { "/proc/thread-self/net/snmp" };
-        Self::with(File::open(file).ok(), fd, v6)
+    pub(crate) fn start(fd: BorrowedFd<'_>, versions: Versions) -> io::Result<Self> {
+        let open = |file, on: bool| if on { File::open(file).ok() } else { None };
+        let v4 = open("/proc/thread-self/net/snmp", versions.v4);
+        let v6 = open("/proc/thread-self/net/snmp6", versions.v6);
+        Self::with([v4, v6], fd)
     }
 
     /// The same for another reader of the socket, whichever the namespace of its thread.
     pub(crate) fn for_socket(&self, fd: BorrowedFd<'_>) -> io::Result<Self> {
-        Self::with(self.counters.as_ref().and_then(|file| file.try_clone().ok()), fd, self.v6)
+        let other = self.counters.each_ref().map(|file| file.as_ref()?.try_clone().ok());
+        Self::with(other, fd)
     }
 
-    fn with(counters: Option<File>, fd: BorrowedFd<'_>, v6: bool) -> io::Result<Self> {
+    fn with(counters: [Option<File>; 2], fd: BorrowedFd<'_>) -> io::Result<Self> {
         let before = Errors::default();
-        let mut drops = Self { last: count(fd)?, total: 0, counters, v6, before };
+        let mut drops = Self { last: count(fd)?, total: 0, counters, before };
         drops.before = drops.errors().unwrap_or_default();
         Ok(drops)
     }
@@ -70,13 +73,11 @@ impl SocketDrops {
     }
 
     fn errors(&self) -> Option<Errors> {
-        let mut bytes = [0; 8192];
-        let len = self.counters.as_ref()?.read_at(&mut bytes, 0).ok()?;
-        let text = std::str::from_utf8(&bytes[..len]).unwrap_or_default();
-        let value = |name| if self.v6 { named(text, name) } else { columned(text, name) };
-        Some(Errors {
-            checksum: value("InCsumErrors")?,
-            room: value("RcvbufErrors")? + value("MemErrors").unwrap_or(0),
+        let [v4, v6] = &self.counters;
+        let all = [errors(v4.as_ref(), columned), errors(v6.as_ref(), named)];
+        all.into_iter().flatten().reduce(|one, other| Errors {
+            checksum: one.checksum + other.checksum,
+            room: one.room + other.room,
         })
     }
 }
@@ -91,6 +92,17 @@ impl Errors {
 
 fn count(fd: BorrowedFd<'_>) -> io::Result<u32> {
     get::<9>(fd, libc::SOL_SOCKET, SO_MEMINFO).map(|info| info[DROPS])
+}
+
+fn errors(file: Option<&File>, find: fn(&str, &str) -> Option<u64>) -> Option<Errors> {
+    let mut bytes = [0; 8192];
+    let len = file?.read_at(&mut bytes, 0).ok()?;
+    let text = std::str::from_utf8(&bytes[..len]).unwrap_or_default();
+    let value = |name| find(text, name);
+    Some(Errors {
+        checksum: value("InCsumErrors")?,
+        room: value("RcvbufErrors")? + value("MemErrors").unwrap_or(0),
+    })
 }
 
 /// `/proc/net/snmp6`: a name and a number on each line.

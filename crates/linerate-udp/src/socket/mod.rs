@@ -3,6 +3,7 @@
 
 mod cmsg;
 mod drops;
+pub(crate) mod icmp;
 mod open;
 mod recvmmsg;
 pub(crate) mod remember;
@@ -12,7 +13,7 @@ mod sockaddr;
 pub(crate) use cmsg::{CMSG_SPACE, ControlMessages};
 pub(crate) use drops::SocketDrops;
 pub(crate) use open::{
-    Membership, local_address, open, probe_gro, recv_buffer_size, set_membership,
+    Membership, bound, local_address, open, probe_gro, recv_buffer_size, set_membership,
 };
 pub(crate) use recvmmsg::RecvMmsg;
 pub(crate) use sendmmsg::{SendError, SendMmsg, connect};

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::cmsg::UDP_GRO;
-use super::sockaddr::{SockAddr, group_request, is_of_link};
+use super::sockaddr::{SockAddr, group_request, is_of_link, unmapped};
 use super::{check, get, set};
 use crate::backend::Backend;
 use crate::group::Group;
-use crate::options::{Options, Reuseport};
+use crate::options::{MtuDiscovery, Options, Reuseport, SendOptions, Versions};
 use crate::{Error, Result, interface};
 
 /// `IPV6_MULTICAST_ALL` of `linux/in6.h`.
@@ -19,9 +19,12 @@ const SO_PREFER_BUSY_POLL: i32 = 69;
 
 /// A socket with these options for a backend, bound and joined.
 pub(crate) fn open(options: &Options, backend: Backend) -> Result<OwnedFd> {
-    let v6 = options.bind.is_ipv6();
+    let Versions { v4, v6 } = options.versions();
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    let socket = datagram(family).map_err(|error| match error.raw_os_error() {
+    let given = options.socket.as_ref().map(|socket| socket.try_clone());
+    let is_given = given.is_some();
+    let socket = given.unwrap_or_else(|| datagram(family));
+    let socket = socket.map_err(|error| match error.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => {
             Error::Invalid(format!("cannot bind to {}: this host has no IPv6", options.bind))
         }
@@ -32,17 +35,21 @@ pub(crate) fn open(options: &Options, backend: Backend) -> Result<OwnedFd> {
         set(fd, level, option, &value).map_err(|error| Error::system(what.to_owned(), error))
     };
     if v6 {
-        enable(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, "keep IPv4 off an IPv6 socket")?;
+        if !is_given {
+            let only = i32::from(!v4);
+            enable(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, only, "choose the versions of IP")?;
+        }
         enable(libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0, "receive joined groups only")?;
-    } else {
+    }
+    if v4 {
         enable(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0, "receive joined groups only")?;
     }
     // Programs that receive one group share its port this way. An address of this host is not shared: the last
     // socket to bind would get all messages. Nor is a group that xdp takes: another program would get none.
-    if options.bind.ip().is_multicast() && backend != Backend::Xdp {
+    if options.bind.ip().is_multicast() && backend != Backend::Xdp && !is_given {
         enable(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, "share a group")?;
     }
-    if options.reuseport != Reuseport::Exclusive {
+    if options.reuseport != Reuseport::Exclusive && !is_given {
         enable(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1, "share a port")?;
     }
     if let Some(name) = &options.interface {
@@ -58,10 +65,14 @@ pub(crate) fn open(options: &Options, backend: Backend) -> Result<OwnedFd> {
         privileged(set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32), "poll busily")?;
     }
     enable_metadata(options, fd)?;
-    if backend == Backend::Gro {
-        enable(libc::SOL_UDP, UDP_GRO, 1, "have the kernel coalesce datagrams (UDP_GRO)")?;
+    enable_sending(options, fd)?;
+    if backend == Backend::Gro || is_given && probe_gro().is_ok() {
+        let on = i32::from(backend == Backend::Gro);
+        enable(libc::SOL_UDP, UDP_GRO, on, "have the kernel coalesce datagrams (UDP_GRO)")?;
     }
-    bind(fd, options.bind)?;
+    if !is_given {
+        bind(fd, options.bind)?;
+    }
     select_receiver(fd, options.reuseport)?;
     for group in &options.groups {
         set_membership(fd, Membership::Join, group)?;
@@ -78,12 +89,17 @@ pub(crate) fn probe_gro() -> std::result::Result<(), String> {
 
 /// The address that a socket got, with the port that the kernel chose for port 0.
 pub(crate) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    address_by(libc::getsockname, fd)
+}
+
+type NameCall =
+    unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
+
+fn address_by(call: NameCall, fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     let mut name = SockAddr::default();
     let mut len = SockAddr::MAX_LEN;
-    // SAFETY: a name with room for what `len` says.
-    let answer = unsafe {
-        libc::getsockname(fd.as_raw_fd(), std::ptr::from_mut(&mut name).cast(), &mut len)
-    };
+    // SAFETY: `getsockname` or `getpeername`, and a name with room for what `len` says.
+    let answer = unsafe { call(fd.as_raw_fd(), std::ptr::from_mut(&mut name).cast(), &mut len) };
     check(answer as isize).map(|_| name.address())
 }
 
@@ -201,8 +217,12 @@ fn set_recv_buffer_size(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
 }
 
 fn enable_metadata(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
-    let v6 = options.bind.is_ipv6();
+    let Versions { v4, v6 } = options.versions();
     let metadata = options.metadata;
+    if v4 && v6 && metadata.traffic_class {
+        set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, &1i32)
+            .map_err(|error| Error::system("ask for the traffic class of messages", error))?;
+    }
     let (level, destination, class) = if v6 {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, libc::IPV6_RECVTCLASS)
     } else {
@@ -218,6 +238,106 @@ fn enable_metadata(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The options for sending, and the error queue.
+fn enable_sending(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
+    let Versions { v4, v6 } = options.versions();
+    let SendOptions {
+        mtu_discovery,
+        ttl,
+        broadcast,
+        multicast_ttl,
+        multicast_loop,
+        multicast_interface,
+        buffer_size,
+    } = &options.send;
+    let index = multicast_interface.as_deref().map(interface::index).transpose()?;
+    let discovery = mtu_discovery.map(|discovery| match discovery {
+        MtuDiscovery::Off => libc::IP_PMTUDISC_DONT,
+        MtuDiscovery::Fragment => libc::IP_PMTUDISC_WANT,
+        MtuDiscovery::Refuse => libc::IP_PMTUDISC_DO,
+        MtuDiscovery::Probe => libc::IP_PMTUDISC_PROBE,
+    });
+    let errors = options.icmp_errors.then_some(1);
+    let number = |value: Option<u8>| value.map(i32::from);
+    let looped = multicast_loop.map(i32::from);
+    let v4_options = [
+        (libc::IP_MTU_DISCOVER, discovery, "set MTU discovery"),
+        (libc::IP_TTL, number(*ttl), "set the TTL"),
+        (libc::IP_MULTICAST_TTL, number(*multicast_ttl), "set the TTL of messages to groups"),
+        (libc::IP_MULTICAST_LOOP, looped, "choose whether groups of this host hear messages"),
+        (libc::IP_RECVERR, errors, "ask for ICMP errors"),
+    ];
+    let v6_options = [
+        (libc::IPV6_MTU_DISCOVER, discovery, "set MTU discovery"),
+        (libc::IPV6_UNICAST_HOPS, number(*ttl), "set the hop limit"),
+        (libc::IPV6_MULTICAST_HOPS, number(*multicast_ttl), "set the hop limit to groups"),
+        (libc::IPV6_MULTICAST_LOOP, looped, "choose whether groups of this host hear messages"),
+        (libc::IPV6_RECVERR, errors, "ask for ICMPv6 errors"),
+        (libc::IPV6_MULTICAST_IF, index.map(u32::cast_signed), "set the interface of groups"),
+    ];
+    let of =
+        |on: bool, level| move |(option, value, what)| on.then_some((level, option, value, what));
+    let v4_options = v4_options.into_iter().filter_map(of(v4, libc::IPPROTO_IP));
+    let v6_options = v6_options.into_iter().filter_map(of(v6, libc::IPPROTO_IPV6));
+    let broadcast = (
+        libc::SOL_SOCKET,
+        libc::SO_BROADCAST,
+        broadcast.map(i32::from),
+        "allow broadcast messages",
+    );
+    for (level, option, value, what) in v4_options.chain(v6_options).chain([broadcast]) {
+        if let Some(value) = value {
+            set(fd, level, option, &value).map_err(|error| Error::system(what, error))?;
+        }
+    }
+    if let Some(index) = index.filter(|_| v4) {
+        let any = libc::in_addr { s_addr: 0 };
+        let request = libc::ip_mreqn {
+            imr_multiaddr: any,
+            imr_address: any,
+            imr_ifindex: index.cast_signed(),
+        };
+        set(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
+            .map_err(|error| Error::system("set the interface of groups", error))?;
+    }
+    if let Some(bytes) = *buffer_size {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
+        set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
+            .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
+            .map_err(|error| Error::system("size the buffer of a socket", error))?;
+    }
+    Ok(())
+}
+
+/// The address that a socket of a caller is bound to, and whether it leaves IPv4 to others.
+pub(crate) fn bound(fd: BorrowedFd<'_>) -> Result<(SocketAddr, bool)> {
+    let ask = |level, option| {
+        get::<1>(fd, level, option)
+            .map(|[value]| value.cast_signed())
+            .map_err(|error| Error::system("ask a socket for its kind", error))
+    };
+    let is_udp = ask(libc::SOL_SOCKET, libc::SO_PROTOCOL)? == libc::IPPROTO_UDP;
+    let family = ask(libc::SOL_SOCKET, libc::SO_DOMAIN)?;
+    if !is_udp || !matches!(family, libc::AF_INET | libc::AF_INET6) {
+        return Err(Error::Invalid("the socket is none of UDP".to_owned()));
+    }
+    let address =
+        local_address(fd).map_err(|error| Error::system("read the address of a socket", error))?;
+    if address.port() == 0 {
+        return Err(Error::Invalid("the socket is not bound to a port".to_owned()));
+    }
+    if address_by(libc::getpeername, fd).is_ok() {
+        return Err(Error::Invalid("the socket is connected to one peer".to_owned()));
+    }
+    if unmapped(address) != address {
+        return Err(Error::Invalid(format!(
+            "the socket is of IPv6 and bound to {address}: bind one of IPv4"
+        )));
+    }
+    let only_v6 = family == libc::AF_INET6 && ask(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)? != 0;
+    Ok((address, only_v6))
 }
 
 fn privileged(answer: io::Result<()>, action: &str) -> Result<()> {

@@ -156,6 +156,8 @@ impl RecvMmsg {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // It is in the error queue, too.
+                Err(error) if super::icmp::is_reported(&error) => {}
                 // The messages matter more than the error; the next call may or may not report it again.
                 Err(_) if self.filled > 0 => break,
                 Err(error) => return Err(error),

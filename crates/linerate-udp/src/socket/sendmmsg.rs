@@ -1,7 +1,7 @@
 //! [`SendMmsg`]: the `mmsghdr` array of `sendmmsg`, prepared once.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
@@ -15,15 +15,79 @@ const UDP_SEGMENT: i32 = 103;
 /// The most datagrams of one call (`UIO_MAXIOV`).
 const MAX_PER_CALL: usize = 1024;
 
-/// A control message with the size of the segments, laid out as `struct cmsghdr`.
+/// Bytes of `struct cmsghdr`.
+const HEADER: usize = size_of::<libc::cmsghdr>();
+
+/// Control messages of one datagram: the size of its segments, the traffic class, and the packet information of IPv6,
+/// the longer one.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug)]
-struct SegmentSize {
+struct Control {
+    bytes: [u8; 24 + 24 + 40],
     len: usize,
-    level: i32,
-    kind: i32,
-    size: u16,
-    rest: [u16; 3],
+}
+
+impl Control {
+    const EMPTY: Self = Self { bytes: [0; 88], len: 0 };
+
+    /// What the kernel is told of a datagram; nothing in most cases.
+    #[inline]
+    fn write(&mut self, transmit: &Transmit<'_>) {
+        self.len = 0;
+        if let Some(size) = transmit.split_size() {
+            self.add(libc::SOL_UDP, UDP_SEGMENT, &(size as u16).to_ne_bytes());
+        }
+        if transmit.traffic_class.is_some()
+            || transmit.source.is_some()
+            || transmit.interface_index.is_some()
+        {
+            self.write_path(transmit);
+        }
+    }
+
+    fn write_path(&mut self, transmit: &Transmit<'_>) {
+        let Transmit { destination, source, interface_index, traffic_class, .. } = *transmit;
+        // The kernel asks for the family of the packet, also on a socket of IPv6 (`udpv6_sendmsg` hands over).
+        let v4 = destination.ip().to_canonical().is_ipv4();
+        if let Some(class) = traffic_class {
+            let class = i32::from(class).to_ne_bytes();
+            match v4 {
+                true => self.add(libc::IPPROTO_IP, libc::IP_TOS, &class),
+                false => self.add(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class),
+            }
+        }
+        if source.is_none() && interface_index.is_none() {
+            return;
+        }
+        let index = interface_index.unwrap_or(0).to_ne_bytes();
+        if v4 {
+            // `struct in_pktinfo`: the interface, the source, and what only the receiver gets.
+            let mut information = [0; 12];
+            information[..4].copy_from_slice(&index);
+            if let Some(IpAddr::V4(source)) = source.map(|source| source.to_canonical()) {
+                information[4..8].copy_from_slice(&source.octets());
+            }
+            self.add(libc::IPPROTO_IP, libc::IP_PKTINFO, &information);
+        } else {
+            // `struct in6_pktinfo`.
+            let mut information = [0; 20];
+            if let Some(IpAddr::V6(source)) = source {
+                information[..16].copy_from_slice(&source.octets());
+            }
+            information[16..].copy_from_slice(&index);
+            self.add(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &information);
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, level: i32, kind: i32, data: &[u8]) {
+        let to = &mut self.bytes[self.len..];
+        to[..8].copy_from_slice(&(HEADER + data.len()).to_ne_bytes());
+        to[8..12].copy_from_slice(&level.to_ne_bytes());
+        to[12..16].copy_from_slice(&kind.to_ne_bytes());
+        to[HEADER..HEADER + data.len()].copy_from_slice(data);
+        self.len += HEADER + data.len().next_multiple_of(8);
+    }
 }
 
 /// Headers for as many datagrams as are sent in one call.
@@ -31,11 +95,15 @@ struct SegmentSize {
 pub(crate) struct SendMmsg {
     headers: Vec<libc::mmsghdr>,
     iovecs: Vec<libc::iovec>,
-    segments: Vec<SegmentSize>,
+    controls: Vec<Control>,
+    /// Empty for a connected socket.
+    addresses: Vec<SockAddr>,
+    /// The socket is of IPv6, and takes IPv4 addresses as IPv6 ones.
+    v6: bool,
 }
 
 // SAFETY: the pointers in `headers` lead to memory that this value owns and that does not move with it,
-// or to a buffer that is borrowed whenever they are used.
+// or to payloads that are borrowed whenever they are used.
 unsafe impl Send for SendMmsg {}
 
 /// Why the kernel did not take a transmit; those before it were sent.
@@ -46,47 +114,53 @@ pub(crate) struct SendError {
 }
 
 impl SendMmsg {
-    pub(crate) fn new(transmits: usize) -> Self {
+    /// For `transmits` datagrams a call; with their destinations for a socket that is bound to `unconnected`.
+    pub(crate) fn new(transmits: usize, unconnected: Option<SocketAddr>) -> Self {
         let transmits = transmits.min(MAX_PER_CALL);
         let iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        // 16 bytes of header, two of size.
-        let segment =
-            SegmentSize { len: 18, level: libc::SOL_UDP, kind: UDP_SEGMENT, size: 0, rest: [0; 3] };
         Self {
             // SAFETY: all zeroes is a valid `mmsghdr`.
             headers: vec![unsafe { std::mem::zeroed() }; transmits],
             iovecs: vec![iovec; transmits],
-            segments: vec![segment; transmits],
+            controls: vec![Control::EMPTY; transmits],
+            addresses: vec![SockAddr::default(); unconnected.map_or(0, |_| transmits)],
+            v6: unconnected.is_some_and(|bound| bound.is_ipv6()),
         }
     }
 
-    /// Sends transmits in `buffer`, each segmented by the kernel where it has more than one message. Returns
-    /// how many were sent, at most as many as there are headers.
-    pub(crate) fn send(
+    /// Sends transmits, each segmented by the kernel where it has a segment size. Returns how many were sent, at most
+    /// as many as there are headers.
+    pub(crate) fn send<'t>(
         &mut self,
         fd: BorrowedFd<'_>,
-        buffer: &[u8],
-        transmits: &[Transmit],
+        transmits: impl Iterator<Item = Transmit<'t>>,
     ) -> std::result::Result<usize, SendError> {
-        let count = transmits.len().min(self.headers.len());
-        for (at, transmit) in transmits[..count].iter().enumerate() {
-            let bytes = &buffer[transmit.start..transmit.end];
+        let mut count = 0;
+        for (at, transmit) in transmits.take(self.headers.len()).enumerate() {
+            let bytes = transmit.contents;
             self.iovecs[at] =
                 libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-            self.segments[at].size = transmit.segment_size as u16;
             let header = &mut self.headers[at].msg_hdr;
             header.msg_iov = &mut self.iovecs[at];
             header.msg_iovlen = 1;
-            (header.msg_control, header.msg_controllen) = if transmit.segments > 1 {
-                (ptr::from_mut(&mut self.segments[at]).cast(), size_of::<SegmentSize>() as _)
-            } else {
-                (ptr::null_mut(), 0)
+            if let Some(address) = self.addresses.get_mut(at) {
+                *address = SockAddr::of_family(transmit.destination, self.v6);
+                header.msg_namelen = address.len();
+                header.msg_name = ptr::from_mut(address).cast();
+            }
+            let control = &mut self.controls[at];
+            control.write(&transmit);
+            header.msg_controllen = control.len as _;
+            header.msg_control = match control.len {
+                0 => ptr::null_mut(),
+                _ => control.bytes.as_mut_ptr().cast(),
             };
+            count = at + 1;
         }
         let mut sent = 0;
         while sent < count {
-            // SAFETY: headers that point to the arrays of `self` and to `buffer`, which the kernel only
-            // reads and which are ours for the length of the call.
+            // SAFETY: headers that point to the arrays of `self` and to payloads of the transmits, which the kernel
+            // only reads and which are borrowed for longer than the call (`'t`).
             let answer = unsafe {
                 libc::sendmmsg(
                     fd.as_raw_fd(),

@@ -33,6 +33,18 @@ impl SockAddr {
         address_bytes
     }
 
+    /// The same for a socket of IPv6, which takes an IPv4 address as an IPv6 one, or of IPv4.
+    #[inline]
+    pub(crate) fn of_family(address: SocketAddr, v6: bool) -> Self {
+        match address {
+            SocketAddr::V4(v4) if v6 => {
+                Self::of(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into())
+            }
+            SocketAddr::V6(_) if !v6 => Self::of(unmapped(address)),
+            _ => Self::of(address),
+        }
+    }
+
     /// Bytes that are in use.
     pub(crate) fn len(&self) -> u32 {
         if self.family() == V6 { Self::MAX_LEN } else { 16 }
@@ -83,11 +95,12 @@ pub(crate) fn scoped(mut address: SocketAddr, interface: Option<u32>) -> SocketA
 }
 
 /// An IPv4 address where an IPv6 address stands for one (RFC 4291 §2.5.5.2).
+#[inline]
 pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
-        // With its scope.
-        IpAddr::V6(_) => address,
+    match address {
+        SocketAddr::V4(_) => address,
+        // With its scope, where it is none.
+        SocketAddr::V6(v6) => v6.ip().to_ipv4_mapped().map_or(address, |ip| (ip, v6.port()).into()),
     }
 }
 

@@ -21,7 +21,7 @@ pub use parse::{Datagram, ParseError, Parser};
 use crate::backend::Backend;
 use crate::group::Group;
 use crate::message::{Drops, Message};
-use crate::options::Options;
+use crate::options::{Options, Versions};
 use crate::socket::scoped;
 use crate::{Error, Result, interface};
 use filter::FilterSpec;
@@ -103,6 +103,7 @@ pub(crate) struct XdpReceiver {
     first: (FilterSpec, LoadedProgram),
     nothing: LoadedProgram,
     bind: IpAddr,
+    versions: Versions,
     message_size: usize,
     checksum: u64,
     malformed: u64,
@@ -118,7 +119,8 @@ impl XdpReceiver {
             return Err(Error::Invalid(format!("interface {interface} has no Ethernet address")));
         };
         let bind = options.bind.ip();
-        let unicast = unicast(local.addresses, bind);
+        let versions = options.versions();
+        let unicast = unicast(local.addresses, bind, versions);
         let own_sources = local.own_sources;
         let mut spec =
             FilterSpec { port, mac, unicast, own_sources, groups: Vec::new(), max_frame: 0 };
@@ -155,6 +157,7 @@ impl XdpReceiver {
             wanted: spec.clone(),
             nothing,
             bind,
+            versions,
             spec,
             message_size: options.message_size,
             checksum: 0,
@@ -185,7 +188,7 @@ impl XdpReceiver {
         let mut spec = self.wanted.clone();
         spec.mac = local.mac.unwrap_or(spec.mac);
         spec.max_frame = self.receiver.longest(local.mtu);
-        spec.unicast = unicast(local.addresses, self.bind);
+        spec.unicast = unicast(local.addresses, self.bind, self.versions);
         spec.own_sources = local.own_sources;
         self.take(spec)
     }
@@ -296,8 +299,8 @@ impl XdpBatch<'_> {
 const MAX_ADDRESSES: usize = 64;
 
 /// Those that a receiver bound to `bind` receives from.
-fn unicast(mut addresses: Vec<IpAddr>, bind: IpAddr) -> Vec<IpAddr> {
-    addresses.retain(|ip| ip.is_ipv4() == bind.is_ipv4() && (bind.is_unspecified() || *ip == bind));
+fn unicast(mut addresses: Vec<IpAddr>, bind: IpAddr, versions: Versions) -> Vec<IpAddr> {
+    addresses.retain(|ip| versions.include(*ip) && (bind.is_unspecified() || *ip == bind));
     addresses.truncate(MAX_ADDRESSES);
     addresses
 }

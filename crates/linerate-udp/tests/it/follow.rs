@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, TIMEOUT, WINDOW, address, kinds, soon};
-use linerate_testkit::{Mac, Namespace, exclusive, root_or_skip, test_name};
+use linerate_testkit::{Mac, Namespace, exclusive, print_skipped, root_or_skip, test_name};
 use linerate_udp::{Backend, Error, Message, Receiver, Sender};
 use linerate_wire::ethernet;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -282,6 +282,28 @@ fn a_firewall_or_the_reverse_path_filter_is_not_passed_without_a_word() {
         assert!(run("iptables-legacy", "-P INPUT DROP"));
         check("iptables chain filter INPUT");
         assert!(run("iptables-legacy", "-P INPUT ACCEPT"));
+    }
+    if run("tc", "qdisc add dev rx clsact") {
+        // Those for what the host sends do not matter.
+        let kinds = ["matchall action pass", "u32 match u32 0 0"];
+        let filter = |parent: &str, kind: &str| {
+            run("tc", &format!("filter add dev rx {parent} protocol ip {kind}"))
+        };
+        match kinds.into_iter().find(|kind| filter("egress", kind)) {
+            Some(kind) => {
+                check("");
+                assert!(filter("ingress", kind));
+                check("tc filter");
+            }
+            None => {
+                print_skipped(
+                    &format!("{} of tc", test_name!()),
+                    "the kernel has no tc classifier",
+                );
+            }
+        }
+        assert!(run("tc", "qdisc del dev rx clsact"));
+        check("");
     }
     cable.here.sysctl("net/ipv4/conf/rx/rp_filter", "1").unwrap();
     check("rp_filter=1");

@@ -3,9 +3,11 @@
 mod allocations;
 #[path = "../../../linerate-ring/tests/it/counting.rs"]
 mod counting;
+mod duplex;
 mod errors;
 mod follow;
 mod odd;
 mod readiness;
 mod same;
 mod support;
+mod tokio;

@@ -29,7 +29,7 @@ use crate::cli::values::{Cpus, cpus, deliveries, duration, endpoint, microsecond
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Address and port to receive on, as 10.0.0.2:7000, 0.0.0.0:7000 or [::]:7000 (IPv6 only).
+    /// Address and port to receive on, as 10.0.0.2:7000, 0.0.0.0:7000 or [::]:7000 (both versions of IP).
     #[arg(short, long, value_name = "ADDRESS:PORT", value_parser = endpoint)]
     bind: SocketAddr,
 

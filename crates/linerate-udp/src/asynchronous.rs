@@ -1,0 +1,137 @@
+//! [`AsyncReceiver`] and [`AsyncTransmitter`]: the halves of a [`Socket`] in tokio (feature `tokio`).
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::receiver::{Batch, Receiver};
+use crate::transmit::Transmit;
+use crate::transmitter::Transmitter;
+use crate::{Error, Result, Socket};
+
+/// A [`Receiver`] that tokio waits for.
+#[derive(Debug)]
+pub struct AsyncReceiver {
+    // A duplicate, so that both halves can be registered: epoll knows descriptors by their numbers.
+    readable: AsyncFd<OwnedFd>,
+    receiver: Receiver,
+}
+
+/// A [`Transmitter`] that tokio waits for.
+#[derive(Debug)]
+pub struct AsyncTransmitter {
+    writable: AsyncFd<OwnedFd>,
+    transmitter: Transmitter,
+}
+
+impl Socket {
+    /// Both halves for tokio; in the context of a runtime that has its I/O driver.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn into_async(self) -> Result<(AsyncReceiver, AsyncTransmitter)> {
+        let (receiver, transmitter) = self.into_split();
+        let register = |fd: &dyn AsFd, interest| {
+            let duplicate = fd.as_fd().try_clone_to_owned()?;
+            #[allow(deprecated, reason = "an OwnedFd stays open; what replaces this is unsafe")]
+            AsyncFd::with_interest(duplicate, interest)
+        };
+        let readable = register(&receiver, Interest::READABLE).map_err(waiting)?;
+        let writable = register(&transmitter, Interest::WRITABLE).map_err(waiting)?;
+        Ok((AsyncReceiver { readable, receiver }, AsyncTransmitter { writable, transmitter }))
+    }
+}
+
+impl AsyncReceiver {
+    /// The messages that have arrived, as [`Receiver::receive`] gives them; waits where there are none. Safe to cancel:
+    /// no message is lost.
+    ///
+    /// # Errors
+    /// As [`Receiver::receive`].
+    pub async fn recv_batch(&mut self) -> Result<Batch<'_>> {
+        let found = loop {
+            if let Some(found) = self.receiver.try_fill()? {
+                break found;
+            }
+            let mut ready = self.readable.readable().await.map_err(waiting)?;
+            // Once more before the readiness is taken back: the kernel tells of each change once.
+            if let Some(found) = self.receiver.try_fill()? {
+                ready.retain_ready();
+                break found;
+            }
+            ready.clear_ready();
+        };
+        Ok(self.receiver.batch(found))
+    }
+
+    /// The receiver.
+    pub fn receiver(&mut self) -> &mut Receiver {
+        &mut self.receiver
+    }
+}
+
+impl AsyncTransmitter {
+    /// Sends all, as [`Transmitter::send`]; what was collected goes first. Where this is cancelled, the first of them
+    /// have been sent.
+    ///
+    /// # Errors
+    /// As [`Transmitter::send`].
+    pub async fn send_batch(&mut self, transmits: &[Transmit<'_>]) -> Result<()> {
+        self.flush().await?;
+        let mut sent = 0;
+        loop {
+            sent += self.transmitter.try_send(&transmits[sent..])?;
+            if sent == transmits.len() {
+                return Ok(());
+            }
+            self.wait(|transmitter| {
+                sent += transmitter.try_send(&transmits[sent..])?;
+                Ok(sent == transmits.len())
+            })
+            .await?;
+        }
+    }
+
+    /// Collects messages, as [`Transmitter::push`]; sends what is there when the batch is full.
+    ///
+    /// # Errors
+    /// As [`Transmitter::push`].
+    pub async fn push(&mut self, transmit: &Transmit<'_>) -> Result<()> {
+        if !self.transmitter.has_room(transmit) {
+            self.flush().await?;
+        }
+        self.transmitter.push(transmit)
+    }
+
+    /// Sends what was collected.
+    ///
+    /// # Errors
+    /// As [`Transmitter::flush`].
+    pub async fn flush(&mut self) -> Result<()> {
+        while !self.transmitter.try_flush()? {
+            self.wait(Transmitter::try_flush).await?;
+        }
+        Ok(())
+    }
+
+    /// The transmitter.
+    pub fn transmitter(&mut self) -> &mut Transmitter {
+        &mut self.transmitter
+    }
+
+    /// Waits until the socket has room; `done` tries once more before the readiness is taken back.
+    async fn wait(&mut self, done: impl FnOnce(&mut Transmitter) -> Result<bool>) -> Result<()> {
+        let mut ready = self.writable.writable().await.map_err(waiting)?;
+        match done(&mut self.transmitter)? {
+            true => ready.retain_ready(),
+            false => ready.clear_ready(),
+        }
+        Ok(())
+    }
+}
+
+fn waiting(error: io::Error) -> Error {
+    Error::system("wait for a socket in tokio", error)
+}

@@ -1,0 +1,205 @@
+//! [`Transmitter`]: sends to any address from the port of a receiver, a batch at a time.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use crate::options::Options;
+use crate::outgoing::{Outgoing, SendStatistics};
+use crate::queue::Queue;
+use crate::transmit::Transmit;
+use crate::{Error, Result};
+
+/// Sends UDP messages from the socket of a receiver ([`Receiver::transmitter`](crate::Receiver::transmitter)), to
+/// addresses that differ from message to message, with few system calls.
+///
+/// [`Transmitter::send`] sends payloads from where they are. [`Transmitter::message`] and [`Transmitter::push`] collect
+/// messages, and join neighbours of one size and one way to super-datagrams (GSO); so answers can be collected while the
+/// batch that they answer is lent. What the kernel refuses for one destination is counted, and the others are sent.
+/// Writable ([`AsFd`]) when the socket has room.
+#[derive(Debug)]
+pub struct Transmitter {
+    socket: Arc<OwnedFd>,
+    bound: SocketAddr,
+    queue: Queue,
+    /// Runs of the queue that have been sent.
+    sent: usize,
+    outgoing: Outgoing,
+}
+
+impl Transmitter {
+    pub(crate) fn new(socket: Arc<OwnedFd>, bound: SocketAddr, options: &Options) -> Self {
+        Self {
+            socket,
+            bound,
+            queue: Queue::new(options.batch, options.message_size),
+            sent: 0,
+            outgoing: Outgoing::new(options.batch, Some(bound), true),
+        }
+    }
+
+    /// Sends all, from the memory of their payloads; waits where the socket has no room. What was collected goes first.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the socket sends nothing any more. That a destination is refused is none
+    /// ([`Transmitter::statistics`]).
+    pub fn send(&mut self, transmits: &[Transmit<'_>]) -> Result<()> {
+        self.flush()?;
+        self.transfer(transmits, true).map(drop)
+    }
+
+    /// The same without waiting: how many, from the first on, were sent or refused. 0 where there is no room.
+    ///
+    /// # Errors
+    /// As [`Transmitter::send`].
+    pub fn try_send(&mut self, transmits: &[Transmit<'_>]) -> Result<usize> {
+        if self.try_flush()? { self.transfer(transmits, false) } else { Ok(0) }
+    }
+
+    /// Room for a message of `len` bytes that goes the way of `to`, whose payload and segment size do not count. It
+    /// holds anything: write all of it. It goes with [`Transmitter::flush`], or when the batch is full.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a message longer than the receiver was built for; as [`Transmitter::send`].
+    #[inline]
+    pub fn message(&mut self, to: &Transmit<'_>, len: usize) -> Result<&mut [u8]> {
+        if !self.queue.has_room(len) {
+            self.make_room(len)?;
+        }
+        let head = self.path(to).with(&[]);
+        let head = Transmit { segment_size: None, ..head };
+        let same = self.queue.goes_with_last(&head) && self.sent < self.queue.runs.len();
+        Ok(self.queue.push(&head, same, len, self.outgoing.limits))
+    }
+
+    /// Collects messages. This copies the payload once, so that neighbours can be joined and it need not live on.
+    ///
+    /// # Errors
+    /// As [`Transmitter::message`].
+    #[inline]
+    pub fn push(&mut self, transmit: &Transmit<'_>) -> Result<()> {
+        let Some(size) = transmit.split_size() else {
+            let contents = transmit.contents;
+            self.message(transmit, contents.len())?.copy_from_slice(contents);
+            return Ok(());
+        };
+        for contents in transmit.contents.chunks(size) {
+            self.message(transmit, contents.len())?.copy_from_slice(contents);
+        }
+        Ok(())
+    }
+
+    /// Sends what was collected; waits where the socket has no room.
+    ///
+    /// # Errors
+    /// As [`Transmitter::send`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.flush_queue(true).map(drop)
+    }
+
+    /// The same without waiting: true when everything has gone.
+    ///
+    /// # Errors
+    /// As [`Transmitter::send`].
+    pub fn try_flush(&mut self) -> Result<bool> {
+        self.flush_queue(false)
+    }
+
+    /// The most messages that are collected before they are sent.
+    pub fn batch(&self) -> usize {
+        self.queue.batch
+    }
+
+    /// The address that the socket is bound to.
+    pub fn address(&self) -> SocketAddr {
+        self.bound
+    }
+
+    /// What was sent so far.
+    pub fn statistics(&self) -> SendStatistics {
+        self.outgoing.statistics
+    }
+
+    /// The last destination that the kernel refused a message to, and why.
+    pub fn last_refusal(&self) -> Option<(SocketAddr, io::Error)> {
+        self.outgoing.refusal.map(|(to, errno)| (to, io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Why messages were sent one by one that could have been segmented.
+    pub fn fallback_reason(&self) -> Option<&str> {
+        self.outgoing.fallback_reason.as_deref()
+    }
+
+    /// Whether messages can be collected without sending others first, or are too long anyway.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_room(&self, transmit: &Transmit<'_>) -> bool {
+        let (len, segments) = (transmit.contents.len(), transmit.segments());
+        // Each may begin a run of its own, with its headroom.
+        self.queue.has_room_for(segments, len) || !self.queue.fits(len)
+    }
+
+    #[cold]
+    fn make_room(&mut self, len: usize) -> Result<()> {
+        if !self.queue.fits(len) {
+            return Err(Error::Invalid(format!(
+                "a message of {len} bytes: the socket was built for shorter ones"
+            )));
+        }
+        self.flush()
+    }
+
+    fn flush_queue(&mut self, wait: bool) -> Result<bool> {
+        if self.queue.messages == 0 {
+            return Ok(true);
+        }
+        let Queue { buffer, runs, .. } = &self.queue;
+        let left = &runs[self.sent..];
+        let sent = self.outgoing.send(
+            self.socket.as_fd(),
+            left.len(),
+            |at| left[at].transmit(buffer),
+            wait,
+        );
+        let is_done = sent.as_ref().map_or(true, |sent| *sent == left.len());
+        match &sent {
+            // The rest is lost with an error, as the socket is.
+            _ if is_done => {
+                self.queue.clear();
+                self.sent = 0;
+            }
+            Ok(sent) => self.sent += sent,
+            Err(_) => {}
+        }
+        sent.map(|_| is_done).map_err(|error| self.failed(error))
+    }
+
+    fn transfer(&mut self, transmits: &[Transmit<'_>], wait: bool) -> Result<usize> {
+        let bound = self.bound;
+        let transmit = |at: usize| path_from(bound, &transmits[at]);
+        let sent = self.outgoing.send(self.socket.as_fd(), transmits.len(), transmit, wait);
+        sent.map_err(|error| self.failed(error))
+    }
+
+    #[inline]
+    fn path<'t>(&self, transmit: &Transmit<'t>) -> Transmit<'t> {
+        path_from(self.bound, transmit)
+    }
+
+    #[cold]
+    fn failed(&self, error: io::Error) -> Error {
+        Error::system(format!("send from {}", self.bound), error)
+    }
+}
+
+/// The transmit without a source that the socket has anyway: the kernel need not be told.
+#[inline]
+fn path_from<'t>(bound: SocketAddr, transmit: &Transmit<'t>) -> Transmit<'t> {
+    Transmit { source: transmit.source.filter(|source| *source != bound.ip()), ..*transmit }
+}
+
+impl AsFd for Transmitter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,87 @@
+//! The halves of a socket in tokio, on every backend.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use linerate_testkit::{root_or_skip, test_name};
+use linerate_udp::{Receiver, Transmit};
+
+use crate::support::{Cable, HERE, THERE, TIMEOUT, address, kinds};
+
+#[test]
+fn a_server_in_tokio_answers_on_every_back_end() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    for kind in kinds(&cable, test_name!()) {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).backend(Some(kind.backend)).delivery(kind.delivery);
+        let socket = cable
+            .here
+            .run(|| builder.ring_size(16 << 20).batch(32).build_socket())
+            .unwrap()
+            .unwrap();
+        let server = runtime.spawn(async move {
+            let (mut receiver, mut transmitter) = socket.into_async()?;
+            loop {
+                let mut batch = receiver.recv_batch().await?;
+                while let Some(message) = batch.next() {
+                    if message.payload == b"end" {
+                        return Ok::<_, linerate_udp::Error>(
+                            transmitter.transmitter().statistics(),
+                        );
+                    }
+                    transmitter.push(&message.reply(message.payload)).await?;
+                }
+                drop(batch);
+                transmitter.flush().await?;
+            }
+        });
+        let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
+        peer.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let mut room = [0; 64];
+        for round in 0..50u8 {
+            for at in 0..1 + round % 9 {
+                peer.send_to(&[round, at], to).unwrap();
+            }
+            for at in 0..1 + round % 9 {
+                let (len, from) = peer.recv_from(&mut room).unwrap();
+                assert_eq!((&room[..len], from), (&[round, at][..], to), "{kind}");
+            }
+        }
+        peer.send_to(b"end", to).unwrap();
+        let statistics = runtime.block_on(server).unwrap().unwrap();
+        assert_eq!(statistics.messages, (0..50).map(|round| 1 + round % 9).sum::<u64>(), "{kind}");
+    }
+}
+
+/// The socket's buffer is full again and again, and nothing is lost on the way.
+#[test]
+fn a_sender_in_tokio_waits_for_room() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let options = linerate_udp::SendOptions { buffer_size: Some(1), ..Default::default() };
+    let builder = Receiver::builder(address("127.0.0.1", 0)).send_options(options);
+    let builder =
+        builder.backend(Some(linerate_udp::Backend::Recvmmsg)).recv_buffer_size(Some(8 << 20));
+    let socket = builder.build_socket().unwrap();
+    let own = socket.address();
+    let contents = [5; 1000];
+    let came = runtime.block_on(async move {
+        let (mut receiver, mut transmitter) = socket.into_async().unwrap();
+        let mut came = 0;
+        for _ in 0..20 {
+            transmitter.send_batch(&[Transmit::new(own, &contents); 100]).await.unwrap();
+            let until = came + 100;
+            while came < until {
+                let batch = tokio::time::timeout(Duration::from_secs(30), receiver.recv_batch());
+                let mut batch = batch.await.expect("messages").unwrap();
+                while let Some(message) = batch.next() {
+                    assert_eq!(message.payload, contents);
+                    came += 1;
+                }
+            }
+        }
+        came
+    });
+    assert_eq!(came, 2000);
+}
