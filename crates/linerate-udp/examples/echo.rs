@@ -1,22 +1,27 @@
 //! Sends every message back to where it came from.
 //!
-//! `cargo run -p linerate-udp --example echo -- 127.0.0.1:7000`
+//! `cargo run -p linerate-udp --example echo -- [::]:7000 [BACKEND]`
 
 use std::error::Error;
-use std::net::UdpSocket;
 
-use linerate_udp::Receiver;
+use linerate_udp::Socket;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7000".to_owned());
-    let mut receiver = Receiver::builder(address.parse()?).build()?;
-    println!("echoing on {} by {}", receiver.address(), receiver.backend());
-    // The receiver's own socket sends as any other does.
-    let socket = UdpSocket::from(receiver.socket().try_clone_to_owned()?);
+    let backend = std::env::args().nth(2).map(|name| name.parse()).transpose()?;
+    let mut socket = Socket::builder(address.parse()?).backend(backend).build_socket()?;
+    println!("echoing on {} by {}", socket.address(), socket.receiver().backend());
+    Ok(serve(&mut socket)?)
+}
+
+/// Answers until the socket fails, as it does when its interface is removed.
+pub(crate) fn serve(socket: &mut Socket) -> linerate_udp::Result<()> {
+    let (receiver, transmitter) = socket.split();
     loop {
         let mut batch = receiver.receive(None)?;
         while let Some(message) = batch.next() {
-            socket.send_to(message.payload, message.source)?;
+            transmitter.push(&message.reply(message.payload))?;
         }
+        transmitter.flush()?;
     }
 }

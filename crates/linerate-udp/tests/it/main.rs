@@ -5,6 +5,7 @@ mod allocations;
 mod counting;
 mod duplex;
 mod errors;
+mod examples;
 mod follow;
 mod odd;
 mod readiness;

@@ -1,0 +1,151 @@
+//! The examples, each against a real client, on every backend.
+
+#[path = "../../examples/dns.rs"]
+#[allow(dead_code)]
+mod dns;
+#[path = "../../examples/echo.rs"]
+#[allow(dead_code)]
+mod echo;
+#[path = "../../examples/statsd.rs"]
+#[allow(dead_code)]
+mod statsd;
+
+use std::net::UdpSocket;
+use std::sync::mpsc;
+
+use cadence::prelude::*;
+use cadence::{StatsdClient, UdpMetricSink};
+use linerate_testkit::{Command, print_skipped, root_or_skip, test_name};
+use linerate_udp::{Receiver, ReceiverBuilder, Result, Socket};
+
+use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, kinds};
+
+fn builder(kind: Kind) -> ReceiverBuilder {
+    let builder = Receiver::builder(address(HERE, 7000)).interface("rx").ring_size(16 << 20);
+    builder.backend(Some(kind.backend)).delivery(kind.delivery)
+}
+
+/// Runs `client` against a server, which ends with its interface.
+fn with_server(
+    kind: Kind,
+    serve: impl FnOnce(&mut Socket) -> Result<()> + Send,
+    client: impl FnOnce(&Cable),
+) {
+    let cable = Cable::new();
+    let mut socket = cable.here.run(|| builder(kind).build_socket()).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(move || serve(&mut socket));
+        // The server has to end whatever the client meets.
+        let met = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(&cable)));
+        cable.veth.b.down().unwrap();
+        let end = server.join().unwrap();
+        assert!(matches!(end, Err(linerate_udp::Error::Ring(_))), "{end:?}");
+        if let Err(panic) = met {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+#[test]
+fn the_echo_server_answers() {
+    root_or_skip!();
+    for kind in kinds(&Cable::new(), test_name!()) {
+        with_server(kind, echo::serve, |cable| {
+            let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
+            peer.set_read_timeout(Some(TIMEOUT)).unwrap();
+            for round in 0..100u8 {
+                peer.send_to(&[round; 9], (HERE, 7000)).unwrap();
+                let mut room = [0; 16];
+                assert_eq!(peer.recv(&mut room).unwrap(), 9, "{kind}");
+                assert_eq!(room[..9], [round; 9], "{kind}");
+            }
+        });
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    let is_there = std::process::Command::new(program).arg("-h").output().is_ok();
+    if !is_there {
+        print_skipped(&format!("the DNS responder with {program}"), "it is not installed");
+    }
+    is_there
+}
+
+/// What a program says.
+fn stdout_of(mut program: Command) -> String {
+    let output = program.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn the_dns_responder_answers_dig_and_dnsperf() {
+    root_or_skip!();
+    let [has_dig, has_dnsperf] = ["dig", "dnsperf"].map(is_installed);
+    for kind in kinds(&Cable::new(), test_name!()) {
+        with_server(kind, dns::serve, |cable| {
+            let dig = |words: &str| {
+                let mut program = cable.there.command("dig");
+                program.args(["@10.77.0.2", "-p", "7000", "+tries=1"]).args(words.split(' '));
+                stdout_of(program)
+            };
+            if has_dig {
+                assert_eq!(dig("www.example.org A +short"), "192.0.2.1\n", "{kind}");
+                assert_eq!(dig("www.example.org AAAA +short"), "", "{kind}");
+                let whole = dig("a.b.example A +noedns");
+                assert!(
+                    whole.contains("status: NOERROR") && whole.contains("flags: qr aa rd"),
+                    "{whole}"
+                );
+                assert!(!whole.contains("WARNING: Message parser"), "{whole}");
+            }
+            if !has_dnsperf {
+                return;
+            }
+            let queries = tempfile::NamedTempFile::new().unwrap();
+            let lines: String = (0..1000).map(|at| format!("host{at}.example A\n")).collect();
+            std::fs::write(queries.path(), lines).unwrap();
+            let mut dnsperf = cable.there.command("dnsperf");
+            dnsperf.args(["-s", HERE, "-p", "7000", "-n", "2", "-d"]).arg(queries.path());
+            let report = stdout_of(dnsperf);
+            let counted = |name: &str| {
+                let line = report.lines().find_map(|line| line.trim().strip_prefix(name));
+                line.and_then(|rest| rest.split_whitespace().next()).map(str::to_owned)
+            };
+            assert_eq!(counted("Queries completed:").as_deref(), Some("2000"), "{kind}: {report}");
+            assert_eq!(counted("Queries lost:").as_deref(), Some("0"), "{kind}: {report}");
+            assert!(report.contains("NOERROR 2000 (100.00%)"), "{kind}: {report}");
+        });
+    }
+}
+
+#[test]
+fn the_statsd_sink_sums_what_a_client_counts() {
+    root_or_skip!();
+    for kind in kinds(&Cable::new(), test_name!()) {
+        let (say, hear) = mpsc::channel();
+        let sink = |socket: &mut Socket| {
+            let (receiver, _) = socket.split();
+            statsd::sink(receiver, |counters| say.send(counters.clone()).unwrap())
+        };
+        with_server(kind, sink, |cable| {
+            let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
+            let client = UdpMetricSink::from((HERE, 7000), peer).unwrap();
+            let client = StatsdClient::from_sink("test", client);
+            for at in 0..300 {
+                client.count(if at % 3 == 0 { "hits" } else { "misses" }, at).unwrap();
+            }
+            // Without its prefix: as a shell says it.
+            let mut shell = cable.there.command("bash");
+            let line = format!("echo -n 'print:1|c' > /dev/udp/{HERE}/7000");
+            assert!(shell.args(["-c", &line]).status().unwrap().success());
+            let counters = hear.recv_timeout(TIMEOUT).expect("counters");
+            let sum = |part: fn(&i32) -> bool| f64::from((0..300).filter(part).sum::<i32>());
+            let wanted =
+                [("test.hits", sum(|at| at % 3 == 0)), ("test.misses", sum(|at| at % 3 != 0))];
+            let wanted = wanted.map(|(name, sum)| (name.to_owned(), sum));
+            assert_eq!(counters, wanted.into(), "{kind}");
+        });
+    }
+}
