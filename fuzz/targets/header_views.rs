@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use linerate_capture::print::Printer;
 use linerate_wire::{
-    arp, ethernet, flow, geneve, gre, ipv4, ipv6, layers, tcp, udp, vlan, vxlan,
+    arp, ethernet, flow, geneve, gre, icmp, ipv4, ipv6, layers, tcp, udp, vlan, vxlan,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -30,6 +30,10 @@ fuzz_target!(|data: &[u8]| {
         assert!(packet.header_len() <= data.len());
     }
     let _ = vxlan::Packet::new_checked(data).map(|packet| packet.is_plain());
+    for reason in [icmp::Reason::AddressUnreachable, icmp::Reason::TooBig(1400)] {
+        let len = icmp::emit_error(data, reason, &mut [0; icmp::MAX_ERROR_LEN]);
+        assert!(len.is_none_or(|len| len <= icmp::MAX_ERROR_LEN));
+    }
 
     if let Ok(layers) = layers::parse(data) {
         assert!(layers.end <= data.len());

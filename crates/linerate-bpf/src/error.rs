@@ -177,11 +177,13 @@ impl fmt::Display for MissingCapabilities<'_> {
             more => format!("{XDP_CAPABILITIES},{more}"),
         };
         let them = if all.contains(',') { "them" } else { "it" };
+        let program = std::env::current_exe().unwrap_or_else(|_| "PROGRAM".into());
         write!(
             f,
-            "the {word} {}; run as root, or grant {them} with `sudo setcap {}+ep PROGRAM`",
+            "the {word} {}; run as root, or grant {them} with `sudo setcap {}+ep {}`",
             self.0.replace(',', ", "),
-            all.to_ascii_lowercase()
+            all.to_ascii_lowercase(),
+            program.display()
         )
     }
 }

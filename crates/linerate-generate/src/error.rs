@@ -1,6 +1,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use linerate_bpf::MissingCapabilities;
+
 /// Why traffic could not be generated or replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -30,18 +32,16 @@ pub enum Error {
     },
     /// A privilege is missing.
     #[error(
-        "interface {name}: no permission to {action}; it takes {capabilities}: run as root, or grant \
-         them with `sudo setcap {setcap}+ep PROGRAM`"
+        "interface {name}: no permission to {action}: needs {}",
+        MissingCapabilities(capabilities)
     )]
     Privilege {
         /// The interface.
         name: String,
         /// What was refused.
         action: &'static str,
-        /// The capabilities, as a person reads them.
+        /// The capabilities, with commas between them.
         capabilities: &'static str,
-        /// The same as `setcap` takes them.
-        setcap: &'static str,
     },
     /// The kernel or driver does not offer what a backend needs.
     #[error("interface {name}: {backend} cannot be used: {reason}")]

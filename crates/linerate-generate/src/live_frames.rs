@@ -307,8 +307,7 @@ fn refusal(name: &str, action: &'static str, error: &libbpf_rs::Error) -> Error 
         ErrorKind::PermissionDenied => Error::Privilege {
             name: name.to_owned(),
             action,
-            capabilities: "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON",
-            setcap: "cap_bpf,cap_net_admin,cap_perfmon",
+            capabilities: "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON",
         },
         _ => Error::Unavailable {
             name: name.to_owned(),

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::{self, logging};
@@ -66,7 +67,10 @@ enum Verb {
 
 /// Reads the command line, runs the verb and turns its result into an exit status.
 pub fn run() -> ExitCode {
-    let Cli { verbose, verb } = Cli::parse();
+    let Cli { verbose, verb } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(error),
+    };
     let log = match &verb {
         Verb::Forward(arguments) => arguments.log(),
         _ => logging::Options::default(),
@@ -93,4 +97,22 @@ pub fn run() -> ExitCode {
         }
     };
     cli::exit_status(outcome)
+}
+
+/// Says what is wrong with the command line, or prints the help that it asks for.
+fn refuse(mut error: clap::Error) -> ExitCode {
+    if error.kind() == ErrorKind::UnknownArgument {
+        // The tip is to pass the option as a value, which nobody wants.
+        error.remove(ContextKind::Suggested);
+        let verb = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+        if verb.as_deref() == Some("capture")
+            && let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
+            && let Some(remedy) = capture::foreign::remedy(option)
+        {
+            return cli::usage_error(&format!("capture has no option {option}: {remedy}"));
+        }
+    }
+    // A closed output changes nothing about the status.
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

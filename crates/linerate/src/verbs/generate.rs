@@ -248,8 +248,9 @@ fn follow(
 
 fn summarise(report: &Report) -> Result<()> {
     let Report { interface, backend, reason, sent, accepted, refused, seconds, .. } = report;
+    let s = if *sent == 1 { "" } else { "s" };
     stdio::println(format_args!(
-        "{sent} frames sent to {interface} in {seconds:.3} s through {backend} ({reason})"
+        "{sent} frame{s} sent to {interface} in {seconds:.3} s through {backend} ({reason})"
     ))?;
     stdio::println(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",

@@ -208,7 +208,8 @@ impl Arguments {
 
 fn summarise(report: &Report) -> Result<()> {
     let Report { interface, sent, accepted, refused, seconds, cut, too_short, .. } = report;
-    stdio::println(format_args!("{sent} frames sent to {interface} in {seconds:.3} s"))?;
+    let s = if *sent == 1 { "" } else { "s" };
+    stdio::println(format_args!("{sent} frame{s} sent to {interface} in {seconds:.3} s"))?;
     stdio::println(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",
         scaled(report.packets_per_second, "pps"),

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod decoder;
+pub(crate) mod foreign;
 mod list;
 mod live;
 mod metrics;
@@ -74,13 +75,29 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
         return list::link_types(&arguments.interface, arguments.json);
     }
     if arguments.json && arguments.write.as_deref().is_some_and(|path| path.as_os_str() == "-") {
-        bail!("--json and -w - both want standard output; write into a file, or leave out --json");
+        return Ok(cli::usage_error(
+            "--json and -w - both want standard output; write into a file, or leave out --json",
+        ));
+    }
+    let names = &arguments.interface;
+    if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+        let text =
+            format!("-i {0} is given twice: each packet of {0} would be there twice", twice.1);
+        return Ok(cli::usage_error(&text));
+    }
+    if arguments.rotate_count.is_some()
+        && arguments.rotate_size.is_none()
+        && arguments.rotate_seconds.is_none()
+    {
+        return Ok(cli::usage_error(
+            "-W says how many files to keep, but nothing begins a new one: give -C SIZE or -G SECONDS too",
+        ));
     }
     if let Some(refusal) = output::refusal(arguments) {
         return Ok(cli::usage_error(refusal));
     }
     if arguments.per_thread_files && arguments.write.as_deref() == Some(Path::new("-")) {
-        bail!("--per-thread-files writes several files; give -w a name");
+        return Ok(cli::usage_error("--per-thread-files writes several files; give -w a name"));
     }
     let filter = match &arguments.filter_file {
         Some(path) => Some(

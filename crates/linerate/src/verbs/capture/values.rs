@@ -74,16 +74,19 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
     match kind {
         "duration" => {
             let seconds: f64 = value.parse().map_err(|_| explain())?;
-            Duration::try_from_secs_f64(seconds).map(Limit::Duration).map_err(|_| explain())
+            match Duration::try_from_secs_f64(seconds) {
+                Ok(Duration::ZERO) => Err("a capture of 0 seconds has no packets".to_owned()),
+                duration => duration.map(Limit::Duration).map_err(|_| explain()),
+            }
         }
         "packets" => match value.parse() {
             Ok(number @ 1..) => Ok(Limit::Packets(number)),
             _ => Err(explain()),
         },
-        "filesize" => {
-            let kilobytes: u64 = value.parse().map_err(|_| explain())?;
-            Ok(Limit::FileSize(kilobytes.saturating_mul(1000)))
-        }
+        "filesize" => match value.parse::<u64>() {
+            Ok(kilobytes @ 1..) => Ok(Limit::FileSize(kilobytes.saturating_mul(1000))),
+            _ => Err(explain()),
+        },
         _ => Err(explain()),
     }
 }
@@ -182,7 +185,9 @@ mod tests {
         assert_eq!(limit("packets:7"), Ok(Limit::Packets(7)));
         assert_eq!(limit("filesize:3"), Ok(Limit::FileSize(3000)));
         assert!(limit("files:3").is_err() && limit("duration:-1").is_err());
-        assert!(limit("packets:0").is_err());
+        for nothing in ["packets:0", "duration:0", "filesize:0"] {
+            assert!(limit(nothing).is_err(), "{nothing}");
+        }
     }
 
     #[test]

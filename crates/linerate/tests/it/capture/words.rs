@@ -47,7 +47,7 @@ fn stripped_vlan_tags_are_warned_of() {
     root_or_skip!();
     let cable = Cable::new();
     let printed = |arguments: &str| {
-        let output = cable.run(&format!("-i far --discard -a duration:0 -B 8192 {arguments}"));
+        let output = cable.run(&format!("-i far --discard -a duration:0.1 -B 8192 {arguments}"));
         assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stderr).matches("rx-vlan-offload").count()
     };
@@ -80,5 +80,36 @@ fn a_reader_who_leaves_is_no_failure() {
         drop(child.stdout.take());
         let ended = child.wait_with_output().unwrap();
         assert!(ended.status.success(), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn wrong_command_lines_are_told_what_to_do() {
+    let cases = [
+        ("-i lo -K", "tcpdump -r -"),
+        ("-i lo -nS udp", "tcpdump -r -"),
+        ("-i lo -d udp", "tcpdump -d"),
+        ("-i wlan0 -I", "iw dev NAME set type monitor"),
+        ("-i lo --nano", "--time-stamp-precision nano"),
+        ("-i lo -P -w x.pcap", "--format pcap"),
+        ("-V list", "mergecap"),
+        ("-i lo -w x.pcap -W 3", "-C SIZE or -G SECONDS"),
+        ("-i lo -i lo --discard", "twice"),
+        ("-i lo --discard -a duration:0", "0 seconds"),
+        ("-i lo -w x -a filesize:0", "filesize:KB"),
+        ("-i lo --discard -c 0", "--count"),
+        ("-i lo --json -w -", "standard output"),
+        ("-i lo --per-thread-files -w -", "-w a name"),
+        ("-i lo --nonsense", "--nonsense"),
+        ("-i lo --source elsewhere", "elsewhere"),
+        ("-r x.pcap -i lo", "--read"),
+    ];
+    for (arguments, words) in cases {
+        let mut command = std::process::Command::new(LINERATE);
+        let output = command.arg("capture").args(arguments.split(' ')).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {printed}");
+        assert!(printed.contains(words), "{arguments}: {printed}");
+        assert!(!printed.contains("to pass '-"), "{arguments}: {printed}");
     }
 }
