@@ -46,6 +46,10 @@ test-packages: ## the packages of `make packages`: lintian; installed, used and 
 	@scripts/setup packages
 	@scripts/test-packages
 
+test-crates: ## the crates as cargo publishes them, and a project outside of the workspace that uses them
+	@scripts/setup build
+	@scripts/test-crates
+
 build: ## the release build of the command, of `linerate lab` and of the library of `linerate run`
 	@scripts/setup build
 	cargo build --release --target-dir $(BUILT) $(PACKAGES)
@@ -75,5 +79,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command service c
 
-.PHONY: help demo test test-kernel test-kernels packages test-packages build lint bench build-c \
+.PHONY: help demo test test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
 	install install-service install-c uninstall

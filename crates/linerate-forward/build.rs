@@ -1,6 +1,6 @@
 //! Compiles the programs of `src/bpf` and generates their skeletons.
 
-#[path = "../linerate-bpf/build/compile.rs"]
+#[path = "build/compile.rs"]
 mod compile;
 
 fn main() {

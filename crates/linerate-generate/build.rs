@@ -1,6 +1,6 @@
 //! Compiles the generating program of `src/bpf` and generates its skeleton.
 
-#[path = "../linerate-bpf/build/compile.rs"]
+#[path = "build/compile.rs"]
 mod compile;
 
 fn main() {

@@ -1,5 +1,6 @@
-//! Loads BPF programs, attaches them to interfaces, and shares maps with them. Only this crate calls libbpf's
-//! low-level functions; it uses libbpf-rs where that has a wrapper.
+#![doc = include_str!("../README.md")]
+//!
+//! Only this crate calls libbpf's low-level functions; it uses libbpf-rs where that has a wrapper.
 
 pub mod addresses;
 mod error;

@@ -1,4 +1,4 @@
-//! Sources, filters and sinks of a packet capture.
+#![doc = include_str!("../README.md")]
 //!
 //! Frames come from a [`source`] or from a capture file ([`linerate_pcapfile`]), pass a
 //! [`filter`] and go into a [`sink`]; the [`engine`] runs the threads in between. [`statistics`] is the

@@ -1,4 +1,6 @@
-//! What stands between a host and the speed of the wire: [`examine`] runs the [`checks`] of each [`Job`], on the host
+#![doc = include_str!("../README.md")]
+//!
+//! [`examine`] runs the [`checks`] of each [`Job`], on the host
 //! and on each interface.
 //!
 //! A check asks the kernel, or lets the crate decide that does the job: the source of a capture, the preflight of the

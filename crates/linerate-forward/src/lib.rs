@@ -1,5 +1,4 @@
-//! An accelerator for Linux routers: it learns each session from what the kernel does with its first
-//! packets, and does the same to the rest at the driver.
+#![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
 pub mod config;

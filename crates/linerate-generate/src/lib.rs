@@ -1,17 +1,6 @@
-//! Traffic: a generator that runs inside the kernel, and replay of capture files.
+#![doc = include_str!("../README.md")]
 //!
-//! [`Options`] are what the user asks for, a [`Config`] is what was decided, and a [`Generator`] runs it:
-//!
-//! ```no_run
-//! use linerate_generate::{Config, Generator, Options};
-//!
-//! # fn main() -> linerate_generate::Result<()> {
-//! let options = Options { count: Some(1_000_000), flows: Some(100), ..Options::default() };
-//! let report = Generator::start(Config::new("veth0", options)?)?.wait()?;
-//! println!("{} sent, {} refused", report.sent, report.refused);
-//! # Ok(())
-//! # }
-//! ```
+//! [`Options`] are what the user asks for, a [`Config`] is what was decided, and a [`Generator`] runs it.
 #![deny(unsafe_code)]
 
 mod clock;

@@ -1,15 +1,7 @@
-//! Queries of the kernel's network state, in one place: links, addresses, routes, neighbours, queueing
-//! disciplines, ethtool settings, change notifications, network namespaces; and of processes, CPUs and
-//! capabilities.
+#![doc = include_str!("../README.md")]
 //!
 //! A query goes to the network namespace of the calling thread. A [`Connection`] and an [`Interface`] stay in
 //! the namespace that they were opened in, for all threads that use them.
-//!
-//! ```
-//! let loopback = linerate_net::link::by_name("lo")?;
-//! assert!(loopback.is_loopback() && loopback.kind.is_empty());
-//! # Ok::<(), linerate_net::Error>(())
-//! ```
 //!
 //! Netlink messages are read in place ([`netlink`]), attribute by attribute. A library that parses whole
 //! messages would refuse a link for one attribute that it misunderstands, and the accelerator's change

@@ -1,18 +1,8 @@
-//! Reading and writing capture files: pcap and pcapng, plain or compressed.
+#![doc = include_str!("../README.md")]
 //!
 //! A [`Reader`] lends one packet at a time, a [`BlockReader`] one block at a time. An [`Encoder`] turns a
 //! packet into a record of either format; a [`Writer`] puts records into a file. After a failed write
 //! the file still ends with a whole record.
-//!
-//! ```no_run
-//! # fn main() -> linerate_pcapfile::Result<()> {
-//! let mut reader = linerate_pcapfile::Reader::open("trace.pcapng".as_ref())?;
-//! while let Some(record) = reader.next()? {
-//!     println!("{} bytes on interface {}", record.frame.wire_len, record.interface);
-//! }
-//! # Ok(())
-//! # }
-//! ```
 //!
 //! This crate knows file formats only. The threads that write a running capture, their buffers, the time
 //! order of several readers and file rotation are policy of the capture engine: they decide which

@@ -1,5 +1,4 @@
-//! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the ring buffer of the tee,
-//! and TUN and TAP devices.
+#![doc = include_str!("../README.md")]
 
 pub mod error;
 pub mod packet;

@@ -1,5 +1,6 @@
-//! What a long-running verb shows to others: [`Board`] serves its counts over HTTP, as metrics for Prometheus and as
-//! a page for browsers, and [`Manager`] talks to the service manager.
+#![doc = include_str!("../README.md")]
+//!
+//! [`Board`] serves the counts of a verb, and [`Manager`] talks to the service manager.
 //!
 //! A verb gives its counts to the board once in a while. The server has a thread of its own and reads only what was
 //! given last, so no scrape reaches the threads that move packets.

@@ -1,23 +1,9 @@
-//! UDP messages by the batch.
+#![doc = include_str!("../README.md")]
 //!
 //! A [`Receiver`] prepares its memory and its message headers once, and each call lends a [`Batch`] of
 //! messages. A [`Backend`] brings them: `recvmmsg`, UDP GRO, io_uring or AF_XDP. The messages are the same
 //! with each. A [`Sender`] is the counterpart, and [`feed`] arbitrates between the two lines of a
 //! sequence-numbered feed.
-//!
-//! ```no_run
-//! # fn main() -> linerate_udp::Result<()> {
-//! let mut receiver = linerate_udp::Receiver::builder("0.0.0.0:7000".parse().unwrap())
-//!     .join(linerate_udp::Group::any_source("239.1.1.1".parse().unwrap()).on("eth1"))
-//!     .build()?;
-//! loop {
-//!     let mut batch = receiver.receive(None)?;
-//!     while let Some(message) = batch.next() {
-//!         println!("{} bytes from {}", message.payload.len(), message.source);
-//!     }
-//! }
-//! # }
-//! ```
 //!
 //! `unsafe` is allowed in `socket` and `uring` alone.
 #![deny(unsafe_code)]

@@ -1,5 +1,4 @@
-//! A TAP or TUN device joined to an interface: super-packets cross the stack once and are split on their way
-//! to the wire; received frames are joined before they enter the stack.
+#![doc = include_str!("../README.md")]
 //!
 //! ```text
 //!   stack, namespace or VM                                              wire

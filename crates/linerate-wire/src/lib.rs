@@ -1,4 +1,4 @@
-//! Header views, emitters, checksums and flow keys.
+#![doc = include_str!("../README.md")]
 //!
 //! One file a protocol, of one shape: a private `field` module with the byte ranges of the header, a view
 //! over bytes (`new_checked`, then accessors that cannot panic), and a plain `Repr` that `emit` writes. A
@@ -7,17 +7,6 @@
 //!
 //! A view asks for a complete *header*. What follows may be cut short, as it is in a capture with a
 //! snapshot length: `payload` then gives what is there.
-//!
-//! ```
-//! use linerate_wire::{layers, tcp};
-//! # let mut frame = [0u8; 54];
-//! # frame[12] = 0x08; frame[14] = 0x45; frame[17] = 40; frame[23] = 6; frame[46] = 0x50; frame[47] = 0x02;
-//! let layers = layers::parse(&frame)?;
-//! if let Some(segment) = layers.tcp(&frame) {
-//!     assert!(segment.flags().contains(tcp::Flags::SYN));
-//! }
-//! # Ok::<(), linerate_wire::Error>(())
-//! ```
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! The `linerate` command: one module per verb, arguments in, report out; no packet logic.
+#![doc = include_str!("../README.md")]
 //!
-//! It is a library so that `linerate-lab` parses the arguments of `linerate lab` by the definitions that
+//! It is a library, too, so that `linerate-lab` parses the arguments of `linerate lab` by the definitions that
 //! `linerate --help`, the man pages and the completion scripts are made from.
 #![forbid(unsafe_code)]
 

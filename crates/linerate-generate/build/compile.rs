@@ -1,0 +1,1 @@
+../../linerate-bpf/build/compile.rs
