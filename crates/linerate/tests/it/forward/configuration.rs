@@ -57,7 +57,7 @@ fn a_bad_file_is_said_with_the_place() {
         ("max-sessions = \"1G\"\n", &["line 1", "50000000"]),
         ("statistics = \"both\"\n", &["line 1", "both", "slot"]),
         ("block = [\"192.0.2.1/24\"]\n", &["line 1", "192.0.2.0/24"]),
-        ("metrics = \"9818\"\n", &["line 1", "127.0.0.1:9818"]),
+        ("metrics = \"98180\"\n", &["line 1", "127.0.0.1:9818"]),
         ("\n", &["no interface is named"]),
     ] {
         let (whole, errors, status) = check(file, &[]);
@@ -77,7 +77,7 @@ fn a_wrong_command_line_is_refused_with_2() {
         (&["run"][..], "--interface"),
         (&["run", "-i", "eth1", "--udp-idle", "30"], "lacks its unit"),
         (&["run", "-i", "eth1", "--statistics", "both"], "none"),
-        (&["run", "-i", "eth1", "--metrics", "9818"], "127.0.0.1:9818"),
+        (&["run", "-i", "eth1", "--metrics", "98180"], "127.0.0.1:9818"),
         (&["block", "192.0.2.1/24"], "192.0.2.0/24"),
         (&["block", "tcp,192.0.2.1,1,2001:db8::1,2"], "two families"),
         (&["block", "192.0.2.1", "--for", "0s"], "longer than 0s"),
