@@ -129,7 +129,7 @@ fn table(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
     )?;
     page.gauge(
         "linerate_forward_table_size",
-        "Kernel memory of the table",
+        "Kernel memory of the table and of all other maps",
         Some(&Unit::Bytes),
         sessions.memory_bytes as f64,
     )?;

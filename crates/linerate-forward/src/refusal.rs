@@ -30,7 +30,7 @@ crate::named::counters! {
     Expiring "expiring" "The connection is about to time out.",
     Busy "busy" "The slot in the table is being written.",
     Full "full" "No free slot in its buckets of the table.",
-    Hop "hop" "No room for another pair of input link and next hop.",
+    Hop "hop" "No room for another pair of input link and next hop, or IPv6 address after NAT.",
     Ended "ended" "The session ended while it was being learned.",
 }
 

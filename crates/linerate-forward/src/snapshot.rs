@@ -51,7 +51,7 @@ pub struct Sessions {
     pub active: u64,
     /// Sessions that the table has room for.
     pub capacity: u64,
-    /// Kernel memory of the table.
+    /// Kernel memory of the table and of all other maps.
     pub memory_bytes: u64,
 }
 

@@ -23,6 +23,7 @@ static __always_inline void tuple_of_answers(struct tuple_key *answers, const st
 					     __u32 slot)
 {
 	const struct addresses *addresses;
+	__u64 out[4];
 
 	answers->kind = session->kind & TUPLE_KIND;
 	answers->ports = swap_ports(*(const __u32 *)&session->source_port);
@@ -31,8 +32,10 @@ static __always_inline void tuple_of_answers(struct tuple_key *answers, const st
 		return;
 	}
 	addresses = addresses_at(slot);
-	if (addresses)
-		answers->addresses = session_signature_of(addresses->out_destination, addresses->out_source);
+	if (!addresses)
+		return;
+	out_addresses(session, addresses, out);
+	answers->addresses = session_signature_of(&out[2], out);
 }
 
 /* Ends every session of packets that come in with this tuple, as session_end() does. Leaves the tuple of their answers

@@ -21,7 +21,8 @@
  * here, so that it looks at the answer once. */
 struct fib_query {
 	struct bpf_fib_lookup fib;
-	struct addresses addresses; /* IPv6 */
+	struct addresses addresses; /* IPv6, as it comes in */
+	__u64 out[4];		    /* and as it leaves: source and destination */
 	__be32 source;		    /* IPv4, as it comes in */
 	__be32 destination;	    /* as it leaves */
 	__be16 source_port;	    /* as it comes in */
@@ -62,8 +63,8 @@ static __always_inline long fib_look_up(void *context, struct fib_query *query, 
 	} else {
 		fib->family = FIB_IPV6;
 		fib->flowinfo = bpf_htonl((__u32)query->dscp << 20);
-		__builtin_memcpy(fib->ipv6_src, is_back ? addresses->out_destination : addresses->source, 16);
-		__builtin_memcpy(fib->ipv6_dst, is_back ? addresses->source : addresses->out_destination, 16);
+		__builtin_memcpy(fib->ipv6_src, is_back ? (const void *)&query->out[2] : addresses->source, 16);
+		__builtin_memcpy(fib->ipv6_dst, is_back ? addresses->source : (const void *)&query->out[2], 16);
 	}
 	return bpf_fib_lookup(context, fib, sizeof(*fib), 0);
 }
@@ -115,24 +116,6 @@ static __always_inline struct fib_query *fib_prepare(const struct hop *hop, __u3
 	query->out_ifindex = hop->out_ifindex;
 	__builtin_memcpy(query->macs, hop->destination_mac, 12);
 	return query;
-}
-
-/* The whole question about a session. The caller sees to it that the session does not change meanwhile, or notices
- * it. */
-static __always_inline int fib_prepare_session(const struct session *session, const struct hop *hop,
-					       const struct addresses *addresses)
-{
-	struct fib_query *query = fib_prepare(hop, session->kind, session->dscp);
-
-	if (!query)
-		return 0;
-	query->source = session->in_source;
-	query->source_port = session->ports;
-	query->destination = session->destination;
-	query->destination_port = session->destination_port;
-	if (addresses)
-		query->addresses = *addresses;
-	return 1;
 }
 
 #endif

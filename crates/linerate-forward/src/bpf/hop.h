@@ -72,4 +72,32 @@ __noinline int hop_index(const struct hop *wanted)
 	return free;
 }
 
+/* Not on the stack, which is small. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct hop);
+} wanted_address SEC(".maps");
+
+/* The number of the entry that holds this IPv6 address; 0 where there is no room. */
+static __always_inline __u32 hop_address_number(const __u64 *address)
+{
+	__u32 zero = 0;
+	struct hop *wanted = bpf_map_lookup_elem(&wanted_address, &zero);
+
+	if (!wanted)
+		return 0;
+	__builtin_memset(wanted, 0, sizeof(*wanted));
+	((__u64 *)wanted->destination_mac)[0] = address[0];
+	((__u64 *)wanted->destination_mac)[1] = address[1];
+	return hop_index(wanted);
+}
+
+/* The IPv6 address in the entry of this number. */
+static __always_inline const __u64 *hop_address(__u32 number)
+{
+	return (const __u64 *)hop_at(number - 1)->destination_mac;
+}
+
 #endif

@@ -2,18 +2,20 @@
 /* Memory that the programs and user space share. Mirrored in src/table/layout.rs. Integers are in host order
  * unless the type or the word "raw" says otherwise: raw is as in the frame.
  *
- * The table. `table` is a memory-mapped array of buckets of four sessions, a cache line each: what a session is
+ * The table. `table` is a memory-mapped array of buckets of eight sessions, a cache line each: what a session is
  * matched by, counts, and changes in addresses and ports. The JIT turns the look-up of an array element into a few
  * instructions, so a session costs a hash, a compare and one cache line that no other session has brought in. The
- * search for a free slot starts at a way that the hash chooses (the home way), so at the allowed load most sessions
- * are found at the first compare. Addresses, ports and protocol alone choose the buckets, so the sessions of a
- * connection that ends are found without an index of their own (by_tuple.h). When its bucket is full, a session goes
- * to a second one, which other bits of the hash choose: with one bucket each, 3% find no slot in a table that is half
- * full. At the same index, `cold` has what packets rarely touch, and `table6` has the IPv6 addresses. The session
- * then holds a keyed 64-bit signature of them, and a hit is confirmed by the full addresses.
+ * search for a free slot starts at a way that the hash chooses (the home way), so in a table that is not full most
+ * sessions are found at the first compare. Addresses, ports and protocol alone choose the buckets, so the sessions of
+ * a connection that ends are found without an index of their own (by_tuple.h). When its bucket is nearly full, a
+ * session may go to a second one, which the other half of the hash chooses: with one bucket each, 8% find no slot in a
+ * full table, where five of six slots are taken. At the same index, `cold` has what packets rarely touch, and `table6`
+ * has the IPv6 addresses. The session then holds a keyed 64-bit signature of them, and a hit is confirmed by the full
+ * addresses.
  *
  * Many sessions come in by the same link and leave to the same next hop. Both together are a hop, an entry of `hops`,
- * and a session has its index. There are few, so they stay in the cache.
+ * and a session has its index. There are few, so they stay in the cache. IPv6 addresses that NAT gives to packets are
+ * shared in the same way, and in the same map.
  *
  * Who may write what, so that nothing is torn or lost:
  * - `version` is a sequence lock. A writer takes it with compare-and-swap from even to odd, so that writers
@@ -50,7 +52,7 @@
 
 #include <linux/types.h>
 
-#define WAYS 4
+#define WAYS 8
 
 /* session_key.kind: never 0 for a session, always 0 for a free entry. */
 #define KIND_IPV4 1
@@ -110,8 +112,17 @@ struct session {
 				   to give what the hop says */
 	__u64 packets; /* by the owner: forwarded here and, once it exists, by the kernel */
 	__u64 bytes;   /* their IP packets, header to end of payload, without link layer */
-	__be32 source; /* IPv4 after NAT; without NAT as it came */
-	__be32 destination;
+	union {
+		struct {
+			__be32 source; /* IPv4 after NAT; without NAT as it came */
+			__be32 destination;
+		};
+		struct { /* IPv6: entries of `hops` that hold the addresses after NAT, plus one; 0 where it
+			    does not change */
+			__u32 source6;
+			__u32 destination6;
+		};
+	};
 	__be16 source_port; /* after NAT; without NAT as it came */
 	__be16 destination_port;
 	__u16 network_delta;   /* raw: added to the IPv4 header checksum in ones' complement: TTL less
@@ -122,7 +133,8 @@ _Static_assert(sizeof(struct session) == 64, "one cache line");
 
 #define SESSION_REFERENCED 0x8000u /* in `owner`: forwarded a packet since the ager last looked */
 
-/* What sessions share: how their packets come in, and what is done with them beside translation. */
+/* What sessions share: how their packets come in, and what is done with them beside translation. With an ifindex of 0
+ * it is no hop but an IPv6 address that NAT gives to packets, from `destination_mac` on. */
 struct hop {
 	/* As in session_key: */
 	__u32 ifindex;
@@ -166,21 +178,19 @@ _Static_assert(sizeof(struct hop) == 64, "one cache line");
 struct bucket {
 	struct session way[WAYS];
 };
-_Static_assert(sizeof(struct bucket) == 256, "four sessions");
+_Static_assert(sizeof(struct bucket) == 512, "eight sessions");
 
 /* IPv6 addresses of a session, at its index in `table6`. Written under the session's `version`. */
 struct addresses {
 	__u8 source[16]; /* as it came */
 	__u8 destination[16];
-	__u8 out_source[16]; /* as it leaves */
-	__u8 out_destination[16];
 };
-_Static_assert(sizeof(struct addresses) == 64, "one cache line");
+_Static_assert(sizeof(struct addresses) == 32, "half a cache line");
 
 struct bucket6 {
 	struct addresses way[WAYS];
 };
-_Static_assert(sizeof(struct bucket6) == 256, "four sessions");
+_Static_assert(sizeof(struct bucket6) == 256, "eight sessions");
 
 /* Packets and bytes. */
 struct counters {
@@ -258,8 +268,9 @@ struct control {
 	__u32 abi;	     /* number of the layout, `ABI` in layout.rs: programs of another are not adopted */
 	__u32 statistics;    /* enum statistics */
 	__u32 multi_buffer;  /* 1 where frames may come in several buffers */
-	__u32 taken;	     /* slots of the table that are not free: at most half of them */
-	__u32 reserved2[10];
+	__u32 taken;	     /* slots of the table that are not free: at most `room` */
+	__u32 room;	     /* sessions that the table takes */
+	__u32 reserved2[9];
 };
 _Static_assert(sizeof(struct control) == 192, "three cache lines");
 _Static_assert(__builtin_offsetof(struct control, seeds) == 64, "line two");

@@ -82,7 +82,11 @@ struct rebuilt {
 	struct tuple in; /* its addresses are laid out as in an IPv6 header */
 	__u64 hash;
 	struct hop hop;
-	__u32 out[8]; /* source and destination as it leaves: IPv4 in the first two words */
+	union {	      /* source and destination as it leaves */
+		__u32 out[2];
+		__u64 out6[4];
+	};
+	__u32 out_numbers[2]; /* IPv6: of the entries that hold them; 0 where they do not change */
 	__u32 out_ports;
 	__u16 network_delta;
 	__u16 transport_delta;
@@ -248,8 +252,8 @@ static __always_inline int fib_gives(struct __sk_buff *skb, const struct rebuilt
 	query->source_port = rebuilt->in.source_port;
 	query->destination = rebuilt->out[1];
 	query->destination_port = rebuilt->out_ports >> 16;
-	__builtin_memcpy(query->addresses.source, &rebuilt->in, 32);
-	__builtin_memcpy(query->addresses.out_source, rebuilt->out, 32);
+	__builtin_memcpy(&query->addresses, &rebuilt->in, 32);
+	__builtin_memcpy(query->out, rebuilt->out6, 32);
 	return fib_agrees_skb(skb);
 }
 
@@ -317,14 +321,26 @@ static __always_inline void rebuild_actions(const struct egress *egress, const s
 		    (ports ^ packet->ports))
 			flags |= SESSION_NAT;
 	} else if (packet->network + IPV6_LEN <= end) {
-		__builtin_memcpy(rebuilt->out, packet->network + 8, 32);
+		__builtin_memcpy(rebuilt->out6, packet->network + 8, 32);
 		rebuilt->network_delta = 0;
-		rebuilt->transport_delta = delta_add(ports_delta, delta_bytes(&rebuilt->in, rebuilt->out, 32));
+		rebuilt->transport_delta = delta_add(ports_delta, delta_bytes(&rebuilt->in, rebuilt->out6, 32));
 		if (ports != packet->ports ||
-		    !same_addresses((const struct addresses *)&rebuilt->in, rebuilt->out))
+		    !same_addresses((const struct addresses *)&rebuilt->in, rebuilt->out6))
 			flags |= SESSION_NAT;
 	}
 	hop->flags = flags;
+}
+
+/* Finds room for the address that this half of `in` becomes, if it changes; 0 where there is none. */
+static __always_inline int number_address(struct rebuilt *rebuilt, __u32 half)
+{
+	const __u64 *in = (const __u64 *)&rebuilt->in + 2 * half, *out = &rebuilt->out6[2 * half];
+
+	rebuilt->out_numbers[half] = 0;
+	if (in[0] == out[0] && in[1] == out[1])
+		return 1;
+	rebuilt->out_numbers[half] = hop_address_number(out);
+	return rebuilt->out_numbers[half] != 0;
 }
 
 /* Writes what learning may change. The lock is held. */
@@ -342,8 +358,8 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 		session->source = rebuilt->out[0];
 		session->destination = rebuilt->out[1];
 	} else if (entry->addresses) {
-		__builtin_memcpy(entry->addresses->source, &rebuilt->in, 32);
-		__builtin_memcpy(entry->addresses->out_source, rebuilt->out, 32);
+		__builtin_memcpy(entry->addresses, &rebuilt->in, 32);
+		session_set_out(entry, rebuilt->out_numbers, rebuilt->out6);
 	}
 	session->deadline = deadline;
 	__sync_fetch_and_or((__u32 *)&session->owner, SESSION_REFERENCED);
@@ -525,7 +541,8 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		return REFUSAL_GENERATION + 1;
 	}
 	hop = hop_index(&egress.rebuilt->hop);
-	if (!hop)
+	if (!hop || ((egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6 &&
+		     (!number_address(egress.rebuilt, 0) || !number_address(egress.rebuilt, 1))))
 		return REFUSAL_HOP + 1;
 	if (is_known) {
 		struct cold *cold = cold_of(&entry);

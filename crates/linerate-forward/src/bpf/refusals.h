@@ -32,7 +32,7 @@ enum refusal {
 	REFUSAL_EXPIRING,	   /* the connection is about to time out */
 	REFUSAL_BUSY,		   /* another writer has the lock of this slot */
 	REFUSAL_FULL,		   /* no free slot in its two buckets */
-	REFUSAL_HOP,		   /* no room for another pair of link and next hop */
+	REFUSAL_HOP,		   /* no room for another pair of link and next hop, or IPv6 address after NAT */
 	REFUSAL_ENDED,		   /* ended while it was being learned */
 	REFUSALS,
 };

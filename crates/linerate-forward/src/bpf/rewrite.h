@@ -7,7 +7,7 @@
 #define LINERATE_REWRITE_H
 
 #include "parse.h"
-#include "session_access.h"
+#include "store.h"
 
 /* Folds a sum below 2^48 to 16 bits. */
 static __always_inline __u16 fold(__u64 sum)
@@ -117,7 +117,7 @@ static __always_inline int take_action(const struct session *session, const stru
 		if (!same_addresses(addresses, packet->network + 8))
 			return 0;
 		if (action->flags & SESSION_NAT)
-			__builtin_memcpy(action->addresses6, addresses->out_source, 32);
+			out_addresses(session, addresses, action->addresses6);
 	}
 	return 1;
 }

@@ -98,7 +98,7 @@ static __always_inline __u64 hash_end(__u64 mixed)
 
 /* What a session is placed by: addresses, ports and protocol alone. So all sessions of a connection are in the
  * buckets of its two tuples, whatever port, tags and DSCP their packets come with. The upper half of the hash picks
- * the first bucket. The low two bits of the lower half are the home way, and the bits above pick the second bucket. */
+ * the first bucket, the lower half the second one. The lowest three bits are the home way. */
 #define TUPLE_KIND (KIND_FAMILY | KIND_TCP)
 
 static __always_inline __u64 tuple_mix(__u64 addresses, __u32 ports, __u32 kind)

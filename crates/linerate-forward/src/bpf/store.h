@@ -8,7 +8,9 @@
  *   session_find, session_claim  the look-ups of the slow path and the learner
  *   session_unclaim              undoes session_claim
  *   session_is_duplicate, session_add
- *   hop_index, session_set_hop, hop_of, cold_of  what belongs to a session
+ *   hop_index, session_set_hop, hop_of  what a session shares
+ *   hop_address_number, session_set_out, out_addresses  IPv6 addresses after NAT
+ *   cold_of                      what packets rarely touch
  *   tuple_key, tuple_end         ending sessions by their tuple alone (by_tuple.h)
  *   STORE_REUSES_ENTRIES         an entry may change hands while a program holds a pointer to it */
 #ifndef LINERATE_STORE_H

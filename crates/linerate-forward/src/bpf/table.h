@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The product's store of sessions: a memory-mapped array of buckets of four, two buckets for each key. */
+/* The product's store of sessions: a memory-mapped array of buckets of eight, two buckets for each key. */
 #ifndef LINERATE_TABLE_H
 #define LINERATE_TABLE_H
 
@@ -13,7 +13,7 @@
 #define CHOICES 2 /* buckets that a session may be in */
 
 const volatile __u32 statistics = STATISTICS_SLOT;
-const volatile __u32 bucket_mask = 0; /* buckets less one, of table, table6 and cold */
+const volatile __u32 buckets = 1;     /* of table, table6 and cold */
 const volatile __u32 hop_mask = 0;    /* hops less one, at most 65535 */
 
 struct {
@@ -43,10 +43,11 @@ struct {
 /* One value of the map, not elements: a program then finds a hop without a look-up. Sized before load. */
 struct hop hops[1] SEC(".data.hops") = {};
 
-/* The first or second bucket of this hash. */
+/* The first or second bucket of this hash: of the product of a half with their number, the upper half (Lemire, "Fast
+ * random integer generation in an interval"). */
 static __always_inline __u32 bucket_of(__u64 hash, __u32 choice)
 {
-	return (choice ? (__u32)hash / WAYS : (__u32)(hash >> 32)) & bucket_mask;
+	return (choice ? (__u64)(__u32)hash : hash >> 32) * buckets >> 32;
 }
 
 static __always_inline struct session *session_at(__u32 slot)
@@ -92,6 +93,22 @@ static __always_inline struct hop *hop_of(const struct session *session)
 	return hop_at(READ_ONCE(session->hop));
 }
 
+#include "hop.h"
+
+/* Writes both addresses with which packets of an IPv6 session leave that came in with `addresses`. */
+static __always_inline void out_addresses(const struct session *session, const struct addresses *addresses,
+					  __u64 *out)
+{
+	__u32 source = READ_ONCE(session->source6), destination = READ_ONCE(session->destination6);
+	const __u64 *from = source ? hop_address(source) : (const __u64 *)addresses->source;
+	const __u64 *to = destination ? hop_address(destination) : (const __u64 *)addresses->destination;
+
+	out[0] = from[0];
+	out[1] = from[1];
+	out[2] = to[0];
+	out[3] = to[1];
+}
+
 /* The slot of a session in the table. */
 static __always_inline __u32 slot_of(const struct session *session)
 {
@@ -128,7 +145,7 @@ static __always_inline int find_in(__u32 index, const struct match *match, __u64
 
 	if (!bucket)
 		return 0;
-#pragma clang loop unroll(full)
+#pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < WAYS; i++) {
 		__u32 way = (hash + i) % WAYS;
 		struct session *session = &bucket->way[way];
@@ -228,38 +245,49 @@ static __always_inline __u64 tuple_hash_of(const struct session_key *key)
 	return tuple_hash(key_addresses(key), key_ports(key), key->kind);
 }
 
+/* The slot, plus one, of the session of this key, of any generation; 0 if there is none. For IPv6 the addresses have to
+ * be the same too. Global, so that the verifier looks at it once. */
+__noinline int slot_of_key(const struct session_key *key, const struct addresses *addresses)
+{
+	__u64 hash;
+
+	if (!key || !addresses)
+		return 0;
+	hash = tuple_hash_of(key);
+	for (__u32 i = 0; i < CHOICES * WAYS; i++) {
+		__u32 way = (hash + i) % WAYS, index = bucket_of(hash, i / WAYS);
+		struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
+		const struct addresses *found;
+		struct session *session;
+
+		if (!bucket)
+			return 0;
+		session = &bucket->way[way];
+		if (!same_key(session, hop_of(session), key))
+			continue;
+		if ((key->kind & KIND_FAMILY) != KIND_IPV6)
+			return index * WAYS + way + 1;
+		found = addresses_at(index * WAYS + way);
+		if (found && same_addresses(found, addresses))
+			return index * WAYS + way + 1;
+	}
+	return 0;
+}
+
 /* The session of this key, of any generation. Other CPUs may modify it: take the lock, or check `version`
  * before and after reading. `addresses` points to the IPv6 source and destination, 32 bytes that are not read
  * for IPv4. A session of the same signature with other addresses is not found. */
 static __always_inline int session_find(const struct session_key *key, const void *addresses,
 					struct entry *entry)
 {
-	int is_ipv6 = (key->kind & KIND_FAMILY) == KIND_IPV6;
-	__u64 hash = tuple_hash_of(key);
-	struct bucket *bucket;
-	__u32 index;
+	__u32 slot = slot_of_key(key, addresses);
 
-	entry->addresses = NULL;
-	for (__u32 i = 0; i < CHOICES * WAYS; i++) {
-		__u32 way = (hash + i) % WAYS;
-		struct session *session;
-
-		index = bucket_of(hash, i / WAYS);
-		bucket = bpf_map_lookup_elem(&table, &index);
-		if (!bucket)
-			return 0;
-		session = &bucket->way[way];
-		if (!same_key(session, hop_of(session), key))
-			continue;
-		entry->session = session;
-		entry->slot = index * WAYS + way;
-		if (!is_ipv6)
-			return 1;
-		entry->addresses = addresses_at(entry->slot);
-		if (entry->addresses && same_addresses(entry->addresses, addresses))
-			return 1;
-	}
-	return 0;
+	if (!slot)
+		return 0;
+	entry->slot = slot - 1;
+	entry->session = session_at(slot - 1);
+	entry->addresses = addresses_at(slot - 1);
+	return entry->session && entry->addresses;
 }
 
 /* Slots of a bucket that are taken. */
@@ -272,11 +300,11 @@ static __always_inline __u32 bucket_load(const struct bucket *bucket)
 	return load;
 }
 
-/* Which bucket a new session goes to: the first, where the fast path looks first, unless at most one of its
- * slots is free and the second has more. In a table filled to its capacity, always taking the emptier one
- * leaves a session in 50,000 without a slot but puts a quarter where the fast path looks last; taking the
- * second only when the first is full gives one in 300 and 3%. This is between the two: one in 4,000 and 9%.
- * */
+/* Which bucket a new session goes to: the first, where the fast path looks first, unless at most three of its
+ * slots are free and the second has more. In a table that has all sessions it has room for, always taking the
+ * emptier one leaves a session in 1,000 without a slot but puts a third where the fast path looks last; taking the
+ * second only when the first is full gives one in 40 and 7%. This is between the two: one in 500 and 19%, and one in
+ * 10,000 at nine tenths. */
 static __always_inline __u32 choice_of(__u64 hash)
 {
 	__u32 first = bucket_of(hash, 0), second = bucket_of(hash, 1), load;
@@ -285,7 +313,7 @@ static __always_inline __u32 choice_of(__u64 hash)
 	if (!bucket)
 		return 0;
 	load = bucket_load(bucket);
-	if (load < WAYS - 1)
+	if (load < WAYS - 3)
 		return 0;
 	bucket = bpf_map_lookup_elem(&table, &second);
 	return bucket && bucket_load(bucket) < load;
@@ -303,11 +331,11 @@ static __always_inline void session_unclaim(struct session *session)
 static __always_inline int session_claim(const struct session_key *key, struct entry *entry, __u32 *version)
 {
 	__u64 hash = tuple_hash_of(key);
-	__u32 choice = choice_of(hash), room = (bucket_mask + 1) * (WAYS / 2);
+	__u32 choice = choice_of(hash);
 
-	if (READ_ONCE(control.taken) >= room)
+	if (READ_ONCE(control.taken) >= control.room)
 		return 0;
-	if (__sync_fetch_and_add(&control.taken, 1) >= room)
+	if (__sync_fetch_and_add(&control.taken, 1) >= control.room)
 		goto none;
 	for (__u32 i = 0; i < CHOICES * WAYS; i++) {
 		__u32 way = (hash + i) % WAYS, index = bucket_of(hash, i / WAYS ^ choice);
@@ -337,6 +365,13 @@ none:
 static __always_inline void session_set_hop(const struct entry *entry, __u32 hop, const struct hop *wanted)
 {
 	WRITE_ONCE(entry->session->hop, hop - 1);
+}
+
+/* Gives the IPv6 session the addresses with which its packets leave, whose numbers are these. */
+static __always_inline void session_set_out(const struct entry *entry, const __u32 *numbers, const void *out)
+{
+	WRITE_ONCE(entry->session->source6, numbers[0]);
+	WRITE_ONCE(entry->session->destination6, numbers[1]);
 }
 
 /* Whether another possible slot of the key has it too. */
@@ -372,8 +407,27 @@ static __always_inline void session_add(const struct entry *entry, const struct 
 	}
 }
 
-#include "hop.h"
 #include "by_tuple.h"
+
+/* The whole question whether the kernel's tables give what the session does (fib.h). The caller notices it if the session
+ * changes meanwhile. */
+static __always_inline int fib_prepare_session(const struct session *session, const struct hop *hop,
+					       const struct addresses *addresses)
+{
+	struct fib_query *query = fib_prepare(hop, session->kind, session->dscp);
+
+	if (!query)
+		return 0;
+	query->source = session->in_source;
+	query->source_port = session->ports;
+	query->destination = session->destination;
+	query->destination_port = session->destination_port;
+	if (addresses && (session->kind & KIND_FAMILY) == KIND_IPV6) {
+		query->addresses = *addresses;
+		out_addresses(session, addresses, query->out);
+	}
+	return 1;
+}
 
 /* Makes an outdated session valid, if the kernel's tables still give what it does. */
 static __always_inline int reroute(void *context, int is_xdp, __u32 slot)

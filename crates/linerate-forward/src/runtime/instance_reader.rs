@@ -10,6 +10,7 @@ use crate::refusal::Refusal;
 use crate::runtime::datapath::{self, Examined};
 use crate::runtime::heartbeat;
 use crate::runtime::link::name_of;
+use crate::runtime::memory;
 use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Side, Snapshot};
 use crate::table::Table;
 use crate::table::clock::Clock;
@@ -50,7 +51,7 @@ impl InstanceReader<'_> {
             sessions: Sessions {
                 active,
                 capacity: self.table.capacity() as u64,
-                memory_bytes: self.table.bytes() as u64,
+                memory_bytes: memory::of_maps(self.maps)?,
             },
             reasons: self.reasons()?,
             refusals: self.refusals()?,

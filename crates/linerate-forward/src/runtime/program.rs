@@ -30,6 +30,9 @@ pub(crate) use port::{HANDLE, PRIORITY, attach_clsact, unregister};
 
 include!(concat!(env!("OUT_DIR"), "/accelerator.rs"));
 
+/// The part of its slots that a table may have taken: five sixths. More would leave more sessions without a slot.
+const FULL: (u64, u64) = (5, 6);
+
 /// `BPF_F_XDP_HAS_FRAGS`: the program accepts frames in several buffers.
 const HAS_FRAGS: u32 = flags::BPF_F_XDP_HAS_FRAGS;
 
@@ -64,7 +67,7 @@ impl Default for Options {
 /// Sizes of the maps for these options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Buckets of four sessions: a power of two, half full at most.
+    /// Buckets of eight sessions, five sixths full at most.
     pub buckets: u32,
     /// Hops, which sessions share: a power of two.
     pub hops: u32,
@@ -78,7 +81,7 @@ impl Sizes {
         let sessions = max_sessions.clamp(1, 1 << 31);
         let power = |least: u64| least.next_power_of_two().min(1 << 31) as u32;
         Self {
-            buckets: power(sessions.div_ceil(WAYS as u64 / 2)),
+            buckets: (sessions * FULL.1).div_ceil(FULL.0 * WAYS as u64) as u32,
             hops: power(sessions / 32).clamp(1 << 10, 1 << 16),
             candidates: power(sessions).max(1 << 16),
         }
@@ -141,7 +144,7 @@ fn open<'o>(
         .map_err(|error| Error::bpf("read the forwarding programs", &error))?;
     if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
         constants.statistics = options.statistics.number();
-        constants.bucket_mask = sizes.buckets - 1;
+        constants.buckets = sizes.buckets;
         constants.hop_mask = sizes.hops - 1;
         constants.candidate_mask = sizes.candidates - 1;
         constants.multi_buffer = options.multi_buffer.into();
@@ -215,6 +218,7 @@ impl Programs {
             control.abi = layout::ABI;
             control.statistics = options.statistics.number();
             control.multi_buffer = options.multi_buffer.into();
+            control.room = options.max_sessions.try_into().unwrap_or(u32::MAX);
         }
         let object = open.open_object_mut();
         for mut program in object.progs_mut() {

@@ -277,6 +277,7 @@ impl Ageing {
                 continue;
             };
             self.hops.note(slot.hop());
+            self.hops.note_addresses(slot.address_numbers());
             if stamp.version % 2 == 1 {
                 self.note_locked(index, stamp.version);
                 continue;

@@ -10,8 +10,8 @@ pub type Seeds = [u64; 9];
 
 /// The hash that places a session: of addresses, ports and protocol.
 ///
-/// The upper half picks the first bucket. The lowest two bits of the lower half are the home way, and those above
-/// pick the second bucket.
+/// The upper half picks the first bucket, the lower half the second one ([`bucket`]). The lowest three bits are the home
+/// way.
 pub fn tuple(seeds: &Seeds, key: &SessionKey) -> u64 {
     let word = |at: usize| word(key.as_bytes(), at);
     let kind = u64::from(key.kind & (kind::FAMILY | kind::TCP));
@@ -19,6 +19,11 @@ pub fn tuple(seeds: &Seeds, key: &SessionKey) -> u64 {
     let sum = word(0).wrapping_mul(seeds[0]).wrapping_add(ports.wrapping_mul(seeds[1]));
     let mixed = (sum ^ sum >> 32).wrapping_mul(seeds[3]);
     mixed ^ mixed >> 32
+}
+
+/// The bucket, of so many, that this half of a hash picks.
+pub(crate) fn bucket(half: u32, buckets: usize) -> usize {
+    ((u64::from(half) * buckets as u64) >> 32) as usize
 }
 
 /// The signature in a key for an IPv6 source and destination.

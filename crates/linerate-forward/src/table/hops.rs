@@ -1,4 +1,4 @@
-//! [`Hops`]: what sessions share, and which of it sessions still have.
+//! [`Hops`]: what sessions share (links, next hops, IPv6 addresses after NAT), and which of it sessions still have.
 //!
 //! `bpf/layout.h` describes the protocol. Learners fill hops in; only the ager frees them, and only if no session has
 //! had one for a whole pass that began a grace period after it was marked unused.
@@ -15,6 +15,9 @@ use zerocopy::IntoBytes;
 use crate::maps::Maps;
 use crate::table::layout::{HOP_WORDS, Hop, hop_state};
 use crate::{Error, Result};
+
+/// Where an entry has an address.
+const ADDRESS: usize = offset_of!(Hop, destination_mac);
 
 /// The mapped hops.
 #[derive(Debug)]
@@ -34,11 +37,6 @@ impl Hops {
     /// How many there are, free ones too.
     pub(crate) fn len(&self) -> usize {
         self.0.value_size() / size_of::<Hop>()
-    }
-
-    /// Bytes of kernel memory.
-    pub(crate) fn bytes(&self) -> usize {
-        self.0.bytes()
     }
 
     fn state(&self, index: usize) -> &AtomicU32 {
@@ -67,6 +65,20 @@ impl Hops {
         let fields =
             self.0.atomic::<AtomicU32>(0, index * size_of::<Hop>() + offset_of!(Hop, dscp));
         fields.load(Relaxed).to_ne_bytes()[2]
+    }
+
+    /// The address in the entry of this number; `None` for 0.
+    pub(crate) fn address(&self, number: u32) -> Option<[u8; 16]> {
+        let hop = self.read((number.checked_sub(1)?) as u16);
+        let bytes = &hop.as_bytes()[ADDRESS..ADDRESS + 16];
+        Some(bytes.try_into().expect("sixteen bytes"))
+    }
+
+    /// The number of the entry that holds this address, which it fills in if there is none. `None` if all are taken.
+    pub(crate) fn insert_address(&self, address: &[u8; 16]) -> Option<u32> {
+        let mut hop = Hop::default();
+        hop.as_mut_bytes()[ADDRESS..ADDRESS + 16].copy_from_slice(address);
+        Some(u32::from(self.insert(&hop)?) + 1)
     }
 
     /// The index of a hop that is as `hop`, whose state does not count; fills in a free one if there is none. `None`
@@ -120,6 +132,14 @@ impl HopUse {
     pub(crate) fn note(&mut self, hop: u16) {
         let index = usize::from(hop) % self.used.len();
         self.used[index] = true;
+    }
+
+    /// A session has the addresses in the entries of these numbers; 0 is none.
+    #[inline]
+    pub(crate) fn note_addresses(&mut self, numbers: [u32; 2]) {
+        for number in numbers.into_iter().filter(|number| *number != 0) {
+            self.note((number - 1) as u16);
+        }
     }
 
     /// After a pass over all slots: frees the hops that no session had in it nor in the one before, and marks the

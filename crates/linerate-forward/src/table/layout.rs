@@ -16,13 +16,14 @@ const LAYOUTS: &[u64] = &[
     0xfa97_0d62_1a3e_32a3,
     0x808a_8e27_7a6c_cfb3,
     0x47d0_886a_5da2_edb5,
+    0xa5a0_e610_bccc_4000,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
 pub const ABI: u32 = LAYOUTS.len() as u32;
 
 /// Sessions in a bucket.
-pub const WAYS: usize = 4;
+pub const WAYS: usize = 8;
 
 /// Bits of [`SessionKey::kind`].
 pub mod kind {
@@ -104,6 +105,7 @@ pub struct Session {
     pub route_generation: u16,
     pub packets: u64,
     pub bytes: u64,
+    /// IPv6: a number, as [`Session::destination`]: of an entry of `hops` that holds an address; 0: none.
     pub source: [u8; 4],
     pub destination: [u8; 4],
     pub source_port: [u8; 2],
@@ -168,8 +170,6 @@ pub struct Bucket {
 pub struct Addresses {
     pub source: [u8; 16],
     pub destination: [u8; 16],
-    pub out_source: [u8; 16],
-    pub out_destination: [u8; 16],
 }
 
 /// `struct bucket6`, the element of the map `table6`.
@@ -247,7 +247,8 @@ pub struct Control {
     pub statistics: u32,
     pub multi_buffer: u32,
     pub taken: u32,
-    pub reserved2: [u32; 10],
+    pub room: u32,
+    pub reserved2: [u32; 9],
 }
 
 /// Bits of [`Control::rules`], for IPv4; those for IPv6 are one higher.

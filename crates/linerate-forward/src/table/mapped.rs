@@ -21,11 +21,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::datapath::Datapath;
 use crate::maps::Maps;
 use crate::table::clock::Clock;
+use crate::table::hash;
 use crate::table::hops::Hops;
 use crate::table::layout::{
-    self, Addresses, Cold, Counters, GENERATION_CLOSED, GENERATION_ENDED, REFERENCED, WAYS, kind,
+    self, Cold, Counters, GENERATION_CLOSED, GENERATION_ENDED, REFERENCED, WAYS, kind,
 };
-use crate::table::session::{Fields, LastUse, Record};
+use crate::table::session::{Addresses, Fields, LastUse, Record};
 use crate::tuple::Protocol;
 use crate::{Error, Result};
 
@@ -105,9 +106,10 @@ impl Table {
         self.sessions.max_entries() * WAYS
     }
 
-    /// Capacity in sessions: a table is at most half full.
+    /// Capacity in sessions: so many of the slots at most are taken.
     pub fn capacity(&self) -> usize {
-        self.slots() / 2
+        let room: &AtomicU32 = self.control.atomic(0, offset_of!(layout::Control, room));
+        room.load(Relaxed) as usize
     }
 
     /// What sessions share.
@@ -118,11 +120,6 @@ impl Table {
     /// Slots that are not free.
     fn taken(&self) -> &AtomicU32 {
         self.control.atomic(0, offset_of!(layout::Control, taken))
-    }
-
-    /// Bytes of kernel memory of the mapped arrays.
-    pub fn bytes(&self) -> usize {
-        self.sessions.bytes() + self.addresses.bytes() + self.cold.bytes() + self.hops.bytes()
     }
 
     /// The session in slot `index`, ended or not; `None` if the slot is free, or if it stayed locked for too
@@ -175,20 +172,29 @@ impl Table {
     /// learner, for tests and measurements. Returns the slot; `None` if both buckets are full. The session is
     /// valid while its generation is current.
     pub fn insert(&self, hash: u64, record: &Record) -> Option<usize> {
-        let mask = self.sessions.max_entries() - 1;
-        let mut buckets = [(hash >> 32) as usize & mask, (hash as u32 as usize / WAYS) & mask];
+        let count = self.sessions.max_entries();
+        let mut buckets = [(hash >> 32) as u32, hash as u32].map(|half| hash::bucket(half, count));
         let load = |bucket: usize| {
             let taken = |way: &usize| self.slot(bucket * WAYS + way).peek().is_some();
             (0..WAYS).filter(taken).count()
         };
         let [first, second] = buckets.map(load);
-        if first >= WAYS - 1 && second < first {
+        if first >= WAYS - 3 && second < first {
             buckets.reverse();
         }
         let mut slots = buckets.into_iter().flat_map(|bucket| {
             (0..WAYS).map(move |way| bucket * WAYS + (hash as usize + way) % WAYS)
         });
         slots.find(|index| self.slot(*index).insert(record))
+    }
+
+    /// The numbers of the entries that hold the addresses after NAT; 0 where they do not change. `None` without room.
+    fn out_numbers(&self, addresses: &Addresses) -> Option<(u32, u32)> {
+        let Addresses { source, destination, out_source, out_destination } = addresses;
+        let number = |before, after| {
+            if before == after { Some(0) } else { self.hops.insert_address(after) }
+        };
+        Some((number(source, out_source)?, number(destination, out_destination)?))
     }
 
     #[inline]
@@ -257,7 +263,7 @@ impl<'t> Slot<'t> {
     }
 
     fn addresses(self) -> &'t [AtomicU64] {
-        let size = size_of::<Addresses>();
+        let size = size_of::<layout::Addresses>();
         self.table.addresses.atomics(self.bucket(), self.way() * size, size / 8)
     }
 
@@ -297,16 +303,22 @@ impl<'t> Slot<'t> {
         let cold =
             Cold { remote, created: self.created(), used: self.cold_half(at::USED).load(Relaxed) };
         let hop = self.table.hops.read(session.hop);
-        let mut record = Record {
-            slot: self.index as u64,
-            session: Fields::new(&session, &hop, &cold),
-            remote,
-            ..Record::default()
-        };
-        if session.kind & kind::FAMILY == kind::IPV6 {
-            record.addresses = copied(self.addresses());
+        let is_ipv6 = session.kind & kind::FAMILY == kind::IPV6;
+        let mut session = Fields::new(&session, &hop, &cold);
+        let mut addresses = Addresses::default();
+        if is_ipv6 {
+            let layout::Addresses { source, destination } = copied(self.addresses());
+            let hops = &self.table.hops;
+            let out = |number, address| hops.address(u32::from_ne_bytes(number)).unwrap_or(address);
+            addresses = Addresses {
+                source,
+                destination,
+                out_source: out(session.source, source),
+                out_destination: out(session.destination, destination),
+            };
+            (session.source, session.destination) = ([0; 4], [0; 4]);
         }
-        Some(record)
+        Some(Record { slot: self.index as u64, session, addresses, remote })
     }
 
     fn remote(self) -> Counters {
@@ -327,6 +339,16 @@ impl<'t> Slot<'t> {
     #[inline]
     pub(crate) fn hop(self) -> u16 {
         (self.half(at::KIND).load(Relaxed) >> 16) as u16
+    }
+
+    /// The numbers of the addresses that NAT gives its packets, if it is an IPv6 session; 0 for none.
+    #[inline]
+    pub(crate) fn address_numbers(self) -> [u32; 2] {
+        let [kind, ..] = self.half(at::KIND).load(Relaxed).to_ne_bytes();
+        if kind & kind::FAMILY != kind::IPV6 {
+            return [0; 2];
+        }
+        zerocopy::transmute!(self.word(at::SOURCE).load(Relaxed))
     }
 
     /// Whether the reference bit is set.
@@ -444,12 +466,21 @@ impl<'t> Slot<'t> {
             return false;
         }
         let Some(hop) = self.table.hops.insert(&record.session.hop()) else { return false };
+        let mut session = record.session.session(hop);
+        if session.kind & kind::FAMILY == kind::IPV6 {
+            let Some((source, destination)) = self.table.out_numbers(&record.addresses) else {
+                return false;
+            };
+            (session.source, session.destination) =
+                (source.to_ne_bytes(), destination.to_ne_bytes());
+            let Addresses { source, destination, .. } = record.addresses;
+            fill(self.addresses(), &layout::Addresses { source, destination });
+        }
         let room = self.table.capacity() as u32;
         let more = |taken: u32| (taken < room).then_some(taken + 1);
         if self.table.taken().fetch_update(Relaxed, Relaxed, more).is_err() {
             return false;
         }
-        let session = record.session.session(hop);
         let bytes = session.as_bytes();
         for offset in [at::ADDRESSES, at::PACKETS, at::BYTES, at::SOURCE, at::SOURCE_PORT] {
             let word = bytes[offset..offset + 8].try_into().expect("eight bytes");
@@ -461,7 +492,6 @@ impl<'t> Slot<'t> {
         }
         self.cold_half(at::CREATED).store(record.session.created, Relaxed);
         self.cold_half(at::USED).store(record.session.used_word(), Relaxed);
-        fill(self.addresses(), &record.addresses);
         fill(self.remote_counters(), &record.remote);
         // The generation last: it makes the session valid.
         self.half(at::GENERATION).store(session.generation, Release);

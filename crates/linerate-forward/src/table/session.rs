@@ -202,15 +202,25 @@ impl<N: Into<Arc<str>>> FromIterator<(u32, N)> for InterfaceNames {
     }
 }
 
+/// The addresses of an IPv6 session: as packets come in, and as they leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the words of Fields")]
+pub struct Addresses {
+    pub source: [u8; 16],
+    pub destination: [u8; 16],
+    pub out_source: [u8; 16],
+    pub out_destination: [u8; 16],
+}
+
 /// A session as stored in a table; [`SessionBuilder::session`] converts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The number of its slot, `4 * bucket + way`.
+    /// The number of its slot, `8 * bucket + way`.
     pub slot: u64,
     /// What is matched, counted and done.
     pub session: Fields,
     /// The addresses, if they are IPv6.
-    pub addresses: layout::Addresses,
+    pub addresses: Addresses,
     /// The counts of CPUs other than the owner.
     pub remote: layout::Counters,
 }

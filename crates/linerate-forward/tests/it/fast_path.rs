@@ -14,7 +14,7 @@ use linerate_forward::runtime::program::{
 use linerate_forward::table::Table;
 use linerate_forward::table::hash;
 use linerate_forward::table::layout::{self, Control, SessionKey, flags, kind};
-use linerate_forward::table::session::Record;
+use linerate_forward::table::session::{Addresses, Record};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions, root_or_skip};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -181,12 +181,8 @@ impl Bench {
         let address_delta;
         if before.ipv6 {
             let ((s, d), (out_s, out_d)) = (before.addresses6(), after.addresses6());
-            record.addresses = layout::Addresses {
-                source: s,
-                destination: d,
-                out_source: out_s,
-                out_destination: out_d,
-            };
+            record.addresses =
+                Addresses { source: s, destination: d, out_source: out_s, out_destination: out_d };
             let signature = hash::signature(&seeds, s, d);
             session.key.source.copy_from_slice(&signature[..4]);
             session.key.destination.copy_from_slice(&signature[4..]);

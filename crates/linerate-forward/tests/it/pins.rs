@@ -332,7 +332,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     assert_eq!(upgrade.lost.as_deref(), Some("max-sessions is 8192 now and was 4096"));
     let maps = pins.maps().unwrap();
     let (table, control) = (Table::open(&maps).unwrap(), Control::open(&maps).unwrap());
-    assert_eq!((table.slots(), table.records().count()), (16_384, 0));
+    assert_eq!((table.capacity(), table.records().count()), (8192, 0));
     control.set_revalidate_after(LONG, &clock);
     let mut heart = Heartbeat::new(&control, Duration::from_secs(60), &clock);
     heart.beat(&pinned.programs, &control).unwrap();

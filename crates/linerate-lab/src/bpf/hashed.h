@@ -44,6 +44,7 @@ struct hashed_session {
 	struct session session;
 	struct hop hop;
 	struct addresses addresses;
+	__u64 out[4]; /* IPv6 addresses after NAT */
 	struct cold cold;
 };
 
@@ -117,6 +118,22 @@ static __always_inline int hop_index(const struct hop *wanted)
 static __always_inline void session_set_hop(const struct entry *entry, __u32 hop, const struct hop *wanted)
 {
 	((struct hashed_session *)entry->session)->hop = *wanted;
+}
+
+static __always_inline __u32 hop_address_number(const __u64 *address)
+{
+	return 1;
+}
+
+static __always_inline void session_set_out(const struct entry *entry, const __u32 *numbers, const void *out)
+{
+	__builtin_memcpy(((struct hashed_session *)entry->session)->out, out, 32);
+}
+
+static __always_inline void out_addresses(const struct session *session, const struct addresses *addresses,
+					  __u64 *out)
+{
+	__builtin_memcpy(out, ((const struct hashed_session *)session)->out, 32);
 }
 
 static __always_inline int find_valid(const struct match *match, __u64 hash, int is_ipv6,

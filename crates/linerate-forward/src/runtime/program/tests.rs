@@ -3,19 +3,11 @@ use std::os::fd::AsRawFd;
 use super::*;
 
 #[test]
-fn the_table_is_half_full_at_most() {
+fn the_table_is_five_sixths_full_at_most() {
     for max_sessions in [1024, 1_000_000, 1 << 20, (1 << 20) + 1, 50_000_000] {
-        let sizes = Sizes::of(max_sessions);
-        assert!(sizes.buckets.is_power_of_two());
-        assert!(u64::from(sizes.buckets) * WAYS as u64 >= 2 * max_sessions);
-        assert!(u64::from(sizes.buckets) * (WAYS as u64) < 4 * max_sessions);
-        let bytes: u64 = map_specs(&Options { max_sessions, ..Options::default() })
-            .unwrap()
-            .iter()
-            .filter(|shape| shape.is_mapped())
-            .map(MapSpec::bytes)
-            .sum();
-        assert!(bytes >= 2 * max_sessions * size_of::<layout::Session>() as u64);
+        let slots = u64::from(Sizes::of(max_sessions).buckets) * WAYS as u64;
+        assert!(5 * slots >= 6 * max_sessions, "{max_sessions}: {slots}");
+        assert!(5 * slots < 6 * max_sessions + 5 * WAYS as u64, "{max_sessions}: {slots}");
     }
 }
 

@@ -7,7 +7,7 @@ use linerate_testkit::root_or_skip;
 use super::*;
 use crate::runtime::program::{Options, Programs};
 use crate::table::layout::{self, GENERATION_ENDED, kind};
-use crate::table::mapped::tests::record;
+use crate::table::mapped::tests::{hash_in, record};
 use crate::table::session::{LastUse, Record};
 
 /// Programs on no interface, their table, and its ager.
@@ -43,7 +43,7 @@ fn sessions_end_when_they_are_too_old() {
         record.session.created = (ageing.clock.now() as u32).wrapping_sub(age);
         // Packets do not help.
         record.session.referenced |= seen;
-        assert!(table.insert(u64::from(number) << 32, &record).is_some());
+        assert!(table.insert(hash_in(&table, number.into()), &record).is_some());
     }
     ageing.pass().unwrap();
     let left: Vec<_> = table.records().map(|record| record.slot).collect();
@@ -69,12 +69,12 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
     ];
     for (number, (protocol, seconds, _)) in (0..).zip(cases) {
         let record = idle(number, protocol, seconds, &clock);
-        assert!(table.insert(u64::from(number) << 32, &record).is_some());
+        assert!(table.insert(hash_in(&table, number.into()), &record).is_some());
     }
     // Its bit is set: whatever was noted before does not count.
     let mut used = idle(9, Protocol::Udp, 1000, &clock);
     used.session.referenced = true;
-    let used = table.insert(9 << 32, &used).unwrap();
+    let used = table.insert(hash_in(&table, 9), &used).unwrap();
 
     ageing.pass().unwrap();
     for (bucket, (protocol, seconds, stays)) in cases.into_iter().enumerate() {
@@ -118,7 +118,8 @@ fn a_hop_is_freed_after_the_last_session_that_had_it() {
         record.session.out_ifindex = (number / 2) as u32;
         record
     };
-    let insert = |number: usize| table.insert(number as u64 * ((1 << 32) + 4), &session(number));
+    let insert =
+        |number: usize| table.insert(hash_in(&table, number as u64 % 154), &session(number));
     let capacity = table.capacity().min(2 * room);
     let slots: Vec<_> = (0..capacity).map(|number| insert(number).unwrap()).collect();
     let end = |slot: usize| {
@@ -152,8 +153,8 @@ fn packets_are_counted_by_the_datapath_that_the_session_had() {
     // Their packets are 1 and 2, and 100 of other CPUs each.
     let (xdp, tc) = (record(2), tc);
     let total = |record: &Record| record.session.packets + record.remote.packets;
-    let slot = table.slot(table.insert(2 << 32, &xdp).unwrap());
-    let tc_slot = table.slot(table.insert(1 << 32, &tc).unwrap());
+    let slot = table.slot(table.insert(hash_in(&table, 2), &xdp).unwrap());
+    let tc_slot = table.slot(table.insert(hash_in(&table, 1), &tc).unwrap());
     let datapaths =
         |ageing: &Ageing| ageing.statistics().datapaths.map(|(_, of)| (of.sessions, of.packets));
     for _ in 0..2 {
@@ -170,7 +171,7 @@ fn packets_are_counted_by_the_datapath_that_the_session_had() {
     slot.count_for_tests(4, tc_slot.hop());
     ageing.pass().unwrap();
     assert_eq!(datapaths(&ageing), [(0, total(&xdp)), (1, total(&tc) + 7)]);
-    table.insert(2 << 32, &xdp).unwrap();
+    table.insert(hash_in(&table, 2), &xdp).unwrap();
     ageing.pass().unwrap();
     assert_eq!(datapaths(&ageing), [(1, 2 * total(&xdp)), (1, total(&tc) + 7)]);
 
@@ -228,7 +229,7 @@ fn ticks_make_a_pass_in_its_period_whatever_their_number() {
     let two = Duration::from_secs(2);
     ageing.set_limits(Limits { tcp: two, udp: two, ..Limits::default() });
     let clock = ageing.clock;
-    let index = table.insert(77 << 32, &idle(1, Protocol::Udp, 60, &clock)).unwrap();
+    let index = table.insert(hash_in(&table, 77), &idle(1, Protocol::Udp, 60, &clock)).unwrap();
     let began = Instant::now();
     while table.read(index).is_some() && began.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(50));
@@ -252,7 +253,8 @@ fn nothing_is_lost_between_learning_ending_and_freeing() {
                 if stop.load(SeqCst) {
                     break;
                 }
-                let Some(index) = shared.insert(u64::from(number % 64) << 32, &record(number))
+                let Some(index) =
+                    shared.insert(hash_in(shared, u64::from(number % 64)), &record(number))
                 else {
                     std::thread::sleep(Duration::from_micros(50));
                     continue;
@@ -267,7 +269,7 @@ fn nothing_is_lost_between_learning_ending_and_freeing() {
             }
             (inserted, counted)
         });
-        // Four times as many as there are slots in these buckets.
+        // Twice as many as there are slots in these buckets.
         while come.load(SeqCst) < 1024 && !learner.is_finished() {
             ageing.pass().unwrap();
         }

@@ -62,14 +62,14 @@ fn structures_are_those_of_the_programs() {
     same! { btf, Session, "session",
         in_source, in_destination, ports, kind, dscp, hop, generation, version, deadline, owner,
         route_generation, packets, bytes, source, destination, source_port, destination_port,
-        network_delta, transport_delta; addresses
+        network_delta, transport_delta; addresses, source6, destination6
     }
     same! { btf, Hop, "hop",
         ifindex, tag, dst_mac, mtu, destination_mac, source_mac, dscp, out_tags, flags, port, out_tag,
         out_ifindex, mark, priority, unused, state, unused2
     }
     same!(btf, Bucket, "bucket", way);
-    same!(btf, Addresses, "addresses", source, destination, out_source, out_destination);
+    same!(btf, Addresses, "addresses", source, destination);
     same!(btf, Bucket6, "bucket6", way);
     same!(btf, Counters, "counters", packets, bytes);
     same!(btf, Cold, "cold", remote, created, used);
@@ -79,7 +79,7 @@ fn structures_are_those_of_the_programs() {
     same! { btf, Control, "control",
         generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, rules, route_generation,
         route_generation_marked, verify_checksums, reserved,
-        seeds, abi, statistics, multi_buffer, taken, reserved2
+        seeds, abi, statistics, multi_buffer, taken, room, reserved2
     }
     same!(btf, Heartbeat, "heartbeat", jiffies);
     same!(btf, Denied4Key, "denied4_key", prefix_len, address);

@@ -17,6 +17,12 @@ pub(crate) fn table() -> (Programs, Table) {
     (programs, table)
 }
 
+/// A hash whose first bucket is this one, and the second one the first of all; the home way is the first.
+pub(crate) fn hash_in(table: &Table, bucket: u64) -> u64 {
+    let buckets = (table.slots() / WAYS) as u64;
+    (bucket << 32).div_ceil(buckets) << 32
+}
+
 /// The UDP session of this number; all its fields follow from the number.
 pub(crate) fn record(number: u32) -> Record {
     let mut record = Record::default();
@@ -53,7 +59,8 @@ fn is_whole(record: &Record) -> bool {
 fn what_is_inserted_is_read_whole() {
     root_or_skip!();
     let (_programs, table) = table();
-    assert_eq!(table.slots(), 2048);
+    // 154 buckets: five sixths of their slots are 1024 sessions and a little more.
+    assert_eq!((table.slots(), table.capacity()), (1232, 1024));
     assert_eq!(table.records().count(), 0);
     let mut six = record(3);
     six.session.key.kind = kind::IPV6 | kind::TCP;
@@ -64,22 +71,22 @@ fn what_is_inserted_is_read_whole() {
     six.remote = Counters { packets: 5, bytes: 500 };
     six.addresses.source = *b"0123456789abcdef";
     six.addresses.out_destination = *b"fedcba9876543210";
-    let hash = 9 << 32 | 2;
+    // The halves pick buckets 9 and 0; the home way is the third.
+    let hash = hash_in(&table, 9) | 2;
     let index = table.insert(hash, &six).unwrap();
     assert_eq!(index, 9 * WAYS + 2, "the home way first");
     six.slot = index as u64;
     six.session.version = 2;
+    // Those of IPv6 are in `addresses`.
+    (six.session.source, six.session.destination) = ([0; 4], [0; 4]);
     assert_eq!(table.read(index), Some(six));
-    let others = [(); 8].map(|()| table.insert(hash, &record(1)));
-    assert_eq!(others[..2], [39, 36].map(Some), "the first bucket");
-    let second = [2, 3, 0].map(Some);
-    assert_eq!(
-        others[2..5],
-        second,
-        "the second while it is emptier and the first has one slot left"
-    );
-    assert_eq!(others[5..], [Some(37), Some(1), None]);
-    assert_eq!(table.records().count(), 8);
+    let others = [(); 16].map(|()| table.insert(hash, &record(1)));
+    let first = |ways: &[usize]| ways.iter().map(|way| Some(9 * WAYS + way)).collect::<Vec<_>>();
+    assert_eq!(others[..4], first(&[3, 4, 5, 6]), "the first bucket");
+    assert_eq!(others[4..9], [2, 3, 4, 5, 6].map(Some), "the second while it is emptier");
+    assert_eq!(others[9..13], [Some(79), Some(7), Some(72), Some(0)]);
+    assert_eq!(others[13..], [Some(73), Some(1), None]);
+    assert_eq!(table.records().count(), 16);
 }
 
 #[test]
@@ -98,7 +105,7 @@ fn a_table_takes_what_it_has_room_for() {
     };
     let refused = (0..sessions).filter(refused).count();
     println!("{refused} of {sessions} sessions had no slot");
-    assert!(refused < sessions as usize / 1000, "{refused}");
+    assert!(refused < sessions as usize / 300, "{refused}");
 }
 
 #[test]
@@ -148,7 +155,7 @@ fn readers_writers_and_the_ager_meet_without_halves() {
                         break;
                     }
                     let session = record(number << 2 | learner);
-                    let hash = u64::from(number % 4) << 32 | u64::from(number % 3);
+                    let hash = hash_in(table, u64::from(number % 4)) | u64::from(number % 3);
                     let Some(index) = table.insert(hash, &session) else {
                         std::thread::yield_now();
                         continue;

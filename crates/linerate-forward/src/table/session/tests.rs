@@ -87,7 +87,7 @@ fn ipv6_addresses_come_from_their_own_table() {
     let mut six = record(7);
     six.session.key.kind = kind::IPV6 | kind::TCP;
     let end = |last| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last).octets();
-    six.addresses = layout::Addresses {
+    six.addresses = Addresses {
         source: end(1),
         destination: end(2),
         out_source: end(1),

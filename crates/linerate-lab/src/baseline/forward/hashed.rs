@@ -26,9 +26,9 @@ use linerate_forward::runtime::program::Programs;
 use linerate_forward::table::ageing::{DEAD_WRITER_TIMEOUT, Limits, Statistics};
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::layout::{
-    Addresses, Cold, Counters, GENERATION_ENDED, Hop, Session, SessionKey,
+    self, Cold, Counters, GENERATION_ENDED, Hop, Session, SessionKey,
 };
-use linerate_forward::table::session::{Fields, Record};
+use linerate_forward::table::session::{Addresses, Fields, Record};
 
 use super::MapDesign;
 
@@ -41,7 +41,9 @@ pub struct HashedSession {
     /// How its packets come in and leave.
     pub hop: Hop,
     /// Its addresses, where they are IPv6.
-    pub addresses: Addresses,
+    pub addresses: layout::Addresses,
+    /// Source and destination after NAT, where they are IPv6.
+    pub out: [[u8; 16]; 2],
     /// What packets rarely touch.
     pub cold: Cold,
 }
@@ -198,7 +200,10 @@ fn record(value: &[u8]) -> Option<Record> {
         one.session.bytes = one.session.bytes.wrapping_add(rest.session.bytes);
         latest = one;
     }
-    let HashedSession { session, hop, addresses, cold } = latest;
+    let HashedSession { session, hop, addresses, out: [out_source, out_destination], cold } =
+        latest;
+    let layout::Addresses { source, destination } = addresses;
+    let addresses = Addresses { source, destination, out_source, out_destination };
     Some(Record { session: Fields::new(&session, &hop, &cold), addresses, ..Record::default() })
 }
 
