@@ -50,6 +50,10 @@ test-crates: ## the crates as cargo publishes them, and a project outside of the
 	@scripts/setup build
 	@scripts/test-crates
 
+test-dashboards: ## Prometheus on live verbs: every panel has a series, every alert fires for its fault
+	@scripts/setup dashboards
+	@LINERATE_TEST_DASHBOARDS=1 scripts/test -p linerate --test it dashboards::
+
 build: ## the release build of the command, of `linerate lab` and of the library of `linerate run`
 	@scripts/setup build
 	cargo build --release --target-dir $(BUILT) $(PACKAGES)
@@ -70,7 +74,7 @@ bench: ## benchmarks of single functions; whole-system figures come from `linera
 install: build ## command, its library, man pages, completions, documents under PREFIX (/usr/local); DESTDIR stages
 	@$(INSTALL) install command
 
-install-service: install ## the systemd unit of `linerate forward`, and its configuration where there is none
+install-service: install ## the systemd units of `linerate forward` and `linerate capture`, with a configuration where there is none
 	@$(INSTALL) install service
 
 install-c: build-c ## the C libraries (segment and coalesce; receive), their headers and pkg-config files under PREFIX
@@ -79,5 +83,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command service c
 
-.PHONY: help demo test test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
+.PHONY: help demo test test-dashboards test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
 	install install-service install-c uninstall

@@ -2,6 +2,7 @@
 
 mod capture;
 mod closed_output;
+mod dashboards;
 mod doctor;
 mod documents;
 mod extcap;

@@ -1,10 +1,13 @@
 //! `--metrics` of the verbs: what Prometheus gets, while packets flow.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
 use linerate_testkit::{Namespace, Process, TIMEOUT, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::LINERATE;
 use crate::capture::support::Cable;
@@ -33,6 +36,94 @@ pub(crate) fn sum(text: &str, name: &str, parts: &[&str]) -> Option<f64> {
     samples.reduce(|a, b| a + b)
 }
 
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// The metrics that a section of docs/metrics.md lists: names, as they begin there, with their labels.
+fn documented(section: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(repository().join("docs/metrics.md")).unwrap();
+    let (_, text) = text.split_once(&format!("\n## {section}\n")).expect("the section");
+    let text = text.split("\n## ").next().unwrap();
+    let prefix = text.split_once("(`").and_then(|(_, rest)| rest.split_once('…'));
+    let prefix = prefix.map_or("", |(prefix, _)| prefix);
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let names = rows.flat_map(|cell| cell.split('`').step_by(2));
+    names.filter(|name| !name.is_empty()).map(|name| format!("{prefix}{name}")).collect()
+}
+
+/// That without labels.
+fn name(metric: &str) -> String {
+    metric.split('{').next().unwrap().to_owned()
+}
+
+/// Checks that a scrape of a verb has the metrics that its section lists and no others, and their labels.
+pub(crate) fn check_documented(text: &str, section: &str) {
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let exposed: BTreeSet<_> = families
+        .map(|family| match family.split_once(' ').unwrap() {
+            (name, "counter") => format!("{name}_total"),
+            (name, _) => name.to_owned(),
+        })
+        .collect();
+    let listed: BTreeSet<_> =
+        documented("Every verb").union(&documented(section)).cloned().collect();
+    assert_eq!(exposed, listed.iter().map(|metric| name(metric)).collect());
+    for (name, labels) in listed.iter().filter_map(|metric| metric.split_once('{')) {
+        let samples = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+        for sample in samples {
+            let found: Vec<_> =
+                sample.split("\",").map(|one| one.split('=').next().unwrap()).collect();
+            assert_eq!(found.join(",") + "}", labels, "{name}{{{sample}");
+        }
+    }
+}
+
+/// What the queries of a text ask for.
+fn asked(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c| !is_part(c));
+    let metrics =
+        words.filter(|word| word.starts_with("linerate_") || word.starts_with("process_"));
+    metrics.map(str::to_owned).collect()
+}
+
+#[test]
+fn rules_and_dashboards_ask_for_metrics_that_exist() {
+    let sections = ["Every verb", "Capture", "Forward", "Receive", "Uplink", "Generate"];
+    let known: BTreeSet<_> =
+        sections.iter().flat_map(|section| documented(section)).map(|one| name(&one)).collect();
+    assert!(known.len() > 40, "{known:?}");
+    let packaging = repository().join("packaging");
+    let rules = std::fs::read_to_string(packaging.join("prometheus/linerate.rules.yml")).unwrap();
+    let mut queries: Vec<_> = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("expr: "))
+        .map(str::to_owned)
+        .collect();
+    assert!(queries.len() >= 7, "{rules}");
+    for dashboard in ["capture", "forward", "receive"] {
+        let of_panels = panel_queries(dashboard);
+        assert!(of_panels.len() >= 6, "{dashboard}");
+        queries.extend(of_panels);
+    }
+    for query in &queries {
+        let asked = asked(query);
+        assert!(!asked.is_empty() || query.starts_with("up"), "{query}");
+        let unknown: Vec<_> = asked.difference(&known).collect();
+        assert!(unknown.is_empty(), "{unknown:?} in {query}");
+    }
+}
+
+/// The queries of all panels of a dashboard.
+pub(crate) fn panel_queries(dashboard: &str) -> Vec<String> {
+    let path = repository().join(format!("packaging/grafana/{dashboard}.json"));
+    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
 fn start(namespace: &Namespace, arguments: &str) -> Process {
     let mut process =
         Process::start(namespace.command(LINERATE).args(arguments.split_whitespace()));
@@ -55,6 +146,7 @@ fn a_capture_shows_its_ledger() {
         sum(&scrape(), "linerate_capture_written_packets_total", &[]) == Some(500.0)
     });
     let text = scrape();
+    check_documented(&text, "Capture");
     let report = capture.stop();
     assert_eq!(
         sum(&text, "linerate_capture_captured_packets_total", &[far]),
@@ -75,7 +167,8 @@ fn a_capture_shows_its_ledger() {
     }
     let lost = sum(&text, "linerate_capture_dropped_packets_total", &[far]);
     assert_eq!(lost, report["interfaces"][0]["dropped"]["total"].as_f64(), "{text}");
-    assert!(sum(&text, "linerate_capture_ring_fill_ratio", &[far]).is_some(), "{text}");
+    // Packet sockets do not tell.
+    assert!(sum(&text, "linerate_capture_ring_fill_ratio", &[far]).is_none(), "{text}");
     assert!(text.contains("source=\"packet\"") && text.ends_with("# EOF\n"), "{text}");
 }
 
@@ -91,6 +184,9 @@ fn queues_have_series_of_their_own() {
         let name = "linerate_capture_queue_received_packets_total";
         sum(&text, name, &["interface=\"far\",queue=\""]) == Some(200.0)
     });
+    let text = get(&cable.far, 9819, "/metrics");
+    let fill = sum(&text, "linerate_capture_ring_fill_ratio", &["interface=\"far\""]);
+    assert!(fill.is_some_and(|fill| (0.0..=1.0).contains(&fill)), "{text}");
     let page = get(&cable.far, 9819, "/");
     assert!(page.contains("linerate capture") && page.contains("/metrics"), "{page}");
 }
@@ -99,6 +195,11 @@ fn queues_have_series_of_their_own() {
 fn a_receiver_shows_messages_and_losses() {
     root_or_skip!();
     let cable = Cable::new();
+    let feed = "receive --bind 10.9.0.2:5001 --feed moldudp64 --metrics 9819";
+    let feed = start(&cable.far, feed);
+    wait_for("the first counts", || get(&cable.far, 9819, "/metrics").contains("receive_feed"));
+    check_documented(&get(&cable.far, 9819, "/metrics"), "Receive");
+    feed.end(Signal::SIGINT);
     let receiver = "receive --bind 10.9.0.2:5000 --backend recvmmsg --threads 2 --metrics 9819";
     let receiver = start(&cable.far, receiver);
     cable.send(300, 100);
@@ -134,6 +235,8 @@ fn a_generator_and_an_uplink_show_what_they_send() {
         sum(&text, "linerate_uplink_bytes_total", &["rx"]) > Some(30_000.0)
             && sum(&text, "linerate_uplink_dropped_packets_total", &[]).is_some()
     });
+    check_documented(&get(&cable.near, 9819, "/metrics"), "Generate");
+    check_documented(&get(&cable.far, 9819, "/metrics"), "Uplink");
     generator.end(Signal::SIGINT);
 }
 

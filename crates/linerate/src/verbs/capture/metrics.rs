@@ -3,6 +3,7 @@
 use std::fmt;
 
 use linerate_capture::engine::{InterfaceReport, QueueReport, Report};
+use linerate_capture::source::SourceKind;
 use linerate_capture::statistics::{DropCause, Drops};
 use linerate_service::{Page, Unit};
 
@@ -41,7 +42,9 @@ pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
     let help = "Bytes on the wire of the captured packets";
     page.counters("linerate_capture_captured", help, BYTES, labels, each(|one| one.bytes))?;
     ledger(report, page)?;
-    let fill = report.interfaces.iter().map(|one| ([one.name.as_str()], one.fill.into()));
+    // Packet sockets cannot tell.
+    let told = report.interfaces.iter().filter(|one| one.source != SourceKind::Packet.to_string());
+    let fill = told.map(|one| ([one.name.as_str()], one.fill.into()));
     let help = "How full the buffer between kernel and reader is";
     page.gauges("linerate_capture_ring_fill", help, Some(&ratio()), labels, fill)?;
     queues(report, page)?;

@@ -127,6 +127,7 @@ fn prometheus_gets_what_status_says() {
     let fast = of_datapaths("linerate_forward_datapath_packets_total");
     assert!((100.0..=200.0).contains(&fast), "{fast} of 200 packets:\n{text}");
     assert!(metric(&text, "linerate_forward_datapath_packets_total{datapath=\"kernel\"}") > 0.0);
+    crate::metrics::check_documented(&text, "Forward");
     assert!(!text.contains("10.9."), "a series for a session or an address:\n{text}");
 
     // A change of the network, by its cause.
