@@ -4,18 +4,26 @@ use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
+use crate::INTERVAL;
+
 /// The connection to the service manager: systemd, or nobody.
 #[derive(Debug)]
 pub struct Manager {
     /// The interval of watchdog messages: half of `WatchdogSec=`, as sd_watchdog_enabled(3) advises.
     period: Option<Duration>,
     heard: Option<Instant>,
+    /// When [`Manager::update`] told the status; `None` where nobody listens.
+    told: Option<Instant>,
 }
 
 impl Manager {
     /// Reads whether this process has a watchdog.
     pub fn find() -> Self {
-        Self { period: sd_notify::watchdog_enabled().map(|bound| bound / 2), heard: None }
+        Self {
+            period: sd_notify::watchdog_enabled().map(|bound| bound / 2),
+            heard: None,
+            told: std::env::var_os("NOTIFY_SOCKET").map(|_| Instant::now()),
+        }
     }
 
     /// The verb works from now on.
@@ -35,6 +43,16 @@ impl Manager {
     /// The line that `systemctl status` shows.
     pub fn status(&self, status: &str) {
         tell(&[NotifyState::Status(status)]);
+    }
+
+    /// Tells the status once in [`INTERVAL`], if anybody listens.
+    pub fn update(&mut self, status: impl FnOnce() -> String) {
+        if let Some(told) = &mut self.told
+            && told.elapsed() >= INTERVAL
+        {
+            *told = Instant::now();
+            tell(&[NotifyState::Status(&status())]);
+        }
     }
 
     /// The service stops.

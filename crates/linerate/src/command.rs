@@ -1,5 +1,7 @@
 //! The command line of `linerate`: from the arguments to a verb, and from its result to an exit status.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -65,11 +67,40 @@ enum Verb {
     Manual(manual::Arguments),
 }
 
+/// The command line, with what the file of `capture --config` says.
+fn parse() -> Result<Cli, ExitCode> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    if !words.iter().any(|word| word.to_string_lossy().starts_with("--config")) {
+        return Cli::try_parse().map_err(refuse);
+    }
+    // What is missing on the command line may be in the file.
+    let mut command = Cli::command().ignore_errors(true);
+    let matches = command.try_get_matches_from_mut(&words);
+    let capture = matches.as_ref().ok().and_then(|matches| matches.subcommand_matches("capture"));
+    let file = capture.and_then(|given| given.get_one::<PathBuf>("config"));
+    let (Some(given), Some(file)) = (capture, file) else {
+        return Cli::try_parse().map_err(refuse);
+    };
+    let verb = command.find_subcommand("capture").expect("a verb");
+    let [options, expression] = capture::config_words(file, verb, given)
+        .map_err(|error| cli::usage_error(&cli::format_error_chain(&error)))?;
+    let at = words.iter().position(|word| word == "capture").expect("the verb") + 1;
+    words.splice(at..at, options.into_iter().map(OsString::from));
+    if !expression.is_empty() {
+        words.push("--".into());
+        words.extend(expression.into_iter().map(OsString::from));
+    }
+    Cli::try_parse_from(words).map_err(|error| {
+        cli::stdio::eprintln(format_args!("linerate: with {}:", file.display()));
+        refuse(error)
+    })
+}
+
 /// Reads the command line, runs the verb and turns its result into an exit status.
 pub fn run() -> ExitCode {
-    let Cli { verbose, verb } = match Cli::try_parse() {
+    let Cli { verbose, verb } = match parse() {
         Ok(cli) => cli,
-        Err(error) => return refuse(error),
+        Err(status) => return status,
     };
     let log = match &verb {
         Verb::Forward(arguments) => arguments.log(),

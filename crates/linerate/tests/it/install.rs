@@ -90,6 +90,7 @@ fn a_staged_installation_works_and_leaves_nothing() {
     let files = stage.files();
     for expected in [
         "etc/linerate/forward.toml",
+        "etc/systemd/system/linerate-capture@.service",
         "etc/systemd/system/linerate-forward.service",
         "usr/bin/linerate",
         "usr/include/linerate/pcap.h",
@@ -100,6 +101,8 @@ fn a_staged_installation_works_and_leaves_nothing() {
         "usr/share/bash-completion/completions/linerate",
         "usr/share/doc/linerate/docs/capture.md",
         "usr/share/doc/linerate/licenses/MIT.txt",
+        "usr/share/linerate/capture.toml",
+        "usr/share/linerate/grafana/capture.json",
         "usr/share/man/man1/linerate-capture.1",
         "usr/share/zsh/site-functions/_linerate",
     ] {

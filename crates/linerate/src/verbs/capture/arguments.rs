@@ -236,6 +236,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = values::cpus, conflicts_with = "read")]
     pub(super) cpu: Option<values::Cpus>,
 
+    /// Read options from this file (TOML), whose keys are the long options; options on the command line win.
+    #[arg(long, value_name = "FILE", conflicts_with = "read")]
+    pub(super) config: Option<PathBuf>,
+
     #[command(flatten)]
     pub(super) metrics: Metrics,
 

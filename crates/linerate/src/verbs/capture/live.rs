@@ -10,6 +10,7 @@ use indicatif::{HumanBytes, HumanCount};
 use linerate_capture::engine::{Engine, FileProgress, Outcome, QueueReport, Report};
 use linerate_capture::source::{OpenInterface, SourceKind, TakenFrames};
 use linerate_capture::statistics::{DropCause, Drops};
+use linerate_service::Manager;
 
 use super::arguments::Arguments;
 use super::decoder::Decoder;
@@ -82,6 +83,8 @@ pub(super) fn follow(
         _ => None,
     });
     let mut line = Line::for_terminal(arguments);
+    let mut manager = Manager::find();
+    manager.ready("capturing");
     while !engine.is_finished() {
         std::thread::sleep(POLL_INTERVAL);
         if signals.is_stopped() || duration.is_some_and(|limit| start.elapsed() >= limit) {
@@ -96,10 +99,16 @@ pub(super) fn follow(
         }
         engine.events().for_each(|event| say(&format!("linerate: {event}")));
         shown.update(|| engine.report());
+        manager.beat();
+        manager.update(|| {
+            let report = engine.report();
+            format!("{} packets captured, {} lost", report.captured, report.dropped.total)
+        });
         if let Some(line) = &mut line {
             line.update(|| engine.report());
         }
     }
+    manager.stopping();
     StatusLine::clear(line.map(|line| line.status));
     for event in engine.events() {
         stdio::eprintln(format_args!("linerate: {event}"));

@@ -1,6 +1,7 @@
 //! `linerate capture`: packets from interfaces or files into files or lines.
 
 mod arguments;
+mod config;
 mod decoder;
 pub(crate) mod foreign;
 mod list;
@@ -31,6 +32,7 @@ use linerate_pcapfile::{BlockReader, Error as FileError, Writer};
 pub(crate) use arguments::Arguments;
 use arguments::TimestampType;
 pub(super) use arguments::{Compress, FileFormat};
+pub(crate) use config::words as config_words;
 pub(super) use output::{compression, extension, uncompressed};
 use values::Limit;
 

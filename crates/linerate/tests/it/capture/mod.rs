@@ -2,6 +2,7 @@
 
 mod any;
 mod compiling;
+mod configuration;
 mod ends;
 mod files;
 mod giving_back;

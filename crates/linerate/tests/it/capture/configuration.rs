@@ -1,0 +1,143 @@
+//! `--config`, and the service that uses it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use linerate_testkit::{Process, TIMEOUT, root_or_skip, skip};
+
+use super::support::Cable;
+use crate::LINERATE;
+
+const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
+
+fn run(folder: &Path, text: &str, arguments: &[&str]) -> Output {
+    let file = folder.join("test.toml");
+    fs::write(&file, text).unwrap();
+    Command::new(LINERATE).args(["capture", "--config"]).arg(file).args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_file_says_what_the_command_line_says_and_the_command_line_wins() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let file = folder.path().join("test.toml");
+    let text = format!(
+        "interface = [\"far\"]\nwrite = \"{}/all.pcapng\"\nrotate-size = \"1M\"\ncount = 1000\n\
+         json = true\nquiet = false\nno-promiscuous-mode = true\nexpression = \"udp port 5000\"\n",
+        folder.path().display()
+    );
+    fs::write(&file, text).unwrap();
+    let mut command = cable.far.command(LINERATE);
+    command.args(["capture", "--config", file.to_str().unwrap(), "-c", "10", "-U"]);
+    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "400000");
+    let capture = Process::start(&mut command);
+    let mut heard = String::new();
+    let mut until = |word: &str| {
+        while !heard.lines().any(|line| line.starts_with(word)) {
+            let mut buffer = [0; 4096];
+            let len = manager.recv(&mut buffer).unwrap_or_else(|error| panic!("{word}: {error}"));
+            heard += std::str::from_utf8(&buffer[..len]).unwrap();
+            heard.push('\n');
+        }
+    };
+    until("READY=1");
+    until("WATCHDOG=1");
+    until("STATUS=0 packets captured, 0 lost");
+    cable.send(20, 100);
+    until("STOPPING=1");
+    let report = capture.report();
+    assert_eq!(report["captured"], 10, "{report}");
+    assert_eq!(report["filter"]["expression"], "udp port 5000");
+    // With -C the first file has the name as it is given.
+    assert!(folder.path().join("all.pcapng").exists(), "{report}");
+}
+
+#[test]
+fn what_a_file_has_wrong_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, words) in [
+        ("interfaces = [\"x\"]", &["test.toml", "interfaces", "rotate-size"][..]),
+        ("interface = [", &["test.toml", "line 1"]),
+        ("threads = 4000", &["test.toml", "--threads", "4000"]),
+        ("quiet = \"very\"", &["test.toml", "quiet", "true or false"]),
+        ("count = 1.5", &["test.toml", "count", "float"]),
+        ("keep = \"7d\"", &["test.toml", "--write"]),
+        ("read = \"x.pcap\"", &["test.toml", "read"]),
+    ] {
+        let output = run(folder.path(), text, &[]);
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}: {printed}");
+        assert!(words.iter().all(|word| printed.contains(word)), "{text}: {printed}");
+    }
+    let none = Command::new(LINERATE).args(["capture", "--config", "/nowhere.toml"]).output();
+    let none = none.unwrap();
+    assert_eq!(none.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("/nowhere.toml"));
+}
+
+/// The example is accepted as it is and with every comment taken away; only the interface is missing here.
+#[test]
+fn the_example_is_a_configuration() {
+    let example = fs::read_to_string(format!("{PACKAGING}/capture.toml")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let shown = example.replace("\n#", "\n");
+    let shown: String =
+        shown.lines().filter(|line| line.contains(" = ")).map(|line| format!("{line}\n")).collect();
+    for text in [example, shown] {
+        let output = run(folder.path(), &text.replace("eth1", "nowhere0"), &["--metrics", "off"]);
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains("nowhere0"), "{printed}");
+    }
+}
+
+/// systemd takes the unit, and finds it confined as that of forward is.
+#[test]
+fn systemd_takes_the_unit_of_a_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("prefix");
+    fs::create_dir_all(prefix.join("bin")).unwrap();
+    std::os::unix::fs::symlink(LINERATE, prefix.join("bin/linerate")).unwrap();
+    let make = |unit: &str, instance: &str| {
+        let text = fs::read_to_string(format!("{PACKAGING}/systemd/{unit}.service.in")).unwrap();
+        let text =
+            text.replace("@PREFIX@", prefix.to_str().unwrap()).replace("@SYSCONFDIR@", "/etc");
+        let made = folder.path().join(format!("{unit}{instance}.service"));
+        fs::write(&made, text).unwrap();
+        made
+    };
+    let (capture, forward) = (make("linerate-capture@", "eth1"), make("linerate-forward", ""));
+    let analyze = |arguments: &[&str], unit: &Path| {
+        Command::new("systemd-analyze").args(arguments).arg(unit).output()
+    };
+    let Ok(verified) = analyze(&["verify", "--man=no"], &capture) else {
+        let reason = "systemd-analyze is not installed";
+        skip!(reason);
+    };
+    let printed = String::from_utf8_lossy(&verified.stderr);
+    assert!(verified.status.success() && printed.is_empty(), "{printed}");
+    // What is left open beyond what forward's leaves open is what a capture is made of.
+    let open = |unit: &Path| -> BTreeSet<String> {
+        let output = analyze(&["security", "--offline=true", "--no-pager"], unit).unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("Overall exposure level"), "{text}{output:?}");
+        let open = text.lines().filter_map(|line| line.strip_prefix("✗ ")?.split(' ').next());
+        open.map(str::to_owned).collect()
+    };
+    let more: Vec<_> = open(&capture).difference(&open(&forward)).cloned().collect();
+    let needed = [
+        "CapabilityBoundingSet=~CAP_NET_(BIND_SERVICE|BROADCAST|RAW)",
+        // AF_XDP.
+        "RestrictAddressFamilies=~…",
+        // sched_setaffinity(2).
+        "SystemCallFilter=~@resources",
+    ];
+    assert!(more.iter().all(|one| needed.contains(&one.as_str())), "{more:?}");
+}
