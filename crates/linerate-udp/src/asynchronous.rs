@@ -33,13 +33,8 @@ impl Socket {
     /// [`Error::System`].
     pub fn into_async(self) -> Result<(AsyncReceiver, AsyncTransmitter)> {
         let (receiver, transmitter) = self.into_split();
-        let register = |fd: &dyn AsFd, interest| {
-            let duplicate = fd.as_fd().try_clone_to_owned()?;
-            #[allow(deprecated, reason = "an OwnedFd stays open; what replaces this is unsafe")]
-            AsyncFd::with_interest(duplicate, interest)
-        };
-        let readable = register(&receiver, Interest::READABLE).map_err(waiting)?;
-        let writable = register(&transmitter, Interest::WRITABLE).map_err(waiting)?;
+        let readable = register(&receiver, Interest::READABLE)?;
+        let writable = register(&transmitter, Interest::WRITABLE)?;
         Ok((AsyncReceiver { readable, receiver }, AsyncTransmitter { writable, transmitter }))
     }
 }
@@ -130,6 +125,13 @@ impl AsyncTransmitter {
         }
         Ok(())
     }
+}
+
+/// Has the I/O driver of the runtime watch a duplicate.
+pub(crate) fn register(fd: &impl AsFd, interest: Interest) -> Result<AsyncFd<OwnedFd>> {
+    let duplicate = fd.as_fd().try_clone_to_owned().map_err(waiting)?;
+    #[allow(deprecated, reason = "an OwnedFd stays open; what replaces this is unsafe")]
+    AsyncFd::with_interest(duplicate, interest).map_err(waiting)
 }
 
 fn waiting(error: io::Error) -> Error {

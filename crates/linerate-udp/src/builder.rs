@@ -24,7 +24,7 @@ use calibrate::Calibration;
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ReceiverBuilder {
-    options: Options,
+    pub(crate) options: Options,
 }
 
 impl Receiver {

@@ -23,6 +23,8 @@ mod outgoing;
 pub mod pattern;
 mod probe;
 mod queue;
+#[cfg(feature = "quinn")]
+mod quinn;
 mod receiver;
 mod sender;
 #[allow(unsafe_code)]

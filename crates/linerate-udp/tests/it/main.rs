@@ -8,6 +8,7 @@ mod errors;
 mod examples;
 mod follow;
 mod odd;
+mod quinn;
 mod readiness;
 mod same;
 mod support;

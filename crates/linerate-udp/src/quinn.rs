@@ -1,0 +1,227 @@
+//! A [`Socket`] beneath quinn (feature `quinn`).
+
+use std::future::Future;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use quinn::udp::{self, EcnCodepoint, RecvMeta, UdpSocketState};
+use quinn::{AsyncUdpSocket, UdpPoller};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::asynchronous::register;
+use crate::backend::Backend;
+use crate::builder::ReceiverBuilder;
+use crate::options::MtuDiscovery;
+use crate::outgoing::MAX_SEGMENTS;
+use crate::receiver::Receiver;
+use crate::transmit::Transmit;
+use crate::transmitter::Transmitter;
+use crate::{Batch, Error, Message, Metadata, Result};
+
+impl ReceiverBuilder {
+    /// A socket for [`quinn::Endpoint::new_with_abstract_socket`]; in the context of a tokio runtime that has its I/O
+    /// driver.
+    ///
+    /// The kernel copies messages to quinn's own buffers with the backends that read a socket (`recvmmsg`, `gro`,
+    /// `remember`), as quinn does without this. `xdp` copies from its rings, past the stack; with `uring` there is one
+    /// copy more. Datagrams have DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
+    ///
+    /// # Errors
+    /// As [`ReceiverBuilder::build`].
+    pub fn build_quinn(mut self) -> Result<Arc<dyn AsyncUdpSocket>> {
+        let timestamp = self.options.metadata.timestamp;
+        self.options.metadata = Metadata { timestamp, ..Metadata::ALL };
+        let discovery = *self.options.send.mtu_discovery.get_or_insert(MtuDiscovery::Probe);
+        let (receiver, transmitter) = self.build_socket()?.into_split();
+        let direct = match receiver.backend() {
+            Backend::Recvmmsg | Backend::Gro | Backend::Remember => {
+                let state = UdpSocketState::new((&receiver.socket()).into());
+                Some(state.map_err(|error| Error::system("prepare a socket for quinn", error))?)
+            }
+            Backend::Uring | Backend::Xdp => None,
+        };
+        Ok(Arc::new(QuinnSocket {
+            readable: register(&receiver, Interest::READABLE)?,
+            writable: register(&transmitter, Interest::WRITABLE)?,
+            address: receiver.address(),
+            may_fragment: matches!(discovery, MtuDiscovery::Off | MtuDiscovery::Fragment),
+            receiver: Mutex::new(receiver),
+            transmitter: Mutex::new(transmitter),
+            direct,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct QuinnSocket {
+    readable: AsyncFd<OwnedFd>,
+    writable: AsyncFd<OwnedFd>,
+    // Quinn receives in one task and sends in many. A lock is taken once a batch or super-datagram, and not a message.
+    receiver: Mutex<Receiver>,
+    transmitter: Mutex<Transmitter>,
+    /// Receives from the socket into quinn's buffers, where the messages are in the socket.
+    direct: Option<UdpSocketState>,
+    address: SocketAddr,
+    may_fragment: bool,
+}
+
+impl QuinnSocket {
+    fn receive(&self, bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]) -> io::Result<usize> {
+        let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(direct) = &self.direct {
+            return direct.recv((&receiver.socket()).into(), bufs, meta);
+        }
+        let room = bufs.len().min(meta.len());
+        let mut used = 0;
+        // All frames of a batch of xdp may have had wrong checksums; more may wait then.
+        while used == 0 {
+            let batch = match receiver.try_receive() {
+                Ok(batch) => batch,
+                // An endpoint that loses its socket ends. Messages arrive again when the interface is up.
+                Err(Error::Ring(error @ linerate_ring::Error::InterfaceDown(_))) => {
+                    tracing::warn!("{error}");
+                    continue;
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            };
+            if batch.is_empty() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            used = fill(batch, &mut bufs[..room], meta);
+        }
+        Ok(used)
+    }
+
+    fn send(&self, transmit: &udp::Transmit<'_>) -> io::Result<()> {
+        let udp::Transmit { destination, ecn, contents, segment_size, src_ip } = *transmit;
+        let traffic_class = ecn.map(|ecn| ecn as u8);
+        let transmit = Transmit {
+            source: src_ip,
+            traffic_class,
+            segment_size,
+            ..Transmit::new(destination, contents)
+        };
+        let mut transmitter = self.transmitter.lock().unwrap_or_else(PoisonError::into_inner);
+        match transmitter.try_send(&[transmit]).map_err(io::Error::other)? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Copies messages to buffers, once; the number of buffers that were used.
+fn fill(mut batch: Batch<'_>, bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]) -> usize {
+    let mut used = 0;
+    // While a buffer is free: a message that was lent needs a place.
+    while used < bufs.len()
+        && let Some(message) = batch.next()
+    {
+        if used > 0 && join(&mut bufs[used - 1], &mut meta[used - 1], &message) {
+            continue;
+        }
+        let buf = &mut bufs[used];
+        let len = message.payload.len().min(buf.len());
+        buf[..len].copy_from_slice(&message.payload[..len]);
+        meta[used] = described(&message, len);
+        used += 1;
+    }
+    used
+}
+
+fn described(message: &Message<'_>, len: usize) -> RecvMeta {
+    let ip = message.destination.ip();
+    RecvMeta {
+        addr: message.source,
+        len,
+        stride: len,
+        ecn: message.traffic_class.and_then(EcnCodepoint::from_bits),
+        dst_ip: Some(ip).filter(|ip| !ip.is_unspecified()),
+    }
+}
+
+/// Puts a message behind others of one size that came the same way, as GRO does; only the last may be shorter.
+fn join(buf: &mut IoSliceMut<'_>, meta: &mut RecvMeta, message: &Message<'_>) -> bool {
+    let len = message.payload.len();
+    let next = described(message, len);
+    let is_same = (meta.addr, meta.dst_ip, meta.ecn) == (next.addr, next.dst_ip, next.ecn);
+    let fits = len > 0
+        && len <= meta.stride
+        && meta.len.is_multiple_of(meta.stride)
+        && meta.len / meta.stride < MAX_SEGMENTS
+        && meta.len + len <= buf.len();
+    if is_same && fits {
+        buf[meta.len..meta.len + len].copy_from_slice(message.payload);
+        meta.len += len;
+    }
+    is_same && fits
+}
+
+impl AsyncUdpSocket for QuinnSocket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Box::pin(Poller { socket: self, waiting: None })
+    }
+
+    fn try_send(&self, transmit: &udp::Transmit<'_>) -> io::Result<()> {
+        self.writable.try_io(Interest::WRITABLE, |_| self.send(transmit))
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.readable.poll_read_ready(cx))?;
+            if let Ok(received) = ready.try_io(|_| self.receive(bufs, meta)) {
+                return Poll::Ready(received);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        MAX_SEGMENTS
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.direct.as_ref().map_or(MAX_SEGMENTS, UdpSocketState::gro_segments)
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.may_fragment
+    }
+}
+
+/// Waits for one task until the socket has room.
+struct Poller {
+    socket: Arc<QuinnSocket>,
+    /// Allocated only when the socket had no room.
+    waiting: Option<Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>>,
+}
+
+impl std::fmt::Debug for Poller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Poller").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+impl UdpPoller for Poller {
+    fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = Arc::clone(&self.socket);
+        let waiting = self.waiting.get_or_insert_with(|| {
+            Box::pin(async move { socket.writable.writable().await.map(drop) })
+        });
+        let answer = ready!(waiting.as_mut().poll(cx));
+        self.waiting = None;
+        Poll::Ready(answer)
+    }
+}

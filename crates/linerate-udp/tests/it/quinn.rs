@@ -1,0 +1,114 @@
+//! quinn over this library's socket, on every backend, against quinn over its own.
+
+#[path = "../../examples/quic.rs"]
+#[allow(dead_code)]
+mod quic;
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::Duration;
+
+use linerate_testkit::{root_or_skip, test_name};
+use linerate_udp::{Backend, Receiver};
+use quinn::rustls::RootCertStore;
+use quinn::rustls::pki_types::PrivatePkcs8KeyDer;
+use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, TransportConfig};
+
+use crate::support::{Cable, HERE, HERE6, Kind, THERE, THERE6, TIMEOUT, address, kinds};
+
+/// Bytes of one stream, more than several windows of congestion.
+const LEN: usize = 3 << 20;
+
+fn configs() -> (ServerConfig, ClientConfig) {
+    let made = rcgen::generate_simple_self_signed(vec!["server".to_owned()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let server = ServerConfig::with_single_cert(vec![certificate.clone()], key.into()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let mut client = ClientConfig::with_root_certificates(Arc::new(roots)).unwrap();
+    let mut transport = TransportConfig::default();
+    transport.max_idle_timeout(Some(TIMEOUT.try_into().unwrap()));
+    client.transport_config(Arc::new(transport));
+    (server, client)
+}
+
+/// Several streams at once come back as they were sent.
+async fn exchange(client: &Endpoint, to: std::net::SocketAddr, kind: Kind) {
+    let connection = client.connect(to, "server").unwrap().await.unwrap();
+    let mut streams = tokio::task::JoinSet::new();
+    for number in 0..3u8 {
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        let sent: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8 ^ number).collect();
+        streams.spawn(async move {
+            let copy = sent.clone();
+            let sending = tokio::spawn(async move {
+                send.write_all(&copy).await.unwrap();
+                send.finish().unwrap();
+            });
+            let came = receive.read_to_end(LEN + 1).await.unwrap();
+            sending.await.unwrap();
+            assert!(came == sent, "{kind}: a stream came back otherwise");
+        });
+    }
+    streams.join_all().await;
+    connection.close(0u32.into(), b"");
+}
+
+fn serves(name: &str, bind: &str, to: &str, from: &str) {
+    let cable = Cable::new();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let (server, client) = configs();
+    let tokio = || Arc::new(TokioRuntime);
+    for kind in kinds(&cable, name) {
+        let builder = Receiver::builder(address(bind, 4433)).interface("rx").ring_size(16 << 20);
+        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
+        let build = || {
+            let _entered = runtime.enter();
+            builder.build_quinn()
+        };
+        let socket = cable.here.run(build).unwrap().unwrap();
+        let config = EndpointConfig::default();
+        let server = Some(server.clone());
+        let endpoint = Endpoint::new_with_abstract_socket(config, server, socket, tokio()).unwrap();
+        let serving = runtime.spawn(quic::serve(endpoint.clone()));
+
+        let plain = cable.there.run(|| UdpSocket::bind((from, 0))).unwrap().unwrap();
+        let mut peer = Endpoint::new(EndpointConfig::default(), None, plain, tokio()).unwrap();
+        peer.set_default_client_config(client.clone());
+        let ways = exchange(&peer, address(to, 4433), kind);
+        let done = runtime.block_on(async { tokio::time::timeout(4 * TIMEOUT, ways).await });
+        assert!(done.is_ok(), "{kind}: no end");
+        endpoint.close(0u32.into(), b"");
+        runtime.block_on(async {
+            let idle = tokio::time::timeout(Duration::from_secs(5), peer.wait_idle());
+            let _ = idle.await;
+            serving.await.unwrap();
+        });
+        assert_eq!(endpoint.local_addr().unwrap(), address(bind, 4433));
+        assert!(kind.backend != Backend::Xdp || cable.veth.b.has_xdp().unwrap());
+        drop((endpoint, peer));
+        // The driver of an endpoint drops the socket some time later.
+        let is_free = || cable.here.run(|| UdpSocket::bind((bind, 4433))).unwrap().is_ok();
+        let end = std::time::Instant::now() + TIMEOUT;
+        while !is_free() {
+            assert!(std::time::Instant::now() < end, "{kind}: the socket is not dropped");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn quinn_serves_on_every_back_end() {
+    root_or_skip!();
+    serves(test_name!(), HERE, HERE, THERE);
+}
+
+#[test]
+fn quinn_serves_both_versions_on_one_address() {
+    root_or_skip!();
+    serves(test_name!(), "::", HERE6, THERE6);
+    serves(test_name!(), "::", HERE, THERE);
+}
