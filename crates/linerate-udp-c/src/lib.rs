@@ -1,28 +1,30 @@
 //! The C library of [`linerate_udp`]: `liblinerate-udp.so` and `linerate/udp.h`.
 //!
-//! A C handle around the Rust library's receiver. This crate contains no logic. cbindgen generates the
+//! A C handle around the Rust library's receiver, and one around its transmitter. This crate contains no logic. cbindgen generates the
 //! header, comments included, from these files; so the comments address C programmers.
 //!
 //! Rules for all functions:
 //!
 //! - A function that can fail returns a `linerate_receive_status`, 0 being success, and says why in words
-//!   through `linerate_receiver_error`.
+//!   through `linerate_receiver_error` or `linerate_transmitter_error`.
 //! - Values from C are checked: unknown flags and numbers, texts that are not UTF-8.
 //! - NULL for a required pointer is `LINERATE_RECEIVE_STATUS_INVALID_ARGUMENT`, and closing NULL does
 //!   nothing.
 //! - No panic crosses: an `extern "C"` function ends the process instead.
-//! - Nothing is allocated after a receiver was opened, but for the text of an error.
+//! - Nothing is allocated after a receiver or transmitter was opened, but for the text of an error.
 #![allow(non_camel_case_types, reason = "they are the names of the C header")]
 
 mod message;
 mod options;
 mod receiver;
 mod status;
+mod transmitter;
 
 pub use message::*;
 pub use options::*;
 pub use receiver::*;
 pub use status::*;
+pub use transmitter::*;
 
 use core::ffi::c_char;
 

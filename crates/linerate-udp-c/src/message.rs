@@ -1,6 +1,6 @@
 //! Messages and losses.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6};
 
 use linerate_udp::{Drops, Message};
 
@@ -71,6 +71,27 @@ impl From<SocketAddr> for linerate_sockaddr {
             }
         }
         Self { bytes, len }
+    }
+}
+
+impl linerate_sockaddr {
+    /// The address; `None` for what is none of IP.
+    #[inline]
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        let array = |at: usize| [0, 1, 2, 3].map(|place| self.bytes[at + place]);
+        let [family, port] = [
+            u16::from_ne_bytes([self.bytes[0], self.bytes[1]]),
+            u16::from_be_bytes([self.bytes[2], self.bytes[3]]),
+        ];
+        match (family, self.len) {
+            (2, 16..) => Some((Ipv4Addr::from(array(4)), port).into()),
+            (10, 28) => {
+                let ip: [u8; 16] = self.bytes[8..24].try_into().ok()?;
+                let (flow, scope) = (u32::from_ne_bytes(array(4)), u32::from_ne_bytes(array(24)));
+                Some(SocketAddrV6::new(ip.into(), port, flow, scope).into())
+            }
+            _ => None,
+        }
     }
 }
 

@@ -38,6 +38,11 @@ impl linerate_receiver {
         unsafe { self.inner.as_mut() }
     }
 
+    /// One that sends from the same socket.
+    pub(crate) fn transmitter(&mut self) -> linerate_udp::Transmitter {
+        self.inner().transmitter()
+    }
+
     fn note(&mut self, answer: Result<(), Error>) -> linerate_receive_status {
         let Err(error) = answer else { return linerate_receive_status::Ok };
         self.error = CString::new(error.to_string()).unwrap_or_default();

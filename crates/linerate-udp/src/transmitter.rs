@@ -46,7 +46,7 @@ impl Transmitter {
     /// ([`Transmitter::statistics`]).
     pub fn send(&mut self, transmits: &[Transmit<'_>]) -> Result<()> {
         self.flush()?;
-        self.transfer(transmits, true).map(drop)
+        self.transfer(transmits.len(), |at| transmits[at], true).map(drop)
     }
 
     /// The same without waiting: how many, from the first on, were sent or refused. 0 where there is no room.
@@ -54,7 +54,20 @@ impl Transmitter {
     /// # Errors
     /// As [`Transmitter::send`].
     pub fn try_send(&mut self, transmits: &[Transmit<'_>]) -> Result<usize> {
-        if self.try_flush()? { self.transfer(transmits, false) } else { Ok(0) }
+        self.try_send_by(transmits.len(), |at| transmits[at])
+    }
+
+    /// The same for `count` transmits that `transmit` makes of their numbers, for those who keep them in another form.
+    /// It is called more than once for each.
+    ///
+    /// # Errors
+    /// As [`Transmitter::send`].
+    pub fn try_send_by<'t>(
+        &mut self,
+        count: usize,
+        transmit: impl Fn(usize) -> Transmit<'t>,
+    ) -> Result<usize> {
+        if self.try_flush()? { self.transfer(count, transmit, false) } else { Ok(0) }
     }
 
     /// Room for a message of `len` bytes that goes the way of `to`, whose payload and segment size do not count. It
@@ -174,10 +187,15 @@ impl Transmitter {
         sent.map(|_| is_done).map_err(|error| self.failed(error))
     }
 
-    fn transfer(&mut self, transmits: &[Transmit<'_>], wait: bool) -> Result<usize> {
+    fn transfer<'t>(
+        &mut self,
+        count: usize,
+        transmit: impl Fn(usize) -> Transmit<'t>,
+        wait: bool,
+    ) -> Result<usize> {
         let bound = self.bound;
-        let transmit = |at: usize| path_from(bound, &transmits[at]);
-        let sent = self.outgoing.send(self.socket.as_fd(), transmits.len(), transmit, wait);
+        let transmit = |at: usize| path_from(bound, &transmit(at));
+        let sent = self.outgoing.send(self.socket.as_fd(), count, transmit, wait);
         sent.map_err(|error| self.failed(error))
     }
 

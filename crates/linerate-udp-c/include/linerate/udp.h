@@ -61,6 +61,9 @@ typedef int32_t linerate_receive_status;
 // A receiver. For one thread at a time.
 typedef struct linerate_receiver linerate_receiver;
 
+// Sends from the socket of a receiver. For one thread at a time, which may be another than the receiver's.
+typedef struct linerate_transmitter linerate_transmitter;
+
 // The options of a receiver. Zeroes are good defaults for all but `bind`.
 typedef struct linerate_receive_options {
     // Address and port, as `10.0.0.2:7000`, `0.0.0.0:7000` or `[::]:7000` (IPv4 too). Port 0 lets the
@@ -133,6 +136,38 @@ typedef struct linerate_drops {
     // Not lost: delivered truncated, because longer than the message size.
     uint64_t truncated;
 } linerate_drops;
+
+// One datagram to send, or several of one size to one address.
+typedef struct linerate_transmit {
+    // The payload; that of a message that is lent, too.
+    const uint8_t *payload;
+    // Bytes of payload.
+    size_t len;
+    // Where it goes.
+    struct linerate_sockaddr destination;
+    // The address of this host that it comes from, whatever its port; `len` 0 for that of the socket.
+    struct linerate_sockaddr source;
+    // Index of the interface that it leaves by; 0 for that of the route.
+    uint32_t interface_index;
+    // Bytes of each datagram but the last, which may be shorter; 0 if all of the payload is one.
+    uint32_t segment_size;
+    // DSCP in the upper six bits, ECN in the lower two; -1 for that of the socket.
+    int16_t traffic_class;
+} linerate_transmit;
+
+// What a transmitter sent.
+typedef struct linerate_send_statistics {
+    // Messages that the kernel took.
+    uint64_t messages;
+    // Bytes of their payload.
+    uint64_t bytes;
+    // Messages sent one by one, because the kernel did not segment them.
+    uint64_t unsegmented;
+    // Messages that the kernel refused.
+    uint64_t refused;
+    // System calls.
+    uint64_t syscalls;
+} linerate_send_statistics;
 
 #ifdef __cplusplus
 extern "C" {
@@ -230,6 +265,61 @@ linerate_receive_status linerate_receiver_leave(struct linerate_receiver *receiv
 // The caller sees to it that:
 // `receiver` is NULL or of linerate_receiver_open().
 const char *linerate_receiver_error(const struct linerate_receiver *receiver);
+
+// Makes an answer to a message: to its sender, from the address that it was sent to, as far as that is known
+// (LINERATE_RECEIVE_DESTINATION). Its payload is that of the message.
+//
+// The caller sees to it that:
+// `message` and `transmit` point to one each.
+linerate_receive_status linerate_message_reply(const struct linerate_message *message,
+                                               struct linerate_transmit *transmit);
+
+// Opens a transmitter on the socket of a receiver and stores it at `transmitter`. The socket stays open until all of
+// them are closed. It takes as many datagrams at a time as the receiver's batch has. Messages that the receiver lent go
+// back with this call, as with every other.
+//
+// The caller sees to it that:
+// `receiver` is of linerate_receiver_open(), and `transmitter` points to a place for a pointer.
+linerate_receive_status linerate_transmitter_open(struct linerate_receiver *receiver,
+                                                  struct linerate_transmitter **transmitter);
+
+// Sends datagrams without waiting, from the memory of their payloads, and stores at `sent` how many were sent or
+// refused, from the first on. LINERATE_RECEIVE_STATUS_TIMEOUT where the socket has no room: poll
+// linerate_transmitter_fd() for writing. Payloads may be those of messages that a receiver lends.
+//
+// The caller sees to it that:
+// `transmitter` is of linerate_transmitter_open(), `transmits` points to `count` of them, whose payloads are readable,
+// and `sent` to a number.
+linerate_receive_status linerate_transmitter_send(struct linerate_transmitter *transmitter,
+                                                  const struct linerate_transmit *transmits,
+                                                  size_t count,
+                                                  size_t *sent);
+
+// The descriptor to poll for writing; -1 for NULL. It is the socket's.
+//
+// The caller sees to it that:
+// `transmitter` is NULL or of linerate_transmitter_open().
+int linerate_transmitter_fd(const struct linerate_transmitter *transmitter);
+
+// Stores what was sent.
+//
+// The caller sees to it that:
+// `transmitter` is of linerate_transmitter_open(), and `statistics` points to statistics.
+linerate_receive_status linerate_transmitter_statistics(const struct linerate_transmitter *transmitter,
+                                                        struct linerate_send_statistics *statistics);
+
+// Why the last failed call failed; an empty text if none failed. Valid until the next call with the transmitter, NULL
+// for NULL.
+//
+// The caller sees to it that:
+// `transmitter` is NULL or of linerate_transmitter_open().
+const char *linerate_transmitter_error(const struct linerate_transmitter *transmitter);
+
+// Closes a transmitter.
+//
+// The caller sees to it that:
+// `transmitter` is NULL or of linerate_transmitter_open(), and not used any more.
+void linerate_transmitter_close(struct linerate_transmitter *transmitter);
 
 #ifdef __cplusplus
 }  // extern "C"

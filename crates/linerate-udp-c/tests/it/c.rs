@@ -119,6 +119,47 @@ fn the_example_is_clean_under_valgrind() {
 }
 
 #[test]
+fn the_echo_server_answers_in_an_epoll_loop() {
+    let folder = tempfile::tempdir().unwrap();
+    install(folder.path(), "udp");
+    let plain = compile(folder.path(), "echo", "udp", &["-O2"]).unwrap();
+    let mut programs = vec![plain];
+    let other = tempfile::tempdir().unwrap();
+    install(other.path(), "udp");
+    programs.extend(compile_sanitized(test_name!(), other.path(), "echo", "udp"));
+    for (program, backend) in
+        programs.iter().flat_map(|program| OF_SOCKETS.map(|backend| (program, backend)))
+    {
+        if linerate_udp::probe(backend, None).is_err() {
+            continue;
+        }
+        let mut child = Command::new(program)
+            .args(["0.0.0.0:0", &MESSAGES.to_string(), backend.name()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut printed = BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        printed.read_line(&mut first).unwrap();
+        let port: u16 = first.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a port");
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+        let mut room = [0; 256];
+        for number in 0..MESSAGES {
+            // From the address that was asked, which is not the one of the route.
+            let asked = SocketAddr::from(([127, 0, 0, 7], port));
+            peer.send_to(message(number).as_bytes(), asked).unwrap();
+            let (len, from) = peer.recv_from(&mut room).unwrap();
+            assert_eq!((text(&room[..len]), from), (message(number), asked), "{backend}");
+        }
+        let mut rest = String::new();
+        printed.read_to_string(&mut rest).unwrap();
+        assert!(child.wait().unwrap().success(), "{backend}");
+        assert_eq!(rest, format!("{MESSAGES} answered, 0 refused\n"), "{backend}");
+    }
+}
+
+#[test]
 fn the_example_says_why_it_cannot() {
     let folder = tempfile::tempdir().unwrap();
     install(folder.path(), "udp");
