@@ -1,4 +1,4 @@
-//! [`Board`]: what a verb shows, and who may look at it.
+//! [`Board`]: the last published counts of a verb, for its servers.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use crate::page::Page;
 use crate::process::Process;
 use crate::server::{Body, HTML, OPEN_METRICS, Route, Server};
 
-/// How often a verb shows its counts.
+/// How often a verb publishes its counts.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The counts that a verb showed last. Clones share them.
+/// The counts that a verb published last. Clones share them.
 #[derive(Debug)]
 pub struct Board<T> {
     shown: Arc<Mutex<Option<T>>>,
@@ -36,12 +36,13 @@ impl<T> Default for Board<T> {
 }
 
 impl<T: fmt::Debug + Send + 'static> Board<T> {
-    /// Replaces what is shown.
+    /// Publishes `counts` in place of the last ones.
     pub fn show(&self, counts: T) {
         *self.lock() = Some(counts);
     }
 
-    /// Serves what is shown as metrics for Prometheus, at `/metrics`. `encode` writes the families of `verb`.
+    /// Serves the published counts as metrics for Prometheus, at `/metrics`. `encode` writes the metric families of
+    /// `verb`.
     ///
     /// # Errors
     ///
@@ -85,7 +86,7 @@ impl<T: fmt::Debug + Send + 'static> Board<T> {
     }
 }
 
-/// What somebody sees who opens the address in a browser.
+/// The page at `/`, for browsers.
 fn landing_page(verb: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(

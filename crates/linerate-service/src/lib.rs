@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`Board`] serves the counts of a verb, and [`Manager`] talks to the service manager.
+//! [`Board`] serves the counts of a verb, and [`Manager`] notifies the service manager.
 //!
-//! A verb gives its counts to the board once in a while. The server has a thread of its own and reads only what was
-//! given last, so no scrape reaches the threads that move packets.
+//! A verb publishes its counts every [`INTERVAL`]. The server has a thread of its own and reads only the last published
+//! counts, so a scrape never delays the threads that handle packets.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,4 +1,4 @@
-//! [`Page`]: the answer to one scrape.
+//! [`Page`]: the response to one scrape.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// Writes the families of one scrape. Names get the suffixes of Prometheus' conventions: the unit, and `_total` for
-/// counters.
+/// Writes the metric families of one scrape. Names get the suffixes of Prometheus' conventions: the unit, and `_total`
+/// for counters.
 #[derive(Debug)]
 pub struct Page<'a, 'b> {
     pub(crate) encoder: &'a mut DescriptorEncoder<'b>,
@@ -18,7 +18,7 @@ impl Page<'_, '_> {
     ///
     /// # Errors
     ///
-    /// None that a caller can do anything about: the page is not served.
+    /// None that a caller can handle: the server then responds with status 500.
     pub fn counters<const N: usize>(
         &mut self,
         name: &str,

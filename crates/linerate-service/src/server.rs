@@ -16,14 +16,14 @@ pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0
 /// That of a page.
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
 
-/// A page loads nothing from anywhere else, and is in nobody's frame.
+/// The Content-Security-Policy: a page loads nothing from elsewhere, and no other page may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// Builds an answer, each time that somebody asks.
+/// Builds the body of a response, for each request.
 pub(crate) type Body = dyn Fn() -> Result<String, String> + Send + Sync;
 
-/// What is at a path.
+/// A path and its response.
 pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) content_type: &'static str,
@@ -39,7 +39,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves from now on, by a thread of this name.
+    /// Starts a thread of this name that serves `routes`.
     pub(crate) fn start(
         listener: TcpListener,
         name: &'static str,
@@ -52,7 +52,7 @@ impl Server {
         let runtime = builder.enable_io().enable_time().build()?;
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            // An answer in progress does not delay the end: dropping the runtime closes its connection.
+            // A response in progress does not delay the end: dropping the runtime closes its connection.
             tokio::select! {
                 result = axum::serve(listener, router(routes)) => result,
                 _ = stopped => Ok(()),
@@ -66,7 +66,7 @@ impl Server {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens, with the port that the kernel chose if 0 was requested.
+    /// The address that it listens on, with the port that the kernel chose if 0 was requested.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -17,9 +17,8 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// What `receive` says, and says again where it was interrupted. A socket with a time limit ends a wait with `EINTR`
-/// when a program is stopped and goes on, or its machine is frozen for a moment, also where nobody handles a signal
-/// (signal(7)).
+/// Calls `receive` again while it fails with `EINTR`. A wait on a socket with a timeout ends with `EINTR` when the
+/// process is stopped and continued, or its machine is frozen for a moment, even without a signal handler (signal(7)).
 pub fn uninterrupted<T>(mut receive: impl FnMut() -> Result<T>) -> Result<T> {
     loop {
         match receive() {

@@ -14,7 +14,7 @@ use crate::{Error, Result, Socket};
 /// A [`Receiver`] that tokio waits for.
 #[derive(Debug)]
 pub struct AsyncReceiver {
-    // A duplicate, so that both halves can be registered: epoll knows descriptors by their numbers.
+    // A duplicated descriptor, so that both halves can be registered: epoll identifies descriptors by number.
     readable: AsyncFd<OwnedFd>,
     receiver: Receiver,
 }
@@ -27,7 +27,7 @@ pub struct AsyncTransmitter {
 }
 
 impl Socket {
-    /// Both halves for tokio; in the context of a runtime that has its I/O driver.
+    /// Both halves for tokio. Must be called in a runtime whose I/O driver is enabled.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -40,8 +40,8 @@ impl Socket {
 }
 
 impl AsyncReceiver {
-    /// The messages that have arrived, as [`Receiver::receive`] gives them; waits where there are none. Safe to cancel:
-    /// no message is lost.
+    /// The messages that have arrived, as [`Receiver::receive`]; waits if there are none. Cancel-safe: no message is
+    /// lost.
     ///
     /// # Errors
     /// As [`Receiver::receive`].
@@ -51,7 +51,7 @@ impl AsyncReceiver {
                 break found;
             }
             let mut ready = self.readable.readable().await.map_err(waiting)?;
-            // Once more before the readiness is taken back: the kernel tells of each change once.
+            // Try once more before clearing the readiness: the notification is edge-triggered.
             if let Some(found) = self.receiver.try_fill()? {
                 ready.retain_ready();
                 break found;
@@ -68,8 +68,8 @@ impl AsyncReceiver {
 }
 
 impl AsyncTransmitter {
-    /// Sends all, as [`Transmitter::send`]; what was collected goes first. Where this is cancelled, the first of them
-    /// have been sent.
+    /// Sends all, as [`Transmitter::send`], after the collected messages. If this is cancelled, only the first of them
+    /// may have been sent.
     ///
     /// # Errors
     /// As [`Transmitter::send`].
@@ -89,7 +89,7 @@ impl AsyncTransmitter {
         }
     }
 
-    /// Collects messages, as [`Transmitter::push`]; sends what is there when the batch is full.
+    /// Collects messages, as [`Transmitter::push`]; sends the collected messages when the batch is full.
     ///
     /// # Errors
     /// As [`Transmitter::push`].
@@ -100,7 +100,7 @@ impl AsyncTransmitter {
         self.transmitter.push(transmit)
     }
 
-    /// Sends what was collected.
+    /// Sends the collected messages.
     ///
     /// # Errors
     /// As [`Transmitter::flush`].
@@ -116,7 +116,7 @@ impl AsyncTransmitter {
         &mut self.transmitter
     }
 
-    /// Waits until the socket has room; `done` tries once more before the readiness is taken back.
+    /// Waits until the socket is writable; `done` tries once more before the readiness is cleared.
     async fn wait(&mut self, done: impl FnOnce(&mut Transmitter) -> Result<bool>) -> Result<()> {
         let mut ready = self.writable.writable().await.map_err(waiting)?;
         match done(&mut self.transmitter)? {

@@ -28,14 +28,15 @@ pub struct ReceiverBuilder {
 }
 
 impl Receiver {
-    /// A receiver bound to `address`; port 0 lets the kernel choose one. `[::]` receives IPv4 too
-    /// ([`ReceiverBuilder::only_v6`]), with IPv4 addresses as such; `::ffff:a.b.c.d` is the IPv4 address a.b.c.d.
+    /// A receiver bound to `address`; port 0 lets the kernel choose one. `[::]` receives IPv4 too (see
+    /// [`ReceiverBuilder::only_v6`]) and reports IPv4 senders by their IPv4 addresses. The IPv4-mapped address
+    /// `::ffff:a.b.c.d` is the IPv4 address a.b.c.d.
     pub fn builder(address: SocketAddr) -> ReceiverBuilder {
         ReceiverBuilder { options: Options::new(unmapped(address)) }
     }
 
-    /// A receiver on a UDP socket that is bound already: by systemd, or before privileges were given up. Its options
-    /// that were set stay, except those that the backend needs.
+    /// A receiver on a UDP socket that is already bound: by systemd, or before privileges were dropped. Options that
+    /// are set on it stay, except those that the backend needs.
     ///
     /// # Errors
     /// [`Error::Invalid`] for anything but a bound UDP socket.
@@ -184,8 +185,8 @@ impl ReceiverBuilder {
         self
     }
 
-    /// The same with memory to send from: batches and messages are as large both ways. A socket that is bound to an
-    /// unspecified address reports the destinations of messages, so that answers come from there
+    /// Builds a receiver and a transmitter with the same batch size and message size. A socket that is bound to an
+    /// unspecified address reports the destination of each message, so that a reply is sent from it
     /// ([`crate::Message::reply`]).
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::transmit::Transmit;
 use crate::transmitter::Transmitter;
 use crate::{IcmpError, Result};
 
-/// A [`Receiver`] and a [`Transmitter`] on one port: what a server needs.
+/// A [`Receiver`] and a [`Transmitter`] on one port, for servers.
 ///
 /// ```no_run
 /// # fn main() -> linerate_udp::Result<()> {
@@ -43,12 +43,12 @@ impl Socket {
         Self { receiver, transmitter }
     }
 
-    /// Both halves, so that answers can be collected while a batch is lent.
+    /// Borrows both halves, so that replies can be collected while a batch is lent.
     pub fn split(&mut self) -> (&mut Receiver, &mut Transmitter) {
         (&mut self.receiver, &mut self.transmitter)
     }
 
-    /// Both halves for good, for two threads.
+    /// Splits the socket into owned halves, for two threads.
     pub fn into_split(self) -> (Receiver, Transmitter) {
         (self.receiver, self.transmitter)
     }

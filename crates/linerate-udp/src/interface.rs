@@ -19,20 +19,20 @@ pub(crate) fn of_address(address: IpAddr) -> Option<String> {
     Some(link::by_index(found.index).ok()??.name)
 }
 
-/// What the stack takes for its own on an interface.
+/// The addresses that the stack accepts as local on an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Local {
     pub(crate) mac: Option<ethernet::Address>,
     pub(crate) mtu: u32,
     /// Addresses that it delivers to this host, those of the interface first.
     pub(crate) addresses: Vec<IpAddr>,
-    /// IPv4 addresses of the namespace: who sends from one of them is not another host (`fib_validate_source` in
-    /// `net/ipv4/fib_frontend.c`).
+    /// IPv4 addresses of the namespace. The kernel rejects them as source addresses from outside (`fib_validate_source`
+    /// in `net/ipv4/fib_frontend.c`).
     pub(crate) own_sources: Vec<IpAddr>,
 }
 
-/// What the stack delivers to this host of what arrives on the interface `index`; `None` when that is not in the
-/// namespace.
+/// The addresses that the stack delivers to this host for packets from the interface `index`; `None` if the interface
+/// is not in the namespace.
 pub(crate) fn local(connection: &Connection, index: u32) -> Result<Option<Local>> {
     let links = connection.links()?;
     let find = |index: u32| links.iter().find(|link| link.index == index);

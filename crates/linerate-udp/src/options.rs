@@ -50,35 +50,36 @@ impl Versions {
     }
 }
 
-/// Whether packets may be fragmented, and what their path takes (`IP_MTU_DISCOVER`, ip(7)).
+/// Fragmentation and path MTU discovery (`IP_MTU_DISCOVER`, ip(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MtuDiscovery {
-    /// Fragments where needed, and forbids it to nobody.
+    /// `IP_PMTUDISC_DONT`: clears DF, and fragments if needed.
     Off,
-    /// Sets DF, learns the MTU of the path, and fragments to it.
+    /// `IP_PMTUDISC_WANT`: sets DF, learns the path MTU, and fragments to it.
     Fragment,
-    /// Sets DF, and refuses messages that are longer than the MTU of the path.
+    /// `IP_PMTUDISC_DO`: sets DF, and refuses messages that are longer than the path MTU.
     Refuse,
-    /// Sets DF, and goes by the interface's MTU alone: for programs that probe the path themselves, such as QUIC.
+    /// `IP_PMTUDISC_PROBE`: sets DF, and respects only the interface's MTU. For programs that probe the path MTU
+    /// themselves, such as QUIC.
     Probe,
 }
 
-/// Options of a socket that sends; what is `None` stays as the system has it (ip(7), ipv6(7), socket(7)).
+/// Options of a socket for sending; `None` keeps the system's default (ip(7), ipv6(7), socket(7)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     /// Fragmentation.
     pub mtu_discovery: Option<MtuDiscovery>,
-    /// Hops that a packet may take, 1 to 255.
+    /// TTL or hop limit, 1 to 255.
     pub ttl: Option<u8>,
-    /// Messages to a broadcast address may be sent.
+    /// Whether messages to a broadcast address may be sent (`SO_BROADCAST`).
     pub broadcast: Option<bool>,
-    /// Hops that a packet to a group may take; default: 1.
+    /// TTL or hop limit of multicast packets; default: 1.
     pub multicast_ttl: Option<u8>,
-    /// Groups of this host hear what is sent to them; default: yes.
+    /// Whether members of the group on this host receive the messages (`IP_MULTICAST_LOOP`); default: yes.
     pub multicast_loop: Option<bool>,
-    /// The interface that packets to groups leave by.
+    /// The output interface of multicast packets (`IP_MULTICAST_IF`).
     pub multicast_interface: Option<String>,
-    /// The send buffer in bytes, the kernel's overhead not counted.
+    /// The send buffer in bytes, without the kernel's overhead.
     pub buffer_size: Option<usize>,
 }
 

@@ -1,14 +1,14 @@
-//! [`Queue`]: messages that wait to be sent, in the memory that they are sent from.
+//! [`Queue`]: collected messages, in the memory that they are sent from.
 
 use crate::options::MAX_MESSAGE_SIZE;
 use crate::outgoing::Limits;
 use crate::transmit::Transmit;
 
-/// Room for headers in front of every run of messages, which is where `xdp` writes them.
+/// Headroom in front of every run of messages, where `xdp` writes the headers.
 const HEADROOM: usize = 64;
 
-/// Messages of one size that go the same way, one after the other in the buffer; the last may be shorter. More than
-/// one go out as a super-datagram (GSO).
+/// Consecutive messages of one size to one destination in the buffer; the last may be shorter. Several are sent as one
+/// super-datagram (GSO).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     /// Where the first message starts, in bytes.
@@ -19,7 +19,7 @@ pub(crate) struct Run {
     pub(crate) segment_size: usize,
     /// The number of messages.
     pub(crate) segments: usize,
-    /// Where they go.
+    /// Their destination.
     head: Transmit<'static>,
 }
 
@@ -81,7 +81,8 @@ impl Queue {
         self.runs.last().is_some_and(|run| run.head.goes_with(head))
     }
 
-    /// Room for a message of `len` bytes, for which there has to be some; `same` where it goes the way of the last one.
+    /// The memory for a message of `len` bytes; the caller checked that there is room. `same`: it may join the last
+    /// run.
     #[inline]
     pub(crate) fn push(
         &mut self,

@@ -26,9 +26,9 @@ use batch::Counters;
 use engine::{Engine, Source};
 use rate::RateEstimator;
 
-/// Polls without a message between two looks at the watch by a reader that spins: some milliseconds.
+/// Polls without a message after which a spinning reader checks the watch: some milliseconds.
 const SPINS_PER_CHECK: u64 = 1 << 16;
-/// Batches between two looks at the watch by a reader that always has messages.
+/// Batches after which a reader that always has messages checks the watch.
 const BATCHES_PER_CHECK: u32 = 256;
 /// ICMP errors that are kept.
 const MAX_ICMP_ERRORS: usize = 1024;
@@ -51,7 +51,7 @@ pub struct Receiver {
     epoll: Option<OwnedFd>,
     /// Follows the interface, where the receiver is bound to one.
     watch: Option<Watch>,
-    /// Batches since the last look at it.
+    /// Batches since the last check of it.
     unwatched: u32,
     options: Options,
     bound: SocketAddr,
@@ -103,7 +103,7 @@ impl Receiver {
         let watch =
             interface.map(|name| Watch::start(name, backend == Backend::Xdp)).transpose()?;
         if let Some(watch) = &watch {
-            // What has changed before there was a watch.
+            // Changes from before the watch was opened.
             engine.follow(watch);
         }
         let mut others = engine.descriptors();
@@ -161,17 +161,17 @@ impl Receiver {
     /// the next one.
     ///
     /// # Errors
-    /// [`Error::System`]. [`Error::Ring`], on every backend, of a receiver that is bound to an interface: when the
-    /// interface goes down, once each time (messages arrive again when it is up); and from then on when it is
-    /// removed or moved to another network namespace. What arrived before is lent first.
+    /// [`Error::System`]. [`Error::Ring`], on every backend, if the receiver is bound to an interface: once each time
+    /// that the interface goes down (messages arrive again when it is up), and on every call after it was removed or
+    /// moved to another network namespace. Messages that arrived before are lent first.
     pub fn receive(&mut self, deadline: Option<Instant>) -> Result<Batch<'_>> {
         let fill = self.options.spin || self.engine.may_have_messages();
         let found = (fill && self.fill()?) || self.wait(deadline)?;
         Ok(self.batch(found))
     }
 
-    /// The messages that have arrived; an empty batch where there are none. Never waits. A receiver that is bound to
-    /// an interface is readable when something about interfaces changes, too; an empty batch then answers that.
+    /// The messages that have arrived; an empty batch if there are none. Never waits. The descriptor of a receiver that
+    /// is bound to an interface is also readable when an interface changes; the batch is then empty.
     ///
     /// # Errors
     /// As [`Receiver::receive`].
@@ -190,14 +190,15 @@ impl Receiver {
         self.engine.stop()
     }
 
-    /// Sends from this receiver's socket, also on another thread; with batches and messages as long as the receiver's.
+    /// A transmitter on this receiver's socket, for this or another thread, with the receiver's batch size and message
+    /// size.
     pub fn transmitter(&self) -> Transmitter {
         Transmitter::new(Arc::clone(&self.socket), self.bound, &self.options)
     }
 
     /// The next ICMP error that answers a message of this socket; with
     /// [`ReceiverBuilder::icmp_errors`](crate::ReceiverBuilder::icmp_errors). Calls that receive collect them, and
-    /// return an empty batch where there are new ones. Of more than 1024 at a time, the oldest are dropped.
+    /// return an empty batch if there are new ones. At most 1024 are kept; the oldest are dropped.
     pub fn next_error(&mut self) -> Option<IcmpError> {
         self.icmp_errors.pop_front()
     }
@@ -269,8 +270,8 @@ impl Receiver {
         self.counters.messages
     }
 
-    /// Of the messages lent so far, those that `xdp` took past the stack. The others came through its companion
-    /// socket; with other backends all came through theirs.
+    /// Of the messages lent so far, those that bypassed the stack (`xdp`). The others came through its companion
+    /// socket. 0 with other backends.
     pub fn ring_messages(&self) -> u64 {
         self.counters.ring
     }
@@ -312,8 +313,8 @@ impl Receiver {
             .map_err(|error| Error::system(format!("receive on {}", self.bound), error))
     }
 
-    /// The same, and looks for what else may have made the descriptor readable: whether there are messages, or only
-    /// ICMP errors; `None` where there is neither.
+    /// The same, and checks what else may have made the descriptor readable: true if there are messages, false if there
+    /// are only ICMP errors, `None` if there is neither.
     #[inline]
     pub(crate) fn try_fill(&mut self) -> Result<Option<bool>> {
         if self.fill()? {
@@ -324,7 +325,7 @@ impl Receiver {
         Ok(has_errors.then_some(false))
     }
 
-    /// Looks at the watch. What has changed about the interface is an error, or a matter of the engine.
+    /// Checks the watch. A change of the interface is an error, or the engine follows it.
     #[cold]
     fn follow(&mut self) -> Result<()> {
         self.unwatched = 0;
@@ -337,7 +338,7 @@ impl Receiver {
         if changed || watch.is_gone() { watch.check() } else { Ok(()) }
     }
 
-    /// Takes ICMP errors from the socket; true where there were some.
+    /// Takes ICMP errors from the error queue of the socket; true if there were any.
     fn collect_errors(&mut self) -> Result<bool> {
         if !self.options.icmp_errors {
             return Ok(false);

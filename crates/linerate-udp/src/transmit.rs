@@ -1,4 +1,4 @@
-//! [`Transmit`]: what a [`Transmitter`](crate::Transmitter) sends, as quinn-udp's type of this name.
+//! [`Transmit`]: what a [`Transmitter`](crate::Transmitter) sends, like the type of this name in quinn-udp.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,11 +7,11 @@ use crate::message::Message;
 /// One datagram, or several of one size to one address that the kernel or this library splits (GSO).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit<'a> {
-    /// Where it goes.
+    /// The destination address.
     pub destination: SocketAddr,
-    /// The address of this host that it comes from; default: the one that the socket is bound to, or the kernel's choice.
+    /// The source address; default: the one that the socket is bound to, or the kernel's choice.
     pub source: Option<IpAddr>,
-    /// Index of the interface that it leaves by; default: the one of the route.
+    /// Index of the output interface; default: that of the route.
     pub interface_index: Option<u32>,
     /// DSCP and, in the lower two bits, ECN; default: that of the socket.
     pub traffic_class: Option<u8>,
@@ -22,7 +22,7 @@ pub struct Transmit<'a> {
 }
 
 impl<'a> Transmit<'a> {
-    /// `contents` to `destination`, all else by default.
+    /// `contents` to `destination`, with the defaults for all else.
     pub const fn new(destination: SocketAddr, contents: &'a [u8]) -> Self {
         let (source, interface_index, traffic_class, segment_size) = (None, None, None, None);
         Self { destination, source, interface_index, traffic_class, segment_size, contents }
@@ -33,18 +33,18 @@ impl<'a> Transmit<'a> {
         Transmit { contents, ..*self }
     }
 
-    /// Bytes of each segment, where there are several.
+    /// Bytes of each segment, if there are several.
     #[inline]
     pub(crate) fn split_size(&self) -> Option<usize> {
         self.segment_size.filter(|size| *size > 0 && *size < self.contents.len())
     }
 
-    /// Datagrams that it makes.
+    /// The number of datagrams.
     pub(crate) fn segments(&self) -> usize {
         self.split_size().map_or(1, |size| self.contents.len().div_ceil(size))
     }
 
-    /// Whether both go the same way, and so may be segments of one.
+    /// Whether both have the same destination, source and options, so that they can be segments of one super-datagram.
     #[inline]
     pub(crate) fn goes_with(&self, other: &Self) -> bool {
         self.destination == other.destination
@@ -55,8 +55,8 @@ impl<'a> Transmit<'a> {
 }
 
 impl Message<'_> {
-    /// An answer to this message: to its sender, from the address that it was sent to. That address is known where the
-    /// receiver is bound to it, or where [`Metadata::destination`](crate::Metadata::destination) was asked for.
+    /// A reply to this message: to its sender, from the address that the message was sent to. That address is known if
+    /// the receiver is bound to it, or if [`Metadata::destination`](crate::Metadata::destination) was requested.
     #[inline]
     pub fn reply<'c>(&self, contents: &'c [u8]) -> Transmit<'c> {
         let ip = self.destination.ip();
@@ -66,7 +66,7 @@ impl Message<'_> {
     }
 }
 
-/// The limited broadcast. That of a network cannot be told from an address.
+/// The limited broadcast address. A directed broadcast address cannot be recognised without the netmask.
 fn is_broadcast(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }

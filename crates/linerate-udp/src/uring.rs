@@ -25,7 +25,7 @@ const NAME_LEN: usize = SockAddr::MAX_LEN as usize;
 /// The kernel's limit for a ring of buffers.
 const MAX_BUFFERS: usize = 1 << 15;
 const BUFFER_GROUP: u16 = 0;
-/// `user_data` of the request that polls the watch of the interface; that of the one that receives is 0.
+/// `user_data` of the request that polls the interface watch; the receive request has 0.
 const WATCH: u64 = 1;
 
 /// A ring with its buffers and the one request.

@@ -22,7 +22,7 @@ impl Watch {
     /// Follows the interface `name`; with `addresses` the addresses of the host too.
     pub(crate) fn start(name: &str, addresses: bool) -> Result<Self> {
         let groups = [Group::Link, Group::Ipv4Address, Group::Ipv6Address];
-        // Before the first look, so that no change falls between.
+        // Subscribe before the first check, so that no change is missed.
         let changes = Changes::subscribe(if addresses { &groups } else { &groups[..1] })?;
         let interface = Interface::open(name)?;
         let was_up = interface.is_up()?;
@@ -43,8 +43,8 @@ impl Watch {
         Ok(changed)
     }
 
-    /// Whether the interface is there and up: an error once each time that it goes down, and from then on when it
-    /// has been removed or moved to another namespace.
+    /// Checks that the interface exists and is up. An error once each time that it goes down, and on every call after
+    /// it was removed or moved to another namespace.
     pub(crate) fn check(&mut self) -> Result<()> {
         let gone = || linerate_net::Error::InterfaceGone(self.interface.name().to_owned());
         let up = if self.gone { Err(gone()) } else { self.interface.is_up() };
@@ -61,7 +61,7 @@ impl Watch {
         }
     }
 
-    /// The interface is there no more.
+    /// The interface no longer exists in the namespace.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone
     }

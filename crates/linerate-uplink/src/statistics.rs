@@ -46,7 +46,7 @@ pub struct RxStatistics {
     pub packets: u64,
     /// ARP requests and neighbour solicitations for a TUN device that were answered.
     pub neighbour_replies: u64,
-    /// ICMP errors written to a TUN device, for packets that do not go on.
+    /// ICMP errors written to a TUN device, for packets that cannot be sent.
     pub icmp_errors: u64,
 }
 

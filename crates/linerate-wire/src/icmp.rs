@@ -17,20 +17,20 @@ pub const MAX_ERROR_LEN: usize = MAX_V6_LEN;
 /// What nodes send by themselves.
 const HOP_LIMIT: u8 = 64;
 
-/// Why a packet does not go on.
+/// Why a packet cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Its destination, or the next hop, has no link-layer address that could be found.
+    /// The link-layer address of its destination, or of the next hop, cannot be resolved.
     AddressUnreachable,
-    /// It is longer than this MTU in bytes, and nobody may fragment it on its way.
+    /// It is longer than this MTU in bytes and must not be fragmented.
     TooBig(u32),
 }
 
-/// Writes the error that tells the sender of `packet` why it does not go on, to the start of `bytes`; its length in bytes.
-/// The error seems to come from where the packet was to go: whoever writes it need not have an address.
+/// Writes the ICMP error for `packet` to the start of `bytes`; returns its length in bytes. Its source address is the
+/// destination of the packet, so the caller needs no address of its own.
 ///
-/// `None` where there must not be one: for an ICMP error, a fragment that is not the first, an address that is no
-/// single node's, a packet that may be fragmented (RFC 1122 §3.2.2, RFC 4443 §2.4 e), and for what is no IP packet.
+/// `None` where an ICMP error is not allowed: for an ICMP error, a fragment that is not the first, an address that is
+/// not unicast, a packet that may be fragmented (RFC 1122 §3.2.2, RFC 4443 §2.4 e), and for anything but an IP packet.
 pub fn emit_error(packet: &[u8], reason: Reason, bytes: &mut [u8; MAX_ERROR_LEN]) -> Option<usize> {
     match packet.first()? >> 4 {
         4 => emit_v4(packet, reason, bytes),

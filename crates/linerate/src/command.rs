@@ -133,7 +133,7 @@ pub fn run() -> ExitCode {
 /// Says what is wrong with the command line, or prints the help that it asks for.
 fn refuse(mut error: clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::UnknownArgument {
-        // The tip is to pass the option as a value, which nobody wants.
+        // The suggestion of clap would be to pass the option as a value.
         error.remove(ContextKind::Suggested);
         let verb = std::env::args().skip(1).find(|word| !word.starts_with('-'));
         if verb.as_deref() == Some("capture")
@@ -143,7 +143,7 @@ fn refuse(mut error: clap::Error) -> ExitCode {
             return cli::usage_error(&format!("capture has no option {option}: {remedy}"));
         }
     }
-    // A closed output changes nothing about the status.
+    // A closed output does not change the exit status.
     let _ = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

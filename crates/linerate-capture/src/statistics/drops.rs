@@ -40,7 +40,7 @@ macro_rules! causes {
                 }
             }
 
-            /// Whether packets of this cause are lost; others are counted for what happened to them.
+            /// Whether packets of this cause are lost; the other causes are events without a loss.
             pub const fn is_loss(self) -> bool {
                 !matches!(self.stage(), Stage::Event)
             }

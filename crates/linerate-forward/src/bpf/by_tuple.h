@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Ends sessions by addresses, ports and protocol alone: those of a connection that ends, whatever port, tags and
- * DSCP its packets come with. They are in two buckets, since nothing else of the key places a session. */
+ * DSCP its packets come with. They are in two buckets, because only these fields of the key select the buckets. */
 #ifndef LINERATE_BY_TUPLE_H
 #define LINERATE_BY_TUPLE_H
 

@@ -23,7 +23,7 @@ struct fib_query {
 	struct bpf_fib_lookup fib;
 	struct addresses addresses; /* IPv6, as it comes in */
 	__u64 out[4];		    /* and as it leaves: source and destination */
-	__be32 source;		    /* IPv4, as it comes in */
+	__be32 source;		    /* IPv4, at ingress */
 	__be32 destination;	    /* as it leaves */
 	__be16 source_port;	    /* as it comes in */
 	__be16 destination_port;    /* as it leaves */
@@ -100,7 +100,7 @@ __noinline int fib_agrees_skb(struct __sk_buff *skb)
 	return fib_agrees(skb);
 }
 
-/* Begins the question whether the kernel's tables give what a session with this hop does: the caller adds the
+/* Starts a route look-up for a session with this hop: the caller adds the
  * addresses and ports. NULL without memory. */
 static __always_inline struct fib_query *fib_prepare(const struct hop *hop, __u32 kind, __u32 dscp)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Finding the hop that a session needs, or making it. layout.h describes who may write to a hop. */
+/* Finds the hop that a session needs, or fills in a new one. layout.h describes who may write to a hop. */
 #ifndef LINERATE_HOP_H
 #define LINERATE_HOP_H
 
@@ -29,8 +29,8 @@ static __always_inline __u32 hop_hash(const struct hop *wanted)
 	return hash_mix(sum) >> 32;
 }
 
-/* The index of the hop that is as `wanted`, plus one. It stays so while this program runs, and while a session has it.
- * 0 where there is no room for it. Two CPUs may make the same one: then there are two. Global, so that the verifier
+/* The index of the hop that equals `wanted`, plus one. It stays so while this program runs, and while a session has it.
+ * 0 if there is no room for it. Two CPUs may fill in the same hop: then there are two. Global, so that the verifier
  * looks at it once. */
 __noinline int hop_index(const struct hop *wanted)
 {

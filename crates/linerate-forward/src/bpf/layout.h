@@ -13,7 +13,7 @@
  * has the IPv6 addresses. The session then holds a keyed 64-bit signature of them, and a hit is confirmed by the full
  * addresses.
  *
- * Many sessions come in by the same link and leave to the same next hop. Both together are a hop, an entry of `hops`,
+ * Many sessions share their input link and next hop. The pair is called a hop, an entry of `hops`,
  * and a session has its index. There are few, so they stay in the cache. IPv6 addresses that NAT gives to packets are
  * shared in the same way, and in the same map.
  *
@@ -41,8 +41,8 @@
  *   a cell that belongs to another session by now.
  * - SESSION_REFERENCED, in `owner`, is the reference bit of the clock algorithm: the fast path sets it when it finds
  *   it clear, the ager clears it. Both do so atomically.
- * - A hop does not change while it is used. A learner takes the one that is as it needs it, or fills in a free one
- *   (hop_index). In a pass over the table the ager finds out which ones sessions have. It marks the others unused,
+ * - A hop does not change while it is used. A learner takes one with equal content, or fills in a free one
+ *   (hop_index). In a pass over the table the ager finds the hops that sessions use. It marks the others unused,
  *   waits for a grace period, and frees those that stay unused for one more pass. A learner that wants an unused one
  *   marks it as used again. So no program holds a hop that becomes another.
  * - A writer that died (user space, by a signal) leaves `version` odd: packets of the session then go to the
@@ -131,7 +131,7 @@ struct session {
 };
 _Static_assert(sizeof(struct session) == 64, "one cache line");
 
-#define SESSION_REFERENCED 0x8000u /* in `owner`: forwarded a packet since the ager last looked */
+#define SESSION_REFERENCED 0x8000u /* in `owner`: forwarded a packet since the last ageing pass */
 
 /* What sessions share: how their packets come in, and what is done with them beside translation. With an ifindex of 0
  * it is no hop but an IPv6 address that NAT gives to packets, from `destination_mac` on. */
@@ -148,7 +148,7 @@ struct hop {
 	__u8 flags;	       /* SESSION_* */
 	__u8 port;	       /* XDP: index in `ports` of the interface that packets leave by */
 	__be32 out_tag[2];     /* raw TPID and TCI, outer first; the first `out_tags` count, the others are 0 */
-	__u32 out_ifindex;     /* of the interface that they leave by */
+	__u32 out_ifindex;     /* of the output interface */
 	__u32 mark;	       /* TC: what egress filters and qdiscs may classify by, as the kernel set it */
 	__u32 priority;	       /* the same */
 	__u32 unused;
@@ -164,7 +164,7 @@ _Static_assert(sizeof(struct hop) == 64, "one cache line");
 #define HOP_FREE 0
 #define HOP_CLAIMED 1 /* being filled in */
 #define HOP_USED 2
-#define HOP_UNUSED 3 /* no session had it when the ager last looked */
+#define HOP_UNUSED 3 /* no session used it in the last ageing pass */
 #define HOP_FILLED 4 /* added each time */
 
 /* hop.flags */
@@ -198,7 +198,7 @@ struct counters {
 	__u64 bytes;
 };
 
-/* What packets rarely touch of a session. */
+/* The fields of a session that packets rarely touch. */
 struct cold {
 	struct counters remote; /* by CPUs other than the owner; atomic additions only */
 	__u32 created;	/* low 32 bits of jiffies: when the slot was taken */

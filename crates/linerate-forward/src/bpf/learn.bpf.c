@@ -76,7 +76,7 @@ static __always_inline int is_direct(const struct __sk_buff *skb, const struct i
 	return skb->ingress_ifindex == meta->ifindex || is_upper_device(skb->ingress_ifindex, meta->ifindex);
 }
 
-/* How a packet at egress came in, and what a session of it would do. */
+/* The ingress metadata of a packet at egress, and the actions of a session for it. */
 struct rebuilt {
 	struct session_key key;
 	struct tuple in; /* its addresses are laid out as in an IPv6 header */
@@ -241,7 +241,7 @@ static __always_inline int is_seen_by_fib(const struct __sk_buff *skb, struct ds
 	       !hop->out_tags && hop->dscp == key->dscp;
 }
 
-/* Whether bpf_fib_lookup() gives what is in *rebuilt. */
+/* Whether the result of bpf_fib_lookup() matches *rebuilt. */
 static __always_inline int fib_gives(struct __sk_buff *skb, const struct rebuilt *rebuilt)
 {
 	struct fib_query *query = fib_prepare(&rebuilt->hop, rebuilt->key.kind, rebuilt->key.dscp);
@@ -528,7 +528,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	rebuild_actions(&egress, skb,
 			kernel_mtu(kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6),
 			interface, flags);
-	/* Read before the tables are asked. */
+	/* Read before the route look-up. */
 	routes = READ_ONCE(control.route_generation);
 	session_barrier();
 	if (is_seen_by_fib(skb, route, &egress.rebuilt->key, &egress.rebuilt->hop) &&

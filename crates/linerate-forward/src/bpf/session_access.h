@@ -71,7 +71,7 @@ static __always_inline int matches(const struct session *session, const struct m
 		 (*(const __u64 *)&session->ports ^ match->ports) << 16);
 }
 
-/* Whether packets of the hop come in as the frame has. */
+/* Whether the frame arrived by the input link of the hop. */
 static __always_inline int comes_in(const struct hop *hop, const struct match *match)
 {
 	return !((*(const __u64 *)hop->dst_mac ^ match->dst_mac) << 16 |
@@ -96,7 +96,7 @@ static __always_inline __u64 hash_end(__u64 mixed)
 	return mixed ^ (mixed >> 32);
 }
 
-/* What a session is placed by: addresses, ports and protocol alone. So all sessions of a connection are in the
+/* Selects the buckets of a session: addresses, ports and protocol alone. So all sessions of a connection are in the
  * buckets of its two tuples, whatever port, tags and DSCP their packets come with. The upper half of the hash picks
  * the first bucket, the lower half the second one. The lowest three bits are the home way. */
 #define TUPLE_KIND (KIND_FAMILY | KIND_TCP)
@@ -112,7 +112,7 @@ static __always_inline __u64 tuple_hash(__u64 addresses, __u32 ports, __u32 kind
 	return hash_end(tuple_mix(addresses, ports, kind));
 }
 
-/* Of the whole key. The upper half picks the set of candidates, the lower half is the fingerprint. */
+/* The hash of the whole key. The upper half picks the set of candidates, the lower half is the fingerprint. */
 static __always_inline __u64 session_hash(const struct session_key *key)
 {
 	return hash_end(hash_mix(key_addresses(key) * control.seeds[0] +

@@ -161,7 +161,7 @@ pub struct Ageing {
     pass_started: Instant,
     /// Sessions found so far in this pass, by datapath.
     found: [u64; 2],
-    /// What the session of each slot had counted at the last look.
+    /// The counts of the session of each slot in the last pass.
     counted: Vec<u64>,
     statistics: Statistics,
 }
@@ -193,7 +193,7 @@ impl Ageing {
         })
     }
 
-    /// Leaves out what sessions have counted until now, because the daemon before this one has shown it.
+    /// Leaves out what sessions have counted until now: the previous daemon has reported it.
     pub fn skip_counted(&mut self) {
         for (index, counted) in self.counted.iter_mut().enumerate() {
             let slot = self.table.slot(index);
@@ -302,7 +302,7 @@ impl Ageing {
         }
     }
 
-    /// Adds what the session of this slot has counted since the last look. Returns the index of its datapath.
+    /// Adds what the session of this slot has counted since the last pass. Returns the index of its datapath.
     #[inline]
     fn count(&mut self, index: usize, datapath: Datapath, packets: u64) -> usize {
         let counted = &mut self.counted[index];

@@ -8,7 +8,7 @@ use crate::table::layout::{SessionKey, kind};
 /// Odd random numbers, as in `control.seeds`.
 pub type Seeds = [u64; 9];
 
-/// The hash that places a session: of addresses, ports and protocol.
+/// The hash that selects the buckets of a session: of addresses, ports and protocol.
 ///
 /// The upper half picks the first bucket, the lower half the second one ([`bucket`]). The lowest three bits are the home
 /// way.

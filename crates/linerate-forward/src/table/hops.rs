@@ -1,7 +1,7 @@
 //! [`Hops`]: what sessions share (links, next hops, IPv6 addresses after NAT), and which of it sessions still have.
 //!
-//! `bpf/layout.h` describes the protocol. Learners fill hops in; only the ager frees them, and only if no session has
-//! had one for a whole pass that began a grace period after it was marked unused.
+//! `bpf/layout.h` describes the protocol. Learners fill hops in; only the ager frees them. It frees a hop if no session
+//! used it in a whole pass that began a grace period after the hop was marked unused.
 
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -34,7 +34,7 @@ impl Hops {
         Ok(Self(map))
     }
 
-    /// How many there are, free ones too.
+    /// The number of entries, free ones included.
     pub(crate) fn len(&self) -> usize {
         self.0.value_size() / size_of::<Hop>()
     }
@@ -81,8 +81,8 @@ impl Hops {
         Some(u32::from(self.insert(&hop)?) + 1)
     }
 
-    /// The index of a hop that is as `hop`, whose state does not count; fills in a free one if there is none. `None`
-    /// if all are taken.
+    /// The index of a hop that equals `hop`, apart from its state; fills in a free one if there is none. `None` if all
+    /// are in use.
     pub(crate) fn insert(&self, hop: &Hop) -> Option<u16> {
         let hop = Hop { state: 0, ..*hop };
         let is_same = |index: &usize| {
@@ -142,8 +142,8 @@ impl HopUse {
         }
     }
 
-    /// After a pass over all slots: frees the hops that no session had in it nor in the one before, and marks the
-    /// others that no session had. If this returns true, a grace period must pass before the next pass begins.
+    /// After a pass over all slots: frees the hops that no session used in this pass and the one before, and marks the
+    /// others that no session used. If this returns true, a grace period must pass before the next pass begins.
     pub(crate) fn end_pass(&mut self, hops: &Hops) -> bool {
         let before = std::mem::take(&mut self.unused);
         for (index, is_used) in self.used.iter_mut().enumerate() {

@@ -189,7 +189,7 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-/// `struct cold`: what packets rarely touch of a session.
+/// `struct cold`: the fields of a session that packets rarely touch.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]

@@ -376,7 +376,7 @@ impl<'t> Slot<'t> {
         if flags & layout::flags::TC != 0 { Datapath::Tc } else { Datapath::Xdp }
     }
 
-    /// What all CPUs have counted for it.
+    /// Its counters, summed over all CPUs.
     #[inline]
     pub(crate) fn counters(self) -> Counters {
         let remote = self.remote();

@@ -1,4 +1,4 @@
-//! [`local_filter`]: whether a packet filter may decide about packets to this host.
+//! [`local_filter`]: whether a packet filter may drop packets to this host.
 
 use std::io;
 
@@ -16,9 +16,8 @@ const DROP: u32 = 0;
 /// `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_IN`.
 const INPUT_HOOKS: [u32; 2] = [0, 1];
 
-/// The first chain that may decide about packets from `interface` to this host before a socket gets them: one at
-/// prerouting, input, or ingress of the interface, that has rules or drops what no rule accepts. `None` where there is
-/// none. What the rules say is not evaluated.
+/// The first chain that may drop packets from `interface` to this host: one at prerouting, input, or ingress of the
+/// interface that has rules or the policy `drop`. `None` if there is none. The rules are not evaluated.
 ///
 /// # Errors
 /// As [`Ruleset::load`](super::Ruleset::load).
@@ -31,7 +30,7 @@ pub fn local_filter(interface: &str, v6: bool) -> io::Result<Option<String>> {
     }
 }
 
-/// The name of a base chain of nftables that these packets meet, if it has rules or drops them.
+/// The name of an nftables base chain that these packets traverse, if it has rules or the policy `drop`.
 fn decides(body: &[u8], interface: &str, v6: bool) -> Option<String> {
     let own = body.get(HEADER..)?;
     let number = |kind| attribute(own, kind).and_then(big_endian);

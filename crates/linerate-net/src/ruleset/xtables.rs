@@ -65,7 +65,7 @@ pub(super) fn read(ruleset: &mut Ruleset) -> io::Result<()> {
         .try_for_each(|kind| kind.tables(|_, info, entries| kind.add(ruleset, info, entries)))
 }
 
-/// The first chain that may decide about packets to this host.
+/// The first chain that may drop packets to this host.
 pub(super) fn local_filter(v6: bool) -> io::Result<Option<String>> {
     let mut found = None;
     let kind = &KINDS[usize::from(v6)];

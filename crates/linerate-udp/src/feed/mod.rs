@@ -144,7 +144,7 @@ pub struct Feed<L> {
     current: Session,
     previous: Session,
     expect_from_first: bool,
-    /// The line that has not brought a packet yet of the session that a packet of the other one began: it may be behind.
+    /// The line without a packet so far of the session that the other line began: it may be behind.
     behind: Option<Line>,
     statistics: Statistics,
 }

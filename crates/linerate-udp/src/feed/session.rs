@@ -14,7 +14,7 @@ pub(super) struct Session {
     len: usize,
     /// None before it has begun.
     next: Option<u64>,
-    /// The number that it began with.
+    /// The first sequence number.
     first: u64,
     pub(super) ended: bool,
     pub(super) gap_list: GapList,
@@ -36,7 +36,7 @@ impl Session {
         self.ended = false;
     }
 
-    /// Expects messages from `first` on, where that is before those of the beginning. Returns how many were abandoned.
+    /// Expects messages from `first` on, if that is below the first number. Returns how many were abandoned.
     pub(super) fn begin_before(&mut self, first: u64) -> u64 {
         if first >= self.first {
             return 0;

@@ -9,7 +9,7 @@ pub(super) struct Counters {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) truncated: u64,
-    /// Of the messages, those that `xdp` took past the stack.
+    /// Of the messages, those that bypassed the stack (`xdp`).
     pub(super) ring: u64,
 }
 

@@ -71,7 +71,7 @@ impl XdpSender {
         })
     }
 
-    /// Segments a run, whose headroom takes the headers, into frames, and puts them into the ring.
+    /// Segments a run into frames and puts them into the ring. The headers are written to its headroom.
     pub(super) fn send(&mut self, buffer: &mut [u8], run: &Run) -> Result<()> {
         let start = self.write_headers(buffer, run)?;
         let size = u16::try_from(run.segment_size.max(1)).unwrap_or(u16::MAX);

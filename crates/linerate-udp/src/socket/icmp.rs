@@ -13,22 +13,22 @@ const ORIGIN_ICMP6: u8 = 3;
 /// Bytes of `struct sock_extended_err`, which the address of the reporter follows.
 const EXTENDED_ERROR: usize = 16;
 
-/// An ICMP error that answers a message of this socket, with the peer's address.
+/// An ICMP error caused by a message of this socket, with the peer's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpError {
-    /// Whom the message was for.
+    /// The destination of the message.
     pub destination: SocketAddr,
-    /// The host that says so: the destination itself, or a router.
+    /// The host that sent the error: the destination itself, or a router.
     pub reporter: Option<IpAddr>,
     /// Type and code of the ICMP message.
     pub icmp: (u8, u8),
-    /// The MTU of the path, where the message was too long for it.
+    /// The path MTU in bytes, if the message was longer.
     pub mtu: Option<u32>,
     errno: i32,
 }
 
 impl IcmpError {
-    /// What the kernel makes of it: `ECONNREFUSED`, `EHOSTUNREACH`, `EMSGSIZE` and the like.
+    /// The error number that the kernel maps it to: `ECONNREFUSED`, `EHOSTUNREACH`, `EMSGSIZE` and the like.
     pub fn error(&self) -> io::Error {
         io::Error::from_raw_os_error(self.errno)
     }

@@ -30,7 +30,7 @@ struct Control {
 impl Control {
     const EMPTY: Self = Self { bytes: [0; 88], len: 0 };
 
-    /// What the kernel is told of a datagram; nothing in most cases.
+    /// Control messages of a datagram; empty in most cases.
     #[inline]
     fn write(&mut self, transmit: &Transmit<'_>) {
         self.len = 0;
@@ -47,7 +47,7 @@ impl Control {
 
     fn write_path(&mut self, transmit: &Transmit<'_>) {
         let Transmit { destination, source, interface_index, traffic_class, .. } = *transmit;
-        // The kernel asks for the family of the packet, also on a socket of IPv6 (`udpv6_sendmsg` hands over).
+        // The family of the packet counts, also on an IPv6 socket: `udpv6_sendmsg` calls `udp_sendmsg` for IPv4.
         let v4 = destination.ip().to_canonical().is_ipv4();
         if let Some(class) = traffic_class {
             let class = i32::from(class).to_ne_bytes();
@@ -98,7 +98,7 @@ pub(crate) struct SendMmsg {
     controls: Vec<Control>,
     /// Empty for a connected socket.
     addresses: Vec<SockAddr>,
-    /// The socket is of IPv6, and takes IPv4 addresses as IPv6 ones.
+    /// The socket is an IPv6 socket, and takes IPv4 addresses as IPv4-mapped ones.
     v6: bool,
 }
 

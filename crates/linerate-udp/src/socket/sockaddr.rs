@@ -33,7 +33,7 @@ impl SockAddr {
         address_bytes
     }
 
-    /// The same for a socket of IPv6, which takes an IPv4 address as an IPv6 one, or of IPv4.
+    /// The same for an IPv6 socket, which takes IPv4 addresses as IPv4-mapped ones, or for an IPv4 socket.
     #[inline]
     pub(crate) fn of_family(address: SocketAddr, v6: bool) -> Self {
         match address {
@@ -83,7 +83,7 @@ impl SockAddr {
     }
 }
 
-/// An address that a message has, with the scope that the kernel gives it: of those of one link alone, the interface.
+/// An address of a message, with its scope ID as the kernel sets it: the interface index for link-local addresses.
 #[inline]
 pub(crate) fn scoped(mut address: SocketAddr, interface: Option<u32>) -> SocketAddr {
     if let (SocketAddr::V6(address), Some(interface)) = (&mut address, interface)
@@ -94,7 +94,7 @@ pub(crate) fn scoped(mut address: SocketAddr, interface: Option<u32>) -> SocketA
     address
 }
 
-/// An IPv4 address where an IPv6 address stands for one (RFC 4291 §2.5.5.2).
+/// Converts an IPv4-mapped IPv6 address to the IPv4 address (RFC 4291 §2.5.5.2).
 #[inline]
 pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
     match address {
@@ -104,7 +104,7 @@ pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether an address means something on one link only (`__ipv6_addr_needs_scope_id`).
+/// Whether an address is valid on one link only (`__ipv6_addr_needs_scope_id`).
 pub(super) fn is_of_link(ip: &Ipv6Addr) -> bool {
     // Groups of the link's scope and of the interface's are no less local.
     ip.is_unicast_link_local() || matches!(ip.segments()[0] & 0xff0f, 0xff01 | 0xff02)

@@ -32,7 +32,7 @@ pub(super) struct FilterSpec {
     pub(super) mac: ethernet::Address,
     /// Addresses that the stack delivers to this host.
     pub(super) unicast: Vec<IpAddr>,
-    /// IPv4 addresses of this host: the stack judges what says that it comes from one of them.
+    /// IPv4 addresses of this host: packets with one of them as source address are left to the stack.
     pub(super) own_sources: Vec<IpAddr>,
     /// Groups, each with its accepted senders; none means any.
     pub(super) groups: Vec<(IpAddr, Vec<IpAddr>)>,

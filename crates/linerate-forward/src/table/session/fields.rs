@@ -1,4 +1,4 @@
-//! [`Fields`]: all that the table has of a session, put together.
+//! [`Fields`]: all fields of a session, from all maps of the table.
 
 use crate::table::layout::{Cold, Hop, REFERENCED, Session, SessionKey};
 use crate::table::session::LastUse;

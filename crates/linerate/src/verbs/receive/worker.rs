@@ -119,7 +119,7 @@ impl Numbers {
 pub(super) struct Statistics {
     pub(super) messages: u64,
     pub(super) bytes: u64,
-    /// Messages that xdp took past the stack.
+    /// Messages that bypassed the stack, with xdp.
     pub(super) ring_messages: u64,
     pub(super) losses: Drops,
     pub(super) calls: u64,
