@@ -25,11 +25,11 @@ pub struct DaemonStatistics {
     pub invalidations: Vec<(&'static str, u64)>,
     /// Sessions that it removed from the table, by reason.
     pub ended: Vec<(&'static str, u64)>,
-    /// Sessions of each datapath, and the packets that they counted, as of the last look of the ager.
+    /// Sessions of each datapath, and the packets that they counted, as of the last ageing pass.
     pub datapaths: Vec<(Datapath, DatapathStatistics)>,
 }
 
-/// What the sessions of one datapath were and counted.
+/// The sessions of one datapath and their packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatapathStatistics {
     /// Sessions that have not ended.
@@ -80,7 +80,8 @@ impl Metrics {
         ports(snapshot, page)
     }
 
-    /// Who forwarded how much. The kernel's part is what the programs left to it; sessions say the rest, if they count.
+    /// Packets by datapath. The kernel's are those that the programs left to it. Sessions count the others, if they
+    /// count.
     fn datapaths(&self, page: &mut Page<'_, '_>) -> fmt::Result {
         let Self { snapshot, daemon } = self;
         let datapaths = || daemon.datapaths.iter();
@@ -97,7 +98,7 @@ impl Metrics {
         let fast = fast.map(|(datapath, of)| ([datapath.name()], of.packets));
         page.counters(
             "linerate_forward_datapath_packets",
-            "Packets by what forwarded them: sessions of XDP, sessions of tc, or the kernel",
+            "Packets by the datapath that forwarded them: XDP, tc or the kernel",
             None,
             ["datapath"],
             fast.chain([kernel]),
@@ -105,7 +106,7 @@ impl Metrics {
     }
 }
 
-/// What forwards where no session does.
+/// The datapath of packets without a session.
 const KERNEL: &str = "kernel";
 
 fn labelled<'a>(
@@ -144,20 +145,20 @@ fn table(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
 fn heartbeat(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
     page.gauge(
         "linerate_forward_heartbeat_age",
-        "Time since the programs last heard of the daemon",
+        "Time since the last heartbeat of the daemon",
         Some(&Unit::Seconds),
         snapshot.heartbeat_age,
     )?;
     page.gauge(
         "linerate_forward_heartbeat_timeout",
-        "Age of the heartbeat from which on everything goes to the kernel",
+        "Age of the heartbeat at which the programs pass every packet to the kernel",
         Some(&Unit::Seconds),
         snapshot.heartbeat_timeout,
     )?;
     let on = if snapshot.state == State::FailOpen { 0.0 } else { 1.0 };
     page.gauge(
         "linerate_forward_fast_path_enabled",
-        "1 while the programs forward, 0 while they hand everything to the kernel",
+        "1 while the programs forward, 0 while they pass every packet to the kernel",
         None,
         on,
     )
@@ -172,7 +173,7 @@ fn ports(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
     });
     page.gauges(
         "linerate_forward_port_datapath",
-        "1 for the fastest datapath that packets of a port may take, with why not a faster one",
+        "1 for the fastest datapath that packets of a port may take, with the reason that it is not a faster one",
         None,
         ["interface", "direction", "datapath", "reason"],
         sides,
@@ -185,10 +186,10 @@ fn ports(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
             [([port.interface.as_str(), "rx"], rx), ([port.interface.as_str(), "tx"], tx)]
         })
     };
-    let help = "Packets of each port, whoever forwarded them";
+    let help = "Packets of each port, over all datapaths";
     let packets = both(|traffic| [traffic.rx_packets, traffic.tx_packets]);
     page.counters("linerate_forward_port_packets", help, None, labels, packets)?;
-    let help = "Bytes of each port, whoever forwarded them";
+    let help = "Bytes of each port, over all datapaths";
     let bytes = both(|traffic| [traffic.rx_bytes, traffic.tx_bytes]);
     page.counters("linerate_forward_port", help, Some(&Unit::Bytes), labels, bytes)
 }

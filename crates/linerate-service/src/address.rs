@@ -1,4 +1,4 @@
-//! [`ListenAddress`]: where something is served, if anywhere.
+//! [`ListenAddress`]: the address that a server listens on, if any.
 
 use std::fmt;
 use std::io;
@@ -7,11 +7,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where metrics or a page are served.
+/// The address that metrics or a page are served at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum ListenAddress {
-    /// Nowhere: `off`.
+    /// Nothing is served: `off`.
     #[default]
     Off,
     /// At this address. Everybody who can reach it can read what is served, unless it is a loopback address.
@@ -51,8 +51,8 @@ impl FromStr for ListenAddress {
         }
         text.parse().map(Self::At).map_err(|_| {
             format!(
-                "{text:?} is no address with a port: write it as 127.0.0.1:9818 or [::1]:9818, as 9818 for a port of \
-                 the loopback interface, or off"
+                "{text:?} is not an address with a port: write 127.0.0.1:9818 or [::1]:9818, 9818 for a port on the \
+                 loopback interface, or off"
             )
         })
     }

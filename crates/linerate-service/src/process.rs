@@ -7,7 +7,7 @@ use prometheus_client::registry::Unit;
 
 use crate::Page;
 
-/// When a verb began, and which it is.
+/// The verb and its start time.
 #[derive(Debug)]
 pub(crate) struct Process {
     verb: &'static str,
@@ -24,7 +24,7 @@ impl Process {
         let of_verb = [([env!("CARGO_PKG_VERSION"), self.verb], 1.0)];
         let labels = ["version", "verb"];
         page.gauges("linerate_build_info", "Version and verb", None, labels, of_verb)?;
-        let help = "When the metrics began, since 1970";
+        let help = "Start time since the Unix epoch";
         page.gauge("process_start_time", help, Some(&Unit::Seconds), self.started)?;
         // A file of proc(5), whose second field may have spaces.
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -37,9 +37,9 @@ impl Process {
         };
         let ticks = rustix::param::clock_ticks_per_second();
         let cpu = (user + system) as f64 / ticks as f64;
-        page.seconds("process_cpu", "Processor time in user space and in the kernel", cpu)?;
+        page.seconds("process_cpu", "CPU time, user and system", cpu)?;
         let bytes = pages * rustix::param::page_size() as u64;
         let unit = Some(&Unit::Bytes);
-        page.gauge("process_resident_memory", "Memory that is resident", unit, bytes as f64)
+        page.gauge("process_resident_memory", "Resident memory", unit, bytes as f64)
     }
 }

@@ -1,4 +1,4 @@
-//! [`Outgoing`]: sends transmits through a socket; what the kernel does not segment goes message by message.
+//! [`Outgoing`]: sends transmits through a socket. What the kernel does not segment is sent message by message.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use crate::transmit::Transmit;
 
 /// Messages of one super-datagram, at most (`UDP_MAX_SEGMENTS` of older kernels; newer take 128).
 pub(crate) const MAX_SEGMENTS: usize = 64;
-/// How long to wait where the kernel has no memory for the moment.
+/// How long to wait when the kernel is out of memory (`ENOBUFS`).
 const NO_MEMORY_WAIT: Duration = Duration::from_micros(50);
 
-/// What was sent.
+/// Counters of what was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendStatistics {
@@ -27,9 +27,9 @@ pub struct SendStatistics {
     pub unsegmented: u64,
     /// Messages that the kernel did not take.
     pub refused: u64,
-    /// ICMP errors that the destination is unreachable; the messages that they answer were sent.
+    /// ICMP errors that report an unreachable destination; the messages that caused them were sent.
     pub unreachable: u64,
-    /// System calls that sent.
+    /// System calls that send.
     pub syscalls: u64,
 }
 
@@ -142,8 +142,9 @@ impl Outgoing {
         self.refusal = error.raw_os_error().map(|errno| (transmit.destination, errno));
     }
 
-    /// The kernel or its driver cannot segment this: the messages are whole, so they go alone, and so do later ones;
-    /// where they are too long for it, only those as long, and only of a socket with one destination.
+    /// The kernel or the driver cannot segment this: these messages and later ones are sent one by one. If they are
+    /// only too long to be segmented, this applies to messages of at least this size, and only on a socket with one
+    /// destination.
     fn send_unsegmented(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -176,16 +177,16 @@ impl Outgoing {
             Some(libc::EINVAL | libc::EMSGSIZE) if self.connected => {
                 self.limits.unsegmented_from = size;
                 format!(
-                    "messages of {size} bytes are longer than the MTU of the path, and go one by one, as \
+                    "messages of {size} bytes are longer than the MTU of the path, and are sent one by one, as \
                      fragments: {why}"
                 )
             }
             Some(libc::EINVAL | libc::EMSGSIZE) => format!(
-                "some messages are longer than the MTU of their path, or too many at a time, and go one by one: {why}"
+                "some messages are longer than the MTU of their path, or too many for one call, and are sent one by one: {why}"
             ),
             _ => {
                 self.limits.max_segments = 1;
-                format!("the kernel does not segment, messages go one by one: {why}")
+                format!("the kernel does not segment; messages are sent one by one: {why}")
             }
         });
         Ok(())

@@ -14,10 +14,10 @@ use crate::{Error, Result};
 /// Sends UDP messages from the socket of a receiver ([`Receiver::transmitter`](crate::Receiver::transmitter)), to
 /// addresses that differ from message to message, with few system calls.
 ///
-/// [`Transmitter::send`] sends payloads from where they are. [`Transmitter::message`] and [`Transmitter::push`] collect
-/// messages, and join neighbours of one size and one way to super-datagrams (GSO); so answers can be collected while the
-/// batch that they answer is lent. What the kernel refuses for one destination is counted, and the others are sent.
-/// Writable ([`AsFd`]) when the socket has room.
+/// [`Transmitter::send`] sends payloads without a copy. [`Transmitter::message`] and [`Transmitter::push`] collect
+/// messages, and join consecutive messages of one size to one destination into super-datagrams (GSO). So replies can be
+/// collected while the batch that they answer is lent. A message that the kernel refuses is counted, and the others are
+/// sent. Writable ([`AsFd`]) when the socket has room.
 #[derive(Debug)]
 pub struct Transmitter {
     socket: Arc<OwnedFd>,
@@ -39,17 +39,16 @@ impl Transmitter {
         }
     }
 
-    /// Sends all, from the memory of their payloads; waits where the socket has no room. What was collected goes first.
+    /// Sends all, without a copy of their payloads, after the collected messages. Waits while the socket has no room.
     ///
     /// # Errors
-    /// [`Error::System`] where the socket sends nothing any more. That a destination is refused is none
-    /// ([`Transmitter::statistics`]).
+    /// [`Error::System`] if the socket fails. A refused destination is counted instead ([`Transmitter::statistics`]).
     pub fn send(&mut self, transmits: &[Transmit<'_>]) -> Result<()> {
         self.flush()?;
         self.transfer(transmits.len(), |at| transmits[at], true).map(drop)
     }
 
-    /// The same without waiting: how many, from the first on, were sent or refused. 0 where there is no room.
+    /// The same without waiting. Returns how many, from the first on, were sent or refused; 0 if there is no room.
     ///
     /// # Errors
     /// As [`Transmitter::send`].
@@ -70,8 +69,9 @@ impl Transmitter {
         if self.try_flush()? { self.transfer(count, transmit, false) } else { Ok(0) }
     }
 
-    /// Room for a message of `len` bytes that goes the way of `to`, whose payload and segment size do not count. It
-    /// holds anything: write all of it. It goes with [`Transmitter::flush`], or when the batch is full.
+    /// Memory for a message of `len` bytes with the destination, source and options of `to`; the payload and segment
+    /// size of `to` are ignored. The content is unspecified: write all of it. It is sent by [`Transmitter::flush`], or
+    /// when the batch is full.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a message longer than the receiver was built for; as [`Transmitter::send`].
@@ -86,7 +86,8 @@ impl Transmitter {
         Ok(self.queue.push(&head, same, len, self.outgoing.limits))
     }
 
-    /// Collects messages. This copies the payload once, so that neighbours can be joined and it need not live on.
+    /// Collects messages. This copies the payload once, so consecutive messages can be joined and the payload can be
+    /// dropped.
     ///
     /// # Errors
     /// As [`Transmitter::message`].
@@ -103,7 +104,7 @@ impl Transmitter {
         Ok(())
     }
 
-    /// Sends what was collected; waits where the socket has no room.
+    /// Sends the collected messages; waits while the socket has no room.
     ///
     /// # Errors
     /// As [`Transmitter::send`].
@@ -111,7 +112,7 @@ impl Transmitter {
         self.flush_queue(true).map(drop)
     }
 
-    /// The same without waiting: true when everything has gone.
+    /// The same without waiting: true when everything was sent.
     ///
     /// # Errors
     /// As [`Transmitter::send`].
@@ -129,7 +130,7 @@ impl Transmitter {
         self.bound
     }
 
-    /// What was sent so far.
+    /// Counts of what was sent so far.
     pub fn statistics(&self) -> SendStatistics {
         self.outgoing.statistics
     }
@@ -156,7 +157,7 @@ impl Transmitter {
     fn make_room(&mut self, len: usize) -> Result<()> {
         if !self.queue.fits(len) {
             return Err(Error::Invalid(format!(
-                "a message of {len} bytes: the socket was built for shorter ones"
+                "a message of {len} bytes is longer than the message size of the socket"
             )));
         }
         self.flush()
@@ -176,7 +177,7 @@ impl Transmitter {
         );
         let is_done = sent.as_ref().map_or(true, |sent| *sent == left.len());
         match &sent {
-            // The rest is lost with an error, as the socket is.
+            // After an error the socket is unusable, and the rest is lost.
             _ if is_done => {
                 self.queue.clear();
                 self.sent = 0;

@@ -238,8 +238,8 @@ impl Transmitter {
         self.report(Reason::TooBig(mtu as u32), len);
     }
 
-    /// Has the stack behind a TUN device told why the packet in the buffer, which ends at `len`, does not go on, as the
-    /// kernel tells it on an interface. Behind a TAP device the stack looks for its neighbours itself.
+    /// Queues an ICMP error to the stack behind a TUN device for the packet in the buffer, which ends at `len`, as the
+    /// kernel does on an interface. Behind a TAP device the stack resolves its neighbours itself.
     #[cold]
     fn report(&mut self, reason: Reason, len: usize) {
         if self.errors_since.elapsed() >= Duration::from_secs(1) {
@@ -263,8 +263,8 @@ impl Transmitter {
             match tap.send(&Header::default(), &error) {
                 Ok(sent) => statistics.rx.icmp_errors += u64::from(sent),
                 Err(gone @ linerate_ring::Error::InterfaceGone(_)) => return Err(gone.into()),
-                // The device may be down or full by now. What the packet met is counted already.
-                Err(error) => tracing::debug!(%error, "an ICMP error is not told"),
+                // The device may be down or full. The loss of the packet is counted already.
+                Err(error) => tracing::debug!(%error, "cannot write an ICMP error to the device"),
             }
         }
         Ok(())

@@ -31,7 +31,7 @@ pub(super) fn select(options: &Options) -> Result<(Backend, Vec<String>)> {
             .and_then(|()| probe(backend, interface.as_deref()))
             .map(|()| {
                 let passed = interface.filter(|_| backend == Backend::Xdp);
-                let passed = passed.and_then(|name| passed_filter(options, &name));
+                let passed = passed.and_then(|name| bypassed_filter(options, &name));
                 (backend, passed.into_iter().collect())
             })
             .map_err(|reason| Error::BackendUnavailable { backend, reason });
@@ -80,8 +80,8 @@ pub(super) fn probe_xdp(options: &Options) -> std::result::Result<(), String> {
         ));
     }
     xdp::probe(&interface)?;
-    if let Some(passed) = passed_filter(options, &interface) {
-        return Err(passed);
+    if let Some(reason) = bypassed_filter(options, &interface) {
+        return Err(reason);
     }
     match xdp::is_native(&interface) {
         true => Ok(()),
@@ -89,20 +89,20 @@ pub(super) fn probe_xdp(options: &Options) -> std::result::Result<(), String> {
     }
 }
 
-/// What of the stack may drop messages of the receiver, and is passed by `xdp` on `interface`.
-fn passed_filter(options: &Options, interface: &str) -> Option<String> {
+/// The part of the stack that may drop messages of the receiver and that `xdp` bypasses on `interface`, as a sentence.
+fn bypassed_filter(options: &Options, interface: &str) -> Option<String> {
     let versions = options.versions();
     for v6 in [false, true].into_iter().filter(|v6| if *v6 { versions.v6 } else { versions.v4 }) {
         match ruleset::local_filter(interface, v6) {
             Ok(Some(chain)) => {
                 return Some(format!(
-                    "xdp passes the firewall ({chain}), which may decide about the port"
+                    "xdp bypasses the firewall ({chain}), which may filter the port"
                 ));
             }
             Ok(None) => {}
             Err(error) => {
                 return Some(format!(
-                    "xdp passes the firewall, whose rules cannot be read ({error})"
+                    "xdp bypasses the firewall, whose rules cannot be read ({error})"
                 ));
             }
         }
@@ -110,13 +110,13 @@ fn passed_filter(options: &Options, interface: &str) -> Option<String> {
     match ingress_filter(interface) {
         Ok(Some(filter)) => {
             return Some(format!(
-                "xdp passes {filter} at the ingress of {interface}, which may decide about messages"
+                "xdp bypasses {filter} at the ingress of {interface}, which may drop messages"
             ));
         }
         Ok(None) => {}
         Err(error) => {
             return Some(format!(
-                "xdp passes the tc filters of {interface}, which cannot be read ({error})"
+                "xdp bypasses the tc filters of {interface}, which cannot be read ({error})"
             ));
         }
     }
@@ -125,21 +125,21 @@ fn passed_filter(options: &Options, interface: &str) -> Option<String> {
         mode.ok().and_then(|mode| mode.trim().parse::<u8>().ok()).unwrap_or(0)
     };
     let mode = if versions.v4 { mode("all").max(mode(interface)) } else { 0 };
-    // Loose: a source needs a route through any interface, which the default route is for all.
+    // Loose mode (2): a source needs a route through any interface. A default route is one for every source.
     let has_default = || {
         let index = interface::index(interface).ok();
         index.and_then(|index| route::through(index).ok()) == Some(ConfiguredRoutes::Default)
     };
     (mode == 1 || mode == 2 && !has_default()).then(|| {
-        format!("xdp passes the reverse path filter of {interface} (rp_filter={mode}), which may drop messages")
+        format!("xdp bypasses the reverse-path filter of {interface} (rp_filter={mode}), which may drop messages")
     })
 }
 
-/// What of tc sees packets from `interface` before the stack does: a filter, or a tcx program.
+/// The tc filter or tcx program at the ingress of `interface`, which sees packets before the stack does.
 fn ingress_filter(interface: &str) -> Result<Option<String>> {
     let index = interface::index(interface)?;
     let connection = Connection::open()?;
-    // Without a qdisc that holds them there are none, and the kernel may not know the request.
+    // Filters need an ingress or clsact qdisc. Without one the kernel may refuse the request.
     if connection.qdiscs(index)?.iter().any(Qdisc::is_ingress)
         && let Some(filter) = connection.filters(index, INGRESS_FILTERS)?.first()
     {

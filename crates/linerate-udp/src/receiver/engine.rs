@@ -209,12 +209,12 @@ impl Engine {
         }
     }
 
-    /// Has `xdp` take what the stack would deliver now.
+    /// Updates what `xdp` takes to what the stack would deliver now.
     pub(super) fn follow(&mut self, watch: &Watch) {
         if let Some(xdp) = self.xdp_mut()
             && let Err(error) = xdp.follow(watch.connection())
         {
-            tracing::warn!("messages may come through the network stack: {error}");
+            tracing::warn!("messages may arrive through the network stack: {error}");
         }
     }
 

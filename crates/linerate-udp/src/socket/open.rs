@@ -37,7 +37,7 @@ pub(crate) fn open(options: &Options, backend: Backend) -> Result<OwnedFd> {
     if v6 {
         if !is_given {
             let only = i32::from(!v4);
-            enable(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, only, "choose the versions of IP")?;
+            enable(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, only, "set IPV6_V6ONLY")?;
         }
         enable(libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0, "receive joined groups only")?;
     }
@@ -265,17 +265,17 @@ fn enable_sending(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
     let v4_options = [
         (libc::IP_MTU_DISCOVER, discovery, "set MTU discovery"),
         (libc::IP_TTL, number(*ttl), "set the TTL"),
-        (libc::IP_MULTICAST_TTL, number(*multicast_ttl), "set the TTL of messages to groups"),
-        (libc::IP_MULTICAST_LOOP, looped, "choose whether groups of this host hear messages"),
-        (libc::IP_RECVERR, errors, "ask for ICMP errors"),
+        (libc::IP_MULTICAST_TTL, number(*multicast_ttl), "set the multicast TTL"),
+        (libc::IP_MULTICAST_LOOP, looped, "set the multicast loop"),
+        (libc::IP_RECVERR, errors, "enable ICMP errors"),
     ];
     let v6_options = [
         (libc::IPV6_MTU_DISCOVER, discovery, "set MTU discovery"),
         (libc::IPV6_UNICAST_HOPS, number(*ttl), "set the hop limit"),
-        (libc::IPV6_MULTICAST_HOPS, number(*multicast_ttl), "set the hop limit to groups"),
-        (libc::IPV6_MULTICAST_LOOP, looped, "choose whether groups of this host hear messages"),
-        (libc::IPV6_RECVERR, errors, "ask for ICMPv6 errors"),
-        (libc::IPV6_MULTICAST_IF, index.map(u32::cast_signed), "set the interface of groups"),
+        (libc::IPV6_MULTICAST_HOPS, number(*multicast_ttl), "set the multicast hop limit"),
+        (libc::IPV6_MULTICAST_LOOP, looped, "set the multicast loop"),
+        (libc::IPV6_RECVERR, errors, "enable ICMPv6 errors"),
+        (libc::IPV6_MULTICAST_IF, index.map(u32::cast_signed), "set the multicast interface"),
     ];
     let of =
         |on: bool, level| move |(option, value, what)| on.then_some((level, option, value, what));
@@ -300,7 +300,7 @@ fn enable_sending(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
             imr_ifindex: index.cast_signed(),
         };
         set(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request)
-            .map_err(|error| Error::system("set the interface of groups", error))?;
+            .map_err(|error| Error::system("set the multicast interface", error))?;
     }
     if let Some(bytes) = *buffer_size {
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
@@ -316,12 +316,12 @@ pub(crate) fn bound(fd: BorrowedFd<'_>) -> Result<(SocketAddr, bool)> {
     let ask = |level, option| {
         get::<1>(fd, level, option)
             .map(|[value]| value.cast_signed())
-            .map_err(|error| Error::system("ask a socket for its kind", error))
+            .map_err(|error| Error::system("read the type of a socket", error))
     };
     let is_udp = ask(libc::SOL_SOCKET, libc::SO_PROTOCOL)? == libc::IPPROTO_UDP;
     let family = ask(libc::SOL_SOCKET, libc::SO_DOMAIN)?;
     if !is_udp || !matches!(family, libc::AF_INET | libc::AF_INET6) {
-        return Err(Error::Invalid("the socket is none of UDP".to_owned()));
+        return Err(Error::Invalid("the socket is not a UDP socket".to_owned()));
     }
     let address =
         local_address(fd).map_err(|error| Error::system("read the address of a socket", error))?;
@@ -333,7 +333,7 @@ pub(crate) fn bound(fd: BorrowedFd<'_>) -> Result<(SocketAddr, bool)> {
     }
     if unmapped(address) != address {
         return Err(Error::Invalid(format!(
-            "the socket is of IPv6 and bound to {address}: bind one of IPv4"
+            "the socket is an IPv6 socket bound to {address}: bind an IPv4 socket"
         )));
     }
     let only_v6 = family == libc::AF_INET6 && ask(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)? != 0;

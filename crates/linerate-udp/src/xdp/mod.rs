@@ -1,4 +1,4 @@
-//! The backend `xdp`: messages past the stack, and the stack for everything else.
+//! The backend `xdp`: messages bypass the stack; everything else goes through it.
 //!
 //! A program in the driver's receive loop takes whole datagrams to the receiver's port and addresses, into
 //! AF_XDP sockets or a BPF ring buffer; ARP, neighbours, IGMP, fragments, other ports and whatever is
@@ -99,7 +99,8 @@ pub(crate) struct XdpReceiver {
     /// What the program is to take, and what it takes.
     wanted: FilterSpec,
     spec: FilterSpec,
-    /// Takes what the first program took, and takes nothing: they need no privilege any more.
+    /// Programs that were loaded at the start and need no privilege later: one that takes what the first program took,
+    /// and one that takes nothing.
     first: (FilterSpec, LoadedProgram),
     nothing: LoadedProgram,
     bind: IpAddr,
@@ -176,12 +177,12 @@ impl XdpReceiver {
         self.take(spec)
     }
 
-    /// Takes what the stack would deliver now; nothing where the interface is not in the namespace any more.
+    /// Takes what the stack would deliver now; nothing if the interface is no longer in the namespace.
     pub(crate) fn follow(&mut self, connection: &Connection) -> Result<()> {
         let Some(local) = interface::local(connection, self.index)? else {
             // In another namespace the program would go on. With a removed interface it has gone.
             if let Err(error) = self.receiver.stop() {
-                tracing::debug!("the program of {} does not stop: {error}", self.interface);
+                tracing::debug!("cannot stop the XDP program of {}: {error}", self.interface);
             }
             return Ok(());
         };

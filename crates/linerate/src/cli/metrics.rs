@@ -1,4 +1,4 @@
-//! `--metrics`, where several verbs have it.
+//! `--metrics`, for all verbs that have it.
 
 use std::fmt;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use super::stdio;
 /// The option.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Metrics {
-    /// Serve Prometheus metrics at http://ADDRESS/metrics, with ADDRESS as 127.0.0.1:9819, or 9819 for a port of the
+    /// Serve Prometheus metrics at http://ADDRESS/metrics. ADDRESS is 127.0.0.1:9819, or 9819 for a port on the
     /// loopback interface. [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<ListenAddress>,
@@ -26,7 +26,7 @@ impl Metrics {
     }
 }
 
-/// What a verb shows while it runs.
+/// What a verb serves while it runs.
 #[derive(Debug)]
 pub(crate) struct Shown<T> {
     board: Board<T>,
@@ -41,7 +41,7 @@ impl<T> Default for Shown<T> {
 }
 
 impl<T: fmt::Debug + Send + 'static> Shown<T> {
-    /// Serves the metrics of `verb` where there is a listener, and says where.
+    /// Serves the metrics of `verb` if there is a listener, and prints the address.
     pub(crate) fn metrics(
         listener: Option<TcpListener>,
         verb: &'static str,
@@ -64,7 +64,7 @@ impl<T: fmt::Debug + Send + 'static> Shown<T> {
         self.servers.push(server);
     }
 
-    /// Shows the counts if it is time, and if anybody may look.
+    /// Publishes the counts if the interval has passed and something is served.
     pub(crate) fn update(&mut self, counts: impl FnOnce() -> T) {
         let is_due = self.shown.is_none_or(|shown| shown.elapsed() >= INTERVAL);
         if is_due && !self.servers.is_empty() {

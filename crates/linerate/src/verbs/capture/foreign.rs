@@ -1,6 +1,7 @@
-//! Options of tcpdump and dumpcap that `linerate capture` does not have, and what serves instead.
+//! Options of tcpdump and dumpcap that `linerate capture` does not have, and what to use instead.
 
-/// What serves in place of an option that is none of ours; `None` if tcpdump and dumpcap do not have it either.
+/// What to use instead of an option that `linerate capture` does not have; `None` if tcpdump and dumpcap do not have it
+/// either.
 pub(crate) fn remedy(option: &str) -> Option<&'static str> {
     Some(match option {
         "-#"
@@ -18,10 +19,10 @@ pub(crate) fn remedy(option: &str) -> Option<&'static str> {
         | "-M"
         | "-E"
         | "--lengths" => {
-            "it is about printing: `linerate capture -w - ... | tcpdump -r -` takes the options of tcpdump for that. A \
-             filter stands at the end, without an option"
+            "it concerns printing: `linerate capture -w - ... | tcpdump -r -` takes the options of tcpdump for that. A \
+             filter comes last, without an option"
         }
-        "-d" | "-dd" | "-ddd" => "`tcpdump -d EXPRESSION` prints the program of a filter",
+        "-d" | "-dd" | "-ddd" => "`tcpdump -d EXPRESSION` prints the BPF program of a filter",
         "-I" | "--monitor-mode" => {
             "put the interface into monitor mode first: `iw dev NAME set type monitor`"
         }

@@ -15,7 +15,7 @@ pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
     };
     page.gauges(
         "linerate_capture_source_info",
-        "1 for the source that packets of an interface come from, and why",
+        "1 for the source of an interface, with the reason for it",
         None,
         ["interface", "source", "pages", "reason"],
         report
@@ -83,7 +83,7 @@ fn ledger(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
     )?;
     page.counters(
         "linerate_capture_events",
-        "What happened to packets that are not lost, or no packets of this capture",
+        "Events that are not losses of this capture",
         None,
         ["interface", "event"],
         by_cause(false),

@@ -78,13 +78,13 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     }
     if arguments.json && arguments.write.as_deref().is_some_and(|path| path.as_os_str() == "-") {
         return Ok(cli::usage_error(
-            "--json and -w - both want standard output; write into a file, or leave out --json",
+            "--json and -w - both write to standard output; write to a file, or leave out --json",
         ));
     }
     let names = &arguments.interface;
     if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
         let text =
-            format!("-i {0} is given twice: each packet of {0} would be there twice", twice.1);
+            format!("-i {0} is given twice: each packet of {0} would be captured twice", twice.1);
         return Ok(cli::usage_error(&text));
     }
     if arguments.rotate_count.is_some()
@@ -92,7 +92,7 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
         && arguments.rotate_seconds.is_none()
     {
         return Ok(cli::usage_error(
-            "-W says how many files to keep, but nothing begins a new one: give -C SIZE or -G SECONDS too",
+            "-W limits the number of files, but nothing starts a new file: give -C SIZE or -G SECONDS too",
         ));
     }
     if let Some(refusal) = output::refusal(arguments) {

@@ -24,9 +24,9 @@ pub(super) fn encode(progress: &Progress, page: &mut Page<'_, '_>) -> fmt::Resul
         losses.named().map(|(cause, count)| ([cause], count)),
     )?;
     let Some(feed) = feed else { return Ok(()) };
-    let help = "Messages of the feed, each once";
+    let help = "Messages of the feed, without duplicates";
     page.counter("linerate_receive_feed_messages", help, None, feed.messages)?;
     page.counter("linerate_receive_feed_gaps", "Gaps in the feed", None, feed.gaps)?;
-    let help = "Messages of the feed that never came, or not yet";
+    let help = "Messages of the feed that are missing";
     page.counter("linerate_receive_feed_missing_messages", help, None, feed.missing)
 }

@@ -29,7 +29,7 @@ struct Report {
     backend: String,
     /// With xdp: the interface, and how its frames are delivered.
     ring: Option<String>,
-    /// With xdp: messages that it took past the stack, and those that came through the companion socket.
+    /// With xdp: messages that bypassed the stack, and messages through the companion socket.
     ring_messages: Option<u64>,
     companion_messages: Option<u64>,
     why: Vec<String>,
@@ -240,7 +240,7 @@ fn summarise(report: &Report) {
     stdio::eprintln(format_args!("{least}{} lost{by}{joined}; {truncated} truncated", lost.total));
     if let (Some(ring), Some(companion)) = (report.ring_messages, report.companion_messages) {
         stdio::eprintln(format_args!(
-            "by xdp: {ring} {what} past the stack, {companion} through the companion socket"
+            "xdp: {ring} {what} bypassed the stack, {companion} came through the companion socket"
         ));
     }
     if let Some(batch) = &report.batch {

@@ -11,7 +11,7 @@ pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
     let (tx, rx) = (&statistics.tx, &statistics.rx);
     page.gauges(
         "linerate_uplink_info",
-        "1 for what was joined, and how",
+        "1 for the device, its interface and the backend",
         None,
         ["device", "interface", "backend"],
         [([config.device.as_str(), &config.interface, &config.backend], 1.0)],
@@ -25,7 +25,7 @@ pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
     let help = "Segments that super-packets were split into (tx) or made of (rx)";
     let packets = [(["tx"], tx.segments), (["rx"], rx.joined)];
     page.counters("linerate_uplink_segments", help, None, ["direction"], packets)?;
-    let help = "Packets that went as they came";
+    let help = "Packets passed on unchanged";
     let packets = [(["tx"], tx.packets), (["rx"], rx.packets)];
     page.counters("linerate_uplink_other_packets", help, None, ["direction"], packets)?;
     page.counters(
