@@ -11,7 +11,6 @@ use std::time::Duration;
 use linerate_ring::xdp::Delivery;
 
 use crate::backend::Backend;
-use crate::duplex::Socket;
 use crate::group::Group;
 use crate::message::Metadata;
 use crate::options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Options, Reuseport, SendOptions};
@@ -183,17 +182,6 @@ impl ReceiverBuilder {
     pub fn delivery(mut self, delivery: Delivery) -> Self {
         self.options.delivery = delivery;
         self
-    }
-
-    /// Builds a receiver and a transmitter with the same batch size and message size. A socket that is bound to an
-    /// unspecified address reports the destination of each message, so that a reply is sent from it
-    /// ([`crate::Message::reply`]).
-    ///
-    /// # Errors
-    /// As [`ReceiverBuilder::build`].
-    pub fn build_socket(mut self) -> Result<Socket> {
-        self.options.metadata.destination |= self.options.bind.ip().is_unspecified();
-        Ok(Socket::new(self.build()?))
     }
 
     /// Selects the backend, opens and binds the socket, joins the groups, and prepares all memory.

@@ -32,15 +32,25 @@ pub struct Socket {
     transmitter: Transmitter,
 }
 
+impl ReceiverBuilder {
+    /// Builds a receiver and a transmitter with the same batch size and message size. A socket that is bound to an
+    /// unspecified address reports the destination of each message, so that a reply is sent from it
+    /// ([`crate::Message::reply`]).
+    ///
+    /// # Errors
+    /// As [`ReceiverBuilder::build`].
+    pub fn build_socket(mut self) -> Result<Socket> {
+        self.options.metadata.destination |= self.options.bind.ip().is_unspecified();
+        let receiver = self.build()?;
+        let transmitter = receiver.transmitter();
+        Ok(Socket { receiver, transmitter })
+    }
+}
+
 impl Socket {
     /// A socket bound to `address`; [`ReceiverBuilder::build_socket`] opens it.
     pub fn builder(address: SocketAddr) -> ReceiverBuilder {
         Receiver::builder(address)
-    }
-
-    pub(crate) fn new(receiver: Receiver) -> Self {
-        let transmitter = receiver.transmitter();
-        Self { receiver, transmitter }
     }
 
     /// Borrows both halves, so that replies can be collected while a batch is lent.

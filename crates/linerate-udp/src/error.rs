@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::backend::Backend;
 use crate::group::Group;
-use crate::options::Versions;
+use crate::versions::Versions;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use crate::options::Versions;
+use crate::versions::Versions;
 
 /// A multicast group on an interface (RFC 1112, RFC 3678 §4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -33,6 +33,7 @@ mod transmit;
 mod transmitter;
 #[allow(unsafe_code)]
 mod uring;
+mod versions;
 mod watch;
 pub mod xdp;
 

@@ -1,6 +1,6 @@
 //! [`Options`]: the options of a receiver.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use linerate_ring::xdp::Delivery;
 use crate::backend::Backend;
 use crate::group::Group;
 use crate::message::Metadata;
+use crate::versions::Versions;
 
 /// The largest payload of a UDP datagram: 65,535 bytes less the headers of UDP and IPv4.
 pub const MAX_MESSAGE_SIZE: usize = 65_507;
@@ -35,19 +36,6 @@ pub enum Reuseport {
         /// Receivers that share the port.
         sockets: u32,
     },
-}
-
-/// The versions of IP of a receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Versions {
-    pub(crate) v4: bool,
-    pub(crate) v6: bool,
-}
-
-impl Versions {
-    pub(crate) fn include(self, ip: IpAddr) -> bool {
-        if ip.is_ipv4() { self.v4 } else { self.v6 }
-    }
 }
 
 /// Fragmentation and path MTU discovery (`IP_MTU_DISCOVER`, ip(7)).

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
 use super::get;
-use crate::options::Versions;
+use crate::versions::Versions;
 
 /// `SO_MEMINFO` of `asm-generic/socket.h`, which costs nothing a message, unlike `SO_RXQ_OVFL`.
 const SO_MEMINFO: i32 = 55;

@@ -9,7 +9,8 @@ use super::sockaddr::{SockAddr, group_request, is_of_link, unmapped};
 use super::{check, get, set};
 use crate::backend::Backend;
 use crate::group::Group;
-use crate::options::{MtuDiscovery, Options, Reuseport, SendOptions, Versions};
+use crate::options::{MtuDiscovery, Options, Reuseport, SendOptions};
+use crate::versions::Versions;
 use crate::{Error, Result, interface};
 
 /// `IPV6_MULTICAST_ALL` of `linux/in6.h`.

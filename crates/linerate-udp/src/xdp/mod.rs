@@ -21,8 +21,9 @@ pub use parse::{Datagram, ParseError, Parser};
 use crate::backend::Backend;
 use crate::group::Group;
 use crate::message::{Drops, Message};
-use crate::options::{Options, Versions};
+use crate::options::Options;
 use crate::socket::scoped;
+use crate::versions::Versions;
 use crate::{Error, Result, interface};
 use filter::FilterSpec;
 
