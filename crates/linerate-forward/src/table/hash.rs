@@ -10,7 +10,7 @@ pub type Seeds = [u64; 9];
 
 /// The hash that selects the buckets of a session: of addresses, ports and protocol.
 ///
-/// The upper half picks the first bucket, the lower half the second one ([`bucket`]). The lowest three bits are the home
+/// The upper half picks the first bucket, the lower half the second one (`bucket`). The lowest three bits are the home
 /// way.
 pub fn tuple(seeds: &Seeds, key: &SessionKey) -> u64 {
     let word = |at: usize| word(key.as_bytes(), at);
