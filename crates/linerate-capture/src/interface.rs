@@ -110,11 +110,9 @@ impl fmt::Display for InterfaceUser {
 pub struct Counters {
     /// Packets received.
     pub received: u64,
-    /// Packets lost before the driver saw them: missed, overrun.
+    /// Packets lost before the driver saw them: missed, overrun. As libpcap without `rx_dropped`, where the stack counts
+    /// packets that a capture has seen and nobody else wants, and some drivers what an XDP program took.
     pub missed: u64,
-    /// `rx_dropped`: packets that the driver or the stack dropped. Several drivers (tun, virtio_net,
-    /// veth) count here what an XDP program took or could not pass on.
-    pub dropped: u64,
 }
 
 impl Interface {
@@ -258,7 +256,6 @@ fn summed(statistics: &Statistics) -> Counters {
         // Drivers use the last two for the same packets, and some count them in both.
         missed: statistics.rx_missed_errors
             + statistics.rx_fifo_errors.max(statistics.rx_over_errors),
-        dropped: statistics.rx_dropped,
     }
 }
 

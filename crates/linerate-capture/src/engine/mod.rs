@@ -87,12 +87,11 @@ pub struct Outcome<R = Report> {
 /// [`Error::Net`] for an interface of another namespace that cannot be entered.
 pub fn counters(opened: &[OpenInterface]) -> Result<Arc<Vec<InterfaceCounters>>> {
     let of = |one: &OpenInterface| {
-        let dropped_is_lost = one.selection.kind == SourceKind::Packet;
         let (interface, readers) = (&one.interface, one.sources.len());
         let namespace = one.namespace.as_deref();
         inside(namespace, || {
             let connection = namespace.is_some().then(Connection::open).transpose()?;
-            Ok(InterfaceCounters::new(interface, connection, dropped_is_lost, readers))
+            Ok(InterfaceCounters::new(interface, connection, readers))
         })?
     };
     Ok(Arc::new(opened.iter().map(of).collect::<Result<_>>()?))

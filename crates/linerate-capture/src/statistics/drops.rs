@@ -56,8 +56,7 @@ macro_rules! causes {
 
 causes! {
     /// The interface had no buffer or the driver no time (`rx_missed_errors`, `rx_fifo_errors` or
-    /// `rx_over_errors`, and for packet sockets `rx_dropped` of the interface). It includes packets that
-    /// the filter would have rejected.
+    /// `rx_over_errors`). It includes packets that the filter would have rejected.
     Interface, "interface", Interface;
     /// The fill ring of an AF_XDP socket was empty.
     XdpFillEmpty, "xdp_fill_empty", Ring;

@@ -22,10 +22,6 @@ pub struct InterfaceCounters {
     index: u32,
     /// To the namespace of the interface, where that is another one.
     connection: Option<Connection>,
-    /// Whether `rx_dropped` counts losses. Where frames are captured by XDP, some drivers also count
-    /// there frames that were captured, frames that a ring counts itself, and frames that the stack does
-    /// not want.
-    dropped_is_lost: bool,
     /// The kernel's counters of the interface when the capture began.
     before: Counters,
     /// The same now.
@@ -66,14 +62,12 @@ impl InterfaceCounters {
     pub(crate) fn new(
         interface: &Interface,
         connection: Option<Connection>,
-        dropped_is_lost: bool,
         readers: usize,
     ) -> Self {
         let before = interface::counters(interface.index).unwrap_or(interface.counters);
         Self {
             index: interface.index,
             connection,
-            dropped_is_lost,
             before,
             now: Mutex::new(before),
             start: clock::now(),
@@ -96,9 +90,7 @@ impl InterfaceCounters {
     pub fn drops(&self) -> Drops {
         let readers = self.readers.iter().map(ReaderCounters::drops);
         let mut drops = readers.fold(Drops::default(), Drops::plus);
-        let since = self.since();
-        let dropped = if self.dropped_is_lost { since.dropped } else { 0 };
-        drops[DropCause::Interface] = since.missed + dropped;
+        drops[DropCause::Interface] = self.since().missed;
         drops
     }
 
@@ -158,7 +150,6 @@ impl InterfaceCounters {
         Counters {
             received: now.received.saturating_sub(self.before.received),
             missed: now.missed.saturating_sub(self.before.missed),
-            dropped: now.dropped.saturating_sub(self.before.dropped),
         }
     }
 
