@@ -35,6 +35,16 @@ const BATCH: u32 = 64;
 /// up.
 const MAX_LATE_NS: u64 = 50_000;
 
+/// How much of its lateness a replay at the recorded speed makes up with one frame, in nanoseconds. More would make the
+/// gap after a late frame as wrong as the one before it.
+const CATCH_UP_NS: u64 = 1_000;
+
+/// With a long gap it makes up more: this part of the gap.
+const CATCH_UP_PART: f64 = 1e-3;
+
+/// What it is later than that, in nanoseconds, it makes up at once.
+const MAX_SLIP_NS: u64 = 200_000;
+
 /// Where frames come from.
 pub trait FrameSource {
     /// What reading them can fail with; only its own text is reported, without that of its causes.
@@ -223,10 +233,14 @@ struct Sender {
     pending: u32,
     /// CLOCK_MONOTONIC nanoseconds of the first frame.
     start: u64,
+    /// CLOCK_MONOTONIC nanoseconds of the last frame that the kernel was told of.
+    last: u64,
     /// When the next frame is due, in nanoseconds since the start.
     due: f64,
     /// When the last frame that was sent was due.
     last_due: f64,
+    /// How much later than recorded frames go at present, in nanoseconds.
+    slip: u64,
     late_sum: u64,
     late_max: u64,
 }
@@ -247,8 +261,10 @@ impl Sender {
             report: Report { interface: name.to_owned(), ..Report::default() },
             pending: 0,
             start: 0,
+            last: 0,
             due: 0.0,
             last_due: 0.0,
+            slip: 0,
             late_sum: 0,
             late_max: 0,
         })
@@ -271,9 +287,10 @@ impl Sender {
         if self.report.sent == 0 {
             self.start = clock::now();
         } else if let Speed::Recorded(factor) = self.options.speed {
-            self.due += recorded.gap as f64 / factor;
+            let gap = recorded.gap as f64 / factor;
+            self.due += gap;
+            self.slip = self.slip.saturating_sub(CATCH_UP_NS.max((gap * CATCH_UP_PART) as u64));
         }
-        self.report.frames += 1;
         let (least, most) = self.queue.frame_len();
         let len = recorded.bytes.len();
         if len < least || len > most {
@@ -282,7 +299,8 @@ impl Sender {
             return Ok(true);
         }
         let paced = self.options.speed != Speed::Rate(Rate::Max);
-        let deadline = self.start + self.due as u64;
+        let due = self.start + self.due as u64;
+        let deadline = due + self.slip;
         if paced && clock::now() < deadline {
             // What is in the ring goes out before the wait, and this frame is in the ring when its time comes.
             self.flush(progress)?;
@@ -306,9 +324,14 @@ impl Sender {
         let mut late = u64::MAX;
         if paced {
             clock::wait_until(deadline, SPIN_TIME_NS, || false);
-            late = clock::now().saturating_sub(deadline);
-            self.late_sum += late;
-            self.late_max = self.late_max.max(late);
+            let now = clock::now();
+            late = now.saturating_sub(deadline);
+            let behind = now.saturating_sub(due);
+            self.late_sum += behind;
+            self.late_max = self.late_max.max(behind);
+            if matches!(self.options.speed, Speed::Recorded(_)) {
+                self.slip = behind.min(MAX_SLIP_NS);
+            }
         }
         if late <= MAX_LATE_NS || self.pending >= BATCH {
             self.flush(progress)?;
@@ -318,6 +341,9 @@ impl Sender {
 
     fn flush(&mut self, progress: &Progress) -> Result<()> {
         self.queue.flush()?;
+        if self.pending > 0 {
+            self.last = clock::now();
+        }
         self.pending = 0;
         progress.sent.store(self.report.sent, Ordering::Relaxed);
         progress.bytes.store(self.report.bytes, Ordering::Relaxed);
@@ -328,8 +354,9 @@ impl Sender {
         let flushed = self.flush(progress).err().map(|error| error.to_string());
         let mut report = self.report;
         report.error = error.or(flushed);
+        report.frames = report.sent + report.too_long + report.too_short;
         if report.sent > 0 {
-            report.seconds = clock::now().saturating_sub(self.start) as f64 / 1e9;
+            report.seconds = self.last.saturating_sub(self.start) as f64 / 1e9;
             report.packets_per_second = report.sent as f64 / report.seconds.max(1e-9);
             report.bits_per_second = report.bytes as f64 * 8.0 / report.seconds.max(1e-9);
             report.rate_reached = (self.options.speed != Speed::Rate(Rate::Max))

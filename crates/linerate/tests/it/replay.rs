@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use linerate_testkit::{Process, root_or_skip, skip, wait_for};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::LINERATE;
@@ -70,6 +71,47 @@ fn a_speed_that_is_not_reached_is_said() {
         assert!(said, "{output:?}");
         assert_eq!(output.status.code(), Some(status), "{output:?}");
     }
+}
+
+#[test]
+fn what_was_not_due_before_the_end_is_not_missed() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let (_folder, file) = in_folder("in.pcap");
+    write_pcap(&file, 2, 600_000_000, 1);
+    let mut command = cable.near.command(LINERATE);
+    command.args(["replay", "-i", "near", "--strict", "--json"]).arg(&file);
+    let replay =
+        Process::from(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    wait_for("the first frame", || cable.veth().b.statistics().unwrap().rx_packets > 0);
+    std::thread::sleep(Duration::from_millis(100));
+    replay.signal(Signal::SIGINT);
+    let (status, out, printed) = replay.wait();
+    assert!(status.success(), "{printed}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let counts = ["frames", "sent", "rate_reached"].map(|key| report[key].as_f64().unwrap());
+    assert_eq!(counts, [1.0; 3], "{report}");
+}
+
+#[test]
+fn what_nobody_else_wants_is_not_lost_by_a_capture() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let (folder, file) = in_folder("in.pcap");
+    write_pcap(&file, 50, 100, 1);
+    // Frames of VLANs that the host does not have.
+    let frames = std::fs::read(&file).unwrap();
+    let tags = frames.windows(2).enumerate().filter(|(_, two)| *two == [0x88, 0xb5]);
+    let mut tagged = frames.clone();
+    tags.for_each(|(at, _)| tagged[at..at + 6].copy_from_slice(&[0x81, 0, 0, 5, 0x88, 0xb5]));
+    std::fs::write(&file, tagged).unwrap();
+    let out = folder.path().join("out.pcapng");
+    let capture = cable.capture(&format!("--source packet --json -w {}", out.display()));
+    json(&replay(&cable, &file, "--json"));
+    wait_for("all frames", || cable.veth().b.statistics().unwrap().rx_dropped >= 50);
+    let (status, report, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!((&report["captured"], &report["dropped"]["total"]), (&50.into(), &0.into()));
 }
 
 #[test]
