@@ -5,7 +5,26 @@
 
 #include "session_access.h"
 
+const volatile __u32 hop_mask = 0; /* hops less one, at most 65535 */
+
+/* One value of the map, not elements: a program then finds a hop without a look-up. Sized before load. */
+struct hop hops[1] SEC(".data.hops") = {};
+
 #define HOP_PROBES 16 /* entries that one hop may be in */
+
+static __always_inline struct hop *hop_at(__u32 index)
+{
+	struct hop *first = hops;
+
+	/* There are more than the compiler knows. */
+	REMATERIALIZE(first);
+	return first + (index & hop_mask);
+}
+
+static __always_inline struct hop *hop_of(const struct session *session)
+{
+	return hop_at(READ_ONCE(session->hop));
+}
 
 static __always_inline int same_hop(const struct hop *hop, const struct hop *wanted)
 {

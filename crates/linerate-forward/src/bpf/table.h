@@ -4,6 +4,7 @@
 #define LINERATE_TABLE_H
 
 #include "fib.h"
+#include "hop.h"
 #include "parse.h"
 #include "session_access.h"
 
@@ -13,8 +14,7 @@
 #define CHOICES 2 /* buckets that a session may be in */
 
 const volatile __u32 statistics = STATISTICS_SLOT;
-const volatile __u32 buckets = 1;     /* of table, table6 and cold */
-const volatile __u32 hop_mask = 0;    /* hops less one, at most 65535 */
+const volatile __u32 buckets = 1; /* of table, table6 and cold */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -39,9 +39,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct cold_bucket);
 } cold SEC(".maps");
-
-/* One value of the map, not elements: a program then finds a hop without a look-up. Sized before load. */
-struct hop hops[1] SEC(".data.hops") = {};
 
 /* The first or second bucket of this hash: of the product of a half with their number, the upper half (Lemire, "Fast
  * random integer generation in an interval"). */
@@ -78,22 +75,6 @@ static __always_inline struct cold *cold_of(const struct entry *entry)
 {
 	return cold_at(entry->slot);
 }
-
-static __always_inline struct hop *hop_at(__u32 index)
-{
-	struct hop *first = hops;
-
-	/* There are more than the compiler knows. */
-	REMATERIALIZE(first);
-	return first + (index & hop_mask);
-}
-
-static __always_inline struct hop *hop_of(const struct session *session)
-{
-	return hop_at(READ_ONCE(session->hop));
-}
-
-#include "hop.h"
 
 /* Writes both addresses with which packets of an IPv6 session leave that came in with `addresses`. */
 static __always_inline void out_addresses(const struct session *session, const struct addresses *addresses,

@@ -12,7 +12,7 @@
 //!
 //! A slot is freed a grace period after its session ended, and only if nothing has happened to it
 //! since ([`crate::table`]). So no session is ended for another that had its slot, and no count is lost. A pass also
-//! finds the hops that no session has any more ([`crate::table::hops`]).
+//! finds the hops that no session has any more (`crate::table::hops`).
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
