@@ -29,11 +29,7 @@ impl Page<'_, '_> {
     ) -> fmt::Result {
         let mut family = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
         for (values, value) in samples {
-            let mut at = 0;
-            let set = values.each_ref().map(|value| {
-                at += 1;
-                (labels[at - 1], value.as_ref())
-            });
+            let set: [_; N] = std::array::from_fn(|at| (labels[at], values[at].as_ref()));
             family.encode_family(&set)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
         Ok(())
@@ -54,11 +50,7 @@ impl Page<'_, '_> {
     ) -> fmt::Result {
         let mut family = self.encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
         for (values, value) in samples {
-            let mut at = 0;
-            let set = values.each_ref().map(|value| {
-                at += 1;
-                (labels[at - 1], value.as_ref())
-            });
+            let set: [_; N] = std::array::from_fn(|at| (labels[at], values[at].as_ref()));
             family.encode_family(&set)?.encode_gauge(&value)?;
         }
         Ok(())
