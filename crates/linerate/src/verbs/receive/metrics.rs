@@ -27,6 +27,7 @@ pub(super) fn encode(progress: &Progress, page: &mut Page<'_, '_>) -> fmt::Resul
     let help = "Messages of the feed, without duplicates";
     page.counter("linerate_receive_feed_messages", help, None, feed.messages)?;
     page.counter("linerate_receive_feed_gaps", "Gaps in the feed", None, feed.gaps)?;
-    let help = "Messages of the feed that are missing";
-    page.counter("linerate_receive_feed_missing_messages", help, None, feed.missing)
+    // It falls when a line that is behind brings them.
+    let help = "Messages of the feed that are missing now";
+    page.gauge("linerate_receive_feed_missing_messages", help, None, feed.missing as f64)
 }
