@@ -1,0 +1,342 @@
+//! The one table of fields: names, units, and types in Parquet and IPFIX.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
+use parquet::schema::types::{Type as ParquetType, TypePtr};
+
+use crate::{Direction, FlowRecord, Translation};
+
+/// The version of the schema. A field that is added at the end leaves it. A field that is removed, moved or gets
+/// another meaning increments it. Parquet files have it in their metadata under [`VERSION_KEY`].
+pub const VERSION: u32 = 1;
+
+/// The key of [`VERSION`] in the metadata of a Parquet file.
+pub const VERSION_KEY: &str = "linerate.schema_version";
+
+/// The enterprise number of reverse information elements (RFC 5103 section 6.1).
+pub const REVERSE: u32 = 29305;
+
+/// An information element of IPFIX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Element {
+    /// The enterprise number: 0 for IANA's own elements, [`REVERSE`] for their reverse.
+    pub enterprise: u32,
+    /// The number of the element.
+    pub id: u16,
+}
+
+/// The abstract data type of a field (RFC 7012 section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// unsigned8.
+    Unsigned8,
+    /// unsigned16.
+    Unsigned16,
+    /// unsigned32.
+    Unsigned32,
+    /// unsigned64.
+    Unsigned64,
+    /// float64.
+    Float64,
+    /// dateTimeNanoseconds. IPFIX stores it as an NTP timestamp (RFC 7011 section 6.1.9).
+    DateTimeNanoseconds,
+    /// ipv4Address.
+    Ipv4Address,
+    /// ipv6Address.
+    Ipv6Address,
+    /// string.
+    String,
+}
+
+impl Kind {
+    /// Its name in RFC 7012.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unsigned8 => "unsigned8",
+            Self::Unsigned16 => "unsigned16",
+            Self::Unsigned32 => "unsigned32",
+            Self::Unsigned64 => "unsigned64",
+            Self::Float64 => "float64",
+            Self::DateTimeNanoseconds => "dateTimeNanoseconds",
+            Self::Ipv4Address => "ipv4Address",
+            Self::Ipv6Address => "ipv6Address",
+            Self::String => "string",
+        }
+    }
+
+    /// Its length in an IPFIX record, in octets; 65,535 for a variable length (RFC 7011 section 7).
+    pub const fn ipfix_len(self) -> u16 {
+        match self {
+            Self::Unsigned8 => 1,
+            Self::Unsigned16 => 2,
+            Self::Unsigned32 | Self::Ipv4Address => 4,
+            Self::Unsigned64 | Self::Float64 | Self::DateTimeNanoseconds => 8,
+            Self::Ipv6Address => 16,
+            Self::String => 65535,
+        }
+    }
+
+    /// Its physical and logical type in Parquet. An IPv4 address is a number, so that SQL can compare it with the
+    /// ends of a prefix.
+    pub fn parquet(self) -> (Physical, Option<LogicalType>) {
+        let unsigned = |bits| Some(LogicalType::integer(bits, false));
+        match self {
+            Self::Unsigned8 => (Physical::INT32, unsigned(8)),
+            Self::Unsigned16 => (Physical::INT32, unsigned(16)),
+            Self::Unsigned32 | Self::Ipv4Address => (Physical::INT32, unsigned(32)),
+            Self::Unsigned64 => (Physical::INT64, unsigned(64)),
+            Self::Float64 => (Physical::DOUBLE, None),
+            Self::DateTimeNanoseconds => {
+                (Physical::INT64, Some(LogicalType::timestamp(true, TimeUnit::NANOS)))
+            }
+            Self::Ipv6Address => (Physical::FIXED_LEN_BYTE_ARRAY, None),
+            Self::String => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        }
+    }
+
+    /// [`Kind::parquet`] as documents write it.
+    pub const fn parquet_name(self) -> &'static str {
+        match self {
+            Self::Unsigned8 => "INT32 (UINT_8)",
+            Self::Unsigned16 => "INT32 (UINT_16)",
+            Self::Unsigned32 | Self::Ipv4Address => "INT32 (UINT_32)",
+            Self::Unsigned64 => "INT64 (UINT_64)",
+            Self::Float64 => "DOUBLE",
+            Self::DateTimeNanoseconds => "INT64 (TIMESTAMP, NANOS, UTC)",
+            Self::Ipv6Address => "FIXED_LEN_BYTE_ARRAY(16)",
+            Self::String => "BYTE_ARRAY (STRING)",
+        }
+    }
+}
+
+/// The value of a field in one record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// Of an unsigned kind, an IPv4 address as a number, or nanoseconds since 1970 (UTC).
+    Unsigned(u64),
+    /// Of [`Kind::Float64`].
+    Float(f64),
+    /// Of [`Kind::Ipv6Address`].
+    Ipv6(Ipv6Addr),
+    /// Of [`Kind::String`].
+    String(&'a str),
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsigned(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
+            Self::Ipv6(address) => address.fmt(f),
+            Self::String(text) => text.fmt(f),
+        }
+    }
+}
+
+/// A field of the schema.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// The name of its information element, which is that of its column.
+    pub name: &'static str,
+    /// Its information element; `None` for a field that only files have.
+    pub element: Option<Element>,
+    /// Its type.
+    pub kind: Kind,
+    /// Its unit; empty without one.
+    pub unit: &'static str,
+    /// Whether a record may be without it.
+    pub nullable: bool,
+    /// What it says.
+    pub description: &'static str,
+    /// Its value in a record.
+    pub value: for<'a> fn(&'a FlowRecord) -> Option<Value<'a>>,
+}
+
+/// One row a field: name, information element, kind, unit, whether it may be missing, description, value.
+macro_rules! fields {
+    ($($name:ident, $element:expr, $kind:ident, $unit:literal, $null:ident, $description:literal, $value:expr;)*) => {
+        /// Every field, in the order of columns.
+        pub const FIELDS: &[Field] = &[$(Field {
+            name: stringify!($name),
+            element: $element,
+            kind: Kind::$kind,
+            unit: $unit,
+            nullable: fields!(@ $null),
+            description: $description,
+            value: $value,
+        }),*];
+    };
+    (@ null) => { true };
+    (@ set) => { false };
+}
+
+const fn iana(id: u16) -> Option<Element> {
+    Some(Element { enterprise: 0, id })
+}
+
+const fn reverse(id: u16) -> Option<Element> {
+    Some(Element { enterprise: REVERSE, id })
+}
+
+fields! {
+    flowStartNanoseconds, iana(156), DateTimeNanoseconds, "ns since 1970, UTC", set, "first packet of either direction", |r| number(r.start);
+    flowEndNanoseconds, iana(157), DateTimeNanoseconds, "ns since 1970, UTC", set, "last packet of either direction", |r| number(r.end);
+    reverseFlowStartNanoseconds, reverse(156), DateTimeNanoseconds, "ns since 1970, UTC", null, "first packet of the reverse direction", |r| r.reverse_start.and_then(number);
+    ipVersion, iana(60), Unsigned8, "", set, "4 or 6", |r| number(if r.key.source.is_ipv4() { 4_u8 } else { 6 });
+    sourceIPv4Address, iana(8), Ipv4Address, "", null, "the initiator", |r| v4(r.key.source);
+    destinationIPv4Address, iana(12), Ipv4Address, "", null, "its peer", |r| v4(r.key.destination);
+    sourceIPv6Address, iana(27), Ipv6Address, "", null, "the initiator", |r| v6(r.key.source);
+    destinationIPv6Address, iana(28), Ipv6Address, "", null, "its peer", |r| v6(r.key.destination);
+    protocolIdentifier, iana(4), Unsigned8, "", set, "IANA's protocol number, after IPv6 extension headers", |r| number(r.key.protocol);
+    sourceTransportPort, iana(7), Unsigned16, "", null, "the initiator's port; missing for protocols without ports", |r| r.key.source_port.and_then(number);
+    destinationTransportPort, iana(11), Unsigned16, "", null, "its peer's port", |r| r.key.destination_port.and_then(number);
+    icmpTypeCodeIPv4, iana(32), Unsigned16, "", null, "type · 256 + code of the initiator's messages", |r| icmp(r, 1);
+    icmpTypeCodeIPv6, iana(139), Unsigned16, "", null, "the same for ICMPv6", |r| icmp(r, 58);
+    dot1qVlanId, iana(243), Unsigned16, "", null, "VLAN of the outer tag", |r| r.key.vlan.and_then(number);
+    dot1qCustomerVlanId, iana(245), Unsigned16, "", null, "VLAN of the second tag", |r| r.key.customer_vlan.and_then(number);
+    ingressInterface, iana(10), Unsigned32, "", null, "index of the interface that packets came in by, or were captured at", |r| r.ingress_interface.and_then(number);
+    egressInterface, iana(14), Unsigned32, "", null, "index of the interface that packets left by", |r| r.egress_interface.and_then(number);
+    interfaceName, iana(82), String, "", null, "name of the ingress interface", |r| r.interface_name.as_deref().map(Value::String);
+    packetDeltaCount, iana(2), Unsigned64, "packets", set, "packets of the initiator", |r| number(r.forward.packets);
+    octetDeltaCount, iana(1), Unsigned64, "octets", set, "IP headers and payload of these", |r| number(r.forward.octets);
+    reversePacketDeltaCount, reverse(2), Unsigned64, "packets", set, "packets of its peer", |r| number(r.reverse.packets);
+    reverseOctetDeltaCount, reverse(1), Unsigned64, "octets", set, "IP headers and payload of these", |r| number(r.reverse.octets);
+    tcpControlBits, iana(6), Unsigned16, "", null, "TCP flags of the initiator, or-ed", |r| flags(r, &r.forward);
+    reverseTcpControlBits, reverse(6), Unsigned16, "", null, "TCP flags of its peer, or-ed", |r| flags(r, &r.reverse);
+    minimumTTL, iana(52), Unsigned8, "hops", null, "smallest TTL or hop limit of the initiator", |r| number(r.forward.ttl?.0);
+    maximumTTL, iana(53), Unsigned8, "hops", null, "largest", |r| number(r.forward.ttl?.1);
+    reverseMinimumTTL, reverse(52), Unsigned8, "hops", null, "smallest of its peer", |r| number(r.reverse.ttl?.0);
+    reverseMaximumTTL, reverse(53), Unsigned8, "hops", null, "largest of its peer", |r| number(r.reverse.ttl?.1);
+    minimumIpTotalLength, iana(25), Unsigned64, "octets", null, "smallest packet of the initiator", |r| number(r.forward.length?.0);
+    maximumIpTotalLength, iana(26), Unsigned64, "octets", null, "largest", |r| number(r.forward.length?.1);
+    reverseMinimumIpTotalLength, reverse(25), Unsigned64, "octets", null, "smallest packet of its peer", |r| number(r.reverse.length?.0);
+    reverseMaximumIpTotalLength, reverse(26), Unsigned64, "octets", null, "largest of its peer", |r| number(r.reverse.length?.1);
+    biflowDirection, iana(239), Unsigned8, "", set, "1: the source is the initiator; 0: the flow began before", |r| number(r.direction as u8);
+    flowEndReason, iana(136), Unsigned8, "", null, "1 idle timeout, 2 active timeout, 3 end of flow, 4 forced end, 5 lack of resources", |r| number(r.end_reason? as u8);
+    samplingProbability, iana(311), Float64, "", set, "the part of all flows that is metered", |r| Some(Value::Float(r.sampling_probability));
+    postNATSourceIPv4Address, iana(225), Ipv4Address, "", null, "the initiator after NAT", |r| v4(nat(r)?.source);
+    postNATDestinationIPv4Address, iana(226), Ipv4Address, "", null, "its peer after NAT", |r| v4(nat(r)?.destination);
+    postNATSourceIPv6Address, iana(281), Ipv6Address, "", null, "the initiator after NAT", |r| v6(nat(r)?.source);
+    postNATDestinationIPv6Address, iana(282), Ipv6Address, "", null, "its peer after NAT", |r| v6(nat(r)?.destination);
+    postNAPTSourceTransportPort, iana(227), Unsigned16, "", null, "the initiator's port after NAT", |r| number(nat(r)?.source_port?);
+    postNAPTDestinationTransportPort, iana(228), Unsigned16, "", null, "its peer's port after NAT", |r| number(nat(r)?.destination_port?);
+    natEvent, iana(230), Unsigned8, "", null, "the record is an event of NAT and not a flow: 4 and 5 NAT44 session create and delete, 6 and 7 of IPv6", |r| number(r.nat_event? as u8);
+    packetFile, None, String, "", null, "packet file with the first packet", |r| Some(Value::String(&r.packets.as_ref()?.file));
+    packetOffset, None, Unsigned64, "bytes", null, "an offset in that file where a packet begins, at or before the first packet", |r| number(r.packets.as_ref()?.first);
+    packetEnd, None, Unsigned64, "bytes", null, "an offset in that file at or after the end of the last packet; missing if that is in a later file", |r| number(r.packets.as_ref()?.end?);
+}
+
+fn number(value: impl Into<u64>) -> Option<Value<'static>> {
+    Some(Value::Unsigned(value.into()))
+}
+
+fn v4(address: IpAddr) -> Option<Value<'static>> {
+    match address {
+        IpAddr::V4(address) => number(u32::from(address)),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn v6(address: IpAddr) -> Option<Value<'static>> {
+    match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some(Value::Ipv6(address)),
+    }
+}
+
+fn icmp(record: &FlowRecord, protocol: u8) -> Option<Value<'static>> {
+    record.key.icmp_type_code.filter(|_| record.key.protocol == protocol).and_then(number)
+}
+
+fn flags(record: &FlowRecord, direction: &Direction) -> Option<Value<'static>> {
+    (record.key.protocol == 6 && direction.packets > 0).then(|| number(direction.tcp_flags))?
+}
+
+fn nat(record: &FlowRecord) -> Option<&Translation> {
+    record.translation.as_ref()
+}
+
+/// The field of this name.
+pub fn field(name: &str) -> Option<&'static Field> {
+    FIELDS.iter().find(|field| field.name == name)
+}
+
+/// The schema of a Parquet file.
+pub fn parquet() -> TypePtr {
+    let column = |field: &Field| {
+        let (physical, logical) = field.kind.parquet();
+        let repetition = if field.nullable { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+        let length = if field.kind == Kind::Ipv6Address { 16 } else { -1 };
+        let column = ParquetType::primitive_type_builder(field.name, physical)
+            .with_repetition(repetition)
+            .with_logical_type(logical)
+            .with_length(length);
+        Arc::new(column.build().expect("a logical type fits its physical type"))
+    };
+    let columns = FIELDS.iter().map(column).collect();
+    let schema = ParquetType::group_type_builder("flow").with_fields(columns).build();
+    Arc::new(schema.expect("a group of columns"))
+}
+
+/// The table of docs/flows.md.
+pub fn markdown() -> String {
+    let mut table = String::from(
+        "| field | IPFIX | type | Parquet | unit | null | meaning |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    for field in FIELDS {
+        let element = match field.element {
+            None => String::new(),
+            Some(Element { enterprise: 0, id }) => id.to_string(),
+            Some(Element { enterprise, id }) => format!("{enterprise}/{id}"),
+        };
+        let Field { name, kind, unit, description, .. } = field;
+        let (parquet, null) = (kind.parquet_name(), if field.nullable { "yes" } else { "" });
+        let row = [&format!("`{name}`"), &element, kind.name(), parquet, unit, null, description];
+        table += &format!("| {} |\n", row.join(" | "));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_and_elements_are_unique_and_reverse_names_say_so() {
+        let names: HashSet<_> = FIELDS.iter().map(|field| field.name).collect();
+        assert_eq!(names.len(), FIELDS.len());
+        let elements: Vec<_> = FIELDS.iter().filter_map(|field| field.element).collect();
+        let distinct: HashSet<_> =
+            elements.iter().map(|element| (element.enterprise, element.id)).collect();
+        assert_eq!(distinct.len(), elements.len());
+        for one in FIELDS.iter().filter(|one| one.element.is_some_and(|e| e.enterprise == REVERSE))
+        {
+            let mut forward = one.name.strip_prefix("reverse").expect(one.name).to_owned();
+            forward[..1].make_ascii_lowercase();
+            let forward = field(&forward).expect(one.name);
+            assert_eq!(forward.element.map(|e| e.id), one.element.map(|e| e.id), "{}", one.name);
+            assert_eq!(forward.kind, one.kind, "{}", one.name);
+        }
+    }
+
+    #[test]
+    fn a_field_that_must_be_there_is_there() {
+        let record = FlowRecord::default();
+        for field in FIELDS.iter().filter(|field| !field.nullable) {
+            assert!((field.value)(&record).is_some(), "{}", field.name);
+        }
+    }
+
+    #[test]
+    fn the_schema_of_files_has_all_columns() {
+        let schema = parquet();
+        let names: Vec<_> = schema.get_fields().iter().map(|column| column.name()).collect();
+        let expected: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
+        assert_eq!(names, expected);
+    }
+}

@@ -1,0 +1,3 @@
+//! The tests of the crate.
+
+mod manual;
