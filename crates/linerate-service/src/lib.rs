@@ -9,6 +9,7 @@
 mod address;
 mod board;
 mod manager;
+mod object;
 mod page;
 mod process;
 mod server;
@@ -16,6 +17,7 @@ mod server;
 pub use address::ListenAddress;
 pub use board::{Board, INTERVAL};
 pub use manager::Manager;
+pub use object::Object;
 pub use page::Page;
 pub use prometheus_client::registry::Unit;
 pub use server::Server;

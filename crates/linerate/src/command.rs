@@ -70,6 +70,7 @@ enum Verb {
 /// The command line, with what the file of `capture --config` says.
 fn parse() -> Result<Cli, ExitCode> {
     let mut words: Vec<_> = std::env::args_os().collect();
+    cli::start(&words, &Cli::command());
     if !words.iter().any(|word| word.to_string_lossy().starts_with("--config")) {
         return Cli::try_parse().map_err(refuse);
     }
@@ -90,6 +91,7 @@ fn parse() -> Result<Cli, ExitCode> {
         words.push("--".into());
         words.extend(expression.into_iter().map(OsString::from));
     }
+    cli::start(&words, &Cli::command());
     Cli::try_parse_from(words).map_err(|error| {
         cli::stdio::eprintln(format_args!("linerate: with {}:", file.display()));
         refuse(error)
@@ -143,7 +145,5 @@ fn refuse(mut error: clap::Error) -> ExitCode {
             return cli::usage_error(&format!("capture has no option {option}: {remedy}"));
         }
     }
-    // A closed output does not change the exit status.
-    let _ = error.print();
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    cli::refuse(&error)
 }

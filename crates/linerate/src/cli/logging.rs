@@ -1,12 +1,17 @@
 //! Log lines on standard error.
 
+use std::fmt;
 use std::io::IsTerminal;
 
-use tracing::Level;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, layer};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+
+use super::json::Schema;
 
 /// How a verb logs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,13 +35,37 @@ pub fn start(verbose: u8, options: Options) {
     let colours = std::io::stderr().is_terminal();
     // Its complaint about a line that it cannot write would be a panic where standard error leads nowhere.
     let lines =
-        fmt::layer().with_writer(std::io::stderr).with_ansi(colours).log_internal_errors(false);
+        layer().with_writer(std::io::stderr).with_ansi(colours).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
     // The journal has its own clock.
     let timed = options.daemon && std::env::var_os("JOURNAL_STREAM").is_none();
     match (options.json, timed) {
-        (true, _) => registry.with(lines.json().flatten_event(true)).init(),
+        (true, _) => registry
+            .with(lines.json().flatten_event(true).map_event_format(WithSchema))
+            .init(),
         (false, true) => registry.with(lines.with_target(false)).init(),
         (false, false) => registry.with(lines.without_time()).init(),
+    }
+}
+
+/// A format of JSON objects, each of which names its schema.
+struct WithSchema<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for WithSchema<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut object = String::new();
+        self.0.format_event(context, Writer::new(&mut object), event)?;
+        let fields = object.strip_prefix('{').ok_or(fmt::Error)?;
+        write!(to, "{{\"schema\":\"{}\",{fields}", Schema::Log.name())
     }
 }

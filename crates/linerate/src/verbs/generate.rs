@@ -16,6 +16,7 @@ use linerate_generate::{
 };
 use linerate_service::{Page, Unit};
 
+use crate::cli::json::{self, Schema};
 use crate::cli::metrics::{Metrics, Shown};
 use crate::cli::progress::{self, scaled};
 use crate::cli::signals::stop_flag;
@@ -137,7 +138,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         anyhow::bail!("{error}");
     }
     if arguments.json {
-        stdio::println(serde_json::to_string(&report)?)?;
+        json::print(Schema::Generate, &report)?;
     } else if !arguments.quiet {
         summarise(&report)?;
     }
@@ -148,22 +149,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let hint = report.hint.as_deref().unwrap_or("no reason given");
         anyhow::bail!("all {} frames were refused: {hint}", report.sent);
     }
-    if rate_was_missed(report.rate_reached, arguments.quiet) && arguments.strict {
-        return Ok(ExitCode::FAILURE);
-    }
+    check_rate(report.rate_reached, arguments.strict, arguments.quiet)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the requested rate was not reached, `part` being how much of it was; prints it unless `quiet`.
-pub(super) fn rate_was_missed(part: Option<f64>, quiet: bool) -> bool {
-    let Some(part) = part.filter(|part| *part < 1.0) else { return false };
-    if !quiet {
-        stdio::eprintln(format_args!(
-            "linerate: the requested rate was not reached: {:.1}% of it",
-            part * 100.0
-        ));
+/// Says that the requested rate was not reached, `part` being how much of it was: with `strict` that is an error.
+pub(super) fn check_rate(part: Option<f64>, strict: bool, quiet: bool) -> Result<()> {
+    let Some(part) = part.filter(|part| *part < 1.0) else { return Ok(()) };
+    let text = format!("the requested rate was not reached: {:.1}% of it", part * 100.0);
+    if strict {
+        anyhow::bail!(text);
     }
-    true
+    if !quiet {
+        stdio::eprintln(format_args!("linerate: {text}"));
+    }
+    Ok(())
 }
 
 impl Arguments {

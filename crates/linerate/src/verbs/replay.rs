@@ -14,7 +14,8 @@ use linerate_generate::replay::{
     self, Files, FrameSource, Options, Progress, RecordedFrame, Report, Speed, Trace,
 };
 
-use super::generate::rate_was_missed;
+use super::generate::check_rate;
+use crate::cli::json::{self, Schema};
 use crate::cli::progress::{self, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
@@ -117,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("{error}");
     }
     if arguments.json {
-        stdio::println(serde_json::to_string(&report)?)?;
+        json::print(Schema::Replay, &report)?;
     } else if !arguments.quiet {
         summarise(&report)?;
     }
@@ -131,9 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(error) = &report.error {
         bail!("ended after {} frames: {error}", report.sent);
     }
-    if rate_was_missed(report.rate_reached, arguments.quiet) && arguments.strict {
-        return Ok(ExitCode::FAILURE);
-    }
+    check_rate(report.rate_reached, arguments.strict, arguments.quiet)?;
     let nothing = report.frames > 0 && report.accepted == 0;
     Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
@@ -15,6 +15,7 @@ use linerate_wire::ethernet::Address;
 use serde::Serialize;
 
 use super::receive::batch;
+use crate::cli::json::{self, Schema};
 use crate::cli::progress::scaled;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
@@ -161,7 +162,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     if arguments.json {
-        stdio::println(serde_json::to_string(&report).context("cannot write the JSON")?)?;
+        json::print(Schema::Send, &report)?;
     }
     answer.map(|()| ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@ mod extcap;
 mod forward;
 mod generate;
 mod install;
+mod json;
 mod kernels;
 mod lab;
 mod metrics;

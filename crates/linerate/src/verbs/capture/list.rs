@@ -9,6 +9,7 @@ use linerate_capture::link_type;
 use linerate_capture::source::{SourceOptions, select};
 use serde_json::json;
 
+use crate::cli::json::{self, Schema};
 use crate::cli::stdio;
 
 /// Lists the interfaces, numbered from 1, with the source that `auto` would select on each.
@@ -34,7 +35,7 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
                 })
             })
             .collect();
-        stdio::println(serde_json::Value::from(list))?;
+        json::print(Schema::CaptureInterfaces, &json!({ "interfaces": list }))?;
         return Ok(ExitCode::SUCCESS);
     }
     for (number, one) in interfaces.iter().enumerate() {
@@ -74,7 +75,7 @@ pub(super) fn link_types(given: &[String], as_json: bool) -> Result<ExitCode> {
         }
     }
     if as_json {
-        stdio::println(serde_json::Value::from(list))?;
+        json::print(Schema::CaptureLinkTypes, &json!({ "interfaces": list }))?;
     }
     Ok(ExitCode::SUCCESS)
 }

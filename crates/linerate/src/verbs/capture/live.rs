@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use indicatif::{HumanBytes, HumanCount};
 use linerate_capture::engine::{Engine, FileProgress, Outcome, QueueReport, Report};
 use linerate_capture::source::{OpenInterface, SourceKind, TakenFrames};
@@ -15,10 +15,11 @@ use linerate_service::Manager;
 use super::arguments::Arguments;
 use super::decoder::Decoder;
 use super::values::Limit;
+use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Shown;
 use crate::cli::progress::StatusLine;
 use crate::cli::signals::Signals;
-use crate::cli::stdio;
+use crate::cli::{self, stdio};
 
 /// How often signals and limits are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -169,7 +170,7 @@ pub(super) fn conclude(
     }
     let printed = decoder.is_none_or(Decoder::finish) && !super::output::failed();
     if let Some(error) = &outcome.failure {
-        stdio::eprintln(format_args!("linerate: {error}"));
+        cli::eprint_message(error);
     }
     if report.source != FILE_SOURCE {
         if arguments.final_report {
@@ -180,7 +181,7 @@ pub(super) fn conclude(
         lines.into_iter().flatten().for_each(stdio::eprintln);
     }
     if arguments.json {
-        stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
+        json::print(Schema::Capture, report)?;
     }
     let lost_on_disk = report.dropped.causes[DropCause::Disk] > 0;
     let failed = outcome.failure.is_some() || lost_on_disk || !printed;

@@ -5,7 +5,7 @@ mod text;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use linerate_doctor::checks::CHECKS;
@@ -14,6 +14,7 @@ use linerate_doctor::state::{self, Step};
 use linerate_doctor::{Change, Finding, Job, Options, Remedy, Severity, examine};
 use serde_json::json;
 
+use crate::cli::json::{self, Schema};
 use crate::cli::stdio;
 use crate::cli::values::parse_known;
 
@@ -105,13 +106,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if arguments.json {
         let report = json!({
-            "schema": "linerate-doctor-1",
             "jobs": options.jobs,
             "steps": steps,
             "findings": findings,
             "counts": text::counts(&findings).collect::<serde_json::Map<_, _>>(),
         });
-        stdio::println(serde_json::to_string(&report).context("cannot write the JSON")?)?;
+        json::print(Schema::Doctor, &report)?;
     } else {
         print_steps(&steps)?;
         stdio::println(text::report(&options, &findings, arguments.all))?;
@@ -137,9 +137,8 @@ fn changes(findings: &[Finding]) -> Vec<Change> {
 fn undo(path: &Path, as_json: bool) -> Result<ExitCode> {
     let (steps, restarted) = state::undo(path)?;
     if as_json {
-        let report =
-            json!({ "schema": "linerate-doctor-undo-1", "restarted": restarted, "steps": steps });
-        stdio::println(serde_json::to_string(&report).context("cannot write the JSON")?)?;
+        let report = json!({ "restarted": restarted, "steps": steps });
+        json::print(Schema::DoctorUndo, &report)?;
     } else {
         if restarted {
             stdio::println(

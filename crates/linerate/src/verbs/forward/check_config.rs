@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use linerate_forward::config::Config;
 
 use super::arguments::CheckConfig;
+use crate::cli::json::{self, Schema};
 use crate::cli::stdio;
 
 /// Reads it, and prints it with every value.
@@ -13,7 +14,7 @@ pub(super) fn run(arguments: &CheckConfig) -> Result<ExitCode> {
     let config = Config::read(&arguments.file)?;
     config.check().with_context(|| arguments.file.display().to_string())?;
     if arguments.json {
-        stdio::println(serde_json::to_string(&config).context("cannot write the JSON")?)?;
+        json::print(Schema::ForwardConfig, &config)?;
     } else {
         stdio::println(config.to_toml().trim_end())?;
     }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::arguments::{Block, Blocked, Unblock};
 use super::columns::columns;
+use crate::cli::json::{self, Schema};
 use crate::cli::stdio;
 
 /// Blocks.
@@ -34,8 +35,9 @@ pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
         _ => None,
     };
     if arguments.json {
-        let json = json!({ "target": target, "outcome": word, "replaced": part, "within": within });
-        stdio::println(json)?;
+        let object =
+            json!({ "target": target, "outcome": word, "replaced": part, "within": within });
+        json::print(Schema::ForwardBlock, &object)?;
         return Ok(ExitCode::SUCCESS);
     }
     let time = arguments
@@ -105,7 +107,7 @@ pub(super) fn blocked(arguments: &Blocked) -> Result<ExitCode> {
 
 fn print_json(entries: &[Entry]) -> Result<ExitCode> {
     for entry in entries {
-        stdio::println(serde_json::to_string(entry).context("cannot write the JSON")?)?;
+        json::print(Schema::ForwardBlocked, entry)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::arguments::Detach;
+use crate::cli::json::{self, Schema};
 use crate::cli::stdio;
 
 /// Time that a running daemon gets to detach by itself: it waits for nothing but the kernel.
@@ -41,7 +42,7 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         }
     }
     if arguments.json {
-        stdio::println(json!({ "detached": detached }))?;
+        json::print(Schema::ForwardDetach, &json!({ "detached": detached }))?;
     } else if detached.is_empty() {
         stdio::println("nothing is attached")?;
     } else {

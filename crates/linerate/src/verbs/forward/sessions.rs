@@ -4,12 +4,13 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use linerate_forward::config::write_duration;
 use linerate_forward::table::session::{Selection, Session, Sort};
 
 use super::arguments::Sessions;
 use super::columns::columns;
+use crate::cli::json::{self, Schema};
 use crate::cli::progress::scaled;
 use crate::cli::stdio;
 
@@ -29,7 +30,7 @@ pub(super) fn run(arguments: &Sessions) -> Result<ExitCode> {
     let sessions = selection.into_sessions();
     if arguments.json {
         for session in &sessions {
-            stdio::println(serde_json::to_string(session).context("cannot write the JSON")?)?;
+            json::print(Schema::ForwardSession, session)?;
         }
         return Ok(ExitCode::SUCCESS);
     }

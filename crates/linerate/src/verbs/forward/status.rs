@@ -2,18 +2,19 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use linerate_forward::snapshot::{Counter, Port, Snapshot, State};
 
 use super::arguments::Status;
 use super::columns::columns;
+use crate::cli::json::{self, Schema};
 use crate::cli::stdio;
 
 /// Prints it.
 pub(super) fn run(arguments: &Status) -> Result<ExitCode> {
     let snapshot = arguments.instance.open()?.snapshot()?;
     if arguments.json {
-        stdio::println(serde_json::to_string(&snapshot).context("cannot write the JSON")?)?;
+        json::print(Schema::ForwardStatus, &snapshot)?;
     } else {
         stdio::println(text(&snapshot))?;
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hdrhistogram::Histogram;
 use linerate_udp::feed::Statistics;
 use linerate_udp::{Backend, CalibrationRun, Receiver};
@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use super::Arguments;
 use super::worker::{Outcome, ring_of};
+use crate::cli::json::{self, Schema};
 use crate::cli::progress::scaled;
-use crate::cli::stdio;
+use crate::cli::{self, stdio};
 
 /// The JSON object.
 #[derive(Debug, Serialize)]
@@ -199,7 +200,7 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
 /// The summary, the JSON and the exit status.
 pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCode> {
     if let Some(error) = &outcome.statistics.failure {
-        super::tell(error);
+        cli::eprint_message(error);
     }
     let failed = outcome.statistics.failure.is_some();
     let report = Report::of(outcome, arguments.check.is_some());
@@ -207,7 +208,7 @@ pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCo
         summarise(&report);
     }
     if arguments.json {
-        stdio::println(serde_json::to_string(&report).context("cannot write the JSON")?)?;
+        json::print(Schema::Receive, &report)?;
     }
     let wrong = report.check.as_ref().is_some_and(|check| check.wrong > 0);
     Ok(if failed || wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -6,7 +6,7 @@ mod live;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use linerate_capture::host;
 use linerate_capture::split::{self, JoinOptions, Operation, Progress, Rewrite, SplitOptions};
 use linerate_pcapfile::{BlockReader, Error, Format, Writer};
@@ -15,6 +15,7 @@ pub(crate) use arguments::Arguments;
 use arguments::Joined;
 
 use super::capture::{FileFormat, compression, extension, same_file, uncompressed};
+use crate::cli::json::{self, Schema};
 use crate::cli::signals::Signals;
 use crate::cli::{self, stdio};
 
@@ -61,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let outcome = live::accompany(&progress, &signals, arguments.quiet, run);
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
-        stdio::eprintln(format_args!("linerate: {error}"));
+        cli::eprint_message(error);
     }
     if !arguments.quiet {
         stdio::eprintln(summary(report));
@@ -70,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         stdio::eprintln(format_args!("{} packets could not be written", report.unwritten));
     }
     if arguments.json {
-        stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
+        json::print(Schema::Segment, report)?;
     }
     Ok(if outcome.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -4,14 +4,15 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use linerate_capture::interface::Interface;
 use linerate_uplink::{Config, Outcome, Report, Running};
 
+use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Shown;
 use crate::cli::progress::{StatusLine, scaled};
 use crate::cli::signals::Signals;
-use crate::cli::stdio;
+use crate::cli::{self, stdio};
 
 /// How soon a signal is noticed.
 const TICK: Duration = Duration::from_millis(25);
@@ -89,13 +90,13 @@ pub(super) fn follow(
 }
 
 /// The last words, the JSON and the exit status.
-pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
+pub(super) fn conclude(outcome: &Outcome, as_json: bool) -> Result<ExitCode> {
     if let Some(error) = &outcome.failure {
-        stdio::eprintln(format_args!("linerate: {error}"));
+        cli::eprint_message(error);
     }
     stdio::eprintln(counts(&outcome.report));
-    if json {
-        stdio::println(serde_json::to_string(&outcome.report).context("cannot write the JSON")?)?;
+    if as_json {
+        json::print(Schema::Uplink, &outcome.report)?;
     }
     let failed = outcome.failure.is_some();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -15,6 +15,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::arguments::Top;
+use crate::cli::json::{self, Schema};
 use crate::cli::stdio;
 use rates::{Rates, Sample};
 
@@ -30,7 +31,7 @@ pub(super) fn run(arguments: &Top) -> Result<ExitCode> {
         std::thread::sleep(interval);
         let rates = source.sample()?.since(&first);
         if arguments.json {
-            stdio::println(serde_json::to_string(&rates).context("cannot write the JSON")?)?;
+            json::print(Schema::ForwardTop, &rates)?;
         } else {
             stdio::println(view::text(&rates, WIDTH))?;
         }

@@ -1,0 +1,133 @@
+//! Errors on standard error: a line of text, with `--json` a JSON object.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use anyhow::Result;
+use clap::Command;
+use serde::Serialize;
+
+use super::json::{self, Schema};
+use super::stdio;
+
+/// The verb, where errors are JSON.
+static JSON_OF: OnceLock<String> = OnceLock::new();
+
+/// The exit status of a wrong command line.
+const USAGE: u8 = 2;
+/// The exit status of a failure.
+const FAILURE: u8 = 1;
+
+/// The JSON of an error.
+#[derive(Serialize)]
+struct ErrorObject<'a> {
+    verb: &'a str,
+    kind: &'static str,
+    status: u8,
+    message: &'a str,
+    causes: Vec<String>,
+}
+
+/// Errors are JSON from now on if this command line asks for it.
+pub(crate) fn start(words: &[OsString], command: &Command) {
+    let verb = verb(words, command);
+    let mut own = words.iter().take_while(|word| *word != "--");
+    // What follows `run` are the words of another program.
+    if verb != "run" && own.any(|word| word == "--json") {
+        let _ = JSON_OF.set(verb);
+    }
+}
+
+/// The verb of a command line, with that below it: `capture`, `forward status`.
+fn verb(words: &[OsString], command: &Command) -> String {
+    let mut path: Vec<&str> = Vec::new();
+    let mut command = command;
+    for word in words.iter().skip(1).filter_map(|word| word.to_str()) {
+        match command.find_subcommand(word) {
+            Some(below) => {
+                path.push(below.get_name());
+                command = below;
+            }
+            None if word.starts_with('-') => {}
+            None => break,
+        }
+    }
+    path.join(" ")
+}
+
+/// The exit status of a verb's result; an error goes to standard error.
+pub fn exit_status(outcome: Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        eprint(&error);
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints what made a verb fail.
+pub(crate) fn eprint(error: &anyhow::Error) {
+    let causes = error.chain().skip(1).map(ToString::to_string).collect();
+    emit("failure", FAILURE, &format_error_chain(error), causes);
+}
+
+/// The same for an error without causes of its own.
+pub(crate) fn eprint_message(error: impl ToString) {
+    emit("failure", FAILURE, &error.to_string(), Vec::new());
+}
+
+/// Reports a wrong command line, and returns the exit status for it.
+pub fn usage_error(reason: &str) -> ExitCode {
+    emit("usage", USAGE, reason, Vec::new());
+    ExitCode::from(USAGE)
+}
+
+/// Prints what clap says about a command line, a wrong one or a request for help, and returns the exit status.
+pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+    let status = u8::try_from(error.exit_code()).unwrap_or(USAGE);
+    if status == 0 || JSON_OF.get().is_none() {
+        // A closed output does not change the exit status.
+        let _ = error.print();
+    } else {
+        let text = error.render().to_string();
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let text = lines.collect::<Vec<_>>().join("; ");
+        emit("usage", status, text.trim_start_matches("error: "), Vec::new());
+    }
+    ExitCode::from(status)
+}
+
+fn emit(kind: &'static str, status: u8, message: &str, causes: Vec<String>) {
+    let object = JSON_OF.get().and_then(|verb| {
+        json::line(Schema::Error, &ErrorObject { verb, kind, status, message, causes }).ok()
+    });
+    match object {
+        Some(line) => stdio::eprintln(line),
+        None => stdio::eprintln(format_args!("linerate: {message}")),
+    }
+}
+
+/// The error and its causes. Most errors name their cause themselves; it is not repeated.
+pub fn format_error_chain(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_verb_of_a_command_line_is_found() {
+        let of = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            verb(&words, &crate::Cli::command())
+        };
+        assert_eq!(of("linerate -v forward status --instance capture"), "forward status");
+        assert_eq!(of("linerate capture -i eth0 forward"), "capture");
+        assert_eq!(of("linerate nothing capture"), "");
+    }
+}
