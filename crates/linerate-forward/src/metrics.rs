@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use linerate_service::{Page, Unit};
+use linerate_service::{MetricEncoder, Unit};
 
 use crate::config::Statistics;
 use crate::datapath::Datapath;
@@ -43,49 +43,49 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// Those of [`Page`].
-    pub fn encode(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+    /// Those of [`MetricEncoder`].
+    pub fn encode(&self, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         let Self { snapshot, daemon } = self;
-        page.counters(
+        encoder.counters(
             "linerate_forward_invalidations",
             "Changes of the network after which all sessions asked again, by cause",
             None,
             ["cause"],
             labelled(&daemon.invalidations),
         )?;
-        page.counters(
+        encoder.counters(
             "linerate_forward_sessions_ended",
             "Sessions that the daemon took out of the table, by reason",
             None,
             ["reason"],
             labelled(&daemon.ended),
         )?;
-        table(snapshot, page)?;
-        heartbeat(snapshot, page)?;
-        page.counters(
+        table(snapshot, encoder)?;
+        heartbeat(snapshot, encoder)?;
+        encoder.counters(
             "linerate_forward_slow_path_packets",
             "Packets that the programs saw and did not forward, by reason",
             None,
             ["reason"],
             counted(&snapshot.reasons),
         )?;
-        page.counters(
+        encoder.counters(
             "linerate_forward_learn_refusals",
             "Packets that left the kernel and no session was learned from, by reason",
             None,
             ["reason"],
             counted(&snapshot.refusals),
         )?;
-        self.datapaths(page)?;
-        ports(snapshot, page)
+        self.datapaths(encoder)?;
+        ports(snapshot, encoder)
     }
 
     /// Packets by datapath. The kernel's are those that the programs left to it. Sessions count the others, if they
     /// count.
-    fn datapaths(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+    fn datapaths(&self, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         let Self { snapshot, daemon } = self;
         let datapaths = || daemon.datapaths.iter();
-        page.gauges(
+        encoder.gauges(
             "linerate_forward_datapath_sessions",
             "Sessions in the table, by datapath",
             None,
@@ -96,7 +96,7 @@ impl Metrics {
         let kernel = ([KERNEL], slow.map(|one| one.packets).sum());
         let fast = datapaths().filter(|_| snapshot.statistics == Statistics::Slot.name());
         let fast = fast.map(|(datapath, of)| ([datapath.name()], of.packets));
-        page.counters(
+        encoder.counters(
             "linerate_forward_datapath_packets",
             "Packets by the datapath that forwarded them: XDP, tc or the kernel",
             None,
@@ -119,22 +119,22 @@ fn counted(list: &[Counter]) -> impl Iterator<Item = ([&'static str; 1], u64)> +
     list.iter().map(|one| ([one.name], one.packets))
 }
 
-fn table(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
+fn table(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let sessions = &snapshot.sessions;
-    page.gauge("linerate_forward_sessions", "Sessions in the table", None, sessions.active as f64)?;
-    page.gauge(
+    encoder.gauge("linerate_forward_sessions", "Sessions in the table", None, sessions.active as f64)?;
+    encoder.gauge(
         "linerate_forward_session_capacity",
         "Sessions that the table has room for",
         None,
         sessions.capacity as f64,
     )?;
-    page.gauge(
+    encoder.gauge(
         "linerate_forward_table_size",
         "Kernel memory of the table and of all other maps",
         Some(&Unit::Bytes),
         sessions.memory_bytes as f64,
     )?;
-    page.gauge(
+    encoder.gauge(
         "linerate_forward_deny_list_entries",
         "Addresses, prefixes and sessions that are blocked",
         None,
@@ -142,21 +142,21 @@ fn table(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
     )
 }
 
-fn heartbeat(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
-    page.gauge(
+fn heartbeat(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
+    encoder.gauge(
         "linerate_forward_heartbeat_age",
         "Time since the last heartbeat of the daemon",
         Some(&Unit::Seconds),
         snapshot.heartbeat_age,
     )?;
-    page.gauge(
+    encoder.gauge(
         "linerate_forward_heartbeat_timeout",
         "Age of the heartbeat at which the programs pass every packet to the kernel",
         Some(&Unit::Seconds),
         snapshot.heartbeat_timeout,
     )?;
     let on = if snapshot.state == State::FailOpen { 0.0 } else { 1.0 };
-    page.gauge(
+    encoder.gauge(
         "linerate_forward_fast_path_enabled",
         "1 while the programs forward, 0 while they pass every packet to the kernel",
         None,
@@ -164,14 +164,14 @@ fn heartbeat(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
     )
 }
 
-fn ports(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
+fn ports(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let sides = snapshot.ports.iter().flat_map(|port| {
         [("rx", &port.ingress), ("tx", &port.egress)].map(|(direction, side)| {
             let reason = side.reason.as_deref().unwrap_or_default();
             ([port.interface.as_str(), direction, side.name(), reason], 1.0)
         })
     });
-    page.gauges(
+    encoder.gauges(
         "linerate_forward_port_datapath",
         "1 for the fastest datapath that packets of a port may take, with the reason that it is not a faster one",
         None,
@@ -188,10 +188,10 @@ fn ports(snapshot: &Snapshot, page: &mut Page<'_, '_>) -> fmt::Result {
     };
     let help = "Packets of each port, over all datapaths";
     let packets = both(|traffic| [traffic.rx_packets, traffic.tx_packets]);
-    page.counters("linerate_forward_port_packets", help, None, labels, packets)?;
+    encoder.counters("linerate_forward_port_packets", help, None, labels, packets)?;
     let help = "Bytes of each port, over all datapaths";
     let bytes = both(|traffic| [traffic.rx_bytes, traffic.tx_bytes]);
-    page.counters("linerate_forward_port", help, Some(&Unit::Bytes), labels, bytes)
+    encoder.counters("linerate_forward_port", help, Some(&Unit::Bytes), labels, bytes)
 }
 
 #[cfg(test)]

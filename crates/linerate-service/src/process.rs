@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::registry::Unit;
 
-use crate::Page;
+use crate::MetricEncoder;
 
 /// The verb and its start time.
 #[derive(Debug)]
@@ -20,12 +20,12 @@ impl Process {
         Self { verb, started: now.as_secs_f64() }
     }
 
-    pub(crate) fn encode(&self, page: &mut Page<'_, '_>) -> fmt::Result {
+    pub(crate) fn encode(&self, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         let of_verb = [([env!("CARGO_PKG_VERSION"), self.verb], 1.0)];
         let labels = ["version", "verb"];
-        page.gauges("linerate_build_info", "Version and verb", None, labels, of_verb)?;
+        encoder.gauges("linerate_build_info", "Version and verb", None, labels, of_verb)?;
         let help = "Start time since the Unix epoch";
-        page.gauge("process_start_time", help, Some(&Unit::Seconds), self.started)?;
+        encoder.gauge("process_start_time", help, Some(&Unit::Seconds), self.started)?;
         // A file of proc(5), whose second field may have spaces.
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -37,9 +37,9 @@ impl Process {
         };
         let ticks = rustix::param::clock_ticks_per_second();
         let cpu = (user + system) as f64 / ticks as f64;
-        page.seconds("process_cpu", "CPU time, user and system", cpu)?;
+        encoder.seconds("process_cpu", "CPU time, user and system", cpu)?;
         let bytes = pages * rustix::param::page_size() as u64;
         let unit = Some(&Unit::Bytes);
-        page.gauge("process_resident_memory", "Resident memory", unit, bytes as f64)
+        encoder.gauge("process_resident_memory", "Resident memory", unit, bytes as f64)
     }
 }

@@ -1,7 +1,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use linerate_service::{Board, ListenAddress};
+use linerate_service::{Exporter, ListenAddress};
 
 use super::*;
 use crate::datapath::Datapath;
@@ -35,11 +35,11 @@ fn snapshot() -> Snapshot {
     }
 }
 
-fn scrape(shown: Option<Metrics>) -> String {
-    let board = Board::default();
-    shown.into_iter().for_each(|shown| board.show(shown));
+fn scrape(counts: Option<Metrics>) -> String {
+    let exporter = Exporter::default();
+    counts.into_iter().for_each(|counts| exporter.publish(counts));
     let listener = ListenAddress::loopback(0).listen().unwrap().unwrap();
-    let server = board.serve_metrics(listener, "forward", Metrics::encode).unwrap();
+    let server = exporter.serve_metrics(listener, "forward", Metrics::encode).unwrap();
     let mut stream = TcpStream::connect(server.address()).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use linerate_service::{Board, INTERVAL, ListenAddress, Page, Server};
+use linerate_service::{Exporter, INTERVAL, ListenAddress, MetricEncoder, Server};
 
 use super::stdio;
 
@@ -28,32 +28,32 @@ impl Metrics {
 
 /// What a verb serves while it runs.
 #[derive(Debug)]
-pub(crate) struct Shown<T> {
-    board: Board<T>,
+pub(crate) struct Publisher<T> {
+    exporter: Exporter<T>,
     servers: Vec<Server>,
-    shown: Option<Instant>,
+    published: Option<Instant>,
 }
 
-impl<T> Default for Shown<T> {
+impl<T> Default for Publisher<T> {
     fn default() -> Self {
-        Self { board: Board::default(), servers: Vec::new(), shown: None }
+        Self { exporter: Exporter::default(), servers: Vec::new(), published: None }
     }
 }
 
-impl<T: fmt::Debug + Send + 'static> Shown<T> {
+impl<T: fmt::Debug + Send + 'static> Publisher<T> {
     /// Serves the metrics of `verb` if there is a listener, and prints the address.
     pub(crate) fn metrics(
         listener: Option<TcpListener>,
         verb: &'static str,
         quiet: bool,
-        encode: fn(&T, &mut Page<'_, '_>) -> fmt::Result,
+        encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
     ) -> Result<Self> {
-        let mut shown = Self::default();
+        let mut publisher = Self::default();
         if let Some(listener) = listener {
-            let server = shown.board.serve_metrics(listener, verb, encode);
-            shown.add(server.context("cannot serve the metrics")?, "metrics at", "/metrics", quiet);
+            let server = publisher.exporter.serve_metrics(listener, verb, encode);
+            publisher.add(server.context("cannot serve the metrics")?, "metrics at", "/metrics", quiet);
         }
-        Ok(shown)
+        Ok(publisher)
     }
 
     fn add(&mut self, server: Server, what: &str, path: &str, quiet: bool) {
@@ -66,10 +66,10 @@ impl<T: fmt::Debug + Send + 'static> Shown<T> {
 
     /// Publishes the counts if the interval has passed and something is served.
     pub(crate) fn update(&mut self, counts: impl FnOnce() -> T) {
-        let is_due = self.shown.is_none_or(|shown| shown.elapsed() >= INTERVAL);
+        let is_due = self.published.is_none_or(|published| published.elapsed() >= INTERVAL);
         if is_due && !self.servers.is_empty() {
-            self.board.show(counts());
-            self.shown = Some(Instant::now());
+            self.exporter.publish(counts());
+            self.published = Some(Instant::now());
         }
     }
 }

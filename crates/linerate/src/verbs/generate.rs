@@ -14,10 +14,10 @@ use linerate_generate::{
     Backend, Config, Generator, Options, PayloadHeader, Progress, RandomFields, Rate, Report,
     Running, Sizes, Transport,
 };
-use linerate_service::{Page, Unit};
+use linerate_service::{MetricEncoder, Unit};
 
 use crate::cli::json::{self, Schema};
-use crate::cli::metrics::{Metrics, Shown};
+use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::progress::{self, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
@@ -130,8 +130,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let interrupted = stop_flag()?;
     let bar = progress::bar(config.count(), arguments.quiet);
     let running = Generator::start(config)?;
-    let shown = Shown::metrics(listener, "generate", arguments.quiet, encode)?;
-    follow(&running, &bar, &interrupted, shown);
+    let publisher = Publisher::metrics(listener, "generate", arguments.quiet, encode)?;
+    follow(&running, &bar, &interrupted, publisher);
     let report = running.wait()?;
     bar.finish_and_clear();
     if let (0, Some(error)) = (report.sent, &report.error) {
@@ -204,22 +204,22 @@ impl Arguments {
 }
 
 /// The metrics.
-fn encode(progress: &Progress, page: &mut Page<'_, '_>) -> fmt::Result {
+fn encode(progress: &Progress, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let Progress { sent, refused, bytes, .. } = *progress;
     let help = "Frames given to the interface";
-    page.counter("linerate_generate_sent_packets", help, None, sent)?;
+    encoder.counter("linerate_generate_sent_packets", help, None, sent)?;
     let help = "Bytes of the frames given to the interface";
-    page.counter("linerate_generate_sent", help, Some(&Unit::Bytes), bytes)?;
+    encoder.counter("linerate_generate_sent", help, Some(&Unit::Bytes), bytes)?;
     let help = "Frames that were not sent, by cause";
     let refused = [(["refused"], refused)];
-    page.counters("linerate_generate_dropped_packets", help, None, ["cause"], refused)
+    encoder.counters("linerate_generate_dropped_packets", help, None, ["cause"], refused)
 }
 
 fn follow(
     running: &Running,
     bar: &ProgressBar,
     interrupted: &AtomicBool,
-    mut shown: Shown<Progress>,
+    mut publisher: Publisher<Progress>,
 ) {
     let mut before = running.progress();
     let mut round = 0_u32;
@@ -228,7 +228,7 @@ fn follow(
         if interrupted.load(Ordering::Relaxed) {
             running.stop();
         }
-        shown.update(|| running.progress());
+        publisher.update(|| running.progress());
         round += 1;
         if !round.is_multiple_of(20) || bar.is_hidden() {
             continue;

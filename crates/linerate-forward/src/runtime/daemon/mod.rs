@@ -37,7 +37,7 @@ use crate::{Error, Result};
 use handle::InstanceHandle;
 use linerate_net::Steering;
 use linerate_net::link::Link;
-use linerate_service::{Board, ListenAddress, Manager, Server};
+use linerate_service::{Exporter, ListenAddress, Manager, Server};
 use neighbours::NeighbourConfirmer;
 use ports::Ports;
 
@@ -72,7 +72,7 @@ pub struct Daemon {
     heart: Heartbeat,
     ageing: Ageing,
     confirmer: NeighbourConfirmer,
-    board: Board<Metrics>,
+    exporter: Exporter<Metrics>,
     /// Serves until it is dropped.
     _server: Option<Server>,
     manager: Manager,
@@ -93,7 +93,7 @@ impl Daemon {
         let name = config.instance.clone().map_or_else(instance_name, Ok)?;
         let (mut handle, adopted) = InstanceHandle::open(&name, &config)?;
         let mut ports = Ports::adopted(adopted, &handle.programs.maps)?;
-        let board = Board::default();
+        let exporter = Exporter::default();
         let mut prepare = || -> Result<_> {
             let maps = &handle.programs.maps;
             let control = Arc::new(Control::open(maps)?);
@@ -107,7 +107,7 @@ impl Daemon {
             if !handle.is_fresh {
                 ageing.skip_counted();
             }
-            let endpoint = serve(&board, config.metrics)?;
+            let endpoint = serve(&exporter, config.metrics)?;
             ports.configure(&config.interfaces, &mut handle);
             block(handle.deny_list(&control, clock)?, &config)?;
             // The programs forward as soon as they are attached. So the first heartbeat comes before that, and
@@ -141,7 +141,7 @@ impl Daemon {
                 heart,
                 ageing,
                 confirmer,
-                board,
+                exporter,
                 _server: endpoint,
                 manager: Manager::find(),
                 unreported: BTreeMap::new(),
@@ -257,7 +257,7 @@ impl Daemon {
             ],
             datapaths: aged.datapaths.to_vec(),
         };
-        self.board.show(Metrics { snapshot, daemon: counts });
+        self.exporter.publish(Metrics { snapshot, daemon: counts });
         Ok(())
     }
 
@@ -476,9 +476,9 @@ impl<'a> Changes<'a> {
 }
 
 /// Serves metrics. At the default address, a failure does not stop forwarding.
-fn serve(board: &Board<Metrics>, at: ListenAddress) -> Result<Option<Server>> {
+fn serve(exporter: &Exporter<Metrics>, at: ListenAddress) -> Result<Option<Server>> {
     let served = at.listen().and_then(|listener| {
-        let serve = |listener| board.serve_metrics(listener, "forward", Metrics::encode);
+        let serve = |listener| exporter.serve_metrics(listener, "forward", Metrics::encode);
         listener.map(serve).transpose()
     });
     match served {

@@ -16,7 +16,7 @@ use super::arguments::Arguments;
 use super::decoder::Decoder;
 use super::values::Limit;
 use crate::cli::json::{self, Schema};
-use crate::cli::metrics::Shown;
+use crate::cli::metrics::Publisher;
 use crate::cli::progress::StatusLine;
 use crate::cli::signals::Signals;
 use crate::cli::{self, stdio};
@@ -76,7 +76,7 @@ pub(super) fn follow(
     engine: Engine,
     signals: &Signals,
     arguments: &Arguments,
-    mut shown: Shown<Report>,
+    mut publisher: Publisher<Report>,
 ) -> Outcome {
     let start = Instant::now();
     let duration = arguments.limit(|limit| match limit {
@@ -99,7 +99,7 @@ pub(super) fn follow(
             say(&counts(&engine.report()));
         }
         engine.events().for_each(|event| say(&format!("linerate: {event}")));
-        shown.update(|| engine.report());
+        publisher.update(|| engine.report());
         manager.beat();
         manager.update(|| {
             let report = engine.report();

@@ -5,15 +5,15 @@ use std::fmt;
 use linerate_capture::engine::{InterfaceReport, QueueReport, Report};
 use linerate_capture::source::SourceKind;
 use linerate_capture::statistics::{DropCause, Drops};
-use linerate_service::{Page, Unit};
+use linerate_service::{MetricEncoder, Unit};
 
 /// Writes them.
-pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
+pub(super) fn encode(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let labels = ["interface"];
     let each = |of: fn(&InterfaceReport) -> u64| {
         report.interfaces.iter().map(move |one| ([one.name.as_str()], of(one)))
     };
-    page.gauges(
+    encoder.gauges(
         "linerate_capture_source_info",
         "1 for the source of an interface, with the reason for it",
         None,
@@ -24,7 +24,7 @@ pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
             .map(|one| ([&one.name, &one.source, &one.pages, &one.reason], 1.0)),
     )?;
     let help = "Packets that the filter accepted, lost ones included";
-    page.counters(
+    encoder.counters(
         "linerate_capture_received_packets",
         help,
         None,
@@ -32,7 +32,7 @@ pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
         each(|one| one.received),
     )?;
     let help = "Packets that reached the sink";
-    page.counters(
+    encoder.counters(
         "linerate_capture_captured_packets",
         help,
         None,
@@ -40,15 +40,15 @@ pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
         each(|one| one.captured),
     )?;
     let help = "Bytes on the wire of the captured packets";
-    page.counters("linerate_capture_captured", help, BYTES, labels, each(|one| one.bytes))?;
-    ledger(report, page)?;
+    encoder.counters("linerate_capture_captured", help, BYTES, labels, each(|one| one.bytes))?;
+    ledger(report, encoder)?;
     // Packet sockets cannot tell.
     let told = report.interfaces.iter().filter(|one| one.source != SourceKind::Packet.to_string());
     let fill = told.map(|one| ([one.name.as_str()], one.fill.into()));
     let help = "How full the buffer between kernel and reader is";
-    page.gauges("linerate_capture_ring_fill", help, Some(&ratio()), labels, fill)?;
-    queues(report, page)?;
-    files(report, page)
+    encoder.gauges("linerate_capture_ring_fill", help, Some(&ratio()), labels, fill)?;
+    queues(report, encoder)?;
+    files(report, encoder)
 }
 
 const BYTES: Option<&Unit> = Some(&Unit::Bytes);
@@ -64,7 +64,7 @@ fn causes(drops: &Drops, losses: bool) -> impl Iterator<Item = (&'static str, u6
 }
 
 /// The drop ledger. What the files did not take is counted for all interfaces together while the capture runs.
-fn ledger(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
+fn ledger(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let of_file = [DropCause::Disk, DropCause::PipeClosed].map(DropCause::name);
     let by_cause = |losses: bool| {
         report.interfaces.iter().flat_map(move |one| {
@@ -74,14 +74,14 @@ fn ledger(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
                 .map(|(cause, count)| ([one.name.as_str(), cause], count))
         })
     };
-    page.counters(
+    encoder.counters(
         "linerate_capture_dropped_packets",
         "Packets lost, by cause",
         None,
         ["interface", "cause"],
         by_cause(true),
     )?;
-    page.counters(
+    encoder.counters(
         "linerate_capture_events",
         "Events that are not losses of this capture",
         None,
@@ -90,7 +90,7 @@ fn ledger(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
     )?;
     let all = &report.dropped.causes;
     let unwritten = causes(all, true).filter(|(cause, _)| of_file.contains(cause));
-    page.counters(
+    encoder.counters(
         "linerate_capture_unwritten_packets",
         "Captured packets that the files did not take, by cause",
         None,
@@ -99,7 +99,7 @@ fn ledger(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
     )
 }
 
-fn queues(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
+fn queues(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let queues = |of: fn(&QueueReport) -> Vec<(&'static str, u64)>| {
         report.interfaces.iter().flat_map(move |one| {
             one.queues.iter().flat_map(move |queue| {
@@ -110,7 +110,7 @@ fn queues(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
             })
         })
     };
-    page.counters(
+    encoder.counters(
         "linerate_capture_queue_received_packets",
         "Packets of a receive queue that the filter in the kernel accepted, lost ones included",
         None,
@@ -118,7 +118,7 @@ fn queues(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
         queues(|queue| vec![("", queue.received)])
             .map(|(interface, queue, _, count)| ([interface, queue], count)),
     )?;
-    page.counters(
+    encoder.counters(
         "linerate_capture_queue_dropped_packets",
         "Packets of a receive queue lost between the driver and the reader, by cause",
         None,
@@ -130,14 +130,14 @@ fn queues(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
     )
 }
 
-fn files(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
+fn files(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let Some(fill) = report.writer_fill else { return Ok(()) };
     let help = "Packets in files";
-    page.counter("linerate_capture_written_packets", help, None, report.written)?;
-    page.counter("linerate_capture_written", "Bytes in files", BYTES, report.file_bytes)?;
-    page.counter("linerate_capture_files", "Files started", None, report.files)?;
+    encoder.counter("linerate_capture_written_packets", help, None, report.written)?;
+    encoder.counter("linerate_capture_written", "Bytes in files", BYTES, report.file_bytes)?;
+    encoder.counter("linerate_capture_files", "Files started", None, report.files)?;
     let help = "Files deleted by -b files:, --keep or --keep-free";
-    page.counter("linerate_capture_deleted_files", help, None, report.deleted_files)?;
+    encoder.counter("linerate_capture_deleted_files", help, None, report.deleted_files)?;
     let help = "Share of the writer's buffers that wait for the file";
-    page.gauge("linerate_capture_writer_fill", help, Some(&ratio()), fill.into())
+    encoder.gauge("linerate_capture_writer_fill", help, Some(&ratio()), fill.into())
 }

@@ -36,7 +36,7 @@ pub(crate) use config::words as config_words;
 pub(super) use output::{compression, extension, uncompressed};
 use values::Limit;
 
-use crate::cli::metrics::Shown;
+use crate::cli::metrics::Publisher;
 use crate::cli::signals::Signals;
 use crate::cli::{self, stdio};
 
@@ -202,8 +202,8 @@ fn from_interfaces(
     let running = Engine::start(opened, counters, sink, &engine_options)?;
     privilege::drop_all();
     signals.drop_privileges();
-    let shown = Shown::metrics(listener, "capture", arguments.quiet, metrics::encode)?;
-    let outcome = live::follow(running, &signals, arguments, shown);
+    let publisher = Publisher::metrics(listener, "capture", arguments.quiet, metrics::encode)?;
+    let outcome = live::follow(running, &signals, arguments, publisher);
     live::conclude(outcome, arguments, decoder)
 }
 

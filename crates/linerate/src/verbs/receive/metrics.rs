@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-use linerate_service::{Page, Unit};
+use linerate_service::{MetricEncoder, Unit};
 
 use super::worker::Progress;
 
 /// Writes them.
-pub(super) fn encode(progress: &Progress, page: &mut Page<'_, '_>) -> fmt::Result {
+pub(super) fn encode(progress: &Progress, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let Progress { backend, messages, bytes, calls, losses, feed } = progress;
     let info = [([backend.as_str()], 1.0)];
-    page.gauges("linerate_receive_info", "1 for the backend", None, ["backend"], info)?;
-    page.counter("linerate_receive_messages", "Messages received", None, *messages)?;
-    page.counter("linerate_receive", "Bytes of their payloads", Some(&Unit::Bytes), *bytes)?;
-    page.counter("linerate_receive_system_calls", "System calls of the receiver", None, *calls)?;
+    encoder.gauges("linerate_receive_info", "1 for the backend", None, ["backend"], info)?;
+    encoder.counter("linerate_receive_messages", "Messages received", None, *messages)?;
+    encoder.counter("linerate_receive", "Bytes of their payloads", Some(&Unit::Bytes), *bytes)?;
+    encoder.counter("linerate_receive_system_calls", "System calls of the receiver", None, *calls)?;
     let help = "Messages truncated because they were longer than --message-size";
-    page.counter("linerate_receive_truncated_messages", help, None, losses.truncated)?;
-    page.counters(
+    encoder.counter("linerate_receive_truncated_messages", help, None, losses.truncated)?;
+    encoder.counters(
         "linerate_receive_dropped_messages",
         "Messages lost, by cause",
         None,
@@ -25,9 +25,9 @@ pub(super) fn encode(progress: &Progress, page: &mut Page<'_, '_>) -> fmt::Resul
     )?;
     let Some(feed) = feed else { return Ok(()) };
     let help = "Messages of the feed, without duplicates";
-    page.counter("linerate_receive_feed_messages", help, None, feed.messages)?;
-    page.counter("linerate_receive_feed_gaps", "Gaps in the feed", None, feed.gaps)?;
+    encoder.counter("linerate_receive_feed_messages", help, None, feed.messages)?;
+    encoder.counter("linerate_receive_feed_gaps", "Gaps in the feed", None, feed.gaps)?;
     // It falls when a line that is behind brings them.
     let help = "Messages of the feed that are missing now";
-    page.gauge("linerate_receive_feed_missing_messages", help, None, feed.missing as f64)
+    encoder.gauge("linerate_receive_feed_missing_messages", help, None, feed.missing as f64)
 }

@@ -20,7 +20,7 @@ use linerate_net::cpu;
 use linerate_udp::pattern::PayloadPattern;
 use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, Reuseport};
 
-use crate::cli::metrics::{Metrics, Shown};
+use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 use crate::cli::values::{Cpus, cpus, deliveries, duration, endpoint, microseconds, threads};
@@ -175,8 +175,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
     let running = worker::start(receivers, arguments)?;
-    let shown = Shown::metrics(listener, "receive", arguments.quiet, metrics::encode)?;
-    let outcome = running.follow(&signals, arguments.quiet, shown);
+    let publisher = Publisher::metrics(listener, "receive", arguments.quiet, metrics::encode)?;
+    let outcome = running.follow(&signals, arguments.quiet, publisher);
     report::conclude(outcome, arguments)
 }
 

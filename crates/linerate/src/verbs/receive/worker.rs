@@ -19,7 +19,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use super::Arguments;
 use crate::cli;
-use crate::cli::metrics::Shown;
+use crate::cli::metrics::Publisher;
 use crate::cli::progress::StatusLine;
 use crate::cli::signals::Signals;
 
@@ -238,7 +238,7 @@ impl Running {
         self,
         signals: &Signals,
         quiet: bool,
-        mut shown: Shown<Progress>,
+        mut publisher: Publisher<Progress>,
     ) -> Outcome {
         let start = Instant::now();
         let mut line = StatusLine::new(quiet);
@@ -249,7 +249,7 @@ impl Running {
                 self.shared.stop.store(true, Relaxed);
             }
             // The threads say what they counted when they are asked: what is shown is as old as the last time.
-            shown.update(|| {
+            publisher.update(|| {
                 let progress = self.progress();
                 self.ask();
                 progress

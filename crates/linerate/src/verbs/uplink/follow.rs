@@ -9,7 +9,7 @@ use linerate_capture::interface::Interface;
 use linerate_uplink::{Config, Outcome, Report, Running};
 
 use crate::cli::json::{self, Schema};
-use crate::cli::metrics::Shown;
+use crate::cli::metrics::Publisher;
 use crate::cli::progress::{StatusLine, scaled};
 use crate::cli::signals::Signals;
 use crate::cli::{self, stdio};
@@ -63,7 +63,7 @@ pub(super) fn follow(
     mut running: Running,
     signals: &Signals,
     quiet: bool,
-    mut shown: Shown<Report>,
+    mut publisher: Publisher<Report>,
 ) -> Outcome {
     let mut line = StatusLine::new(quiet).map(|status| Line { status, before: (0, 0) });
     while !running.is_finished() {
@@ -80,7 +80,7 @@ pub(super) fn follow(
         if let Some(event) = running.poll() {
             say(line.as_ref(), &format!("linerate: {event}"));
         }
-        shown.update(|| running.report());
+        publisher.update(|| running.report());
         if let Some(line) = &mut line {
             line.update(&running);
         }

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use linerate_service::{Page, Unit};
+use linerate_service::{MetricEncoder, Unit};
 use linerate_uplink::Report;
 
 /// Writes them.
-pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
+pub(super) fn encode(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let Report { config, statistics, .. } = report;
     let (tx, rx) = (&statistics.tx, &statistics.rx);
-    page.gauges(
+    encoder.gauges(
         "linerate_uplink_info",
         "1 for the device, its interface and the backend",
         None,
@@ -18,24 +18,24 @@ pub(super) fn encode(report: &Report, page: &mut Page<'_, '_>) -> fmt::Result {
     )?;
     let help = "Bytes of frames given to the interface (tx) and received from it (rx)";
     let bytes = [(["tx"], tx.bytes), (["rx"], rx.bytes)];
-    page.counters("linerate_uplink", help, Some(&Unit::Bytes), ["direction"], bytes)?;
+    encoder.counters("linerate_uplink", help, Some(&Unit::Bytes), ["direction"], bytes)?;
     let help = "Super-packets that were split (tx) or made (rx)";
     let packets = [(["tx"], tx.super_packets), (["rx"], rx.super_packets)];
-    page.counters("linerate_uplink_super_packets", help, None, ["direction"], packets)?;
+    encoder.counters("linerate_uplink_super_packets", help, None, ["direction"], packets)?;
     let help = "Segments that super-packets were split into (tx) or made of (rx)";
     let packets = [(["tx"], tx.segments), (["rx"], rx.joined)];
-    page.counters("linerate_uplink_segments", help, None, ["direction"], packets)?;
+    encoder.counters("linerate_uplink_segments", help, None, ["direction"], packets)?;
     let help = "Packets passed on unchanged";
     let packets = [(["tx"], tx.packets), (["rx"], rx.packets)];
-    page.counters("linerate_uplink_other_packets", help, None, ["direction"], packets)?;
-    page.counters(
+    encoder.counters("linerate_uplink_other_packets", help, None, ["direction"], packets)?;
+    encoder.counters(
         "linerate_uplink_dropped_packets",
         "Packets lost, by cause",
         None,
         ["cause"],
         statistics.dropped.named().map(|(cause, count)| ([cause], count)),
     )?;
-    page.counters(
+    encoder.counters(
         "linerate_uplink_unsplit_packets",
         "Super-packets that could not be split, by reason",
         None,

@@ -14,7 +14,7 @@ use linerate_segment::Policy;
 use linerate_uplink::{Backend, Device, Options, Uplink};
 use linerate_wire::ethernet::Address;
 
-use crate::cli::metrics::{Metrics, Shown};
+use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::signals::Signals;
 use crate::cli::values::{Cpus, cpus};
 
@@ -121,8 +121,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
     let running = uplink.start()?;
-    let shown = Shown::metrics(listener, "uplink", arguments.quiet, metrics::encode)?;
-    let outcome = follow::follow(running, &signals, arguments.quiet, shown);
+    let publisher = Publisher::metrics(listener, "uplink", arguments.quiet, metrics::encode)?;
+    let outcome = follow::follow(running, &signals, arguments.quiet, publisher);
     follow::conclude(&outcome, arguments.json)
 }
 

@@ -1,4 +1,4 @@
-//! [`Page`]: the response to one scrape.
+//! [`MetricEncoder`]: the response to one scrape.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use prometheus_client::registry::Unit;
 /// Writes the metric families of one scrape. Names get the suffixes of Prometheus' conventions: the unit, and `_total`
 /// for counters.
 #[derive(Debug)]
-pub struct Page<'a, 'b> {
+pub struct MetricEncoder<'a, 'b> {
     pub(crate) encoder: &'a mut DescriptorEncoder<'b>,
 }
 
-impl Page<'_, '_> {
+impl MetricEncoder<'_, '_> {
     /// A family of counters, with these labels and a value for each of their combinations.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Page<'_, '_> {
     ///
     /// # Errors
     ///
-    /// As [`Page::counters`].
+    /// As [`MetricEncoder::counters`].
     pub fn gauges<const N: usize>(
         &mut self,
         name: &str,
@@ -60,7 +60,7 @@ impl Page<'_, '_> {
     ///
     /// # Errors
     ///
-    /// As [`Page::counters`].
+    /// As [`MetricEncoder::counters`].
     pub fn counter(
         &mut self,
         name: &str,
@@ -76,7 +76,7 @@ impl Page<'_, '_> {
     ///
     /// # Errors
     ///
-    /// As [`Page::counters`].
+    /// As [`MetricEncoder::counters`].
     pub fn gauge(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! [`Board`]: the last published counts of a verb, for its servers.
+//! [`Exporter`]: the last published counts of a verb, for its servers.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use crate::page::Page;
+use crate::encoder::MetricEncoder;
 use crate::process::Process;
 use crate::server::{Body, HTML, OPEN_METRICS, Route, Server};
 
@@ -19,25 +19,25 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The counts that a verb published last. Clones share them.
 #[derive(Debug)]
-pub struct Board<T> {
-    shown: Arc<Mutex<Option<T>>>,
+pub struct Exporter<T> {
+    last: Arc<Mutex<Option<T>>>,
 }
 
-impl<T> Clone for Board<T> {
+impl<T> Clone for Exporter<T> {
     fn clone(&self) -> Self {
-        Self { shown: Arc::clone(&self.shown) }
+        Self { last: Arc::clone(&self.last) }
     }
 }
 
-impl<T> Default for Board<T> {
+impl<T> Default for Exporter<T> {
     fn default() -> Self {
-        Self { shown: Arc::default() }
+        Self { last: Arc::default() }
     }
 }
 
-impl<T: fmt::Debug + Send + 'static> Board<T> {
+impl<T: fmt::Debug + Send + 'static> Exporter<T> {
     /// Publishes `counts` in place of the last ones.
-    pub fn show(&self, counts: T) {
+    pub fn publish(&self, counts: T) {
         *self.lock() = Some(counts);
     }
 
@@ -51,16 +51,16 @@ impl<T: fmt::Debug + Send + 'static> Board<T> {
         &self,
         listener: TcpListener,
         verb: &'static str,
-        encode: fn(&T, &mut Page<'_, '_>) -> fmt::Result,
+        encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
     ) -> io::Result<Server> {
         let mut registry = Registry::default();
-        let board = self.clone();
+        let exporter = self.clone();
         registry.register_collector(Box::new(Families {
-            board,
+            exporter,
             encode,
             process: Process::new(verb),
         }));
-        let page: Box<Body> = Box::new(move || {
+        let metrics: Box<Body> = Box::new(move || {
             let mut text = String::new();
             let encoded = prometheus_client::encoding::text::encode(&mut text, &registry);
             encoded.map(|()| text).map_err(|error| error.to_string())
@@ -70,7 +70,7 @@ impl<T: fmt::Debug + Send + 'static> Board<T> {
             listener,
             "metrics",
             vec![
-                Route { path: "/metrics", content_type: OPEN_METRICS, body: page },
+                Route { path: "/metrics", content_type: OPEN_METRICS, body: metrics },
                 Route {
                     path: "/",
                     content_type: HTML,
@@ -82,7 +82,7 @@ impl<T: fmt::Debug + Send + 'static> Board<T> {
 
     /// Nothing under the lock can leave partial state.
     fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,16 +100,16 @@ fn landing_page(verb: &str) -> String {
 
 #[derive(Debug)]
 struct Families<T> {
-    board: Board<T>,
-    encode: fn(&T, &mut Page<'_, '_>) -> fmt::Result,
+    exporter: Exporter<T>,
+    encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
     process: Process,
 }
 
 impl<T: fmt::Debug + Send + 'static> Collector for Families<T> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page { encoder: &mut encoder };
-        self.process.encode(&mut page)?;
-        self.board.lock().as_ref().map_or(Ok(()), |shown| (self.encode)(shown, &mut page))
+        let mut encoder = MetricEncoder { encoder: &mut encoder };
+        self.process.encode(&mut encoder)?;
+        self.exporter.lock().as_ref().map_or(Ok(()), |last| (self.encode)(last, &mut encoder))
     }
 }
 
@@ -119,23 +119,23 @@ mod tests {
     use crate::server::tests::ask;
     use crate::{ListenAddress, Unit};
 
-    fn encode(count: &u64, page: &mut Page<'_, '_>) -> fmt::Result {
+    fn encode(count: &u64, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         let unit = Some(&Unit::Bytes);
         let samples = [(["a\"b", "rx"], *count), (["c", "tx"], 0)];
-        page.counters("test_port", "Bytes", unit, ["interface", "direction"], samples)?;
-        page.counter("test_files", "Files", None, 3)?;
-        page.gauge("test_fill", "Fill", Some(&Unit::Other("ratio".into())), 0.5)
+        encoder.counters("test_port", "Bytes", unit, ["interface", "direction"], samples)?;
+        encoder.counter("test_files", "Files", None, 3)?;
+        encoder.gauge("test_fill", "Fill", Some(&Unit::Other("ratio".into())), 0.5)
     }
 
     #[test]
-    fn a_scrape_has_what_was_shown_last() {
-        let board = Board::default();
+    fn a_scrape_has_what_was_published_last() {
+        let exporter = Exporter::default();
         let listener = ListenAddress::loopback(0).listen().unwrap().unwrap();
-        let server = board.serve_metrics(listener, "test", encode).unwrap();
+        let server = exporter.serve_metrics(listener, "test", encode).unwrap();
         let before = ask(server.address(), "/metrics");
         assert!(before.ends_with("# EOF\n") && !before.contains("test_files"), "{before}");
-        board.show(1);
-        board.show(7);
+        exporter.publish(1);
+        exporter.publish(7);
         let text = ask(server.address(), "/metrics");
         for line in [
             "# UNIT test_port_bytes bytes",
