@@ -121,7 +121,12 @@ fn counted(list: &[Counter]) -> impl Iterator<Item = ([&'static str; 1], u64)> +
 
 fn table(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let sessions = &snapshot.sessions;
-    encoder.gauge("linerate_forward_sessions", "Sessions in the table", None, sessions.active as f64)?;
+    encoder.gauge(
+        "linerate_forward_sessions",
+        "Sessions in the table",
+        None,
+        sessions.active as f64,
+    )?;
     encoder.gauge(
         "linerate_forward_session_capacity",
         "Sessions that the table has room for",

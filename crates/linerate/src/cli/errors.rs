@@ -65,7 +65,7 @@ pub fn exit_status(outcome: Result<ExitCode>) -> ExitCode {
 }
 
 /// Prints what made a verb fail.
-pub(crate) fn eprint(error: &anyhow::Error) {
+fn eprint(error: &anyhow::Error) {
     let causes = error.chain().skip(1).map(ToString::to_string).collect();
     emit("failure", FAILURE, &format_error_chain(error), causes);
 }
@@ -89,9 +89,13 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     } else {
         let text = error.render().to_string();
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let text = lines.collect::<Vec<_>>().join("; ");
-        emit("usage", status, text.trim_start_matches("error: "), Vec::new());
+        let mut line = String::new();
+        for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
+            let separator = if line.is_empty() || line.ends_with(':') { " " } else { "; " };
+            line += separator;
+            line += part;
+        }
+        emit("usage", status, line.trim_start_matches(" error: "), Vec::new());
     }
     ExitCode::from(status)
 }

@@ -36,6 +36,8 @@ schemas! {
     CaptureInterfaces, "linerate-capture-interfaces-1";
     /// `capture -L`.
     CaptureLinkTypes, "linerate-capture-link-types-1";
+    /// A line of `capture --stats`.
+    CaptureStats, "linerate-capture-stats-1";
     /// `doctor`.
     Doctor, "linerate-doctor-1";
     /// `doctor --undo`.
@@ -60,10 +62,14 @@ schemas! {
     ForwardTop, "linerate-forward-top-1";
     /// The report of `generate`.
     Generate, "linerate-generate-1";
+    /// A line of `generate --stats`.
+    GenerateStats, "linerate-generate-stats-1";
     /// A line of `forward run --log json`, on standard error.
     Log, "linerate-log-1";
     /// The report of `receive`.
     Receive, "linerate-receive-1";
+    /// A line of `receive --stats`.
+    ReceiveStats, "linerate-receive-stats-1";
     /// The report of `replay`.
     Replay, "linerate-replay-1";
     /// The report of `segment`.
@@ -72,6 +78,8 @@ schemas! {
     Send, "linerate-send-1";
     /// The report of `uplink`.
     Uplink, "linerate-uplink-1";
+    /// A line of `uplink --stats`.
+    UplinkStats, "linerate-uplink-stats-1";
 }
 
 /// An object as one line.

@@ -34,15 +34,15 @@ pub fn start(verbose: u8, options: Options) {
     let filter = filter.unwrap_or_else(|| Targets::new().with_default(default));
     let colours = std::io::stderr().is_terminal();
     // Its complaint about a line that it cannot write would be a panic where standard error leads nowhere.
-    let lines =
-        layer().with_writer(std::io::stderr).with_ansi(colours).log_internal_errors(false);
+    let lines = layer().with_writer(std::io::stderr).with_ansi(colours).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
     // The journal has its own clock.
     let timed = options.daemon && std::env::var_os("JOURNAL_STREAM").is_none();
     match (options.json, timed) {
-        (true, _) => registry
-            .with(lines.json().flatten_event(true).map_event_format(WithSchema))
-            .init(),
+        (true, _) => {
+            let lines = lines.json().flatten_event(true).map_event_format(WithSchema);
+            registry.with(lines).init();
+        }
         (false, true) => registry.with(lines.with_target(false)).init(),
         (false, false) => registry.with(lines.without_time()).init(),
     }

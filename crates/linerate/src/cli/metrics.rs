@@ -51,7 +51,12 @@ impl<T: fmt::Debug + Send + 'static> Publisher<T> {
         let mut publisher = Self::default();
         if let Some(listener) = listener {
             let server = publisher.exporter.serve_metrics(listener, verb, encode);
-            publisher.add(server.context("cannot serve the metrics")?, "metrics at", "/metrics", quiet);
+            publisher.add(
+                server.context("cannot serve the metrics")?,
+                "metrics at",
+                "/metrics",
+                quiet,
+            );
         }
         Ok(publisher)
     }

@@ -9,5 +9,5 @@ pub(crate) mod signals;
 pub mod stdio;
 pub(crate) mod values;
 
+pub(crate) use errors::{eprint_message, refuse, start};
 pub use errors::{exit_status, format_error_chain, usage_error};
-pub(crate) use errors::{eprint, eprint_message, refuse, start};

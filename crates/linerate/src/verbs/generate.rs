@@ -15,10 +15,11 @@ use linerate_generate::{
     Running, Sizes, Transport,
 };
 use linerate_service::{MetricEncoder, Unit};
+use serde::Serialize;
 
 use crate::cli::json::{self, Schema};
 use crate::cli::metrics::{Metrics, Publisher};
-use crate::cli::progress::{self, scaled};
+use crate::cli::progress::{self, Meter, Moment, Stats, StatusLine, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
 
@@ -114,6 +115,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
+    stats: Stats,
+    #[command(flatten)]
     metrics: Metrics,
     /// Print one JSON object on standard output at the end.
     #[arg(long)]
@@ -128,10 +131,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let listener = arguments.metrics.listen()?;
     let config = Config::new(&arguments.interface, arguments.options()?)?;
     let interrupted = stop_flag()?;
-    let bar = progress::bar(config.count(), arguments.quiet);
+    let Stats { stats } = arguments.stats;
+    let bar = progress::bar(config.count(), arguments.quiet || stats.is_some());
+    let line =
+        stats.and_then(|_| StatusLine::new(arguments.stats, arguments.json, arguments.quiet));
     let running = Generator::start(config)?;
     let publisher = Publisher::metrics(listener, "generate", arguments.quiet, encode)?;
-    follow(&running, &bar, &interrupted, publisher);
+    follow(&running, &bar, line, &interrupted, publisher);
     let report = running.wait()?;
     bar.finish_and_clear();
     if let (0, Some(error)) = (report.sent, &report.error) {
@@ -218,10 +224,11 @@ fn encode(progress: &Progress, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Resu
 fn follow(
     running: &Running,
     bar: &ProgressBar,
+    mut line: Option<StatusLine>,
     interrupted: &AtomicBool,
     mut publisher: Publisher<Progress>,
 ) {
-    let mut before = running.progress();
+    let mut meter = Meter::start();
     let mut round = 0_u32;
     while !running.is_finished() {
         std::thread::sleep(Duration::from_millis(10));
@@ -229,20 +236,44 @@ fn follow(
             running.stop();
         }
         publisher.update(|| running.progress());
+        if let Some(line) = &mut line
+            && line.is_due()
+        {
+            line.show(Schema::GenerateStats, &GenerateStats::of(running.progress(), &mut meter));
+        }
         round += 1;
         if !round.is_multiple_of(20) || bar.is_hidden() {
             continue;
         }
-        let now = running.progress();
-        let rate = (now.sent - before.sent) as f64 / (now.seconds - before.seconds).max(1e-9);
-        bar.set_position(now.sent);
-        bar.set_message(format!(
-            "{} sent, {}/s, {} refused",
-            now.sent,
-            scaled(rate, "p"),
-            now.refused
-        ));
-        before = now;
+        let stats = GenerateStats::of(running.progress(), &mut meter);
+        bar.set_position(stats.progress.sent);
+        bar.set_message(stats.to_string());
+    }
+    StatusLine::clear(line);
+}
+
+/// What was sent so far, with rates. The names are those of the report.
+#[derive(Debug, Serialize)]
+struct GenerateStats {
+    #[serde(flatten)]
+    moment: Moment,
+    packets_per_second: f64,
+    bits_per_second: f64,
+    #[serde(flatten)]
+    progress: Progress,
+}
+
+impl GenerateStats {
+    fn of(progress: Progress, meter: &mut Meter<2>) -> Self {
+        let (moment, [packets, bytes]) = meter.read([progress.sent, progress.bytes]);
+        Self { moment, packets_per_second: packets, bits_per_second: 8.0 * bytes, progress }
+    }
+}
+
+impl fmt::Display for GenerateStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Progress { sent, refused, .. } = self.progress;
+        write!(f, "{sent} sent, {}, {refused} refused", scaled(self.packets_per_second, "pps"))
     }
 }
 

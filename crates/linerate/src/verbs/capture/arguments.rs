@@ -15,6 +15,7 @@ use linerate_ring::xdp::Delivery;
 
 use super::values;
 use crate::cli::metrics::Metrics;
+use crate::cli::progress::Stats;
 
 /// Arguments of `linerate capture`.
 #[derive(Debug, Args)]
@@ -239,6 +240,9 @@ pub(crate) struct Arguments {
     /// Read options from this file (TOML), whose keys are the long options; options on the command line win.
     #[arg(long, value_name = "FILE", conflicts_with = "read")]
     pub(super) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) stats: Stats,
 
     #[command(flatten)]
     pub(super) metrics: Metrics,

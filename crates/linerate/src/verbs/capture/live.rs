@@ -1,12 +1,11 @@
 //! While a capture runs: requests by signal, the live line, and the final report.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::HumanCount;
 use linerate_capture::engine::{Engine, FileProgress, Outcome, QueueReport, Report};
 use linerate_capture::source::{OpenInterface, SourceKind, TakenFrames};
 use linerate_capture::statistics::{DropCause, Drops};
@@ -14,21 +13,19 @@ use linerate_service::Manager;
 
 use super::arguments::Arguments;
 use super::decoder::Decoder;
+use super::stats::{CaptureStats, Line};
 use super::values::Limit;
 use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Publisher;
-use crate::cli::progress::StatusLine;
+use crate::cli::progress::{Meter, StatusLine};
 use crate::cli::signals::Signals;
 use crate::cli::{self, stdio};
 
 /// How often signals and limits are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Queues in the live line, at most.
-const MAX_LIVE_QUEUES: usize = 4;
-
 /// The source in the report of a file.
-const FILE_SOURCE: &str = "file";
+pub(super) const FILE_SOURCE: &str = "file";
 
 /// Prints what is captured, how, and why.
 pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
@@ -76,14 +73,15 @@ pub(super) fn follow(
     engine: Engine,
     signals: &Signals,
     arguments: &Arguments,
-    mut publisher: Publisher<Report>,
+    mut publisher: Publisher<CaptureStats>,
 ) -> Outcome {
     let start = Instant::now();
     let duration = arguments.limit(|limit| match limit {
         Limit::Duration(duration) => Some(*duration),
         _ => None,
     });
-    let mut line = Line::for_terminal(arguments);
+    let mut line = Line::new(arguments);
+    let mut meter = Meter::start();
     let mut manager = Manager::find();
     manager.ready("capturing");
     while !engine.is_finished() {
@@ -99,7 +97,7 @@ pub(super) fn follow(
             say(&counts(&engine.report()));
         }
         engine.events().for_each(|event| say(&format!("linerate: {event}")));
-        publisher.update(|| engine.report());
+        publisher.update(|| CaptureStats::of(engine.report(), &mut meter));
         manager.beat();
         manager.update(|| {
             let report = engine.report();
@@ -132,7 +130,7 @@ pub(super) fn accompany(
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut line = Line::for_terminal(arguments);
+            let mut line = Line::new(arguments);
             while !done.load(Relaxed) {
                 std::thread::park_timeout(POLL_INTERVAL);
                 if signals.take_flush() {
@@ -234,7 +232,7 @@ fn deleted(report: &Report) -> Option<String> {
 }
 
 /// What each queue received and lost, of the `most` that received most.
-fn queues(queues: &[QueueReport], most: usize) -> String {
+pub(super) fn queues(queues: &[QueueReport], most: usize) -> String {
     let mut shown: Vec<_> = queues.iter().collect();
     shown.sort_by_key(|one| std::cmp::Reverse(one.received));
     shown.truncate(most);
@@ -255,53 +253,5 @@ fn unwritten(drops: &Drops) -> Option<String> {
             Some(format!("{packets} packets not written: the reader of the pipe had gone"))
         }
         (packets, _) => Some(format!("{packets} packets could not be written")),
-    }
-}
-
-/// The line on a terminal, and what it showed.
-struct Line {
-    status: StatusLine,
-    captured: u64,
-}
-
-impl Line {
-    /// A line, unless packets are printed on the same terminal: the line would overwrite them.
-    fn for_terminal(arguments: &Arguments) -> Option<Self> {
-        let same_terminal = arguments.json || std::io::stdout().is_terminal();
-        let printed = arguments.write.is_none() && !arguments.discard && same_terminal;
-        let status = StatusLine::new(arguments.quiet || printed)?;
-        Some(Self { status, captured: 0 })
-    }
-
-    fn update(&mut self, report: impl FnOnce() -> Report) {
-        let Some(elapsed) = self.status.next_update() else { return };
-        let report = report();
-        let rate =
-            (report.captured - self.captured.min(report.captured)) as f64 / elapsed.as_secs_f64();
-        self.captured = report.captured;
-        let (captured, rate) = (HumanCount(report.captured), HumanCount(rate as u64));
-        let mut text = if report.source == FILE_SOURCE {
-            format!("{} packets read, {captured} captured, {rate}/s", HumanCount(report.received))
-        } else {
-            let ring = report.interfaces.iter().map(|one| one.fill).fold(0.0, f32::max);
-            let mut text = format!(
-                "{captured} packets, {rate}/s, lost: {}, ring {:.0}% full",
-                report.dropped.causes,
-                ring * 100.0
-            );
-            for one in report.interfaces.iter().filter(|one| one.queues.len() > 1) {
-                text += &format!(", queues {}", queues(&one.queues, MAX_LIVE_QUEUES));
-            }
-            text
-        };
-        if let Some(fill) = report.writer_fill {
-            text += &format!(
-                ", {} in {} files, writer {:.0}% full",
-                HumanBytes(report.file_bytes),
-                report.files,
-                fill * 100.0
-            );
-        }
-        self.status.show(text);
     }
 }

@@ -7,8 +7,11 @@ use linerate_capture::source::SourceKind;
 use linerate_capture::statistics::{DropCause, Drops};
 use linerate_service::{MetricEncoder, Unit};
 
+use super::stats::CaptureStats;
+
 /// Writes them.
-pub(super) fn encode(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
+pub(super) fn encode(stats: &CaptureStats, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
+    let report = &stats.report;
     let labels = ["interface"];
     let each = |of: fn(&InterfaceReport) -> u64| {
         report.interfaces.iter().map(move |one| ([one.name.as_str()], of(one)))

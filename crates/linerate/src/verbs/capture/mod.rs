@@ -9,6 +9,7 @@ mod live;
 mod metrics;
 mod output;
 mod reading;
+mod stats;
 pub(super) mod values;
 
 use std::net::TcpListener;

@@ -13,7 +13,12 @@ pub(super) fn encode(progress: &Progress, encoder: &mut MetricEncoder<'_, '_>) -
     encoder.gauges("linerate_receive_info", "1 for the backend", None, ["backend"], info)?;
     encoder.counter("linerate_receive_messages", "Messages received", None, *messages)?;
     encoder.counter("linerate_receive", "Bytes of their payloads", Some(&Unit::Bytes), *bytes)?;
-    encoder.counter("linerate_receive_system_calls", "System calls of the receiver", None, *calls)?;
+    encoder.counter(
+        "linerate_receive_system_calls",
+        "System calls of the receiver",
+        None,
+        *calls,
+    )?;
     let help = "Messages truncated because they were longer than --message-size";
     encoder.counter("linerate_receive_truncated_messages", help, None, losses.truncated)?;
     encoder.counters(

@@ -2,6 +2,7 @@
 
 mod metrics;
 mod report;
+mod stats;
 mod values;
 mod worker;
 
@@ -21,6 +22,7 @@ use linerate_udp::pattern::PayloadPattern;
 use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, Reuseport};
 
 use crate::cli::metrics::{Metrics, Publisher};
+use crate::cli::progress::Stats;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 use crate::cli::values::{Cpus, cpus, deliveries, duration, endpoint, microseconds, threads};
@@ -134,6 +136,9 @@ pub(crate) struct Arguments {
     spin: bool,
 
     #[command(flatten)]
+    stats: Stats,
+
+    #[command(flatten)]
     metrics: Metrics,
 
     /// One JSON object on standard output at the end.
@@ -176,7 +181,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     // The threads have what this one has left: nothing.
     let running = worker::start(receivers, arguments)?;
     let publisher = Publisher::metrics(listener, "receive", arguments.quiet, metrics::encode)?;
-    let outcome = running.follow(&signals, arguments.quiet, publisher);
+    let outcome = running.follow(&signals, arguments, publisher);
     report::conclude(outcome, arguments)
 }
 

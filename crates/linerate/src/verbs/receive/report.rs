@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use linerate_udp::feed::Statistics;
-use linerate_udp::{Backend, CalibrationRun, Receiver};
+use linerate_udp::{Backend, CalibrationRun, Drops, Receiver};
 use serde::Serialize;
 
 use super::Arguments;
@@ -53,8 +53,8 @@ struct Measured {
 }
 
 #[derive(Debug, Serialize)]
-struct Lost {
-    total: u64,
+pub(super) struct Lost {
+    pub(super) total: u64,
     socket_buffer: u64,
     ring: u64,
     checksum: u64,
@@ -103,6 +103,19 @@ impl Measured {
     }
 }
 
+impl Lost {
+    pub(super) fn of(losses: Drops, backend: &str) -> Self {
+        Self {
+            total: losses.total(),
+            socket_buffer: losses.socket_buffer,
+            ring: losses.ring,
+            checksum: losses.checksum,
+            malformed: losses.malformed,
+            at_least: losses.socket_buffer > 0 && backend == Backend::Gro.name(),
+        }
+    }
+}
+
 impl Report {
     fn of(outcome: Outcome, checked: bool) -> Self {
         let Outcome { statistics, backend, ring, why, calibration_runs } = outcome;
@@ -116,14 +129,7 @@ impl Report {
         Self {
             messages: statistics.messages,
             bytes: statistics.bytes,
-            lost: Lost {
-                total: losses.total(),
-                socket_buffer: losses.socket_buffer,
-                ring: losses.ring,
-                checksum: losses.checksum,
-                malformed: losses.malformed,
-                at_least: losses.socket_buffer > 0 && backend == Backend::Gro.name(),
-            },
+            lost: Lost::of(losses, &backend),
             truncated: losses.truncated,
             seconds,
             cpu_seconds: statistics.cpu_seconds,

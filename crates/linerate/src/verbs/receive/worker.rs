@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use indicatif::HumanCount;
 use linerate_net::cpu;
 use linerate_udp::feed::moldudp64::MoldUdp64;
 use linerate_udp::feed::{self, Feed, Line};
@@ -18,9 +17,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use super::Arguments;
+use super::stats::ReceiveStats;
 use crate::cli;
+use crate::cli::json::Schema;
 use crate::cli::metrics::Publisher;
-use crate::cli::progress::StatusLine;
+use crate::cli::progress::{Meter, StatusLine};
 use crate::cli::signals::Signals;
 
 /// How often a waiting thread checks whether it is to end.
@@ -237,12 +238,14 @@ impl Running {
     pub(super) fn follow(
         self,
         signals: &Signals,
-        quiet: bool,
+        arguments: &Arguments,
         mut publisher: Publisher<Progress>,
     ) -> Outcome {
         let start = Instant::now();
-        let mut line = StatusLine::new(quiet);
-        let mut before = 0;
+        let Arguments { stats, json, quiet, .. } = *arguments;
+        let mut line = StatusLine::new(stats, json, quiet);
+        let mut meter = Meter::start();
+        let mut was_due = false;
         while !self.threads.iter().all(JoinHandle::is_finished) {
             std::thread::sleep(POLL_INTERVAL);
             if signals.is_stopped() || self.time.is_some_and(|time| start.elapsed() >= time) {
@@ -260,15 +263,16 @@ impl Running {
                 StatusLine::eprintln(line.as_ref(), format_args!("linerate: {text}"));
             }
             if let Some(line) = &mut line
-                && let Some(elapsed) = line.next_update()
+                && line.is_due()
             {
-                let Progress { messages, losses, .. } = self.progress();
-                let lost = losses.total();
-                self.ask();
-                let rate = (messages - before) as f64 / elapsed.as_secs_f64();
-                let (messages_text, rate) = (HumanCount(messages), HumanCount(rate as u64));
-                line.show(format!("{messages_text} messages, {rate}/s, {lost} lost"));
-                before = messages;
+                // The threads get one round to answer.
+                if was_due {
+                    let stats = ReceiveStats::of(self.progress(), &mut meter);
+                    line.show(Schema::ReceiveStats, &stats);
+                } else {
+                    self.ask();
+                }
+                was_due = !was_due;
             }
         }
         StatusLine::clear(line);

@@ -1,16 +1,18 @@
 //! While an uplink runs: what it is, what signals ask for, the live line, and the last words.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use linerate_capture::interface::Interface;
 use linerate_uplink::{Config, Outcome, Report, Running};
+use serde::Serialize;
 
+use super::Arguments;
 use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Publisher;
-use crate::cli::progress::{StatusLine, scaled};
+use crate::cli::progress::{Meter, Moment, StatusLine, scaled};
 use crate::cli::signals::Signals;
 use crate::cli::{self, stdio};
 
@@ -62,30 +64,31 @@ pub(super) fn warn(interface: &Interface, config: &Config) {
 pub(super) fn follow(
     mut running: Running,
     signals: &Signals,
-    quiet: bool,
+    arguments: &Arguments,
     mut publisher: Publisher<Report>,
 ) -> Outcome {
-    let mut line = StatusLine::new(quiet).map(|status| Line { status, before: (0, 0) });
+    let Arguments { stats, json, quiet, .. } = *arguments;
+    let mut line = StatusLine::new(stats, json, quiet);
+    let mut meter = Meter::start();
     while !running.is_finished() {
         std::thread::sleep(TICK);
         if signals.is_stopped() {
             running.stop();
         }
-        let say = |line: Option<&Line>, text: &str| {
-            StatusLine::eprintln(line.map(|line| &line.status), text);
-        };
         if signals.take_report_request() {
-            say(line.as_ref(), &counts(&running.report()));
+            StatusLine::eprintln(line.as_ref(), counts(&running.report()));
         }
         if let Some(event) = running.poll() {
-            say(line.as_ref(), &format!("linerate: {event}"));
+            StatusLine::eprintln(line.as_ref(), format_args!("linerate: {event}"));
         }
         publisher.update(|| running.report());
-        if let Some(line) = &mut line {
-            line.update(&running);
+        if let Some(line) = &mut line
+            && line.is_due()
+        {
+            line.show(Schema::UplinkStats, &UplinkStats::of(running.report(), &mut meter));
         }
     }
-    StatusLine::clear(line.map(|line| line.status));
+    StatusLine::clear(line);
     running.finish()
 }
 
@@ -152,30 +155,39 @@ fn causes(report: &Report) -> String {
     if seen.is_empty() { "none".to_owned() } else { seen.join(", ") }
 }
 
-/// The line on a terminal, and the bytes in both directions that it showed.
-struct Line {
-    status: StatusLine,
-    before: (u64, u64),
+/// The report so far, with rates of bytes given to the interface (tx) and received from it (rx).
+#[derive(Debug, Serialize)]
+struct UplinkStats {
+    #[serde(flatten)]
+    moment: Moment,
+    tx_bits_per_second: f64,
+    rx_bits_per_second: f64,
+    #[serde(flatten)]
+    report: Report,
 }
 
-impl Line {
-    fn update(&mut self, running: &Running) {
-        let Some(elapsed) = self.status.next_update() else { return };
-        let report = running.report();
+impl UplinkStats {
+    fn of(report: Report, meter: &mut Meter<2>) -> Self {
+        let bytes = [report.statistics.tx.bytes, report.statistics.rx.bytes];
+        let (moment, [tx, rx]) = meter.read(bytes);
+        Self { moment, tx_bits_per_second: 8.0 * tx, rx_bits_per_second: 8.0 * rx, report }
+    }
+}
+
+impl fmt::Display for UplinkStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { report, tx_bits_per_second, rx_bits_per_second, .. } = self;
         let (tx, rx) = (&report.statistics.tx, &report.statistics.rx);
-        let rate = |now: u64, before: u64| {
-            scaled(now.saturating_sub(before) as f64 * 8.0 / elapsed.as_secs_f64(), "b/s")
-        };
-        self.status.show(format!(
+        write!(
+            f,
             "tx {}, {} super-packets, {} segments; rx {}, {} frames, {} super-packets; lost: {}",
-            rate(tx.bytes, self.before.0),
+            scaled(*tx_bits_per_second, "b/s"),
             tx.super_packets,
             tx.segments,
-            rate(rx.bytes, self.before.1),
+            scaled(*rx_bits_per_second, "b/s"),
             rx.frames,
             rx.super_packets,
-            causes(&report)
-        ));
-        self.before = (tx.bytes, rx.bytes);
+            causes(report)
+        )
     }
 }

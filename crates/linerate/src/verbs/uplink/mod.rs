@@ -15,6 +15,7 @@ use linerate_uplink::{Backend, Device, Options, Uplink};
 use linerate_wire::ethernet::Address;
 
 use crate::cli::metrics::{Metrics, Publisher};
+use crate::cli::progress::Stats;
 use crate::cli::signals::Signals;
 use crate::cli::values::{Cpus, cpus};
 
@@ -80,6 +81,9 @@ pub(crate) struct Arguments {
     max_burst: Option<u32>,
 
     #[command(flatten)]
+    stats: Stats,
+
+    #[command(flatten)]
     metrics: Metrics,
 
     /// One JSON object on standard output at the end.
@@ -122,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     // The threads have what this one has left: nothing.
     let running = uplink.start()?;
     let publisher = Publisher::metrics(listener, "uplink", arguments.quiet, metrics::encode)?;
-    let outcome = follow::follow(running, &signals, arguments.quiet, publisher);
+    let outcome = follow::follow(running, &signals, arguments, publisher);
     follow::conclude(&outcome, arguments.json)
 }
 

@@ -129,6 +129,7 @@ fn link_types_are_listed_and_chosen() {
         assert!(printed.contains(&format!("\n  {expected}\n")), "{printed}");
         let output = cable.run(&format!("-i {interface} -L --json"));
         let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let list = &list["interfaces"];
         assert_eq!(list[0]["name"], interface, "{list}");
         let name = list[0]["link_types"][0]["name"].as_str().unwrap();
         assert!(expected.starts_with(name), "{list}");

@@ -52,7 +52,8 @@ impl<'a> Table<'a> {
     }
 
     fn field(&mut self, field: &'a Value, file: &'a str, path: &str, required: bool) {
-        let (mut about, mut shape) = (field["description"].as_str().unwrap_or("").to_owned(), field);
+        let (mut about, mut shape) =
+            (field["description"].as_str().unwrap_or("").to_owned(), field);
         let (mut path, mut from, mut kind) = (path.to_owned(), file, String::new());
         let mut definition = None;
         let mut or_null = false;
@@ -112,10 +113,11 @@ fn type_of(shape: &Value) -> String {
     };
     match &shape["type"] {
         Value::Array(kinds) => kinds.iter().map(word).collect::<Vec<_>>().join(" or "),
-        Value::Null if shape["enum"].as_array().unwrap().contains(&Value::Null) => {
-            "text or null".to_owned()
-        }
-        Value::Null => "text".to_owned(),
+        // Words, or one word.
+        Value::Null => match shape["enum"].as_array() {
+            Some(words) if words.contains(&Value::Null) => "text or null".to_owned(),
+            _ => "text".to_owned(),
+        },
         kind if shape["additionalProperties"].is_object() => format!("{} of counts", word(kind)),
         kind => word(kind),
     }

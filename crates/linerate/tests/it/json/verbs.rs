@@ -57,8 +57,15 @@ fn every_verb_prints_what_its_schema_describes() {
     messages(&mut seen);
     examinations(&mut seen, folder.path());
     accelerator(&mut seen, folder.path());
-    // The errors have a test of their own.
-    seen.0.insert(Schema::Error.name().to_owned());
+    // These have tests of their own.
+    let elsewhere = [
+        Schema::Error,
+        Schema::CaptureStats,
+        Schema::GenerateStats,
+        Schema::ReceiveStats,
+        Schema::UplinkStats,
+    ];
+    seen.0.extend(elsewhere.map(|schema| schema.name().to_owned()));
     let all = Schema::ALL.iter().map(|schema| schema.name().to_owned()).collect();
     assert_eq!(seen.0, all);
 }
@@ -158,7 +165,8 @@ fn examinations(seen: &mut Seen, folder: &Path) {
 fn accelerator(seen: &mut Seen, folder: &Path) {
     let net = Net::new();
     let file = folder.join("forward.toml");
-    std::fs::write(&file, "interfaces = [\"left\", \"right\"]\nblock = [\"192.0.2.0/24\"]\n").unwrap();
+    std::fs::write(&file, "interfaces = [\"left\", \"right\"]\nblock = [\"192.0.2.0/24\"]\n")
+        .unwrap();
     let daemon = net.run("--log json --instance json");
     assert_eq!(net.ask(0, 4000, 50), 50);
     let mut run = |line: &str| {
@@ -211,7 +219,8 @@ fn errors_are_objects_with_the_same_status() {
         ("capture -i nothing --json", 1, "capture", &["nothing"]),
         ("capture --json -i eth0 -i eth0 --discard", 2, "capture", &["-i eth0 is given twice"]),
         ("capture --json --no-such-option", 2, "capture", &["--no-such-option", "--help"]),
-        ("capture --json -W 3", 2, "capture", &["-C SIZE"]),
+        ("capture --json -W 3", 2, "capture", &["not provided: --write <FILE>", "--help"]),
+        ("capture --json -W 3 -w /tmp/x", 2, "capture", &["-C SIZE"]),
         ("capture --json -c many", 2, "capture", &["many", "-c"]),
         ("capture --json --config /no/such/file", 2, "capture", &["/no/such/file"]),
         ("doctor --json -i nothing", 1, "doctor", &["nothing"]),
@@ -245,7 +254,89 @@ fn errors_are_objects_with_the_same_status() {
 
 #[test]
 fn the_words_of_another_program_do_not_ask_for_json() {
-    let output = Command::new(LINERATE).args(["run", "/no/such/program", "--json"]).output().unwrap();
+    let output =
+        Command::new(LINERATE).args(["run", "/no/such/program", "--json"]).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && !printed.contains("linerate-error"), "{printed}");
+}
+
+/// The objects of `--stats` before the report: they rise, and the report is the last.
+#[track_caller]
+fn lines_before_report(printed: &str, schema: Schema, report: Schema) -> Vec<Value> {
+    let mut objects: Vec<Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = objects.iter().map(check).collect();
+    let last = objects.pop().unwrap_or_else(|| panic!("nothing was printed"));
+    assert_eq!(last["schema"], report.name(), "{names:?}");
+    assert!(objects.len() >= 2, "{names:?}");
+    assert!(objects.iter().all(|one| one["schema"] == schema.name()), "{names:?}");
+    let times: Vec<_> = objects.iter().map(|one| one["time"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    objects
+}
+
+/// The sum of a rate over the lines, each for its interval.
+fn integrated(lines: &[Value], rate: &str) -> f64 {
+    let number = |line: &Value, key: &str| line[key].as_f64().unwrap();
+    lines.iter().map(|line| number(line, rate) * number(line, "interval")).sum()
+}
+
+#[test]
+fn stats_are_lines_while_a_verb_runs() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let far = |line: &str, schema: Schema, report: Schema| {
+        let mut command = cable.far.command(LINERATE);
+        let mut process = Process::start(command.args(line.split(' ')));
+        process.until(" on ");
+        cable.send(500, 100);
+        process.until(schema.name());
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let (status, printed, errors) = process.end(Signal::SIGINT);
+        assert!(status.success(), "{errors}");
+        lines_before_report(&printed, schema, report)
+    };
+    let capture = "capture -i far --discard --json --stats 100ms udp port 5000";
+    let captured = far(capture, Schema::CaptureStats, Schema::Capture);
+    assert_eq!(captured.last().unwrap()["captured"], 500, "{captured:?}");
+    assert!((integrated(&captured, "packets_per_second") - 500.0).abs() < 1.0, "{captured:?}");
+    let bits = integrated(&captured, "bits_per_second");
+    assert!((bits - 500.0 * 142.0 * 8.0).abs() < 8.0, "{bits}");
+    let receive = "receive --bind 10.9.0.2:5000 --json --stats 100ms";
+    let received = far(receive, Schema::ReceiveStats, Schema::Receive);
+    assert_eq!(received.last().unwrap()["messages"], 500, "{received:?}");
+    assert_eq!(received.last().unwrap()["bytes"], 50_000, "{received:?}");
+    let bits = integrated(&received, "bits_per_second");
+    assert!((bits - 500.0 * 100.0 * 8.0).abs() < 8.0, "{bits}");
+    let generate =
+        "generate -i near --backend packet --rate 1kpps --seconds 1 --json --stats 200ms";
+    let output = cable.near.command(LINERATE).args(generate.split(' ')).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let sent = lines_before_report(&printed, Schema::GenerateStats, Schema::Generate);
+    assert!(integrated(&sent, "packets_per_second") > 100.0, "{printed}");
+    let mut command = cable.far.command(LINERATE);
+    let uplink = "uplink --tap up0 -i far --take-over --backend packet --json --stats 100ms";
+    let mut uplink = Process::start(command.args(uplink.split(' ')));
+    uplink.until("it leaves to the uplink");
+    cable.send(100, 100);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let (_, printed, _) = uplink.end(Signal::SIGINT);
+    let joined = lines_before_report(&printed, Schema::UplinkStats, Schema::Uplink);
+    assert!(integrated(&joined, "rx_bits_per_second") > 100.0 * 141.0 * 8.0, "{printed}");
+}
+
+#[test]
+fn stats_without_json_are_lines_of_text() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let mut command = cable.far.command(LINERATE);
+    let words = "capture -i far --discard --quiet --stats 100ms udp port 5000";
+    let mut capture = Process::start(command.args(words.split(' ')));
+    capture.until("0 packets");
+    cable.send(100, 100);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let (status, printed, text) = capture.end(Signal::SIGINT);
+    assert!(status.success() && printed.is_empty(), "{printed}{text}");
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("/s, lost: none")).collect();
+    assert!(lines.len() >= 2 && lines.last().unwrap().starts_with("100 packets"), "{text}");
 }

@@ -1,0 +1,54 @@
+//! The counts of a receiver while it runs: the live line and `--stats`.
+
+use std::fmt;
+
+use indicatif::HumanCount;
+use linerate_udp::feed::Statistics;
+use serde::Serialize;
+
+use super::report::Lost;
+use super::worker::Progress;
+use crate::cli::progress::{Meter, Moment};
+
+/// What has come so far, with rates. The names are those of the report.
+#[derive(Debug, Serialize)]
+pub(super) struct ReceiveStats {
+    #[serde(flatten)]
+    moment: Moment,
+    messages_per_second: f64,
+    bits_per_second: f64,
+    messages: u64,
+    bytes: u64,
+    lost: Lost,
+    truncated: u64,
+    backend: String,
+    calls: u64,
+    feed: Option<Statistics>,
+}
+
+impl ReceiveStats {
+    pub(super) fn of(progress: Progress, meter: &mut Meter<2>) -> Self {
+        let Progress { backend, messages, bytes, calls, losses, feed } = progress;
+        let (moment, [message_rate, byte_rate]) = meter.read([messages, bytes]);
+        Self {
+            moment,
+            messages_per_second: message_rate,
+            bits_per_second: 8.0 * byte_rate,
+            messages,
+            bytes,
+            lost: Lost::of(losses, &backend),
+            truncated: losses.truncated,
+            backend,
+            calls,
+            feed,
+        }
+    }
+}
+
+impl fmt::Display for ReceiveStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (messages, rate) =
+            (HumanCount(self.messages), HumanCount(self.messages_per_second as u64));
+        write!(f, "{messages} messages, {rate}/s, {} lost", self.lost.total)
+    }
+}
