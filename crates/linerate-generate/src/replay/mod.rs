@@ -18,9 +18,10 @@ mod trace;
 pub use files::Files;
 pub use trace::Trace;
 
-/// How much earlier than asked a sleep ends, in nanoseconds, to spin for the rest: longer than most wake-ups are
-/// late, so that gaps are as recorded. No longer: a thread that never sleeps is preempted by all others.
-const SPIN_TIME_NS: u64 = 100_000;
+/// How much earlier than asked a sleep ends, in nanoseconds, to spin for the rest: longer than nearly all wake-ups are
+/// late, so that gaps are as recorded (`linerate lab run replay-gaps`). A replay with shorter gaps than that takes a
+/// core.
+const SPIN_TIME_NS: u64 = 1_000_000;
 
 /// How much later than asked the kernel may end a sleep, to end several at once, in nanoseconds.
 const TIMER_SLACK_NS: u64 = 1;

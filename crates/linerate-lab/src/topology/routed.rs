@@ -331,8 +331,9 @@ impl RoutedPair {
     /// Sends enough for every session to be learned, and returns how much that was. Start the receiver first:
     /// attaching or detaching an XDP program is a link change, after which sessions are learned again.
     pub(crate) fn warm_up(&self, traffic: &SessionTraffic) -> Result<u64> {
-        // A session is admitted at its second packet; with a third nothing is left to chance.
-        let frames = (3 * traffic.sessions.count).max(10_000);
+        // A session is admitted at its second packet, if no other candidate took its place meanwhile: of a million at
+        // once a twelfth is not learned with the third.
+        let frames = (8 * traffic.sessions.count).max(10_000);
         let sessions = Sessions { zipf: false, ..traffic.sessions };
         let all = SessionTraffic { frames, sessions, rate: None, ..*traffic };
         let sender = self.generate(&all, false)?;

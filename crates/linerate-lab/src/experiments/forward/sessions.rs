@@ -145,7 +145,7 @@ fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     let running = routed.start_datapath(LINERATE.datapath, sessions)?;
     let traffic = SessionTraffic {
         size: 64,
-        frames: 4 * sessions,
+        frames: 12 * sessions,
         sessions: Sessions::uniform(sessions),
         rate: None,
     };
