@@ -1,9 +1,11 @@
 #![doc = include_str!("../README.md")]
 //!
+//! [`meter::Meter`] counts packets, and makes [`FlowRecord`]s.
 //! [`FlowRecord`] is what is known of a flow. [`schema::FIELDS`] says how each of its fields is called, in which unit it
 //! is, and how Parquet and IPFIX store it.
 #![forbid(unsafe_code)]
 
+pub mod meter;
 mod record;
 pub mod schema;
 

@@ -92,6 +92,11 @@ impl<'a> Packet<'a> {
         self.fragment() & (MORE_FRAGMENTS | 0x1fff) != 0
     }
 
+    /// Hops left.
+    pub fn ttl(&self) -> u8 {
+        read::u8(self.0, field::TTL)
+    }
+
     /// What the packet carries.
     pub fn protocol(&self) -> Protocol {
         Protocol(read::u8(self.0, field::PROTOCOL))

@@ -12,7 +12,7 @@ pub const MAX_TAGS: u8 = 4;
 /// The layers of a frame: offsets in bytes from its first byte, and what stands there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// VLAN tags, `0..=4`; the first starts at offset 14.
+    /// VLAN tags, `0..=4`; the last ends at [`Layers::network_offset`].
     pub tags: u8,
     /// What follows the Ethernet header and the tags.
     pub ether_type: EtherType,
@@ -69,10 +69,15 @@ pub enum Transport {
 /// [`Layers::error`].
 pub fn parse(frame: &[u8]) -> Result<Layers> {
     let ethernet = ethernet::Frame::new_checked(frame)?;
+    Ok(parse_from(frame, ethernet.ether_type(), ethernet::HEADER_LEN))
+}
+
+/// The same behind another link-layer header, which says that `ether_type` starts at `offset`.
+pub fn parse_from(frame: &[u8], ether_type: EtherType, offset: usize) -> Layers {
     let mut layers = Layers {
         tags: 0,
-        ether_type: ethernet.ether_type(),
-        network_offset: ethernet::HEADER_LEN,
+        ether_type,
+        network_offset: offset,
         network: Network::Other,
         protocol: None,
         transport_offset: frame.len(),
@@ -83,11 +88,22 @@ pub fn parse(frame: &[u8]) -> Result<Layers> {
     if let Err(error) = layers.descend(frame) {
         layers.error = Some(error);
     }
-    Ok(layers)
+    layers
 }
 
 impl Layers {
-    /// The IPv4 packet; `frame` is the one that was parsed, here and below.
+    /// The VLANs of the first two tags; `frame` is the one that was parsed, here and below.
+    pub fn vlans(&self, frame: &[u8]) -> [Option<u16>; 2] {
+        let first = self.network_offset - usize::from(self.tags) * vlan::TAG_LEN;
+        let id = |tag: u8| {
+            let tag =
+                (tag < self.tags).then(|| from(frame, first + usize::from(tag) * vlan::TAG_LEN))?;
+            vlan::Tag::new_checked(tag).ok().map(|tag| tag.id())
+        };
+        [id(0), id(1)]
+    }
+
+    /// The IPv4 packet.
     pub fn ipv4<'f>(&self, frame: &'f [u8]) -> Option<ipv4::Packet<'f>> {
         matches!(self.network, Network::Ipv4 { .. })
             .then(|| ipv4::Packet::new_checked(from(frame, self.network_offset)).ok())
@@ -107,6 +123,42 @@ impl Layers {
             return Some((packet.source().into(), packet.destination().into()));
         }
         self.ipv6(frame).map(|packet| (packet.source().into(), packet.destination().into()))
+    }
+
+    /// The fragment header of IPv6, or what says the same in IPv4; `None` for a whole packet.
+    pub fn fragment(&self, frame: &[u8]) -> Option<ipv6::Fragment> {
+        match self.network {
+            Network::Ipv4 { fragment: true } => self.ipv4(frame).map(|packet| ipv6::Fragment {
+                offset: packet.fragment_offset(),
+                more: packet.more_fragments(),
+                identification: packet.identification().into(),
+            }),
+            Network::Ipv6 { fragment: true } => self.ipv6(frame)?.upper_layer().ok()?.fragment,
+            _ => None,
+        }
+    }
+
+    /// The ports of source and destination, for each protocol that begins with them, also where the rest of its
+    /// header was cut off. A fragment that is not the first has none: see [`Layers::fragment`].
+    pub fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
+        let bytes = self.protocol?.has_ports().then(|| self.transport_bytes(frame))?;
+        (bytes.len() >= 4).then(|| (read::u16(bytes, 0..2), read::u16(bytes, 2..4)))
+    }
+
+    /// The flags of TCP, also where the end of its header was cut off.
+    pub fn tcp_flags(&self, frame: &[u8]) -> Option<tcp::Flags> {
+        let bytes = (self.protocol? == Protocol::TCP).then(|| self.transport_bytes(frame))?;
+        tcp::flags(bytes)
+    }
+
+    /// Type and code of an ICMP or ICMPv6 message.
+    pub fn icmp(&self, frame: &[u8]) -> Option<(u8, u8)> {
+        let is_icmp = matches!(
+            (self.network, self.protocol?),
+            (Network::Ipv4 { .. }, Protocol::ICMP) | (Network::Ipv6 { .. }, Protocol::ICMPV6)
+        );
+        let bytes = is_icmp.then(|| self.transport_bytes(frame))?;
+        (bytes.len() >= 2).then(|| (bytes[0], bytes[1]))
     }
 
     /// The TCP segment, without link-layer padding.

@@ -21,6 +21,8 @@ impl Protocol {
     pub const UDP: Self = Self(17);
     /// An IPv6 packet (RFC 2473, RFC 4213).
     pub const IPV6: Self = Self(41);
+    /// DCCP.
+    pub const DCCP: Self = Self(33);
     /// IPv6 routing header.
     pub const ROUTING: Self = Self(43);
     /// IPv6 fragment header.
@@ -37,8 +39,17 @@ impl Protocol {
     pub const NO_NEXT_HEADER: Self = Self(59);
     /// IPv6 destination options.
     pub const DESTINATION_OPTIONS: Self = Self(60);
+    /// SCTP.
+    pub const SCTP: Self = Self(132);
     /// IPv6 mobility header.
     pub const MOBILITY: Self = Self(135);
+    /// UDP-Lite.
+    pub const UDP_LITE: Self = Self(136);
+
+    /// Whether its header begins with the ports of source and destination.
+    pub const fn has_ports(self) -> bool {
+        matches!(self, Self::TCP | Self::UDP | Self::DCCP | Self::SCTP | Self::UDP_LITE)
+    }
 
     /// Whether an IPv6 packet goes on with another header after this one.
     pub const fn is_extension(self) -> bool {

@@ -58,6 +58,11 @@ impl Flags {
     }
 }
 
+/// The flags of a header whose end may be cut off.
+pub(crate) fn flags(bytes: &[u8]) -> Option<Flags> {
+    (bytes.len() >= field::LEN_FLAGS.end).then(|| Flags(read::u16(bytes, field::LEN_FLAGS) & 0x1ff))
+}
+
 /// A view of a TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a>(&'a [u8]);

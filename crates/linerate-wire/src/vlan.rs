@@ -32,6 +32,11 @@ impl<'a> Tag<'a> {
         Ok(Self(bytes))
     }
 
+    /// The VLAN, `0..=4095`.
+    pub fn id(&self) -> u16 {
+        read::u16(self.0, field::TCI) & 0x0fff
+    }
+
     /// What follows the tag: another tag where there are two.
     pub fn ether_type(&self) -> EtherType {
         EtherType(read::u16(self.0, field::ETHER_TYPE))

@@ -1,3 +1,6 @@
 //! The tests of the crate.
 
+mod frames;
 mod manual;
+mod meter;
+mod sums;

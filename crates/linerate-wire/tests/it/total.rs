@@ -36,7 +36,12 @@ fn exercise(frame: &[u8]) -> Option<Layers> {
     let _ = layers.ipv6(frame).map(|view| (view.upper_layer(), view.payload()));
     let _ = layers.tcp(frame).map(|view| (view.payload(), view.verify_checksum(Sum::ZERO)));
     let _ = layers.udp(frame).map(|view| (view.payload(), view.verify_checksum(Sum::ZERO)));
-    let _ = (layers.addresses(frame), flow::Key::of(frame));
+    let _ = (layers.addresses(frame), flow::Key::of(frame), layers.fragment(frame));
+    let _ = (layers.vlans(frame), layers.tcp_flags(frame), layers.icmp(frame));
+    if let (Some(segment), None) = (layers.tcp(frame), layers.fragment(frame)) {
+        assert_eq!(layers.ports(frame), Some((segment.source_port(), segment.destination_port())));
+        assert_eq!(layers.tcp_flags(frame), Some(segment.flags()));
+    }
     assert!(layers.end <= frame.len());
     Some(layers)
 }

@@ -298,6 +298,14 @@ fn two_tags_and_then_too_many() {
         .unwrap();
     let layers = layers::parse(&frame).unwrap();
     assert_eq!((layers.tags, layers.transport), (2, Transport::Udp));
+    assert_eq!(
+        (layers.vlans(&frame), layers.ports(&frame)),
+        ([Some(100), Some(200)], Some((4, 5)))
+    );
+    assert_eq!(
+        layers::parse_from(&frame[22..], layers.ether_type, 0).ports(&frame[22..]),
+        Some((4, 5))
+    );
 
     let mut many = vec![0; 12];
     many.extend(std::iter::repeat_n([0x81, 0, 0, 1], 9).flatten());

@@ -1,0 +1,181 @@
+//! [`Entry`]: a flow in the table.
+
+use linerate_wire::tcp::Flags;
+
+use super::packet::{Initiator, Key, Packet};
+use crate::{BiflowDirection, Direction, EndReason, FlowRecord};
+
+/// Two cache lines. Packets of `a` are counted at index 0, those of `b` at 1.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    state: u16,
+    /// When the first and the last packet came, in nanoseconds since 1970.
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// When the first packet came that the initiator did not send; 0 without one.
+    reverse_first: u64,
+    /// Where the first and the last packet are.
+    first_position: u64,
+    last_position: u64,
+    octets: [u64; 2],
+    packets: [u32; 2],
+    /// The smallest and largest IP packet in octets; 65,535 stands for it and more.
+    len: [(u16, u16); 2],
+    flags: [u16; 2],
+    ttl: [(u8, u8); 2],
+}
+
+/// The entry is in use.
+const USED: u16 = 1;
+/// `a` is the initiator.
+const INITIATOR_IS_A: u16 = 2;
+/// It is the initiator for certain.
+const CERTAIN: u16 = 4;
+/// A FIN came from `a`, and from `b`.
+const FIN: [u16; 2] = [8, 16];
+/// An RST came.
+const RST: u16 = 32;
+
+/// How long a TCP connection that has ended keeps its entry, for the last acknowledgements, in nanoseconds.
+pub(super) const LINGER: u64 = 1_000_000_000;
+
+impl Entry {
+    /// For the flow that this packet begins.
+    pub(super) fn begin(packet: &Packet) -> Self {
+        let initiator_is_a = packet.from_a != (packet.initiator == Initiator::Receiver);
+        let mut state = USED;
+        state |= if initiator_is_a { INITIATOR_IS_A } else { 0 };
+        state |= if packet.initiator == Initiator::Unknown { 0 } else { CERTAIN };
+        Self { key: packet.key, state, ..Self::default() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_key(key: Key) -> Self {
+        Self { key, ..Self::default() }
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.state & USED != 0
+    }
+
+    /// Whether packets were counted that are in no record yet.
+    #[inline]
+    pub(super) fn has_packets(&self) -> bool {
+        self.packets != [0; 2]
+    }
+
+    /// Whether one more packet could overflow a count.
+    #[inline]
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.packets[0].max(self.packets[1]) == u32::MAX
+    }
+
+    /// TCP has ended the connection.
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.state & RST != 0 || self.state & (FIN[0] | FIN[1]) == FIN[0] | FIN[1]
+    }
+
+    /// Counts a packet.
+    #[inline]
+    pub(super) fn count(&mut self, packet: &Packet, now: u64, position: u64) {
+        let side = usize::from(!packet.from_a);
+        if !self.has_packets() {
+            (self.first, self.last) = (now, now);
+            self.first_position = position;
+        }
+        // Several queues need not be in the order of time.
+        self.first = self.first.min(now);
+        self.last = self.last.max(now);
+        self.last_position = position;
+        let len = packet.octets.min(u16::MAX.into()) as u16;
+        if self.packets[side] == 0 {
+            (self.len[side], self.ttl[side]) = ((len, len), (packet.ttl, packet.ttl));
+            if packet.from_a != (self.state & INITIATOR_IS_A != 0) {
+                self.reverse_first = now;
+            }
+        }
+        self.len[side] = (self.len[side].0.min(len), self.len[side].1.max(len));
+        self.ttl[side] = (self.ttl[side].0.min(packet.ttl), self.ttl[side].1.max(packet.ttl));
+        self.packets[side] += 1;
+        self.octets[side] += u64::from(packet.octets);
+        self.flags[side] |= packet.flags.0;
+        if packet.flags.0 & (Flags::FIN.0 | Flags::RST.0) != 0 {
+            self.state |= if packet.flags.contains(Flags::RST) { RST } else { FIN[side] };
+        }
+    }
+
+    /// Empties the counts. The flow goes on, with the same initiator.
+    pub(super) fn restart(&mut self) {
+        let Self { key, last, state, .. } = *self;
+        *self = Self { key, last, state, ..Self::default() };
+    }
+
+    /// The counts for a record.
+    pub(super) fn flow(&self, reason: EndReason) -> Flow {
+        Flow { entry: *self, reason }
+    }
+}
+
+/// A flow that ended, or a part of one that goes on. [`Flow::record`] makes a record of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    entry: Entry,
+    reason: EndReason,
+}
+
+impl Flow {
+    /// The time of its first packet, in nanoseconds since 1970 (UTC).
+    pub fn start(&self) -> u64 {
+        self.entry.first
+    }
+
+    /// Why the record ends here.
+    pub fn end_reason(&self) -> EndReason {
+        self.reason
+    }
+
+    /// The number of the interface that the meter was given.
+    pub fn interface(&self) -> u16 {
+        self.entry.key.interface()
+    }
+
+    /// The positions of the first and the last packet that the meter was given.
+    pub fn positions(&self) -> (u64, u64) {
+        (self.entry.first_position, self.entry.last_position)
+    }
+
+    /// Its record, without what the meter does not know: the name and index of the interface, and the packet file.
+    pub fn record(&self) -> FlowRecord {
+        let entry = &self.entry;
+        let initiator_is_a = entry.state & INITIATOR_IS_A != 0;
+        let direction = |from_a: bool| {
+            let side = usize::from(!from_a);
+            let seen = entry.packets[side] > 0;
+            let (shortest, longest) = entry.len[side];
+            Direction {
+                packets: entry.packets[side].into(),
+                octets: entry.octets[side],
+                tcp_flags: entry.flags[side],
+                ttl: seen.then_some(entry.ttl[side]),
+                length: seen.then_some((shortest.into(), longest.into())),
+            }
+        };
+        FlowRecord {
+            start: entry.first,
+            end: entry.last,
+            reverse_start: (entry.reverse_first != 0).then_some(entry.reverse_first),
+            key: entry.key.flow_key(initiator_is_a),
+            forward: direction(initiator_is_a),
+            reverse: direction(!initiator_is_a),
+            direction: match entry.state & CERTAIN {
+                0 => BiflowDirection::Arbitrary,
+                _ => BiflowDirection::Initiator,
+            },
+            end_reason: Some(self.reason),
+            ..FlowRecord::default()
+        }
+    }
+}

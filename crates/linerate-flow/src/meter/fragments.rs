@@ -1,0 +1,61 @@
+//! The ports of packets that came in fragments: only the first fragment has them.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::fast::FixedState;
+
+/// Packets whose fragments are under way at one time.
+const CAPACITY: usize = 1024;
+
+/// How long the fragments of a packet may take in nanoseconds: as long as Linux waits (`ipfrag_time`).
+const LIFETIME: u64 = 30_000_000_000;
+
+/// What the fragments of a packet have in common, as a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity(u64);
+
+impl Identity {
+    pub(super) fn of(
+        addresses: [u128; 2],
+        identification: u32,
+        rest: u32,
+        vlans: [u16; 2],
+    ) -> Self {
+        let mut hasher = FixedState::with_seed(0).build_hasher();
+        addresses.iter().for_each(|address| hasher.write_u128(*address));
+        hasher.write_u64(u64::from(identification) << 32 | u64::from(rest));
+        hasher.write_u32(u32::from(vlans[0]) << 16 | u32::from(vlans[1]));
+        Self(hasher.finish())
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    identity: u64,
+    ports: (u16, u16),
+    since: u64,
+}
+
+/// The ports of the latest packets in fragments. A newer packet overwrites an older one in its slot.
+pub(super) struct Fragments(Box<[Slot]>);
+
+impl Fragments {
+    /// Bytes that it takes.
+    pub(super) const LEN: usize = CAPACITY * size_of::<Slot>();
+
+    pub(super) fn new() -> Self {
+        Self(vec![Slot::default(); CAPACITY].into_boxed_slice())
+    }
+
+    #[cold]
+    pub(super) fn remember(&mut self, identity: Identity, ports: (u16, u16), now: u64) {
+        self.0[identity.0 as usize % CAPACITY] = Slot { identity: identity.0, ports, since: now };
+    }
+
+    #[cold]
+    pub(super) fn ports(&self, identity: Identity, now: u64) -> Option<(u16, u16)> {
+        let slot = &self.0[identity.0 as usize % CAPACITY];
+        let known = slot.identity == identity.0 && now.abs_diff(slot.since) < LIFETIME;
+        (known && slot.since != 0).then_some(slot.ports)
+    }
+}

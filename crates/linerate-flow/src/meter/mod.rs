@@ -1,0 +1,296 @@
+//! [`Meter`]: from packets to flows.
+
+mod entry;
+mod fragments;
+mod packet;
+mod table;
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use crate::EndReason;
+pub use entry::Flow;
+use entry::{Entry, LINGER};
+use fragments::Fragments;
+use packet::{Initiator, Packet, Unmetered};
+use table::Table;
+
+/// How a meter works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeterOptions {
+    /// The most flows at one time, `1..=2^31 - 1`. Their memory is allocated at the start.
+    pub max_flows: u32,
+    /// A flow that goes on gets a record after this time.
+    pub active_timeout: Duration,
+    /// A flow ends when no packet came for this time.
+    pub idle_timeout: Duration,
+}
+
+impl Default for MeterOptions {
+    fn default() -> Self {
+        Self {
+            max_flows: 1 << 18,
+            active_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(15),
+        }
+    }
+}
+
+/// What a meter counted since its start. `packets` are all packets of flows, so each packet that the meter was given
+/// is in it or in `not_ip`, `malformed` or `link_type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MeterStatistics {
+    /// Packets of flows.
+    pub packets: u64,
+    /// Their octets, from the IP header on.
+    pub octets: u64,
+    /// Frames that carry no IP packet, such as ARP.
+    pub not_ip: u64,
+    /// Frames with a malformed IP header, or one that was cut off.
+    pub malformed: u64,
+    /// Frames with a link-layer header that the meter does not know.
+    pub link_type: u64,
+    /// Packets that should have ports and are in flows without them: fragments whose first one was not seen, and
+    /// packets that were cut off in front of them.
+    pub without_ports: u64,
+    /// Flows in the table.
+    pub active: u64,
+    /// Flows given to `export`.
+    pub exported: u64,
+    /// Those of them that had to make room in a full table.
+    pub overflow: u64,
+}
+
+impl MeterStatistics {
+    /// The sum of two.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            octets: self.octets + other.octets,
+            not_ip: self.not_ip + other.not_ip,
+            malformed: self.malformed + other.malformed,
+            link_type: self.link_type + other.link_type,
+            without_ports: self.without_ports + other.without_ports,
+            active: self.active + other.active,
+            exported: self.exported + other.exported,
+            overflow: self.overflow + other.overflow,
+        }
+    }
+}
+
+/// A packet as its source lends it.
+#[derive(Clone, Copy, Debug)]
+pub struct MeteredPacket<'a> {
+    /// The frame, or its beginning.
+    pub frame: &'a [u8],
+    /// Its length on the wire.
+    pub wire_len: u32,
+    /// Its link type (LINKTYPE registry).
+    pub linktype: u16,
+    /// The number of its interface: packets of two interfaces are two flows.
+    pub interface: u16,
+    /// When it came, in nanoseconds since 1970 (UTC).
+    pub time: u64,
+    /// Where it is; the meter keeps that of the first and the last packet of a flow.
+    pub position: u64,
+}
+
+/// The table is looked through in so many steps.
+const SWEEP_STEPS: u64 = 256;
+
+/// How long the table may be looked through, in nanoseconds: so long after its end a flow is exported at the latest.
+const SWEEP_TIME: u64 = 1_000_000_000;
+
+/// Finds flows in packets.
+///
+/// The time is that of the packets, and of [`Meter::advance`]. A flow ends at a time that only its own packets and the
+/// timeouts decide, so the records of a file are always the same. When it is exported depends on the next sweep.
+pub struct Meter {
+    table: Table,
+    fragments: Fragments,
+    active_timeout: u64,
+    idle_timeout: u64,
+    now: u64,
+    /// When the next step of the sweep is due.
+    sweep_due: u64,
+    /// The next entry of the sweep.
+    cursor: u32,
+    statistics: MeterStatistics,
+}
+
+impl Meter {
+    /// Bytes that a flow takes in a full table.
+    pub const BYTES_PER_FLOW: usize = Table::BYTES_PER_FLOW;
+
+    /// Bytes that a meter takes for this many flows.
+    pub const fn memory(max_flows: u32) -> usize {
+        size_of::<Self>() + Fragments::LEN + max_flows as usize * Self::BYTES_PER_FLOW
+    }
+
+    /// A meter without flows.
+    pub fn new(options: &MeterOptions) -> Self {
+        let nanoseconds = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX / 2);
+        Self {
+            table: Table::new(
+                options.max_flows.clamp(1, i32::MAX as u32),
+                RandomState::new().hash_one(0),
+            ),
+            fragments: Fragments::new(),
+            active_timeout: nanoseconds(options.active_timeout),
+            idle_timeout: nanoseconds(options.idle_timeout),
+            now: 0,
+            sweep_due: 0,
+            cursor: 0,
+            statistics: MeterStatistics::default(),
+        }
+    }
+
+    /// The counts now.
+    pub fn statistics(&self) -> MeterStatistics {
+        MeterStatistics { active: self.table.len() as u64, ..self.statistics }
+    }
+
+    /// Counts a packet. Flows that ended go to `export`.
+    #[inline]
+    pub fn packet(&mut self, packet: &MeteredPacket<'_>, mut export: impl FnMut(&Flow)) {
+        let MeteredPacket { frame, wire_len, linktype, interface, time, position } = *packet;
+        self.advance(time, &mut export);
+        let fragments = &mut self.fragments;
+        let parsed = Packet::parse(frame, wire_len, linktype, interface, time, fragments);
+        let statistics = &mut self.statistics;
+        let packet = match parsed {
+            Ok(packet) => packet,
+            Err(Unmetered::NotIp) => return statistics.not_ip += 1,
+            Err(Unmetered::Malformed) => return statistics.malformed += 1,
+            Err(Unmetered::LinkType) => return statistics.link_type += 1,
+        };
+        statistics.packets += 1;
+        statistics.octets += u64::from(packet.octets);
+        statistics.without_ports += u64::from(packet.without_ports);
+        let found = self.table.find(&packet.key);
+        let number = match found.filter(|number| self.goes_on(*number, &packet, time, &mut export))
+        {
+            Some(number) => number,
+            None => {
+                if self.table.is_full() {
+                    self.make_room(&mut export);
+                }
+                self.table.insert(Entry::begin(&packet))
+            }
+        };
+        self.table.entry_mut(number).count(&packet, time, position);
+    }
+
+    /// Whether a packet belongs to this flow. If the flow has ended before it, the entry is removed; if a record is
+    /// due, its counts begin anew.
+    #[inline]
+    fn goes_on(
+        &mut self,
+        number: u32,
+        packet: &Packet,
+        time: u64,
+        export: &mut impl FnMut(&Flow),
+    ) -> bool {
+        let entry = self.table.entry(number);
+        let reused =
+            entry.is_closed() && packet.key.is_tcp() && packet.initiator != Initiator::Unknown;
+        if entry.is_exhausted() {
+            self.end(number, EndReason::ActiveTimeout, export);
+            self.table.entry_mut(number).restart();
+        }
+        if reused {
+            self.end(number, EndReason::EndOfFlow, export);
+            self.table.remove(number);
+            return false;
+        }
+        self.expire(number, time, export)
+    }
+
+    /// Says that it is `time`, and ends flows that have ended by then.
+    #[inline]
+    pub fn advance(&mut self, time: u64, mut export: impl FnMut(&Flow)) {
+        self.now = self.now.max(time);
+        if self.now >= self.sweep_due {
+            self.sweep(&mut export);
+        }
+    }
+
+    #[cold]
+    fn sweep(&mut self, export: &mut impl FnMut(&Flow)) {
+        const STEP: u64 = SWEEP_TIME / SWEEP_STEPS;
+        let steps = ((self.now - self.sweep_due) / STEP + 1).min(SWEEP_STEPS);
+        self.sweep_due = self.now + STEP;
+        let high_water = u64::from(self.table.high_water());
+        for _ in 0..(high_water * steps).div_ceil(SWEEP_STEPS) {
+            if self.cursor >= self.table.high_water() {
+                self.cursor = 0;
+            }
+            if self.table.entry(self.cursor).is_used() {
+                self.expire(self.cursor, self.now, export);
+            }
+            self.cursor += 1;
+        }
+    }
+
+    /// Exports what is due by `time`; false if the flow has ended, and its entry was removed.
+    ///
+    /// Of two timeouts that have passed, the one that passed first is the reason: so the reason does not depend on
+    /// when somebody looks.
+    #[inline]
+    fn expire(&mut self, number: u32, time: u64, export: &mut impl FnMut(&Flow)) -> bool {
+        let entry = self.table.entry(number);
+        let closed = entry.is_closed();
+        let idle = if closed { self.idle_timeout.min(LINGER) } else { self.idle_timeout };
+        let ends = entry.last.saturating_add(idle);
+        let due = entry.first.saturating_add(self.active_timeout);
+        let ended = time >= ends;
+        if entry.has_packets() {
+            if time >= due && due < ends {
+                self.end(number, EndReason::ActiveTimeout, export);
+                self.table.entry_mut(number).restart();
+            } else if ended {
+                let reason = if closed { EndReason::EndOfFlow } else { EndReason::IdleTimeout };
+                self.end(number, reason, export);
+            }
+        }
+        if ended {
+            self.table.remove(number);
+        }
+        !ended
+    }
+
+    /// Ends one flow before its time: of the next few in the table the one that was silent for longest.
+    #[cold]
+    fn make_room(&mut self, export: &mut impl FnMut(&Flow)) {
+        const CANDIDATES: u32 = 8;
+        let full = self.table.high_water();
+        let candidates = (0..CANDIDATES.min(full)).map(|step| (self.cursor + step) % full);
+        let oldest = candidates.min_by_key(|number| self.table.entry(*number).last);
+        let oldest = oldest.expect("a full table has entries");
+        self.cursor = (self.cursor + CANDIDATES) % full;
+        if self.table.entry(oldest).has_packets() {
+            self.end(oldest, EndReason::LackOfResources, export);
+            self.statistics.overflow += 1;
+        }
+        self.table.remove(oldest);
+    }
+
+    fn end(&mut self, number: u32, reason: EndReason, export: &mut impl FnMut(&Flow)) {
+        let entry = self.table.entry(number);
+        if entry.has_packets() {
+            self.statistics.exported += 1;
+            export(&entry.flow(reason));
+        }
+    }
+
+    /// Ends all flows.
+    pub fn finish(&mut self, mut export: impl FnMut(&Flow)) {
+        for number in 0..self.table.high_water() {
+            if self.table.entry(number).is_used() && self.expire(number, self.now, &mut export) {
+                self.end(number, EndReason::ForcedEnd, &mut export);
+                self.table.remove(number);
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! [`Packet`]: what the meter needs of a frame.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use linerate_wire::ethernet::{self, EtherType};
+use linerate_wire::ip::Protocol;
+use linerate_wire::layers::{self, Layers, Network};
+use linerate_wire::tcp;
+
+use super::fragments::{Fragments, Identity};
+use crate::FlowKey;
+
+/// Why a frame is in no flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmetered {
+    /// It has a link-layer header that the meter does not know.
+    LinkType,
+    /// It carries no IP packet.
+    NotIp,
+    /// Its IP header is malformed or cut off.
+    Malformed,
+}
+
+/// The key of a flow, the same in both directions: of the two ends the smaller one is `a`. Words, so that
+/// comparing and hashing are fast. Without the attribute it would end with four bytes of padding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub(super) struct Key {
+    /// The addresses of `a` and `b`; IPv4 addresses are mapped (RFC 4291 section 2.5.5.2).
+    addresses: [u64; 4],
+    /// From the highest bits: the ports of `a` and `b`, outer and second VLAN. ICMP has type and code as both ports.
+    ports_vlans: u64,
+    /// From the highest bits: number of the interface (16), protocol (8), [`Key::IPV6`] and [`Key::PORTS`] (8).
+    rest: u32,
+}
+
+/// Stands for no VLAN.
+const NO_VLAN: u16 = 0xffff;
+
+impl Key {
+    const IPV6: u32 = 1;
+    const PORTS: u32 = 2;
+    const ICMP: u32 = 4;
+
+    /// The words to hash.
+    pub(super) fn words(&self) -> [u64; 6] {
+        let [a, b, c, d] = self.addresses;
+        [a, b, c, d, self.ports_vlans, self.rest.into()]
+    }
+
+    #[cfg(test)]
+    pub(super) fn numbered(number: u32) -> Self {
+        Self { rest: number, ..Self::default() }
+    }
+
+    /// The number of the interface.
+    pub(super) fn interface(&self) -> u16 {
+        (self.rest >> 16) as u16
+    }
+
+    /// Whether it is TCP.
+    pub(super) fn is_tcp(&self) -> bool {
+        (self.rest >> 8) as u8 == Protocol::TCP.0
+    }
+
+    /// The key as the initiator sends, which is `a` or `b`.
+    pub(super) fn flow_key(&self, initiator_is_a: bool) -> FlowKey {
+        let [a1, a2, b1, b2] = self.addresses;
+        let address = |high: u64, low: u64| {
+            let address = Ipv6Addr::from(u128::from(high) << 64 | u128::from(low));
+            match self.rest & Self::IPV6 {
+                0 => IpAddr::V4(address.to_ipv4_mapped().expect("an IPv4 address was mapped")),
+                _ => IpAddr::V6(address),
+            }
+        };
+        let [a, b, outer, customer] =
+            [48, 32, 16, 0].map(|shift| (self.ports_vlans >> shift) as u16);
+        let ends = [(address(a1, a2), a), (address(b1, b2), b)];
+        let [(source, source_port), (destination, destination_port)] = match initiator_is_a {
+            true => ends,
+            false => [ends[1], ends[0]],
+        };
+        let port = |port| (self.rest & Self::PORTS != 0).then_some(port);
+        let vlan = |vlan| (vlan != NO_VLAN).then_some(vlan);
+        FlowKey {
+            source,
+            destination,
+            source_port: port(source_port),
+            destination_port: port(destination_port),
+            icmp_type_code: (self.rest & Self::ICMP != 0).then_some(source_port),
+            protocol: (self.rest >> 8) as u8,
+            vlan: vlan(outer),
+            customer_vlan: vlan(customer),
+        }
+    }
+}
+
+/// What a packet says of who began the flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Initiator {
+    /// Nothing: the flow began before.
+    Unknown,
+    /// The sender, by the SYN of TCP, an ICMP request, or because nothing contradicts.
+    Sender,
+    /// The receiver: the packet is an answer.
+    Receiver,
+}
+
+/// An IP packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet {
+    pub(super) key: Key,
+    /// Whether `a` of the key sent it.
+    pub(super) from_a: bool,
+    pub(super) initiator: Initiator,
+    /// Octets of the IP packet, as its header says.
+    pub(super) octets: u32,
+    pub(super) ttl: u8,
+    pub(super) flags: tcp::Flags,
+    /// It is a fragment whose first one is not known, or its headers were cut off.
+    pub(super) without_ports: bool,
+}
+
+/// The layers of a frame of this link type (LINKTYPE registry).
+#[inline]
+fn layers(frame: &[u8], linktype: u16) -> Result<Layers, Unmetered> {
+    const NULL_ETHER_TYPE: EtherType = EtherType(0);
+    let word = |at: usize| {
+        frame.get(at..at + 2).map(|bytes| EtherType(u16::from_be_bytes([bytes[0], bytes[1]])))
+    };
+    let (ether_type, offset) = match linktype {
+        1 => (word(12), ethernet::HEADER_LEN),
+        // Raw IP, as TUN devices have it, also by the numbers of OpenBSD and BSD/OS.
+        12 | 14 | 101 | 228 | 229 => match frame.first().map(|byte| byte >> 4) {
+            Some(4) => (Some(EtherType::IPV4), 0),
+            Some(6) => (Some(EtherType::IPV6), 0),
+            _ => (Some(NULL_ETHER_TYPE), 0),
+        },
+        // Linux cooked, in both versions.
+        113 => (word(14), 16),
+        276 => (word(0), 20),
+        _ => return Err(Unmetered::LinkType),
+    };
+    Ok(layers::parse_from(frame, ether_type.ok_or(Unmetered::Malformed)?, offset))
+}
+
+impl Packet {
+    /// The packet in a frame that was `wire_len` bytes long; `frame` may be its beginning only.
+    #[inline]
+    pub(super) fn parse(
+        frame: &[u8],
+        wire_len: u32,
+        linktype: u16,
+        interface: u16,
+        now: u64,
+        fragments: &mut Fragments,
+    ) -> Result<Self, Unmetered> {
+        let layers = layers(frame, linktype)?;
+        let (source, destination, total_len, ttl) = match layers.network {
+            Network::Ipv4 { .. } => {
+                let packet = layers.ipv4(frame).ok_or(Unmetered::Malformed)?;
+                let (source, destination) = (packet.source(), packet.destination());
+                let ends = (source.to_ipv6_mapped(), destination.to_ipv6_mapped());
+                (ends.0, ends.1, u32::from(packet.total_len()), packet.ttl())
+            }
+            Network::Ipv6 { .. } => {
+                let packet = layers.ipv6(frame).ok_or(Unmetered::Malformed)?;
+                // A jumbogram does not say its length here (RFC 2675).
+                let len = match (packet.payload_len(), packet.next_header()) {
+                    (0, Protocol::HOP_BY_HOP) => 0,
+                    (len, _) => linerate_wire::ipv6::HEADER_LEN as u32 + u32::from(len),
+                };
+                (packet.source(), packet.destination(), len, packet.hop_limit())
+            }
+            Network::Arp => return Err(Unmetered::NotIp),
+            Network::Other => {
+                let is_ip = matches!(layers.ether_type, EtherType::IPV4 | EtherType::IPV6);
+                return Err(if is_ip { Unmetered::Malformed } else { Unmetered::NotIp });
+            }
+        };
+        // Super-packets over 64 KiB have no length in their header.
+        let octets = match total_len {
+            0 => wire_len.saturating_sub(layers.network_offset as u32),
+            len => len,
+        };
+        let protocol = layers.protocol.ok_or(Unmetered::Malformed)?;
+        let is_v6 = matches!(layers.network, Network::Ipv6 { .. });
+        let vlans = match layers.tags {
+            0 => [NO_VLAN; 2],
+            _ => layers.vlans(frame).map(|vlan| vlan.unwrap_or(NO_VLAN)),
+        };
+        let mut rest = u32::from(interface) << 16 | u32::from(protocol.0) << 8;
+        rest |= if is_v6 { Key::IPV6 } else { 0 };
+        let flags = layers.tcp_flags(frame).unwrap_or(tcp::Flags(0));
+        let (mut ports, mut flags) = (layers.ports(frame), flags);
+        let mut later = false;
+        if let Some(fragment) = layers.fragment(frame) {
+            let ends = [u128::from(source), u128::from(destination)];
+            let identity = Identity::of(ends, fragment.identification, rest, vlans);
+            later = fragment.offset != 0;
+            if later {
+                (ports, flags) = (fragments.ports(identity, now), tcp::Flags(0));
+            } else if let Some(ports) = ports {
+                fragments.remember(identity, ports, now);
+            }
+        }
+        let without_ports = protocol.has_ports() && ports.is_none();
+        let mut initiator = match protocol {
+            Protocol::TCP if flags.contains(tcp::Flags::SYN.union(tcp::Flags::ACK)) => {
+                Initiator::Receiver
+            }
+            Protocol::TCP if !flags.contains(tcp::Flags::SYN) => Initiator::Unknown,
+            _ => Initiator::Sender,
+        };
+        let (source_port, destination_port) = match (ports, layers.icmp(frame)) {
+            (Some(ports), _) => {
+                rest |= Key::PORTS;
+                ports
+            }
+            (None, Some((kind, code))) if !later => {
+                rest |= Key::ICMP;
+                let request = icmp_request(kind, is_v6);
+                if request != kind {
+                    initiator = Initiator::Receiver;
+                }
+                let type_code = u16::from(request) << 8 | u16::from(code);
+                (type_code, type_code)
+            }
+            _ => (0, 0),
+        };
+        let (a, b) =
+            ((u128::from(source), source_port), (u128::from(destination), destination_port));
+        // Where both ends are the same, an answer is what comes from `b`.
+        let from_a = if a == b { initiator != Initiator::Receiver } else { a < b };
+        let (a, b) = if from_a { (a, b) } else { (b, a) };
+        let words = |address: u128| [(address >> 64) as u64, address as u64];
+        let [[a1, a2], [b1, b2]] = [words(a.0), words(b.0)];
+        let key = Key {
+            addresses: [a1, a2, b1, b2],
+            ports_vlans: u64::from(a.1) << 48
+                | u64::from(b.1) << 32
+                | u64::from(vlans[0]) << 16
+                | u64::from(vlans[1]),
+            rest,
+        };
+        Ok(Self { key, from_a, initiator, octets, ttl, flags, without_ports })
+    }
+}
+
+/// The type of the request that an ICMP message answers; of another message its own.
+fn icmp_request(kind: u8, is_v6: bool) -> u8 {
+    match (is_v6, kind) {
+        // Echo reply.
+        (false, 0) => 8,
+        // Timestamp, information and address mask replies follow their requests.
+        (false, 14 | 16 | 18) => kind - 1,
+        (true, 129) => 128,
+        _ => kind,
+    }
+}

@@ -1,0 +1,201 @@
+//! [`Table`]: flows by their keys, in memory that is allocated once.
+//!
+//! Entries are in one array, and an index of hashes points to them: open addressing with linear probing, two slots for
+//! each entry, so that most look-ups touch one cache line of the index. A removal moves the slots behind it back. So
+//! there are no tombstones, and nothing is ever rebuilt.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::fast::FixedState;
+
+use super::entry::Entry;
+use super::packet::Key;
+
+/// Slots of the index for each entry.
+const SLOTS_PER_ENTRY: usize = 2;
+
+/// A slot of the index. A zero word is empty.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// The hash of the key, which also says where its probe sequence begins.
+    hash: u32,
+    /// The number of the entry, plus one.
+    entry: u32,
+}
+
+pub(super) struct Table {
+    slots: Box<[Slot]>,
+    entries: Box<[Entry]>,
+    /// Entries below this number were in use.
+    high_water: u32,
+    /// Entries that are free again.
+    free: Vec<u32>,
+    hasher: FixedState,
+    len: usize,
+}
+
+impl Table {
+    /// Bytes that each flow takes in a full table.
+    pub(super) const BYTES_PER_FLOW: usize =
+        size_of::<Entry>() + SLOTS_PER_ENTRY * size_of::<Slot>() + size_of::<u32>();
+
+    /// For at most this many flows, `1..=2^31 - 1`. `seed` keeps others from choosing keys that collide.
+    pub(super) fn new(capacity: u32, seed: u64) -> Self {
+        let slots = capacity as usize * SLOTS_PER_ENTRY;
+        Self {
+            slots: vec![Slot::default(); slots].into_boxed_slice(),
+            entries: vec![Entry::default(); capacity as usize].into_boxed_slice(),
+            high_water: 0,
+            free: Vec::with_capacity(capacity as usize),
+            hasher: FixedState::with_seed(seed),
+            len: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len == self.entries.len()
+    }
+
+    /// Entries up to this number may be in use.
+    pub(super) fn high_water(&self) -> u32 {
+        self.high_water
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, number: u32) -> &Entry {
+        &self.entries[number as usize]
+    }
+
+    #[inline]
+    pub(super) fn entry_mut(&mut self, number: u32) -> &mut Entry {
+        &mut self.entries[number as usize]
+    }
+
+    #[inline]
+    fn hash(&self, key: &Key) -> u32 {
+        let mut hasher = self.hasher.build_hasher();
+        key.words().iter().for_each(|word| hasher.write_u64(*word));
+        // The upper half has the better bits of a multiplication.
+        (hasher.finish() >> 32) as u32
+    }
+
+    /// Where the probe sequence of a hash begins.
+    #[inline]
+    fn home(&self, hash: u32) -> usize {
+        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    #[inline]
+    fn next(&self, slot: usize) -> usize {
+        if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
+    }
+
+    /// The entry of this key.
+    #[inline]
+    pub(super) fn find(&self, key: &Key) -> Option<u32> {
+        let hash = self.hash(key);
+        let mut at = self.home(hash);
+        loop {
+            let slot = self.slots[at];
+            let number = slot.entry.checked_sub(1)?;
+            if slot.hash == hash && self.entries[number as usize].key == *key {
+                return Some(number);
+            }
+            at = self.next(at);
+        }
+    }
+
+    /// Adds an entry whose key is not in the table, which is not full.
+    pub(super) fn insert(&mut self, entry: Entry) -> u32 {
+        let number = self.free.pop().unwrap_or(self.high_water);
+        self.high_water = self.high_water.max(number + 1);
+        let hash = self.hash(&entry.key);
+        let mut at = self.home(hash);
+        while self.slots[at].entry != 0 {
+            at = self.next(at);
+        }
+        self.slots[at] = Slot { hash, entry: number + 1 };
+        self.entries[number as usize] = entry;
+        self.len += 1;
+        number
+    }
+
+    /// Removes an entry that is in use.
+    pub(super) fn remove(&mut self, number: u32) {
+        let hash = self.hash(&self.entries[number as usize].key);
+        let mut hole = self.home(hash);
+        while self.slots[hole].entry != number + 1 {
+            hole = self.next(hole);
+        }
+        // What stands behind the hole and may stand in it moves there, and leaves the next hole.
+        let mut at = self.next(hole);
+        while self.slots[at].entry != 0 {
+            let home = self.home(self.slots[at].hash);
+            let len = self.slots.len();
+            let distance = |from: usize| (at + len - from) % len;
+            if distance(home) >= distance(hole) {
+                self.slots[hole] = self.slots[at];
+                hole = at;
+            }
+            at = self.next(at);
+        }
+        self.slots[hole] = Slot::default();
+        self.entries[number as usize] = Entry::default();
+        self.free.push(number);
+        self.len -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_flow_takes_at_most_160_bytes() {
+        let table = Table::new(1000, 0);
+        let bytes =
+            size_of_val(&*table.slots) + size_of_val(&*table.entries) + 4 * table.free.capacity();
+        assert_eq!(bytes, 1000 * Table::BYTES_PER_FLOW);
+        assert_eq!(size_of::<Entry>(), 128);
+        const { assert!(Table::BYTES_PER_FLOW <= 160) };
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        /// Against the map of the standard library. The table is small and gets full, so that probe sequences are long
+        /// and wrap around.
+        #[test]
+        fn it_is_a_map(capacity in 1_u32..40, seed: u64, operations in prop::collection::vec((any::<bool>(), 0_u32..60), 0..400)) {
+            let mut table = Table::new(capacity, seed);
+            let mut oracle = HashMap::new();
+            for (insert, number) in operations {
+                let key = Key::numbered(number);
+                let found = table.find(&key);
+                prop_assert_eq!(found, oracle.get(&number).copied());
+                match found {
+                    None if insert && !table.is_full() => {
+                        oracle.insert(number, table.insert(Entry::of_key(key)));
+                    }
+                    Some(entry) if !insert => {
+                        oracle.remove(&number);
+                        table.remove(entry);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(table.len(), oracle.len());
+            }
+            for (number, entry) in &oracle {
+                prop_assert_eq!(table.find(&Key::numbered(*number)), Some(*entry));
+            }
+        }
+    }
+}

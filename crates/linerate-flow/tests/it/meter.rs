@@ -1,0 +1,393 @@
+//! What RFC 7011, 7012 and 5103 say of flows.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use etherparse::{PacketBuilder, VlanId};
+use linerate_flow::meter::MeteredPacket;
+use linerate_flow::{BiflowDirection, EndReason, FlowRecord};
+
+use crate::frames::{A, ETHERNET, F, Metered, R, S, SECOND, START, tcp, udp};
+
+fn host(last: u8) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, last).into()
+}
+
+fn counts(record: &FlowRecord) -> [u64; 4] {
+    let (forward, reverse) = (record.forward, record.reverse);
+    [forward.packets, forward.octets, reverse.packets, reverse.octets]
+}
+
+#[test]
+fn both_directions_share_a_record_of_the_initiator() {
+    let mut metered = Metered::new(10, 60, 15);
+    let (client, server) = ((9, 40000), (1, 80));
+    metered
+        .frame(0.0, &tcp(client, server, S, 0))
+        .frame(0.1, &tcp(server, client, S | A, 0))
+        .frame(0.2, &tcp(client, server, A, 100))
+        .frame(0.3, &tcp(server, client, A, 1000))
+        .frame(0.4, &tcp(server, client, A | F, 0))
+        .frame(0.5, &tcp(client, server, A | F, 0))
+        .frame(0.6, &tcp(server, client, A, 0));
+    let records = metered.finish();
+    let [record] = records else { panic!("{records:?}") };
+    assert_eq!((record.key.source, record.key.source_port), (host(9), Some(40000)));
+    assert_eq!((record.key.destination, record.key.destination_port), (host(1), Some(80)));
+    assert_eq!(counts(record), [3, 40 + 140 + 40, 4, 40 + 1040 + 40 + 40]);
+    assert_eq!((record.start, record.end), (START, START + SECOND * 6 / 10));
+    assert_eq!(record.reverse_start, Some(START + SECOND / 10));
+    assert_eq!(record.forward.tcp_flags, u16::from(S | A | F));
+    assert_eq!(record.reverse.length, Some((40, 1040)));
+    assert_eq!(record.direction, BiflowDirection::Initiator);
+    assert_eq!(record.end_reason, Some(EndReason::ForcedEnd), "the linger time has not passed");
+}
+
+#[test]
+fn an_answer_that_comes_first_does_not_make_the_server_the_initiator() {
+    let (client, server) = ((9, 40000), (1, 80));
+    let mut metered = Metered::new(10, 60, 15);
+    let records = metered
+        .frame(0.0, &tcp(server, client, S | A, 0))
+        .frame(0.1, &tcp(client, server, A, 5))
+        .finish();
+    assert_eq!((records.len(), counts(&records[0])), (1, [1, 45, 1, 40]));
+    assert_eq!(
+        (records[0].key.source, records[0].direction),
+        (host(9), BiflowDirection::Initiator)
+    );
+
+    // In the middle of a connection nobody knows.
+    let mut metered = Metered::new(10, 60, 15);
+    let records = metered.frame(0.0, &tcp(server, client, A, 0)).finish();
+    assert_eq!(
+        (records[0].key.source, records[0].direction),
+        (host(1), BiflowDirection::Arbitrary)
+    );
+}
+
+#[test]
+fn fin_in_both_directions_and_rst_end_a_flow_and_a_syn_begins_the_next() {
+    let (client, server) = ((9, 40000), (1, 80));
+    for last in [vec![(client, server, A | F), (server, client, A | F)], vec![(server, client, R)]]
+    {
+        let mut metered = Metered::new(10, 60, 15);
+        metered.frame(0.0, &tcp(client, server, S, 0));
+        for (from, to, flags) in &last {
+            metered.frame(0.1, &tcp(*from, *to, *flags, 0));
+        }
+        // The last acknowledgement still belongs to it. A SYN does not.
+        metered.frame(0.2, &tcp(client, server, A, 0)).frame(0.3, &tcp(client, server, S, 0));
+        let records = metered.finish();
+        assert_eq!(records.len(), 2, "{records:?}");
+        assert_eq!(records[0].end_reason, Some(EndReason::EndOfFlow));
+        let packets = records[0].forward.packets + records[0].reverse.packets;
+        assert_eq!(packets, last.len() as u64 + 2);
+        assert_eq!(counts(&records[1]), [1, 40, 0, 0]);
+    }
+    // One FIN closes one direction only.
+    let mut metered = Metered::new(10, 60, 15);
+    metered.frame(0.0, &tcp(client, server, A | F, 0)).frame(5.0, &tcp(server, client, A, 9));
+    assert_eq!(metered.finish().len(), 1);
+}
+
+#[test]
+fn timeouts_end_records_at_the_same_packets_whoever_looks() {
+    let (a, b) = ((host(1), 1000), (host(2), 53));
+    // Once without anything else; once with other packets that drive the sweep.
+    for others in [false, true] {
+        let mut metered = Metered::new(1000, 60, 15);
+        for at in [0, 10, 20, 30, 40, 50, 59, 61, 90, 91] {
+            metered.frame(f64::from(at), &udp(a, b, 10));
+            for step in 0..if others { 64 } else { 0 } {
+                metered.frame(
+                    f64::from(at) + 0.01 * f64::from(step),
+                    &udp((host(7), 7), (host(8), 8), 1),
+                );
+            }
+        }
+        metered.finish();
+        let of_a = metered.records.iter().filter(|record| record.key.source == host(1));
+        let seen: Vec<_> = of_a
+            .map(|record| {
+                (
+                    (record.start - START) / SECOND,
+                    record.forward.packets,
+                    record.end_reason.unwrap(),
+                )
+            })
+            .collect();
+        let expected = [
+            (0, 7, EndReason::ActiveTimeout),
+            (61, 1, EndReason::IdleTimeout),
+            (90, 2, EndReason::ForcedEnd),
+        ];
+        assert_eq!(seen, expected, "{others}");
+    }
+}
+
+#[test]
+fn a_flow_that_goes_on_keeps_its_initiator() {
+    let (client, server) = ((9, 40000), (1, 80));
+    let mut metered = Metered::new(10, 2, 15);
+    metered.frame(0.0, &tcp(client, server, S, 0));
+    for at in 1..10 {
+        metered.frame(f64::from(at), &tcp(server, client, A, 0));
+    }
+    let records = metered.finish();
+    assert!(records.len() >= 4, "{records:?}");
+    assert!(records.iter().all(|record| record.key.source == host(9)));
+    assert!(
+        records[1..]
+            .iter()
+            .all(|record| record.forward.packets == 0 && record.forward.ttl.is_none())
+    );
+    assert_eq!(records.iter().map(|record| record.reverse.packets).sum::<u64>(), 9);
+}
+
+#[test]
+fn vlans_and_interfaces_divide_flows() {
+    let tagged = |tags: &[u16]| {
+        let id = |at: usize| VlanId::try_new(tags[at]).unwrap();
+        let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);
+        let mut frame = Vec::new();
+        let udp = match tags.len() {
+            1 => ethernet.single_vlan(id(0)).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1, 2),
+            _ => {
+                ethernet.double_vlan(id(0), id(1)).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1, 2)
+            }
+        };
+        udp.write(&mut frame, &[0; 8]).unwrap();
+        frame
+    };
+    let mut metered = Metered::new(10, 60, 15);
+    let frames = [
+        udp((host(1), 1), (host(2), 2), 8),
+        tagged(&[5]),
+        tagged(&[6]),
+        tagged(&[5, 7]),
+        tagged(&[5]),
+    ];
+    frames.iter().for_each(|frame| {
+        metered.frame(0.0, frame);
+    });
+    let frame = &frames[0];
+    metered.packet(&MeteredPacket {
+        frame,
+        wire_len: frame.len() as u32,
+        linktype: ETHERNET,
+        interface: 3,
+        time: START,
+        position: 0,
+    });
+    let mut seen: Vec<_> = metered
+        .finish()
+        .iter()
+        .map(|record| {
+            (
+                record.key.vlan,
+                record.key.customer_vlan,
+                record.forward.packets,
+                record.forward.octets,
+            )
+        })
+        .collect();
+    seen.sort();
+    let expected = [
+        (None, None, 1, 36),
+        (None, None, 1, 36),
+        (Some(5), None, 2, 72),
+        (Some(5), Some(7), 1, 36),
+        (Some(6), None, 1, 36),
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn icmp_has_type_and_code_and_an_answer_joins_its_request() {
+    let echo = |from: u8, to: u8, reply: bool, v6: bool| {
+        let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);
+        let mut frame = Vec::new();
+        if v6 {
+            let address = |last| [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+            let ip = ethernet.ipv6(address(from), address(to), 64);
+            let icmp =
+                if reply { ip.icmpv6_echo_reply(1, 2) } else { ip.icmpv6_echo_request(1, 2) };
+            icmp.write(&mut frame, &[0; 8]).unwrap();
+        } else {
+            let ip = ethernet.ipv4([10, 0, 0, from], [10, 0, 0, to], 64);
+            let icmp =
+                if reply { ip.icmpv4_echo_reply(1, 2) } else { ip.icmpv4_echo_request(1, 2) };
+            icmp.write(&mut frame, &[0; 8]).unwrap();
+        }
+        frame
+    };
+    for (v6, type_code, octets) in [(false, 8 << 8, 36), (true, 128 << 8, 56)] {
+        for order in [[false, true], [true, false]] {
+            for (a, b) in [(1, 2), (2, 1), (3, 3)] {
+                let mut metered = Metered::new(10, 60, 15);
+                for reply in order {
+                    let (from, to) = if reply { (b, a) } else { (a, b) };
+                    metered.frame(0.0, &echo(from, to, reply, v6));
+                }
+                let records = metered.finish();
+                assert_eq!(records.len(), 1, "{records:?}");
+                assert_eq!(records[0].key.icmp_type_code, Some(type_code));
+                assert_eq!(counts(&records[0]), [1, octets, 1, octets], "{v6} {order:?} {a} {b}");
+                assert_eq!(records[0].key.source_port, None);
+            }
+        }
+    }
+}
+
+/// The IPv4 fragments of a UDP datagram from port 1000 to 53.
+fn fragments(identification: u16) -> [Vec<u8>; 2] {
+    let whole = udp((host(1), 1000), (host(2), 53), 100);
+    let (ethernet, header, payload) = (&whole[..14], &whole[14..34], &whole[34..]);
+    let piece = |bytes: &[u8], offset: usize, more: bool| {
+        let mut header = header.to_vec();
+        header[2..4].copy_from_slice(&(20 + bytes.len() as u16).to_be_bytes());
+        header[4..6].copy_from_slice(&identification.to_be_bytes());
+        let flags = (offset as u16 / 8) | if more { 0x2000 } else { 0 };
+        header[6..8].copy_from_slice(&flags.to_be_bytes());
+        [ethernet, &header, bytes].concat()
+    };
+    [piece(&payload[..64], 0, true), piece(&payload[64..], 64, false)]
+}
+
+#[test]
+fn later_fragments_have_the_ports_of_the_first() {
+    let mut metered = Metered::new(10, 60, 15);
+    for frame in fragments(7) {
+        metered.frame(0.0, &frame);
+    }
+    let records = metered.finish();
+    let [record] = records else { panic!("{records:?}") };
+    assert_eq!((record.key.source_port, record.key.destination_port), (Some(1000), Some(53)));
+    assert_eq!(counts(record), [2, 84 + 64, 0, 0]);
+    assert_eq!(metered.meter.statistics().without_ports, 0);
+
+    // Without the first one, long after it, and of another packet: no ports, and counted.
+    let mut metered = Metered::new(10, 60, 15);
+    let [first, later] = fragments(7);
+    metered.frame(0.0, &later).frame(1.0, &first).frame(2.0, &fragments(8)[1]).frame(40.0, &later);
+    let records = metered.finish();
+    let without = records.iter().filter(|record| record.key.source_port.is_none());
+    assert_eq!(without.map(|record| record.forward.packets).sum::<u64>(), 3, "{records:?}");
+    assert_eq!(metered.meter.statistics().without_ports, 3);
+}
+
+#[test]
+fn a_cut_frame_counts_with_its_whole_length() {
+    let frame = tcp((1, 1), (2, 2), S, 1400);
+    for kept in [54, 48, 38, 36] {
+        let mut metered = Metered::new(10, 60, 15);
+        let records = metered.cut(0.0, &frame[..kept], frame.len() as u32).finish();
+        assert_eq!(counts(&records[0]), [1, 1440, 0, 0], "{kept}");
+        let ports = (kept >= 38).then_some(1);
+        assert_eq!(records[0].key.source_port, ports, "{kept}");
+        assert_eq!(
+            records[0].forward.tcp_flags,
+            if kept >= 48 { u16::from(S) } else { 0 },
+            "{kept}"
+        );
+        assert_eq!(metered.meter.statistics().without_ports, u64::from(ports.is_none()));
+    }
+}
+
+#[test]
+fn padding_is_not_counted_and_super_packets_are_whole() {
+    let mut frame = udp((host(1), 1), (host(2), 2), 1);
+    frame.resize(60, 0);
+    let mut metered = Metered::new(10, 60, 15);
+    assert_eq!(counts(&metered.frame(0.0, &frame).finish()[0]), [1, 29, 0, 0]);
+
+    // IPv4 super-packets over 64 KiB have a total length of 0.
+    let mut frame = udp((host(1), 1), (host(2), 2), 1);
+    frame[16..18].fill(0);
+    let mut metered = Metered::new(10, 60, 15);
+    let records = metered.cut(0.0, &frame, 100_014).finish();
+    assert_eq!(
+        (counts(&records[0]), records[0].forward.length),
+        ([1, 100_000, 0, 0], Some((65535, 65535)))
+    );
+}
+
+#[test]
+fn what_is_in_no_flow_is_counted_by_its_cause() {
+    let mut metered = Metered::new(10, 60, 15);
+    let mut arp = vec![0; 60];
+    arp[12..14].copy_from_slice(&[8, 6]);
+    let ip = udp((host(1), 1), (host(2), 2), 1);
+    metered.frame(0.0, &arp).frame(0.0, &ip[..20]).frame(0.0, &[1, 2, 3]).frame(0.0, &ip);
+    metered.packet(&MeteredPacket {
+        frame: &ip,
+        wire_len: 43,
+        linktype: 147,
+        interface: 0,
+        time: START,
+        position: 0,
+    });
+    let counted = metered.meter.statistics();
+    assert_eq!(
+        (counted.packets, counted.not_ip, counted.malformed, counted.link_type),
+        (1, 1, 2, 1)
+    );
+}
+
+#[test]
+fn other_link_layers_give_the_same_flow() {
+    let frame = udp((host(1), 1), (host(2), 2), 1);
+    let cooked = [&[0; 14][..], &[8, 0], &frame[14..]].concat();
+    let cooked2 = [&[8, 0][..], &[0; 18], &frame[14..]].concat();
+    let mut metered = Metered::new(10, 60, 15);
+    for (linktype, bytes) in
+        [(ETHERNET, &frame[..]), (101, &frame[14..]), (113, &cooked), (276, &cooked2)]
+    {
+        let wire_len = bytes.len() as u32;
+        metered.packet(&MeteredPacket {
+            frame: bytes,
+            wire_len,
+            linktype,
+            interface: 0,
+            time: START,
+            position: 0,
+        });
+    }
+    let records = metered.finish();
+    assert_eq!((records.len(), counts(&records[0])), (1, [4, 4 * 29, 0, 0]));
+}
+
+#[test]
+fn a_full_table_exports_early_and_loses_nothing() {
+    let mut metered = Metered::new(16, 600, 600);
+    for round in 0..10 {
+        for port in 0..40 {
+            metered.frame(f64::from(round), &udp((host(1), 1000 + port), (host(2), 53), 10));
+        }
+        assert!(metered.meter.statistics().active <= 16);
+    }
+    let records = metered.finish();
+    assert_eq!(records.iter().map(|record| record.forward.packets).sum::<u64>(), 400);
+    let early = records
+        .iter()
+        .filter(|record| record.end_reason == Some(EndReason::LackOfResources))
+        .count();
+    let counted = metered.meter.statistics();
+    assert_eq!((counted.overflow, counted.active), (early as u64, 0));
+    assert!(early > 0);
+}
+
+#[test]
+fn a_record_has_the_positions_of_its_first_and_last_packet() {
+    let mut meter = Metered::new(16, 600, 600).meter;
+    let frame = udp((host(1), 1), (host(2), 2), 1);
+    for position in [100, 200, 300] {
+        let (frame, wire_len, linktype) = (&frame[..], frame.len() as u32, ETHERNET);
+        let packet =
+            MeteredPacket { frame, wire_len, linktype, interface: 4, time: START, position };
+        meter.packet(&packet, |_| panic!("no flow has ended"));
+    }
+    let mut seen = Vec::new();
+    meter.finish(|flow| seen.push((flow.positions(), flow.interface())));
+    assert_eq!(seen, [((100, 300), 4)]);
+}
