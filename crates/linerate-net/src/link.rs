@@ -19,6 +19,9 @@ const HEADER: usize = 16;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const VETH_INFO_PEER: u16 = 1;
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_EGRESS_QOS: u16 = 3;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
 
 /// An interface as it is at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub struct Link {
     pub promiscuity: u32,
     /// Id of the XDP program on it; 0 where there are several.
     pub xdp: Option<u32>,
+    /// What a VLAN device does.
+    pub vlan: Option<Vlan>,
     /// Transmit queues that the driver has created.
     pub num_tx_queues: u32,
     /// Receive queues that the driver has created.
@@ -55,6 +60,30 @@ pub struct Link {
     pub operational: bool,
     /// Its counters.
     pub statistics: Statistics,
+}
+
+/// A VLAN device (`ip -details link show type vlan`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vlan {
+    /// Its identifier.
+    pub id: u16,
+    /// EtherType of its tags: 0x8100 or 0x88a8.
+    pub protocol: u16,
+    /// The priority in its tags depends on the packet (`egress-qos-map`); otherwise it is 0.
+    pub maps_priority: bool,
+}
+
+impl Vlan {
+    /// Reads the `IFLA_INFO_DATA` of a VLAN device.
+    fn parse(value: &[u8]) -> Option<Self> {
+        let number = |kind| attribute(value, kind).and_then(|value| bytes_at(value, 0));
+        let maps = attribute(value, IFLA_VLAN_EGRESS_QOS);
+        Some(Self {
+            id: u16::from_ne_bytes(number(IFLA_VLAN_ID)?),
+            protocol: u16::from_be_bytes(number(IFLA_VLAN_PROTOCOL)?),
+            maps_priority: maps.is_some_and(|maps| attributes(maps).next().is_some()),
+        })
+    }
 }
 
 /// Counters of an interface since its creation (`struct rtnl_link_stats64`), in packets and bytes.
@@ -150,6 +179,8 @@ impl Link {
                 libc::IFLA_LINKINFO => {
                     link.kind =
                         attribute(value, libc::IFLA_INFO_KIND).map(attr_str).unwrap_or_default();
+                    let data = attribute(value, libc::IFLA_INFO_DATA);
+                    link.vlan = data.filter(|_| link.kind == "vlan").and_then(Vlan::parse);
                 }
                 libc::IFLA_XDP => {
                     let mode = attribute(value, IFLA_XDP_ATTACHED).and_then(<[u8]>::first);

@@ -232,8 +232,9 @@ struct interface {
 	__u32 port; /* index in `ports`, the devmap */
 	__u8 mac[6]; /* 0 without Ethernet */
 	__u16 flags; /* INTERFACE_* */
+	__be32 tag;  /* of a VLAN device: raw TPID and TCI */
 };
-_Static_assert(sizeof(struct interface) == 12, "interface is 12 bytes");
+_Static_assert(sizeof(struct interface) == 16, "interface is 16 bytes");
 
 /* interface.flags: what may be done with packets that come in and that leave. User space decides (src/runtime/
  * datapath.rs) and changes them before it bumps the generation. Without a datapath for both ends the kernel
@@ -244,6 +245,7 @@ _Static_assert(sizeof(struct interface) == 12, "interface is 12 bytes");
 #define INTERFACE_TC_IN (1 << 3)    /* TC may forward what comes in */
 #define INTERFACE_TC_OUT (1 << 4)   /* TC may send, through qdisc and egress filters */
 #define INTERFACE_ETHERNET (1 << 5) /* packets have an Ethernet header */
+#define INTERFACE_VLAN_SHIFT 6	    /* XDP adds `tag`, and sends by the port below, which is in `ports` */
 
 #define PORTS_MAX 256
 

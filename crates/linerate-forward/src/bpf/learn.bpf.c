@@ -234,11 +234,12 @@ static __always_inline __u32 check_route(const struct __sk_buff *skb, const stru
 
 /* Whether bpf_fib_lookup() is asked as the kernel's forwarding is: no device above either port, and the same DSCP
  * all the way. */
-static __always_inline int is_seen_by_fib(const struct __sk_buff *skb, struct dst_entry *route,
-					  const struct session_key *key, const struct hop *hop)
+static __always_inline int is_seen_by_fib(const struct __sk_buff *skb, const struct packet *packet,
+					  struct dst_entry *route, const struct session_key *key,
+					  const struct hop *hop)
 {
 	return skb->ingress_ifindex == key->ifindex && BPF_CORE_READ(route, dev, ifindex) == skb->ifindex &&
-	       !hop->out_tags && hop->dscp == key->dscp;
+	       !(packet->kind >> KIND_OUTER_VLAN_SHIFT) && hop->dscp == key->dscp;
 }
 
 /* Whether the result of bpf_fib_lookup() matches *rebuilt. */
@@ -258,8 +259,13 @@ static __always_inline int fib_gives(struct __sk_buff *skb, const struct rebuilt
 }
 
 /* Which datapath sessions between two interfaces take, as SESSION_TC or 0 in *flags: 0, or REFUSAL_* plus one. */
-static __always_inline __u32 choose_datapath(__u32 in, __u32 out, int is_partial, __u32 *flags)
+static __always_inline __u32 choose_datapath(__u32 in, const struct interface *interface,
+					     const struct packet *packet, int is_partial, __u32 *flags)
 {
+	__u32 out = interface->flags, is_tagged = -(packet->kind >> KIND_OUTER_VLAN_SHIFT) >> 31;
+
+	/* XDP adds a tag to frames that have none. Without a branch, which the verifier would follow twice. */
+	out &= ~((out >> INTERFACE_VLAN_SHIFT & is_tagged) * INTERFACE_XDP_OUT);
 	*flags = 0;
 	if (!is_partial && (in & INTERFACE_XDP_IN) && (out & INTERFACE_XDP_OUT))
 		return 0;
@@ -279,7 +285,7 @@ static __always_inline void rebuild_actions(const struct egress *egress, const s
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
 	__u32 ports = rebuilt->in.source_port | (__u32)rebuilt->in.destination_port << 16;
-	__u32 tags = 0, in_frame = packet->tag_bytes / VLAN_HLEN;
+	__u32 tags = 0, in_frame = packet->tag_bytes / VLAN_HLEN, add;
 	__u16 ports_delta = delta_bytes(&ports, &packet->ports, 4);
 
 	__builtin_memset(hop, 0, sizeof(*hop));
@@ -300,7 +306,10 @@ static __always_inline void rebuild_actions(const struct egress *egress, const s
 			tags++;
 		}
 	}
-	hop->out_tags = tags;
+	/* XDP adds the tag of a VLAN device. */
+	add = interface->flags >> INTERFACE_VLAN_SHIFT & ((flags & SESSION_TC) / SESSION_TC ^ 1);
+	hop->out_tag[0] |= interface->tag & -add;
+	hop->out_tags = tags + add;
 	/* A redirected frame may exceed the MTU by one tag and no more (`xdp_ok_fwd_dev`). */
 	hop->mtu = lesser(tags == 2 ? mtu - VLAN_HLEN : mtu, 0xffff);
 	hop->port = interface->port;
@@ -497,7 +506,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		return REFUSAL_TTL + 1;
 	if ((egress.packet.tos ^ meta->tos) & 3)
 		return REFUSAL_ECN + 1;
-	refusal = choose_datapath(in->flags, interface->flags,
+	refusal = choose_datapath(in->flags, interface, &egress.packet,
 				  (word & CANDIDATE_PARTIAL) ||
 					  (!skb->gso_size && BPF_CORE_READ_BITFIELD(kernel, ip_summed) ==
 								     KERNEL_CHECKSUM_PARTIAL),
@@ -531,7 +540,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	/* Read before the route look-up. */
 	routes = READ_ONCE(control.route_generation);
 	session_barrier();
-	if (is_seen_by_fib(skb, route, &egress.rebuilt->key, &egress.rebuilt->hop) &&
+	if (is_seen_by_fib(skb, &egress.packet, route, &egress.rebuilt->key, &egress.rebuilt->hop) &&
 	    fib_gives(skb, egress.rebuilt)) {
 		egress.rebuilt->hop.flags |= SESSION_FIB;
 	} else if (meta->route_generation != (__u16)routes) {

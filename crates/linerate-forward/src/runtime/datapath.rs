@@ -14,7 +14,8 @@
 //!   redirected those at egress (`nf_skip_egress`). The kernel forwards.
 //! - Qdiscs, classifiers and actions that look at what only the stack knows (route, connection, socket), there or on an
 //!   interface below: the kernel forwards.
-//! - A device that XDP cannot serve, or whose frames need several buffers: TC.
+//! - A device that XDP cannot serve, or whose frames need several buffers: TC. What leaves by a VLAN device on a port
+//!   takes XDP, which adds the tag and sends by the port below: for both, nothing may be there to obey.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +29,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::Mode;
 use crate::maps::Maps;
-use crate::runtime::link::{longest_in_one_buffer, lower_devices, name_of, why_no_xdp};
-use crate::runtime::program::{PRIORITY, egress_enabled};
+use crate::runtime::link::{longest_in_one_buffer, lower_devices, name_of, vlan_of, why_no_xdp};
+use crate::runtime::program::{PRIORITY, egress_enabled, send_by};
 use crate::runtime::upper_devices;
 use crate::table::layout::{self, interface};
 use crate::{Error, Result};
@@ -66,6 +67,8 @@ pub(crate) struct Examined {
     /// Its upper devices.
     pub(crate) uppers: Vec<u32>,
     pub(crate) obstacles: Obstacles,
+    /// Of a VLAN device: the port below it, and its tag as in a frame.
+    lower: Option<(u32, [u8; 4])>,
 }
 
 /// Examines all ports. The kernel forwards for one that cannot be examined, as it has gone meanwhile, or is hidden.
@@ -78,7 +81,7 @@ pub(crate) fn examine(maps: &Maps) -> Result<Vec<Examined>> {
         uppers.entry(port).or_default().push(upper);
     }
     let interfaces = interfaces(maps)?;
-    let reader = ObstacleReader::open(interfaces.iter().map(|(index, _)| *index).collect());
+    let reader = ObstacleReader::open(interfaces.clone());
     let examine = |(index, interface): (u32, layout::Interface)| {
         let uppers = uppers.remove(&index).unwrap_or_default();
         let read = match &reader {
@@ -92,7 +95,8 @@ pub(crate) fn examine(maps: &Maps) -> Result<Vec<Examined>> {
             let unknown = || Some("unknown".to_owned());
             Obstacles { ingress: unknown(), egress: unknown(), ..Obstacles::default() }
         });
-        Examined { index, interface, uppers, obstacles }
+        let lower = reader.as_ref().ok().and_then(|reader| reader.lower(index));
+        Examined { index, interface, uppers, obstacles, lower }
     };
     Ok(interfaces.into_iter().map(examine).collect())
 }
@@ -102,14 +106,14 @@ struct ObstacleReader {
     connection: Connection,
     links: Vec<Link>,
     /// Interfaces with programs of ours.
-    ports: Vec<u32>,
+    ports: Vec<(u32, layout::Interface)>,
     chains: Vec<DeviceChain>,
     /// A daemon says at its start that it cannot tell.
     steering: Option<Steering>,
 }
 
 impl ObstacleReader {
-    fn open(ports: Vec<u32>) -> Result<Self> {
+    fn open(ports: Vec<(u32, layout::Interface)>) -> Result<Self> {
         let failed = |error| Error::system("list the filters of the interfaces", error);
         let connection = Connection::open().map_err(|error| failed(error.into()))?;
         let links = link::all().map_err(|error| failed(error.into()))?;
@@ -133,21 +137,54 @@ impl ObstacleReader {
             found.egress = found.egress.or(above.egress.or(above.egress_xdp).map(on));
         }
         // TC passes what is below, as it came from the stack.
+        let mut below_xdp = None;
         for lower in lower_devices(&self.links, ifindex) {
             let on = |what: String| format!("{what} of the interface below");
-            found.egress = found.egress.or(self.own(lower)?.egress.map(on));
+            let below = self.own(lower)?;
+            found.egress = found.egress.or(below.egress.map(on));
+            below_xdp = below_xdp.or(below.egress_xdp.map(on));
         }
-        if let Some(link) = self.links.iter().find(|link| link.index == ifindex) {
-            // With XDP it has room for the frames.
-            let has_room = flags & interface::XDP != 0;
-            if let Some(reason) = why_no_xdp(link, has_room) {
-                found.ingress_xdp = Some(reason.clone());
-                found.egress_xdp = Some(reason);
-            } else if link.mtu > longest_in_one_buffer() && !sends_multi_buffer(ifindex)? {
-                found.egress_xdp = Some("its driver sends no frames of several buffers".into());
+        let Some(link) = self.link(ifindex) else { return Ok(found) };
+        // With XDP it has room for the frames.
+        let has_room = flags & interface::XDP != 0;
+        if let Some(reason) = why_no_xdp(link, has_room) {
+            found.ingress_xdp = Some(reason.clone());
+            match self.lower(ifindex) {
+                None => found.egress_xdp = Some(reason),
+                Some(_) if link.vlan.is_some_and(|vlan| vlan.maps_priority) => {
+                    found.egress_xdp = Some("its egress-qos-map".into());
+                }
+                Some((lower, _)) => {
+                    let single = self.why_single_buffer(lower)?;
+                    found.egress_xdp = found.egress_xdp.or(below_xdp).or(single);
+                }
             }
+        } else if let Some(reason) = self.why_single_buffer(ifindex)? {
+            found.egress_xdp = Some(reason);
         }
         Ok(found)
+    }
+
+    fn link(&self, index: u32) -> Option<&Link> {
+        self.links.iter().find(|link| link.index == index)
+    }
+
+    /// The port below this VLAN device that XDP may send by, and the tag.
+    fn lower(&self, ifindex: u32) -> Option<(u32, [u8; 4])> {
+        let link = self.link(ifindex)?;
+        let (vlan, lower) = (link.vlan?, vlan_of(link)?);
+        let is_port = |(index, port): &(u32, layout::Interface)| {
+            *index == lower && port.flags & interface::XDP != 0
+        };
+        let [tpid, tci] = [vlan.protocol, vlan.id].map(u16::to_be_bytes);
+        self.ports.iter().any(is_port).then_some((lower, [tpid[0], tpid[1], tci[0], tci[1]]))
+    }
+
+    /// Why XDP does not send the longest frames of this interface, if that is so.
+    fn why_single_buffer(&self, ifindex: u32) -> Result<Option<String>> {
+        let is_long = self.link(ifindex).is_some_and(|link| link.mtu > longest_in_one_buffer());
+        let no = is_long && !sends_multi_buffer(ifindex)?;
+        Ok(no.then(|| "its driver sends no frames of several buffers".to_owned()))
     }
 
     /// Whether what the interface receives waits for other CPUs.
@@ -158,7 +195,7 @@ impl ObstacleReader {
 
     /// Of the interface itself.
     fn own(&self, ifindex: u32) -> Result<Obstacles> {
-        let is_port = self.ports.contains(&ifindex);
+        let is_port = self.ports.iter().any(|(index, _)| *index == ifindex);
         let mut found = filters_and_qdiscs(&self.connection, ifindex, is_port)?;
         let name = name_of(ifindex);
         let chain = |is_egress: bool| {
@@ -284,11 +321,23 @@ pub(crate) fn unreported(
 pub(crate) fn refresh(maps: &Maps, mode: Mode) -> Result<bool> {
     let map = maps.get("interfaces")?;
     let mut changed = false;
-    for Examined { index, interface: before, obstacles, .. } in examine(maps)? {
-        let xdp_sends = egress_enabled(maps, before.port, index)?;
-        let flags = flags(before.flags, mode, xdp_sends, &obstacles);
-        if flags != before.flags {
-            let after = layout::Interface { flags, ..before };
+    let all = interfaces(maps)?;
+    for Examined { index, interface: before, obstacles, lower, .. } in examine(maps)? {
+        let sends = |index: u32| -> Result<bool> {
+            let port = all.iter().find(|(other, _)| *other == index).map(|(_, one)| one.port);
+            port.map_or(Ok(false), |port| egress_enabled(maps, port, index))
+        };
+        let (by, tag) = lower.unwrap_or((index, [0; 4]));
+        let xdp_sends = sends(by)?;
+        if xdp_sends && by != index {
+            send_by(maps, before.port, by)?;
+        }
+        let mut flags = flags(before.flags, mode, xdp_sends, &obstacles);
+        if by != index && flags & interface::XDP_OUT != 0 {
+            flags |= interface::VLAN;
+        }
+        let after = layout::Interface { flags, tag, ..before };
+        if after != before {
             map.update(&index.to_ne_bytes(), after.as_bytes(), MapFlags::EXIST)
                 .map_err(|error| Error::bpf("choose the datapath of an interface", &error))?;
             changed = true;

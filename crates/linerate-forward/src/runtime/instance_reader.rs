@@ -104,7 +104,7 @@ impl InstanceReader<'_> {
         // In the network namespace of this thread.
         let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         let port = |port: Examined| {
-            let Examined { index, interface: entry, uppers, obstacles } = port;
+            let Examined { index, interface: entry, uppers, obstacles, .. } = port;
             let interface = name_of(index);
             let traffic = PortStatistics::find(&counters, &interface).unwrap_or_default();
             let xdp_mode = xdp_mode(&interface);
@@ -114,6 +114,8 @@ impl InstanceReader<'_> {
                 _ => None,
             };
             let no_xdp = || (xdp_mode == "none").then(|| "no XDP program on it".to_owned());
+            // XDP sends by the port below a VLAN device.
+            let no_xdp_out = || no_xdp().filter(|_| entry.flags & interface::XDP_OUT == 0);
             Port {
                 ingress: Side {
                     datapath: fastest(interface::XDP_IN, interface::TC_IN),
@@ -121,7 +123,7 @@ impl InstanceReader<'_> {
                 },
                 egress: Side {
                     datapath: fastest(interface::XDP_OUT, interface::TC_OUT),
-                    reason: obstacles.egress.or(obstacles.egress_xdp).or_else(no_xdp).or_else(
+                    reason: obstacles.egress.or(obstacles.egress_xdp).or_else(no_xdp_out).or_else(
                         || {
                             let may_send = entry.flags & interface::XDP_OUT != 0;
                             (!may_send).then(|| "not verified that it transmits".to_owned())

@@ -26,7 +26,7 @@ pub use port::{
     Clsact, Port, PortOptions, TC_ONLY, TcAttachment, XDP_ONLY, egress_enabled, enable_egress,
     register,
 };
-pub(crate) use port::{HANDLE, PRIORITY, attach_clsact, unregister};
+pub(crate) use port::{HANDLE, PRIORITY, attach_clsact, send_by, unregister};
 
 include!(concat!(env!("OUT_DIR"), "/accelerator.rs"));
 

@@ -17,6 +17,7 @@ const LAYOUTS: &[u64] = &[
     0x808a_8e27_7a6c_cfb3,
     0x47d0_886a_5da2_edb5,
     0xa5a0_e610_bccc_4000,
+    0xd226_bb97_47fe_f68e,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -57,6 +58,7 @@ pub mod interface {
     pub const TC_IN: u16 = 1 << 3;
     pub const TC_OUT: u16 = 1 << 4;
     pub const ETHERNET: u16 = 1 << 5;
+    pub const VLAN: u16 = 1 << 6;
 }
 
 /// Set in the generation of a session that has ended.
@@ -223,6 +225,7 @@ pub struct Interface {
     pub port: u32,
     pub mac: [u8; 6],
     pub flags: u16,
+    pub tag: [u8; 4],
 }
 
 /// `struct control`, the whole of the section `.data.control`.

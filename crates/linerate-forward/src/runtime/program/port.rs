@@ -154,7 +154,8 @@ impl Port {
 /// # Errors
 /// [`Error::System`], [`Error::Privilege`].
 pub fn register(programs: &Programs, options: &PortOptions) -> Result<()> {
-    let interface = Interface { port: options.port, mac: options.mac, flags: options.flags };
+    let PortOptions { port, mac, flags, .. } = *options;
+    let interface = Interface { port, mac, flags, tag: [0; 4] };
     let index = options.ifindex.to_ne_bytes();
     let map = programs.maps.get("interfaces")?;
     map.update(&index, interface.as_bytes(), MapFlags::ANY).map_err(refused(&options.name))
@@ -162,10 +163,19 @@ pub fn register(programs: &Programs, options: &PortOptions) -> Result<()> {
 
 /// Takes the interface of index `ifindex`, port `port`, from these maps. Sessions that use it have to be made stale.
 pub(crate) fn unregister(maps: &Maps, port: u32, ifindex: u32) {
-    for (map, key) in [("interfaces", ifindex), ("ports", port)] {
-        if let Ok(map) = maps.get(map) {
-            // The kernel itself removes interfaces that are gone from devmaps.
-            let _ = map.delete(&key.to_ne_bytes());
+    if let Ok(interfaces) = maps.get("interfaces") {
+        let _ = interfaces.delete(&ifindex.to_ne_bytes());
+    }
+    // The kernel itself removes interfaces that are gone from devmaps.
+    let Ok(ports) = maps.get("ports") else { return };
+    let sends_by_it = |key: &[u8]| {
+        let by = ports.lookup(key, MapFlags::ANY);
+        by.is_ok_and(|by| by.is_some_and(|by| by == ifindex.to_ne_bytes()))
+    };
+    // The VLAN devices above it, too.
+    for key in (0..PORTS_MAX).map(u32::to_ne_bytes) {
+        if key == port.to_ne_bytes() || sends_by_it(&key) {
+            let _ = ports.delete(&key);
         }
     }
 }
@@ -176,9 +186,14 @@ pub(crate) fn unregister(maps: &Maps, port: u32, ifindex: u32) {
 /// # Errors
 /// As [`register`].
 pub fn enable_egress(programs: &Programs, options: &PortOptions) -> Result<()> {
-    let (index, port) = (options.ifindex.to_ne_bytes(), options.port.to_ne_bytes());
-    let refused = refused(&options.name);
-    programs.maps.get("ports")?.update(&port, &index, MapFlags::ANY).map_err(refused)
+    send_by(&programs.maps, options.port, options.ifindex)
+}
+
+/// The same for port `port`, by the interface of index `ifindex`.
+pub(crate) fn send_by(maps: &Maps, port: u32, ifindex: u32) -> Result<()> {
+    let sent =
+        maps.get("ports")?.update(&port.to_ne_bytes(), &ifindex.to_ne_bytes(), MapFlags::ANY);
+    sent.map_err(|error| Error::bpf(format!("send by interface {ifindex} as port {port}"), &error))
 }
 
 /// Whether programs with these maps send frames out of the interface of index `ifindex` as port `port`.

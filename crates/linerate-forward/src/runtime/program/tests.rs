@@ -46,3 +46,17 @@ fn steps(program: BorrowedFd<'_>) -> u32 {
     let line = text.lines().find_map(|line| line.strip_prefix("verified_insns:")).unwrap();
     line.trim().parse().unwrap()
 }
+
+#[test]
+fn nothing_is_sent_by_a_port_that_is_none_any_more() {
+    linerate_testkit::root_or_skip!();
+    let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+    let maps = &programs.maps;
+    // The loopback interface stands for a trunk, with ports 1 and 2 for VLAN devices on it.
+    let sends = |port| egress_enabled(maps, port, 1).unwrap();
+    (0..3).for_each(|port| send_by(maps, port, 1).unwrap());
+    unregister(maps, 2, 7);
+    assert_eq!([0, 1, 2].map(sends), [true, true, false], "a VLAN device is gone");
+    unregister(maps, 0, 1);
+    assert_eq!([0, 1, 2].map(sends), [false; 3], "the trunk is gone");
+}

@@ -75,7 +75,7 @@ fn structures_are_those_of_the_programs() {
     same!(btf, Cold, "cold", remote, created, used);
     same!(btf, ColdBucket, "cold_bucket", way);
     same!(btf, Candidate, "candidate", word);
-    same!(btf, Interface, "interface", port, mac, flags);
+    same!(btf, Interface, "interface", port, mac, flags, tag);
     same! { btf, Control, "control",
         generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, rules, route_generation,
         route_generation_marked, verify_checksums, reserved,

@@ -15,12 +15,14 @@ use linerate_forward::runtime::conntrack;
 use linerate_forward::runtime::program::{
     Options, Port, PortOptions, Programs, TC_ONLY, XDP_ONLY, enable_egress,
 };
+use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::Table;
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::control::Control;
-use linerate_forward::table::layout::interface;
+use linerate_forward::table::layout::{self, interface};
 use linerate_forward::table::session::Record;
 use linerate_testkit::{Interface, Namespace};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::router::{Device, Router};
 use linerate_testkit::lab::Lab;
@@ -48,10 +50,45 @@ impl Accelerator {
             (Device::Veth, Datapath::Xdp) => XDP_ONLY | TC_ONLY,
             _ => TC_ONLY,
         };
+        let trunks = router.ports.iter().zip(&router.cables);
+        let trunks = trunks.filter(|((_, device), _)| *device == Device::Trunk);
+        let trunks: Vec<_> = trunks.map(|((vlan, _), cable)| (vlan, &cable.a)).collect();
         let ports = router.ports.iter().map(|(port, device)| (port, flags(device)));
-        let accelerator = Self::on(&router.inside, &ports.collect::<Vec<_>>(), options);
+        let below = trunks.iter().map(|(_, trunk)| (*trunk, XDP_ONLY | TC_ONLY));
+        let accelerator =
+            Self::on(&router.inside, &ports.chain(below).collect::<Vec<_>>(), options);
+        for (vlan, trunk) in trunks {
+            accelerator.send_below(&router.inside, vlan, trunk);
+        }
         router.push_first();
         accelerator
+    }
+
+    /// Has XDP send by `trunk` what leaves by VLAN device 7 on it, as the daemon does.
+    fn send_below(&self, router: &Namespace, vlan: &Interface, trunk: &Interface) {
+        let maps = &self.programs.maps;
+        let interfaces = maps.get("interfaces").expect("a map");
+        let change = |index: u32, change: &dyn Fn(&mut layout::Interface)| {
+            let entry = interfaces.lookup(&index.to_ne_bytes(), MapFlags::ANY).expect("looked up");
+            let mut entry = layout::Interface::read_from_bytes(&entry.expect("a port")).unwrap();
+            change(&mut entry);
+            let value = entry.as_bytes();
+            interfaces.update(&index.to_ne_bytes(), value, MapFlags::ANY).expect("changed");
+            entry.port
+        };
+        let number = change(vlan.index(), &|entry| {
+            entry.flags |= interface::XDP_OUT | interface::VLAN;
+            entry.tag = [0x81, 0, 0, 7];
+        });
+        // What comes in is addressed to the VLAN device.
+        change(trunk.index(), &|entry| entry.mac = vlan.mac().0);
+        let (port, index) = (number.to_ne_bytes(), trunk.index().to_ne_bytes());
+        let there = || {
+            maps.get("ports")?.update(&port, &index, MapFlags::ANY).expect("sent by the trunk");
+            upper_devices::refresh(maps, &[trunk.index()])
+        };
+        router.run(there).expect("entered").expect("noted");
+        self.control.bump_generation();
     }
 
     /// Accelerates a lab by XDP: sessions are learned at the second packet, and again after a minute.

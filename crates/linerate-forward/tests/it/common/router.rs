@@ -73,6 +73,8 @@ pub(crate) enum Device {
     Macvlan,
     /// VLAN 7; so are the hosts.
     Vlan,
+    /// The same, and the interface below is a port too, by which XDP sends.
+    Trunk,
     /// In mode active-backup.
     Bond,
 }
@@ -92,7 +94,7 @@ impl Device {
             Self::FilteringBridge => "link add probe type bridge vlan_filtering 1",
             Self::Bond => "link add probe type bond",
             Self::Macvlan => "link add link below name probe type macvlan",
-            Self::Vlan => "link add link below name probe type vlan id 7",
+            Self::Vlan | Self::Trunk => "link add link below name probe type vlan id 7",
         };
         let output = namespace.command("ip").args(link.split(' ')).output().expect("ip");
         output.status.success()
@@ -196,7 +198,8 @@ fn connect(inside: &Namespace, outside: &Namespace, port: usize, device: Device)
         macs: Some([mac, linerate_testkit::Mac([2, 0, 0, 0, 9, port as u8])]),
         ..VethOptions::default()
     };
-    let peer = if device == Device::Vlan { &end } else { name };
+    let is_vlan = matches!(device, Device::Vlan | Device::Trunk);
+    let peer = if is_vlan { &end } else { name };
     let cable = Veth::create(inside, &end, outside, peer, options).expect("a veth pair");
     cable.a.set_mtu(MTU[port]).expect("the MTU");
     for end in [&cable.a, &cable.b] {
@@ -207,6 +210,10 @@ fn connect(inside: &Namespace, outside: &Namespace, port: usize, device: Device)
     }
     // An accelerated port has NAPI, and so has this.
     cable.a.set_gro(true).expect("GRO");
+    if device == Device::Trunk {
+        // A veth drops redirected frames for a peer without NAPI.
+        cable.b.set_gro(true).expect("GRO");
+    }
     if device != Device::Veth {
         // It has nothing to say for itself.
         let key = format!("net.ipv6.conf.{end}.disable_ipv6");
@@ -216,7 +223,7 @@ fn connect(inside: &Namespace, outside: &Namespace, port: usize, device: Device)
             Device::Macvlan => {
                 format!("link add link {end} name {name} address {mac} type macvlan mode bridge\n")
             }
-            Device::Vlan => {
+            Device::Vlan | Device::Trunk => {
                 let vlan = format!("link add link {end} name {name} type vlan id 7\n");
                 ip_batch(outside, &format!("{vlan}link set {name} up\n"));
                 format!("{vlan}link set {name} address {mac}\n")

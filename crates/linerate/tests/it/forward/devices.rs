@@ -1,5 +1,5 @@
-//! Ports that XDP cannot serve: devices that send by another one, and devices without Ethernet. TC forwards. What
-//! leaves is compared with plain Linux in linerate-forward (`differential`).
+//! Ports that XDP cannot serve: devices that send by another one, and devices without Ethernet. TC forwards, or XDP by
+//! the port below a VLAN device. What leaves is compared with plain Linux in linerate-forward (`differential`).
 
 use std::fs;
 use std::path::Path;
@@ -52,10 +52,15 @@ fn start(net: &Net, interfaces: &str) -> Process {
 /// Traffic between the client and the server takes TC there and `back` back, both families, with translation and
 /// without; what arrives is what was sent. The port `name`, whose kind `reason` explains, says so.
 fn forwards(net: &Net, name: &str, back: &str, reason: &str) {
-    wait_for("the fast datapaths", || takes(net, 4000, "tc", back));
+    forwards_by(net, name, "tc", back);
+    assert_eq!(port(net, name)["egress"]["reason"], reason);
+}
+
+/// The same by any datapaths.
+fn forwards_by(net: &Net, name: &str, there: &str, back: &str) {
+    wait_for("the fast datapaths", || takes(net, 4000, there, back));
     let said = port(net, name);
-    assert_eq!(said["egress"]["datapath"], "tc", "{said}");
-    assert_eq!(said["egress"]["reason"], reason, "{said}");
+    assert_eq!(said["egress"]["datapath"], there, "{said}");
     exchanges(net);
     nft(
         &net.router,
@@ -69,7 +74,7 @@ fn forwards(net: &Net, name: &str, back: &str, reason: &str) {
         let fast = |one: &&serde_json::Value| one["state"] == "fast" && one["nat"].is_object();
         let fast = sessions.iter().filter(fast).map(|one| one["datapath"].as_str().unwrap());
         let fast: Vec<_> = fast.collect();
-        fast.len() == 2 && fast.contains(&"tc") && fast.contains(&back)
+        fast.len() == 2 && fast.contains(&there) && fast.contains(&back)
     });
     exchanges(net);
 }
@@ -224,7 +229,7 @@ fn a_bond_by_lacp_is_a_port() {
     forwards(&net, "bond0", "tc", "a bond sends by its members");
 }
 
-/// A router on a stick: client and server are in VLANs 8 and 7 of one trunk.
+/// A router on a stick: client and server are in VLANs 8 and 7 of one trunk, with tags of both protocols.
 #[test]
 fn vlan_devices_of_one_trunk_are_ports() {
     root_or_skip!();
@@ -233,7 +238,7 @@ fn vlan_devices_of_one_trunk_are_ports() {
     ip_batch(
         &net.router,
         "link add link right name vlan7 type vlan id 7\n\
-         link add link right name vlan8 type vlan id 8\n\
+         link add link right name vlan8 type vlan proto 802.1ad id 8\n\
          link set vlan7 up\n\
          link set vlan8 up\n",
     );
@@ -243,7 +248,7 @@ fn vlan_devices_of_one_trunk_are_ports() {
     ip(&net.server, "link set vlan7 up");
     move_to(&net, "vlan7", "vlan7");
     // The client's end of the trunk.
-    ip(&net.server, "link add link host name vlan8 type vlan id 8");
+    ip(&net.server, "link add link host name vlan8 type vlan proto 802.1ad id 8");
     ip(&net.server, &format!("link set vlan8 netns /run/netns/{}", net.client.name()));
     ip(&net.client, "addr flush dev host");
     ip(&net.client, "link set vlan8 up");
@@ -256,12 +261,12 @@ fn vlan_devices_of_one_trunk_are_ports() {
     drop(daemon);
     net.stdout_of("detach");
     nft(&net.router, "flush ruleset");
-    // With the trunk, whose sessions have the tag in the key.
+    // With the trunk, whose sessions have the tag in the key, and that XDP sends by.
     let _daemon = start(&net, "-i right -i vlan7 -i vlan8");
-    forwards(&net, "vlan7", "tc", "a vlan device sends through its lower device");
+    forwards_by(&net, "vlan7", "xdp", "xdp");
 }
 
-/// What leaves by a VLAN device takes TC; what comes in by the trunk, and leaves by Ethernet, takes XDP.
+/// XDP sends what leaves by a VLAN device by the port below it, where nothing has to be obeyed on the way.
 #[test]
 fn a_vlan_device_is_a_port() {
     root_or_skip!();
@@ -273,7 +278,31 @@ fn a_vlan_device_is_a_port() {
     }
     move_to(&net, "vlan7", "vlan7");
     let _daemon = start(&net, "-i left -i right -i vlan7");
-    forwards(&net, "vlan7", "xdp", "a vlan device sends through its lower device");
+    forwards_by(&net, "vlan7", "xdp", "xdp");
+    assert!(port(&net, "vlan7")["egress"]["reason"].is_null());
+    for (family, longest) in [(0, 1472), (1, 1452)] {
+        assert_eq!(net.ask_with(family, 4002, 20, longest), 20);
+    }
+    let tbf = "root tbf rate 100mbit burst 64kb latency 50ms";
+    for (add, delete, reason) in [
+        (format!("tc qdisc add dev vlan7 {tbf}"), "tc qdisc del dev vlan7 root", "qdisc tbf"),
+        (
+            format!("tc qdisc add dev right {tbf}"),
+            "tc qdisc del dev right root",
+            "qdisc tbf of the interface below",
+        ),
+        (
+            "ip link set vlan7 type vlan egress-qos-map 0:3".to_owned(),
+            "ip link set vlan7 type vlan egress-qos-map 0:0",
+            "its egress-qos-map",
+        ),
+    ] {
+        net.router_does(&add);
+        wait_for(reason, || takes(&net, 4005, "tc", "xdp"));
+        assert_eq!(port(&net, "vlan7")["egress"]["reason"], reason);
+        net.router_does(delete);
+        wait_for("XDP again", || takes(&net, 4005, "xdp", "xdp"));
+    }
 }
 
 /// Carries packets from one device to the other, with their virtio headers, until it is dropped.
