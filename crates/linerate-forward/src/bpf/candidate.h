@@ -48,7 +48,8 @@ static __always_inline struct candidate *candidate_find(__u64 hash)
 }
 
 /* The entry of this hash, or one for it: an empty one, otherwise a random one. A fixed choice would be wrong:
- * when more sessions take turns than there are entries, they would evict each other for ever. */
+ * when more sessions take turns than there are entries, they would evict each other for ever. When as many sessions as
+ * there are entries take turns, one in 60 is not learned in three rounds; with four ways it is one in 12. */
 static __always_inline struct candidate *candidate_slot(__u64 hash)
 {
 	struct candidate *slot = 0;
@@ -95,12 +96,10 @@ static __always_inline void candidate_clear(__u64 hash)
 	for (__u32 way = 0; way < CANDIDATE_WAYS; way++) {
 		struct candidate *entry = candidate_way(hash, way);
 
-		/* The exchange of 0 for 0 is for its barrier. */
 		if (entry && candidate_matches(READ_ONCE(entry->word), hash))
 			__sync_lock_test_and_set(&entry->word, 0);
-		else if (entry)
-			__sync_val_compare_and_swap(&entry->word, 0, 0);
 	}
+	session_full_barrier();
 }
 
 #endif

@@ -219,7 +219,7 @@ struct candidate {
 	__u64 word; /* CANDIDATE_* fields; 0: empty */
 };
 
-#define CANDIDATE_WAYS 4
+#define CANDIDATE_WAYS 8 /* a cache line */
 
 #define CANDIDATE_FINGERPRINT_SHIFT 32 /* lower half of the key's hash */
 #define CANDIDATE_GENERATION_SHIFT 16  /* low 16 bits of the generation at XDP, read before the deny list */

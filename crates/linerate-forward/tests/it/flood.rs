@@ -1,4 +1,5 @@
-//! A flood of sessions of one packet each: they get no entry, and those that have one keep it.
+//! Many sessions at once. A flood of sessions of one packet each gets no entry, and those that have one keep it. As many as
+//! there is room for are learned soon, also when they take turns.
 //!
 //! LINERATE_FLOOD is their number; default: a million.
 
@@ -152,4 +153,34 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
         accelerator.refusals()
     );
     assert!(all < usize::from(ESTABLISHED) + flood as usize / 1000, "{all} sessions");
+}
+
+#[test]
+fn sessions_that_take_turns_are_learned_in_three_rounds() {
+    const SESSIONS: u64 = 65_536;
+    root_or_skip!();
+    let _exclusive = exclusive();
+    let router = Router::new("turns");
+    let _sink = Sink::open(&router, "count");
+    let options = Options { max_sessions: SESSIONS, ..Options::default() };
+    let accelerator = Accelerator::start(&router, &options);
+    let traffic = linerate_generate::Options {
+        count: Some(3 * SESSIONS),
+        flows: Some(SESSIONS),
+        // The router takes in every frame, also while others have the CPUs.
+        rate: "40kpps".parse().expect("a rate"),
+        source: Some("10.101.0.0-10.101.0.1".parse().expect("addresses")),
+        destination: Some("10.102.0.9".parse().expect("an address")),
+        source_ports: Some("1-32768".parse().expect("ports")),
+        ..linerate_generate::Options::default()
+    };
+    let report = load(&router, traffic).wait().expect("a report");
+    assert!(report.error.is_none() && report.accepted == 3 * SESSIONS, "{report:?}");
+    let learned = || accelerator.sessions().len() as u64;
+    let deadline = Instant::now() + TIMEOUT;
+    while learned() < SESSIONS * 96 / 100 {
+        let told = (learned(), accelerator.refusals(), accelerator.reasons());
+        assert!(Instant::now() < deadline, "{told:?}");
+        sleep(Duration::from_millis(50));
+    }
 }
