@@ -305,6 +305,40 @@ fn a_vlan_device_is_a_port() {
     }
 }
 
+/// Nothing that the daemon does itself is a change to it: what it has attached, the devices above and the confirmation
+/// of neighbours raise no generation, also while packets flow.
+#[test]
+fn a_network_that_stays_as_it_is_invalidates_nothing() {
+    root_or_skip!();
+    probe_or_skip!(unavailable());
+    let net = Net::new();
+    let mut ports = String::from("-i left -i right");
+    for (kind, add, name) in [
+        ("vlan id 7", "link add link right name vlan7 type vlan id 7", "vlan7"),
+        ("bridge", "link add br0 type bridge", "br0"),
+        ("macvlan", "link add link right name mv0 type macvlan mode bridge", "mv0"),
+    ] {
+        if missing(kind).is_none() {
+            ip(&net.router, add);
+            ip(&net.router, &format!("link set {name} up"));
+            ports += &format!(" -i {name}");
+        }
+    }
+    let _daemon = start(&net, &ports);
+    let generation = || net.json("status")[0]["generation"].as_u64().unwrap();
+    // Duplicate address detection and the bridge's own start are changes; they end.
+    let mut last = generation();
+    wait_for("the changes of the start to end", || {
+        thread::sleep(Duration::from_secs(2));
+        std::mem::replace(&mut last, generation()) == last
+    });
+    for _ in 0..20 {
+        assert_eq!(net.ask(0, 4000, 10) + net.ask(1, 4000, 10), 20);
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(generation(), last);
+}
+
 /// Carries packets from one device to the other, with their virtio headers, until it is dropped.
 struct Relay {
     stop: Arc<AtomicBool>,
