@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use libbpf_rs::ObjectBuilder;
 use linerate_bpf::link::{Hook, Link};
+use linerate_bpf::xdp::AttachMode;
 use linerate_testkit::{Interface, Namespace, Veth, VethOptions};
 
 use linerate_testkit::tools::ip_batch;
@@ -156,6 +157,15 @@ impl Router {
         self.has_vlans = true;
         self.push_first();
         self
+    }
+
+    /// Gives what comes in the headroom that it has where XDP is accelerated: whether the kernel sends the IPv6 fragments
+    /// that it has reassembled as they came, or as few as possible, depends on that.
+    pub(crate) fn with_headroom(&self) -> Vec<Link> {
+        let ports = self.ports.iter().zip(&self.cables);
+        let ports = ports.filter(|((_, device), _)| matches!(device, Device::Veth | Device::Trunk));
+        let ports: Vec<_> = ports.map(|(_, cable)| &cable.a).collect();
+        vlans(&self.inside, &ports, "pass", Hook::Xdp(AttachMode::Native))
     }
 
     /// Has tags pushed before anything else at the egress hook sees a packet, as a VLAN interface would have it: whoever

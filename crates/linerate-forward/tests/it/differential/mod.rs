@@ -85,6 +85,7 @@ fn accelerated(
     let (plain, fast) = (setup("plain"), setup("fast"));
     // As the accelerated router has it, and has to: it follows no window.
     plain.inside.run(conntrack::relax_tcp_tracking).expect("entered").expect("set");
+    let _headroom = (datapath == Datapath::Xdp).then(|| plain.with_headroom());
     let before = reached(&fast);
     let options = Options { max_sessions: 4096, ..Options::default() };
     let accelerator = Accelerator::start_by(datapath, &fast, &options);
