@@ -63,7 +63,7 @@ impl FromStr for Rate {
         };
         let value = number * factor;
         if value <= 0.0 || !value.is_finite() {
-            return Err(wrong("must be above 0"));
+            return Err(wrong("must be a number above 0"));
         }
         match unit {
             "" | "pps" | "p/s" => Ok(Self::Packets(value)),

@@ -45,7 +45,7 @@ pub(crate) fn run(
     let start = clock::now();
     counters.first.store(start, Ordering::Relaxed);
     while emitted < count
-        && clock::wait_until(start + pacer.due as u64, clock::SPIN_TIME_NS, stopping)
+        && clock::wait_until(start.saturating_add(pacer.due as u64), clock::SPIN_TIME_NS, stopping)
         && !stopping()
     {
         let horizon = pacer.horizon(clock::now() - start);

@@ -20,7 +20,7 @@ pub(crate) fn order(
 ) -> Result<Arc<[u32]>> {
     let refused = |reason: &str| Error::argument(format!("zipf {exponent}"), reason);
     if !(exponent > 0.0 && exponent.is_finite()) {
-        return Err(refused("must be above 0"));
+        return Err(refused("must be a number above 0"));
     }
     if random.varies_by_flow() {
         return Err(refused("says which flow each frame is of: no field of it can be random"));

@@ -300,8 +300,8 @@ impl Sender {
             return Ok(true);
         }
         let paced = self.options.speed != Speed::Rate(Rate::Max);
-        let due = self.start + self.due as u64;
-        let deadline = due + self.slip;
+        let due = self.start.saturating_add(self.due as u64);
+        let deadline = due.saturating_add(self.slip);
         if paced && clock::now() < deadline {
             // What is in the ring goes out before the wait, and this frame is in the ring when its time comes.
             self.flush(progress)?;
@@ -379,7 +379,12 @@ fn check(options: Options) -> Result<()> {
     if let Speed::Recorded(factor) = options.speed
         && !(factor > 0.0 && factor.is_finite())
     {
-        return Err(Error::argument(format!("multiplier {factor}"), "must be above 0"));
+        return Err(Error::argument(format!("multiplier {factor}"), "must be a number above 0"));
+    }
+    if let Speed::Rate(rate) = options.speed
+        && rate.packets(1.0).is_some_and(|rate| !(rate > 0.0 && rate.is_finite()))
+    {
+        return Err(Error::argument("rate", "must be a number above 0"));
     }
     if options.rounds == 0 || options.limit == Some(0) {
         return Err(Error::argument("loop or limit 0", "must be at least 1"));

@@ -51,6 +51,11 @@ pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
     Ok(Cpus(cpus))
 }
 
+/// The number of a CPU.
+pub(crate) fn one_cpu(text: &str) -> Result<usize, String> {
+    within(text, 0, MOST_CPUS - 1, "the number of a CPU")
+}
+
 /// Threads that read one source.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -99,6 +104,26 @@ pub(crate) fn bytes(text: &str, least: usize, most: usize) -> Result<usize, Stri
         })
 }
 
+/// A number above 0 with or without a fraction; not `inf` and not `nan`.
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && number.is_finite());
+    number.ok_or_else(|| "a number above 0".to_owned())
+}
+
+/// The longest time of an option, in seconds: 100 years, which every clock can add.
+const MAX_SECONDS: f64 = 100.0 * 365.0 * 86_400.0;
+
+fn time(seconds: f64) -> Result<Duration, String> {
+    let within = (0.0..=MAX_SECONDS).contains(&seconds).then(|| Duration::from_secs_f64(seconds));
+    let time = within.filter(|time| !time.is_zero());
+    time.ok_or_else(|| "a time has to be above 0, and at most 100 years".to_owned())
+}
+
+/// A time in seconds, with or without a fraction.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse().map_err(|_| "a number of seconds above 0".to_owned()).and_then(time)
+}
+
 /// A time with its unit: `10s`, `500ms`, `2m`; seconds without.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -112,10 +137,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     };
     let seconds: f64 =
         number.parse().map_err(|_| "a time is written as 10s, 500ms, 2m or 1h".to_owned())?;
-    match Duration::try_from_secs_f64(seconds * factor) {
-        Ok(time) if !time.is_zero() => Ok(time),
-        _ => Err("a time has to be more than nothing".to_owned()),
-    }
+    time(seconds * factor)
 }
 
 /// The same with the interface of a scope by its number, where it is written by name: `[fe80::1%eth0]:7000`.
@@ -194,8 +216,17 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for wrong in ["", "s", "0s", "-1s", "1x", "1 day"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
+        for wrong in ["", "s", "0s", "-1s", "1x", "1 day", "nan", "inf", "999999999h"] {
+            assert!(duration(wrong).is_err() && seconds(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn numbers_are_above_0_and_have_an_end() {
+        assert_eq!((positive("0.5"), positive("1e6")), (Ok(0.5), Ok(1e6)));
+        for wrong in ["0", "-1", "nan", "inf", "1e999", "", "x"] {
+            assert!(positive(wrong).is_err(), "{wrong}");
         }
     }
 

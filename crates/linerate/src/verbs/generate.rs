@@ -22,6 +22,7 @@ use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::progress::{self, Meter, Moment, Stats, StatusLine, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
+use crate::cli::values::{one_cpu, positive, seconds};
 
 /// Arguments of `linerate generate`.
 #[derive(Debug, Args)]
@@ -43,11 +44,11 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "IFACE")]
     interface: String,
     /// Frames to send; unlimited if neither this nor --seconds is given.
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Stop after this many seconds.
-    #[arg(long, value_name = "S")]
-    seconds: Option<f64>,
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<Duration>,
     /// Frame length: bytes, a range as 64-1500, a list as 64,64,1500, or imix (7:4:1 of 64, 590 and
     /// 1514 bytes) [default: 64, or what the headers take]
     #[arg(short, long)]
@@ -56,10 +57,10 @@ pub(crate) struct Arguments {
     #[arg(short, long, default_value = "max")]
     rate: Rate,
     /// Start the fields again after this many flows; varies the source port if nothing else varies.
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     flows: Option<u64>,
     /// Choose the flow of each frame by Zipf's law with this exponent, as 1.1: few flows have most frames.
-    #[arg(long, value_name = "S", requires = "flows")]
+    #[arg(long, value_name = "S", requires = "flows", value_parser = positive)]
     zipf: Option<f64>,
     /// Source addresses: one, a range as 10.0.0.1-10.0.0.9, or a network as 10.0.0.0/24
     /// [default: 198.18.0.1 or 2001:2::1]
@@ -88,7 +89,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     tcp: bool,
     /// Put an 802.1Q tag with this identifier into each frame; 0 is a priority tag.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(..=4094))]
     vlan: Option<u16>,
     /// Fields that are random: a list of src, dst, sport, dport, mac (or smac, dmac), size.
     #[arg(long, value_name = "FIELDS")]
@@ -101,7 +102,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     stamp: Option<PayloadHeader>,
     /// CPU that sends.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = one_cpu)]
     cpu: Option<usize>,
     /// How frames are sent: auto, live (XDP live frames), packet (AF_PACKET), xdp (AF_XDP).
     #[arg(long, default_value = "auto",
@@ -179,14 +180,9 @@ impl Arguments {
                 .map(|text| text.parse().with_context(|| format!("{text:?}")))
                 .transpose()
         };
-        let duration = self
-            .seconds
-            .map(Duration::try_from_secs_f64)
-            .transpose()
-            .with_context(|| format!("seconds {}", self.seconds.unwrap_or_default()))?;
         Ok(Options {
             count: self.count,
-            duration,
+            duration: self.seconds,
             sizes: self.size.clone(),
             rate: self.rate,
             flows: self.flows,

@@ -19,6 +19,7 @@ use crate::cli::json::{self, Schema};
 use crate::cli::progress::{self, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
+use crate::cli::values::{one_cpu, positive};
 
 /// Arguments of `linerate replay`.
 #[derive(Debug, Args)]
@@ -39,25 +40,26 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Frames per second, as 1000 or 450k.
-    #[arg(long, value_name = "RATE", group = "speed")]
+    #[arg(long, value_name = "RATE", group = "speed", value_parser = frames_per_second)]
     pps: Option<Rate>,
     /// Megabits per second.
-    #[arg(long, value_name = "MBPS", group = "speed")]
-    mbps: Option<f64>,
+    #[arg(long, value_name = "MBPS", group = "speed", value_parser = megabits_per_second)]
+    mbps: Option<Rate>,
     /// Keep the recorded gaps, divided by this factor.
-    #[arg(short = 'x', long, value_name = "X", group = "speed")]
+    #[arg(short = 'x', long, value_name = "X", group = "speed", value_parser = positive)]
     multiplier: Option<f64>,
     /// As fast as possible.
     #[arg(short = 't', long, group = "speed")]
     topspeed: bool,
     /// Send the files this many times.
-    #[arg(short, long = "loop", value_name = "N", default_value_t = 1)]
+    #[arg(short, long = "loop", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     /// Send at most this many frames.
-    #[arg(short = 'L', long, value_name = "N")]
+    #[arg(short = 'L', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// CPU that sends.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = one_cpu)]
     cpu: Option<usize>,
     /// How frames are sent: packet (AF_PACKET) or xdp (AF_XDP).
     #[arg(long, default_value = "packet", value_parser = ["packet", "xdp"])]
@@ -184,15 +186,24 @@ impl FrameSource for Loading<'_, '_> {
     }
 }
 
+fn frames_per_second(text: &str) -> Result<Rate, String> {
+    match text.parse::<Rate>() {
+        Ok(Rate::Bits(_)) => Err("frames per second, not bits".into()),
+        rate => rate.map_err(|error| error.to_string()),
+    }
+}
+
+fn megabits_per_second(text: &str) -> Result<Rate, String> {
+    let bits = positive(text)? * 1e6;
+    if bits.is_finite() { Ok(Rate::Bits(bits)) } else { Err("fewer megabits".into()) }
+}
+
 impl Arguments {
     fn options(&self) -> Result<Options> {
-        let speed = match (self.pps, self.mbps, self.multiplier) {
-            (Some(Rate::Bits(_)), ..) => bail!("--pps takes frames per second, not bits"),
-            (Some(rate), ..) => Speed::Rate(rate),
-            (_, Some(mbps), _) if mbps > 0.0 => Speed::Rate(Rate::Bits(mbps * 1e6)),
-            (_, Some(mbps), _) => bail!("--mbps {mbps}: must be above 0"),
-            _ if self.topspeed => Speed::Rate(Rate::Max),
-            (_, _, factor) => Speed::Recorded(factor.unwrap_or(1.0)),
+        let speed = match self.pps.or(self.mbps) {
+            Some(rate) => Speed::Rate(rate),
+            None if self.topspeed => Speed::Rate(Rate::Max),
+            None => Speed::Recorded(self.multiplier.unwrap_or(1.0)),
         };
         Ok(Options {
             speed,

@@ -32,6 +32,86 @@ fn all(path: &[String], into: &mut Vec<Vec<String>>) {
     }
 }
 
+/// Options with numbers: the verb with what it needs besides, options that take no 0, and options that do.
+const NUMBERS: [(&str, &[&str], &[&str]); 8] = [
+    (
+        "capture -w /nowhere/x",
+        &[
+            "-c",
+            "-B",
+            "-C",
+            "-G",
+            "-W",
+            "-b packets:",
+            "-b duration:",
+            "-b filesize:",
+            "-b files:",
+            "-a packets:",
+            "-a duration:",
+            "-a filesize:",
+            "--threads",
+            "--rate-limit",
+            "--sample 1/",
+        ],
+        &["-s", "--busy-poll", "--cpu"],
+    ),
+    ("replay -i nowhere nothing.pcap", &["--pps", "--mbps", "-x", "-r", "-L"], &["--cpu"]),
+    (
+        "generate -i nowhere",
+        &["-c", "--seconds", "--rate", "--flows", "--flows 9 --zipf"],
+        &["--vlan", "--seed", "--cpu"],
+    ),
+    (
+        "receive -b 127.0.0.1:0",
+        &["--batch", "--message-size", "--threads", "-c", "--for", "--buffer", "--ring"],
+        &["--cpu", "--busy-poll", "--coalesce-usecs"],
+    ),
+    ("send 127.0.0.1:9", &["-c", "--for", "--batch", "--rate"], &[]),
+    (
+        "segment nothing.pcap -w /nowhere/x",
+        &["--mtu", "--mss", "--uso", "--max-burst"],
+        &["--hold"],
+    ),
+    ("run --source packet", &["--threads", "--buffer-size"], &[]),
+    ("uplink -i nowhere", &["--queues", "--mtu", "--max-burst"], &["--cpu"]),
+];
+
+/// More than any integer has room for.
+const HUGE: &str = "99999999999999999999999999999";
+
+/// Options with a number that may be that large.
+const FLOATS: [&str; 5] = ["--pps", "--mbps", "-x", "--rate", "--flows 9 --zipf"];
+
+#[test]
+fn a_number_that_is_none_is_a_wrong_command_line() {
+    for (verb, above_0, from_0) in NUMBERS {
+        let wrong = ["nan", "inf", "-inf", "-1", "1e999", HUGE, "x", ""];
+        let wrong_of = above_0.iter().map(|option| (option, &["0"][..]));
+        for (option, more) in wrong_of.chain(from_0.iter().map(|option| (option, &[][..]))) {
+            for value in wrong.iter().chain(more) {
+                if *value == HUGE && FLOATS.contains(option) {
+                    continue;
+                }
+                let mut words: Vec<String> = verb.split(' ').map(str::to_owned).collect();
+                let start = option.split(' ').map(str::to_owned).collect::<Vec<_>>();
+                let (last, before) = start.split_last().unwrap();
+                words.extend(before.iter().cloned());
+                match last.starts_with("--") {
+                    true => words.push(format!("{last}={value}")),
+                    // A value of its own word begins with no hyphen: these stand behind the letter or the prefix.
+                    false if last.starts_with('-') && value.is_empty() => continue,
+                    false => words.push(format!("{last}{value}")),
+                }
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                let output = linerate(&words);
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+                assert!(said.contains("invalid value"), "{words:?}: {said}");
+            }
+        }
+    }
+}
+
 #[test]
 fn every_verb_has_a_page_and_nothing_else_has_one() {
     let mut verbs = Vec::new();

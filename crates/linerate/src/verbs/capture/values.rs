@@ -72,13 +72,7 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
     let explain = || "a limit is duration:SECONDS, packets:NUMBER or filesize:KB".to_owned();
     let (kind, value) = text.split_once(':').ok_or_else(explain)?;
     match kind {
-        "duration" => {
-            let seconds: f64 = value.parse().map_err(|_| explain())?;
-            match Duration::try_from_secs_f64(seconds) {
-                Ok(Duration::ZERO) => Err("a capture of 0 seconds has no packets".to_owned()),
-                duration => duration.map(Limit::Duration).map_err(|_| explain()),
-            }
-        }
+        "duration" => crate::cli::values::seconds(value).map(Limit::Duration),
         "packets" => match value.parse() {
             Ok(number @ 1..) => Ok(Limit::Packets(number)),
             _ => Err(explain()),
@@ -185,7 +179,7 @@ mod tests {
         assert_eq!(limit("packets:7"), Ok(Limit::Packets(7)));
         assert_eq!(limit("filesize:3"), Ok(Limit::FileSize(3000)));
         assert!(limit("files:3").is_err() && limit("duration:-1").is_err());
-        for nothing in ["packets:0", "duration:0", "filesize:0"] {
+        for nothing in ["packets:0", "duration:0", "filesize:0", "duration:nan", "duration:inf"] {
             assert!(limit(nothing).is_err(), "{nothing}");
         }
     }

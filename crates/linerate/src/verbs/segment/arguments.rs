@@ -68,7 +68,8 @@ pub(crate) struct Arguments {
     pub(super) ip_id: IpId,
 
     /// Leave IP packets longer than this whole.
-    #[arg(long, value_name = "BYTES", conflicts_with = "coalesce")]
+    #[arg(long, value_name = "BYTES", conflicts_with = "coalesce",
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) max_burst: Option<u32>,
 
     /// Format of the output; default: from the file name extension (.pcap, .pcapng), otherwise that of the

@@ -95,7 +95,7 @@ fn wrong_command_lines_are_told_what_to_do() {
         ("-V list", "mergecap"),
         ("-i lo -w x.pcap -W 3", "-C SIZE or -G SECONDS"),
         ("-i lo -i lo --discard", "twice"),
-        ("-i lo --discard -a duration:0", "0 seconds"),
+        ("-i lo --discard -a duration:0", "above 0"),
         ("-i lo -w x -a filesize:0", "filesize:KB"),
         ("-i lo --discard -c 0", "--count"),
         ("-i lo --json -w -", "standard output"),
