@@ -55,6 +55,12 @@ pub enum Error {
         /// The kernel's number of its link layer.
         number: u16,
     },
+    /// libpcap does not know the link type of packets in a file.
+    #[error("packets of link type {linktype} (LINKTYPE): libpcap does not know it")]
+    LinkType {
+        /// Its number.
+        linktype: u16,
+    },
     /// The kernel does not answer about its interfaces.
     #[error(transparent)]
     Net(#[from] linerate_net::Error),

@@ -2,8 +2,11 @@
 
 use pcap::Linktype;
 
+/// Link type of what a Cisco CMTS puts into Ethernet frames (LINKTYPE_DOCSIS).
+pub const DOCSIS: u16 = 143;
+
 /// LINKTYPE numbers whose numbers at run time (DLT) differ.
-const DIFFERENT: [(u16, i32); 2] = [(100, 11), (101, 12)];
+const DIFFERENT: [(u16, i32); 3] = [(100, 11), (101, 12), (106, 19)];
 
 /// The number by which libpcap knows a link type at run time; files say raw IP differently.
 pub(crate) fn dlt(link_type: u16) -> i32 {
@@ -14,8 +17,13 @@ pub(crate) fn dlt(link_type: u16) -> i32 {
 /// The number in the LINKTYPE registry of the link type of this name, such as `EN10MB`.
 pub fn named(name: &str) -> Option<u16> {
     let Linktype(number) = Linktype::from_name(name).ok()?;
-    let found = DIFFERENT.iter().find(|(_, dlt)| *dlt == number);
-    found.map_or_else(|| u16::try_from(number).ok(), |(linktype, _)| Some(*linktype))
+    u16::try_from(number).ok().map(registered)
+}
+
+/// The number in the LINKTYPE registry of what may be a number at run time: some programs write such files.
+pub(crate) fn registered(number: u16) -> u16 {
+    let found = DIFFERENT.iter().find(|(_, dlt)| *dlt == i32::from(number));
+    found.map_or(number, |(linktype, _)| *linktype)
 }
 
 /// The name of a link type, and what it is.

@@ -24,8 +24,10 @@ pub(crate) mod pcapng {
     pub(crate) const INTERFACE_DESCRIPTION: u32 = 1;
     pub(crate) const OBSOLETE_PACKET: u32 = 2;
     pub(crate) const SIMPLE_PACKET: u32 = 3;
+    pub(crate) const NAME_RESOLUTION: u32 = 4;
     pub(crate) const INTERFACE_STATISTICS: u32 = 5;
     pub(crate) const ENHANCED_PACKET: u32 = 6;
+    pub(crate) const DECRYPTION_SECRETS: u32 = 10;
 
     pub(crate) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 

@@ -13,19 +13,22 @@ use std::time::Instant;
 use linerate_pcapfile::edit::RawRecord;
 use linerate_pcapfile::{
     Block, BlockReader, BlockType, Encoder, Error as FileError, Format, InterfaceDescription,
-    PacketOptions, SectionHeader, Writer,
+    PacketOptions, SectionHeader,
 };
 
 use super::Outcome;
-use super::file::{FileInput, FileProgress, Selector, description};
+use super::file::{FileInput, FileProgress, Selector, description, finish};
 use super::report::Report;
 use crate::Result;
-use crate::statistics::{DropCause, Drops};
+use crate::link_type::registered;
+use crate::sink::Sink;
+use crate::sink::file::{BlockPlace, FileSink, FileSinkHandle};
 
-/// As [`read_file`](super::read_file), into one file of the format `to`, which is pcapng or pcap as that of the input.
+/// As [`read_file`](super::read_file), into files of the format `to`, which is pcapng or pcap as that of the input.
+/// Their writer has no section header of its own.
 pub fn copy_blocks(
     mut input: FileInput<BlockReader>,
-    mut output: Writer,
+    output: FileSink,
     to: Format,
     stop: &AtomicBool,
     progress: &FileProgress,
@@ -33,34 +36,28 @@ pub fn copy_blocks(
     let start = Instant::now();
     let mut report = Report::of_file(&input);
     let pcap = PcapCopy::new(&input, to);
-    let copied = copy(&mut input, &mut output, pcap.as_ref(), &mut report, stop, progress);
-    let finished = output.flush().map_err(Into::into);
-    // A full disk explains more than the end of the input that it caused.
-    let failure = finished.err().or(copied.err());
-    let pipe_closed = failure.as_ref().is_some_and(crate::Error::is_broken_pipe);
-    let cause = if pipe_closed { DropCause::PipeClosed } else { DropCause::Disk };
-    let unwritten = report.captured - output.packets();
-    report.dropped = Drops::from([(cause, unwritten)]).into();
-    (report.captured, report.written) = (output.packets(), output.packets());
-    (report.files, report.file_bytes) = (1, output.bytes_written());
-    report.file = Some(output.path().to_owned());
-    report.seconds = start.elapsed().as_secs_f64();
-    Outcome { report, failure: failure.filter(|_| !pipe_closed) }
+    let mut handle = output.handle(0);
+    let copied = copy(&mut input, &mut handle, pcap.as_ref(), &mut report, stop, progress);
+    drop(handle);
+    finish(report, Sink::File(vec![output]), start, copied.err())
 }
 
 fn copy(
     input: &mut FileInput<BlockReader>,
-    output: &mut Writer,
+    output: &mut FileSinkHandle,
     pcap: Option<&PcapCopy>,
     report: &mut Report,
     stop: &AtomicBool,
     progress: &FileProgress,
 ) -> Result<()> {
     let mut selector = Selector::new(input);
-    while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
+    while !stop.load(Relaxed)
+        && input.count.is_none_or(|count| report.captured < count)
+        && !output.is_closed()
+    {
         // A reader of the output must not wait for what a pipe has not delivered yet.
         if input.reader.size().is_none() && !input.reader.is_ready() {
-            output.flush()?;
+            output.flush();
         }
         let (block, interfaces) = match input.reader.next() {
             Ok(Some(next)) => next,
@@ -68,14 +65,17 @@ fn copy(
             Err(error) => return Err(error.into()),
         };
         let Some(record) = &block.record else {
-            output.write_record(false, |out| match pcap {
-                Some(pcap) => pcap.put_header(out),
-                None => put_other(out, &block),
-            })?;
+            if block.block_type == BlockType::InterfaceDescription
+                && let Some(interface) = interfaces.last()
+            {
+                selector.filters.require_known(interface.linktype)?;
+            }
+            let bytes = pcap.map_or_else(|| other(&block), PcapCopy::header);
+            output.put_block(bytes, place(block.block_type));
             continue;
         };
         report.received += 1;
-        let linktype = interfaces[record.interface as usize].linktype;
+        let linktype = registered(interfaces[record.interface as usize].linktype);
         if selector.accepts(record, linktype, report.received)? {
             report.captured += 1;
             report.bytes += u64::from(record.frame.wire_len);
@@ -85,17 +85,28 @@ fn copy(
                 big_endian: block.big_endian,
                 captured: record.frame.len(),
             };
-            output.write_record(true, |out| match pcap {
+            output.push_copy(&record.frame, block.bytes.len(), |out| match pcap {
                 Some(pcap) => pcap.put_record(out, &raw),
                 None => raw.put_cut(out, input.snaplen as usize),
-            })?;
+            });
         }
         progress.note(report);
         if input.packet_buffered || progress.take_flush() {
-            output.flush()?;
+            output.flush();
         }
     }
     Ok(())
+}
+
+/// Which files have a block of this type that is no packet. What packets need to be understood is in all of them.
+fn place(block_type: BlockType) -> BlockPlace {
+    match block_type {
+        BlockType::PcapHeader | BlockType::SectionHeader => BlockPlace::NewSection,
+        BlockType::InterfaceDescription
+        | BlockType::NameResolution
+        | BlockType::DecryptionSecrets => BlockPlace::EachFile,
+        _ => BlockPlace::OneFile,
+    }
 }
 
 /// How a pcap file is copied.
@@ -119,11 +130,13 @@ impl PcapCopy {
         Some(Self { interface, to, from_nanoseconds, to_nanoseconds: nanoseconds })
     }
 
-    fn put_header(&self, out: &mut Vec<u8>) {
+    fn header(&self) -> Vec<u8> {
         let (format, snaplen) = (self.to, self.interface.snaplen);
         let encoder = Encoder { format, snaplen, options: PacketOptions::default() };
         let interfaces = std::slice::from_ref(&self.interface);
-        encoder.encode_file_header(out, &SectionHeader::default(), interfaces);
+        let mut out = Vec::new();
+        encoder.encode_file_header(&mut out, &SectionHeader::default(), interfaces);
+        out
     }
 
     /// Seconds, parts of a second, bytes that are there, bytes on the wire.
@@ -147,15 +160,15 @@ impl PcapCopy {
     }
 }
 
-/// Copies a block that is no packet. The length of its section changes with the packets in it, so a section
+/// A copy of a block that is no packet. The length of its section changes with the packets in it, so a section
 /// header says that it is unknown.
-fn put_other(out: &mut Vec<u8>, block: &Block<'_>) {
+fn other(block: &Block<'_>) -> Vec<u8> {
     const SECTION_LENGTH: std::ops::Range<usize> = 16..24;
-    let start = out.len();
-    out.extend_from_slice(block.bytes);
+    let mut bytes = block.bytes.to_vec();
     if block.block_type == BlockType::SectionHeader
-        && let Some(length) = out[start..].get_mut(SECTION_LENGTH)
+        && let Some(length) = bytes.get_mut(SECTION_LENGTH)
     {
         length.fill(0xff);
     }
+    bytes
 }

@@ -11,6 +11,7 @@ use linerate_ring::packet::DirectionFilter;
 use super::Outcome;
 use super::report::{Cpu, FilterReport, Report};
 use crate::filter::{FilterCache, FilterLocation};
+use crate::link_type::registered;
 use crate::sink::Sink;
 use crate::sink::file::{FileSink, FileSinkHandle, FileSinkProgress};
 use crate::{Error, Result};
@@ -44,7 +45,7 @@ pub fn description(
         name: interface.name.clone(),
         description: interface.description.clone(),
         filter: filter.map(str::to_owned).or_else(|| interface.filter.clone()),
-        linktype: interface.linktype,
+        linktype: registered(interface.linktype),
         // libpcap takes it as a signed number, and one that is not above 0 as the largest.
         snaplen: match interface.snaplen {
             1..=0x7fff_ffff => interface.snaplen.min(snaplen),
@@ -66,9 +67,8 @@ pub struct FileProgress {
 
 impl FileProgress {
     /// For reading into `sink`.
-    pub fn of(sink: &Sink) -> Self {
-        let writer = sink.files().first().map(FileSink::progress);
-        Self { writer, ..Self::default() }
+    pub fn of(sink: &FileSink) -> Self {
+        Self { writer: Some(sink.progress()), ..Self::default() }
     }
 
     /// Asks to write everything that was read to the file now.
@@ -117,6 +117,16 @@ pub fn read_file(
     let control = Control { stop, progress };
     let failure = copy(&mut input, &mut output, &mut report, &control).err();
     drop(output);
+    finish(report, sink, start, failure)
+}
+
+/// The outcome of reading since `start` into `sink`, whose handles are dropped.
+pub(super) fn finish(
+    mut report: Report,
+    sink: Sink,
+    start: Instant,
+    failure: Option<Error>,
+) -> Outcome {
     let file = sink.files().first().map(FileSink::progress);
     let written = file.map(|progress| (sink.finish(), progress.current()));
     report.seconds = start.elapsed().as_secs_f64();
@@ -147,11 +157,14 @@ fn copy(
     let Control { stop, progress } = control;
     let mut selector = Selector::new(input);
     let text = selector.filters.text().map(str::to_owned);
-    let first = input.reader.interfaces().first().map_or(1, |first| first.linktype);
+    let first = input.reader.interfaces().first().map_or(1, |first| registered(first.linktype));
     // An expression with a mistake is refused also for an empty file.
     selector.filters.of(first)?;
     // A pcap header has one link type, that of the first interface.
     let only = output.format().filter(|format| *format != Format::Pcapng).map(|_| first);
+    for interface in input.reader.interfaces() {
+        selector.filters.require_known(interface.linktype)?;
+    }
     let mut described = input.reader.interfaces().len();
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
         let (record, interfaces) = match input.reader.next_described() {
@@ -162,7 +175,7 @@ fn copy(
         report.received += 1;
         progress.note(report);
         let frame = &record.frame;
-        let linktype = interfaces[record.interface as usize].linktype;
+        let linktype = registered(interfaces[record.interface as usize].linktype);
         if !selector.accepts(&record, linktype, report.received)? {
             continue;
         }
@@ -172,6 +185,7 @@ fn copy(
         report.captured += 1;
         report.bytes += u64::from(frame.wire_len);
         for interface in &interfaces[described..] {
+            selector.filters.require_known(interface.linktype)?;
             output.describe(|| description(interface, text.as_deref(), input.snaplen));
         }
         described = interfaces.len();
@@ -206,7 +220,7 @@ impl Report {
 
 /// Selects the packets that are wanted.
 pub(super) struct Selector {
-    filters: FilterCache,
+    pub(super) filters: FilterCache,
     traffic: DirectionFilter,
     scratch: Vec<u8>,
 }

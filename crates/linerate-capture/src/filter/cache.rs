@@ -6,6 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::{ETHERNET, Filter, TagReading};
+use crate::link_type::dlt;
 use crate::{Error, Result};
 
 /// How often the request to end is looked for while libpcap compiles.
@@ -72,6 +73,7 @@ impl FilterCache {
     ///
     /// [`Error::Filter`], as for the first link type, or Ethernet; [`Error::Stopped`].
     pub fn check(&mut self, first: Option<u16>) -> Result<()> {
+        first.map_or(Ok(()), |linktype| self.require_known(linktype))?;
         match (self.of(first.unwrap_or(ETHERNET)).map(drop), first) {
             (Err(error @ Error::Filter { .. }), None) => {
                 match OTHERS.into_iter().any(|linktype| self.of(linktype).is_ok()) {
@@ -81,6 +83,21 @@ impl FilterCache {
             }
             (result, _) => result,
         }
+    }
+
+    /// Refuses a link type that libpcap does not know, which has no filter: as tcpdump, also without an expression.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LinkType`].
+    pub(crate) fn require_known(&self, linktype: u16) -> Result<()> {
+        // The expression is compiled for it anyway.
+        if self.text.is_some() || linktype == ETHERNET || OTHERS.contains(&linktype) {
+            return Ok(());
+        }
+        let known = pcap::Capture::dead(pcap::Linktype(dlt(linktype)));
+        let known = known.and_then(|handle| handle.compile("", false));
+        known.map(drop).map_err(|_| Error::LinkType { linktype })
     }
 
     fn get(

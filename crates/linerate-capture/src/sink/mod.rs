@@ -39,7 +39,7 @@ impl Sink {
     }
 
     /// The writers, if it writes files.
-    pub(crate) fn files(&self) -> &[FileSink] {
+    pub fn files(&self) -> &[FileSink] {
         match self {
             Self::File(files) => files,
             Self::Discard | Self::Call(_) => &[],

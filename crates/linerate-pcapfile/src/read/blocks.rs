@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::{Reader, State, Stream, pcapng};
-use crate::format::{pcap, pcapng as block_type};
+use crate::format::pcapng as block_type;
 use crate::{Format, InterfaceDescription, Record, Result};
 
 /// The type of a block; the two parts of a pcap file count as blocks, too.
@@ -27,7 +27,11 @@ pub enum BlockType {
     ObsoletePacket,
     /// A simple packet block.
     SimplePacket,
-    /// Any other block of pcapng: names, statistics, secrets, custom blocks.
+    /// A name resolution block.
+    NameResolution,
+    /// A decryption secrets block.
+    DecryptionSecrets,
+    /// Any other block of pcapng: statistics, custom blocks.
     Other,
 }
 
@@ -119,15 +123,13 @@ impl BlockReader {
     /// Whether the next block is in the buffer: otherwise [`BlockReader::next`] may wait for a pipe.
     pub fn is_ready(&self) -> bool {
         let ahead = self.reader.input.ahead();
-        let (big_endian, at, more) = match &self.reader.format {
-            State::Pcap(_) if self.header => return true,
-            State::Pcap(state) => (state.big_endian, 8, pcap::RECORD_HEADER_LEN),
-            State::Pcapng(state) => (state.big_endian, 4, 0),
-        };
-        let Some(field) = ahead.get(at..at + 4) else { return false };
-        let field = [field[0], field[1], field[2], field[3]];
-        let length = if big_endian { u32::from_be_bytes(field) } else { u32::from_le_bytes(field) };
-        ahead.len() as u64 >= u64::from(length) + more as u64
+        match &self.reader.format {
+            State::Pcap(state) => self.header || state.has_record(ahead),
+            State::Pcapng(state) => {
+                let Some(field) = ahead.get(4..8) else { return false };
+                ahead.len() >= state.word([field[0], field[1], field[2], field[3]]) as usize
+            }
+        }
     }
 
     /// The next block with the interfaces described so far, or `None` at the end.
@@ -166,6 +168,8 @@ impl BlockReader {
                         block_type::ENHANCED_PACKET => BlockType::EnhancedPacket,
                         block_type::OBSOLETE_PACKET => BlockType::ObsoletePacket,
                         block_type::SIMPLE_PACKET => BlockType::SimplePacket,
+                        block_type::NAME_RESOLUTION => BlockType::NameResolution,
+                        block_type::DECRYPTION_SECRETS => BlockType::DecryptionSecrets,
                         _ => BlockType::Other,
                     };
                     Block { block_type, bytes, big_endian, record }

@@ -96,6 +96,11 @@ impl Input {
         &self.buffer[self.start..self.start + self.lent]
     }
 
+    /// The same, to be changed.
+    pub(super) fn lent_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.start + self.lent]
+    }
+
     /// Offset in the decompressed file of the bytes behind the lent record.
     pub(super) fn offset(&self) -> u64 {
         self.offset + self.lent as u64

@@ -142,7 +142,7 @@ impl State {
         Ok(Some((block_type, length as usize)))
     }
 
-    fn word(&self, bytes: [u8; 4]) -> u32 {
+    pub(super) fn word(&self, bytes: [u8; 4]) -> u32 {
         if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
     }
 

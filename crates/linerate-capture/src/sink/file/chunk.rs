@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use linerate_pcapfile::Format;
+use linerate_pcapfile::write::{EncodedRecord, records};
 use linerate_ring::Timestamp;
 
 /// Bytes in a buffer. Large enough that one system call writes some 2,500 small packets; small enough that
@@ -16,6 +18,8 @@ pub(super) struct Chunk {
     /// When the reader sent it.
     pub(super) sent: Option<Instant>,
     pub(super) bytes: Vec<u8>,
+    /// The records, where they are copied from a file: the bytes do not say their byte order and unit of time.
+    pub(super) copied: Vec<EncodedRecord>,
     pub(super) frames: u64,
     /// The latest timestamp of the records.
     pub(super) last: Timestamp,
@@ -35,8 +39,22 @@ impl Chunk {
         Self { bytes: Vec::with_capacity(CAPACITY), ..Self::default() }
     }
 
+    /// The records behind the first `from` bytes.
+    pub(super) fn records(
+        &self,
+        format: Format,
+        from: usize,
+    ) -> impl Iterator<Item = EncodedRecord> + '_ {
+        let before = self.copied.partition_point(|record| record.end <= from);
+        let encoded = if self.copied.is_empty() { &self.bytes[from..] } else { &[] };
+        let encoded = records(format, encoded);
+        let encoded = encoded.map(move |one| EncodedRecord { end: from + one.end, ..one });
+        self.copied[before..].iter().copied().chain(encoded)
+    }
+
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
+        self.copied.clear();
         self.runs.clear();
         (self.frames, self.last) = (0, Timestamp(0));
     }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Release};
 use std::time::{Duration, Instant};
 
-use linerate_pcapfile::write::records;
+use linerate_pcapfile::write::EncodedRecord;
 use linerate_pcapfile::{Encoder, Format, InterfaceDescription, Record};
+use linerate_ring::Frame;
 
 use super::chunk::{CAPACITY, Chunk, InterfaceRun};
 use super::merge::ReaderState;
-use super::pool::{Message, Pool};
+use super::pool::{BlockPlace, Message, Pool};
 
 /// One reader's handle of the writer: encodes packets into a buffer and sends the buffer when it is full.
 ///
@@ -55,6 +56,25 @@ impl FileSinkHandle {
         chunk.last = chunk.last.max(record.frame.timestamp.unwrap_or_default());
     }
 
+    /// As [`FileSinkHandle::push`], for the record of `frame` that `put` appends, `len` bytes long.
+    pub(crate) fn push_copy(
+        &mut self,
+        frame: &Frame<'_>,
+        len: usize,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if self.chunk.bytes.len() + len > CAPACITY && self.chunk.frames > 0 {
+            self.exchange();
+        }
+        let chunk = &mut self.chunk;
+        put(&mut chunk.bytes);
+        chunk.frames += 1;
+        let timestamp = frame.timestamp.unwrap_or_default();
+        chunk.last = chunk.last.max(timestamp);
+        let (end, wire_len) = (chunk.bytes.len(), frame.wire_len);
+        chunk.copied.push(EncodedRecord { end, timestamp, wire_len });
+    }
+
     /// Whether the buffer has packets that were not sent to the writer.
     pub fn has_pending(&self) -> bool {
         self.chunk.frames > 0
@@ -89,15 +109,22 @@ impl FileSinkHandle {
 
     /// Removes the partial record that a panic left after the whole ones.
     pub(crate) fn discard_partial_record(&mut self) {
-        let whole = records(self.encoder.format, &self.chunk.bytes);
+        let whole = self.chunk.records(self.encoder.format, 0);
         let end = whole.take(self.chunk.frames as usize).last().map_or(0, |record| record.end);
         self.chunk.bytes.truncate(end);
     }
 
     /// Describes one more interface, after everything pushed so far.
     pub fn describe(&mut self, interface: InterfaceDescription) {
+        let mut bytes = Vec::new();
+        self.encoder.encode_interface(&mut bytes, &interface);
+        self.put_block(bytes, BlockPlace::EachFile);
+    }
+
+    /// Puts bytes that are no packet behind everything pushed so far.
+    pub(crate) fn put_block(&mut self, bytes: Vec<u8>, place: BlockPlace) {
         self.flush();
-        self.pool.send(Message::Interface(Box::new(interface)));
+        self.pool.send(Message::Block(bytes, place));
     }
 
     /// Whether the writer accepts no more, because a limit is reached or the file failed. Packets pushed

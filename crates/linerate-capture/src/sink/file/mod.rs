@@ -27,6 +27,7 @@ use linerate_pcapfile::Encoder;
 pub use handle::FileSinkHandle;
 pub use merge::ReaderState;
 pub use options::{FileSinkOptions, StatisticsSource};
+pub(crate) use pool::BlockPlace;
 use pool::{Pool, SenderGuard};
 pub use progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 pub(crate) use retention::FinishedFiles;

@@ -32,8 +32,9 @@ pub struct FileSinkOptions {
     pub size_limit: Option<u64>,
     /// A program to run with the name of each finished file (`-z`).
     pub postrotate: Option<OsString>,
-    /// What a pcapng file says about where it comes from.
-    pub section: SectionHeader,
+    /// What a pcapng file says about where it comes from. `None` where the reader copies the blocks of a file: then
+    /// they are the header, too.
+    pub section: Option<SectionHeader>,
     /// The interfaces, in the order of their numbers; classic pcap takes the first one's link type.
     pub interfaces: Vec<InterfaceDescription>,
     /// Buffers of 256 KiB between the readers and the file: one for each reader, and at least one more.

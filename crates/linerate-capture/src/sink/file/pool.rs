@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_pcapfile::InterfaceDescription;
 use linerate_ring::Timestamp;
 
 use super::chunk::{CAPACITY, Chunk};
@@ -14,11 +13,22 @@ use super::merge::{Merge, ReaderState};
 /// How often the writer checks whether records that wait for their order may be written.
 const MERGE_INTERVAL: Duration = Duration::from_millis(5);
 
+/// Which files have a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockPlace {
+    /// The current one; later ones begin with it, and without the blocks before it.
+    NewSection,
+    /// The current one, and the start of later ones.
+    EachFile,
+    /// The current one.
+    OneFile,
+}
+
 /// What readers send to the writer's thread.
 pub(super) enum Message {
     Write(Chunk),
-    /// One more interface, which later packets refer to.
-    Interface(Box<InterfaceDescription>),
+    /// Bytes that are no packet, such as an interface, which later packets refer to.
+    Block(Vec<u8>, BlockPlace),
     /// The reader of this number sends no more.
     End(usize),
 }
@@ -41,7 +51,7 @@ struct Queues {
 pub(super) struct Ready {
     /// Records up to this timestamp may be written.
     pub(super) limit: Timestamp,
-    pub(super) interfaces: Vec<InterfaceDescription>,
+    pub(super) blocks: Vec<(Vec<u8>, BlockPlace)>,
     /// Nothing more will come.
     pub(super) last: bool,
 }
@@ -92,20 +102,20 @@ impl Pool {
             }
         }
         merge.add_readers(&queues.states);
-        let mut interfaces = Vec::new();
+        let mut blocks = Vec::new();
         for message in queues.messages.drain(..) {
             match message {
                 Message::Write(chunk) => {
                     count(&chunk);
                     merge.add(chunk);
                 }
-                Message::Interface(interface) => interfaces.push(*interface),
+                Message::Block(bytes, place) => blocks.push((bytes, place)),
                 Message::End(reader) => merge.end(reader),
             }
         }
         // Under the lock, so that everything that an idle reader has sent is in `merge`.
         let limit = merge.limit(Instant::now(), queues.starving > 0);
-        Ready { limit, interfaces, last: queues.senders == 0 }
+        Ready { limit, blocks, last: queues.senders == 0 }
     }
 
     pub(super) fn give_back(&self, mut chunk: Chunk) {

@@ -44,7 +44,7 @@ fn options(path: &Path, format: Format) -> FileSinkOptions {
         retention: Retention::default(),
         size_limit: None,
         postrotate: None,
-        section: SectionHeader::default(),
+        section: Some(SectionHeader::default()),
         interfaces: vec![InterfaceDescription {
             name: Some("x0".into()),
             filter: Some("udp".into()),

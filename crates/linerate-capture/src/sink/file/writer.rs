@@ -1,5 +1,6 @@
 //! The writer's thread: buffers into files, and when to start another file.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,14 +8,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_pcapfile::write::records;
-use linerate_pcapfile::{Compression, Format, InterfaceDescription, OutputFile};
+use linerate_pcapfile::{Compression, Format, OutputFile};
 use linerate_ring::Timestamp;
 
 use super::chunk::{Chunk, InterfaceRun};
 use super::merge::Merge;
 use super::options::FileSinkOptions;
-use super::pool::{Message, Pool, Ready};
+use super::pool::{BlockPlace, Message, Pool, Ready};
 use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 use super::retention::{Deletion, FinishedFiles, Retention};
 use super::rotation::{FileNames, Naming, Rotation};
@@ -42,6 +42,10 @@ pub(super) struct Writer {
     names: Option<FileNames>,
     file: Option<OutputFile>,
     path: PathBuf,
+    /// What each file begins with.
+    header: Vec<u8>,
+    /// Blocks that came before the first file had a name.
+    early: Vec<u8>,
     /// Packets in the current file.
     records: u64,
     /// Those of the other writers, too, where there are several.
@@ -66,6 +70,10 @@ impl Writer {
         };
         let names = start.map(|start| FileNames::new(&options.path, options.rotation, start));
         let number = finished.lock().unwrap_or_else(PoisonError::into_inner).add_writer();
+        let mut header = Vec::new();
+        if let Some(section) = &options.section {
+            options.encoder.encode_file_header(&mut header, section, &options.interfaces);
+        }
         let mut writer = Self {
             options,
             pool,
@@ -73,6 +81,8 @@ impl Writer {
             names,
             file: None,
             path: PathBuf::new(),
+            early: header.clone(),
+            header,
             records: 0,
             finished,
             number,
@@ -129,7 +139,7 @@ impl Writer {
                     self.write(&chunk);
                     self.pool.give_back(chunk);
                 }
-                Message::Interface(interface) => self.add_interface(*interface),
+                Message::Block(bytes, place) => self.add_block(&bytes, place),
             }
         }
         if self.names.is_none() && !self.stopped {
@@ -143,9 +153,9 @@ impl Writer {
     fn merge(&mut self, merge: &mut Merge) {
         let pool = Arc::clone(&self.pool);
         loop {
-            let Ready { limit, interfaces, last } =
+            let Ready { limit, blocks, last } =
                 pool.gather(merge, |chunk| self.count_received(chunk));
-            interfaces.into_iter().for_each(|interface| self.add_interface(interface));
+            blocks.into_iter().for_each(|(bytes, place)| self.add_block(&bytes, place));
             let limit = if last || self.stopped { Timestamp(u64::MAX) } else { limit };
             merge.release(limit, |chunk| self.write(chunk));
             // What is released after the end has no place in a file.
@@ -171,8 +181,8 @@ impl Writer {
         self.records = 0;
         self.report.files += 1;
         self.progress.files.store(self.report.files, Relaxed);
-        let mut header = Vec::new();
-        options.encoder.encode_file_header(&mut header, &options.section, &options.interfaces);
+        let early = std::mem::take(&mut self.early);
+        let header = if early.is_empty() { self.header.clone() } else { early };
         self.delete_beyond_count();
         self.put(&header)
     }
@@ -199,38 +209,42 @@ impl Writer {
         self.progress.bytes.store(self.report.bytes, Relaxed);
     }
 
-    fn add_interface(&mut self, interface: InterfaceDescription) {
-        if !self.stopped {
-            let mut block = Vec::new();
-            self.options.encoder.encode_interface(&mut block, &interface);
-            if let Err(error) = self.put(&block) {
-                self.fail(error);
-            }
+    fn add_block(&mut self, bytes: &[u8], place: BlockPlace) {
+        match place {
+            BlockPlace::NewSection => self.header = bytes.to_vec(),
+            BlockPlace::EachFile => self.header.extend_from_slice(bytes),
+            BlockPlace::OneFile => {}
         }
-        self.options.interfaces.push(interface);
+        if self.names.is_none() {
+            self.early.extend_from_slice(bytes);
+        } else if !self.stopped
+            && let Err(error) = self.put(bytes)
+        {
+            self.fail(error);
+        }
     }
 
     fn write(&mut self, chunk: &Chunk) {
         let format = self.options.encoder.format;
-        let (mut rest, mut frames) = (&chunk.bytes[..], chunk.frames);
+        let (mut start, mut frames) = (0, chunk.frames);
         if self.names.is_none()
-            && let Some(first) = records(format, rest).next()
+            && let Some(first) = chunk.records(format, 0).next()
         {
             self.start_naming(first.timestamp);
         }
-        self.make_room(rest.len());
+        self.make_room(chunk.bytes.len());
         while frames > 0 && !self.stopped {
-            let (bytes, count, boundary) = match self.boundary(rest, frames, chunk.last) {
-                Some((bytes, count, why)) => (bytes, count, Some(why)),
-                None => (rest.len(), frames, None),
+            let (end, count, boundary) = match self.boundary(chunk, start, frames) {
+                Some((end, count, why)) => (end, count, Some(why)),
+                None => (chunk.bytes.len(), frames, None),
             };
-            let kept = self.append(&rest[..bytes], count);
+            let kept = self.append(chunk, start..end, count);
             self.count_written(&chunk.runs, chunk.frames - frames, kept);
             frames -= kept;
             if kept < count || self.stopped {
                 break;
             }
-            rest = &rest[bytes..];
+            start = end;
             match boundary {
                 Some(Boundary::Limit) => self.stop(),
                 Some(Boundary::Full(now)) => self.rotate(now, FileNames::fill),
@@ -264,7 +278,7 @@ impl Writer {
     #[cold]
     fn count_missing(&mut self, chunk: &Chunk, written: u64) {
         let failed = self.report.failure.is_some() || self.report.pipe_closed;
-        let mut records = records(self.options.encoder.format, &chunk.bytes);
+        let mut records = chunk.records(self.options.encoder.format, 0);
         let mut before = written;
         for run in &chunk.runs {
             let kept = before.min(run.frames);
@@ -292,9 +306,10 @@ impl Writer {
         &mut outcomes[index]
     }
 
-    /// Appends records to the current file and answers how many of them are in it.
-    fn append(&mut self, bytes: &[u8], count: u64) -> u64 {
+    /// Appends the `count` records in this range to the current file and answers how many of them are in it.
+    fn append(&mut self, chunk: &Chunk, range: Range<usize>, count: u64) -> u64 {
         let Some(file) = &mut self.file else { return 0 };
+        let (start, bytes) = (range.start, &chunk.bytes[range]);
         if bytes.is_empty() {
             return count;
         }
@@ -302,10 +317,10 @@ impl Writer {
         let before = file.bytes_written();
         let mut kept = count;
         let result = file.write(bytes, |done| {
-            let whole = records(format, bytes).take_while(|record| record.end <= done);
-            let (number, end) = whole.fold((0, 0), |(number, _), record| (number + 1, record.end));
+            let whole = chunk.records(format, start).take_while(|one| one.end <= start + done);
+            let (number, end) = whole.fold((0, start), |(number, _), one| (number + 1, one.end));
             kept = number;
-            end
+            end - start
         });
         if let Err((error, stayed)) = result {
             kept = if stayed == 0 { 0 } else { kept };
@@ -322,21 +337,17 @@ impl Writer {
         kept
     }
 
-    /// The first place in `bytes`, which are `frames` packets, where the current file ends: the bytes and packets
-    /// before it, and the reason. `last` is the latest time in them.
-    fn boundary(
-        &self,
-        bytes: &[u8],
-        frames: u64,
-        last: Timestamp,
-    ) -> Option<(usize, u64, Boundary)> {
+    /// The first place behind `start`, where the last `frames` packets of `chunk` begin, where the current file ends:
+    /// its offset, the packets before it, and the reason.
+    fn boundary(&self, chunk: &Chunk, start: usize, frames: u64) -> Option<(usize, u64, Boundary)> {
         let length = self.file.as_ref().map_or(0, OutputFile::bytes_written);
         let Rotation { size, packets, naming, .. } = self.options.rotation;
         let limit = self.options.size_limit;
         let period_end = self.names.as_ref().and_then(FileNames::period_end);
         // The length of a compressed file is known only after the write: such files end between buffers.
         let compressed = self.options.compression != Compression::None;
-        let after = length + if compressed { 0 } else { bytes.len() as u64 };
+        let grown = |end: usize| length + if compressed { 0 } else { (end - start) as u64 };
+        let after = grown(chunk.bytes.len());
         // tcpdump lets a file grow beyond its size, dumpcap up to it.
         let is_full = |length: u64| match (size, naming) {
             (Some(size), Naming::Tcpdump) => length > size,
@@ -348,29 +359,28 @@ impl Writer {
         if !is_full(after)
             && !has_all(self.records + frames - 1)
             && !limit_matters
-            && period_end.is_none_or(|end| last < end)
+            && period_end.is_none_or(|end| chunk.last < end)
         {
             return None;
         }
-        let mut start = 0;
-        for (number, record) in records(self.options.encoder.format, bytes).enumerate() {
+        let mut before = start;
+        for (number, record) in chunk.records(self.options.encoder.format, start).enumerate() {
             let number = number as u64;
             if period_end.is_some_and(|end| record.timestamp >= end) {
-                return Some((start, number, Boundary::Period(record.timestamp)));
+                return Some((before, number, Boundary::Period(record.timestamp)));
             }
-            let so_far = length + if compressed { 0 } else { start as u64 };
             let has_some = self.records + if compressed { 0 } else { number } > 0;
-            if has_some && is_full(so_far) {
-                let before = if compressed { (0, 0) } else { (start, number) };
-                return Some((before.0, before.1, Boundary::Full(record.timestamp)));
+            if has_some && is_full(grown(before)) {
+                let (end, number) = if compressed { (start, 0) } else { (before, number) };
+                return Some((end, number, Boundary::Full(record.timestamp)));
             }
             if has_all(self.records + number) {
-                return Some((start, number, Boundary::Full(record.timestamp)));
+                return Some((before, number, Boundary::Full(record.timestamp)));
             }
-            if !compressed && limit.is_some_and(|limit| length + record.end as u64 >= limit) {
+            if !compressed && limit.is_some_and(|limit| grown(record.end) >= limit) {
                 return Some((record.end, number + 1, Boundary::Limit));
             }
-            start = record.end;
+            before = record.end;
         }
         None
     }

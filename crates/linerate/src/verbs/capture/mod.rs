@@ -28,7 +28,7 @@ use linerate_capture::sink::file::FileSink;
 use linerate_capture::source::TimestampSource;
 use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions};
 use linerate_net::namespace::Namespace;
-use linerate_pcapfile::{BlockReader, Error as FileError, Writer};
+use linerate_pcapfile::{BlockReader, Error as FileError};
 
 pub(crate) use arguments::Arguments;
 use arguments::TimestampType;
@@ -278,9 +278,8 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     if let Some(path) = arguments.write.as_deref()
         && output::copies_blocks(arguments, path, input.reader.format())
     {
-        let compression = compression(arguments.compress, path);
-        let output = Writer::create(path, compression, &signals.stop())?;
-        let progress = FileProgress::default();
+        let output = FileSink::start(output::copy_options(arguments, path, signals.stop()))?;
+        let progress = FileProgress::of(&output);
         let to = output::format(arguments, path);
         let copy = || engine::copy_blocks(input, output, to, &signals.stop(), &progress);
         let outcome = live::accompany(&progress, &signals, arguments, copy);
@@ -297,7 +296,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         Ok(vec![FileSink::start(options)?])
     })?;
     let input = FileInput { reader, filters, snaplen, count, traffic, packet_buffered };
-    let progress = FileProgress::of(&sink);
+    let progress = sink.files().first().map(FileProgress::of).unwrap_or_default();
     let read = || engine::read_file(input, sink, &signals.stop(), &progress);
     let outcome = live::accompany(&progress, &signals, arguments, read);
     live::conclude(outcome, arguments, decoder)

@@ -84,7 +84,7 @@ pub(super) fn options(
             _ => None,
         }),
         postrotate: arguments.postrotate.clone(),
-        section: host::section_header(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
+        section: Some(host::section_header(concat!("linerate ", env!("CARGO_PKG_VERSION")))),
         interfaces: Vec::new(),
         buffers: BUFFERS,
         start,
@@ -138,26 +138,20 @@ pub(super) fn refusal(arguments: &Arguments) -> Option<&'static str> {
     )
 }
 
-/// Whether the blocks of a file of this format are copied as they are: from pcapng to one pcapng file, or from pcap to
-/// one pcap file. Says what is left out where they are not.
+/// Whether the blocks of a file of this format are copied as they are: from pcapng to pcapng, or from pcap to pcap.
 pub(super) fn copies_blocks(arguments: &Arguments, path: &Path, from: Format) -> bool {
     let to = format(arguments, path);
-    let both_pcapng = from == Format::Pcapng && to == Format::Pcapng;
-    let both_pcap = from != Format::Pcapng && to != Format::Pcapng;
-    let size_limit = arguments.limit(|limit| match limit {
-        Limit::FileSize(bytes) => Some(*bytes),
-        _ => None,
-    });
-    let one_file = !rotation(arguments).rotates();
-    let whole = one_file && size_limit.is_none() && !arguments.discard;
-    let copies = (both_pcapng || both_pcap) && whole;
-    if both_pcapng && !copies && !arguments.quiet {
-        stdio::eprintln(format_args!(
-            "linerate: with -C, -G, -b or -a filesize: the files get packets and interfaces, but not the other \
-             options and blocks of the file that is read (names, secrets, custom blocks)"
-        ));
-    }
-    copies
+    !arguments.discard && (from == Format::Pcapng) == (to == Format::Pcapng)
+}
+
+/// The same for blocks of a file that are copied.
+pub(super) fn copy_options(
+    arguments: &Arguments,
+    path: &Path,
+    stop: Arc<AtomicBool>,
+) -> FileSinkOptions {
+    let options = options(arguments, path, true, None, stop);
+    FileSinkOptions { section: None, in_order: false, ..options }
 }
 
 /// The same for packets that come from a file.
@@ -171,6 +165,7 @@ pub(super) fn file_options(
 ) -> FileSinkOptions {
     let mut options = options(arguments, path, true, None, stop);
     options.encoder.snaplen = snaplen;
+    options.in_order = false;
     let describe = |interface| description(interface, filter, snaplen);
     options.interfaces = reader.interfaces().iter().map(describe).collect();
     // A pcap header repeats the snap length of the file that it comes from.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::support::{folder, write_mixed};
+use super::support::{accepts, folder, write_mixed};
 use crate::LINERATE;
 
 fn read_into(input: &Path, output: &Path, arguments: &[&str]) -> Output {
@@ -125,7 +125,8 @@ impl Maker {
             ]);
             // The last is shorter on the wire than what was captured.
             let wire = if number == 9 { 60 } else { 1500 };
-            let head = [0, 0, 1000 + u32::from(number), 63, wire].map(|field| self.word(field));
+            let head =
+                [0, 0, 1000 + 400 * u32::from(number), 63, wire].map(|field| self.word(field));
             self.block(6, &[&head.concat(), &frame, &[0], &options]);
         }
         let times = [self.word(0), self.word(2000)].concat();
@@ -171,6 +172,116 @@ fn pcapng_keeps_every_block_and_option() {
         packets += 1;
     }
     assert_eq!(packets, 3);
+}
+
+/// Blocks that packets need to be understood: sections, interfaces, names and secrets.
+const HEADERS: [u32; 4] = [0x0a0d_0d0a, 1, 4, 10];
+
+#[test]
+fn each_file_of_a_rotation_has_what_its_packets_need() {
+    let folder = folder();
+    let input = folder.path().join("in.pcapng");
+    let mut maker = Maker { big: false, out: Vec::new() };
+    maker.section([1, 0]);
+    let first = blocks(&maker.out);
+    maker.big = true;
+    maker.section([1, 0]);
+    std::fs::write(&input, &maker.out).unwrap();
+    let all = blocks(&maker.out);
+    let second = &all[first.len()..];
+    let rotations: [(&[&str], usize); 5] = [
+        (&["-b", "packets:3"], 7),
+        (&["-C", "1k"], 2),
+        (&["-G", "1"], 4),
+        (&["-G", "1", "-U"], 4),
+        (&["-b", "packets:3", "-s", "30"], 7),
+    ];
+    for (rotation, least) in rotations {
+        let place = tempfile::tempdir().unwrap();
+        let stem = place.path().join(if rotation[0] == "-G" { "out-%s" } else { "out" });
+        let ended = read_into(&input, &stem, &[&["--format", "pcapng"], rotation].concat());
+        assert!(ended.status.success() && ended.stderr.is_empty(), "{rotation:?}: {ended:?}");
+        let mut files: Vec<_> =
+            std::fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().path()).collect();
+        files.sort_by_key(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            (!name.starts_with("out_") && !name.starts_with("out-"), name.len(), name.to_owned())
+        });
+        assert!(files.len() >= least, "{rotation:?}: {files:?}");
+        let (mut packets, mut others) = (Vec::new(), Vec::new());
+        for file in &files {
+            accepts("capinfos", &["-c"], file);
+            let mut at_start = blocks(&std::fs::read(file).unwrap());
+            let body = at_start.iter().position(|(number, _)| !HEADERS.contains(number));
+            let rest = at_start.split_off(body.unwrap());
+            let wanted = [&first[..], second].map(|section| {
+                let wanted = section.iter().filter(|(number, _)| HEADERS.contains(number));
+                wanted.cloned().collect::<Vec<_>>()
+            });
+            assert!(wanted.contains(&at_start), "{rotation:?}: {}: {at_start:x?}", file.display());
+            for block in rest {
+                match block.0 {
+                    6 => packets.push(block),
+                    number if HEADERS.contains(&number) => {}
+                    _ => others.push(block),
+                }
+            }
+        }
+        let of = |wanted: fn(u32) -> bool| {
+            all.iter().filter(|(number, _)| wanted(*number)).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(others, of(|number| number != 6 && !HEADERS.contains(&number)), "{rotation:?}");
+        let whole = of(|number| number == 6);
+        if rotation.contains(&"30") {
+            assert_eq!(packets.len(), whole.len());
+        } else {
+            assert_eq!(packets, whole, "{rotation:?}");
+        }
+    }
+}
+
+#[test]
+fn files_of_a_rotation_have_the_secrets_that_editcap_gives_them() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    write_mixed(&path("mixed.pcap"));
+    std::fs::write(path("keys"), "CLIENT_RANDOM 00 11\n").unwrap();
+    for arguments in
+        [&["mixed.pcap", "in.pcapng"][..], &["-c", "40", "mixed.pcap", "theirs.pcapng"]]
+    {
+        let mut editcap = Command::new("editcap");
+        editcap.args(["--inject-secrets", "tls,keys", "--capture-comment", "a section"]);
+        editcap.args(arguments).current_dir(folder.path());
+        let Ok(ran) = editcap.output() else {
+            println!("skipped: files_of_a_rotation_have_the_secrets: no editcap");
+            return;
+        };
+        assert!(ran.status.success(), "{ran:?}");
+    }
+    let ours = read_into(&path("in.pcapng"), &path("ours.pcapng"), &["-b", "packets:40"]);
+    assert!(ours.status.success(), "{ours:?}");
+    let starting = |start: &str| {
+        let names = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+        let mut names: Vec<_> = names
+            .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(start))
+            .collect();
+        names.sort();
+        names
+    };
+    let [ours, theirs] = [starting("ours_"), starting("theirs_")];
+    assert_eq!((ours.len(), theirs.len()), (3, 3));
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        let [ours, theirs] = [ours, theirs].map(|path| {
+            let blocks = blocks(&std::fs::read(path).unwrap());
+            let secrets: Vec<_> =
+                blocks.iter().filter(|(number, _)| *number == 10).cloned().collect();
+            let comments = String::from_utf8_lossy(&blocks[0].1).contains("a section");
+            let packets = blocks.iter().filter(|(number, _)| *number == 6).count();
+            (secrets, comments, packets)
+        });
+        assert_eq!(ours, theirs);
+        assert!(ours.0.len() == 1 && ours.1, "{ours:?}");
+    }
 }
 
 #[test]
@@ -224,13 +335,66 @@ fn pcap_files_are_refused_and_copied_as_tcpdump_does() {
         file
     };
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
-    for (major, minor) in [(2, 4), (2, 3), (2, 5), (1, 0), (3, 0), (543, 0), (0, 0), (65535, 4)] {
+    // A packet of which half was captured, with the lengths in either order.
+    let mut half = with(24 + 12, &80_u32.to_le_bytes());
+    let mut swapped = with(24 + 8, &80_u32.to_le_bytes());
+    for minor in 0..=5_u16 {
+        for (order, file) in [("first", &mut half), ("last", &mut swapped)] {
+            file[6..8].copy_from_slice(&minor.to_le_bytes());
+            files.push((format!("version 2.{minor}, captured {order}"), file.clone()));
+        }
+    }
+    for (major, minor) in [(1, 0), (1, 2), (3, 0), (543, 0), (0, 0), (65535, 4)] {
         let version = [u16::to_le_bytes(major), u16::to_le_bytes(minor)].concat();
         files.push((format!("version {major}.{minor}"), with(4, &version)));
     }
-    for network in
-        [0x0001_0001_u32, 0x0200_0001, 0x4400_0001, 0x2400_0001, 0x0400_0001, 0xf000_0001]
-    {
+    let magics = [0xa1b2_cd34_u32, 0xa1b2_34cd, 0xa12b_3c4d, 0xa1e2_cb12];
+    for magic in magics.into_iter().flat_map(|magic| [magic, magic.swap_bytes()]) {
+        files.push((format!("magic number {magic:#x}"), with(0, &magic.to_le_bytes())));
+    }
+    // The records of the first of them have an interface, a protocol and a type more.
+    for big in [false, true] {
+        let (mut at, mut file) = (24, with(0, &0xa1b2_cd34_u32.to_le_bytes())[..24].to_vec());
+        while at < mixed.len() {
+            let length: [u8; 4] = mixed[at + 8..at + 12].try_into().unwrap();
+            let end = at + 16 + u32::from_le_bytes(length) as usize;
+            let words = [&mixed[at..at + 16], &[2, 0, 0, 0], &[0, 8, 0, 0]].concat();
+            file.extend([&words, &mixed[at + 16..end]].concat());
+            if big {
+                let start = file.len() - (end - at - 16) - 24;
+                (start..start + 20).step_by(4).for_each(|at| file[at..at + 4].reverse());
+            }
+            at = end;
+        }
+        if big {
+            file[..4].reverse();
+            [4, 6].into_iter().for_each(|at| file[at..at + 2].reverse());
+            (8..24).step_by(4).for_each(|at| file[at..at + 4].reverse());
+        }
+        files.push((format!("Kuznetsov's format, big-endian: {big}"), file));
+    }
+    for network in [
+        0x0001_0001_u32,
+        0x0200_0001,
+        0x4400_0001,
+        0x2400_0001,
+        0x0400_0001,
+        0xf000_0001,
+        0,
+        9,
+        12,
+        13,
+        14,
+        50,
+        101,
+        105,
+        113,
+        143,
+        147,
+        276,
+        65_534,
+        65_535,
+    ] {
         files.push((format!("network {network:#010x}"), with(20, &network.to_le_bytes())));
     }
     for snaplen in [0_u32, 40, 300_000, 262_144, 0x7fff_ffff, 0x8000_0000, u32::MAX] {
