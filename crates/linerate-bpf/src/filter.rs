@@ -18,7 +18,7 @@ pub use attach::attach;
 pub use classic::{
     Ancillary, ClassicInstruction, ClassicProgram, InvalidProgram, MAX_INSTRUCTIONS, SCRATCH_WORDS,
 };
-pub use cooked::SLL2_HEADER;
+pub use cooked::CookedHeader;
 pub use instruction::{Instruction, to_bytes};
 pub(crate) use load::load;
 pub use load::load_socket_filter;

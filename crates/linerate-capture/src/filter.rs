@@ -11,21 +11,32 @@ mod position;
 use std::fmt;
 use std::str::FromStr;
 
-use linerate_bpf::filter::{
-    ClassicInstruction, ClassicProgram, SLL2_HEADER, SocketFrame, has_outer_tag,
-};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, SocketFrame, has_outer_tag};
 use linerate_ring::{Direction, Frame};
 
 pub use self::cache::FilterCache;
 pub use self::placement::{FilterLocation, Placement};
-use crate::link_type::dlt;
+use crate::link_type::{DOCSIS, dlt};
 use crate::{Error, Result};
+pub use linerate_bpf::filter::CookedHeader;
 
 /// Link type of Ethernet frames in the LINKTYPE registry.
 pub const ETHERNET: u16 = 1;
 
+/// Link type of Linux cooked frames (LINKTYPE_LINUX_SLL).
+pub const LINUX_SLL: u16 = 113;
+
 /// Link type of Linux cooked frames with the interface of each (LINKTYPE_LINUX_SLL2).
 pub const LINUX_SLL2: u16 = 276;
+
+/// The header of frames of this link type, if they are Linux cooked ones.
+pub const fn cooked_header(link_type: u16) -> Option<CookedHeader> {
+    match link_type {
+        LINUX_SLL => Some(CookedHeader::V1),
+        LINUX_SLL2 => Some(CookedHeader::V2),
+        _ => None,
+    }
+}
 
 /// `PACKET_HOST` and `PACKET_OUTGOING` of `linux/if_packet.h`.
 pub(crate) const PACKET_HOST: u8 = 0;
@@ -133,7 +144,12 @@ impl Filter {
         let handle = pcap::Capture::from_device(interface)
             .and_then(|capture| {
                 let capture = capture.promisc(false).snaplen(SMALL).buffer_size(8 * SMALL);
-                capture.timeout(1).open()
+                let mut capture = capture.timeout(1).open()?;
+                // Others than that of its frames are there only on request.
+                if link_type == DOCSIS {
+                    capture.set_datalink(pcap::Linktype(dlt(link_type)))?;
+                }
+                Ok(capture)
             })
             .map_err(|error| Error::FilterInterface {
                 interface: interface.to_owned(),
@@ -177,7 +193,7 @@ impl Filter {
             Direction::Inbound | Direction::Unknown => PACKET_HOST,
         };
         // A cooked socket's filter does not count the header that the kernel makes later.
-        let header = if self.link_type == LINUX_SLL2 { SLL2_HEADER } else { 0 };
+        let header = cooked_header(self.link_type).map_or(0, CookedHeader::bytes);
         let wire_len = frame.wire_len.saturating_sub(header);
         let frame = SocketFrame { bytes, wire_len, tagged, packet_type };
         self.program.accepts_from_socket(&frame) != 0

@@ -9,9 +9,14 @@ use linerate_net::link::{Link, Statistics};
 use linerate_net::route::{self, ConfiguredRoutes};
 use linerate_net::{Connection, packet_socket};
 
+use crate::filter::ETHERNET;
+use crate::link_type::DOCSIS;
 use crate::{Error, Result};
 
 /// The kernel's numbers of link layers (`ARPHRD_`, `linux/if_arp.h`).
+/// Link type of bare IP packets (LINKTYPE_RAW).
+const RAW: u16 = 101;
+
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 const ARPHRD_NONE: u16 = 0xfffe;
@@ -197,10 +202,24 @@ impl Interface {
     /// [`Error::LinkLayer`] for any other.
     pub fn linktype(&self) -> Result<u16> {
         match self.link_layer {
-            ARPHRD_ETHER | ARPHRD_LOOPBACK => Ok(1),
-            ARPHRD_NONE | ARPHRD_RAWIP => Ok(101),
+            ARPHRD_ETHER | ARPHRD_LOOPBACK => Ok(ETHERNET),
+            ARPHRD_NONE | ARPHRD_RAWIP => Ok(RAW),
             number => Err(Error::LinkLayer { interface: self.name.clone(), number }),
         }
+    }
+
+    /// All link types that its frames can have, that of [`Interface::linktype`] first. As libpcap, which leaves it to
+    /// the user whether Ethernet frames carry DOCSIS.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LinkLayer`].
+    pub fn linktypes(&self) -> Result<&'static [u16]> {
+        Ok(match self.linktype()? {
+            ETHERNET if self.link_layer == ARPHRD_ETHER => &[ETHERNET, DOCSIS],
+            ETHERNET => &[ETHERNET],
+            _ => &[RAW],
+        })
     }
 }
 

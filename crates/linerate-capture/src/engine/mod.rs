@@ -312,7 +312,7 @@ fn open_each(
         }
         let found = match options.source {
             Some(SourceKind::Drops) if name == ANY => Interface::any(),
-            _ if options.cooked => Interface::any(),
+            _ if options.cooked.is_some() => Interface::any(),
             _ => Interface::find(&all, name)?.clone(),
         };
         let found = if users { found.with_users()? } else { found };

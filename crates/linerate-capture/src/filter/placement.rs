@@ -7,7 +7,7 @@ use linerate_bpf::filter::{
     ClassicProgram, Instruction, MemoryFilter, Untranslatable, translate, translate_for_memory,
 };
 
-use super::{ETHERNET, Filter, LINUX_SLL2, PACKET_HOST, TagReading};
+use super::{ETHERNET, Filter, PACKET_HOST, TagReading, cooked_header};
 use crate::{Error, Result};
 
 /// One of the two sides of the system call; what `--filter-in` takes.
@@ -84,9 +84,9 @@ impl Filter {
             }
             None => None,
         };
-        let program = match self.link_type {
-            LINUX_SLL2 => self.program.on_cooked_socket(),
-            _ => Some(self.program.clone()),
+        let program = match cooked_header(self.link_type) {
+            Some(header) => self.program.on_cooked_socket(header),
+            None => Some(self.program.clone()),
         };
         match (obstacle, program) {
             _ if wanted == Some(FilterLocation::User) => Ok(Placement::in_user("requested")),

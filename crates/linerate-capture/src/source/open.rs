@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_bpf::filter::Instruction;
+use linerate_bpf::filter::{CookedHeader, Instruction};
 use linerate_net::cpu;
 use linerate_net::namespace::Namespace;
 use linerate_ring::packet::{self, Allocation, Fanout, Ring};
@@ -16,7 +16,7 @@ use super::options::{SourceOptions, TimestampSource};
 use super::select::{Selection, select};
 use super::{Source, affinity};
 use crate::filter::{
-    ETHERNET, Filter, FilterCache, FilterLocation, LINUX_SLL2, Placement, TagReading,
+    ETHERNET, Filter, FilterCache, FilterLocation, LINUX_SLL, LINUX_SLL2, Placement, TagReading,
 };
 use crate::interface::Interface;
 use crate::{Error, Result};
@@ -99,8 +99,15 @@ impl OpenInterface {
         let linktype = match options.source {
             // Packets of all devices come as Ethernet frames.
             Some(SourceKind::Drops) => ETHERNET,
-            _ if options.cooked => LINUX_SLL2,
-            _ => interface.linktype()?,
+            _ => match options.cooked {
+                Some(CookedHeader::V1) => LINUX_SLL,
+                Some(CookedHeader::V2) => LINUX_SLL2,
+                None => interface.linktype()?,
+            },
+        };
+        let linktype = match options.linktype {
+            Some(other) if interface.linktypes()?.contains(&other) => other,
+            _ => linktype,
         };
         if options.source == Some(SourceKind::Xdp) {
             // --take-over does not apply to another program that takes the frames by XDP.
@@ -118,7 +125,7 @@ impl OpenInterface {
         // Drops are Ethernet frames of devices that may have another link layer. Cooked frames have no tags, and
         // their filter has the same meaning on an interface and on a file.
         let for_file = selection.kind == SourceKind::Drops
-            || options.cooked
+            || options.cooked.is_some()
             || options.filter_vlan == TagReading::File;
         let filter = match for_file {
             true => filters.of(linktype)?,
@@ -251,7 +258,7 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
                 .to_owned(),
         );
     }
-    if options.timestamps == TimestampSource::Adapter && options.cooked {
+    if options.timestamps == TimestampSource::Adapter && options.cooked.is_some() {
         ignored.push("-j adapter has no effect on all interfaces at once".to_owned());
     }
     if options.take_over && kind != SourceKind::Xdp {
@@ -309,8 +316,8 @@ impl Opener<'_> {
     fn packet(&self) -> Result<Parts> {
         let options = self.options;
         let builder = match options.cooked {
-            true => Ring::cooked_builder(),
-            false => Ring::builder(self.name),
+            Some(header) => Ring::cooked_builder(header),
+            None => Ring::builder(self.name),
         };
         let mut builder = builder
             .promiscuous(options.promiscuous)

@@ -10,7 +10,7 @@ use linerate_ring::trace::Points;
 use linerate_ring::xdp::Delivery;
 
 use super::kind::SourceKind;
-use crate::filter::{FilterCache, FilterLocation, TagReading};
+use crate::filter::{CookedHeader, FilterCache, FilterLocation, TagReading};
 
 /// Where the timestamps of frames come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,8 +38,10 @@ pub struct SourceOptions {
     /// `xdp` passes the frames that it takes on to the host until [`Source::set_passing`](super::Source::set_passing);
     /// AF_XDP sockets cannot.
     pub passing: bool,
-    /// All interfaces at once, as [`ANY`](crate::interface::ANY), with frames of LINKTYPE_LINUX_SLL2.
-    pub cooked: bool,
+    /// All interfaces at once, as [`ANY`](crate::interface::ANY), with this header before each frame.
+    pub cooked: Option<CookedHeader>,
+    /// The link type, where it is another one of those that [`Interface::linktypes`] lists than the first.
+    pub linktype: Option<u16>,
     /// Super-packets are to be split, which takes the kernel's metadata of each.
     pub split: bool,
     /// How frames that an XDP program takes reach the reader.
@@ -87,7 +89,8 @@ impl Default for SourceOptions {
             traffic: None,
             take_over: false,
             passing: false,
-            cooked: false,
+            cooked: None,
+            linktype: None,
             split: false,
             delivery: Delivery::Auto,
             snaplen: 262_144,

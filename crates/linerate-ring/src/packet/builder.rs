@@ -15,7 +15,7 @@ use super::rules::{Kind, RingConfig};
 use super::socket::Socket;
 use super::timestamps::TimestampSource;
 use crate::{Error, Result};
-use linerate_bpf::filter::ClassicProgram;
+use linerate_bpf::filter::{ClassicProgram, CookedHeader};
 
 /// Default size of a block in bytes: some 3,400 frames of 64 bytes for one wake-up, and still in a core's
 /// own cache when they are read. libpcap has half of it. Larger blocks are fewer: where little comes,
@@ -48,7 +48,7 @@ pub struct Builder {
     fanout: Option<Fanout>,
     stamps: TimestampSource,
     virtio: bool,
-    cooked: bool,
+    cooked: Option<CookedHeader>,
     busy_poll: Duration,
     allocation: Allocation,
 }
@@ -60,11 +60,11 @@ impl Ring {
     }
 
     /// Asks for a ring on all interfaces of this network namespace, also those that come later. Frames start with
-    /// the header of LINKTYPE_LINUX_SLL2 instead of their own, and a filter sees them as
+    /// this header instead of their own, and a filter sees them as
     /// [`ClassicProgram::on_cooked_socket`] says. [`Builder::promiscuous`] and hardware time stamps have no effect,
     /// and there are no virtio headers.
-    pub fn cooked_builder() -> Builder {
-        Builder { cooked: true, ..Builder::new("any".to_owned()) }
+    pub fn cooked_builder(header: CookedHeader) -> Builder {
+        Builder { cooked: Some(header), ..Builder::new("any".to_owned()) }
     }
 }
 
@@ -83,7 +83,7 @@ impl Builder {
             fanout: None,
             stamps: TimestampSource::Software,
             virtio: false,
-            cooked: false,
+            cooked: None,
             busy_poll: Duration::ZERO,
             allocation: Allocation::Any,
         }
@@ -222,7 +222,7 @@ impl Builder {
     fn prepare(self) -> Result<Ring> {
         let request = self.request()?;
         let name = self.interface.as_str();
-        let (socket, interface) = match self.cooked {
+        let (socket, interface) = match self.cooked.is_some() {
             true => (Socket::open_cooked()?, None),
             false => (Socket::open()?, Some(Interface::open(name)?)),
         };

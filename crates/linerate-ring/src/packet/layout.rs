@@ -3,6 +3,7 @@
 
 use std::mem::offset_of;
 
+use linerate_bpf::filter::CookedHeader;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 /// Alignment of frames in a ring (`TPACKET_ALIGNMENT`).
@@ -95,20 +96,26 @@ pub(super) struct FrameHeader {
     address: [u8; 8],
 }
 
-/// Bytes of the header of LINKTYPE_LINUX_SLL2.
-pub(super) const COOKED_HEADER: usize = linerate_bpf::filter::SLL2_HEADER as usize;
-
 impl FrameHeader {
-    /// The frame's link-layer address as the header of LINKTYPE_LINUX_SLL2.
+    /// Writes the frame's link-layer address as this header, which has its length.
     #[inline]
-    pub(super) fn cooked(&self) -> [u8; COOKED_HEADER] {
-        let mut header = [0; COOKED_HEADER];
-        header[..2].copy_from_slice(&self.protocol);
-        header[4..8].copy_from_slice(&self.interface.to_be_bytes());
-        header[8..10].copy_from_slice(&self.hardware_type.to_be_bytes());
-        (header[10], header[11]) = (self.packet_type, self.address_len);
-        header[12..].copy_from_slice(&self.address);
-        header
+    pub(super) fn put_cooked(&self, kind: CookedHeader, header: &mut [u8]) {
+        header.fill(0);
+        match kind {
+            CookedHeader::V1 => {
+                (header[1], header[5]) = (self.packet_type, self.address_len);
+                header[2..4].copy_from_slice(&self.hardware_type.to_be_bytes());
+                header[6..14].copy_from_slice(&self.address);
+                header[14..].copy_from_slice(&self.protocol);
+            }
+            CookedHeader::V2 => {
+                header[..2].copy_from_slice(&self.protocol);
+                header[4..8].copy_from_slice(&self.interface.to_be_bytes());
+                header[8..10].copy_from_slice(&self.hardware_type.to_be_bytes());
+                (header[10], header[11]) = (self.packet_type, self.address_len);
+                header[12..].copy_from_slice(&self.address);
+            }
+        }
     }
 }
 

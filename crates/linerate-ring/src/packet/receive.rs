@@ -24,7 +24,7 @@ use super::statistics::{Statistics, StatisticsReader};
 use super::timestamps::{Restore, TimestampClock};
 use super::walk::{BlockFrames, FrameOptions};
 use crate::{Error, Frame, Result};
-use linerate_bpf::filter::ClassicProgram;
+use linerate_bpf::filter::{ClassicProgram, CookedHeader};
 
 /// Seconds between two reads of the kernel's 32-bit counters, so that none can wrap unseen: that
 /// takes 2^32 frames, 29 seconds at a rate that no wire has.
@@ -74,7 +74,7 @@ pub(super) struct Config {
     pub(super) retire: Duration,
     pub(super) busy_poll: Duration,
     pub(super) virtio: bool,
-    pub(super) cooked: bool,
+    pub(super) cooked: Option<CookedHeader>,
     pub(super) gate: SocketFilter,
     pub(super) group: Option<u16>,
     /// Dropped with the ring.

@@ -4,12 +4,13 @@
 //! are checked against its end: no byte outside is read, for any content. The walk is a pure function of
 //! bytes, which a fuzzer can run without a kernel.
 
+use linerate_bpf::filter::CookedHeader;
 use linerate_wire::virtio;
 use zerocopy::FromBytes;
 
 use super::layout::{
-    ADDRESSES, BlockHeader, COOKED_HEADER, FrameHeader, STATUS_CHECKSUM_NOT_READY,
-    STATUS_HARDWARE_STAMP, STATUS_VLAN, STATUS_VLAN_PROTOCOL, VLAN_TAG,
+    ADDRESSES, BlockHeader, FrameHeader, STATUS_CHECKSUM_NOT_READY, STATUS_HARDWARE_STAMP,
+    STATUS_VLAN, STATUS_VLAN_PROTOCOL, VLAN_TAG,
 };
 use crate::{Direction, Frame, Timestamp};
 
@@ -24,8 +25,8 @@ pub struct FrameOptions {
     pub snaplen: u32,
     /// Whether the kernel was asked to put a virtio header before each frame.
     pub virtio: bool,
-    /// Whether frames come without a link-layer header, and get that of LINKTYPE_LINUX_SLL2.
-    pub cooked: bool,
+    /// Frames come without a link-layer header, and get this one.
+    pub cooked: Option<CookedHeader>,
 }
 
 /// The position within one block.
@@ -79,12 +80,18 @@ impl BlockFrames {
         let mut start = data;
         let mut captured = header.captured as usize;
         let mut wire_len = header.wire_len;
-        let tagged = header.status & STATUS_VLAN != 0 && captured >= ADDRESSES && !self.lend.cooked;
-        if self.lend.cooked {
-            start -= COOKED_HEADER;
-            block[start..data].copy_from_slice(&header.cooked());
-            captured += COOKED_HEADER;
-            wire_len = wire_len.saturating_add(COOKED_HEADER as u32);
+        let tagged =
+            header.status & STATUS_VLAN != 0 && captured >= ADDRESSES && self.lend.cooked.is_none();
+        if let Some(kind) = self.lend.cooked {
+            start -= kind.bytes() as usize;
+            header.put_cooked(kind, &mut block[start..data]);
+            // As libpcap, which puts tags into the older header only: before the EtherType.
+            if kind == CookedHeader::V1 && header.status & STATUS_VLAN != 0 {
+                start -= VLAN_TAG;
+                restore_tag(&mut block[start..data - 2], &header);
+            }
+            captured += data - start;
+            wire_len = wire_len.saturating_add((data - start) as u32);
         } else if tagged {
             start -= VLAN_TAG;
             restore_tag(&mut block[start..data + ADDRESSES], &header);
@@ -136,8 +143,8 @@ impl BlockFrames {
         let mac = usize::from(header.mac_offset);
         let tag = if header.status & STATUS_VLAN != 0 { VLAN_TAG } else { 0 };
         let virtio = if self.lend.virtio { virtio::HEADER_LEN } else { 0 };
-        let cooked = if self.lend.cooked { COOKED_HEADER } else { 0 };
-        if mac < size_of::<FrameHeader>() + tag.max(virtio).max(cooked) {
+        let cooked = self.lend.cooked.map_or(0, |kind| kind.bytes() as usize);
+        if mac < size_of::<FrameHeader>() + (tag + cooked).max(virtio) {
             return None;
         }
         // Each term is below 2^33, and `offset` is inside the block: no overflow.
@@ -176,9 +183,10 @@ fn restore_tag(head: &mut [u8], header: &FrameHeader) {
         0 => ETHERTYPE_VLAN,
         _ => header.vlan_protocol,
     };
+    let at = head.len() - VLAN_TAG;
     head.copy_within(VLAN_TAG.., 0);
-    head[ADDRESSES..ADDRESSES + 2].copy_from_slice(&protocol.to_be_bytes());
-    head[ADDRESSES + 2..].copy_from_slice(&(header.vlan_tci as u16).to_be_bytes());
+    head[at..at + 2].copy_from_slice(&protocol.to_be_bytes());
+    head[at + 2..].copy_from_slice(&(header.vlan_tci as u16).to_be_bytes());
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use super::super::layout::BLOCK_HEADER;
 use super::*;
 use proptest::prelude::*;
 
-const LEND: FrameOptions = FrameOptions { snaplen: 262_144, virtio: false, cooked: false };
+const LEND: FrameOptions = FrameOptions { snaplen: 262_144, virtio: false, cooked: None };
 
 /// A frame as the kernel would lay it into a block.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ proptest! {
         snaplen in 1u32..300,
     ) {
         let mut block = block(&frames, 16 << 10);
-        let mut walk = BlockFrames::new(&block, FrameOptions { snaplen, virtio: true, cooked: false });
+        let mut walk = BlockFrames::new(&block, FrameOptions { snaplen, virtio: true, cooked: None });
         for laid in &frames {
             let frame = walk.next(&mut block).unwrap();
             let bytes = laid.on_the_wire();

@@ -40,7 +40,8 @@ pub(crate) struct Arguments {
     #[arg(short = 'L', long, conflicts_with = "read")]
     pub(super) list_data_link_types: bool,
 
-    /// Capture with this link type. `LINUX_SLL2` with -i any gives pcapng files one link type, too.
+    /// Capture with this link type of those that -L lists. `LINUX_SLL` and `LINUX_SLL2` with -i any give pcapng
+    /// files one link type, too.
     #[arg(short = 'y', long, value_name = "TYPE", conflicts_with = "read", value_parser = values::link_type)]
     pub(super) linktype: Option<u16>,
 

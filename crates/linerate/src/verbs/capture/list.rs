@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use linerate_capture::filter::LINUX_SLL2;
+use linerate_capture::filter::{LINUX_SLL, LINUX_SLL2};
 use linerate_capture::interface::{ANY, Interface};
 use linerate_capture::link_type;
 use linerate_capture::source::{SourceOptions, select};
@@ -63,14 +63,20 @@ pub(super) fn link_types(given: &[String], as_json: bool) -> Result<ExitCode> {
     let any = given.iter().any(|name| name == ANY);
     let mut list = Vec::new();
     for name in resolve(given, any)? {
-        let linktype = if any { LINUX_SLL2 } else { Interface::by_name(&name)?.linktype()? };
-        let (word, what) = link_type::name(linktype);
+        let linktypes = match any {
+            true => &[LINUX_SLL, LINUX_SLL2],
+            false => Interface::by_name(&name)?.linktypes()?,
+        };
+        let named = linktypes.iter().map(|number| (number, link_type::name(*number)));
         if as_json {
-            let types = json!([{ "number": linktype, "name": word, "description": what }]);
+            let one = |(number, (word, what))| json!({ "number": number, "name": word, "description": what });
+            let types: Vec<_> = named.map(one).collect();
             list.push(json!({ "name": name, "link_types": types }));
         } else {
+            let lines: String =
+                named.map(|(_, (word, what))| format!("\n  {word} ({what})")).collect();
             stdio::println(format_args!(
-                "Data link types for {name} (use option -y to set):\n  {word} ({what})"
+                "Data link types for {name} (use option -y to set):{lines}"
             ))?;
         }
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
 use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress};
-use linerate_capture::filter::{ETHERNET, FilterCache, LINUX_SLL2, TagReading};
+use linerate_capture::filter::{CookedHeader, ETHERNET, FilterCache, TagReading, cooked_header};
 use linerate_capture::interface::ANY;
 use linerate_capture::link_type;
 use linerate_capture::privilege;
@@ -124,8 +124,10 @@ fn from_interfaces(
     let mut options = source_options(arguments, filter);
     let drops = options.source == Some(SourceKind::Drops);
     let any = !drops && arguments.interface.iter().any(|name| name == ANY);
-    let one_type = output::is_pcap(arguments) || arguments.linktype == Some(LINUX_SLL2);
-    options.cooked = any && !arguments.split && one_type;
+    // Several link types are only for pcapng.
+    let one_type = output::is_pcap(arguments).then_some(CookedHeader::V2);
+    let chosen = arguments.linktype.and_then(cooked_header).or(one_type);
+    options.cooked = chosen.filter(|_| any && !arguments.split);
     if any {
         if matches!(options.source, Some(SourceKind::Xdp | SourceKind::Tee | SourceKind::Trace)) {
             return Ok(cli::usage_error("-i any is for packet sockets (--source packet, or auto)"));
@@ -216,12 +218,12 @@ fn open(
     signals: &Signals,
 ) -> Result<Vec<OpenInterface>> {
     let drops = options.source == Some(SourceKind::Drops);
-    let names = list::resolve(&arguments.interface, drops || options.cooked)?;
+    let names = list::resolve(&arguments.interface, drops || options.cooked.is_some())?;
     if !any {
         return Ok(engine::open_all(&names, options, &signals.stop())?);
     }
     let mut options = options.clone();
-    if !options.cooked {
+    if options.cooked.is_none() {
         options.buffer.get_or_insert(buffer_of_each(names.len() as u64));
     }
     let (opened, gone) = engine::open_remaining(&names, &options, &signals.stop())?;
@@ -325,7 +327,8 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         traffic: arguments.direction,
         take_over: arguments.take_over,
         passing: false,
-        cooked: false,
+        cooked: None,
+        linktype: arguments.linktype,
         split: arguments.split,
         delivery: arguments.xdp_delivery,
         // A super-packet must be whole to be split; its segments are cut on their way into the file.
