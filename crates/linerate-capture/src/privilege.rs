@@ -13,6 +13,21 @@ pub fn drop_all() {
     }
 }
 
+/// Whether there is this user.
+///
+/// # Errors
+///
+/// [`Error::User`].
+pub fn check_user(user: &str) -> Result<()> {
+    find_user(user).map(drop)
+}
+
+fn find_user(user: &str) -> Result<User> {
+    let failed = |reason: String| Error::User { user: user.to_owned(), reason };
+    let found = User::from_name(user).map_err(|error| failed(error.to_string()))?;
+    found.ok_or_else(|| failed("there is no such user".to_owned()))
+}
+
 /// Changes the whole process to `user` and that user's groups, as tcpdump's `-Z` does. Sockets stay open;
 /// new files belong to that user.
 ///
@@ -21,9 +36,7 @@ pub fn drop_all() {
 /// [`Error::User`] when there is no such user, or the process may not change.
 pub fn become_user(user: &str) -> Result<()> {
     let failed = |reason: String| Error::User { user: user.to_owned(), reason };
-    let found = User::from_name(user)
-        .map_err(|error| failed(error.to_string()))?
-        .ok_or_else(|| failed("there is no such user".to_owned()))?;
+    let found = find_user(user)?;
     let name = std::ffi::CString::new(user).map_err(|error| failed(error.to_string()))?;
     let change = |gid: Gid, uid: Uid| {
         initgroups(&name, gid)?;

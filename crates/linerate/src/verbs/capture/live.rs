@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::HumanCount;
+use linerate_capture::Error as CaptureError;
 use linerate_capture::engine::{Engine, FileProgress, Outcome, QueueReport, Report};
 use linerate_capture::source::{OpenInterface, SourceKind, TakenFrames};
 use linerate_capture::statistics::{DropCause, Drops};
+use linerate_pcapfile::Error as FileError;
 use linerate_service::Manager;
 
 use super::arguments::Arguments;
@@ -175,7 +177,14 @@ pub(super) fn conclude(
             stdio::eprintln(counts(report));
         }
     } else {
-        let lines = [unwritten(&report.dropped.causes), deleted(report)];
+        let full = matches!(&outcome.failure, Some(CaptureError::File(FileError::Write { .. })));
+        let stopped = full.then(|| {
+            format!(
+                "reading stopped after {} packets, which is not the whole file",
+                report.received
+            )
+        });
+        let lines = [unwritten(&report.dropped.causes), stopped, deleted(report)];
         lines.into_iter().flatten().for_each(stdio::eprintln);
     }
     if arguments.json {

@@ -102,6 +102,10 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     if arguments.per_thread_files && arguments.write.as_deref() == Some(Path::new("-")) {
         return Ok(cli::usage_error("--per-thread-files writes several files; give -w a name"));
     }
+    output::check(arguments)?;
+    if let Some(user) = &arguments.relinquish_privileges {
+        privilege::check_user(user)?;
+    }
     let filter = match &arguments.filter_file {
         Some(path) => Some(
             std::fs::read_to_string(path)

@@ -12,8 +12,11 @@ use linerate_capture::host;
 use linerate_capture::print::Printer;
 use linerate_capture::sink::Sink;
 use linerate_capture::sink::file::{FileSink, FileSinkOptions, Naming, Retention, Rotation};
-use linerate_pcapfile::{Compression, Encoder, Format, PacketOptions, Reader, Record};
+use linerate_pcapfile::{
+    Compression, Encoder, Error as FileError, Format, PacketOptions, Reader, Record,
+};
 use linerate_ring::{Timestamp, TraceEvent};
+use nix::unistd::{AccessFlags, access};
 
 use super::arguments::{Arguments, Compress, FileFormat, Precision};
 use super::decoder::{self, Decoder};
@@ -114,6 +117,41 @@ fn rotation(arguments: &Arguments) -> Rotation {
         }
     }
     rotation
+}
+
+/// Checks that the first file can be created, before anything is opened or read.
+///
+/// # Errors
+///
+/// As [`FileSink::start`].
+pub(super) fn check(arguments: &Arguments) -> Result<()> {
+    let Some(path) = arguments.write.as_deref().filter(|path| *path != Path::new("-")) else {
+        return Ok(());
+    };
+    let rotation = rotation(arguments);
+    // Otherwise the first file has another name.
+    let is_name = rotation.naming == Naming::Tcpdump
+        && rotation.count.is_none()
+        && !arguments.per_thread_files;
+    // -G fills in the folder, too.
+    if rotation.seconds.is_some() && rotation.naming == Naming::Tcpdump {
+        return Ok(());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let there = is_name && path.exists();
+    let refusal = match std::fs::metadata(if there { path } else { folder }) {
+        Err(error) => Some(error),
+        Ok(found) if there && found.is_dir() => Some(ErrorKind::IsADirectory.into()),
+        Ok(found) if !there && !found.is_dir() => Some(ErrorKind::NotADirectory.into()),
+        // Another user writes.
+        Ok(_) if arguments.relinquish_privileges.is_some() => None,
+        Ok(_) => access(if there { path } else { folder }, AccessFlags::W_OK).err().map(Into::into),
+    };
+    match refusal {
+        Some(source) => Err(FileError::Create { path: path.to_owned(), source }.into()),
+        None => Ok(()),
+    }
 }
 
 /// Why these arguments make no sense together.

@@ -285,6 +285,27 @@ fn files_of_a_rotation_have_the_secrets_that_editcap_gives_them() {
 }
 
 #[test]
+fn a_full_output_ends_the_reading_and_says_where() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
+    write_mixed(&input);
+    let mut large = std::fs::read(&input).unwrap();
+    let packets = large[24..].to_vec();
+    (0..2000).for_each(|_| large.extend_from_slice(&packets));
+    std::fs::write(&input, large).unwrap();
+    for format in ["pcap", "pcapng"] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 64; exec \"$@\"", "sh", LINERATE, "capture", "-q", "-r"]);
+        command.arg(&input).args(["--format", format, "-w"]).arg(&output);
+        let ended = command.output().unwrap();
+        let printed = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{printed}");
+        assert!(printed.contains("reading stopped after"), "{printed}");
+        accepts("capinfos", &["-c"], &output);
+    }
+}
+
+#[test]
 fn files_of_wiresharks_tools_are_kept_whole() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name);

@@ -53,6 +53,27 @@ fn the_capabilities_that_are_named_are_enough() {
 }
 
 #[test]
+fn what_cannot_be_written_is_said_before_an_interface_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    for (arguments, says) in [
+        (vec!["-Z", "nosuchuser", "-w", "/dev/null"], "no such user"),
+        (vec!["-w", folder], "is a directory"),
+        (vec!["-w", folder, "-C", "1"], "is a directory"),
+        (vec!["-w", &format!("{folder}/none/x.pcap")], "No such file or directory"),
+        (vec!["-w", "/dev/null/x.pcap", "-b", "packets:1"], "ot a directory"),
+    ] {
+        for from in [["-i", "nosuchinterface"], ["-r", "/nosuchfile"]] {
+            let mut command = std::process::Command::new(LINERATE);
+            let output = command.arg("capture").args(from).args(&arguments).output().unwrap();
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {printed}");
+            assert!(printed.contains(says) && !printed.contains("nosuchi"), "{printed}");
+        }
+    }
+}
+
+#[test]
 fn a_missing_capability_is_named() {
     root_or_skip!();
     let cable = Cable::new();
