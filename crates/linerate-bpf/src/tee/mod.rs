@@ -5,6 +5,7 @@
 //! frames are dropped after the copy, and the interface is not shared.
 
 mod root;
+mod sockets;
 
 use std::mem::MaybeUninit;
 use std::ops::{AddAssign, Range};
@@ -21,9 +22,10 @@ use crate::rcu::RcuSynchronizer;
 use crate::rings::{RingArray, RingLayout, ring_size};
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
-use crate::xdp::query::{TEE, attached_to};
+use crate::xdp::query::{TEE, YIELDING, attached_to};
 use crate::{Error, Result};
 use root::{Root, Slot};
+use sockets::SocketWatch;
 
 include!(concat!(env!("OUT_DIR"), "/tee.rs"));
 
@@ -52,6 +54,9 @@ pub struct Options<'a> {
     pub take: bool,
     /// With `take`: the accepted frames are not dropped before the reader says so (`pass` in `bpf/tee.h`).
     pub passing: bool,
+    /// With `take`: as soon as a packet socket receives from the interface, the accepted frames are not dropped any
+    /// more. The name of the program says so to others.
+    pub yielding: bool,
 }
 
 /// Frames that the program has seen, all CPUs together. A frame is in exactly one of the counts.
@@ -132,6 +137,7 @@ pub struct Program {
     rcu: RcuSynchronizer,
     rings: RingArray,
     layout: RingLayout,
+    sockets: Option<Result<SocketWatch>>,
 }
 
 /// What keeps the program attached.
@@ -174,7 +180,9 @@ impl Program {
             (loadable, Attachment::Slot(slot, root))
         };
         let rcu = RcuSynchronizer::new(loadable.map("counters"))?;
-        Ok(Self { attachment, loadable, rcu, rings, layout: options.rings })
+        let watched = options.take && options.yielding;
+        let sockets = watched.then(|| SocketWatch::attach(interface, loadable.map("readers")));
+        Ok(Self { attachment, loadable, rcu, rings, layout: options.rings, sockets })
     }
 
     /// The ring buffers (`BPF_MAP_TYPE_RINGBUF`): records of `struct tee_record` in `bpf/tee.h`.
@@ -255,6 +263,11 @@ impl Program {
         self.link().generic_reason.as_deref()
     }
 
+    /// Why [`Options::yielding`] has no effect but the name, if so.
+    pub fn unwatched_sockets(&self) -> Option<&Error> {
+        self.sockets.as_ref()?.as_ref().err()
+    }
+
     /// The slot of this capture; `None` with [`Options::take`].
     pub fn slot(&self) -> Option<u32> {
         match &self.attachment {
@@ -292,6 +305,7 @@ pub fn probe(interface: &str) -> Result<bool> {
         mode: None,
         take: false,
         passing: false,
+        yielding: false,
     };
     open(&options, Role::Root)?.load(LoadOptions::default())?;
     Ok(found.is_some())
@@ -320,7 +334,7 @@ fn open(options: &Options<'_>, role: Role<'_>) -> Result<LoadableProgram> {
             maps.readers.set_autocreate(false).map_err(sized)?;
             (TEE, None)
         }
-        Role::Take(rings) => ("take", Some(rings)),
+        Role::Take(rings) => (if options.yielding { YIELDING } else { "take" }, Some(rings)),
         Role::Capture(rings, root, _) => {
             let shared = |error| invalid("cannot share the tee's maps", error);
             maps.owners.reuse_fd(root.owners()).map_err(shared)?;

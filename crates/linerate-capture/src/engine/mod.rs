@@ -35,6 +35,7 @@ use crate::statistics::{DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
 use reader::{MAX_BUFFER_AGE, MAX_BUFFER_AGE_OF_SEVERAL, PacketPath, Reader};
 use shared::Shared;
+pub(crate) use user_monitor::SOCKETS_INTERVAL;
 use user_monitor::UserMonitor;
 
 /// How the readers behave.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_net::change::{Changes, Group};
+use linerate_net::packet_socket;
 use linerate_ring::tee::Passer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -18,9 +19,9 @@ use crate::{Error, Result};
 const GROUPS: [Group; 5] =
     [Group::Link, Group::Ipv4Address, Group::Ipv4Route, Group::Ipv6Address, Group::Ipv6Route];
 
-/// How often to look for packet sockets, which the kernel does not report, and for the end of the capture.
-const SOCKETS_INTERVAL: Duration = Duration::from_millis(500);
-const STOP_INTERVAL: Duration = Duration::from_millis(50);
+/// How often to look for packet sockets and for the end of the capture. The program notices packet sockets by itself; this is
+/// for kernels where it cannot, and tells who it was.
+pub(crate) const SOCKETS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Watches an interface that `auto` takes frames of. `auto` found no user; the first one that comes gets the
 /// frames, and the capture gets copies from then on.
@@ -46,9 +47,9 @@ impl UserMonitor {
         let watch = move || {
             crate::privilege::drop_all();
             // Without knowing whether there is a user there may be one.
-            let user = match watch(&name, changes, &stopped) {
+            let user = match watch(&name, &passer, changes, &stopped) {
                 Ok(None) => return,
-                Ok(Some(user)) => user.to_string(),
+                Ok(Some(user)) => user,
                 Err(error) => error.to_string(),
             };
             passer.pass();
@@ -72,26 +73,35 @@ impl Drop for UserMonitor {
 }
 
 /// The first user of the interface; `None` if `stop` is set or the interface is removed before.
-fn watch(name: &str, mut changes: Changes, stop: &AtomicBool) -> Result<Option<InterfaceUser>> {
-    let mut sockets_at = Instant::now();
+fn watch(
+    name: &str,
+    passer: &Passer,
+    mut changes: Changes,
+    stop: &AtomicBool,
+) -> Result<Option<String>> {
     // Something may have come between the selection and the subscription.
-    let mut changed = true;
+    let (mut changed, mut before) = (true, Vec::new());
     while !stop.load(Relaxed) {
-        let look_for_sockets = sockets_at.elapsed() >= SOCKETS_INTERVAL;
-        if changed || look_for_sockets {
-            let all = match look_for_sockets {
+        // The program passes frames on by itself when a socket comes, and says who only here.
+        let passing = passer.is_passing();
+        let sockets = packet_socket::all()?;
+        let other_sockets = passing || sockets != before;
+        if changed || other_sockets {
+            let all = match other_sockets {
                 true => Interface::all()?,
                 false => Interface::all_without_socket_search()?,
             };
             let Ok(found) = Interface::find(&all, name) else { return Ok(None) };
-            let users = found.clone().with_users()?.users;
+            let mut users = found.clone().with_users()?.users;
             // The capture itself makes the interface promiscuous.
-            if let Some(user) = users.into_iter().find(|user| *user != InterfaceUser::Promiscuous) {
-                return Ok(Some(user));
+            users.retain(|user| *user != InterfaceUser::Promiscuous);
+            if let Some(user) = users.first() {
+                return Ok(Some(user.to_string()));
             }
-            if look_for_sockets {
-                sockets_at = Instant::now();
+            if passing {
+                return Ok(Some("a packet socket was on it".to_owned()));
             }
+            before = sockets;
         }
         changed = wait(&mut changes)?;
     }
@@ -100,7 +110,7 @@ fn watch(name: &str, mut changes: Changes, stop: &AtomicBool) -> Result<Option<I
 
 /// Waits a while for a change; whether there was one.
 fn wait(changes: &mut Changes) -> Result<bool> {
-    let timeout = Timespec::try_from(STOP_INTERVAL).unwrap_or_default();
+    let timeout = Timespec::try_from(SOCKETS_INTERVAL).unwrap_or_default();
     let ready = poll(&mut [PollFd::new(changes, PollFlags::IN)], Some(&timeout)).unwrap_or(0);
     let mut changed = false;
     if ready > 0 {

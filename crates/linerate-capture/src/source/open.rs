@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_bpf::filter::{CookedHeader, Instruction};
+use linerate_bpf::xdp::AttachedProgram;
 use linerate_net::cpu;
 use linerate_net::namespace::Namespace;
 use linerate_ring::packet::{self, Allocation, Fanout, Ring};
@@ -15,6 +16,7 @@ use super::kind::SourceKind;
 use super::options::{SourceOptions, TimestampSource};
 use super::select::{Selection, select};
 use super::{Source, affinity};
+use crate::engine::SOCKETS_INTERVAL;
 use crate::filter::{
     ETHERNET, Filter, FilterCache, FilterLocation, LINUX_SLL, LINUX_SLL2, Placement, TagReading,
 };
@@ -206,8 +208,10 @@ pub(crate) fn inside<T: Send>(
 
 /// The warning that an XDP program hides frames from a packet socket on `name`, if there is one.
 fn bypassed(name: &str) -> Option<String> {
-    // A tee passes every frame on. Without the privilege to ask there is no warning.
-    let found = linerate_bpf::xdp::attached(name).ok()?.filter(|found| !found.is_tee())?;
+    // A tee passes every frame on, and `auto` does so for this capture. Without the privilege to ask there is no
+    // warning.
+    let passes = |found: &AttachedProgram| found.is_tee() || found.is_yielding();
+    let found = linerate_bpf::xdp::attached(name).ok()?.filter(|found| !passes(found))?;
     let by = found.owner();
     Some(match found.is_linerate() {
         true => format!(
@@ -424,7 +428,12 @@ impl Opener<'_> {
         let receivers = xdp::Receiver::open_group(self.name, options, filter)?;
         let config = receivers[0].config();
         let pages = config.pages.to_string();
+        let unwatched = receivers[0].unwatched_sockets().map(|why| {
+            let late = SOCKETS_INTERVAL.as_millis();
+            format!("a new packet socket gets frames after up to {late} ms, not at once: {why}")
+        });
         let notes = std::iter::once(config.to_string()).chain(config.notes.iter().cloned());
+        let notes = notes.chain(unwatched);
         let notes = notes.collect();
         let sources = receivers.into_iter().map(|receiver| Source::Xdp(Box::new(receiver)));
         Ok((sources.collect(), pages, notes))
@@ -440,6 +449,7 @@ impl Opener<'_> {
             },
             take,
             passing: options.passing,
+            yielding: options.source.is_none(),
             buffer: options.buffer.map(|bytes| bytes as usize),
             pages: options.pages,
             snaplen: options.snaplen,

@@ -78,6 +78,11 @@ fn probe(interface: &Interface) -> Result<Selection> {
     if interface.linktype()? != 1 {
         return selected(SourceKind::Packet, "XDP needs Ethernet frames".into());
     }
+    let attached = linerate_bpf::xdp::attached(&interface.name).ok().flatten();
+    if attached.is_some_and(|program| program.is_yielding()) {
+        let reason = "another capture by XDP passes the frames on while there is this one";
+        return selected(SourceKind::Packet, reason.into());
+    }
     if let Some(reason) = linerate_ring::xdp::probe(&interface.name).why_not_native() {
         return selected(SourceKind::Packet, reason);
     }

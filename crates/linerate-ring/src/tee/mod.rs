@@ -123,6 +123,7 @@ impl Tee {
                 mode: None,
                 take: false,
                 passing: false,
+                yielding: false,
             },
             buffer: None,
             rings: None,
@@ -307,6 +308,11 @@ impl Tee {
         self.program.generic_reason()
     }
 
+    /// Why the program does not notice packet sockets by itself, with [`Builder::yielding`].
+    pub fn unwatched_sockets(&self) -> Option<String> {
+        self.program.unwatched_sockets().map(ToString::to_string)
+    }
+
     /// What lets the program pass frames on that it takes.
     pub fn passer(&self) -> Passer {
         Passer(Arc::clone(&self.state))
@@ -345,6 +351,11 @@ impl Passer {
     /// loses none. It cannot be taken back.
     pub fn pass(&self) {
         self.0.set_passing(true);
+    }
+
+    /// Whether they do already, by this or by [`Builder::yielding`].
+    pub fn is_passing(&self) -> bool {
+        self.0.is_passing()
     }
 }
 
@@ -438,6 +449,13 @@ impl<'a> Builder<'a> {
     /// they do not).
     pub fn passing(mut self, passing: bool) -> Self {
         self.options.passing = passing;
+        self
+    }
+
+    /// With [`Builder::take`]: the frames reach the stack as soon as a packet socket receives from the interface
+    /// (default: they do not).
+    pub fn yielding(mut self, yielding: bool) -> Self {
+        self.options.yielding = yielding;
         self
     }
 

@@ -274,6 +274,11 @@ impl ReaderState {
         words.for_each(|word| word.store(passing.into(), Ordering::Relaxed));
     }
 
+    /// Whether it passes on what it copies into some ring.
+    pub(super) fn is_passing(&self) -> bool {
+        (0..self.0.max_entries()).any(|ring| self.word(ring, PASS).load(Ordering::Relaxed) != 0)
+    }
+
     fn word(&self, ring: usize, offset: usize) -> &AtomicU32 {
         self.0.atomic(ring, offset)
     }

@@ -39,6 +39,8 @@ pub struct Options {
     pub take: bool,
     /// With `take`: the frames reach the stack until [`Receiver::set_passing`]. Sockets take them at once.
     pub passing: bool,
+    /// With `take` and a ring buffer: the frames reach the stack as soon as a packet socket receives from the interface.
+    pub yielding: bool,
     /// Native or generic only; `None` takes native where the driver has it.
     pub mode: Option<AttachMode>,
     /// Bytes of memory for frames; `None` takes the default of the delivery.
@@ -71,6 +73,7 @@ impl Default for Options {
             delivery: Delivery::Auto,
             take: true,
             passing: false,
+            yielding: false,
             mode: None,
             buffer: None,
             pages: Pages::Auto,
@@ -458,6 +461,14 @@ impl Receiver {
         }
     }
 
+    /// Why a program with [`Options::yielding`] does not notice packet sockets by itself.
+    pub fn unwatched_sockets(&self) -> Option<String> {
+        match &self.rings {
+            Rings::RingBuffer(tee) => tee.unwatched_sockets(),
+            Rings::Sockets(_) => None,
+        }
+    }
+
     /// How full the buffer is, 0 to 1.
     pub fn fill_level(&mut self) -> f32 {
         match &mut self.rings {
@@ -536,7 +547,8 @@ fn ring_buffer(
         .filter(filter)
         .mode(options.mode)
         .take(options.take)
-        .passing(options.passing);
+        .passing(options.passing)
+        .yielding(options.yielding);
     if let Some(bytes) = options.buffer {
         builder = builder.buffer_size(bytes);
     }

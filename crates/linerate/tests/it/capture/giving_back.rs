@@ -1,10 +1,12 @@
 //! `auto` never takes traffic away, also not from a user that comes later.
 
 use std::net::UdpSocket;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_pcapfile::Reader;
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, uninterrupted};
+use linerate_ring::packet::{Ring, Sender};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip, uninterrupted};
+use linerate_wire::virtio::Header;
 
 use super::support::{folder, listening};
 use crate::LINERATE;
@@ -61,14 +63,84 @@ fn auto_passes_frames_on_when_something_begins_to_use_the_interface() {
     assert_eq!(json["dropped"]["total"], 0, "{json}");
 }
 
-#[test]
-fn a_packet_socket_that_comes_later_sees_the_frames() {
-    root_or_skip!();
-    let (near, far) = (Namespace::create("gs-near").unwrap(), Namespace::create("gs-far").unwrap());
+/// Two hosts on a veth pair; nothing uses the end of the second.
+fn idle(name: &str) -> (Namespace, Namespace, Veth) {
+    let near = Namespace::create(&format!("{name}-near")).unwrap();
+    let far = Namespace::create(&format!("{name}-far")).unwrap();
     for namespace in [&near, &far] {
         namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
     }
-    let _veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+    let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+    (near, far, veth)
+}
+
+#[test]
+fn a_packet_socket_gets_its_first_frame() {
+    root_or_skip!();
+    let (near, far, _veth) = idle("gf");
+    let mut command = far.command(LINERATE);
+    let mut capture = listening(command.args(["capture", "-i", "far", "--discard", "--json"]));
+    capture.until("the host does not get");
+    if capture.stderr().contains("not at once") {
+        skip!("this kernel cannot trace the function that adds packet sockets");
+    }
+    let sender = near.run(|| Sender::open("near").unwrap()).unwrap();
+    let frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 0x88, 0xb5], &[7; 50]].concat();
+    sender.send(&Header::default(), &frame).unwrap();
+    // Those of other interfaces, and those that receive nothing, change nothing.
+    far.interface("lo").unwrap().up().unwrap();
+    let _other = far.run(|| Ring::builder("lo").build().unwrap()).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!capture.stderr().contains("in use now"), "{}", capture.stderr());
+    let mut ring = far.run(|| Ring::builder("far").promiscuous(false).build().unwrap()).unwrap();
+    for _ in 0..100 {
+        sender.send(&Header::default(), &frame).unwrap();
+    }
+    let (mut seen, end) = (0, Instant::now() + Duration::from_secs(10));
+    while seen < 100 && Instant::now() < end {
+        if let Some(mut batch) = ring.next_batch() {
+            while let Some(frame) = batch.next() {
+                seen += usize::from(frame.head()[12..14] == [0x88, 0xb5]);
+            }
+        }
+    }
+    assert_eq!(seen, 100, "frames that the socket got, of those that came after it");
+    capture.until("interface far is in use now");
+    assert!(capture.stderr().contains("packet socket"), "{}", capture.stderr());
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!((&json["captured"], &json["dropped"]["total"]), (&101.into(), &0.into()), "{json}");
+}
+
+#[test]
+fn a_second_capture_of_auto_sees_the_frames_and_is_not_warned() {
+    root_or_skip!();
+    let (near, far, _veth) = idle("g2");
+    let start = || {
+        let mut command = far.command(LINERATE);
+        listening(command.args(["capture", "-i", "far", "--discard", "--json"]))
+    };
+    let mut first = start();
+    first.until("source xdp");
+    let mut second = start();
+    second.until("source packet");
+    first.until("interface far is in use now");
+    let sender = near.run(|| Sender::open("near").unwrap()).unwrap();
+    let frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 0x88, 0xb5], &[7; 50]].concat();
+    for _ in 0..20 {
+        sender.send(&Header::default(), &frame).unwrap();
+    }
+    for capture in [second, first] {
+        let (status, json, printed) = capture.interrupt();
+        assert!(status.success() && !printed.contains("does not see"), "{printed}");
+        assert_eq!(json["captured"], 20, "{printed}");
+    }
+}
+
+#[test]
+fn a_packet_socket_that_comes_later_sees_the_frames() {
+    root_or_skip!();
+    let (_near, far, _veth) = idle("gs");
     let mut command = far.command(LINERATE);
     let mut capture = listening(command.args(["capture", "-i", "far", "--discard", "--json"]));
     capture.until("the host does not get");

@@ -89,7 +89,7 @@ fn two_captures_that_want_the_frames_are_told_of_each_other() {
 fn a_second_capture_that_gets_nothing_says_so() {
     root_or_skip!();
     let cable = idle();
-    let first = cable.capture("--discard --json -B 8192 udp");
+    let first = cable.capture("--source xdp --discard --json -B 8192 udp");
     let mut second = cable.capture("--discard --json udp");
     second.until("this capture does not see them");
     let words = format!("another linerate (linerate (process {}))", first.id());
@@ -107,4 +107,30 @@ fn a_second_capture_that_gets_nothing_says_so() {
     let (_, json, printed) = cable.capture("--discard --json").interrupt();
     assert!(json["source"] == "packet" && !printed.contains("warning"), "{printed}");
     assert!(tee.interrupt().0.success());
+}
+
+#[test]
+fn a_program_on_the_same_number_in_another_namespace_is_no_obstacle() {
+    root_or_skip!();
+    let [busy, free] = ["cn-busy", "cn-free"].map(|name| {
+        let namespace = linerate_testkit::Namespace::create(name).unwrap();
+        ip(&namespace, "link add port index 77 type veth peer name far");
+        ip(&namespace, "link set port up");
+        namespace
+    });
+    for taking in ["xdp", "tee"] {
+        let mut command = busy.command(crate::LINERATE);
+        command.args(["capture", "-i", "port", "--discard", "--source", taking]);
+        let other = super::support::listening(&mut command);
+        for source in ["tee", "xdp", "auto", "packet"] {
+            let mut command = std::process::Command::new(crate::LINERATE);
+            command.args(["capture", "--netns", free.name(), "-i", "port", "--discard"]);
+            command.args(["--source", source, "-a", "duration:0.1"]);
+            let output = command.output().unwrap();
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{source} beside {taking}: {printed}");
+            assert!(!printed.contains("another linerate"), "{source} beside {taking}: {printed}");
+        }
+        other.interrupt();
+    }
 }
