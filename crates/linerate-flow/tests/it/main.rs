@@ -1,6 +1,7 @@
 //! The tests of the crate.
 
 mod frames;
+mod ipfix;
 mod manual;
 mod meter;
 mod sums;

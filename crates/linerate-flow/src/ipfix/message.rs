@@ -1,0 +1,297 @@
+//! IPFIX messages (RFC 7011 section 3): templates, data records and the exporter's own statistics.
+
+use std::collections::HashMap;
+
+use super::Statistics;
+use crate::schema::{Element, FIELDS, Field, Kind, Value};
+use crate::{BiflowDirection, Direction, FlowRecord};
+
+/// The version of IPFIX.
+const VERSION: u16 = 10;
+const MESSAGE_HEADER_LEN: usize = 16;
+const SET_HEADER_LEN: usize = 4;
+const TEMPLATE_SET: u16 = 2;
+const OPTIONS_TEMPLATE_SET: u16 = 3;
+/// The options template of what was sent (RFC 7011 section 4.1).
+const SENT_TEMPLATE: u16 = 256;
+/// The options template of what was not sent (RFC 7011 section 4.3).
+const NOT_SENT_TEMPLATE: u16 = 257;
+/// The first template of flows.
+const FIRST_TEMPLATE: u16 = 258;
+/// Seconds from 1900, where NTP begins, to 1970.
+const NTP_EPOCH: u64 = 2_208_988_800;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+const NANOS_PER_MILLISECOND: u64 = 1_000_000;
+/// The shortest message that any record fits into with its template.
+pub(super) const MIN_MESSAGE_LEN: usize = 1024;
+
+/// flowStartMilliseconds and flowEndMilliseconds: nfcapd and nfacctd know no other times of 64 bits.
+const MILLISECONDS: [u16; 2] = [152, 153];
+
+/// Fields of an options template: how many of them are the scope, then element and length of each.
+type OptionsTemplate = (u16, &'static [(u16, u16)]);
+
+/// observationDomainId; exportedMessageTotalCount, exportedFlowRecordTotalCount, exportedOctetTotalCount.
+const SENT: OptionsTemplate = (1, &[(149, 4), (41, 8), (42, 8), (40, 8)]);
+/// exportingProcessId; notSentFlowTotalCount, notSentPacketTotalCount, notSentOctetTotalCount.
+const NOT_SENT: OptionsTemplate = (1, &[(144, 4), (166, 8), (167, 8), (168, 8)]);
+
+/// A message that is whole.
+#[derive(Debug, Default)]
+pub(super) struct Message {
+    pub(super) bytes: Vec<u8>,
+    /// Flow records in it; their packets and octets of both directions.
+    pub(super) flows: u64,
+    pub(super) packets: u64,
+    pub(super) octets: u64,
+}
+
+/// Turns records into the messages of one transport session.
+///
+/// Each set of fields that a record has is a template: a record never has a value that it does not know.
+pub(super) struct Encoder {
+    max_len: usize,
+    domain: u32,
+    /// Data records of this session so far, modulo 2^32.
+    sequence: u32,
+    /// Templates by the fields that they have.
+    templates: HashMap<u64, u16>,
+    message: Message,
+    /// Data records in the message.
+    data_records: u32,
+    /// The set that is open: its number and where it begins.
+    set: Option<(u16, usize)>,
+    scratch: Vec<u8>,
+}
+
+impl Encoder {
+    pub(super) fn new(domain: u32, max_len: usize) -> Self {
+        let max_len = max_len.clamp(MIN_MESSAGE_LEN, usize::from(u16::MAX));
+        let (templates, message) = Default::default();
+        let mut encoder = Self {
+            max_len,
+            domain,
+            sequence: 0,
+            templates,
+            message,
+            data_records: 0,
+            set: None,
+            scratch: Vec::new(),
+        };
+        encoder.start();
+        encoder
+    }
+
+    /// Appends a record. Gives the message before it, if that is full.
+    pub(super) fn record(&mut self, record: &FlowRecord, now: u64) -> Option<Message> {
+        let present =
+            fields().enumerate().filter(|(_, (field, _))| (field.value)(record).is_some());
+        let mask = present.fold(0_u64, |mask, (bit, _)| mask | 1 << bit);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        for (field, _) in fields() {
+            if let Some(value) = (field.value)(record) {
+                encode_value(&mut scratch, field.kind, value);
+            }
+        }
+        for time in [record.start, record.end] {
+            scratch.extend_from_slice(&(time / NANOS_PER_MILLISECOND).to_be_bytes());
+        }
+        let template = self.templates.get(&mask).copied();
+        let template_len = if template.is_none() { template_len(mask) } else { 0 };
+        let full = self.make_room(template_len + SET_HEADER_LEN + scratch.len(), now);
+        let id = template.unwrap_or_else(|| self.define(mask));
+        self.open(id);
+        self.message.bytes.extend_from_slice(&scratch);
+        self.scratch = scratch;
+        self.data_records += 1;
+        self.message.flows += 1;
+        for direction in [&record.forward, &record.reverse] {
+            self.message.packets += direction.packets;
+            self.message.octets += direction.octets;
+        }
+        full
+    }
+
+    /// Appends the templates that were defined so far, for collectors that have missed them, and the options.
+    pub(super) fn refresh(&mut self, statistics: &Statistics, now: u64) -> Vec<Message> {
+        let mut full = Vec::new();
+        let mut known: Vec<_> = self.templates.iter().map(|(mask, id)| (*id, *mask)).collect();
+        known.sort_unstable();
+        for (id, mask) in known {
+            full.extend(self.make_room(template_len(mask), now));
+            self.write_template(id, mask);
+        }
+        full.extend(self.statistics(statistics, now));
+        full
+    }
+
+    /// Appends the options templates and their data.
+    pub(super) fn statistics(&mut self, statistics: &Statistics, now: u64) -> Option<Message> {
+        let sent = [statistics.messages, statistics.flows, statistics.octets];
+        let not_sent =
+            [statistics.not_sent_flows, statistics.not_sent_packets, statistics.not_sent_octets];
+        let full = self.make_room(256, now);
+        let scopes = [self.domain, std::process::id()];
+        let options = [(SENT_TEMPLATE, SENT, sent), (NOT_SENT_TEMPLATE, NOT_SENT, not_sent)];
+        for (id, (scope, fields), _) in options {
+            self.open(OPTIONS_TEMPLATE_SET);
+            put(&mut self.message.bytes, [id, fields.len() as u16, scope]);
+            for (element, length) in fields {
+                put(&mut self.message.bytes, [*element, *length]);
+            }
+        }
+        for ((id, _, values), scope) in options.into_iter().zip(scopes) {
+            self.open(id);
+            self.message.bytes.extend_from_slice(&scope.to_be_bytes());
+            for value in values {
+                self.message.bytes.extend_from_slice(&value.to_be_bytes());
+            }
+            self.data_records += 1;
+        }
+        full
+    }
+
+    /// The message so far, if there is something in it.
+    pub(super) fn finish(&mut self, now: u64) -> Option<Message> {
+        if self.message.bytes.len() == MESSAGE_HEADER_LEN {
+            return None;
+        }
+        self.close();
+        let length = self.message.bytes.len() as u16;
+        let header = &mut self.message.bytes[..MESSAGE_HEADER_LEN];
+        header[..2].copy_from_slice(&VERSION.to_be_bytes());
+        header[2..4].copy_from_slice(&length.to_be_bytes());
+        header[4..8].copy_from_slice(&((now / NANOS_PER_SECOND) as u32).to_be_bytes());
+        header[8..12].copy_from_slice(&self.sequence.to_be_bytes());
+        header[12..].copy_from_slice(&self.domain.to_be_bytes());
+        self.sequence = self.sequence.wrapping_add(self.data_records);
+        let message = std::mem::take(&mut self.message);
+        self.start();
+        Some(message)
+    }
+
+    fn start(&mut self) {
+        self.message = Message { bytes: vec![0; MESSAGE_HEADER_LEN], ..Message::default() };
+        (self.data_records, self.set) = (0, None);
+    }
+
+    /// Finishes the message if it has no room for so many more octets.
+    fn make_room(&mut self, octets: usize, now: u64) -> Option<Message> {
+        if self.message.bytes.len() + octets <= self.max_len { None } else { self.finish(now) }
+    }
+
+    /// Opens a set, unless it is open.
+    fn open(&mut self, id: u16) {
+        if self.set.is_some_and(|(open, _)| open == id) {
+            return;
+        }
+        self.close();
+        self.set = Some((id, self.message.bytes.len()));
+        put(&mut self.message.bytes, [id, 0]);
+    }
+
+    fn close(&mut self) {
+        if let Some((_, at)) = self.set.take() {
+            let length = (self.message.bytes.len() - at) as u16;
+            self.message.bytes[at + 2..at + 4].copy_from_slice(&length.to_be_bytes());
+        }
+    }
+
+    /// Defines the template of these fields. Fields decide it, so there are few.
+    fn define(&mut self, mask: u64) -> u16 {
+        let id = FIRST_TEMPLATE + self.templates.len() as u16;
+        self.templates.insert(mask, id);
+        self.write_template(id, mask);
+        id
+    }
+
+    fn write_template(&mut self, id: u16, mask: u64) {
+        self.open(TEMPLATE_SET);
+        let count = mask.count_ones() as u16 + MILLISECONDS.len() as u16;
+        let out = &mut self.message.bytes;
+        put(out, [id, count]);
+        for (field, element) in selected(mask) {
+            let enterprise_bit = u16::from(element.enterprise != 0) << 15;
+            put(out, [element.id | enterprise_bit, field.kind.ipfix_len()]);
+            if element.enterprise != 0 {
+                out.extend_from_slice(&element.enterprise.to_be_bytes());
+            }
+        }
+        for element in MILLISECONDS {
+            put(out, [element, 8]);
+        }
+    }
+}
+
+/// The fields that are information elements.
+fn fields() -> impl Iterator<Item = (&'static Field, Element)> {
+    FIELDS.iter().filter_map(|field| Some((field, field.element?)))
+}
+
+fn selected(mask: u64) -> impl Iterator<Item = (&'static Field, Element)> {
+    fields().enumerate().filter(move |(bit, _)| mask >> bit & 1 == 1).map(|(_, field)| field)
+}
+
+/// Octets of a template set with the template of these fields.
+fn template_len(mask: u64) -> usize {
+    let specifiers = selected(mask).map(|(_, element)| if element.enterprise == 0 { 4 } else { 8 });
+    SET_HEADER_LEN + 4 + specifiers.sum::<usize>() + 4 * MILLISECONDS.len()
+}
+
+fn put<const N: usize>(out: &mut Vec<u8>, fields: [u16; N]) {
+    fields.iter().for_each(|field| out.extend_from_slice(&field.to_be_bytes()));
+}
+
+fn encode_value(out: &mut Vec<u8>, kind: Kind, value: Value<'_>) {
+    match (kind, value) {
+        (Kind::DateTimeNanoseconds, Value::Unsigned(nanos)) => {
+            let seconds = nanos / NANOS_PER_SECOND + NTP_EPOCH;
+            let fraction = ((nanos % NANOS_PER_SECOND) << 32) / NANOS_PER_SECOND;
+            out.extend_from_slice(&(seconds as u32).to_be_bytes());
+            out.extend_from_slice(&(fraction as u32).to_be_bytes());
+        }
+        (_, Value::Unsigned(value)) => {
+            let length = usize::from(kind.ipfix_len());
+            out.extend_from_slice(&value.to_be_bytes()[8 - length..]);
+        }
+        (_, Value::Float(value)) => out.extend_from_slice(&value.to_be_bytes()),
+        (_, Value::Ipv6(address)) => out.extend_from_slice(&address.octets()),
+        (_, Value::String(text)) => {
+            // The names of interfaces, which have at most 15 octets: one octet is enough for the length.
+            let text = &text.as_bytes()[..text.len().min(254)];
+            out.push(text.len() as u8);
+            out.extend_from_slice(text);
+        }
+    }
+}
+
+/// A biflow as one record for each direction, for collectors that do not know RFC 5103.
+pub(super) fn directions(record: &FlowRecord) -> [Option<FlowRecord>; 2] {
+    let forward =
+        FlowRecord { reverse: Direction::default(), reverse_start: None, ..record.clone() };
+    // An event, and a record whose first packets came from the initiator, have a forward direction.
+    let reverse = (record.reverse.packets > 0).then(|| {
+        let mut key = record.key;
+        (key.source, key.destination) = (key.destination, key.source);
+        (key.source_port, key.destination_port) = (key.destination_port, key.source_port);
+        FlowRecord {
+            start: record.reverse_start.unwrap_or(record.start),
+            key,
+            ingress_interface: record.egress_interface.or(record.ingress_interface),
+            egress_interface: record.egress_interface.and(record.ingress_interface),
+            interface_name: record
+                .interface_name
+                .clone()
+                .filter(|_| record.egress_interface.is_none()),
+            forward: record.reverse,
+            reverse: Direction::default(),
+            reverse_start: None,
+            direction: BiflowDirection::Arbitrary,
+            translation: None,
+            ..record.clone()
+        }
+    });
+    let has_forward = record.forward.packets > 0 || reverse.is_none();
+    [has_forward.then_some(forward), reverse]
+}

@@ -1,0 +1,391 @@
+//! IPFIX export (RFC 7011): records to a collector, over UDP or TCP.
+//!
+//! A thread has the socket, so a collector that is slow or away delays no meter. Records wait in a bounded queue; what
+//! does not fit in is counted. The collector learns these counts from options records (RFC 7011 section 4).
+
+mod message;
+mod session;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub use self::target::{Target, Transport};
+
+use self::message::{Encoder, Message, directions};
+use self::session::{Sent, Session};
+use crate::FlowRecord;
+
+/// How long a record waits for others of its message.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+/// Records that are encoded and not sent, before the thread takes no more from its queue.
+const MAX_UNSENT: usize = 4096;
+
+/// Errors of this module.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address of a collector cannot be read.
+    #[error("{text} is no collector: {reason}")]
+    Target {
+        /// What was given.
+        text: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The thread cannot start.
+    #[error("cannot start the thread that sends flow records to {target}: {source}")]
+    Thread {
+        /// The collector.
+        target: Target,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// How to export.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The observation domain: what tells sensors apart that share an address.
+    pub domain: u32,
+    /// Records that wait for the collector; more are dropped and counted.
+    pub queue_records: usize,
+    /// How often UDP sends the templates and the statistics again. TCP sends the statistics as often.
+    pub refresh: Duration,
+    /// Messages after which UDP sends the templates again, if that is earlier.
+    pub refresh_messages: u64,
+}
+
+impl Default for Options {
+    /// Templates every minute, for a collector that starts later; 16,384 records.
+    fn default() -> Self {
+        let refresh = Duration::from_secs(60);
+        Self { domain: 1, queue_records: 16 << 10, refresh, refresh_messages: 1000 }
+    }
+}
+
+/// What was exported and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Messages sent.
+    pub messages: u64,
+    /// Their octets.
+    pub octets: u64,
+    /// Flow records in them. A biflow counts twice where each direction is a record.
+    pub flows: u64,
+    /// Packets of these flows.
+    pub flow_packets: u64,
+    /// Octets of these flows.
+    pub flow_octets: u64,
+    /// Flow records that were not sent: the queue was full, or the socket refused the message.
+    pub not_sent_flows: u64,
+    /// Packets of these flows.
+    pub not_sent_packets: u64,
+    /// Octets of these flows.
+    pub not_sent_octets: u64,
+    /// Connections made. Each after the first may have lost what was in the socket's buffer.
+    pub connections: u64,
+    /// Why the collector cannot be reached now.
+    pub error: Option<String>,
+}
+
+/// The statistics while the thread runs.
+#[derive(Default)]
+struct Counters {
+    sent: [AtomicU64; 5],
+    not_sent: [AtomicU64; 3],
+    connections: AtomicU64,
+    error: Mutex<Option<String>>,
+}
+
+impl Counters {
+    fn sent(&self, message: &Message) {
+        let Message { bytes, flows, packets, octets } = message;
+        let counts = [1, bytes.len() as u64, *flows, *packets, *octets];
+        self.sent.iter().zip(counts).for_each(|(counter, n)| _ = counter.fetch_add(n, Relaxed));
+    }
+
+    fn not_sent<'r>(&self, records: impl IntoIterator<Item = &'r FlowRecord>) {
+        for record in records {
+            let (forward, reverse) = (&record.forward, &record.reverse);
+            let counts = [1, forward.packets + reverse.packets, forward.octets + reverse.octets];
+            let counters = self.not_sent.iter().zip(counts);
+            counters.for_each(|(counter, n)| _ = counter.fetch_add(n, Relaxed));
+        }
+    }
+
+    fn set_error(&self, error: Option<String>) {
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    fn statistics(&self) -> Statistics {
+        let [messages, octets, flows, flow_packets, flow_octets] =
+            self.sent.each_ref().map(|counter| counter.load(Relaxed));
+        let [not_sent_flows, not_sent_packets, not_sent_octets] =
+            self.not_sent.each_ref().map(|counter| counter.load(Relaxed));
+        Statistics {
+            messages,
+            octets,
+            flows,
+            flow_packets,
+            flow_octets,
+            not_sent_flows,
+            not_sent_packets,
+            not_sent_octets,
+            connections: self.connections.load(Relaxed),
+            error: self.error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+}
+
+/// Sends records to a collector.
+pub struct Exporter {
+    queue: Option<SyncSender<FlowRecord>>,
+    counters: Arc<Counters>,
+    thread: Option<JoinHandle<()>>,
+    /// When the thread gives up after [`Exporter::finish`].
+    deadline: Arc<Mutex<Option<Instant>>>,
+    target: Target,
+}
+
+impl Exporter {
+    /// Starts the thread. The collector need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`].
+    pub fn start(target: Target, options: &Options) -> Result<Self, Error> {
+        let (queue, records) = sync_channel(options.queue_records.max(1));
+        let counters = Arc::<Counters>::default();
+        let deadline = Arc::<Mutex<Option<Instant>>>::default();
+        let worker = Worker {
+            biflow: target.biflow,
+            encoder: None,
+            session: Session::new(target.clone()),
+            unsent: VecDeque::new(),
+            counters: Arc::clone(&counters),
+            deadline: Arc::clone(&deadline),
+            options: options.clone(),
+            refreshed: Instant::now(),
+            refreshed_messages: 0,
+        };
+        let thread =
+            thread::Builder::new().name("ipfix".into()).spawn(move || worker.run(&records));
+        let thread = thread.map_err(|source| Error::Thread { target: target.clone(), source })?;
+        Ok(Self { queue: Some(queue), counters, thread: Some(thread), deadline, target })
+    }
+
+    /// Hands a record over; never waits. A record that finds the queue full is counted as not sent.
+    pub fn send(&self, record: FlowRecord) {
+        let Some(queue) = &self.queue else { return };
+        if let Err(TrySendError::Full(record) | TrySendError::Disconnected(record)) =
+            queue.try_send(record)
+        {
+            self.counters.not_sent([&record]);
+        }
+    }
+
+    /// The counts so far.
+    pub fn statistics(&self) -> Statistics {
+        self.counters.statistics()
+    }
+
+    /// The collector.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Sends what waits and ends the session. What cannot be sent in `timeout` counts as not sent.
+    pub fn finish(mut self, timeout: Duration) -> Statistics {
+        self.end(timeout);
+        self.counters.statistics()
+    }
+
+    fn end(&mut self, timeout: Duration) {
+        let deadline = Instant::now().checked_add(timeout);
+        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+/// The thread.
+struct Worker {
+    biflow: bool,
+    /// Of the session; `None` before the first.
+    encoder: Option<Encoder>,
+    session: Session,
+    /// Records that are in no sent message, in the order of the encoder.
+    unsent: VecDeque<FlowRecord>,
+    counters: Arc<Counters>,
+    deadline: Arc<Mutex<Option<Instant>>>,
+    options: Options,
+    refreshed: Instant,
+    refreshed_messages: u64,
+}
+
+impl Worker {
+    fn run(mut self, records: &Receiver<FlowRecord>) {
+        let mut flush = Instant::now() + MAX_WAIT;
+        loop {
+            if !self.connect() && self.unsent.len() >= MAX_UNSENT {
+                thread::sleep(self.session.wait().min(MAX_WAIT));
+                if self.is_over() {
+                    break;
+                }
+                continue;
+            }
+            let wait = flush.saturating_duration_since(Instant::now());
+            let wait = if self.encoder.is_some() { wait } else { self.session.wait().min(wait) };
+            match records.recv_timeout(wait) {
+                Ok(record) => self.take(record),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if Instant::now() >= flush {
+                self.flush();
+                flush = Instant::now() + MAX_WAIT;
+            }
+        }
+        self.last(records);
+    }
+
+    /// What remains when the exporter ends: as much as the collector takes until the deadline.
+    fn last(mut self, records: &Receiver<FlowRecord>) {
+        loop {
+            if self.connect() {
+                records.try_iter().for_each(|record| self.take(record));
+                self.flush();
+                if self.unsent.is_empty() {
+                    let statistics = self.counters.statistics();
+                    let now = now();
+                    let messages = self
+                        .encoder
+                        .as_mut()
+                        .map(|encoder| (encoder.statistics(&statistics, now), encoder.finish(now)));
+                    if let Some((full, last)) = messages {
+                        full.into_iter().chain(last).for_each(|message| self.transmit(&message));
+                    }
+                    return;
+                }
+            }
+            if self.is_over() {
+                break;
+            }
+            thread::sleep(self.session.wait().min(Duration::from_millis(100)));
+        }
+        self.counters.not_sent(&self.unsent);
+        records.try_iter().for_each(|record| self.counters.not_sent([&record]));
+    }
+
+    fn is_over(&self) -> bool {
+        let deadline = *self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
+        deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Makes sure that there is a session. A new one begins with the records that the last one did not send.
+    fn connect(&mut self) -> bool {
+        if self.encoder.is_none() && !self.session.wait().is_zero() {
+            return false;
+        }
+        match self.session.connect() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.counters.connections.fetch_add(1, Relaxed);
+                self.counters.set_error(None);
+                self.encoder =
+                    Some(Encoder::new(self.options.domain, self.session.max_message_len()));
+                (self.refreshed, self.refreshed_messages) = (Instant::now(), 0);
+                for record in std::mem::take(&mut self.unsent) {
+                    self.encode(record);
+                }
+            }
+            Err(error) => {
+                self.counters.set_error(Some(error.to_string()));
+                self.encoder = None;
+            }
+        }
+        self.encoder.is_some()
+    }
+
+    /// Encodes a record, or one for each of its directions.
+    fn take(&mut self, record: FlowRecord) {
+        if self.biflow {
+            self.encode(record);
+        } else {
+            directions(&record).into_iter().flatten().for_each(|one| self.encode(one));
+        }
+    }
+
+    /// Encodes a record; sends the message that it does not fit into any more.
+    fn encode(&mut self, record: FlowRecord) {
+        let full = self.encoder.as_mut().and_then(|encoder| encoder.record(&record, now()));
+        // The message has the records before this one.
+        if let Some(message) = full {
+            self.transmit(&message);
+        }
+        self.unsent.push_back(record);
+    }
+
+    /// Sends what waits, and templates and statistics where they are due.
+    fn flush(&mut self) {
+        let due = self.refreshed.elapsed() >= self.options.refresh
+            || self.refreshed_messages >= self.options.refresh_messages;
+        let Some(encoder) = &mut self.encoder else { return };
+        let (now, mut messages) = (now(), Vec::new());
+        if due {
+            let statistics = self.counters.statistics();
+            if self.session.is_stream() {
+                messages.extend(encoder.statistics(&statistics, now));
+            } else {
+                messages.extend(encoder.refresh(&statistics, now));
+            }
+            (self.refreshed, self.refreshed_messages) = (Instant::now(), 0);
+        }
+        messages.extend(encoder.finish(now));
+        messages.iter().for_each(|message| self.transmit(message));
+    }
+
+    fn transmit(&mut self, message: &Message) {
+        if self.encoder.is_none() {
+            // The session broke at an earlier message: the next one begins with these records.
+            return;
+        }
+        let flows = message.flows as usize;
+        match self.session.send(&message.bytes) {
+            Sent::Yes => {
+                self.unsent.drain(..flows);
+                self.counters.sent(message);
+                self.refreshed_messages += 1;
+            }
+            Sent::No(error) => {
+                self.counters.set_error(Some(error.to_string()));
+                if self.session.is_stream() {
+                    self.encoder = None;
+                } else {
+                    self.counters.not_sent(self.unsent.drain(..flows).collect::<Vec<_>>().iter());
+                }
+            }
+        }
+    }
+}
+
+/// Nanoseconds since 1970 (UTC).
+fn now() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}

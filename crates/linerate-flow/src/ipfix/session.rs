@@ -1,0 +1,152 @@
+//! The socket to a collector: connects, sends whole messages, connects again.
+
+use std::io::{self, ErrorKind, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+
+use super::message::MIN_MESSAGE_LEN;
+use super::target::{Target, Transport};
+
+/// Bytes of IP and UDP headers, with IPv6.
+const UDP_OVERHEAD: usize = 40 + 8;
+/// The longest datagram: the MTU of loopback and of jumbo frames does not hold on the whole path.
+const MAX_PATH_MTU: usize = 1500;
+/// The longest message in a stream.
+const MAX_STREAM_MESSAGE_LEN: usize = 16 << 10;
+/// How long a collector may take to accept a connection, or to read.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const MIN_RETRY: Duration = Duration::from_millis(100);
+const MAX_RETRY: Duration = Duration::from_secs(5);
+
+/// What became of a message.
+pub(super) enum Sent {
+    /// It left.
+    Yes,
+    /// It did not; the connection is down.
+    No(io::Error),
+}
+
+/// The session with a collector.
+pub(super) struct Session {
+    target: Target,
+    socket: Option<Socket>,
+    /// When the next attempt to connect is due, and how long after the one before.
+    retry: Option<(Instant, Duration)>,
+}
+
+enum Socket {
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+}
+
+impl Session {
+    pub(super) fn new(target: Target) -> Self {
+        Self { target, socket: None, retry: None }
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        self.target.transport == Transport::Tcp
+    }
+
+    /// The time until the next attempt to connect is due; zero when connected.
+    pub(super) fn wait(&self) -> Duration {
+        match (&self.socket, self.retry) {
+            (None, Some((at, _))) => at.saturating_duration_since(Instant::now()),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Connects, unless connected. `Ok(true)` says that the session is new.
+    pub(super) fn connect(&mut self) -> io::Result<bool> {
+        if let Some(Socket::Tcp(stream)) = &self.socket
+            && is_closed(stream)
+        {
+            self.socket = None;
+        }
+        if self.socket.is_some() {
+            return Ok(false);
+        }
+        match self.open() {
+            Ok(socket) => {
+                (self.socket, self.retry) = (Some(socket), None);
+                Ok(true)
+            }
+            Err(error) => {
+                let before = self.retry.map_or(Duration::ZERO, |(_, pause)| pause);
+                let pause = (before * 2).clamp(MIN_RETRY, MAX_RETRY);
+                self.retry = Some((Instant::now() + pause, pause));
+                Err(error)
+            }
+        }
+    }
+
+    fn open(&self) -> io::Result<Socket> {
+        let address = self.target.resolve()?;
+        Ok(match self.target.transport {
+            Transport::Udp => {
+                let any: SocketAddr = match address {
+                    SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+                    SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+                };
+                let socket = UdpSocket::bind(any)?;
+                socket.connect(address)?;
+                Socket::Udp(socket)
+            }
+            Transport::Tcp => {
+                let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+                stream.set_write_timeout(Some(CONNECT_TIMEOUT))?;
+                stream.set_nodelay(true)?;
+                Socket::Tcp(stream)
+            }
+        })
+    }
+
+    /// The longest message that this session sends in one piece.
+    pub(super) fn max_message_len(&self) -> usize {
+        match &self.socket {
+            Some(Socket::Udp(socket)) => {
+                let mtu = sockopt::ip_mtu(socket).or_else(|_| sockopt::ipv6_mtu(socket));
+                let mtu = mtu.map_or(MIN_MESSAGE_LEN, |mtu| mtu as usize);
+                mtu.min(MAX_PATH_MTU).saturating_sub(UDP_OVERHEAD).max(MIN_MESSAGE_LEN)
+            }
+            _ => MAX_STREAM_MESSAGE_LEN,
+        }
+    }
+
+    pub(super) fn send(&mut self, message: &[u8]) -> Sent {
+        let sent = match &mut self.socket {
+            None => Err(ErrorKind::NotConnected.into()),
+            Some(Socket::Udp(socket)) => match socket.send(message) {
+                // The error of an earlier datagram: nobody listened there then.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => socket.send(message),
+                sent => sent,
+            }
+            .map(drop),
+            Some(Socket::Tcp(stream)) => stream.write_all(message),
+        };
+        match sent {
+            Ok(()) => Sent::Yes,
+            Err(error) => {
+                if self.is_stream() {
+                    // A part of the message may have left: the stream cannot go on.
+                    self.socket = None;
+                }
+                Sent::No(error)
+            }
+        }
+    }
+}
+
+/// Whether the collector has closed the connection. It never sends anything.
+fn is_closed(stream: &TcpStream) -> bool {
+    if stream.set_nonblocking(true).is_err() {
+        return true;
+    }
+    let closed = match stream.peek(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    };
+    closed || stream.set_nonblocking(false).is_err()
+}

@@ -1,0 +1,150 @@
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::time::Duration;
+
+use super::*;
+use crate::{Direction, FlowKey};
+
+fn target(text: &str) -> Target {
+    text.parse().unwrap()
+}
+
+/// A record whose numbers follow from `n`; every third has no reverse direction.
+fn record(n: u64) -> FlowRecord {
+    let address = |last: u64| IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + (last % 65_536) as u32));
+    let count = |packets| Direction { packets, octets: packets * 100, ..Direction::default() };
+    FlowRecord {
+        start: 1_700_000_000_000_000_000 + n,
+        end: 1_700_000_001_000_000_000 + n,
+        key: FlowKey {
+            source: address(n),
+            destination: address(n + 1),
+            source_port: Some(1000),
+            destination_port: Some(53),
+            protocol: 17,
+            ..FlowKey::default()
+        },
+        forward: count(n + 1),
+        reverse: count(if n.is_multiple_of(3) { 0 } else { n }),
+        reverse_start: (!n.is_multiple_of(3)).then_some(1_700_000_000_500_000_000),
+        ..FlowRecord::default()
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// The sets of a message: number and length.
+fn sets(message: &[u8]) -> Vec<(u16, usize)> {
+    let mut sets = Vec::new();
+    let mut at = 16;
+    while at < message.len() {
+        let length = usize::from(u16_at(message, at + 2));
+        sets.push((u16_at(message, at), length));
+        at += length;
+    }
+    assert_eq!(at, message.len(), "sets fill the message");
+    sets
+}
+
+#[test]
+fn a_target_is_read_as_it_is_written() {
+    for text in ["ipfix://collector:2055", "ipfix+tcp://10.0.0.1:4739", "ipfix://[::1]:9?uniflow"] {
+        assert_eq!(target(text).to_string(), text);
+        assert!(Target::is_one(text));
+    }
+    assert_eq!(target("ipfix://collector").port, 4739);
+    assert_eq!(target("ipfix://[fe80::1]").host, "[fe80::1]");
+    let refused =
+        ["ipfix://", "ipfix://a:70000", "ipfix+sctp://a", "ipfix+tls://a", "ipfix://a?x", "/tmp"];
+    for text in refused {
+        assert!(text.parse::<Target>().is_err(), "{text}");
+    }
+    assert!(!Target::is_one("/var/lib/flows"));
+}
+
+#[test]
+fn messages_fit_and_count_their_data_records() {
+    let mut encoder = Encoder::new(7, 1024);
+    let mut messages = Vec::new();
+    for n in 0..1000 {
+        messages.extend(encoder.record(&record(n), 1_700_000_000_000_000_000));
+        if n == 500 {
+            messages.extend(encoder.refresh(&Statistics::default(), 1_700_000_000_000_000_000));
+        }
+    }
+    messages.extend(encoder.finish(1_700_000_000_000_000_000));
+    assert!(encoder.finish(0).is_none(), "nothing is left");
+    let mut records = 0;
+    for message in &messages {
+        let bytes = &message.bytes;
+        assert!(bytes.len() <= 1024, "{}", bytes.len());
+        assert_eq!((u16_at(bytes, 0), usize::from(u16_at(bytes, 2))), (10, bytes.len()));
+        assert_eq!(u32_at(bytes, 4), 1_700_000_000);
+        assert_eq!(u32_at(bytes, 8), records, "the sequence number counts the data records before");
+        assert_eq!(u32_at(bytes, 12), 7);
+        let options = sets(bytes).iter().filter(|(id, _)| [256, 257].contains(id)).count();
+        records += message.flows as u32 + options as u32;
+    }
+    assert_eq!(records, 1000 + 2);
+    let total = |count: fn(&Message) -> u64| messages.iter().map(count).sum::<u64>();
+    assert_eq!(total(|m| m.flows), 1000);
+    let expected: u64 =
+        (0..1000).map(|n| record(n).forward.packets + record(n).reverse.packets).sum();
+    assert_eq!((total(|m| m.packets), total(|m| m.octets)), (expected, expected * 100));
+    // Two kinds of record, each defined once and once more by the refresh.
+    let templates: usize =
+        messages.iter().flat_map(|m| sets(&m.bytes)).filter(|(id, _)| *id == 2).count();
+    assert!((3..=4).contains(&templates), "{templates}");
+}
+
+#[test]
+fn a_biflow_becomes_two_records() {
+    let [forward, reverse] = directions(&record(1)).map(Option::unwrap);
+    assert_eq!((forward.forward.packets, forward.reverse.packets), (2, 0));
+    assert_eq!((reverse.forward.packets, reverse.reverse.packets), (1, 0));
+    assert_eq!((reverse.key.source, reverse.key.source_port), (forward.key.destination, Some(53)));
+    assert_eq!((reverse.start, reverse.end), (1_700_000_000_500_000_000, forward.end));
+    assert!(directions(&record(0))[1].is_none());
+}
+
+#[test]
+fn a_full_queue_counts_what_it_drops() {
+    // Nobody accepts: what is more than the queue and one message's worth cannot be sent.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let options = Options { queue_records: 10, ..Options::default() };
+    let exporter =
+        Exporter::start(target(&format!("ipfix+tcp://127.0.0.1:{port}")), &options).unwrap();
+    let count = 3 * MAX_UNSENT as u64;
+    (0..count).for_each(|n| exporter.send(record(n)));
+    let statistics = exporter.finish(Duration::from_millis(50));
+    let packets: u64 =
+        (0..count).map(|n| record(n).forward.packets + record(n).reverse.packets).sum();
+    assert_eq!((statistics.flows, statistics.not_sent_flows), (0, count));
+    assert_eq!((statistics.not_sent_packets, statistics.not_sent_octets), (packets, 100 * packets));
+    assert!(statistics.error.is_some());
+}
+
+#[test]
+fn the_templates_come_again_over_udp() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let address = socket.local_addr().unwrap();
+    let options = Options { refresh: Duration::ZERO, ..Options::default() };
+    let exporter = Exporter::start(target(&format!("ipfix://{address}")), &options).unwrap();
+    let mut seen = 0;
+    let mut buffer = [0; 65_536];
+    while seen < 3 {
+        exporter.send(record(1));
+        let length = socket.recv(&mut buffer).unwrap();
+        seen += sets(&buffer[..length]).iter().filter(|(id, _)| *id == 2).count();
+    }
+    let statistics = exporter.finish(Duration::from_secs(10));
+    assert_eq!(statistics.not_sent_flows, 0);
+}

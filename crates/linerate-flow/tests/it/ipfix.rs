@@ -1,0 +1,265 @@
+//! Collectors of others get what was sent: nfcapd and nfacctd, and Wireshark's dissector for TCP.
+
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::process::Command;
+use std::time::Duration;
+
+use linerate_flow::ipfix::{Exporter, Options, Statistics, Target};
+use linerate_flow::{BiflowDirection, Direction, EndReason, FlowKey, FlowRecord, Translation};
+use linerate_testkit::{Namespace, Process, Random, probe_or_skip, root_or_skip, wait_for};
+use nix::sys::signal::Signal;
+
+const START: u64 = 1_700_000_000_000_000_000;
+const RECORDS: u64 = 2_000;
+
+/// Records of many kinds: both versions of IP, with and without a reverse direction, ports, tags, translation.
+fn records() -> Vec<FlowRecord> {
+    let mut random = Random::new(20);
+    let mut below = |limit: u64| random.next() % limit;
+    let direction = |packets: u64, length: u64| Direction {
+        packets,
+        octets: packets * length,
+        tcp_flags: 0x1b,
+        ttl: Some((60, 64)),
+        length: Some((length as u32, length as u32)),
+    };
+    (0..RECORDS)
+        .map(|n| {
+            let (a, b) = (below(200) as u32, below(200) as u32);
+            let v6 = |host| IpAddr::V6(Ipv6Addr::from((0x2001_0db8_u128 << 96) + u128::from(host)));
+            let v4 = |host| IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + host));
+            let (source, destination) = if n % 4 == 3 { (v6(a), v6(b)) } else { (v4(a), v4(b)) };
+            let protocol = [6, 17, 1, 6][n as usize % 4];
+            let ports = (protocol != 1).then(|| (1024 + below(60_000) as u16, 443));
+            let reverse = if below(3) == 0 { 0 } else { 1 + below(50) };
+            let translated = n % 8 == 0;
+            FlowRecord {
+                start: START + n * 1_000_000,
+                end: START + n * 1_000_000 + 5_000_000_000,
+                reverse_start: (reverse > 0).then_some(START + n * 1_000_000 + 7_000_000),
+                key: FlowKey {
+                    source,
+                    destination,
+                    source_port: ports.map(|ports| ports.0),
+                    destination_port: ports.map(|ports| ports.1),
+                    icmp_type_code: (protocol == 1).then_some(0x0800),
+                    protocol,
+                    vlan: (n % 5 == 0).then_some(100),
+                    customer_vlan: None,
+                },
+                ingress_interface: Some(2),
+                egress_interface: translated.then_some(3),
+                interface_name: Some("eth1".into()),
+                forward: direction(1 + below(100), 40 + below(1400)),
+                reverse: if reverse > 0 { direction(reverse, 60) } else { Direction::default() },
+                direction: BiflowDirection::Initiator,
+                end_reason: Some(EndReason::IdleTimeout),
+                translation: translated.then(|| Translation {
+                    source: v4(0xffff),
+                    destination,
+                    source_port: Some(4000),
+                    destination_port: Some(443),
+                }),
+                ..FlowRecord::default()
+            }
+        })
+        .collect()
+}
+
+/// Flows, packets and octets.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Totals {
+    flows: u64,
+    packets: u64,
+    octets: u64,
+}
+
+impl Totals {
+    fn add(&mut self, packets: u64, octets: u64) {
+        self.flows += 1;
+        self.packets += packets;
+        self.octets += octets;
+    }
+
+    /// What the records have: each direction is a flow for a collector that knows no biflows.
+    fn of(records: &[FlowRecord], biflow: bool) -> Self {
+        let mut totals = Self::default();
+        for FlowRecord { forward, reverse, .. } in records {
+            if biflow {
+                totals.add(forward.packets + reverse.packets, forward.octets + reverse.octets);
+                continue;
+            }
+            totals.add(forward.packets, forward.octets);
+            if reverse.packets > 0 {
+                totals.add(reverse.packets, reverse.octets);
+            }
+        }
+        totals
+    }
+}
+
+fn export(target: &str, records: &[FlowRecord]) -> Statistics {
+    let target: Target = target.parse().unwrap();
+    let exporter = Exporter::start(target, &Options::default()).unwrap();
+    for (n, record) in records.iter().enumerate() {
+        exporter.send(record.clone());
+        // A collector's socket buffer is small.
+        if n % 50 == 49 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let statistics = exporter.finish(Duration::from_secs(20));
+    assert_eq!(statistics.not_sent_flows, 0, "{statistics:?}");
+    statistics
+}
+
+/// Why a test that needs this program cannot run.
+fn missing(program: &str) -> Option<String> {
+    Command::new(program).arg("-V").output().is_err().then(|| format!("{program} is not installed"))
+}
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A flow as collectors print it: source, destination, packets and octets each way.
+type Row = (IpAddr, IpAddr, u64, u64, u64, u64);
+
+fn rows(records: &[FlowRecord]) -> Vec<Row> {
+    let row = |record: &FlowRecord| {
+        let FlowRecord { key, forward, reverse, .. } = record;
+        let reverse = (reverse.packets, reverse.octets);
+        (key.source, key.destination, forward.packets, forward.octets, reverse.0, reverse.1)
+    };
+    let mut rows: Vec<_> = records.iter().map(row).collect();
+    rows.sort_unstable();
+    rows
+}
+
+#[test]
+fn nfcapd_gets_what_was_sent() {
+    root_or_skip!();
+    probe_or_skip!(missing("nfcapd"));
+    let records = records();
+    let (namespace, folder) = (Namespace::create("nfcapd").unwrap(), tempfile::tempdir().unwrap());
+    let folder = folder.path().to_str().unwrap();
+    for biflow in [true, false] {
+        let mut command = namespace.command_killed_with_parent("nfcapd");
+        command.args(["-w", folder, "-p", "4739", "-b", "127.0.0.1"]);
+        let mut process = Process::start(&mut command);
+        process.until("Startup nfcapd");
+        let query = if biflow { "" } else { "?uniflow" };
+        namespace.run(|| export(&format!("ipfix://127.0.0.1:4739{query}"), &records)).unwrap();
+        let (_, _, said) = process.end(Signal::SIGTERM);
+        let Totals { flows, packets, octets } = Totals::of(&records, biflow);
+        let line = format!(
+            "Flows: {flows}, Packets: {packets}, Bytes: {octets}, Sequence Errors: 0, Bad Packets: 0"
+        );
+        assert!(said.contains(&line), "expected {line}\n{said}");
+        if biflow {
+            let text = output("nfdump", &["-R", folder, "-q", "-o", "csv", "-N"]);
+            let number = |field: &str| field.trim().parse::<u64>().unwrap();
+            let row = |line: &str| {
+                let fields: Vec<_> = line.split(',').map(str::trim).collect();
+                let [address, peer] = [fields[3], fields[4]].map(|field| field.parse().unwrap());
+                let counts = [11, 12, 13, 14].map(|at| number(fields[at]));
+                (address, peer, counts[0], counts[1], counts[2], counts[3])
+            };
+            let mut found: Vec<Row> =
+                text.lines().filter(|line| line.contains(',')).map(row).collect();
+            found.sort_unstable();
+            assert_eq!(found, rows(&records));
+        }
+    }
+}
+
+#[test]
+fn nfacctd_gets_what_was_sent() {
+    root_or_skip!();
+    probe_or_skip!(missing("nfacctd"));
+    let records = records();
+    let (namespace, folder) = (Namespace::create("nfacctd").unwrap(), tempfile::tempdir().unwrap());
+    let (config, out) = (folder.path().join("nfacctd.conf"), folder.path().join("out.json"));
+    let text = format!(
+        "daemonize: false\nnfacctd_ip: 127.0.0.1\nnfacctd_port: 4739\nplugins: print\n\
+         aggregate: src_host, dst_host, src_port, dst_port, proto, flows\nprint_output: json\n\
+         print_output_file: {}\nprint_refresh_time: 3600\n",
+        out.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = namespace.command_killed_with_parent("nfacctd");
+    command.args(["-f", config.to_str().unwrap()]);
+    let mut process = Process::start(&mut command);
+    process.until("waiting for NetFlow/IPFIX data");
+    namespace.run(|| export("ipfix://127.0.0.1:4739?uniflow", &records)).unwrap();
+    // Its core process hands records to the plugin in batches.
+    std::thread::sleep(Duration::from_secs(2));
+    let (_, _, said) = process.end(Signal::SIGINT);
+    wait_for("nfacctd to write its file", || out.exists());
+    let mut totals = Totals::default();
+    for line in std::fs::read_to_string(&out).unwrap().lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        let count = |name: &str| row[name].as_u64().unwrap();
+        totals.flows += count("flows");
+        totals.packets += count("packets");
+        totals.octets += count("bytes");
+    }
+    assert_eq!(totals, Totals::of(&records, false), "{said}");
+}
+
+/// A stream of messages is a file of RFC 5655, which Wireshark reads.
+#[test]
+fn a_stream_has_what_was_sent_after_a_collector_came_back() {
+    let tshark = Command::new("tshark").arg("--version").output();
+    probe_or_skip!(tshark.err().map(|_| "tshark is not installed"));
+    let records = records();
+    let (first, second) = records.split_at(records.len() / 2);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("ipfix+tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let exporter = Exporter::start(target, &Options::default()).unwrap();
+    let mut stream = listener.accept().unwrap().0;
+    first.iter().for_each(|record| exporter.send(record.clone()));
+    wait_for("the first records to leave", || exporter.statistics().flows == first.len() as u64);
+    let mut before = vec![0; exporter.statistics().octets as usize];
+    stream.read_exact(&mut before).unwrap();
+    drop(stream);
+    second.iter().for_each(|record| exporter.send(record.clone()));
+    let mut stream = listener.accept().unwrap().0;
+    let end = std::thread::spawn(move || exporter.finish(Duration::from_secs(20)));
+    let mut after = Vec::new();
+    stream.read_to_end(&mut after).unwrap();
+    let statistics = end.join().unwrap();
+    assert_eq!((statistics.flows, statistics.not_sent_flows), (RECORDS, 0));
+    assert_eq!(
+        (statistics.connections, statistics.octets as usize),
+        (2, before.len() + after.len())
+    );
+    assert_eq!(dissected(&before), Totals::of(first, true));
+    assert_eq!(dissected(&after), Totals::of(second, true));
+}
+
+/// What Wireshark's dissector finds in a stream of messages.
+fn dissected(stream: &[u8]) -> Totals {
+    let file = tempfile::Builder::new().suffix(".ipfix").tempfile().unwrap();
+    std::fs::write(file.path(), stream).unwrap();
+    let fields = ["cflow.packets", "cflow.octets", "cflow.sequence", "cflow.flow_end_reason"];
+    let mut arguments = vec!["-r", file.path().to_str().unwrap(), "-T", "fields"];
+    fields.iter().for_each(|field| arguments.extend(["-e", field]));
+    let mut totals = Totals::default();
+    for line in output("tshark", &arguments).lines() {
+        let columns: Vec<Vec<u64>> = line
+            .split('\t')
+            .map(|column| column.split(',').filter_map(|number| number.parse().ok()).collect())
+            .collect();
+        // Each message counts the data records before it.
+        assert_eq!(columns[2], [totals.flows], "{line}");
+        totals.flows += columns[3].len() as u64;
+        totals.packets += columns[0].iter().sum::<u64>();
+        totals.octets += columns[1].iter().sum::<u64>();
+    }
+    totals
+}
