@@ -13,7 +13,8 @@ use linerate_net::link;
 
 use super::sockets::DEFAULT_CHUNK_SIZE;
 use super::{
-    Batch, BusyPoll, Delivery, Sockets, Statistics, StatisticsReader, Umem, WaitStrategy, probe,
+    Batch, BusyPoll, Delivery, Sockets, Statistics, StatisticsReader, TxSocket, Umem, WaitStrategy,
+    probe,
 };
 use crate::packet::Promiscuous;
 use crate::region::Pages;
@@ -59,6 +60,8 @@ pub struct Options {
     pub timestamps: TimestampSource,
     /// Busy-poll the driver this long.
     pub busy_poll: Option<Duration>,
+    /// Frames of [`Receiver::take_tx`]; 0 for a receiver that only receives.
+    pub transmit: u32,
     /// How [`Receiver::wait`] waits.
     pub wait_strategy: WaitStrategy,
     /// Also receive what is addressed to others.
@@ -83,6 +86,7 @@ impl Default for Options {
             prefetch: 0,
             timestamps: TimestampSource::Software,
             busy_poll: None,
+            transmit: 0,
             wait_strategy: WaitStrategy::default(),
             promiscuous: false,
             readers: 1,
@@ -267,6 +271,15 @@ impl Receiver {
     /// What it got.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The transmit half of the first queue's socket, once, if [`Options::transmit`] asked for it. `None` with a ring
+    /// buffer, beside which a [`TxSocket`](super::TxSocket) can be opened.
+    pub fn take_tx(&mut self) -> Option<TxSocket> {
+        match &mut self.rings {
+            Rings::Sockets(sockets) => sockets.take_tx(),
+            Rings::RingBuffer(_) => None,
+        }
     }
 
     /// Waits until a frame can be read: true. False when `timeout` is over or a signal came, and at once when
@@ -498,6 +511,7 @@ fn sockets(
 ) -> Result<(Vec<Rings>, Config)> {
     let mut builder = Sockets::builder(interface)
         .chunk_size(chunk)
+        .transmit(options.transmit)
         .pages(options.pages)
         .multi_buffer(!options.contiguous)
         .batch(options.batch)

@@ -25,7 +25,7 @@ use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
 use super::rx_options::{RxOptions, rx_setters};
 use super::transmit::KERNEL_BATCH;
-use super::{Statistics, Umem, WaitStrategy, sys};
+use super::{Statistics, TxSocket, Umem, WaitStrategy, sys};
 use crate::region::memlock_error;
 use crate::{Error, Result};
 
@@ -89,36 +89,28 @@ pub struct Mode {
 ///   fill ring, the kernel     a frame arrives: the kernel writes it there
 ///   receive ring              Socket::next_batch lends it as a Frame
 ///   the batch                 dropped: back to the fill ring
-///   a transmit frame          Socket::send moves it into the transmit ring
-///   transmit ring, kernel     sent: the completion ring says so; Socket::frame hands it out again
+///   a transmit frame          TxSocket::send moves it into the transmit ring
+///   transmit ring, kernel     sent: the completion ring says so; TxSocket::frame hands it out again
 /// ```
 ///
 /// System calls on the way: none while frames come, but for [`Socket::wait`] with an empty ring,
 /// `recvfrom` when the driver asks to be woken (zero-copy only), and `sendto` in
-/// [`Socket::flush`].
+/// [`TxSocket::flush`].
 #[derive(Debug)]
 pub struct Socket {
     pub(super) receive: Option<Consumer<Mapped<libc::xdp_desc>>>,
     pub(super) fill: Producer<Mapped<u64>>,
-    pub(super) transmit: Option<Producer<Mapped<libc::xdp_desc>>>,
-    pub(super) completion: Consumer<Mapped<u64>>,
-    /// Chunks to send from that are in no ring.
-    pub(super) idle: Vec<u64>,
+    tx: Option<TxSocket>,
     pub(super) umem: Arc<Umem>,
     pub(super) fd: Arc<OwnedFd>,
     // Dropped after the descriptor.
-    _chunks: Chunks,
+    _chunks: Arc<Chunks>,
     pub(super) interface: Interface,
     pub(super) queue: u32,
-    /// Distinguishes the transmit frames of this socket from those of any other.
-    pub(super) number: u64,
     pub(super) rx_options: RxOptions,
     pub(super) marking: FrameMarks,
     mode: Mode,
-    /// Frames that the kernel sends in one system call in copy mode.
-    pub(super) kernel_batch: u32,
     pub(super) received: u64,
-    pub(super) sent: u64,
 }
 
 /// What a socket knows about a frame besides its bytes.
@@ -154,6 +146,11 @@ impl Socket {
     /// The queue that it is bound to.
     pub fn queue(&self) -> u32 {
         self.queue
+    }
+
+    /// The half that sends, once, of a socket built to transmit.
+    pub fn take_tx(&mut self) -> Option<TxSocket> {
+        self.tx.take()
     }
 
     /// The UMEM that it receives into.
@@ -209,7 +206,7 @@ impl Socket {
     pub fn statistics(&self) -> Result<Statistics> {
         let kernel = xdp_statistics(&self.fd)
             .map_err(|errno| self.failed("read statistics of", errno.into()))?;
-        Ok(Statistics::of_socket(&kernel, self.received, self.sent))
+        Ok(Statistics::of_socket(&kernel, self.received))
     }
 
     /// Turns the error events of a poll into an error.
@@ -231,9 +228,12 @@ impl Socket {
     }
 
     pub(super) fn failed(&self, action: &str, error: io::Error) -> Error {
-        let (queue, name) = (self.queue, self.interface.name());
-        Error::system(format!("{action} the AF_XDP socket of queue {queue} on {name}"), error)
+        failed(action, self.queue, self.interface.name(), error)
     }
+}
+
+pub(super) fn failed(action: &str, queue: u32, interface: &str, error: io::Error) -> Error {
+    Error::system(format!("{action} the AF_XDP socket of queue {queue} on {interface}"), error)
 }
 
 impl AsFd for Socket {
@@ -243,9 +243,10 @@ impl AsFd for Socket {
 }
 
 /// Chunks that a socket has; they go back when this is dropped, which must be after the socket has
-/// closed, since the kernel may write to them until then.
+/// closed, since the kernel may write to them until then. Both halves of a socket have it: the one that closes the
+/// descriptor gives up the chunks after that.
 #[derive(Debug)]
-struct Chunks {
+pub(super) struct Chunks {
     umem: Arc<Umem>,
     ranges: Vec<Range<u32>>,
 }
@@ -334,7 +335,7 @@ impl Builder {
             debug_assert!(pushed, "the fill ring has two slots for every chunk");
         }
         rings.fill.publish();
-        let idle = addresses.collect();
+        let idle: Vec<_> = addresses.collect();
         let mode = match self.bind(&fd, &interface, shared.as_deref(), state.multi_buffer) {
             Ok(mode) => mode,
             Err(error) => {
@@ -349,24 +350,35 @@ impl Builder {
         // Before the lock is let go: chunks of a closed socket come back under it.
         drop(shared);
         drop(state);
+        let chunks = Arc::new(Chunks { umem: Arc::clone(&self.umem), ranges: chunks });
+        let tx = rings.transmit.map(|(ring, completion)| TxSocket {
+            ring,
+            completion,
+            idle,
+            frames: self.transmit,
+            umem: Arc::clone(&self.umem),
+            fd: Arc::clone(&fd),
+            _chunks: Arc::clone(&chunks),
+            interface: interface.clone(),
+            queue: self.queue,
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            mode: mode.clone(),
+            kernel_batch,
+            sent: 0,
+        });
         Ok(Socket {
             receive: rings.receive,
             fill: rings.fill,
-            transmit: rings.transmit,
-            completion: rings.completion,
-            idle,
-            _chunks: Chunks { umem: Arc::clone(&self.umem), ranges: chunks },
+            tx,
             umem: self.umem,
             fd,
+            _chunks: chunks,
             interface,
             queue: self.queue,
-            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             rx_options: self.rx_options,
             marking: self.marking,
             mode,
-            kernel_batch,
             received: 0,
-            sent: 0,
         })
     }
 
@@ -402,19 +414,20 @@ impl Builder {
         let map = |at, offsets, slots| Mapped::new(fd, at, offsets, slots);
         Ok(Rings {
             fill: Producer::new(Mapped::new(fd, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, fill)?),
-            completion: Consumer::new(Mapped::new(
-                fd,
-                XDP_UMEM_PGOFF_COMPLETION_RING,
-                &offsets.cr,
-                transmit,
-            )?),
             receive: match self.receive {
                 0 => None,
                 _ => Some(Consumer::new(map(XDP_PGOFF_RX_RING, &offsets.rx, receive)?)),
             },
             transmit: match self.transmit {
                 0 => None,
-                _ => Some(Producer::new(map(XDP_PGOFF_TX_RING, &offsets.tx, transmit)?)),
+                _ => {
+                    let at = XDP_UMEM_PGOFF_COMPLETION_RING;
+                    let completion = Consumer::new(Mapped::new(fd, at, &offsets.cr, transmit)?);
+                    Some((
+                        Producer::new(map(XDP_PGOFF_TX_RING, &offsets.tx, transmit)?),
+                        completion,
+                    ))
+                }
             },
         })
     }
@@ -513,11 +526,13 @@ impl Builder {
     }
 }
 
+type TransmitRings = (Producer<Mapped<libc::xdp_desc>>, Consumer<Mapped<u64>>);
+
 struct Rings {
-    fill: Producer<Mapped<u64>>,
-    completion: Consumer<Mapped<u64>>,
     receive: Option<Consumer<Mapped<libc::xdp_desc>>>,
-    transmit: Option<Producer<Mapped<libc::xdp_desc>>>,
+    fill: Producer<Mapped<u64>>,
+    /// With the completion ring.
+    transmit: Option<TransmitRings>,
 }
 
 fn set_busy_poll(fd: BorrowedFd<'_>, busy: BusyPoll) -> io::Result<()> {

@@ -15,7 +15,9 @@ use super::batch::Order;
 use super::rx_options::{RxOptions, rx_setters};
 use super::socket::FrameMarks;
 use super::statistics::StatisticsReader;
-use super::{Batch, BusyPoll, CopyMode, Mode, Socket, Statistics, Umem, WaitStrategy, sys};
+use super::{
+    Batch, BusyPoll, CopyMode, Mode, Socket, Statistics, TxSocket, Umem, WaitStrategy, sys,
+};
 use crate::region::Pages;
 use crate::{Error, Region, Result};
 
@@ -77,6 +79,7 @@ impl Sockets {
             interface: interface.to_owned(),
             queues: None,
             buffer: DEFAULT_BUFFER,
+            transmit: 0,
             chunk_size: DEFAULT_CHUNK_SIZE,
             pages: Pages::Auto,
             rx_options: RxOptions::default(),
@@ -214,8 +217,7 @@ impl Sockets {
     pub fn statistics(&self) -> Result<Statistics> {
         let mut sum = self.counters.read()?;
         for socket in &self.sockets {
-            let Statistics { received, sent, .. } = socket.statistics()?;
-            (sum.received, sum.sent) = (sum.received + received, sum.sent + sent);
+            sum.received += socket.received;
         }
         sum.disordered = self.order.disordered;
         Ok(sum)
@@ -294,6 +296,11 @@ impl Sockets {
         self.timestamps
     }
 
+    /// The transmit half of the first socket, once, where it was built with one ([`Builder::transmit`]).
+    pub fn take_tx(&mut self) -> Option<TxSocket> {
+        self.sockets.iter_mut().find_map(Socket::take_tx)
+    }
+
     /// The queues that it reads.
     pub fn queues(&self) -> impl Iterator<Item = u32> + '_ {
         self.sockets.iter().map(Socket::queue)
@@ -338,6 +345,7 @@ pub struct Builder<'a> {
     interface: String,
     queues: Option<Vec<u32>>,
     buffer: usize,
+    transmit: u32,
     chunk_size: u32,
     pages: Pages,
     rx_options: RxOptions,
@@ -355,6 +363,12 @@ impl<'a> Builder<'a> {
     /// Bytes of memory for frames, shared evenly by the queues (default: [`DEFAULT_BUFFER`]).
     pub fn buffer_size(mut self, bytes: usize) -> Self {
         self.buffer = bytes;
+        self
+    }
+
+    /// Chunks to send from, beside the buffer, for the first queue (default: none); see [`Sockets::take_tx`].
+    pub fn transmit(mut self, chunks: u32) -> Self {
+        self.transmit = chunks;
         self
     }
 
@@ -419,7 +433,8 @@ impl<'a> Builder<'a> {
             Some(queues) => queues.clone(),
             None => (0..interface.rx_queues()?).collect(),
         };
-        let region = Region::builder(self.buffer)
+        let transmit = self.transmit as usize * self.chunk_size as usize;
+        let region = Region::builder(self.buffer + transmit)
             .pages(self.pages)
             .preferred_node(link::numa_node(&self.interface))
             .build()?;
@@ -437,6 +452,9 @@ impl<'a> Builder<'a> {
         let mut sockets = Vec::new();
         for &queue in &queues {
             let mut builder = Socket::builder(&self.interface, queue, &umem).receive(depth);
+            if sockets.is_empty() {
+                builder = builder.transmit(self.transmit);
+            }
             let stamps = steer.timestamps().0;
             builder.rx_options = self.rx_options;
             builder.marking = FrameMarks {

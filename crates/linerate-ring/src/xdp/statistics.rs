@@ -16,8 +16,6 @@ use crate::{Error, Result};
 pub struct Statistics {
     /// Frames lent by batches.
     pub received: u64,
-    /// Frames moved into the transmit ring and published.
-    pub sent: u64,
     /// Frames that the kernel could not take because no free chunk was in the fill ring: the reader
     /// was too slow for the buffer. Always 0 in zero-copy mode, where the card drops them itself and
     /// only its own counters say how many.
@@ -44,13 +42,12 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    pub(super) fn of_socket(kernel: &XdpStatistics, received: u64, sent: u64) -> Self {
+    pub(super) fn of_socket(kernel: &XdpStatistics, received: u64) -> Self {
         // `rx_dropped` counts every frame that found no room in the UMEM; where the reason was an
         // empty fill ring, `rx_fill_ring_empty_descs` counts it once more.
         let fill_empty = kernel.rx_fill_ring_empty_descs.unwrap_or(0).min(kernel.rx_dropped);
         Self {
             received,
-            sent,
             fill_empty,
             ring_full: kernel.rx_ring_full.unwrap_or(0),
             too_long: kernel.rx_dropped - fill_empty,
@@ -98,7 +95,7 @@ impl StatisticsReader {
             let kernel = socket.map(xdp_statistics).transpose().map_err(|errno| {
                 Error::system("read statistics of an AF_XDP socket", errno.into())
             })?;
-            let of_socket = |kernel| Statistics::of_socket(&kernel, 0, 0);
+            let of_socket = |kernel| Statistics::of_socket(&kernel, 0);
             let steer::Statistics { matched, unmatched, no_socket } = self.program.read(queue)?;
             let counts = kernel.map(of_socket).unwrap_or_default();
             Ok((queue, Statistics { matched, unmatched, no_socket, ..counts }))
@@ -112,7 +109,6 @@ impl StatisticsReader {
 impl AddAssign for Statistics {
     fn add_assign(&mut self, other: Self) {
         self.received += other.received;
-        self.sent += other.sent;
         self.fill_empty += other.fill_empty;
         self.ring_full += other.ring_full;
         self.too_long += other.too_long;

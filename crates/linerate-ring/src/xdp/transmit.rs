@@ -1,11 +1,16 @@
-//! Sending: a [`TxFrame`] is a value that moves into the transmit ring, and [`TxSocket`] is
-//! a socket that only sends.
+//! Sending: a [`TxFrame`] is a value that moves into the transmit ring of a [`TxSocket`], the half of a socket that
+//! sends.
 
-use std::ops::{Deref, DerefMut};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CopyMode, Socket, Umem, WaitStrategy, sys};
+use linerate_net::Interface;
+
+use super::queue::{Consumer, Producer};
+use super::ring::Mapped;
+use super::socket::{Chunks, failed};
+use super::{CopyMode, Mode, Socket, Umem, WaitStrategy, sys};
 use crate::region::Pages;
 use crate::{Error, Region, Result};
 
@@ -13,18 +18,69 @@ use crate::{Error, Region, Result};
 pub(super) const KERNEL_BATCH: u32 = 32;
 
 /// A frame to be written and sent. Its bytes are reached through the socket that it came from
-/// ([`Socket::bytes`]), and [`Socket::send`] consumes it, so that it cannot be touched while the
+/// ([`TxSocket::bytes`]), and [`TxSocket::send`] consumes it, so that it cannot be touched while the
 /// kernel reads it.
 #[derive(Debug)]
-#[must_use = "send it, or give it back with Socket::discard"]
+#[must_use = "send it, or give it back with TxSocket::discard"]
 pub struct TxFrame {
     address: u64,
     /// Which socket it came from.
     socket: u64,
 }
 
-impl Socket {
-    /// A frame to fill, or `None` while all of them are with the kernel ([`Socket::flush`] makes it
+/// The transmit ring of a socket, and its chunks. It may move to another thread than that of the [`Socket`] that it was
+/// taken from ([`Socket::take_tx`]), or have a socket of its own.
+#[derive(Debug)]
+pub struct TxSocket {
+    pub(super) ring: Producer<Mapped<libc::xdp_desc>>,
+    pub(super) completion: Consumer<Mapped<u64>>,
+    /// Chunks that are in no ring.
+    pub(super) idle: Vec<u64>,
+    /// All chunks.
+    pub(super) frames: u32,
+    pub(super) umem: Arc<Umem>,
+    pub(super) fd: Arc<OwnedFd>,
+    // Dropped after the descriptor.
+    pub(super) _chunks: Arc<Chunks>,
+    pub(super) interface: Interface,
+    pub(super) queue: u32,
+    /// Distinguishes the frames of this socket from those of any other.
+    pub(super) number: u64,
+    pub(super) mode: Mode,
+    /// Frames that the kernel sends in one system call in copy mode.
+    pub(super) kernel_batch: u32,
+    pub(super) sent: u64,
+}
+
+impl TxSocket {
+    /// Opens a socket on `queue` of `interface` with `frames` chunks of `chunk` bytes (2048 or
+    /// 4096, which is also the longest frame) to send from. It receives nothing.
+    ///
+    /// # Errors
+    /// As [`super::SocketBuilder::build`] and [`crate::region::Builder::build`].
+    pub fn open(interface: &str, queue: u32, frames: u32, chunk: u32) -> Result<Self> {
+        let region =
+            Region::builder(frames as usize * chunk as usize).pages(Pages::Auto).build()?;
+        let umem = Umem::new(region, chunk)?;
+        let mut socket = Socket::builder(interface, queue, &umem)
+            .transmit(frames)
+            .copy_mode(CopyMode::Auto)
+            .wait_strategy(WaitStrategy::BLOCKING)
+            .build()?;
+        Ok(socket.take_tx().expect("a socket built to transmit"))
+    }
+
+    /// What the socket got.
+    pub fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
+    /// Frames moved into the transmit ring so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// A frame to fill, or `None` while all of them are with the kernel ([`TxSocket::flush`] makes it
     /// work on them). Its bytes are what they were when it was last sent.
     #[inline]
     pub fn frame(&mut self) -> Option<TxFrame> {
@@ -35,7 +91,7 @@ impl Socket {
         Some(TxFrame { address, socket: self.number })
     }
 
-    /// How many frames [`Socket::frame`] would give, looking at the kernel's index only when fewer than
+    /// How many frames [`TxSocket::frame`] would give, looking at the kernel's index only when fewer than
     /// `wanted` are known.
     #[inline]
     pub fn free(&mut self, wanted: usize) -> usize {
@@ -70,16 +126,16 @@ impl Socket {
     }
 
     /// Moves a frame into the transmit ring, its first `len` bytes to be sent. The kernel sees it
-    /// after [`Socket::flush`].
+    /// after [`TxSocket::flush`].
     ///
     /// # Panics
-    /// When `len` is more than a chunk, the socket cannot send, or the frame is of another socket.
+    /// When `len` is more than a chunk, or the frame is of another socket.
     #[inline]
     pub fn send(&mut self, frame: TxFrame, len: usize) {
         self.own(&frame);
         assert!(len <= self.umem.chunk_size() as usize, "a frame longer than its chunk");
-        let ring = self.transmit.as_mut().expect("a socket built to transmit");
-        let pushed = ring.push(libc::xdp_desc { addr: frame.address, len: len as u32, options: 0 });
+        let pushed =
+            self.ring.push(libc::xdp_desc { addr: frame.address, len: len as u32, options: 0 });
         debug_assert!(pushed, "the transmit ring has a slot for every chunk");
         self.sent += 1;
     }
@@ -99,7 +155,7 @@ impl Socket {
     /// # Errors
     /// [`Error::InterfaceDown`], [`Error::InterfaceGone`], [`Error::System`].
     pub fn flush(&mut self) -> Result<bool> {
-        let Some(ring) = self.transmit.as_mut() else { return Ok(true) };
+        let ring = &mut self.ring;
         ring.publish();
         loop {
             let before = ring.outstanding();
@@ -126,7 +182,9 @@ impl Socket {
                 Err((Some(libc::ENXIO | libc::ENODEV), _)) => {
                     return Err(Error::InterfaceGone(self.interface.name().to_owned()));
                 }
-                Err((_, error)) => return Err(self.failed("send on", error)),
+                Err((_, error)) => {
+                    return Err(failed("send on", self.queue, self.interface.name(), error));
+                }
             }
             if after == before {
                 return Ok(false);
@@ -151,43 +209,17 @@ impl Socket {
     fn own(&self, frame: &TxFrame) {
         assert_eq!(frame.socket, self.number, "a frame of another socket");
     }
-}
-
-/// A socket that only sends, with a UMEM of its own.
-#[derive(Debug)]
-pub struct TxSocket {
-    socket: Socket,
-    frames: u32,
-}
-
-impl TxSocket {
-    /// Opens a socket on `queue` of `interface` with `frames` chunks of `chunk` bytes (2048 or
-    /// 4096, which is also the longest frame) to send from.
-    ///
-    /// # Errors
-    /// As [`super::SocketBuilder::build`] and [`crate::region::Builder::build`].
-    pub fn open(interface: &str, queue: u32, frames: u32, chunk: u32) -> Result<Self> {
-        let region =
-            Region::builder(frames as usize * chunk as usize).pages(Pages::Auto).build()?;
-        let umem = Umem::new(region, chunk)?;
-        let socket = Socket::builder(interface, queue, &umem)
-            .transmit(frames)
-            .copy_mode(CopyMode::Auto)
-            .wait_strategy(WaitStrategy::BLOCKING)
-            .build()?;
-        Ok(Self { socket, frames })
-    }
 
     /// Flushes until every frame has been sent and taken back: true. False when `timeout` is over.
     ///
     /// # Errors
-    /// As [`Socket::flush`].
+    /// As [`TxSocket::flush`].
     pub fn drain(&mut self, timeout: Duration) -> Result<bool> {
         let end = std::time::Instant::now() + timeout;
         loop {
-            let taken = self.socket.flush()?;
-            self.socket.reclaim();
-            if taken && self.socket.idle.len() == self.frames as usize {
+            let taken = self.flush()?;
+            self.reclaim();
+            if taken && self.idle.len() == self.frames as usize {
                 return Ok(true);
             }
             let left = end.saturating_duration_since(std::time::Instant::now());
@@ -200,20 +232,13 @@ impl TxSocket {
 
     /// The longest frame.
     pub fn capacity(&self) -> usize {
-        self.socket.umem.chunk_size() as usize
+        self.umem.chunk_size() as usize
     }
 }
 
-impl Deref for TxSocket {
-    type Target = Socket;
-
-    fn deref(&self) -> &Socket {
-        &self.socket
-    }
-}
-
-impl DerefMut for TxSocket {
-    fn deref_mut(&mut self) -> &mut Socket {
-        &mut self.socket
+impl AsFd for TxSocket {
+    /// Writable when the kernel may take more frames.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

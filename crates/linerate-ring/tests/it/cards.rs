@@ -172,7 +172,10 @@ fn frames_are_sent_without_a_copy() {
         let region = Region::builder(64 * 2048).pages(Pages::Small).build()?;
         let umem = Umem::new(region, 2048)?;
         let builder = Socket::builder(cards.tx.name(), 0, &umem).transmit(64);
-        builder.copy_mode(CopyMode::ZeroCopy).build()
+        builder
+            .copy_mode(CopyMode::ZeroCopy)
+            .build()
+            .map(|mut socket| socket.take_tx().expect("a ring"))
     };
     let mut socket = cards.sender.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     assert!(socket.mode().zero_copy, "{:?}", socket.mode());

@@ -9,7 +9,7 @@ use linerate_bpf::steer;
 use linerate_ring::Region;
 use linerate_ring::region::Pages;
 use linerate_ring::tun::Queue;
-use linerate_ring::xdp::{Mode, Socket, Umem, WaitStrategy};
+use linerate_ring::xdp::{Mode, Socket, TxSocket, Umem, WaitStrategy};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{FramePort, SendOutcome, is_up};
@@ -29,6 +29,7 @@ const TRANSMIT: u32 = 1024;
 /// AF_XDP sockets of one thread. It sends through the first.
 pub(crate) struct XdpPort {
     sockets: Vec<Socket>,
+    tx: TxSocket,
     unsent: bool,
     scratch: Vec<u8>,
 }
@@ -55,16 +56,19 @@ impl XdpPort {
                 .preferred_node(linerate_net::link::numa_node(interface))
                 .build()?;
             let umem: Arc<Umem> = Umem::new(region, chunk)?;
+            let first = sockets.is_empty();
             let socket = Socket::builder(interface, queue, &umem)
                 .receive(RECEIVE)
-                .transmit(TRANSMIT)
+                .transmit(if first { TRANSMIT } else { 0 })
                 .batch(MAX_BATCH as u32)
                 .wait_strategy(WaitStrategy::BLOCKING)
                 .build()?;
             steer.add_socket(queue, socket.as_fd())?;
             sockets.push(socket);
         }
-        Ok(Self { sockets, unsent: false, scratch: Vec::new() })
+        let tx = sockets.iter_mut().find_map(Socket::take_tx);
+        let tx = tx.expect("a port has a queue, whose socket transmits");
+        Ok(Self { sockets, tx, unsent: false, scratch: Vec::new() })
     }
 
     /// What the sockets got.
@@ -100,11 +104,11 @@ impl FramePort for XdpPort {
     }
 
     fn room(&mut self) -> usize {
-        self.sockets[0].free(MIN_FREE_FRAMES)
+        self.tx.free(MIN_FREE_FRAMES)
     }
 
     fn longest(&self) -> usize {
-        self.sockets[0].umem().chunk_size() as usize
+        self.tx.capacity()
     }
 
     fn write(
@@ -112,7 +116,7 @@ impl FramePort for XdpPort {
         _longest: usize,
         fill: &mut impl FnMut(&mut [u8]) -> usize,
     ) -> Result<SendOutcome> {
-        let socket = &mut self.sockets[0];
+        let socket = &mut self.tx;
         let Some(mut frame) = socket.frame() else { return Ok(SendOutcome::Full) };
         let bytes = fill(socket.bytes(&mut frame));
         if bytes == 0 {
@@ -124,7 +128,7 @@ impl FramePort for XdpPort {
     }
 
     fn flush(&mut self) -> Result<bool> {
-        let socket = &mut self.sockets[0];
+        let socket = &mut self.tx;
         let answer = is_up(socket.flush(), &mut self.unsent);
         // What came back is still in the cache, and goes out next.
         socket.reclaim();
@@ -136,7 +140,7 @@ impl FramePort for XdpPort {
     }
 
     fn wait_to_send(&mut self, timeout: Duration) {
-        let mut fds = [PollFd::new(self.sockets[0].as_fd(), PollFlags::POLLOUT)];
+        let mut fds = [PollFd::new(self.tx.as_fd(), PollFlags::POLLOUT)];
         // The caller retries in any case.
         let _ = poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
     }
