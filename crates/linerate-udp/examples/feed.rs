@@ -3,40 +3,48 @@
 //! `cargo run -p linerate-udp --example feed -- 0.0.0.0:26400 233.54.12.111@eth1 10.0.0.9:26401`
 
 use std::error::Error;
-use std::net::UdpSocket;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use linerate_udp::feed::moldudp64::{MoldUdp64, request};
-use linerate_udp::feed::{Feed, Line};
-use linerate_udp::{Group, Receiver};
+use linerate_udp::feed::{Feed, Line, Message, Requester};
+use linerate_udp::{Group, Receiver, Socket, Transmit};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, group, server] = &arguments[..] else {
         return Err("feed ADDRESS:PORT GROUP@IFACE SERVER:PORT".into());
     };
-    let group: Group = group.parse()?;
-    let mut receiver = Receiver::builder(address.parse()?).join(group).build()?;
-    let socket = UdpSocket::from(receiver.socket().try_clone_to_owned()?);
-    let mut feed = Feed::new(MoldUdp64);
-    let mut asked = 0;
-    while !feed.ended() {
-        let mut batch = receiver.receive(None)?;
+    let mut receiver = Receiver::builder(address.parse()?).join(group.parse::<Group>()?).build()?;
+    // Answers come to the address that asks.
+    let mut requests = Socket::builder("0.0.0.0:0".parse()?).build_socket()?;
+    read(&mut receiver, &mut requests, server.parse()?, |message| {
+        println!("{} {}", message.number, String::from_utf8_lossy(message.bytes));
+    })
+    .map_err(Into::into)
+}
+
+/// Reads a session to its end.
+pub(crate) fn read(
+    receiver: &mut Receiver,
+    requests: &mut Socket,
+    server: SocketAddr,
+    mut take: impl FnMut(Message<'_>),
+) -> linerate_udp::Result<()> {
+    let (mut feed, mut requester) = (Feed::new(MoldUdp64), Requester::new());
+    let (answers, asking) = requests.split();
+    while !feed.ended() || !requester.is_done(&feed) {
+        let mut batch = receiver.receive(Some(Instant::now() + Duration::from_millis(2)))?;
         while let Some(packet) = batch.next() {
-            feed.process(Line::A, packet.payload, |message| {
-                println!(
-                    "{} {} bytes{}",
-                    message.number,
-                    message.bytes.len(),
-                    if message.late { ", late" } else { "" }
-                );
-            });
+            feed.process(Line::A, packet.payload, &mut take);
         }
-        // Each gap is asked for once; the answer comes to the same socket.
-        if let Some(gap) = feed.gap_list().gaps().iter().find(|gap| gap.from >= asked) {
-            socket.send_to(&request(feed.session(), *gap), server)?;
-            asked = gap.to;
+        let mut batch = answers.try_receive()?;
+        while let Some(answer) = batch.next().filter(|answer| answer.source == server) {
+            feed.process(Line::Retransmission, answer.payload, &mut take);
+        }
+        if let Some(gap) = requester.next(&feed, Instant::now()) {
+            asking.send(&[Transmit::new(server, &request(feed.session(), gap))])?;
         }
     }
-    println!("{:?}", feed.statistics());
     Ok(())
 }

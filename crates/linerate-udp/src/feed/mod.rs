@@ -5,7 +5,7 @@
 //! number it expects next: new messages are delivered from the line that brings them first; duplicates are
 //! dropped; a number that is skipped opens a gap in the [`GapList`], and a message that comes late, from the
 //! other line or a retransmission, closes it. Nothing is held back: messages are delivered when they arrive,
-//! and [`Message::late`] says whether one fills a gap. Lines change sessions one after the other: messages of
+//! and [`Message::late`] says whether one fills a gap. A [`Requester`] says when to ask a server for one. Lines change sessions one after the other: messages of
 //! the previous session that a line still brings belong to that session.
 //!
 //! ```
@@ -23,6 +23,7 @@
 
 mod gaps;
 pub mod moldudp64;
+mod requester;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -30,15 +31,18 @@ mod tests;
 use serde::Serialize;
 
 pub use gaps::{Gap, GapList};
+pub use requester::{RequestStatistics, Requester};
 use session::{MAX_NAME_LEN, Session};
 
-/// One of the two lines that carry the same feed (A/B line arbitration).
+/// One of the two lines that carry the same feed (A/B line arbitration), or the answers to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Line {
     /// The first, or the only one.
     A,
     /// The second.
     B,
+    /// Answers of a server that was asked for missing messages. They begin no session.
+    Retransmission,
 }
 
 /// The header of a packet of a feed.
@@ -110,6 +114,8 @@ pub struct Statistics {
     pub first_a: u64,
     /// Messages handed on that line B brought first.
     pub first_b: u64,
+    /// Messages handed on that a retransmission brought.
+    pub retransmitted: u64,
     /// Messages that had come already, or that had been given up.
     pub duplicates: u64,
     /// Messages that filled a gap.
@@ -214,6 +220,7 @@ impl<L: Protocol> Feed<L> {
                 match line {
                     Line::A => statistics.first_a += 1,
                     Line::B => statistics.first_b += 1,
+                    Line::Retransmission => statistics.retransmitted += 1,
                 }
                 message(Message { session: header.session, number, bytes, line, late });
             } else {
@@ -262,7 +269,7 @@ impl<L: Protocol> Feed<L> {
             return true;
         }
         // An unrelated packet must not end the current session.
-        if self.protocol.messages(packet, &mut |_| {}).is_err() {
+        if line == Line::Retransmission || self.protocol.messages(packet, &mut |_| {}).is_err() {
             self.statistics.malformed += 1;
             return false;
         }

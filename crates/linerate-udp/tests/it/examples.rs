@@ -6,17 +6,23 @@ mod dns;
 #[path = "../../examples/echo.rs"]
 #[allow(dead_code)]
 mod echo;
+#[path = "../../examples/feed.rs"]
+#[allow(dead_code)]
+mod feed;
 #[path = "../../examples/statsd.rs"]
 #[allow(dead_code)]
 mod statsd;
 
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use cadence::prelude::*;
 use cadence::{StatsdClient, UdpMetricSink};
 use linerate_testkit::{Command, print_skipped, root_or_skip, test_name};
-use linerate_udp::{Receiver, ReceiverBuilder, Result, Socket};
+use linerate_udp::feed::{Message, moldudp64};
+use linerate_udp::{Group, Receiver, ReceiverBuilder, Result, Socket};
 
 use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, kinds};
 
@@ -147,5 +153,68 @@ fn the_statsd_sink_sums_what_a_client_counts() {
             let wanted = wanted.map(|(name, sum)| (name.to_owned(), sum));
             assert_eq!(counters, wanted.into(), "{kind}");
         });
+    }
+}
+
+/// A request server of MoldUDP64 (Nasdaq, "MoldUDP64 Protocol Specification", V 1.00): it answers a request with the
+/// messages that it asks for, as many as fit into a packet of three. It does not hear the first request.
+fn serve_requests(socket: &UdpSocket, messages: &[&[u8]], is_over: &AtomicBool) -> u64 {
+    let (mut asked, mut packet, mut room) = (0, Vec::new(), [0; 64]);
+    while !is_over.load(Relaxed) {
+        let Ok((len, from)) = socket.recv_from(&mut room) else { continue };
+        assert_eq!((len, &room[..10]), (20, &b"SESSION001"[..]));
+        let number = u64::from_be_bytes(room[10..18].try_into().unwrap());
+        let count = usize::from(u16::from_be_bytes(room[18..20].try_into().unwrap()));
+        asked += 1;
+        let first = number as usize - 1;
+        let part = &messages[first..first + count.min(3)];
+        moldudp64::write(*b"SESSION001", number, part, &mut packet);
+        if asked > 1 {
+            socket.send_to(&packet, from).unwrap();
+        }
+    }
+    asked
+}
+
+#[test]
+fn the_feed_reader_asks_for_what_it_missed() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let texts: Vec<_> = (1..=100).map(|number| format!("message {number}")).collect();
+    let messages: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+    let group = Group::any_source("239.7.7.7".parse().unwrap()).on("rx");
+    for kind in kinds(&cable, test_name!()) {
+        let bind = address("239.7.7.7", 7000);
+        let builder = Receiver::builder(bind).interface("rx").join(group.clone());
+        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let any = Socket::builder(address("0.0.0.0", 0));
+        let mut requests = cable.here.run(|| any.build_socket()).unwrap().unwrap();
+        let server = cable.there.run(|| UdpSocket::bind((THERE, 7001))).unwrap().unwrap();
+        server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (is_over, mut came) = (AtomicBool::new(false), Vec::new());
+        let asked = std::thread::scope(|scope| {
+            let serving = scope.spawn(|| serve_requests(&server, &messages, &is_over));
+            let mut packet = Vec::new();
+            let mut say = |first: u64, messages: &[&[u8]]| {
+                moldudp64::write(*b"SESSION001", first, messages, &mut packet);
+                if first > 100 {
+                    packet[18..20].copy_from_slice(&[0xff; 2]);
+                }
+                server.send_to(&packet, bind).unwrap();
+            };
+            // Two gaps: one of a message, and one that takes three answers.
+            say(1, &messages[..10]);
+            say(12, &messages[11..50]);
+            say(58, &messages[57..]);
+            say(101, &[]);
+            let take = |message: Message<'_>| came.push((message.number, message.bytes.to_vec()));
+            feed::read(&mut receiver, &mut requests, address(THERE, 7001), take).unwrap();
+            is_over.store(true, Relaxed);
+            serving.join().unwrap()
+        });
+        came.sort();
+        let wanted: Vec<_> = (1..).zip(messages.iter().map(|one| one.to_vec())).collect();
+        assert_eq!(came, wanted, "{kind}");
+        assert!((5..20).contains(&asked), "{kind}: {asked} requests");
     }
 }

@@ -273,6 +273,50 @@ fn two_lines_of_a_feed_are_one() {
 }
 
 #[test]
+fn missing_messages_of_a_feed_are_asked_for_and_counted() {
+    root_or_skip!();
+    let hosts = Hosts::new();
+    let receiving = hosts
+        .receive("--feed moldudp64 --request 10.76.0.1:7001 --backend gro --count 3 --for 60s");
+    let server = hosts.there.run(|| UdpSocket::bind("10.76.0.1:7001").unwrap()).unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let packet = |first: u8, count: u8| {
+        let mut packet = b"SESSION001\0\0\0\0\0\0\0".to_vec();
+        packet.extend([first, 0, count]);
+        (0..count).for_each(|_| packet.extend(b"\0\x01x"));
+        packet
+    };
+    server.send_to(&packet(1, 2), (HERE, 7000)).unwrap();
+    // Messages 3 to 6 are missing, and the server has two of them in a packet. The first request is lost.
+    server.send_to(&packet(7, 1), (HERE, 7000)).unwrap();
+    let request = || {
+        let mut room = [0; 64];
+        let (len, from) = server.recv_from(&mut room).unwrap();
+        assert_eq!((len, &room[..10]), (20, &b"SESSION001"[..]));
+        (from, room[17], room[19])
+    };
+    assert_eq!(request().1, 3);
+    let (from, first, count) = request();
+    assert_eq!((first, count), (3, 4));
+    server.send_to(&packet(3, 2), from).unwrap();
+    assert_eq!(request(), (from, 5, 2));
+    // Somebody else's answer is none.
+    let other = hosts.there.run(|| UdpSocket::bind("10.76.0.1:0").unwrap()).unwrap();
+    other.send_to(&packet(5, 1), from).unwrap();
+    server.send_to(&packet(6, 1), from).unwrap();
+    let (from, first, count) = request();
+    assert_eq!((first, count), (5, 1));
+    server.send_to(&packet(5, 1), from).unwrap();
+    server.send_to(&packet(8, 1), (HERE, 7000)).unwrap();
+    let report = receiving.report();
+    for (field, value) in [("messages", 8), ("retransmitted", 4), ("missing", 0), ("gaps", 1)] {
+        assert_eq!(report["feed"][field], value, "{field}: {report}");
+    }
+    assert_eq!(report["requests"]["unanswered"], 0, "{report}");
+    assert!(report["requests"]["repeated"].as_u64().unwrap() >= 1, "{report}");
+}
+
+#[test]
 fn a_signal_ends_it_and_nothing_is_left_behind() {
     root_or_skip!();
     let hosts = Hosts::new();

@@ -8,7 +8,7 @@ use super::worker::Progress;
 
 /// Writes them.
 pub(super) fn encode(progress: &Progress, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-    let Progress { backend, messages, bytes, calls, losses, feed } = progress;
+    let Progress { backend, messages, bytes, calls, losses, feed, requests } = progress;
     let info = [([backend.as_str()], 1.0)];
     encoder.gauges("linerate_receive_info", "1 for the backend", None, ["backend"], info)?;
     encoder.counter("linerate_receive_messages", "Messages received", None, *messages)?;
@@ -34,5 +34,10 @@ pub(super) fn encode(progress: &Progress, encoder: &mut MetricEncoder<'_, '_>) -
     encoder.counter("linerate_receive_feed_gaps", "Gaps in the feed", None, feed.gaps)?;
     // It falls when a line that is behind brings them.
     let help = "Messages of the feed that are missing now";
-    encoder.gauge("linerate_receive_feed_missing_messages", help, None, feed.missing as f64)
+    encoder.gauge("linerate_receive_feed_missing_messages", help, None, feed.missing as f64)?;
+    let Some(requests) = requests else { return Ok(()) };
+    let help = "Requests for missing messages of the feed";
+    encoder.counter("linerate_receive_feed_requests", help, None, requests.requests)?;
+    let help = "Messages of the feed that answers to requests brought";
+    encoder.counter("linerate_receive_feed_retransmitted_messages", help, None, feed.retransmitted)
 }

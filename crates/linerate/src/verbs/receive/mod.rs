@@ -2,6 +2,7 @@
 
 mod metrics;
 mod report;
+mod requests;
 mod stats;
 mod values;
 mod worker;
@@ -21,6 +22,8 @@ use linerate_net::cpu;
 use linerate_udp::pattern::PayloadPattern;
 use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, Reuseport};
 
+use requests::Requests;
+
 use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::progress::Stats;
 use crate::cli::signals::Signals;
@@ -34,6 +37,10 @@ pub(crate) struct Arguments {
     /// Address and port to receive on, as 10.0.0.2:7000, 0.0.0.0:7000 or [::]:7000 (both versions of IP).
     #[arg(short, long, value_name = "ADDRESS:PORT", value_parser = endpoint)]
     bind: SocketAddr,
+
+    /// With [::]: leave IPv4 to other sockets.
+    #[arg(long)]
+    only_v6: bool,
 
     /// Receive only messages that arrive on this interface.
     #[arg(short, long, value_name = "IFACE")]
@@ -90,6 +97,10 @@ pub(crate) struct Arguments {
     /// The second line of the feed: the first arrival of each message wins.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "feed", value_parser = endpoint)]
     bind_b: Option<SocketAddr>,
+
+    /// Ask this request server of the feed for missing messages, at most 1000 times a second; its answers fill the gaps.
+    #[arg(long, value_name = "HOST:PORT", requires = "feed", value_parser = endpoint)]
+    request: Option<SocketAddr>,
 
     /// Check that payloads are what `linerate send --pattern` wrote: sequence, time or counted. time also
     /// measures the latency of a sender on this machine.
@@ -165,6 +176,7 @@ SIGINT or SIGTERM ends it, after the messages that have arrived; SIGUSR1 prints 
 Examples:
   linerate receive --bind 10.0.0.2:7000 --for 10s
   linerate receive --bind 0.0.0.0:26400 --join 233.54.12.111@eth1 --feed moldudp64
+  linerate receive --bind 0.0.0.0:26400 --join 233.54.12.111@eth1 --feed moldudp64 --request 10.0.0.9:26401
   linerate receive --bind 10.0.0.2:7000 --count 1000000 --check sequence --json";
 
 /// Runs the verb.
@@ -173,13 +185,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let listener = arguments.metrics.listen()?;
     let signals = Signals::register()?;
     let receivers = arguments.open()?;
+    let requests = arguments.request.map(Requests::open).transpose()?;
     if !arguments.quiet {
         report::announce(&receivers, arguments);
     }
     privilege::drop_all();
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
-    let running = worker::start(receivers, arguments)?;
+    let running = worker::start(receivers, requests, arguments)?;
     let publisher = Publisher::metrics(listener, "receive", arguments.quiet, metrics::encode)?;
     let outcome = running.follow(&signals, arguments, publisher);
     report::conclude(outcome, arguments)
@@ -219,6 +232,9 @@ impl Arguments {
             bail!(
                 "--timestamps and --check time both measure the latency, each from another time: choose one"
             );
+        }
+        if self.only_v6 && !self.bind.is_ipv6() {
+            bail!("--only-v6 is for an IPv6 address such as [::]:7000: {} is none", self.bind);
         }
         if self.cpus().len() > self.threads {
             bail!("--cpu names {} CPUs for {} threads", self.cpus().len(), self.threads);
@@ -271,6 +287,7 @@ impl Arguments {
             .calibrate(self.calibrate)
             .metadata(Metadata { timestamp: self.timestamps, ..Metadata::default() })
             .recv_buffer_size(Some(self.buffer))
+            .only_v6(self.only_v6)
             .delivery(self.xdp_delivery.unwrap_or_default())
             .busy_poll(self.busy_poll)
             .spin(self.spin);

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
-use linerate_udp::feed::Statistics;
+use linerate_udp::feed::{RequestStatistics, Statistics};
 use linerate_udp::{Backend, CalibrationRun, Drops, Receiver};
 use serde::Serialize;
 
@@ -41,6 +41,8 @@ struct Report {
     latency_ns: Option<Distribution>,
     check: Option<Check>,
     feed: Option<Statistics>,
+    /// Requests for missing messages of the feed.
+    requests: Option<RequestStatistics>,
 }
 
 /// The result of a backend's measurement.
@@ -160,6 +162,7 @@ impl Report {
                 out_of_order: numbers.behind,
             }),
             feed: statistics.feed,
+            requests: statistics.requests,
         }
     }
 }
@@ -292,5 +295,11 @@ fn summarise(report: &Report) {
             feed.ends,
             feed.malformed
         ));
+        if let Some(RequestStatistics { requests, repeated, unanswered, .. }) = report.requests {
+            stdio::eprintln(format_args!(
+                "{requests} requests, {repeated} of them repeated, for {} messages; {unanswered} gaps without an answer",
+                feed.retransmitted
+            ));
+        }
     }
 }

@@ -17,6 +17,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use super::Arguments;
+use super::requests::{MAX_WAIT_WITH_GAPS, Requests};
 use super::stats::ReceiveStats;
 use crate::cli;
 use crate::cli::json::Schema;
@@ -59,6 +60,7 @@ struct Told {
     calls: u64,
     losses: Drops,
     feed: Option<feed::Statistics>,
+    requests: Option<feed::RequestStatistics>,
 }
 
 /// The counts of all threads while they run.
@@ -70,6 +72,7 @@ pub(super) struct Progress {
     pub(super) calls: u64,
     pub(super) losses: Drops,
     pub(super) feed: Option<feed::Statistics>,
+    pub(super) requests: Option<feed::RequestStatistics>,
 }
 
 /// Adds the losses of a thread. Threads share a socket, which counts its losses once.
@@ -131,6 +134,7 @@ pub(super) struct Statistics {
     pub(super) latency: Histogram<u32>,
     pub(super) numbers: Numbers,
     pub(super) feed: Option<feed::Statistics>,
+    pub(super) requests: Option<feed::RequestStatistics>,
     pub(super) failure: Option<String>,
 }
 
@@ -149,6 +153,7 @@ impl Statistics {
             latency: Histogram::new_with_max(MAX_LATENCY, 3).context("a histogram")?,
             numbers: Numbers::default(),
             feed: None,
+            requests: None,
             failure: None,
         })
     }
@@ -166,6 +171,7 @@ impl Statistics {
         let _ = self.latency.add(&other.latency);
         self.numbers.add(other.numbers);
         self.feed = self.feed.or(other.feed);
+        self.requests = self.requests.or(other.requests);
         self.failure = self.failure.take().or(other.failure);
         add_losses(&mut self.losses, other.losses);
     }
@@ -197,7 +203,11 @@ pub(super) fn ring_of(receiver: &Receiver) -> Option<String> {
 }
 
 /// Starts a thread for each receiver; one for both lines of a feed.
-pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<Running> {
+pub(super) fn start(
+    receivers: Vec<Receiver>,
+    mut requests: Option<Requests>,
+    arguments: &Arguments,
+) -> Result<Running> {
     let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
     let told = (0..receivers.len() / lines).map(|_| Mutex::default()).collect();
     let shared = Arc::new(Shared { told, ..Shared::default() });
@@ -219,9 +229,11 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
         };
         let (shared, mut statistics) = (Arc::clone(&shared), Statistics::new()?);
         let number = threads.len();
+        // A feed has one thread.
+        let requests = requests.take();
         let name = format!("receive {number}");
         let work = move || {
-            let mut worker = Worker::new(task, &shared, number);
+            let mut worker = Worker::new(task, &shared, number, requests);
             if let Err(error) = worker.run(mine, &mut statistics) {
                 statistics.failure = Some(cli::format_error_chain(&error));
                 shared.stop.store(true, Relaxed);
@@ -307,14 +319,16 @@ impl Running {
             calls: 0,
             losses: Drops::default(),
             feed: None,
+            requests: None,
         };
         for told in &self.shared.told {
-            let Told { bytes, calls, losses, feed } =
+            let Told { bytes, calls, losses, feed, requests } =
                 *told.lock().unwrap_or_else(PoisonError::into_inner);
             progress.bytes += bytes;
             progress.calls += calls;
             add_losses(&mut progress.losses, losses);
             progress.feed = progress.feed.or(feed);
+            progress.requests = progress.requests.or(requests);
         }
         progress
     }
@@ -326,12 +340,13 @@ struct Worker<'s> {
     shared: &'s Shared,
     number: usize,
     feed: Feed<MoldUdp64>,
+    requests: Option<Requests>,
     counts_told: u64,
 }
 
 impl<'s> Worker<'s> {
-    fn new(task: Task, shared: &'s Shared, number: usize) -> Self {
-        Self { task, shared, number, feed: Feed::new(MoldUdp64), counts_told: 0 }
+    fn new(task: Task, shared: &'s Shared, number: usize, requests: Option<Requests>) -> Self {
+        Self { task, shared, number, feed: Feed::new(MoldUdp64), requests, counts_told: 0 }
     }
 
     fn run(&mut self, mut receivers: Vec<Receiver>, statistics: &mut Statistics) -> Result<()> {
@@ -345,7 +360,8 @@ impl<'s> Worker<'s> {
         while !self.is_over() {
             let line = if at == 0 { Line::A } else { Line::B };
             let count = receivers.len();
-            let came = match self.read(&mut receivers[at], count > 1, line, statistics) {
+            let several = count > 1 || self.requests.is_some();
+            let came = match self.read(&mut receivers[at], several, line, statistics) {
                 Ok(came) => came,
                 // It comes up again, and messages with it.
                 Err(linerate_udp::Error::Ring(error @ linerate_ring::Error::InterfaceDown(_))) => {
@@ -358,9 +374,10 @@ impl<'s> Worker<'s> {
                 spent = Some(cpu_seconds());
             }
             self.tell(&mut receivers, statistics.bytes);
-            if count > 1 {
-                if came == 0 && at + 1 == count {
-                    wait_for_any(&receivers)?;
+            if several {
+                let answers = self.exchange()?;
+                if came + answers == 0 && at + 1 == count {
+                    self.wait_for_any(&receivers)?;
                 }
                 at = (at + 1) % count;
             }
@@ -374,9 +391,28 @@ impl<'s> Worker<'s> {
             statistics.ring_messages += receiver.ring_messages();
             statistics.calls += receiver.syscalls();
         }
+        self.exchange()?;
+        statistics.requests = self.requests.as_ref().map(Requests::statistics);
         statistics.cpu_seconds = spent.map_or(0.0, |before| cpu_seconds() - before);
         statistics.feed = self.task.feed.then(|| self.feed.statistics());
         Ok(())
+    }
+
+    /// Asks for what the feed misses. Returns the number of answers.
+    fn exchange(&mut self) -> linerate_udp::Result<u64> {
+        let Self { feed, requests, .. } = self;
+        requests.as_mut().map_or(Ok(0), |requests| requests.exchange(feed))
+    }
+
+    fn wait_for_any(&self, receivers: &[Receiver]) -> Result<()> {
+        let fds = receivers.iter().map(AsFd::as_fd).chain(self.requests.as_ref().map(AsFd::as_fd));
+        let mut entries: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let has_gaps = self.requests.is_some() && self.feed.gap_list().missing() > 0;
+        let wait = if has_gaps { MAX_WAIT_WITH_GAPS } else { MAX_WAIT };
+        match poll(&mut entries, PollTimeout::from(wait.as_millis() as u8)) {
+            Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+            Err(error) => Err(error).context("cannot wait for messages"),
+        }
     }
 
     /// One batch. Returns how many messages it had.
@@ -454,8 +490,12 @@ impl<'s> Worker<'s> {
             return;
         }
         self.counts_told = wanted;
-        let mut told =
-            Told { bytes, feed: self.task.feed.then(|| self.feed.statistics()), ..Told::default() };
+        let mut told = Told {
+            bytes,
+            feed: self.task.feed.then(|| self.feed.statistics()),
+            requests: self.requests.as_ref().map(Requests::statistics),
+            ..Told::default()
+        };
         for receiver in receivers {
             told.losses += receiver.drops().unwrap_or_default();
             told.calls += receiver.syscalls();
@@ -471,15 +511,6 @@ fn latency(message: &Message<'_>, now: Option<u64>, wall: Option<u64>) -> Option
         (Some(now), _) => now.checked_sub(pattern::send_time(message.payload)?),
         (None, Some(wall)) => wall.checked_sub(message.timestamp?),
         (None, None) => None,
-    }
-}
-
-fn wait_for_any(receivers: &[Receiver]) -> Result<()> {
-    let mut entries: Vec<_> =
-        receivers.iter().map(|receiver| PollFd::new(receiver.as_fd(), PollFlags::POLLIN)).collect();
-    match poll(&mut entries, PollTimeout::from(MAX_WAIT.as_millis() as u8)) {
-        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
-        Err(error) => Err(error).context("cannot wait for messages"),
     }
 }
 
