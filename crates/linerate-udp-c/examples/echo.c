@@ -1,4 +1,4 @@
-/* Sends every message back to where it came from, in an epoll loop: echo ADDRESS:PORT COUNT [BACKEND]
+/* Sends every message back to where it came from, in an epoll loop: echo ADDRESS:PORT COUNT [BACKEND [SEND-BACKEND]]
  *
  * Ends after COUNT answers. Payloads are sent from where they were received.
  */
@@ -20,10 +20,11 @@ static int fail(const char *what, const char *why)
 int main(int argc, char **argv)
 {
     if (argc < 3)
-        return fail("usage", "echo ADDRESS:PORT COUNT [BACKEND]");
+        return fail("usage", "echo ADDRESS:PORT COUNT [BACKEND [SEND-BACKEND]]");
     struct linerate_receive_options options = {
         .bind = argv[1],
         .backend = argc > 3 ? argv[3] : NULL,
+        .send_backend = argc > 4 ? argv[4] : NULL,
         .flags = LINERATE_RECEIVE_DESTINATION,
     };
     struct linerate_receiver *receiver;

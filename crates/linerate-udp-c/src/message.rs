@@ -36,6 +36,8 @@ pub struct linerate_message {
     pub traffic_class: i16,
     /// 1 if it was longer than the receiver was opened for; `payload` is then its beginning.
     pub truncated: u8,
+    /// The Ethernet address that its frame came from, if it bypassed the stack (`xdp`); zeroes if unknown.
+    pub next_hop: [u8; 6],
 }
 
 /// Messages lost since the receiver was opened, by cause.
@@ -107,6 +109,7 @@ impl From<&Message<'_>> for linerate_message {
             interface_index: message.interface_index.unwrap_or(0),
             traffic_class: message.traffic_class.map_or(-1, i16::from),
             truncated: message.truncated.into(),
+            next_hop: message.next_hop.map_or([0; 6], |address| address.0),
         }
     }
 }

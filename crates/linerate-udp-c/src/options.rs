@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char};
 use core::slice;
 use std::time::Duration;
 
-use linerate_udp::{Group, Metadata, Receiver, ReceiverBuilder, Reuseport};
+use linerate_udp::{Group, Metadata, Receiver, ReceiverBuilder, Reuseport, SendOptions};
 
 /// Report each message's destination address and input interface.
 pub const LINERATE_RECEIVE_DESTINATION: u32 = 1;
@@ -34,6 +34,9 @@ pub struct linerate_receive_options {
     pub interface: *const c_char,
     /// "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
     pub backend: *const c_char,
+    /// How transmitters send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for
+    /// "sendmmsg".
+    pub send_backend: *const c_char,
     /// Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
     /// receive from one sender only.
     pub groups: *const *const c_char,
@@ -61,8 +64,9 @@ impl linerate_receive_options {
     /// Each text is NULL or NUL-terminated, and `groups` points to `group_count` of them.
     pub(crate) unsafe fn read(&self) -> Result<ReceiverBuilder, String> {
         // SAFETY: the caller's.
-        let (bind, interface, backend) =
-            unsafe { (text(self.bind)?, text(self.interface)?, text(self.backend)?) };
+        let [bind, interface, backend, send_backend] = unsafe {
+            [text(self.bind)?, text(self.interface)?, text(self.backend)?, text(self.send_backend)?]
+        };
         let bind = bind.ok_or("options.bind is NULL")?;
         let bind = bind.parse().map_err(|_| {
             format!("`{bind}` is no address and port, such as 10.0.0.2:7000 or [::]:7000")
@@ -91,6 +95,10 @@ impl linerate_receive_options {
         }
         if let Some(backend) = backend.filter(|backend| *backend != "auto") {
             builder = builder.backend(Some(backend.parse()?));
+        }
+        if let Some(backend) = send_backend {
+            let options = SendOptions { backend: backend.parse()?, ..SendOptions::default() };
+            builder = builder.send_options(options);
         }
         if self.batch != 0 {
             builder = builder.batch(self.batch);

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use linerate_udp::{Transmit, Transmitter};
+use linerate_wire::ethernet;
 
 use crate::message::{linerate_message, linerate_sockaddr};
 use crate::receiver::linerate_receiver;
@@ -31,14 +32,18 @@ pub struct linerate_transmit {
     pub segment_size: u32,
     /// DSCP in the upper six bits, ECN in the lower two; -1 for that of the socket.
     pub traffic_class: i16,
+    /// The Ethernet address of the next hop, for the transmit ring of `xdp`; zeroes if unknown.
+    pub next_hop: [u8; 6],
 }
 
 /// What a transmitter sent.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct linerate_send_statistics {
-    /// Messages that the kernel took.
+    /// Messages that the kernel took, also by the transmit ring.
     pub messages: u64,
+    /// Of these, messages that bypassed the stack, through the transmit ring of `xdp`.
+    pub ring: u64,
     /// Bytes of their payload.
     pub bytes: u64,
     /// Messages sent one by one, because the kernel did not segment them.
@@ -80,9 +85,15 @@ impl linerate_transmit {
             interface_index: (self.interface_index != 0).then_some(self.interface_index),
             traffic_class,
             segment_size: (self.segment_size != 0).then_some(self.segment_size as usize),
+            next_hop: hardware_address(self.next_hop),
             ..Transmit::new(self.destination.address()?, contents)
         })
     }
+}
+
+/// An Ethernet address; `None` for zeroes.
+fn hardware_address(bytes: [u8; 6]) -> Option<ethernet::Address> {
+    (bytes != [0; 6]).then_some(ethernet::Address(bytes))
 }
 
 /// For a transmit that cannot be read a second time. There is none.
@@ -115,6 +126,7 @@ pub unsafe extern "C" fn linerate_message_reply(
         timestamp: None,
         traffic_class: None,
         interface_index: None,
+        next_hop: hardware_address(message.next_hop),
         truncated: false,
     };
     let reply = reply.reply(&[]);
@@ -127,6 +139,7 @@ pub unsafe extern "C" fn linerate_message_reply(
         interface_index: 0,
         segment_size: 0,
         traffic_class: -1,
+        next_hop: reply.next_hop.map_or([0; 6], |address| address.0),
     };
     // SAFETY: not NULL, and the caller vouches for it; it need not have been written to before.
     unsafe { transmit.write(answer) };
@@ -231,8 +244,8 @@ pub unsafe extern "C" fn linerate_transmitter_statistics(
     };
     let by = handle.inner.statistics();
     let (messages, bytes, unsegmented) = (by.messages, by.bytes, by.unsegmented);
-    let (refused, syscalls) = (by.refused, by.syscalls);
-    let value = linerate_send_statistics { messages, bytes, unsegmented, refused, syscalls };
+    let (ring, refused, syscalls) = (by.ring, by.refused, by.syscalls);
+    let value = linerate_send_statistics { messages, ring, bytes, unsegmented, refused, syscalls };
     // SAFETY: not NULL, and the caller vouches for it; it need not have been written to before.
     unsafe { statistics.write(value) };
     linerate_receive_status::Ok

@@ -8,7 +8,7 @@ use crate::builder::ReceiverBuilder;
 use crate::receiver::{Batch, Receiver};
 use crate::transmit::Transmit;
 use crate::transmitter::Transmitter;
-use crate::{IcmpError, Result};
+use crate::{IcmpError, Result, TransmitTimestamp};
 
 /// A [`Receiver`] and a [`Transmitter`] on one port, for servers.
 ///
@@ -41,7 +41,7 @@ impl ReceiverBuilder {
     /// As [`ReceiverBuilder::build`].
     pub fn build_socket(mut self) -> Result<Socket> {
         self.options.metadata.destination |= self.options.bind.ip().is_unspecified();
-        let receiver = self.build()?;
+        let mut receiver = self.build()?;
         let transmitter = receiver.transmitter();
         Ok(Socket { receiver, transmitter })
     }
@@ -98,6 +98,11 @@ impl Socket {
     /// As [`Receiver::next_error`].
     pub fn next_error(&mut self) -> Option<IcmpError> {
         self.receiver.next_error()
+    }
+
+    /// As [`Receiver::next_transmit_timestamp`].
+    pub fn next_transmit_timestamp(&mut self) -> Option<TransmitTimestamp> {
+        self.receiver.next_transmit_timestamp()
     }
 
     /// The receiving half.

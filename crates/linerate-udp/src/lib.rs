@@ -39,18 +39,20 @@ pub mod xdp;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncReceiver, AsyncTransmitter};
-pub use backend::Backend;
+pub use backend::{Backend, SendBackend};
 pub use builder::ReceiverBuilder;
 pub use duplex::Socket;
 pub use error::{Error, Result};
 pub use group::Group;
 pub use linerate_ring::xdp::Delivery;
 pub use message::{Drops, Message, Metadata};
-pub use options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, MtuDiscovery, Reuseport, SendOptions};
+pub use options::{
+    MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, MtuDiscovery, Reuseport, SendOptions, TransmitClock,
+};
 pub use outgoing::SendStatistics;
 pub use probe::probe;
 pub use receiver::{Batch, CalibrationRun, Receiver};
 pub use sender::{Sender, SenderBuilder};
-pub use socket::icmp::IcmpError;
+pub use socket::icmp::{IcmpError, TransmitTimestamp};
 pub use transmit::Transmit;
 pub use transmitter::Transmitter;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::AddAssign;
 
+use linerate_wire::ethernet;
 use serde::Serialize;
 
 /// The payload of one UDP datagram, and what is known about it.
@@ -21,6 +22,8 @@ pub struct Message<'a> {
     pub traffic_class: Option<u8>,
     /// Index of the interface that it arrived on, if it is known.
     pub interface_index: Option<u32>,
+    /// The Ethernet address that its frame came from; known of messages that bypassed the stack (`xdp`).
+    pub next_hop: Option<ethernet::Address>,
     /// It was longer than the receiver was built for; the payload is its beginning.
     pub truncated: bool,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use linerate_ring::xdp::Delivery;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, SendBackend};
 use crate::group::Group;
 use crate::message::Metadata;
 use crate::versions::Versions;
@@ -52,6 +52,15 @@ pub enum MtuDiscovery {
     Probe,
 }
 
+/// The clock of [`Transmit::time`](crate::Transmit::time): the one that the qdisc has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TransmitClock {
+    /// `CLOCK_MONOTONIC`, for `fq` (tc-fq(8)).
+    Monotonic,
+    /// `CLOCK_TAI`, for `etf` (tc-etf(8)) and cards.
+    Tai,
+}
+
 /// Options of a socket for sending; `None` keeps the system's default (ip(7), ipv6(7), socket(7)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
@@ -69,6 +78,18 @@ pub struct SendOptions {
     pub multicast_interface: Option<String>,
     /// The send buffer in bytes, without the kernel's overhead.
     pub buffer_size: Option<usize>,
+    /// How a [`Transmitter`](crate::Transmitter) sends.
+    pub backend: SendBackend,
+    /// Whether the kernel segments super-datagrams (GSO), where it can; default: yes.
+    pub gso: Option<bool>,
+    /// Reports when each datagram left for the driver (`SO_TIMESTAMPING`): see
+    /// [`Receiver::next_transmit_timestamp`](crate::Receiver::next_transmit_timestamp).
+    pub timestamps: bool,
+    /// Lets [`Transmit::time`](crate::Transmit::time) say when a datagram is to leave (`SO_TXTIME`). The qdisc of the
+    /// output interface waits until then, if it is `fq` or `etf`; others send at once.
+    pub transmit_clock: Option<TransmitClock>,
+    /// The most bytes a second (`SO_MAX_PACING_RATE`). The qdisc `fq` paces; others do not.
+    pub max_pacing_rate: Option<u64>,
 }
 
 /// The options of a receiver; the fields are documented at the builder's functions.

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
+use serde::Serialize;
 
 use crate::socket::{self, SendError, SendMmsg};
 use crate::transmit::Transmit;
@@ -16,13 +17,18 @@ pub(crate) const MAX_SEGMENTS: usize = 64;
 const NO_MEMORY_WAIT: Duration = Duration::from_micros(50);
 
 /// Counters of what was sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SendStatistics {
-    /// Messages that the kernel took.
+    /// Messages that the kernel took, also by the transmit ring.
     pub messages: u64,
+    /// Of these, messages that bypassed the stack, through the transmit ring of `xdp`.
+    pub ring: u64,
     /// Bytes of their payload.
     pub bytes: u64,
+    /// Datagrams and super-datagrams that the stack took. This is the number of the next one's transmit time stamp, as
+    /// long as none was refused and nobody else sends from the socket.
+    pub datagrams: u64,
     /// Messages sent one by one after the kernel refused to segment them.
     pub unsegmented: u64,
     /// Messages that the kernel did not take.
@@ -44,7 +50,7 @@ pub(crate) struct Limits {
 /// Headers for `sendmmsg`, and what the kernel said.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    headers: SendMmsg,
+    pub(crate) headers: SendMmsg,
     /// The socket is connected: what the kernel refuses is an error of the socket, and not of one destination.
     connected: bool,
     pub(crate) limits: Limits,
@@ -89,6 +95,7 @@ impl Outgoing {
                 self.statistics.messages += done.segments() as u64;
                 self.statistics.bytes += done.contents.len() as u64;
             }
+            self.statistics.datagrams += sent as u64;
             at += sent;
             let Some(error) = error else { continue };
             if !wait && error.kind() == io::ErrorKind::WouldBlock {
@@ -160,6 +167,7 @@ impl Outgoing {
                 let Err(SendError { error, .. }) = self.headers.send(fd, std::iter::once(one))
                 else {
                     self.statistics.messages += 1;
+                    self.statistics.datagrams += 1;
                     self.statistics.bytes += contents.len() as u64;
                     self.statistics.unsegmented += 1;
                     break;

@@ -14,10 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, SendBackend};
 use crate::group::Group;
 use crate::message::Drops;
 use crate::options::Options;
+use crate::socket::icmp::{Entry, TransmitTimestamp};
 use crate::socket::{self, Membership, SocketDrops, WaitOutcome};
 use crate::transmitter::Transmitter;
 use crate::watch::Watch;
@@ -30,8 +31,8 @@ use rate::RateEstimator;
 const SPINS_PER_CHECK: u64 = 1 << 16;
 /// Batches after which a reader that always has messages checks the watch.
 const BATCHES_PER_CHECK: u32 = 256;
-/// ICMP errors that are kept.
-const MAX_ICMP_ERRORS: usize = 1024;
+/// ICMP errors that are kept, and transmit time stamps.
+const MAX_QUEUE_ENTRIES: usize = 1024;
 /// The shortest sleep of a coalescing wait, where the timer slack alone is longer than the wait is to be.
 const MIN_COALESCE_SLEEP: Duration = Duration::from_micros(1);
 
@@ -67,6 +68,8 @@ pub struct Receiver {
     /// timer slack.
     coalesce: Option<Duration>,
     icmp_errors: VecDeque<IcmpError>,
+    transmit_timestamps: VecDeque<TransmitTimestamp>,
+    missed_times: u64,
 }
 
 impl Receiver {
@@ -112,6 +115,7 @@ impl Receiver {
             others.push(socket.as_fd());
             socket::epoll_of(others.into_iter())
         });
+        let room = |on| if on { MAX_QUEUE_ENTRIES } else { 0 };
         Ok(Self {
             engine,
             epoll: epoll
@@ -129,11 +133,9 @@ impl Receiver {
             waits: 0,
             rate: RateEstimator::default(),
             coalesce: options.coalesce,
-            icmp_errors: VecDeque::with_capacity(if options.icmp_errors {
-                MAX_ICMP_ERRORS
-            } else {
-                0
-            }),
+            icmp_errors: VecDeque::with_capacity(room(options.icmp_errors)),
+            transmit_timestamps: VecDeque::with_capacity(room(options.send.timestamps)),
+            missed_times: 0,
             options,
         })
     }
@@ -191,9 +193,11 @@ impl Receiver {
     }
 
     /// A transmitter on this receiver's socket, for this or another thread, with the receiver's batch size and message
-    /// size.
-    pub fn transmitter(&self) -> Transmitter {
-        Transmitter::new(Arc::clone(&self.socket), self.bound, &self.options)
+    /// size. There is one transmit ring ([`crate::SendBackend::Xdp`]): the first transmitter has it.
+    pub fn transmitter(&mut self) -> Transmitter {
+        let ring = (self.options.send.backend == SendBackend::Xdp)
+            .then(|| self.engine.transmit_ring(&self.options, self.bound, self.socket.as_fd()));
+        Transmitter::new(Arc::clone(&self.socket), self.bound, &self.options, ring)
     }
 
     /// The next ICMP error that answers a message of this socket; with
@@ -201,6 +205,17 @@ impl Receiver {
     /// return an empty batch if there are new ones. At most 1024 are kept; the oldest are dropped.
     pub fn next_error(&mut self) -> Option<IcmpError> {
         self.icmp_errors.pop_front()
+    }
+
+    /// The next transmit time stamp; with [`SendOptions::timestamps`](crate::SendOptions::timestamps). Collected and kept
+    /// like ICMP errors. Messages that bypass the stack have none.
+    pub fn next_transmit_timestamp(&mut self) -> Option<TransmitTimestamp> {
+        self.transmit_timestamps.pop_front()
+    }
+
+    /// Datagrams that the qdisc dropped because their [`Transmit::time`](crate::Transmit::time) was past or invalid.
+    pub fn missed_transmit_times(&self) -> u64 {
+        self.missed_times
     }
 
     /// Joins a group. `xdp` replaces its program for it, which takes CAP_BPF; where that fails, the group's
@@ -338,19 +353,22 @@ impl Receiver {
         if changed || watch.is_gone() { watch.check() } else { Ok(()) }
     }
 
-    /// Takes ICMP errors from the error queue of the socket; true if there were any.
+    /// Takes what is in the error queue of the socket; true if there was anything.
     fn collect_errors(&mut self) -> Result<bool> {
-        if !self.options.icmp_errors {
+        let Options { icmp_errors, send, .. } = &self.options;
+        if !icmp_errors && !send.timestamps && send.transmit_clock.is_none() {
             return Ok(false);
         }
         self.waits += 1;
-        let (all, mut found) = (&mut self.icmp_errors, false);
-        socket::icmp::drain(self.socket.as_fd(), |error| {
-            if all.len() == MAX_ICMP_ERRORS {
-                all.pop_front();
-            }
-            all.push_back(error);
+        let mut found = false;
+        let Self { icmp_errors, transmit_timestamps, missed_times, .. } = self;
+        socket::icmp::drain(self.socket.as_fd(), |entry| {
             found = true;
+            match entry {
+                Entry::Icmp(error) => keep(icmp_errors, error),
+                Entry::Timestamp(timestamp) => keep(transmit_timestamps, timestamp),
+                Entry::MissedTime => *missed_times += 1,
+            }
         })
         .map_err(|error| Error::system("read the error queue of a socket", error))?;
         Ok(found)
@@ -424,6 +442,14 @@ impl Receiver {
             .wait(self.socket.as_fd(), readable, watch, deadline)
             .map_err(|error| Error::system(format!("wait for messages to {}", self.bound), error))
     }
+}
+
+/// Keeps an entry in place of the oldest, where there is no room.
+fn keep<T>(all: &mut VecDeque<T>, one: T) {
+    if all.len() == MAX_QUEUE_ENTRIES {
+        all.pop_front();
+    }
+    all.push_back(one);
 }
 
 /// How long this thread has to sleep to wait for `interval`: its timers add their slack.

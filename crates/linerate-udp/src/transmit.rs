@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use linerate_wire::ethernet;
+
 use crate::message::Message;
 
 /// One datagram, or several of one size to one address that the kernel or this library splits (GSO).
@@ -17,6 +19,12 @@ pub struct Transmit<'a> {
     pub traffic_class: Option<u8>,
     /// Bytes of each datagram but the last, which may be shorter; default: all of `contents` are one.
     pub segment_size: Option<usize>,
+    /// The Ethernet address of the next hop, for the transmit ring of `xdp`
+    /// ([`SendBackend::Xdp`](crate::SendBackend::Xdp)), which the stack does not need; default: unknown.
+    pub next_hop: Option<ethernet::Address>,
+    /// When it is to leave, in nanoseconds of [`SendOptions::transmit_clock`](crate::SendOptions::transmit_clock), which
+    /// has to be set; default: at once.
+    pub time: Option<u64>,
     /// The payload.
     pub contents: &'a [u8],
 }
@@ -24,8 +32,18 @@ pub struct Transmit<'a> {
 impl<'a> Transmit<'a> {
     /// `contents` to `destination`, with the defaults for all else.
     pub const fn new(destination: SocketAddr, contents: &'a [u8]) -> Self {
-        let (source, interface_index, traffic_class, segment_size) = (None, None, None, None);
-        Self { destination, source, interface_index, traffic_class, segment_size, contents }
+        let (source, interface_index, traffic_class) = (None, None, None);
+        let (segment_size, next_hop, time) = (None, None, None);
+        Self {
+            destination,
+            source,
+            interface_index,
+            traffic_class,
+            segment_size,
+            next_hop,
+            time,
+            contents,
+        }
     }
 
     /// The same with another payload.
@@ -51,18 +69,21 @@ impl<'a> Transmit<'a> {
             && self.source == other.source
             && self.interface_index == other.interface_index
             && self.traffic_class == other.traffic_class
+            && self.next_hop == other.next_hop
+            && self.time == other.time
     }
 }
 
 impl Message<'_> {
     /// A reply to this message: to its sender, from the address that the message was sent to. That address is known if
-    /// the receiver is bound to it, or if [`Metadata::destination`](crate::Metadata::destination) was requested.
+    /// the receiver is bound to it, or if [`Metadata::destination`](crate::Metadata::destination) was requested. Its next
+    /// hop is the one that the message came from, if that is known.
     #[inline]
     pub fn reply<'c>(&self, contents: &'c [u8]) -> Transmit<'c> {
         let ip = self.destination.ip();
         let is_unicast = !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast(ip);
         let source = is_unicast.then_some(ip);
-        Transmit { source, ..Transmit::new(self.source, contents) }
+        Transmit { source, next_hop: self.next_hop, ..Transmit::new(self.source, contents) }
     }
 }
 

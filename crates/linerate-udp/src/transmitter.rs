@@ -1,15 +1,23 @@
 //! [`Transmitter`]: sends to any address from the port of a receiver, a batch at a time.
 
+mod ring;
+
+pub(crate) use ring::{LinkState, TransmitRing};
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use linerate_net::Connection;
+
+use crate::backend::SendBackend;
 use crate::options::Options;
 use crate::outgoing::{Outgoing, SendStatistics};
 use crate::queue::Queue;
+use crate::socket;
 use crate::transmit::Transmit;
-use crate::{Error, Result};
+use crate::{Error, Result, interface, xdp};
 
 /// Sends UDP messages from the socket of a receiver ([`Receiver::transmitter`](crate::Receiver::transmitter)), to
 /// addresses that differ from message to message, with few system calls.
@@ -26,16 +34,40 @@ pub struct Transmitter {
     /// Runs of the queue that have been sent.
     sent: usize,
     outgoing: Outgoing,
+    /// For what has a known next hop.
+    ring: Option<TransmitRing>,
+    /// Why not the backend that was asked for.
+    reason: Option<String>,
 }
 
 impl Transmitter {
-    pub(crate) fn new(socket: Arc<OwnedFd>, bound: SocketAddr, options: &Options) -> Self {
+    /// `ring` is the transmit ring, or the reason why there is none, where the options ask for one.
+    pub(crate) fn new(
+        socket: Arc<OwnedFd>,
+        bound: SocketAddr,
+        options: &Options,
+        ring: Option<std::result::Result<TransmitRing, String>>,
+    ) -> Self {
+        let mut outgoing =
+            Outgoing::new(options.batch, Some(bound), options.send.gso.unwrap_or(true));
+        let (ring, reason) = match ring {
+            Some(Ok(ring)) => (Some(ring), None),
+            Some(Err(why)) => (None, Some(format!("no transmit ring: {why}"))),
+            None if options.send.backend == SendBackend::Uring => {
+                let refused = outgoing.headers.set_uring().err();
+                (None, refused.map(|why| format!("messages are sent without io_uring: {why}")))
+            }
+            None => (None, None),
+        };
+        let reason = reason.or_else(|| why_not_paced(options));
         Self {
             socket,
             bound,
             queue: Queue::new(options.batch, options.message_size),
             sent: 0,
-            outgoing: Outgoing::new(options.batch, Some(bound), true),
+            outgoing,
+            ring,
+            reason,
         }
     }
 
@@ -125,6 +157,20 @@ impl Transmitter {
         self.queue.batch
     }
 
+    /// The most segments of a super-datagram (GSO); 1 where the kernel segments none.
+    pub fn max_segments(&self) -> usize {
+        self.outgoing.limits.max_segments
+    }
+
+    /// The socket's send buffer in bytes, the kernel's overhead included.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn send_buffer_size(&self) -> Result<u32> {
+        socket::send_buffer_size(self.socket.as_fd())
+            .map_err(|error| Error::system("read the buffer size of a socket", error))
+    }
+
     /// The address that the socket is bound to.
     pub fn address(&self) -> SocketAddr {
         self.bound
@@ -140,9 +186,10 @@ impl Transmitter {
         self.outgoing.refusal.map(|(to, errno)| (to, io::Error::from_raw_os_error(errno)))
     }
 
-    /// Why messages were sent one by one that could have been segmented.
+    /// Why messages were sent one by one that could have been segmented, all through the stack although
+    /// [`SendOptions::backend`](crate::SendOptions::backend) says otherwise, or without the pacing that was asked for.
     pub fn fallback_reason(&self) -> Option<&str> {
-        self.outgoing.fallback_reason.as_deref()
+        self.reason.as_deref().or(self.outgoing.fallback_reason.as_deref())
     }
 
     /// Whether messages can be collected without sending others first, or are too long anyway.
@@ -167,14 +214,10 @@ impl Transmitter {
         if self.queue.messages == 0 {
             return Ok(true);
         }
-        let Queue { buffer, runs, .. } = &self.queue;
+        let Self { queue: Queue { buffer, runs, .. }, outgoing, ring, socket, .. } = self;
         let left = &runs[self.sent..];
-        let sent = self.outgoing.send(
-            self.socket.as_fd(),
-            left.len(),
-            |at| left[at].transmit(buffer),
-            wait,
-        );
+        let transmit = |at: usize| left[at].transmit(buffer);
+        let sent = send(outgoing, ring.as_mut(), socket.as_fd(), left.len(), transmit, wait);
         let is_done = sent.as_ref().map_or(true, |sent| *sent == left.len());
         match &sent {
             // After an error the socket is unusable, and the rest is lost.
@@ -196,7 +239,8 @@ impl Transmitter {
     ) -> Result<usize> {
         let bound = self.bound;
         let transmit = |at: usize| path_from(bound, &transmit(at));
-        let sent = self.outgoing.send(self.socket.as_fd(), count, transmit, wait);
+        let Self { outgoing, ring, socket, .. } = self;
+        let sent = send(outgoing, ring.as_mut(), socket.as_fd(), count, transmit, wait);
         sent.map_err(|error| self.failed(error))
     }
 
@@ -209,6 +253,54 @@ impl Transmitter {
     fn failed(&self, error: io::Error) -> Error {
         Error::system(format!("send from {}", self.bound), error)
     }
+}
+
+/// Sends `count` transmits in order, each by the ring if that accepts it, else by the socket. Returns how many were sent
+/// or refused: all, or with `wait` false those that there was room for.
+fn send<'t>(
+    outgoing: &mut Outgoing,
+    ring: Option<&mut TransmitRing>,
+    socket: BorrowedFd<'_>,
+    count: usize,
+    transmit: impl Fn(usize) -> Transmit<'t>,
+    wait: bool,
+) -> io::Result<usize> {
+    let Some(ring) = ring else { return outgoing.send(socket, count, transmit, wait) };
+    ring.start(count, &transmit);
+    let mut at = 0;
+    while at < count {
+        // Neighbours that go the same way, so that the order stays.
+        let by_ring = ring.accepts(&transmit(at));
+        let goes_along = |next: &usize| ring.accepts(&transmit(*next)) == by_ring;
+        let span = 1 + (at + 1..count).take_while(goes_along).count();
+        let these = |next: usize| transmit(at + next);
+        if by_ring {
+            // What it has no room for takes the socket.
+            at += ring.send(span, these, wait, &mut outgoing.statistics)?;
+            continue;
+        }
+        let sent = outgoing.send(socket, span, these, wait)?;
+        at += sent;
+        if sent < span {
+            break;
+        }
+    }
+    Ok(at)
+}
+
+/// Why the qdisc of the socket's interface, if that is known, heeds no transmit times and no pacing rate.
+fn why_not_paced(options: &Options) -> Option<String> {
+    options.send.transmit_clock.map(drop).or(options.send.max_pacing_rate.map(drop))?;
+    let name = xdp::interface_of(options)?;
+    let qdiscs = Connection::open().ok()?.qdiscs(interface::index(&name).ok()?).ok()?;
+    let paces = |kind: &str| kind == "fq" || kind == "etf" && options.send.transmit_clock.is_some();
+    if qdiscs.iter().any(|qdisc| paces(&qdisc.kind)) {
+        return None;
+    }
+    let kind = qdiscs.iter().find(|qdisc| !qdisc.is_ingress()).map_or("noqueue", |one| &one.kind);
+    Some(format!(
+        "the qdisc of {name} is {kind}, which sends at once: pacing needs fq, transmit times need fq or etf"
+    ))
 }
 
 /// The transmit without a source that the socket has anyway: the kernel need not be told.

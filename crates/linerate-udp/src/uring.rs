@@ -4,6 +4,10 @@
 //! that has already arrived. A buffer holds the kernel's header of the message
 //! (`struct io_uring_recvmsg_out`: four words), room for the address, for ancillary data, and the payload.
 
+mod send;
+
+pub(crate) use send::UringSend;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;

@@ -73,6 +73,9 @@ typedef struct linerate_receive_options {
     const char *interface;
     // "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
     const char *backend;
+    // How transmitters send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for
+    // "sendmmsg".
+    const char *send_backend;
     // Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
     // receive from one sender only.
     const char *const *groups;
@@ -121,6 +124,8 @@ typedef struct linerate_message {
     int16_t traffic_class;
     // 1 if it was longer than the receiver was opened for; `payload` is then its beginning.
     uint8_t truncated;
+    // The Ethernet address that its frame came from, if it bypassed the stack (`xdp`); zeroes if unknown.
+    uint8_t next_hop[6];
 } linerate_message;
 
 // Messages lost since the receiver was opened, by cause.
@@ -153,12 +158,16 @@ typedef struct linerate_transmit {
     uint32_t segment_size;
     // DSCP in the upper six bits, ECN in the lower two; -1 for that of the socket.
     int16_t traffic_class;
+    // The Ethernet address of the next hop, for the transmit ring of `xdp`; zeroes if unknown.
+    uint8_t next_hop[6];
 } linerate_transmit;
 
 // What a transmitter sent.
 typedef struct linerate_send_statistics {
-    // Messages that the kernel took.
+    // Messages that the kernel took, also by the transmit ring.
     uint64_t messages;
+    // Of these, messages that bypassed the stack, through the transmit ring of `xdp`.
+    uint64_t ring;
     // Bytes of their payload.
     uint64_t bytes;
     // Messages sent one by one, because the kernel did not segment them.

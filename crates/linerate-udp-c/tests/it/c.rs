@@ -133,8 +133,9 @@ fn the_echo_server_answers_in_an_epoll_loop() {
         if linerate_udp::probe(backend, None).is_err() {
             continue;
         }
+        let send_backend = if backend == Backend::Uring { "uring" } else { "sendmmsg" };
         let mut child = Command::new(program)
-            .args(["0.0.0.0:0", &MESSAGES.to_string(), backend.name()])
+            .args(["0.0.0.0:0", &MESSAGES.to_string(), backend.name(), send_backend])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -14,6 +14,7 @@ use crate::group::Group;
 use crate::message::{Drops, Message};
 use crate::options::Options;
 use crate::socket::{self, RecvMmsg, WaitOutcome};
+use crate::transmitter::TransmitRing;
 use crate::uring::Uring;
 use crate::watch::Watch;
 use crate::xdp::{self, XdpBatch, XdpReceiver};
@@ -230,6 +231,17 @@ impl Engine {
         {
             tracing::warn!("the XDP program stays unchanged: {error}");
         }
+    }
+
+    /// The transmit ring of `xdp`; the error is the reason why there is none.
+    pub(super) fn transmit_ring(
+        &mut self,
+        options: &Options,
+        bound: SocketAddr,
+        socket: BorrowedFd<'_>,
+    ) -> std::result::Result<TransmitRing, String> {
+        let xdp = self.xdp_mut().ok_or("the receiver has another backend than xdp")?;
+        xdp.transmit_ring(options, bound, socket).map_err(|error| error.to_string())
     }
 
     /// The interface of `xdp`, and how it delivers frames.

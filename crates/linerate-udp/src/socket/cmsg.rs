@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::sockaddr::{scoped, unmapped};
 use crate::message::Message;
 
-/// The most bytes that ancillary data can take: UDP_GRO, a time stamp, the IPv6 packet information
-/// and the traffic class.
-pub(crate) const CMSG_SPACE: usize = 24 + 32 + 40 + 24;
+/// The most bytes that ancillary data can take: UDP_GRO, a time stamp, the IPv6 packet information and the traffic
+/// class; and where transmit time stamps are on, kernels before 6.12 add another form of the time stamp.
+pub(crate) const CMSG_SPACE: usize = 24 + 32 + 40 + 24 + 64;
 
 const HEADER: usize = size_of::<libc::cmsghdr>();
 /// `UDP_GRO` of `linux/udp.h`.
@@ -52,6 +52,7 @@ impl ControlMessages {
             timestamp: self.timestamp,
             traffic_class: self.traffic_class,
             interface_index: self.interface_index,
+            next_hop: None,
             truncated,
         }
     }
@@ -62,11 +63,7 @@ impl ControlMessages {
             (libc::SOL_UDP, UDP_GRO) => {
                 self.segment_size = usize::try_from(i32::from_ne_bytes(array(data, 0))).ok();
             }
-            (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => {
-                let seconds = u64::from_ne_bytes(array(data, 0));
-                let nanoseconds = u64::from_ne_bytes(array(data, 8));
-                self.timestamp = Some(seconds * 1_000_000_000 + nanoseconds);
-            }
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => self.timestamp = timespec(data),
             (libc::IPPROTO_IP, libc::IP_TOS) => self.traffic_class = data.first().copied(),
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                 self.traffic_class = Some(i32::from_ne_bytes(array(data, 0)) as u8);
@@ -84,9 +81,16 @@ impl ControlMessages {
     }
 }
 
+/// The nanoseconds of a `struct timespec`.
+#[inline]
+pub(super) fn timespec(data: &[u8]) -> Option<u64> {
+    let seconds = u64::from_ne_bytes(array(data, 0));
+    seconds.checked_mul(1_000_000_000)?.checked_add(u64::from_ne_bytes(array(data, 8)))
+}
+
 /// Calls `take` with level and type, and the data, of each control message.
 #[inline]
-pub(super) fn each(mut bytes: &[u8], mut take: impl FnMut((i32, i32), &[u8])) {
+pub(super) fn each<'b>(mut bytes: &'b [u8], mut take: impl FnMut((i32, i32), &'b [u8])) {
     while let Some((header, _)) = bytes.split_at_checked(HEADER) {
         let len = usize::from_ne_bytes(array(header, 0));
         let kind = (i32::from_ne_bytes(array(header, 8)), i32::from_ne_bytes(array(header, 12)));

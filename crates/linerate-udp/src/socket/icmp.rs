@@ -1,4 +1,4 @@
-//! [`IcmpError`]: the error queue of a socket (`IP_RECVERR`, ip(7)).
+//! The error queue of a socket (`IP_RECVERR`, ip(7)): [`IcmpError`] and [`TransmitTimestamp`].
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,9 +7,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::cmsg;
 use super::sockaddr::{SockAddr, unmapped};
 
-/// `SO_EE_ORIGIN_ICMP` and `SO_EE_ORIGIN_ICMP6` of `linux/errqueue.h`.
+/// `SO_EE_ORIGIN_ICMP` and the others of `linux/errqueue.h`.
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
+const ORIGIN_TIMESTAMPING: u8 = 4;
+const ORIGIN_TXTIME: u8 = 6;
 /// Bytes of `struct sock_extended_err`, which the address of the reporter follows.
 const EXTENDED_ERROR: usize = 16;
 
@@ -32,40 +34,69 @@ impl IcmpError {
     pub fn error(&self) -> io::Error {
         io::Error::from_raw_os_error(self.errno)
     }
+}
 
+/// When a datagram left for the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmitTimestamp {
+    /// Its number, modulo 2^32: the datagrams and super-datagrams that were sent before it. See
+    /// [`SendStatistics::datagrams`](crate::SendStatistics::datagrams).
+    pub id: u32,
+    /// Nanoseconds since the Unix epoch.
+    pub time: u64,
+}
+
+/// What the kernel puts into the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Icmp(IcmpError),
+    Timestamp(TransmitTimestamp),
+    /// A datagram that was dropped because its transmit time was past or invalid.
+    MissedTime,
+}
+
+impl Entry {
+    /// An entry about a datagram to `destination`.
     fn parse(destination: SocketAddr, control: &[u8]) -> Option<Self> {
-        let mut found = None;
+        let (mut found, mut time) = (None, None);
+        let word = |data: &[u8], at: usize| {
+            u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]])
+        };
         cmsg::each(control, |kind, data| {
+            if kind == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) {
+                time = cmsg::timespec(data);
+                return;
+            }
             let is_error = matches!(
                 kind,
                 (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
             );
-            let (Some(error), true) = (data.split_at_checked(EXTENDED_ERROR), is_error) else {
-                return;
-            };
-            let (error, reporter) = error;
-            let word = |at: usize| {
-                u32::from_ne_bytes([error[at], error[at + 1], error[at + 2], error[at + 3]])
-            };
-            if !matches!(error[4], ORIGIN_ICMP | ORIGIN_ICMP6) {
-                return;
-            }
-            let errno = word(0) as i32;
-            let reporter = unmapped(SockAddr::read(reporter)).ip();
-            found = Some(Self {
-                destination: unmapped(destination),
-                reporter: Some(reporter).filter(|ip| !ip.is_unspecified()),
-                icmp: (error[5], error[6]),
-                mtu: (errno == libc::EMSGSIZE).then(|| word(8)),
-                errno,
-            });
+            found = found.or(data.split_at_checked(EXTENDED_ERROR).filter(|_| is_error));
         });
-        found
+        let (error, reporter) = found?;
+        match error[4] {
+            ORIGIN_TIMESTAMPING => {
+                Some(Self::Timestamp(TransmitTimestamp { id: word(error, 12), time: time? }))
+            }
+            ORIGIN_TXTIME => Some(Self::MissedTime),
+            ORIGIN_ICMP | ORIGIN_ICMP6 => {
+                let errno = word(error, 0) as i32;
+                let reporter = unmapped(SockAddr::read(reporter)).ip();
+                Some(Self::Icmp(IcmpError {
+                    destination: unmapped(destination),
+                    reporter: Some(reporter).filter(|ip| !ip.is_unspecified()),
+                    icmp: (error[5], error[6]),
+                    mtu: (errno == libc::EMSGSIZE).then(|| word(error, 8)),
+                    errno,
+                }))
+            }
+            _ => None,
+        }
     }
 }
 
-/// Takes errors from the queue until it is empty.
-pub(crate) fn drain(fd: BorrowedFd<'_>, mut take: impl FnMut(IcmpError)) -> io::Result<()> {
+/// Takes entries from the queue until it is empty.
+pub(crate) fn drain(fd: BorrowedFd<'_>, mut take: impl FnMut(Entry)) -> io::Result<()> {
     loop {
         let mut name = SockAddr::default();
         let mut control = [0u64; 32];
@@ -87,8 +118,8 @@ pub(crate) fn drain(fd: BorrowedFd<'_>, mut take: impl FnMut(IcmpError)) -> io::
         let len = (header.msg_controllen as usize).min(size_of_val(&control));
         // SAFETY: `control` is that long, and any bytes are good.
         let control = unsafe { std::slice::from_raw_parts(control.as_ptr().cast(), len) };
-        if let Some(error) = IcmpError::parse(name.address(), control) {
-            take(error);
+        if let Some(entry) = Entry::parse(name.address(), control) {
+            take(entry);
         }
     }
 }

@@ -13,7 +13,8 @@ mod sockaddr;
 pub(crate) use cmsg::{CMSG_SPACE, ControlMessages};
 pub(crate) use drops::SocketDrops;
 pub(crate) use open::{
-    Membership, bound, local_address, open, probe_gro, recv_buffer_size, set_membership,
+    Membership, bound, ip_defaults, local_address, open, probe_gro, recv_buffer_size,
+    send_buffer_size, set_membership,
 };
 pub(crate) use recvmmsg::RecvMmsg;
 pub(crate) use sendmmsg::{SendError, SendMmsg, connect};

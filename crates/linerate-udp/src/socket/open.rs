@@ -9,7 +9,7 @@ use super::sockaddr::{SockAddr, group_request, is_of_link, unmapped};
 use super::{check, get, set};
 use crate::backend::Backend;
 use crate::group::Group;
-use crate::options::{MtuDiscovery, Options, Reuseport, SendOptions};
+use crate::options::{MtuDiscovery, Options, Reuseport, SendOptions, TransmitClock};
 use crate::versions::Versions;
 use crate::{Error, Result, interface};
 
@@ -17,6 +17,11 @@ use crate::{Error, Result, interface};
 const IPV6_MULTICAST_ALL: i32 = 29;
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
 const SO_PREFER_BUSY_POLL: i32 = 69;
+
+/// `SOF_TIMESTAMPING_TX_SOFTWARE`, `_SOFTWARE`, `_OPT_ID` and `_OPT_TSONLY` of `linux/net_tstamp.h`, and
+/// `_OPT_RX_FILTER`.
+const TX_TIMESTAMPS: u32 = 1 << 1 | 1 << 4 | 1 << 7 | 1 << 11;
+const OPT_RX_FILTER: u32 = 1 << 17;
 
 /// A socket with these options for a backend, bound and joined.
 pub(crate) fn open(options: &Options, backend: Backend) -> Result<OwnedFd> {
@@ -107,6 +112,24 @@ fn address_by(call: NameCall, fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
 /// Bytes that the kernel lets a socket queue, overhead included: twice what was asked for.
 pub(crate) fn recv_buffer_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
     get::<1>(fd, libc::SOL_SOCKET, libc::SO_RCVBUF).map(|[bytes]| bytes)
+}
+
+/// The same of what it sends.
+pub(crate) fn send_buffer_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    get::<1>(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).map(|[bytes]| bytes)
+}
+
+/// TTL and traffic class of packets that a socket sends by IPv4, then by IPv6.
+pub(crate) fn ip_defaults(fd: BorrowedFd<'_>) -> [(u8, u8); 2] {
+    [
+        (libc::IPPROTO_IP, libc::IP_TTL, libc::IP_TOS),
+        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, libc::IPV6_TCLASS),
+    ]
+    .map(|(level, ttl, class)| {
+        // An IPv4 socket has no options of IPv6, and sends none.
+        let read = |option| super::get::<1>(fd, level, option).ok().map(|[value]| value as u8);
+        (read(ttl).unwrap_or(64), read(class).unwrap_or(0))
+    })
 }
 
 /// Into a group or out of it.
@@ -252,6 +275,11 @@ fn enable_sending(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
         multicast_loop,
         multicast_interface,
         buffer_size,
+        backend: _,
+        gso: _,
+        timestamps,
+        transmit_clock,
+        max_pacing_rate,
     } = &options.send;
     let index = multicast_interface.as_deref().map(interface::index).transpose()?;
     let discovery = mtu_discovery.map(|discovery| match discovery {
@@ -308,6 +336,24 @@ fn enable_sending(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
         set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
             .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
             .map_err(|error| Error::system("size the buffer of a socket", error))?;
+    }
+    if *timestamps {
+        // Kernels before 6.12 do not know the last, which keeps received messages as they are.
+        set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &(TX_TIMESTAMPS | OPT_RX_FILTER))
+            .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &TX_TIMESTAMPS))
+            .map_err(|error| Error::system("ask for transmit time stamps", error))?;
+    }
+    if let Some(clock) = transmit_clock {
+        let clock = match clock {
+            TransmitClock::Monotonic => libc::CLOCK_MONOTONIC,
+            TransmitClock::Tai => libc::CLOCK_TAI,
+        };
+        // `struct sock_txtime`: the clock, and `SOF_TXTIME_REPORT_ERRORS`.
+        privileged(set(fd, libc::SOL_SOCKET, libc::SO_TXTIME, &[clock, 2]), "set transmit times")?;
+    }
+    if let Some(rate) = max_pacing_rate {
+        set(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate)
+            .map_err(|error| Error::system("set the pacing rate", error))?;
     }
     Ok(())
 }

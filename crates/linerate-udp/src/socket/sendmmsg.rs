@@ -8,27 +8,30 @@ use std::ptr;
 use super::check;
 use super::sockaddr::SockAddr;
 use crate::transmit::Transmit;
+use crate::uring::UringSend;
 use crate::{Error, Result};
 
 /// `UDP_SEGMENT` of `linux/udp.h`.
 const UDP_SEGMENT: i32 = 103;
+/// `SCM_TXTIME` of `asm-generic/socket.h`.
+const SCM_TXTIME: i32 = 61;
 /// The most datagrams of one call (`UIO_MAXIOV`).
 const MAX_PER_CALL: usize = 1024;
 
 /// Bytes of `struct cmsghdr`.
 const HEADER: usize = size_of::<libc::cmsghdr>();
 
-/// Control messages of one datagram: the size of its segments, the traffic class, and the packet information of IPv6,
-/// the longer one.
+/// Control messages of one datagram: the size of its segments, the traffic class, the packet information of IPv6, the
+/// longer one, and the transmit time.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug)]
 struct Control {
-    bytes: [u8; 24 + 24 + 40],
+    bytes: [u8; 24 + 24 + 40 + 24],
     len: usize,
 }
 
 impl Control {
-    const EMPTY: Self = Self { bytes: [0; 88], len: 0 };
+    const EMPTY: Self = Self { bytes: [0; 112], len: 0 };
 
     /// Control messages of a datagram; empty in most cases.
     #[inline]
@@ -36,6 +39,9 @@ impl Control {
         self.len = 0;
         if let Some(size) = transmit.split_size() {
             self.add(libc::SOL_UDP, UDP_SEGMENT, &(size as u16).to_ne_bytes());
+        }
+        if let Some(time) = transmit.time {
+            self.add(libc::SOL_SOCKET, SCM_TXTIME, &time.to_ne_bytes());
         }
         if transmit.traffic_class.is_some()
             || transmit.source.is_some()
@@ -100,6 +106,8 @@ pub(crate) struct SendMmsg {
     addresses: Vec<SockAddr>,
     /// The socket is an IPv6 socket, and takes IPv4 addresses as IPv4-mapped ones.
     v6: bool,
+    /// Takes the place of `sendmmsg`.
+    uring: Option<UringSend>,
 }
 
 // SAFETY: the pointers in `headers` lead to memory that this value owns and that does not move with it,
@@ -125,7 +133,14 @@ impl SendMmsg {
             controls: vec![Control::EMPTY; transmits],
             addresses: vec![SockAddr::default(); unconnected.map_or(0, |_| transmits)],
             v6: unconnected.is_some_and(|bound| bound.is_ipv6()),
+            uring: None,
         }
+    }
+
+    /// Sends by io_uring from now on.
+    pub(crate) fn set_uring(&mut self) -> Result<()> {
+        self.uring = Some(UringSend::new(self.headers.len())?);
+        Ok(())
     }
 
     /// Sends transmits, each segmented by the kernel where it has a segment size. Returns how many were sent, at most
@@ -156,6 +171,11 @@ impl SendMmsg {
                 _ => control.bytes.as_mut_ptr().cast(),
             };
             count = at + 1;
+        }
+        if let Some(uring) = &mut self.uring {
+            // SAFETY: headers that point to the arrays of `self` and to payloads of the transmits, which are borrowed for
+            // longer than the call (`'t`).
+            return unsafe { uring.send(fd, &self.headers[..count]) };
         }
         let mut sent = 0;
         while sent < count {

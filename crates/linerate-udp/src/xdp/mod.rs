@@ -9,20 +9,27 @@
 mod filter;
 mod parse;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::xdp::Owner;
 use linerate_net::{Connection, Interface};
-use linerate_ring::xdp::{self, AttachMode, Frames, TimestampSource, WaitStrategy};
+use linerate_ring::Region;
+use linerate_ring::xdp::{
+    self, AttachMode, CopyMode, Frames, TimestampSource, TxSocket, Umem, WaitStrategy,
+};
+use linerate_wire::ethernet;
 
 pub use parse::{Datagram, ParseError, Parser};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, SendBackend};
 use crate::group::Group;
 use crate::message::{Drops, Message};
 use crate::options::Options;
 use crate::socket::scoped;
+use crate::transmitter::{LinkState, TransmitRing};
 use crate::versions::Versions;
 use crate::{Error, Result, interface};
 use filter::FilterSpec;
@@ -32,6 +39,11 @@ use filter::FilterSpec;
 /// GRO) as one, with nothing in the frame that says so, and checksums that nobody has finished.
 const ONLY_NATIVE: &str = "xdp needs a driver that shows its program each datagram as it was on the wire; \
     here several can come joined in one. Take gro";
+
+/// Frames of the transmit ring.
+const TRANSMIT_FRAMES: u32 = 2048;
+/// Bytes of the largest chunk of a UMEM.
+const MAX_CHUNK: u32 = 4096;
 
 pub(crate) const NO_INTERFACE: &str = "xdp takes messages from one interface, and it is not clear \
     which: bind to an address of it, or name it";
@@ -109,6 +121,8 @@ pub(crate) struct XdpReceiver {
     message_size: usize,
     checksum: u64,
     malformed: u64,
+    /// What the transmit ring knows of the interface.
+    link: Arc<LinkState>,
 }
 
 impl XdpReceiver {
@@ -164,7 +178,25 @@ impl XdpReceiver {
             message_size: options.message_size,
             checksum: 0,
             malformed: 0,
+            link: Arc::default(),
         })
+    }
+
+    /// A transmit ring of the interface. Once: with AF_XDP sockets it is that of the first queue's socket.
+    pub(crate) fn transmit_ring(
+        &mut self,
+        options: &Options,
+        bound: SocketAddr,
+        fd: BorrowedFd<'_>,
+    ) -> Result<TransmitRing> {
+        let tx = match self.receiver.take_tx() {
+            Some(tx) => tx,
+            None => copying_ring(&self.interface)?,
+        };
+        let link = linerate_net::link::by_name(&self.interface)?;
+        self.link.update(link.address, link.mtu);
+        let state = Arc::clone(&self.link);
+        Ok(TransmitRing::new(tx, state, self.index, bound, fd, &options.send))
     }
 
     /// Takes the messages of a group too, or no more.
@@ -182,11 +214,13 @@ impl XdpReceiver {
     pub(crate) fn follow(&mut self, connection: &Connection) -> Result<()> {
         let Some(local) = interface::local(connection, self.index)? else {
             // In another namespace the program would go on. With a removed interface it has gone.
+            self.link.update(None, 0);
             if let Err(error) = self.receiver.stop() {
                 tracing::debug!("cannot stop the XDP program of {}: {error}", self.interface);
             }
             return Ok(());
         };
+        self.link.update(local.mac, local.mtu);
         let mut spec = self.wanted.clone();
         spec.mac = local.mac.unwrap_or(spec.mac);
         spec.max_frame = self.receiver.longest(local.mtu);
@@ -291,10 +325,17 @@ impl XdpBatch<'_> {
                 timestamp: frame.timestamp.map(|stamp| stamp.0),
                 traffic_class: Some(datagram.traffic_class),
                 interface_index: Some(self.index),
+                next_hop: sender(frame.head()),
                 truncated: len < whole,
             });
         }
     }
+}
+
+/// The source address of an Ethernet frame.
+#[inline]
+fn sender(frame: &[u8]) -> Option<ethernet::Address> {
+    frame.get(6..12)?.try_into().ok().map(ethernet::Address)
 }
 
 /// Addresses that the program compares a destination with, at most; messages to others come through the stack.
@@ -305,6 +346,20 @@ fn unicast(mut addresses: Vec<IpAddr>, bind: IpAddr, versions: Versions) -> Vec<
     addresses.retain(|ip| versions.include(*ip) && (bind.is_unspecified() || *ip == bind));
     addresses.truncate(MAX_ADDRESSES);
     addresses
+}
+
+/// A transmit ring beside a BPF ring buffer. In copy mode: a socket that shares frames with the driver would have to feed
+/// its receive queue, too.
+fn copying_ring(interface: &str) -> Result<TxSocket> {
+    let mtu = linerate_net::link::by_name(interface)?.mtu;
+    let chunk = Umem::chunk_for(mtu + ethernet::HEADER_LEN as u32).unwrap_or(MAX_CHUNK);
+    let region = Region::builder((TRANSMIT_FRAMES * chunk) as usize).build()?;
+    let socket = xdp::Socket::builder(interface, 0, &Umem::new(region, chunk)?)
+        .transmit(TRANSMIT_FRAMES)
+        .copy_mode(CopyMode::Copy)
+        .build()?;
+    let mut socket = socket;
+    socket.take_tx().ok_or_else(|| Error::Invalid("a socket without a transmit ring".to_owned()))
 }
 
 /// In the driver only, and every datagram in one piece.
@@ -321,6 +376,7 @@ fn receiver_options(options: &Options) -> xdp::Options {
             false => TimestampSource::None,
         },
         busy_poll: options.busy_poll,
+        transmit: if options.send.backend == SendBackend::Xdp { TRANSMIT_FRAMES } else { 0 },
         wait_strategy: WaitStrategy::BLOCKING,
         ..xdp::Options::default()
     }

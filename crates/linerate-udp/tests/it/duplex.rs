@@ -213,6 +213,7 @@ fn options_of_the_socket_are_set() {
         multicast_loop: Some(false),
         multicast_interface: Some("rx".to_owned()),
         buffer_size: Some(1 << 20),
+        ..SendOptions::default()
     };
     for (bind, to) in [(HERE, THERE), (HERE6, THERE6), ("::", THERE), ("::", THERE6)] {
         for (discovery, refused) in [

@@ -11,5 +11,6 @@ mod odd;
 mod quinn;
 mod readiness;
 mod same;
+mod sending;
 mod support;
 mod tokio;

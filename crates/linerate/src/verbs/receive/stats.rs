@@ -3,7 +3,7 @@
 use std::fmt;
 
 use indicatif::HumanCount;
-use linerate_udp::feed::Statistics;
+use linerate_udp::feed::{RequestStatistics, Statistics};
 use serde::Serialize;
 
 use super::report::Lost;
@@ -24,11 +24,12 @@ pub(super) struct ReceiveStats {
     backend: String,
     calls: u64,
     feed: Option<Statistics>,
+    requests: Option<RequestStatistics>,
 }
 
 impl ReceiveStats {
     pub(super) fn of(progress: Progress, meter: &mut Meter<2>) -> Self {
-        let Progress { backend, messages, bytes, calls, losses, feed } = progress;
+        let Progress { backend, messages, bytes, calls, losses, feed, requests } = progress;
         let (moment, [message_rate, byte_rate]) = meter.read([messages, bytes]);
         Self {
             moment,
@@ -41,6 +42,7 @@ impl ReceiveStats {
             backend,
             calls,
             feed,
+            requests,
         }
     }
 }
