@@ -50,6 +50,10 @@ test-crates: ## the crates as cargo publishes them, and a project outside of the
 	@scripts/setup build
 	@scripts/test-crates
 
+test-quinn: ## quinn's own tests over linerate-udp, on each backend
+	@scripts/setup build
+	@scripts/test-quinn
+
 test-dashboards: ## Prometheus on live verbs: every panel has a series, every alert fires for its fault
 	@scripts/setup dashboards
 	@LINERATE_TEST_DASHBOARDS=1 scripts/test -p linerate --test it dashboards::
@@ -83,5 +87,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command service c
 
-.PHONY: help demo test test-dashboards test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
+.PHONY: help demo test test-quinn test-dashboards test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
 	install install-service install-c uninstall

@@ -93,6 +93,9 @@ impl QuinnSocket {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             used = fill(batch, &mut bufs[..room], meta);
+            if self.address.is_ipv6() {
+                meta[..used].iter_mut().for_each(|meta| meta.addr = mapped(meta.addr));
+            }
         }
         Ok(used)
     }
@@ -131,6 +134,14 @@ fn fill(mut batch: Batch<'_>, bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]
         used += 1;
     }
     used
+}
+
+/// IPv4 senders as quinn knows them on an IPv6 socket: it compares them with the IPv4-mapped address that it sends to.
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), v4.port()).into(),
+        v6 => v6,
+    }
 }
 
 fn described(message: &Message<'_>, len: usize) -> RecvMeta {

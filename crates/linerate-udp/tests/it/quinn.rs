@@ -112,3 +112,44 @@ fn quinn_serves_both_versions_on_one_address() {
     serves(test_name!(), "::", HERE6, THERE6);
     serves(test_name!(), "::", HERE, THERE);
 }
+
+#[test]
+fn quinn_connects_to_both_versions_from_one_address() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let (server, client) = configs();
+    let tokio = || Arc::new(TokioRuntime);
+    let plain = cable.there.run(|| UdpSocket::bind(("::", 4433))).unwrap().unwrap();
+    let peer = Endpoint::new(EndpointConfig::default(), Some(server), plain, tokio()).unwrap();
+    runtime.spawn(quic::serve(peer.clone()));
+    for kind in kinds(&cable, test_name!()) {
+        let builder = Receiver::builder(address("::", 4434)).interface("rx").ring_size(16 << 20);
+        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
+        let build = || {
+            let _entered = runtime.enter();
+            builder.build_quinn()
+        };
+        let socket = cable.here.run(build).unwrap().unwrap();
+        let config = EndpointConfig::default();
+        let mut endpoint =
+            Endpoint::new_with_abstract_socket(config, None, socket, tokio()).unwrap();
+        endpoint.set_default_client_config(client.clone());
+        for to in [THERE, THERE6] {
+            let ways = exchange(&endpoint, address(to, 4433), kind);
+            let done = runtime.block_on(async { tokio::time::timeout(4 * TIMEOUT, ways).await });
+            assert!(done.is_ok(), "{kind}: {to}: no end");
+        }
+        runtime.block_on(async { endpoint.wait_idle().await });
+        drop(endpoint);
+        // The driver of an endpoint drops the socket some time later.
+        let end = std::time::Instant::now() + TIMEOUT;
+        while cable.here.run(|| UdpSocket::bind(("::", 4434))).unwrap().is_err() {
+            assert!(std::time::Instant::now() < end, "{kind}: the socket is not dropped");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    peer.close(0u32.into(), b"");
+}
