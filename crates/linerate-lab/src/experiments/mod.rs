@@ -19,7 +19,7 @@ use crate::report::summary::{Summary, claim_table};
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Experiment; 24] = [
+pub(crate) const ALL: [Experiment; 27] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
@@ -43,6 +43,9 @@ pub(crate) const ALL: [Experiment; 24] = [
     receive::rate::EXPERIMENT,
     receive::matrix::EXPERIMENT,
     receive::latency::EXPERIMENT,
+    receive::echo::EXPERIMENT,
+    receive::dns::EXPERIMENT,
+    receive::quic::EXPERIMENT,
     replay::gaps::EXPERIMENT,
 ];
 

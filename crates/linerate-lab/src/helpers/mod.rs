@@ -2,8 +2,10 @@
 
 mod connections;
 mod consumer;
+mod datagram_server;
 mod datagrams;
 mod pcap_loop;
+mod quic;
 mod redirect;
 mod sink;
 pub(crate) mod splitter;
@@ -71,6 +73,10 @@ pub(crate) enum Helper {
         #[arg(long)]
         datagrams: bool,
     },
+    /// Answer UDP messages.
+    DatagramServer(datagram_server::Options),
+    /// Receive or send a stream of QUIC.
+    Quic(quic::Options),
     /// Split a super-packet again and again.
     Split(splitter::Options),
     /// Send back what comes on TCP connections.
@@ -158,6 +164,8 @@ impl Helper {
             }
             Self::Receive { address, datagrams: true } => report(&datagrams::receive(*address)?),
             Self::Receive { address, datagrams: false } => report(&stream::receive(*address)?),
+            Self::DatagramServer(options) => report(&datagram_server::run(options)?),
+            Self::Quic(options) => report(&quic::run(options)?),
             Self::Split(options) => splitter::run(options),
             Self::Echo { address } => connections::echo(*address),
             Self::Hold { address, connections, rounds, ready } => {

@@ -6,7 +6,7 @@ use super::messages::{Load, ReceiveOutcome};
 use super::readers::{candidates, counted, lines, once};
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
-use crate::report::summary::{Axis, Chart};
+use crate::report::summary::{Axis, Chart, Claim};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "receive-latency",
@@ -17,6 +17,9 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
             with --spin readers never sleep.",
     run,
 };
+
+/// Messages a second.
+const CLAIM_RATE: f64 = 10_000.0;
 
 fn run(context: &mut Context) -> Result<()> {
     let all = candidates(context, false);
@@ -46,6 +49,15 @@ fn run(context: &mut Context) -> Result<()> {
                 Axis::logarithmic("latency", "µs"),
                 samples.lines(|one| counted(one, latency)),
             ));
+            if id == "spinning" && kind != "p999" {
+                let ratio = samples.ratio(("xdp", CLAIM_RATE), ("recvmmsg", CLAIM_RATE), |one| {
+                    counted(one, latency)
+                });
+                let text = format!(
+                    "latency at 10,000 messages a second, {kind}: xdp spinning over recvmmsg spinning"
+                );
+                context.claims.push(Claim::at_most(&text, ratio, 0.6, context.options.repeats));
+            }
         }
     }
     Ok(())

@@ -1,0 +1,142 @@
+//! `receive-echo`: messages received and answered a second.
+
+use anyhow::Result;
+
+use super::servers::{Server, ServerBed};
+use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
+use crate::report::summary::{Axis, Chart, Claim, Role};
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "receive-echo",
+    title: "Messages received and answered a second",
+    about: "A server sends every 64-byte UDP message back to where it came from, over a veth: generator and receiving \
+            softirq on one core, the server on the other, with the softirq of its answers. An XDP program counts the \
+            answers that come back, frame by frame. First as fast as the generator goes, then at the highest rate \
+            without loss, which is searched for by halving: one flow (1), and 64 flows (64). recvmmsg/sendmmsg is the \
+            careful program of today, with headers and buffers prepared once, and without GSO.",
+    run,
+};
+
+/// Receive backend, send backend, GSO.
+const SERVERS: [(&str, Role, [&str; 2], bool); 6] = [
+    ("recvmmsg/sendmmsg", Role::Peer, ["recvmmsg", "sendmmsg"], false),
+    ("recvmmsg, GSO", Role::Ours, ["recvmmsg", "sendmmsg"], true),
+    ("gro, GSO", Role::Ours, ["gro", "sendmmsg"], true),
+    ("uring both ways", Role::Ours, ["uring", "uring"], true),
+    ("xdp, GSO", Role::Ours, ["xdp", "sendmmsg"], true),
+    ("xdp both ways", Role::Ours, ["xdp", "xdp"], true),
+];
+
+/// What one server reached.
+struct Rates {
+    /// Answers a second at full speed.
+    flood: f64,
+    /// CPU nanoseconds of each.
+    cpu: f64,
+    /// System calls of each.
+    calls: f64,
+    /// Part of them that bypassed the stack.
+    ring: f64,
+    /// Messages a second without loss.
+    loss_free: f64,
+}
+
+fn run(context: &mut Context) -> Result<()> {
+    let flows: &[u64] = context.quick_or_full(&[1], &[1, 64]);
+    let xs: Vec<f64> = flows.iter().map(|&flows| flows as f64).collect();
+    let messages = context.quick_or_full(500_000, 4_000_000);
+    let steps = context.quick_or_full(4, 7);
+    let lines = SERVERS.map(|(name, role, ..)| (name.to_owned(), role)).to_vec();
+    let samples = Samples::collect(context, lines, &xs, |context, at, place, repeat| {
+        let ((name, _, [backend, send_backend], gso), flows) = (SERVERS[at], flows[place]);
+        let server = Server { backend: Some(backend), send_backend, gso, dns: false };
+        let seconds = f64::from(steps + 1) * (2.0 + messages as f64 / 1e6);
+        let measured = context.try_measure(name, xs[place], repeat, seconds, |_| {
+            let bed = ServerBed::build()?;
+            let flood = bed.echo(&server, messages, flows, None)?;
+            let loss_free = bed.without_loss(&server, messages, flows, steps)?;
+            Ok((flood, loss_free))
+        })?;
+        let Some((flood, loss_free)) = measured else { return Ok(None) };
+        let answers = flood.answers.max(1) as f64;
+        let cells = [
+            ("line", name.to_owned()),
+            ("x", xs[place].to_string()),
+            ("repeat", repeat.to_string()),
+            ("sent", flood.sent.to_string()),
+            ("answers", flood.answers.to_string()),
+            ("ring", flood.ring.to_string()),
+            ("calls", flood.calls.to_string()),
+            ("seconds", format!("{:.6}", flood.seconds)),
+            ("cpu_seconds", format!("{:.6}", flood.cpu)),
+            ("loss_free_per_second", format!("{loss_free:.0}")),
+        ];
+        context.row("raw", &cells)?;
+        Ok(Some(Rates {
+            flood: answers / flood.seconds.max(1e-9),
+            cpu: flood.cpu * 1e9 / answers,
+            calls: flood.calls as f64 / answers,
+            ring: flood.ring as f64 / answers,
+            loss_free,
+        }))
+    })?;
+    for &x in &xs {
+        let of = if x == 1.0 { "one flow".to_owned() } else { format!("{x} flows") };
+        context.charts.extend([
+            Chart::bars(
+                format!("free-{x}"),
+                format!("Messages answered a second without loss: {of}"),
+                "Longer is better.",
+                Axis::linear("answered without loss", "million a second"),
+                samples.bars(x, |one| one.loss_free / 1e6),
+            ),
+            Chart::bars(
+                format!("rate-{x}"),
+                format!("Answers a second at full speed: {of}"),
+                "Longer is better. What was lost is not in it.",
+                Axis::linear("answered", "million a second"),
+                samples.bars(x, |one| one.flood / 1e6),
+            ),
+            Chart::bars(
+                format!("cpu-{x}"),
+                format!("CPU of the server for each answer: {of}"),
+                "Shorter is better.",
+                Axis::linear("CPU", "ns"),
+                samples.bars(x, |one| one.cpu),
+            ),
+        ]);
+        let repeats = context.options.repeats;
+        let plain = SERVERS[0].0;
+        let ratio = |name| samples.ratio((name, x), (plain, x), |one| one.loss_free);
+        let rate = |name| samples.median((name, x), |one| one.loss_free);
+        let best = |from: &[&'static str]| {
+            from.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(plain)
+        };
+        let (stock, xdp) =
+            (best(&["gro, GSO", "uring both ways"]), best(&["xdp, GSO", "xdp both ways"]));
+        context.claims.extend([
+            Claim::at_least(
+                &format!("echo without loss, {of}: best of the stock socket ({stock}) over recvmmsg/sendmmsg"),
+                ratio(stock),
+                1.5,
+                repeats,
+            ),
+            Claim::at_least(
+                &format!("echo without loss, {of}: {xdp} over recvmmsg/sendmmsg"),
+                ratio(xdp),
+                3.0,
+                repeats,
+            ),
+        ]);
+        context.notes.extend(SERVERS.iter().map(|(name, ..)| {
+            let part = |value: fn(&Rates) -> f64| samples.median((name, x), value);
+            format!(
+                "{name}, {of}: {:.4} system calls an answer, {:.1}% of the answers past the stack",
+                part(|one| one.calls),
+                100.0 * part(|one| one.ring)
+            )
+        }));
+    }
+    Ok(())
+}

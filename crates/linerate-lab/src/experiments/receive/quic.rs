@@ -1,0 +1,123 @@
+//! `receive-quic`: one QUIC connection, by the sockets beneath quinn.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
+use crate::measure::process::{Running, count};
+use crate::programs::{self, words};
+use crate::report::summary::{Axis, Chart, Claim, Role};
+use crate::topology::pair::{Pair, RECEIVER_ADDRESS, SENDER_ADDRESS};
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "receive-quic",
+    title: "Throughput of QUIC, by the sockets beneath quinn",
+    about: "One stream of one QUIC connection over a veth with an MTU of 1500, a quinn endpoint of one thread on each \
+            core, for some seconds, until the server has acknowledged all of it. Both endpoints have sockets of the \
+            same kind: quinn-udp's own, or Linerate's with a backend. Encryption takes most of the time.",
+    run,
+};
+
+/// Lines, and their backends.
+const SOCKETS: [(&str, Role, Option<&str>); 5] = [
+    ("quinn-udp", Role::Peer, None),
+    ("recvmmsg", Role::Ours, Some("recvmmsg")),
+    ("gro", Role::Ours, Some("gro")),
+    ("uring", Role::Ours, Some("uring")),
+    ("xdp", Role::Ours, Some("xdp")),
+];
+
+const PORT: u16 = 4433;
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Bytes a second, and CPU seconds of both ends for each gigabyte.
+struct Throughput {
+    rate: f64,
+    cpu: f64,
+}
+
+fn run(context: &mut Context) -> Result<()> {
+    let seconds = context.quick_or_full(1.0, 10.0);
+    let lines = SOCKETS.map(|(name, role, _)| (name.to_owned(), role)).to_vec();
+    let folder = context.folder().map(std::path::absolute).transpose()?.unwrap_or_default();
+    let samples = Samples::collect(context, lines, &[1.0], |context, at, _, repeat| {
+        let (name, _, backend) = SOCKETS[at];
+        let certificate = folder.join(format!("{name}-{repeat}.der"));
+        let seen = context.try_measure(name, 1.0, repeat, seconds + 1.5, |_| {
+            measure(backend, &certificate, seconds)
+        })?;
+        let Some((bytes, time, cpu)) = seen else { return Ok(None) };
+        let cells = [
+            ("line", name.to_owned()),
+            ("x", "1".to_owned()),
+            ("repeat", repeat.to_string()),
+            ("bytes", bytes.to_string()),
+            ("seconds", format!("{time:.6}")),
+            ("cpu_seconds", format!("{cpu:.6}")),
+        ];
+        context.row("raw", &cells)?;
+        Ok(Some(Throughput { rate: bytes as f64 / time, cpu: cpu * 1e9 / bytes as f64 }))
+    })?;
+    context.charts.extend([
+        Chart::bars(
+            "rate".to_owned(),
+            "Throughput of one connection".to_owned(),
+            "Longer is better.",
+            Axis::linear("throughput", "MB/s"),
+            samples.bars(1.0, |one| one.rate / 1e6),
+        ),
+        Chart::bars(
+            "cpu".to_owned(),
+            "CPU of both ends".to_owned(),
+            "Shorter is better.",
+            Axis::linear("CPU", "s/GB"),
+            samples.bars(1.0, |one| one.cpu),
+        ),
+    ]);
+    let peer = ("quinn-udp", 1.0);
+    let rate = |name| samples.median((name, 1.0), |one| one.rate);
+    let stock = if rate("gro") > rate("recvmmsg") { "gro" } else { "recvmmsg" };
+    let ratio = |name| samples.ratio((name, 1.0), peer, |one: &Throughput| one.rate);
+    let repeats = context.options.repeats;
+    context.claims.extend([
+        Claim::at_least(
+            &format!("throughput of quinn: {stock} over quinn-udp"),
+            ratio(stock),
+            1.0,
+            repeats,
+        ),
+        Claim::at_least("throughput of quinn: xdp over quinn-udp", ratio("xdp"), 1.3, repeats),
+    ]);
+    Ok(())
+}
+
+/// Bytes, seconds, and CPU seconds of both ends.
+fn measure(backend: Option<&str>, certificate: &Path, seconds: f64) -> Result<(u64, f64, f64)> {
+    let pair = Pair::build()?;
+    pair.add_receiver_address()?;
+    let Pair { sender, receiver, cores, .. } = &pair;
+    let with = |words: Vec<String>| {
+        let backend = backend.map(|backend| ["--backend".to_owned(), backend.to_owned()]);
+        let certificate = ["--certificate".to_owned(), certificate.display().to_string()];
+        words.into_iter().chain(certificate).chain(backend.into_iter().flatten())
+    };
+    let serve = with(words(&format!("quic --address {RECEIVER_ADDRESS}:{PORT}")));
+    let mut serve = programs::helper(receiver, cores.consumer, serve)?;
+    let mut server = Running::start("the server", &mut serve)?;
+    server.wait_until("a server to begin", Duration::from_secs(20), || Ok(certificate.exists()))?;
+    let send = with(words(&format!(
+        "quic --address {SENDER_ADDRESS}:0 --to {RECEIVER_ADDRESS}:{PORT} --seconds {seconds}"
+    )));
+    let mut send = programs::helper(sender, cores.generator, send)?;
+    let client = Running::start("the client", &mut send)?.wait(LIMIT)?.success()?;
+    let server = server.wait(LIMIT)?.success()?;
+    let (sent, came) = (client.json()?, server.json()?);
+    let bytes = count(&sent, "bytes")?;
+    ensure!(bytes == count(&came, "bytes")?, "{bytes} bytes were sent, and others came: {came}");
+    let time = sent["seconds"].as_f64().unwrap_or(f64::NAN);
+    let cpu = [client.cpu, server.cpu].iter().map(|cpu| cpu.user + cpu.system).sum();
+    Ok((bytes, time, cpu))
+}
