@@ -1,6 +1,7 @@
 //! The running capture: readers, sink, counters and events.
 
 mod blocks;
+mod cutoff;
 mod file;
 mod reader;
 mod report;
@@ -33,6 +34,7 @@ use crate::source::{OpenInterface, Source, SourceKind, SourceOptions, inside};
 use crate::split::LiveSplitter;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
+use cutoff::Cutoff;
 use reader::{MAX_BUFFER_AGE, MAX_BUFFER_AGE_OF_SEVERAL, PacketPath, Reader};
 use shared::Shared;
 pub(crate) use user_monitor::SOCKETS_INTERVAL;
@@ -51,6 +53,8 @@ pub struct EngineOptions {
     pub outlive_interfaces: bool,
     /// Only the packets of these flows; of Ethernet interfaces.
     pub sample: Option<Sample>,
+    /// Capture the packets of each flow until they have this many bytes, both directions together.
+    pub cutoff: Option<u64>,
     /// Split super-packets into frames; the sources come with virtio headers.
     pub split: bool,
     /// Drop the capabilities of the threads that do not need them any more.
@@ -130,6 +134,7 @@ impl Engine {
                 user_monitors.push(inside(namespace, start)??);
             }
         }
+        let readers = opened.iter().map(|one| one.sources.len()).sum();
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
             let filter = one.filter.filter(|_| one.filter_in_user);
@@ -143,6 +148,7 @@ impl Engine {
                         sink: sink.reader(number as u32, turn),
                         filter: filter.clone(),
                         sample: options.sample,
+                        cutoff: options.cutoff.map(|bytes| Cutoff::new(bytes, readers)),
                         interface: number as u32,
                         linktype,
                         shared: Arc::clone(&shared),

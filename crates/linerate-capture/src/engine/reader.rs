@@ -10,6 +10,7 @@ use linerate_net::cpu;
 use linerate_pcapfile::Record;
 use linerate_ring::{Frame, Timestamp};
 
+use super::cutoff::Cutoff;
 use super::sample::Sample;
 use super::shared::{Event, Shared};
 use crate::annotate::Annotator;
@@ -59,6 +60,7 @@ pub(super) struct PacketPath {
     /// The filter, if it runs in user space.
     pub(super) filter: Option<Arc<Filter>>,
     pub(super) sample: Option<Sample>,
+    pub(super) cutoff: Option<Cutoff>,
     pub(super) interface: u32,
     pub(super) linktype: u16,
     pub(super) shared: Arc<Shared>,
@@ -75,19 +77,23 @@ struct Round<'a> {
     rejected: u64,
     /// Frames of flows that are not in the sample.
     sampled: u64,
+    /// Frames behind the beginning of their flows.
+    cutoff: u64,
     /// The time of the frames that the source does not stamp.
     timestamp: Option<Timestamp>,
 }
 
 impl<'a> Round<'a> {
     fn new(counters: &'a ReaderCounters) -> Self {
-        Self { counters, captured: 0, bytes: 0, rejected: 0, sampled: 0, timestamp: None }
+        let (captured, bytes, rejected, sampled, cutoff) = (0, 0, 0, 0, 0);
+        Self { counters, captured, bytes, rejected, sampled, cutoff, timestamp: None }
     }
 }
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        self.counters.add(self.captured, self.bytes, self.rejected, self.sampled);
+        let Self { captured, bytes, rejected, sampled, cutoff, .. } = *self;
+        self.counters.add(captured, bytes, rejected, sampled, cutoff);
     }
 }
 
@@ -100,9 +106,9 @@ impl PacketPath {
         !self.accepts(frame, round, scratch) || self.output(frame, round)
     }
 
-    /// Whether the filter accepts the frame, and its flow is in the sample.
+    /// Whether the filter accepts the frame, its flow is in the sample, and it is in the beginning of it.
     #[inline(always)]
-    fn accepts(&self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
+    fn accepts(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         if let Some(filter) = &self.filter
             && !filter.matches(frame, frame.contiguous(scratch))
         {
@@ -114,6 +120,15 @@ impl PacketPath {
         {
             round.sampled += 1;
             return false;
+        }
+        if let Some(cutoff) = &mut self.cutoff {
+            let now = || *round.timestamp.get_or_insert_with(clock::now);
+            let time = frame.timestamp.unwrap_or_else(now);
+            let bytes = frame.contiguous(scratch);
+            if !cutoff.keeps(bytes, frame.wire_len, self.linktype, time) {
+                round.cutoff += 1;
+                return false;
+            }
         }
         true
     }

@@ -38,6 +38,7 @@ pub(crate) struct ReaderCounters {
     bytes: AtomicU64,
     rejected: AtomicU64,
     sampled: AtomicU64,
+    cutoff: AtomicU64,
     /// How full the source's buffer is, in thousandths.
     fill: AtomicU64,
     drops: Mutex<Drops>,
@@ -160,12 +161,13 @@ impl InterfaceCounters {
 
 impl ReaderCounters {
     /// Adds a round of batches. Only the reader writes: a load and a store are enough.
-    pub(crate) fn add(&self, captured: u64, bytes: u64, rejected: u64, sampled: u64) {
+    pub(crate) fn add(&self, captured: u64, bytes: u64, rejected: u64, sampled: u64, cutoff: u64) {
         for (count, more) in [
             (&self.captured, captured),
             (&self.bytes, bytes),
             (&self.rejected, rejected),
             (&self.sampled, sampled),
+            (&self.cutoff, cutoff),
         ] {
             count.store(count.load(Relaxed) + more, Relaxed);
         }
@@ -192,6 +194,7 @@ impl ReaderCounters {
     fn drops(&self) -> Drops {
         let mut drops = *self.drops.lock().unwrap_or_else(PoisonError::into_inner);
         drops[DropCause::Sampled] = self.sampled.load(Relaxed);
+        drops[DropCause::Cutoff] = self.cutoff.load(Relaxed);
         drops
     }
 }

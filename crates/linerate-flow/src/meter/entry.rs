@@ -78,6 +78,12 @@ impl Entry {
         self.state & RST != 0 || self.state & (FIN[0] | FIN[1]) == FIN[0] | FIN[1]
     }
 
+    /// The octets of both directions.
+    #[inline]
+    pub(super) fn octets(&self) -> u64 {
+        self.octets[0] + self.octets[1]
+    }
+
     /// Counts a packet.
     #[inline]
     pub(super) fn count(&mut self, packet: &Packet, now: u64, position: u64) {

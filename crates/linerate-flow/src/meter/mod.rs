@@ -151,9 +151,14 @@ impl Meter {
         MeterStatistics { active: self.table.len() as u64, ..self.statistics }
     }
 
-    /// Counts a packet. Flows that ended go to `export`.
+    /// Counts a packet. Flows that ended go to `export`. Returns how many octets of its flow were counted before it, in
+    /// both directions and since the last record; `None` if it belongs to no flow.
     #[inline]
-    pub fn packet(&mut self, packet: &MeteredPacket<'_>, mut export: impl FnMut(&Flow)) {
+    pub fn packet(
+        &mut self,
+        packet: &MeteredPacket<'_>,
+        mut export: impl FnMut(&Flow),
+    ) -> Option<u64> {
         let MeteredPacket { frame, wire_len, linktype, interface, time, position } = *packet;
         self.advance(time, &mut export);
         let fragments = &mut self.fragments;
@@ -161,9 +166,14 @@ impl Meter {
         let statistics = &mut self.statistics;
         let packet = match parsed {
             Ok(packet) => packet,
-            Err(Unmetered::NotIp) => return statistics.not_ip += 1,
-            Err(Unmetered::Malformed) => return statistics.malformed += 1,
-            Err(Unmetered::LinkType) => return statistics.link_type += 1,
+            Err(why) => {
+                *match why {
+                    Unmetered::NotIp => &mut statistics.not_ip,
+                    Unmetered::Malformed => &mut statistics.malformed,
+                    Unmetered::LinkType => &mut statistics.link_type,
+                } += 1;
+                return None;
+            }
         };
         statistics.packets += 1;
         statistics.octets += u64::from(packet.octets);
@@ -179,7 +189,10 @@ impl Meter {
                 self.table.insert(Entry::begin(&packet))
             }
         };
-        self.table.entry_mut(number).count(&packet, time, position);
+        let entry = self.table.entry_mut(number);
+        let before = entry.octets();
+        entry.count(&packet, time, position);
+        Some(before)
     }
 
     /// Whether a packet belongs to this flow. If the flow has ended before it, the entry is removed; if a record is

@@ -83,15 +83,15 @@ pub(crate) fn within(text: &str, least: usize, most: usize, what: &str) -> Resul
     }
 }
 
-/// Bytes, as 8388608, 8192k, 8M or 1G in binary units.
+/// Bytes, as 8388608, 8192k, 8M, 8MiB or 1G in binary units.
 pub(crate) fn bytes(text: &str, least: usize, most: usize) -> Result<usize, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let factor = match unit {
         "" => Some(1),
-        "k" | "K" => Some(1 << 10),
-        "m" | "M" => Some(1 << 20),
-        "g" | "G" => Some(1 << 30),
+        "k" | "K" | "KiB" => Some(1 << 10),
+        "m" | "M" | "MiB" => Some(1 << 20),
+        "g" | "G" | "GiB" => Some(1 << 30),
         _ => None,
     };
     let number = number.parse::<usize>().ok();

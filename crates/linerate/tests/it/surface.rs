@@ -52,6 +52,7 @@ const NUMBERS: [(&str, &[&str], &[&str]); 8] = [
             "--threads",
             "--rate-limit",
             "--sample 1/",
+            "--cutoff",
         ],
         &["-s", "--busy-poll", "--cpu"],
     ),

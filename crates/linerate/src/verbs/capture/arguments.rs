@@ -219,6 +219,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "1/N", conflicts_with = "read")]
     pub(super) sample: Option<Sample>,
 
+    /// Capture each flow only until its packets have this many bytes, such as `1MiB`, both directions together. The packets
+    /// behind that are counted.
+    #[arg(long, value_name = "BYTES", value_parser = values::cutoff, conflicts_with = "read")]
+    pub(super) cutoff: Option<u64>,
+
     /// Run the filter in the `kernel` or in `user` space (default: in the kernel if it accepts the program).
     #[arg(long, value_name = "SIDE", value_parser = values::filter_locations())]
     pub(super) filter_in: Option<FilterLocation>,

@@ -218,6 +218,10 @@ fn counts(report: &Report) -> String {
     if sampled > 0 {
         text += &format!("\n{sampled} packets of other flows (--sample)");
     }
+    let cutoff = drops[DropCause::Cutoff];
+    if cutoff > 0 {
+        text += &format!("\n{cutoff} packets behind the beginning of their flows (--cutoff)");
+    }
     if let Some(line) = deleted(report) {
         text += &format!("\n{line}");
     }

@@ -203,6 +203,7 @@ fn from_interfaces(
         cpus,
         outlive_interfaces: any,
         sample: arguments.sample,
+        cutoff: arguments.cutoff,
         drop_privileges: true,
         split: arguments.split,
     };
@@ -337,10 +338,10 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         delivery: arguments.xdp_delivery,
         // A super-packet must be whole to be split; its segments are cut on their way into the file.
         // The addresses and ports of a flow are looked at before the packet is cut.
-        snaplen: match arguments.sample {
+        snaplen: match arguments.sample.is_some() || arguments.cutoff.is_some() {
             _ if arguments.split => DEFAULT_SNAPLEN,
-            Some(_) => snaplen(arguments).max(SAMPLED_BYTES),
-            None => snaplen(arguments),
+            true => snaplen(arguments).max(SAMPLED_BYTES),
+            false => snaplen(arguments),
         },
         buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),
         pages: arguments.pages,

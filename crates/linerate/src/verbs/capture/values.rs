@@ -152,6 +152,11 @@ pub(super) fn tag_readings() -> impl TypedValueParser<Value = TagReading> {
     parse_known(["live", "file"])
 }
 
+/// Bytes of the beginning of a flow.
+pub(super) fn cutoff(text: &str) -> Result<u64, String> {
+    crate::cli::values::bytes(text, 1, 1 << 40).map(|bytes| bytes as u64)
+}
+
 /// Readers of an interface; 0 for `auto`.
 pub(super) fn readers(text: &str) -> Result<usize, String> {
     match text {

@@ -83,6 +83,60 @@ fn interfaces_of_several_namespaces_are_in_one_capture() {
 }
 
 #[test]
+fn a_cutoff_keeps_the_beginning_of_each_flow_and_counts_the_rest() {
+    root_or_skip!();
+    const CUTOFF: u64 = 20_000;
+    for source in ["packet", "tee"] {
+        let (cable, folder) = (Cable::new(), folder());
+        let path = folder.path().join("cutoff.pcap");
+        let options = format!("--source {source} --cutoff {CUTOFF} -s 96 --json udp");
+        let capture = cable.capture(&format!("-w {} {options}", path.display()));
+        let bind = |address: &str, port| UdpSocket::bind((address, port)).unwrap();
+        let server = cable.far.run(|| bind("10.9.0.2", 5000)).unwrap();
+        // There and back: 28 bytes of headers and so many more, so often.
+        let flows: Vec<(u16, usize, u64)> = (0..20)
+            .map(|flow| (10_000 + flow, 20, 5))
+            .chain([(20_000, 1000, 100), (20_001, 972, 10), (20_002, 972, 11)])
+            .collect();
+        let mut buffer = [0; 2048];
+        for (port, size, times) in &flows {
+            let client = cable.near.run(|| bind("10.9.0.1", *port)).unwrap();
+            for _ in 0..*times {
+                client.send_to(&vec![1; *size], "10.9.0.2:5000").unwrap();
+                let (_, from) = uninterrupted(|| server.recv_from(&mut buffer)).unwrap();
+                server.send_to(&vec![2; *size], from).unwrap();
+            }
+        }
+        let (status, json, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
+        let mut kept = BTreeMap::<u16, u64>::new();
+        let mut reader = Reader::open(&path).unwrap();
+        while let Some(record) = reader.next().unwrap() {
+            assert!(record.frame.len() <= 96);
+            let port = |at| u16::from_be_bytes(record.frame.head()[at..at + 2].try_into().unwrap());
+            *kept.entry(port(34).max(port(36))).or_default() += 1;
+        }
+        // A tee sees what comes in.
+        let directions = if source == "tee" { 1 } else { 2 };
+        let (mut all, mut captured) = (0, 0);
+        for (port, size, times) in flows {
+            let sent = times * directions;
+            let expected = sent.min(CUTOFF.div_ceil(size as u64 + 28));
+            assert_eq!(kept.get(&port), Some(&expected), "{source}: port {port}");
+            (all, captured) = (all + sent, captured + expected);
+        }
+        assert_eq!(
+            (&json["captured"], &json["received"]),
+            (&captured.into(), &all.into()),
+            "{json}"
+        );
+        assert_eq!(json["dropped"]["cutoff"], all - captured, "{json}");
+        assert_eq!(json["dropped"]["total"], 0, "{json}");
+        assert!(printed.contains(&format!("{} packets behind", all - captured)), "{printed}");
+    }
+}
+
+#[test]
 fn a_sample_has_whole_flows_and_counts_the_others() {
     root_or_skip!();
     const FLOWS: u16 = 64;
