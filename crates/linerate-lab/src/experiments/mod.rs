@@ -19,7 +19,7 @@ use crate::report::summary::{Summary, claim_table};
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Experiment; 27] = [
+pub(crate) const ALL: [Experiment; 28] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
@@ -37,6 +37,7 @@ pub(crate) const ALL: [Experiment; 27] = [
     forward::sessions::EXPERIMENT,
     forward::ageing::EXPERIMENT,
     forward::changes::EXPERIMENT,
+    forward::uplink::EXPERIMENT,
     segment::rate::EXPERIMENT,
     segment::tcp::EXPERIMENT,
     segment::udp::EXPERIMENT,

@@ -2,4 +2,5 @@
 
 pub(crate) mod pair;
 pub(crate) mod routed;
+pub(crate) mod shaped;
 pub(crate) mod uplink;

@@ -332,7 +332,7 @@ impl RoutedPair {
     /// attaching or detaching an XDP program is a link change, after which sessions are learned again.
     pub(crate) fn warm_up(&self, traffic: &SessionTraffic) -> Result<u64> {
         // A session is admitted at its second packet, if no other candidate took its place meanwhile: of a million at
-        // once a twelfth is not learned with the third.
+        // once one in sixty is not learned with the third.
         let frames = (8 * traffic.sessions.count).max(10_000);
         let sessions = Sessions { zipf: false, ..traffic.sessions };
         let all = SessionTraffic { frames, sessions, rate: None, ..*traffic };

@@ -7,3 +7,4 @@ mod idle;
 pub(in crate::experiments) mod sessions;
 pub(in crate::experiments) mod size;
 pub(in crate::experiments) mod statistics;
+pub(in crate::experiments) mod uplink;
