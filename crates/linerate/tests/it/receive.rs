@@ -202,6 +202,23 @@ fn programs_hear_one_group() {
 }
 
 #[test]
+fn each_line_of_a_feed_joins_its_own_group() {
+    root_or_skip!();
+    let hosts = Hosts::new();
+    let mut command = hosts.here.command(LINERATE);
+    let arguments = "receive --bind 239.7.6.5:7000 --join 239.7.6.5@rx --bind-b 239.7.6.6:7000 \
+                     --join 239.7.6.6@rx --feed moldudp64 --for 60s --json";
+    let receiving = Process::start(command.args(arguments.split_whitespace()));
+    let memberships = || std::fs::read_to_string("/proc/thread-self/net/igmp").unwrap();
+    let both = || {
+        let table = hosts.here.run(memberships).unwrap();
+        ["050607EF", "060607EF"].iter().all(|group| table.contains(group))
+    };
+    wait_for("both memberships", both);
+    receiving.stop();
+}
+
+#[test]
 fn a_slow_sender_ends_when_it_is_told() {
     root_or_skip!();
     let hosts = Hosts::new();
@@ -397,6 +414,10 @@ fn errors_name_what_is_wrong() {
         ("receive --bind 127.0.0.1:0 --for 0s", "more than nothing"),
         ("send 127.0.0.1:9 --xdp lr-none --count 1", "no interface named lr-none"),
         ("receive --bind 239.1.1.1:0 --for 1s", "add --join 239.1.1.1@IFACE"),
+        (
+            "receive --bind 0.0.0.0:0 --bind-b 239.1.1.2:0 --feed moldudp64",
+            "add --join 239.1.1.2@IFACE",
+        ),
         (
             "receive --bind 203.0.113.9:7000 --backend xdp --for 1s",
             "no interface of this network namespace has",

@@ -10,7 +10,7 @@ mod worker;
 pub(in crate::verbs) use values::batch;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -181,6 +181,7 @@ Examples:
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    cpu::check_affinity(arguments.cpus()).map_err(refused_cpu)?;
     arguments.check()?;
     let listener = arguments.metrics.listen()?;
     let signals = Signals::register()?;
@@ -201,7 +202,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 impl Arguments {
     /// Refuses options without effect.
     fn check(&self) -> Result<()> {
-        cpu::check_affinity(self.cpus()).map_err(refused_cpu)?;
         if let (Some(_), Some(backend)) = (self.calibrate, self.backend.0) {
             bail!("--calibrate is for --backend auto: {backend} was asked for");
         }
@@ -220,10 +220,9 @@ impl Arguments {
         if self.busy_poll.is_some() && self.xdp_delivery == Some(Delivery::RingBuffer) {
             bail!("--busy-poll is for AF_XDP sockets: --xdp-delivery ringbuf was asked for");
         }
-        if self.bind.ip().is_multicast()
-            && !self.join.iter().any(|group| group.address == self.bind.ip())
-        {
-            let group = self.bind.ip();
+        let mut lines = [Some(self.bind), self.bind_b].into_iter().flatten().map(|line| line.ip());
+        let is_joined = |line: &IpAddr| self.join.iter().any(|group| group.address == *line);
+        if let Some(group) = lines.find(|line| line.is_multicast() && !is_joined(line)) {
             bail!(
                 "{group} is a group, and nothing comes before it is joined: add --join {group}@IFACE"
             );
@@ -244,6 +243,9 @@ impl Arguments {
                 "--reuseport needs a port that others can name: {} leaves the choice to the kernel",
                 self.bind
             );
+        }
+        if self.bind_b == Some(self.bind) {
+            bail!("both lines of the feed would be {}", self.bind);
         }
         if self.coalesce_usecs.is_some() && self.backend.0 == Some(Backend::Uring) {
             bail!("--coalesce-usecs is not for uring, which lets messages gather in its own wait");
@@ -268,9 +270,6 @@ impl Arguments {
             receivers.push(receivers[0].try_clone()?);
         }
         if let Some(second) = self.bind_b {
-            if second == self.bind {
-                bail!("both lines of the feed would be {second}");
-            }
             receivers.push(self.receiver(second).context("the second line")?);
         }
         Ok(receivers)
@@ -300,8 +299,12 @@ impl Arguments {
         if let Some(interface) = &self.interface {
             builder = builder.interface(interface);
         }
+        // Of two lines that are bound to groups, each joins its own.
+        let other = if bind == self.bind { self.bind_b } else { Some(self.bind) };
         for group in &self.join {
-            builder = builder.join(group.clone());
+            if group.address == bind.ip() || other.is_none_or(|other| group.address != other.ip()) {
+                builder = builder.join(group.clone());
+            }
         }
         Ok(builder.build()?)
     }
