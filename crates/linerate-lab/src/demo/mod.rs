@@ -1,5 +1,6 @@
-//! `linerate lab demo`: the main job on real traffic, end to end, in a few minutes.
+//! `linerate lab demo`: capture on real traffic, end to end, and a look at each other job, in two minutes.
 
+mod jobs;
 mod ledger;
 
 use std::collections::BTreeMap;
@@ -45,8 +46,6 @@ pub(crate) fn run(out: &Path) -> Result<bool> {
     demo.summary.environment.set_modes(&demo.modes);
     demo.summary.seconds = began.elapsed().as_secs_f64();
     demo.store.write_summary(&demo.summary)?;
-    let page = out.join("index.html");
-    report::write(&page, std::slice::from_ref(&demo.summary))?;
     stdio::println(format_args!("\n{}", text_table(&demo.table)))?;
     stdio::println(claim_table(&demo.summary.claims))?;
     for note in &demo.summary.notes {
@@ -55,9 +54,24 @@ pub(crate) fn run(out: &Path) -> Result<bool> {
     for void in &demo.summary.void {
         stdio::println(format_args!("void: {void}"))?;
     }
+    let mut summaries = vec![demo.summary];
+    for job in jobs::JOBS {
+        match job.run(out) {
+            Ok(summary) => summaries.push(summary),
+            Err(error) if crate::interrupt::happened() => return Err(error),
+            Err(error) => stdio::println(format_args!("skipped: {}: {error:#}", job.experiment))?,
+        }
+    }
+    let page = out.join("index.html");
+    report::write(&page, &summaries)?;
     stdio::println(format_args!("report: {}", page.display()))?;
-    Ok(demo.summary.all_claims_hold())
+    stdio::println(NEXT)?;
+    Ok(summaries.iter().all(Summary::all_claims_hold))
 }
+
+/// The last line.
+const NEXT: &str = "next, on an interface of your own: `linerate doctor -i IFACE`, then \
+                    `sudo linerate capture -i IFACE -w all.pcapng`";
 
 struct Demo {
     store: RunFolder,
