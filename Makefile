@@ -20,7 +20,7 @@ INSTALL := DESTDIR='$(DESTDIR)' prefix='$(PREFIX)' libdir='$(libdir)' sysconfdir
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-demo: ## two hosts, real traffic, Linerate beside tcpdump, report/index.html
+demo: ## real traffic in namespaces, all four jobs beside their rivals: report/index.html
 	@scripts/setup demo
 	cargo build --release --target-dir $(BUILT) $(PACKAGES)
 	@scripts/as-root $(BUILT)/release/linerate lab demo --out report
@@ -58,6 +58,14 @@ test-dashboards: ## Prometheus on live verbs: every panel has a series, every al
 	@scripts/setup dashboards
 	@LINERATE_TEST_DASHBOARDS=1 scripts/test -p linerate --test it dashboards::
 
+site: ## the documents as a site that works offline: target/site/book/index.html
+	@scripts/setup site
+	@scripts/site
+
+test-site: site ## the site: no dead link, every page in Chromium, search; and each code block of the documents
+	@scripts/test-site
+	@scripts/test -p linerate --test it blocks::
+
 build: ## the release build of the command, of `linerate lab` and of the library of `linerate run`
 	@scripts/setup build
 	cargo build --release --target-dir $(BUILT) $(PACKAGES)
@@ -87,5 +95,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command service c
 
-.PHONY: help demo test test-quinn test-dashboards test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
+.PHONY: help demo test test-quinn test-dashboards site test-site test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
 	install install-service install-c uninstall

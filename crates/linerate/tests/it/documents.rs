@@ -259,6 +259,29 @@ fn the_manual_of_forward_has_every_reason_and_key() {
 }
 
 #[test]
+fn the_site_has_every_page_once() {
+    let summary = fs::read_to_string(repository().join("docs/SUMMARY.md")).unwrap();
+    let mut pages = Vec::new();
+    files("docs", &[".md"], &mut pages);
+    for Text { place, .. } in pages.iter().filter(|page| page.place != "docs/SUMMARY.md") {
+        let link = format!("]({})", place.strip_prefix("docs/").unwrap());
+        assert_eq!(summary.matches(&link).count(), 1, "{place} in docs/SUMMARY.md");
+    }
+}
+
+#[test]
+fn every_check_has_a_symptom() {
+    let page = fs::read_to_string(repository().join("docs/troubleshooting.md")).unwrap();
+    for check in CHECKS {
+        assert!(
+            page.contains(&format!("`{}`", check.id)),
+            "docs/troubleshooting.md has no {}",
+            check.id
+        );
+    }
+}
+
+#[test]
 fn the_manual_of_doctor_has_every_check() {
     let page = fs::read_to_string(repository().join("docs/doctor.md")).unwrap();
     for check in CHECKS {

@@ -1,5 +1,6 @@
 //! The command as users run it: one module for each verb or subject.
 
+mod blocks;
 mod capture;
 mod closed_output;
 mod dashboards;

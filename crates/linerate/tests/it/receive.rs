@@ -411,7 +411,7 @@ fn errors_name_what_is_wrong() {
             "receive --bind 0.0.0.0:0 --join 239.1.1.1@lr-none --for 1s",
             "no interface named lr-none",
         ),
-        ("receive --bind 127.0.0.1:0 --for 0s", "more than nothing"),
+        ("receive --bind 127.0.0.1:0 --for 0s", "has to be above 0"),
         ("send 127.0.0.1:9 --xdp lr-none --count 1", "no interface named lr-none"),
         ("receive --bind 239.1.1.1:0 --for 1s", "add --join 239.1.1.1@IFACE"),
         (
