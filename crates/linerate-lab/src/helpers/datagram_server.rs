@@ -11,12 +11,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use linerate_udp::{Backend, SendBackend, SendOptions, Socket};
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 use serde::Serialize;
 
 use crate::interrupt;
 
 /// How long a server waits before it looks for a signal.
 const MAX_WAIT: Duration = Duration::from_millis(50);
+
+/// Bytes of the receive buffer of a plain socket.
+const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Arguments of the helper.
 #[derive(Debug, Args)]
@@ -92,6 +96,9 @@ fn on_plain(options: &Options) -> Result<Served> {
     let address = options.address;
     let socket = UdpSocket::bind(address).with_context(|| format!("cannot bind {address}"))?;
     socket.set_read_timeout(Some(MAX_WAIT))?;
+    // As much as Linerate asks for.
+    setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER)
+        .context("cannot set SO_RCVBUFFORCE (CAP_NET_ADMIN)")?;
     let (mut served, mut room, mut reply) = (Served::default(), [0; 2048], Vec::new());
     while !interrupt::happened() {
         served.calls += 1;

@@ -59,6 +59,11 @@ fn run(context: &mut Context) -> Result<()> {
             Ok((flood, loss_free))
         })?;
         let Some((flood, loss_free)) = measured else { return Ok(None) };
+        let loss_free = loss_free.unwrap_or_else(|lowest| {
+            let why = format!("answers were lost at every rate down to {lowest:.0} a second");
+            context.record_void(name, xs[place], repeat, &why);
+            f64::NAN
+        });
         let answers = flood.answers.max(1) as f64;
         let cells = [
             ("line", name.to_owned()),
@@ -111,7 +116,8 @@ fn run(context: &mut Context) -> Result<()> {
         let ratio = |name| samples.ratio((name, x), (plain, x), |one| one.loss_free);
         let rate = |name| samples.median((name, x), |one| one.loss_free);
         let best = |from: &[&'static str]| {
-            from.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(plain)
+            let known = from.iter().copied().filter(|name| rate(name).is_finite());
+            known.max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(from[0])
         };
         let (stock, xdp) =
             (best(&["gro, GSO", "uring both ways"]), best(&["xdp, GSO", "xdp both ways"]));
