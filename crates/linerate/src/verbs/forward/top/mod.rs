@@ -27,7 +27,8 @@ pub(super) fn run(arguments: &Top) -> Result<ExitCode> {
     let mut source = Source::open(arguments)?;
     let interval = arguments.interval.max(cpu::SHORTEST);
     let first = source.sample()?;
-    if arguments.once {
+    // A pipe gets one view.
+    if arguments.once || !std::io::stdout().is_terminal() {
         std::thread::sleep(interval);
         let rates = source.sample()?.since(&first);
         if arguments.json {
@@ -37,10 +38,9 @@ pub(super) fn run(arguments: &Top) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+    if !std::io::stdin().is_terminal() {
         bail!(
-            "top needs a terminal on standard input and output; `linerate forward top --once` prints one view, \
-             and --once --json one as JSON"
+            "top reads keys from standard input, which is no terminal; `linerate forward top --once` prints one view"
         );
     }
     let terminal = ratatui::try_init().context("cannot draw on this terminal")?;
@@ -94,7 +94,8 @@ fn watch(
     let mut rates = first.since(&first);
     let mut last = first;
     let mut draw = |rates: &Rates, paused| {
-        terminal.draw(|frame| view::draw(frame, rates, paused)).context("cannot draw").map(|_| ())
+        let look = view::Look { paused, plain: false };
+        terminal.draw(|frame| view::draw(frame, rates, look)).context("cannot draw").map(|_| ())
     };
     loop {
         draw(&rates, paused)?;

@@ -6,7 +6,7 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Table};
+use ratatui::widgets::{Block, Cell, Gauge, Padding, Paragraph, Row, Table};
 use ratatui::{Frame, Terminal};
 
 use super::rates::{Cpu, PortRates, Rates, Reason};
@@ -14,29 +14,111 @@ use crate::cli::progress::scaled;
 
 /// CPUs that are drawn at most; the busiest.
 const MAX_CPUS: usize = 8;
+/// Rows of a panel around its content: borders, or its title and an empty line.
+const FRAME: usize = 2;
+/// Columns from which on numbers have three digits behind the point.
+const WIDE: u16 = 100;
 
-/// Draws it.
-pub(super) fn draw(frame: &mut Frame<'_>, rates: &Rates, paused: bool) {
-    let cpus = rates.cpus.len().min(MAX_CPUS) as u16;
-    let [head, ports, processors, sessions, lists] = Layout::vertical([
-        Constraint::Length(2),
-        Constraint::Length(port_rows(rates)),
-        Constraint::Length(cpus + 2),
-        Constraint::Length(session_rows(rates)),
-        Constraint::Min(3),
-    ])
-    .areas(frame.area());
-    frame.render_widget(Paragraph::new(header(rates, paused)), head);
-    draw_ports(frame, ports, &rates.ports);
-    draw_cpus(frame, processors, &rates.cpus);
-    let [left, right] =
-        Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(lists);
-    draw_sessions(frame, sessions, &rates.fastest);
-    draw_reasons(frame, left, "slow path", &rates.reasons);
-    draw_reasons(frame, right, "learn refusals", &rates.refusals);
+/// How a view is drawn.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    pub(super) paused: bool,
+    /// Without borders and bars, as a pipe or a file takes it.
+    pub(super) plain: bool,
 }
 
-fn header(rates: &Rates, paused: bool) -> Vec<Line<'_>> {
+/// Rows of the content of each panel; 0 where it is left out.
+#[derive(Debug, Default, PartialEq)]
+struct Rows {
+    ports: usize,
+    port_reasons: usize,
+    cpus: usize,
+    sessions: usize,
+    /// Of the slow path and the learn refusals, which are beside each other.
+    lists: usize,
+}
+
+impl Rows {
+    /// All that there is.
+    fn wanted(rates: &Rates) -> Self {
+        Self {
+            ports: rates.ports.len(),
+            port_reasons: port_reasons(&rates.ports).len(),
+            cpus: rates.cpus.len().min(MAX_CPUS),
+            sessions: rates.fastest.len(),
+            lists: rates.reasons.len().max(rates.refusals.len()).max(1),
+        }
+    }
+
+    /// Rows that these panels take with their frames and the names of their columns.
+    fn total(&self) -> usize {
+        let panel = |rows: usize, names: usize| if rows == 0 { 0 } else { rows + names + FRAME };
+        panel(self.ports, 1)
+            + self.port_reasons
+            + panel(self.cpus, 0)
+            + panel(self.sessions, 1)
+            + panel(self.lists, 1)
+    }
+
+    /// What fits into `height` rows: all ports first, then some of everything, then the rest.
+    fn fitting(wanted: &Self, height: usize) -> Self {
+        let mut rows = Self::default();
+        let mut grow = |field: fn(&mut Self) -> &mut usize, most: usize| {
+            while *field(&mut rows) < most {
+                *field(&mut rows) += 1;
+                if rows.total() > height {
+                    *field(&mut rows) -= 1;
+                    break;
+                }
+            }
+        };
+        grow(|rows| &mut rows.ports, wanted.ports);
+        grow(|rows| &mut rows.lists, wanted.lists.min(3));
+        grow(|rows| &mut rows.cpus, wanted.cpus.min(2));
+        grow(|rows| &mut rows.sessions, wanted.sessions.min(3));
+        grow(|rows| &mut rows.port_reasons, wanted.port_reasons);
+        grow(|rows| &mut rows.lists, wanted.lists);
+        grow(|rows| &mut rows.sessions, wanted.sessions);
+        grow(|rows| &mut rows.cpus, wanted.cpus);
+        rows
+    }
+}
+
+/// Draws it.
+pub(super) fn draw(frame: &mut Frame<'_>, rates: &Rates, look: Look) {
+    let head = header(rates, look);
+    let room = usize::from(frame.area().height).saturating_sub(head.len());
+    let rows = Rows::fitting(&Rows::wanted(rates), room);
+    let panel = |rows: usize, names: usize| match rows {
+        0 => Constraint::Length(0),
+        rows => Constraint::Length((rows + names + FRAME) as u16),
+    };
+    let [top, ports, processors, sessions, lists] = Layout::vertical([
+        Constraint::Length(head.len() as u16),
+        Constraint::Length((rows.ports + rows.port_reasons + 1 + FRAME) as u16),
+        panel(rows.cpus, 0),
+        panel(rows.sessions, 1),
+        panel(rows.lists, 1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(Paragraph::new(head), top);
+    let mut panels = Panels { frame, look };
+    panels.ports(ports, &rates.ports, &rows);
+    if rows.cpus > 0 {
+        panels.cpus(processors, &rates.cpus, rows.cpus);
+    }
+    if rows.sessions > 0 {
+        panels.sessions(sessions, &rates.fastest, rows.sessions);
+    }
+    if rows.lists > 0 {
+        let halves = Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]);
+        let [left, right] = halves.areas(lists);
+        panels.reasons(left, "slow path", &rates.reasons, rows.lists);
+        panels.reasons(right, "learn refusals", &rates.refusals, rows.lists);
+    }
+}
+
+fn header(rates: &Rates, look: Look) -> Vec<Line<'_>> {
     let (word, colour) = match rates.state {
         State::Running => ("running", Color::Green),
         State::Unattended => ("no daemon", Color::Yellow),
@@ -44,7 +126,8 @@ fn header(rates: &Rates, paused: bool) -> Vec<Line<'_>> {
     };
     let sessions = &rates.sessions;
     let full = 100.0 * sessions.active as f64 / sessions.capacity.max(1) as f64;
-    let paused = if paused { "  PAUSED" } else { "" };
+    let paused = if look.paused { "  PAUSED" } else { "" };
+    let keys = if look.plain { "" } else { "   q: quit, p: pause, s: sort" };
     vec![
         Line::from(vec![
             Span::from("linerate forward  ").bold(),
@@ -54,7 +137,7 @@ fn header(rates: &Rates, paused: bool) -> Vec<Line<'_>> {
             Span::from(paused).bold(),
         ]),
         Line::from(format!(
-            "{} sessions, table {full:.1}% full, generation {}, {} blocked   q: quit, p: pause, s: sort",
+            "{} sessions, table {full:.1}% full, generation {}, {} blocked{keys}",
             sessions.active, rates.generation, rates.blocked
         )),
     ]
@@ -69,102 +152,157 @@ fn port_reasons(ports: &[PortRates]) -> Vec<String> {
     slower.map(|(port, (way, side))| format!("{} {way}: {side}", port.interface)).collect()
 }
 
-fn port_rows(rates: &Rates) -> u16 {
-    (rates.ports.len() + port_reasons(&rates.ports).len() + 3) as u16
-}
-
-fn draw_ports(frame: &mut Frame<'_>, area: Rect, ports: &[PortRates]) {
-    let block = Block::bordered().title("ports");
-    let inner = block.inner(area);
-    frame.render_widget(block, area);
-    let [area, below] =
-        Layout::vertical([Constraint::Length(ports.len() as u16 + 1), Constraint::Min(0)])
-            .areas(inner);
-    let reasons: Vec<_> = port_reasons(ports).into_iter().map(Line::from).collect();
-    frame.render_widget(Paragraph::new(reasons), below);
-    let rows = ports.iter().map(|port| {
-        let cells = [
-            (port.rx_packets, "pps"),
-            (port.rx_bits, "b/s"),
-            (port.tx_packets, "pps"),
-            (port.tx_bits, "b/s"),
-        ];
-        let cells = cells.map(|(value, unit)| number(scaled(value, unit)));
-        let [rx_packets, rx_bits, tx_packets, tx_bits] = cells;
-        Row::new([
-            Cell::from(port.interface.as_str()),
-            Cell::from(port.ingress.name()),
-            rx_packets,
-            rx_bits,
-            Cell::from(port.egress.name()),
-            tx_packets,
-            tx_bits,
-        ])
-    });
-    let names = ["port", "received", "", "", "sent", "", ""].map(Cell::from);
-    let [datapath, rate] = [8, 13].map(Constraint::Length);
-    let widths = [Constraint::Min(15), datapath, rate, rate, datapath, rate, rate];
-    frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), area);
-}
-
-fn draw_cpus(frame: &mut Frame<'_>, area: Rect, cpus: &[Cpu]) {
-    let block = Block::bordered().title("CPUs, softirq and total");
-    let inner = block.inner(area);
-    frame.render_widget(block, area);
-    let mut busiest: Vec<&Cpu> = cpus.iter().collect();
-    busiest
-        .sort_by(|a, b| b.share.softirq.total_cmp(&a.share.softirq).then(a.number.cmp(&b.number)));
-    busiest.truncate(MAX_CPUS);
-    let lines = Layout::vertical(vec![Constraint::Length(1); busiest.len()]).split(inner);
-    for (cpu, line) in busiest.into_iter().zip(lines.iter()) {
-        let share = cpu.share;
-        let label = format!(
-            "cpu{} {:.0}% softirq, {:.0}% total",
-            cpu.number,
-            100.0 * share.softirq,
-            100.0 * share.busy
-        );
-        let gauge = Gauge::default().gauge_style(Style::new().fg(Color::Blue));
-        frame.render_widget(gauge.ratio(share.softirq.clamp(0.0, 1.0)).label(label), *line);
+/// A title that says what the panel does not show.
+fn title(name: &str, shown: usize, all: usize) -> String {
+    if shown < all {
+        format!("{name} ({shown} of {all}, the others have no room)")
+    } else {
+        name.to_owned()
     }
 }
 
-fn session_rows(rates: &Rates) -> u16 {
-    if rates.fastest.is_empty() { 0 } else { rates.fastest.len() as u16 + 3 }
+/// The longest of these texts, in columns.
+fn longest<'a>(texts: impl Iterator<Item = &'a str>, least: usize) -> u16 {
+    texts.map(|text| text.chars().count()).fold(least, usize::max) as u16
 }
 
-fn draw_sessions(frame: &mut Frame<'_>, area: Rect, sessions: &[Session]) {
-    let rows = sessions.iter().map(|session| {
-        let rate = session.rate.unwrap_or_default();
-        Row::new([
-            Cell::from(session.tuple.to_string()),
-            Cell::from(format!("{}>{}", session.ingress, session.egress)),
-            Cell::from(session.datapath.name()),
-            number(scaled(rate.packets, "pps")),
-            number(scaled(rate.bytes * 8.0, "b/s")),
-        ])
-    });
-    let names = ["session", "path", "by", "packets", "bits"].map(Cell::from);
-    let widths = [
-        Constraint::Min(40),
-        Constraint::Length(20),
-        Constraint::Length(3),
-        Constraint::Length(14),
-        Constraint::Length(14),
-    ];
-    let table = Table::new(rows, widths).header(Row::new(names).bold());
-    frame.render_widget(table.block(Block::bordered().title("fastest sessions")), area);
+struct Panels<'a, 'b> {
+    frame: &'a mut Frame<'b>,
+    look: Look,
 }
 
-fn draw_reasons(frame: &mut Frame<'_>, area: Rect, title: &str, reasons: &[Reason]) {
-    let rows = reasons.iter().map(|reason| {
-        let rate = scaled(reason.rate, "pps");
-        Row::new([Cell::from(reason.name), number(rate), number(reason.packets.to_string())])
-    });
-    let widths = [Constraint::Min(16), Constraint::Length(12), Constraint::Length(12)];
-    let names = ["reason", "rate", "packets"].map(Cell::from);
-    let table = Table::new(rows, widths).header(Row::new(names).bold());
-    frame.render_widget(table.block(Block::bordered().title(title.to_owned())), area);
+impl Panels<'_, '_> {
+    /// Draws the frame of a panel, and returns the area inside.
+    fn open(&mut self, area: Rect, title: String) -> Rect {
+        let block = match self.look.plain {
+            true => Block::new().title(title).padding(Padding::bottom(1)),
+            false => Block::bordered().title(title),
+        };
+        let inner = block.inner(area);
+        self.frame.render_widget(block, area);
+        inner
+    }
+
+    /// A rate in as many columns as there is room for, and their number.
+    fn rate(&self, value: f64, unit: &str) -> Cell<'static> {
+        let text = match self.frame.area().width < WIDE {
+            true => short(value, unit),
+            false => scaled(value, unit),
+        };
+        number(text)
+    }
+
+    fn rate_width(&self) -> u16 {
+        if self.frame.area().width < WIDE { 10 } else { 13 }
+    }
+
+    fn ports(&mut self, area: Rect, ports: &[PortRates], shown: &Rows) {
+        let inner = self.open(area, title("ports", shown.ports, ports.len()));
+        let table = Constraint::Length(shown.ports as u16 + 1);
+        let [area, below] = Layout::vertical([table, Constraint::Min(0)]).areas(inner);
+        let mut reasons = port_reasons(ports);
+        let all = reasons.len();
+        reasons.truncate(shown.port_reasons);
+        if let Some(last) = reasons.last_mut().filter(|_| shown.port_reasons < all) {
+            *last += &format!("  (and {} more)", all - shown.port_reasons);
+        }
+        let reasons: Vec<_> = reasons.into_iter().map(Line::from).collect();
+        self.frame.render_widget(Paragraph::new(reasons), below);
+        let rows = ports.iter().take(shown.ports).map(|port| {
+            Row::new([
+                Cell::from(port.interface.as_str()),
+                Cell::from(port.ingress.name()),
+                self.rate(port.rx_packets, "pps"),
+                self.rate(port.rx_bits, "b/s"),
+                Cell::from(port.egress.name()),
+                self.rate(port.tx_packets, "pps"),
+                self.rate(port.tx_bits, "b/s"),
+            ])
+        });
+        let rows: Vec<_> = rows.collect();
+        let names = ["port", "received", "", "", "sent", "", ""].map(Cell::from);
+        let name = longest(ports.iter().map(|port| port.interface.as_str()), 4);
+        let [name, datapath, rate] = [name, 8, self.rate_width()].map(Constraint::Length);
+        let widths = [name, datapath, rate, rate, datapath, rate, rate];
+        self.frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), area);
+    }
+
+    fn cpus(&mut self, area: Rect, cpus: &[Cpu], shown: usize) {
+        let inner = self.open(area, title("CPUs, softirq and total", shown, cpus.len()));
+        let mut busiest: Vec<&Cpu> = cpus.iter().collect();
+        busiest.sort_by(|a, b| {
+            b.share.softirq.total_cmp(&a.share.softirq).then(a.number.cmp(&b.number))
+        });
+        busiest.truncate(shown);
+        let lines = Layout::vertical(vec![Constraint::Length(1); busiest.len()]).split(inner);
+        for (cpu, line) in busiest.into_iter().zip(lines.iter()) {
+            let share = cpu.share;
+            let (softirq, busy) = (100.0 * share.softirq, 100.0 * share.busy);
+            let label = format!("cpu{} {softirq:.0}% softirq, {busy:.0}% total", cpu.number);
+            if self.look.plain {
+                self.frame.render_widget(Paragraph::new(label), *line);
+                continue;
+            }
+            let gauge = Gauge::default().gauge_style(Style::new().fg(Color::Blue));
+            let gauge = gauge.ratio(share.softirq.clamp(0.0, 1.0)).label(label);
+            self.frame.render_widget(gauge, *line);
+        }
+    }
+
+    fn sessions(&mut self, area: Rect, sessions: &[Session], shown: usize) {
+        let inner = self.open(area, title("fastest sessions", shown, sessions.len()));
+        let named = |session: &Session| {
+            (session.tuple.to_string(), format!("{}>{}", session.ingress, session.egress))
+        };
+        let texts: Vec<_> = sessions.iter().take(shown).map(named).collect();
+        let rows = sessions.iter().zip(&texts).map(|(session, (tuple, path))| {
+            let rate = session.rate.unwrap_or_default();
+            Row::new([
+                Cell::from(tuple.as_str()),
+                Cell::from(path.as_str()),
+                Cell::from(session.datapath.name()),
+                self.rate(rate.packets, "pps"),
+                self.rate(rate.bytes * 8.0, "b/s"),
+            ])
+        });
+        let rows: Vec<_> = rows.collect();
+        let names = ["session", "path", "by", "packets", "bits"].map(Cell::from);
+        let path = longest(texts.iter().map(|(_, path)| path.as_str()), 4).min(20);
+        let rate = self.rate_width();
+        let room = inner.width.saturating_sub(path + 3 + 2 * rate + 4);
+        let tuple = longest(texts.iter().map(|(tuple, _)| tuple.as_str()), 7).min(room);
+        let widths = [tuple, path, 3, rate, rate].map(Constraint::Length);
+        self.frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), inner);
+    }
+
+    fn reasons(&mut self, area: Rect, name: &str, reasons: &[Reason], shown: usize) {
+        let shown = shown.min(reasons.len());
+        let inner = self.open(area, title(name, shown, reasons.len()));
+        let rows = reasons.iter().take(shown).map(|reason| {
+            let packets = match self.frame.area().width < WIDE {
+                true => short(reason.packets as f64, ""),
+                false => reason.packets.to_string(),
+            };
+            Row::new([Cell::from(reason.name), self.rate(reason.rate, "pps"), number(packets)])
+        });
+        let rows: Vec<_> = rows.collect();
+        let rate = self.rate_width();
+        let room = inner.width.saturating_sub(2 * rate + 2);
+        let reason = longest(reasons.iter().map(|reason| reason.name), 6).min(room);
+        let widths = [reason, rate, rate].map(Constraint::Length);
+        let names = ["reason", "rate", "packets"].map(Cell::from);
+        self.frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), inner);
+    }
+}
+
+/// As [`scaled`], with one digit behind the point.
+fn short(value: f64, unit: &str) -> String {
+    match value {
+        value if value >= 1e9 => format!("{:.1} G{unit}", value / 1e9),
+        value if value >= 1e6 => format!("{:.1} M{unit}", value / 1e6),
+        value if value >= 1e3 => format!("{:.1} k{unit}", value / 1e3),
+        value => format!("{value:.0} {unit}"),
+    }
 }
 
 fn number(text: String) -> Cell<'static> {
@@ -173,21 +311,25 @@ fn number(text: String) -> Cell<'static> {
 
 /// The view as lines of text.
 pub(super) fn text(rates: &Rates, width: u16) -> String {
-    let lists = rates.reasons.len().max(rates.refusals.len());
-    let rows = rates.cpus.len().min(MAX_CPUS) + lists + 10;
-    let rows = rows + usize::from(port_rows(rates) + session_rows(rates));
+    let look = Look { paused: false, plain: true };
+    let rows = header(rates, look).len() + Rows::wanted(rates).total();
     let area = Rect::new(0, 0, width, u16::try_from(rows).unwrap_or(u16::MAX));
     let mut terminal = match Terminal::new(TestBackend::new(area.width, area.height)) {
         Ok(terminal) => terminal,
         Err(impossible) => match impossible {},
     };
-    match terminal.draw(|frame| draw(frame, rates, false)) {
+    match terminal.draw(|frame| draw(frame, rates, look)) {
         Ok(_) => {}
         Err(impossible) => match impossible {},
     }
+    lines(&terminal)
+}
+
+/// What is drawn, without empty ends.
+fn lines(terminal: &Terminal<TestBackend>) -> String {
     let buffer = terminal.backend().buffer();
-    let line = |y| (0..area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-    let lines: Vec<_> = (0..area.height).map(|y| line(y).trim_end().to_owned()).collect();
+    let line = |y| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+    let lines: Vec<_> = (0..buffer.area.height).map(|y| line(y).trim_end().to_owned()).collect();
     lines.join("\n").trim_end().to_owned()
 }
 
@@ -247,5 +389,75 @@ mod tests {
             assert!(text.contains(word), "no {word} in\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        // A pipe gets no borders and no keys.
+        assert!(!text.contains(['│', '─', '█']) && !text.contains("quit"), "{text}");
+    }
+
+    /// Many ports, CPUs, reasons and sessions.
+    fn busy(ports: usize) -> Rates {
+        let port = |number: usize| PortRates {
+            interface: format!("enp{number}s0f0np0"),
+            ingress: Side { datapath: Some(Datapath::Xdp), reason: None },
+            egress: Side { datapath: Some(Datapath::Tc), reason: Some("qdisc htb".to_owned()) },
+            rx_packets: 14_880_952.0,
+            rx_bits: 9_999e6,
+            tx_packets: 14_880_952.0,
+            tx_bits: 9_999e6,
+        };
+        let names = ["fragment", "not_ip", "unknown", "interface", "options", "denied"];
+        let reasons = || names.map(|name| Reason { name, rate: 123_456.0, packets: 9_876_543_210 });
+        let cpu = |number| Cpu { number, share: Share { busy: 0.75, softirq: 0.5 } };
+        Rates {
+            instance: "default".to_owned(),
+            state: State::Running,
+            seconds: 1.0,
+            sessions: Sessions { active: 250, capacity: 1000, memory_bytes: 1 },
+            generation: 7,
+            blocked: 3,
+            ports: (0..ports).map(port).collect(),
+            cpus: (0..16).map(cpu).collect(),
+            reasons: reasons().into(),
+            refusals: reasons().into(),
+            fastest: Vec::new(),
+        }
+    }
+
+    fn drawn(rates: &Rates, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        let look = Look { paused: false, plain: false };
+        terminal.draw(|frame| draw(frame, rates, look)).unwrap();
+        lines(&terminal)
+    }
+
+    #[test]
+    fn a_small_terminal_has_all_ports_and_says_what_is_hidden() {
+        let text = drawn(&busy(6), 80, 24);
+        for number in 0..6 {
+            let line = text.lines().find(|line| line.contains(&format!("enp{number}s0f0np0 ")));
+            let line = line.unwrap_or_else(|| panic!("no port {number} in\n{text}"));
+            assert_eq!(line.matches("14.9 Mpps").count(), 2, "{text}");
+            assert_eq!(line.matches("10.0 Gb/s").count(), 2, "{text}");
+        }
+        assert!(text.contains("CPUs, softirq and total (2 of 16"), "{text}");
+        assert!(
+            text.contains("slow path (3 of 6") && text.contains("learn refusals (3 of 6"),
+            "{text}"
+        );
+        assert!(text.contains("123.5 kpps") && text.contains("9.9 G"), "{text}");
+        // Also where they alone are too many.
+        let text = drawn(&busy(30), 80, 24);
+        assert!(text.contains("ports (19 of 30"), "{text}");
+    }
+
+    #[test]
+    fn a_large_terminal_has_everything_once() {
+        let text = drawn(&busy(6), 200, 60);
+        assert_eq!(text.matches("out: tc (qdisc htb)").count(), 6, "{text}");
+        assert!(text.contains("CPUs, softirq and total (8 of 16"), "{text}");
+        assert!(text.contains("─slow path─") || text.contains("slow path──"), "{text}");
+        assert_eq!(text.matches("9876543210").count(), 12, "{text}");
+        // A table is as wide as it has to be.
+        let port = text.lines().find(|line| line.contains("enp0s0f0np0 ")).unwrap();
+        assert!(port.trim_end_matches(['│', ' ']).chars().count() < 100, "{text}");
     }
 }
