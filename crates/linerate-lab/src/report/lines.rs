@@ -62,15 +62,13 @@ fn draw_line(
 ) -> Option<(f64, f64)> {
     let points: Vec<(f64, Distribution)> =
         line.points.iter().filter_map(|point| Some((point.x, point.spread?))).collect();
-    let corners: Vec<String> = points
-        .iter()
-        .map(|(x, spread)| place(*x, spread.median))
-        .map(|(x, y)| format!("{x:.1} {y:.1}"))
-        .collect();
-    let path = corners.join("L");
     drawing.add(format_args!("<g class=\"series {class}\">"));
-    if corners.len() > 1 {
-        drawing.add(format_args!("<path class=\"line\" d=\"M{path}\"/>"));
+    // A missing point leaves a gap.
+    for part in line.points.split(|point| point.spread.is_none()).filter(|part| part.len() > 1) {
+        let corners = part.iter().filter_map(|point| Some((point.x, point.spread?.median)));
+        let corners = corners.map(|(x, median)| place(x, median));
+        let corners: Vec<_> = corners.map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+        drawing.add(format_args!("<path class=\"line\" d=\"M{}\"/>", corners.join("L")));
     }
     for (at, spread) in &points {
         drawing.stroke("whisker", place(*at, spread.min), place(*at, spread.max));
