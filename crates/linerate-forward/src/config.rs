@@ -105,6 +105,8 @@ pub struct Config {
     pub fail_open_after: Duration,
     /// Listen address of the metrics; default: 127.0.0.1:9818.
     pub metrics: ListenAddress,
+    /// Listen address of the page with charts; default: off.
+    pub web: ListenAddress,
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does; default: false, as nftables' flowtable.
     pub verify_checksums: bool,
     /// Programs and tables stay when the daemon ends, for the next run to adopt; default: false.
@@ -133,6 +135,7 @@ impl Default for Config {
             revalidate: Duration::from_secs(60),
             fail_open_after: Duration::from_secs(1),
             metrics: DEFAULT_METRICS,
+            web: ListenAddress::Off,
             verify_checksums: false,
             persist: false,
             fix: true,

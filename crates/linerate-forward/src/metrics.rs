@@ -1,8 +1,11 @@
-//! Metrics for Prometheus: the last [`Snapshot`] and the daemon's own counts. There is never a series per session.
+//! Metrics for Prometheus, and the data of the page: the last [`Snapshot`] and the daemon's own counts. There is never a series per session.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use linerate_service::{MetricEncoder, Unit};
+use linerate_service::{MetricEncoder, Object, Unit};
+use serde::Serialize;
 
 use crate::config::Statistics;
 use crate::datapath::Datapath;
@@ -12,6 +15,8 @@ use crate::snapshot::{Counter, PortStatistics, Snapshot, State};
 /// What the metrics show.
 #[derive(Clone, Debug)]
 pub struct Metrics {
+    /// When they were read.
+    pub time: SystemTime,
     /// The instance.
     pub snapshot: Snapshot,
     /// What only the daemon counts.
@@ -30,7 +35,7 @@ pub struct DaemonStatistics {
 }
 
 /// The sessions of one datapath and their packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DatapathStatistics {
     /// Sessions that have not ended.
     pub sessions: u64,
@@ -38,14 +43,48 @@ pub struct DatapathStatistics {
     pub packets: u64,
 }
 
+/// The name of the schema of [`Metrics::to_json`].
+pub const SCHEMA: &str = "linerate-forward-stats-1";
+
+/// The JSON: what `status` prints, and the daemon's counts by name.
+#[derive(Serialize)]
+struct Stats<'a> {
+    /// Seconds since the Unix epoch.
+    time: f64,
+    #[serde(flatten)]
+    snapshot: &'a Snapshot,
+    invalidations: BTreeMap<&'static str, u64>,
+    ended: BTreeMap<&'static str, u64>,
+    datapaths: BTreeMap<&'static str, DatapathStatistics>,
+}
+
 impl Metrics {
+    /// As a JSON object.
+    ///
+    /// # Errors
+    ///
+    /// None that a caller can handle.
+    pub fn to_json(&self) -> Result<String, String> {
+        let Self { time, snapshot, daemon } = self;
+        let DaemonStatistics { invalidations, ended, datapaths } = daemon;
+        let fields = Stats {
+            time: time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            snapshot,
+            invalidations: invalidations.iter().copied().collect(),
+            ended: ended.iter().copied().collect(),
+            datapaths: datapaths.iter().map(|(datapath, of)| (datapath.name(), *of)).collect(),
+        };
+        let object = Object { schema: SCHEMA, fields: &fields };
+        serde_json::to_string(&object).map_err(|error| error.to_string())
+    }
+
     /// Writes them.
     ///
     /// # Errors
     ///
     /// Those of [`MetricEncoder`].
     pub fn encode(&self, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-        let Self { snapshot, daemon } = self;
+        let Self { snapshot, daemon, .. } = self;
         encoder.counters(
             "linerate_forward_invalidations",
             "Changes of the network after which all sessions asked again, by cause",
@@ -83,7 +122,7 @@ impl Metrics {
     /// Packets by datapath. The kernel's are those that the programs left to it. Sessions count the others, if they
     /// count.
     fn datapaths(&self, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-        let Self { snapshot, daemon } = self;
+        let Self { snapshot, daemon, .. } = self;
         let datapaths = || daemon.datapaths.iter();
         encoder.gauges(
             "linerate_forward_datapath_sessions",

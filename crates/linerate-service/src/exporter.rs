@@ -11,8 +11,9 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use crate::encoder::MetricEncoder;
+use crate::page::page;
 use crate::process::Process;
-use crate::server::{Body, HTML, OPEN_METRICS, Route, Server};
+use crate::server::{Body, HTML, JSON, OPEN_METRICS, Route, Server};
 
 /// How often a verb publishes its counts.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -53,31 +54,53 @@ impl<T: fmt::Debug + Send + 'static> Exporter<T> {
         verb: &'static str,
         encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
     ) -> io::Result<Server> {
-        let mut registry = Registry::default();
+        let landing = landing_page(verb);
+        let page =
+            Route { path: "/", content_type: HTML, body: Box::new(move || Ok(landing.clone())) };
+        Server::start(listener, "metrics", vec![self.metrics(verb, encode), page])
+    }
+
+    /// Serves a page with live charts at `/`, the published counts at `/data.json` (`null` before the first), and the
+    /// metrics. `to_json` writes an object whose schema the page knows.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
+    pub fn serve_page(
+        &self,
+        listener: TcpListener,
+        verb: &'static str,
+        encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
+        to_json: fn(&T) -> Result<String, String>,
+    ) -> io::Result<Server> {
         let exporter = self.clone();
-        registry.register_collector(Box::new(Families {
-            exporter,
-            encode,
-            process: Process::new(verb),
-        }));
-        let metrics: Box<Body> = Box::new(move || {
+        let data: Box<Body> = Box::new(move || match exporter.lock().as_ref() {
+            Some(last) => to_json(last),
+            None => Ok("null".to_owned()),
+        });
+        let text = page(verb);
+        let routes = vec![
+            self.metrics(verb, encode),
+            Route { path: "/data.json", content_type: JSON, body: data },
+            Route { path: "/", content_type: HTML, body: Box::new(move || Ok(text.clone())) },
+        ];
+        Server::start(listener, "web", routes)
+    }
+
+    fn metrics(
+        &self,
+        verb: &'static str,
+        encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
+    ) -> Route {
+        let mut registry = Registry::default();
+        let (exporter, process) = (self.clone(), Process::new(verb));
+        registry.register_collector(Box::new(Families { exporter, encode, process }));
+        let body: Box<Body> = Box::new(move || {
             let mut text = String::new();
             let encoded = prometheus_client::encoding::text::encode(&mut text, &registry);
             encoded.map(|()| text).map_err(|error| error.to_string())
         });
-        let landing = landing_page(verb);
-        Server::start(
-            listener,
-            "metrics",
-            vec![
-                Route { path: "/metrics", content_type: OPEN_METRICS, body: metrics },
-                Route {
-                    path: "/",
-                    content_type: HTML,
-                    body: Box::new(move || Ok(landing.clone())),
-                },
-            ],
-        )
+        Route { path: "/metrics", content_type: OPEN_METRICS, body }
     }
 
     /// Nothing under the lock can leave partial state.

@@ -11,6 +11,7 @@ mod encoder;
 mod exporter;
 mod manager;
 mod object;
+mod page;
 mod process;
 mod server;
 
@@ -19,5 +20,6 @@ pub use encoder::MetricEncoder;
 pub use exporter::{Exporter, INTERVAL};
 pub use manager::Manager;
 pub use object::Object;
+pub use page::STYLE;
 pub use prometheus_client::registry::Unit;
 pub use server::Server;

@@ -13,6 +13,8 @@ use tokio::sync::oneshot;
 
 /// The content type of OpenMetrics 1.0 text.
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// That of JSON.
+pub(crate) const JSON: &str = "application/json";
 /// That of a page.
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
 

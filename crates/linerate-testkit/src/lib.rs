@@ -21,6 +21,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod browser;
 mod command;
 mod error;
 mod exclusive;

@@ -55,7 +55,8 @@ fn a_scrape_has_the_snapshot_and_the_daemons_counts() {
         ended: vec![("idle", 3)],
         datapaths: vec![(Datapath::Xdp, of(2, 100)), (Datapath::Tc, of(1, 20))],
     };
-    let text = scrape(Some(Metrics { snapshot: snapshot(), daemon: daemon.clone() }));
+    let text =
+        scrape(Some(Metrics { time: UNIX_EPOCH, snapshot: snapshot(), daemon: daemon.clone() }));
     for line in [
         "linerate_forward_sessions 3.0",
         "linerate_forward_session_capacity 1000000.0",
@@ -82,7 +83,7 @@ fn a_scrape_has_the_snapshot_and_the_daemons_counts() {
     assert!(text.ends_with("# EOF\n"), "{text}");
     // Where sessions do not count, nothing says that they forwarded nothing.
     let snapshot = Snapshot { statistics: "none", ..snapshot() };
-    let text = scrape(Some(Metrics { snapshot, daemon }));
+    let text = scrape(Some(Metrics { time: UNIX_EPOCH, snapshot, daemon }));
     let packets: Vec<_> = text
         .lines()
         .filter(|line| line.starts_with("linerate_forward_datapath_packets_"))

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
+use linerate_service::STYLE;
+
 use super::svg::{Escaped, NARROW, WIDE};
 use super::{bars, lines, table};
 use crate::report::summary::{Chart, Claim, Summary};
-
-const STYLE: &str = include_str!("style.css");
 
 /// The whole page; it needs nothing but itself.
 pub(crate) fn page(summaries: &[Summary]) -> String {
@@ -24,9 +24,7 @@ pub(crate) fn page(summaries: &[Summary]) -> String {
     }
     html.push_str(
         "<footer><p>Every run checks that frames sent are frames received plus drops that \
-         somebody counted; a run that fails this is void and listed as such. Thin whiskers \
-         reach from the smallest to the largest repeat, thick ones over the middle half. \
-         The link is a veth pair inside one machine: the numbers compare programs with each \
+         somebody counted; a run that fails this is void and listed as such. The link is a veth pair inside one machine: the numbers compare programs with each \
          other, they are not the numbers of a network card.</p></footer>\n</body>\n</html>\n",
     );
     html
@@ -132,10 +130,26 @@ fn figure(html: &mut String, number: usize, chart: &Chart) {
             None => bars::draw(chart, canvas),
         });
     }
-    let _ = writeln!(html, "<figcaption>{}</figcaption>", Escaped(&chart.caption));
+    let _ = writeln!(
+        html,
+        "<figcaption>{}{}</figcaption>",
+        Escaped(&chart.caption),
+        spread_note(chart)
+    );
     html.push_str("<details><summary>The numbers</summary>\n");
     html.push_str(&table::render_rows(chart));
     html.push_str("</details>\n</figure>\n");
+}
+
+/// What the thin and the thick bar at a point are, where a point has several repeats.
+fn spread_note(chart: &Chart) -> &'static str {
+    let mut spreads = chart.lines.iter().flat_map(|line| &line.points).filter_map(|one| one.spread);
+    match spreads.any(|spread| spread.count > 1) {
+        true => {
+            " Thin bars reach from the smallest to the largest repeat, thick bars over the middle half of them."
+        }
+        false => "",
+    }
 }
 
 fn list(html: &mut String, class: &str, title: &str, lines: &[String]) {

@@ -1,7 +1,6 @@
 //! The page in a real browser, at desktop and phone width.
 
-#[path = "../../tests/browser/mod.rs"]
-mod browser;
+use linerate_testkit::browser;
 
 use super::*;
 use crate::report::distribution::Distribution;
@@ -90,6 +89,24 @@ fn the_page_refers_to_nothing_outside() {
     ] {
         assert!(html.contains(name), "{name}");
     }
+}
+
+#[test]
+fn a_missing_point_leaves_a_gap_and_bars_are_explained() {
+    let mut summary = sample();
+    let line = &mut summary.charts[0].lines[0];
+    line.points[2].spread = None;
+    let chart = &summary.charts[0];
+    let drawn = lines::draw(chart, chart.x.as_ref().unwrap(), svg::WIDE);
+    let group = drawn.split("<g class=\"series ours0\">").nth(1).unwrap();
+    let group = group.split("</g>").next().unwrap();
+    let paths: Vec<_> =
+        group.lines().filter(|line| line.starts_with("<path class=\"line\"")).collect();
+    let corners: Vec<_> = paths.iter().map(|path| path.matches('L').count() + 1).collect();
+    assert_eq!(corners, [2, 3], "{group}");
+    assert_eq!(group.matches("<circle").count(), 5);
+    let html = page(&[summary]);
+    assert_eq!(html.matches("Thin bars reach").count(), 2, "a line in each figure");
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! `linerate lab` as users run it.
 
-#[path = "../browser/mod.rs"]
-mod browser;
 mod forward;
 mod forward_baselines;
 mod receive;

@@ -6,11 +6,13 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use linerate_ring::xdp;
-use linerate_testkit::{exclusive, print_skipped, probe_or_skip, root_or_skip, skip, wait_for};
+use linerate_testkit::{
+    browser, exclusive, print_skipped, probe_or_skip, root_or_skip, skip, wait_for,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{browser, lab};
+use crate::lab;
 
 fn run(arguments: &[&str]) -> Output {
     lab().args(arguments).output().unwrap()

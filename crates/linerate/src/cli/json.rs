@@ -56,6 +56,8 @@ schemas! {
     ForwardFlush, "linerate-forward-flush-1";
     /// A session: `forward sessions`.
     ForwardSession, "linerate-forward-session-1";
+    /// What the page of `forward run --web` reads.
+    ForwardStats, "linerate-forward-stats-1";
     /// `forward status`.
     ForwardStatus, "linerate-forward-status-1";
     /// `forward top --once`.

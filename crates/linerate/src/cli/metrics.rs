@@ -1,4 +1,4 @@
-//! `--metrics`, for all verbs that have it.
+//! `--metrics` and `--web`, for all verbs that have them.
 
 use std::fmt;
 use std::net::TcpListener;
@@ -17,6 +17,27 @@ pub(crate) struct Metrics {
     /// loopback interface. [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<ListenAddress>,
+}
+
+/// The option of the page.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Web {
+    /// Serve a page with live charts at http://ADDRESS/. ADDRESS is 127.0.0.1:9820, or 9820 for a port on the loopback
+    /// interface. [default: off]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) web: Option<ListenAddress>,
+}
+
+impl Web {
+    /// Listens for the page and for metrics, in the network namespace that this thread is in. At one address the page's
+    /// server has the metrics, too.
+    pub(crate) fn listen(self, metrics: Metrics) -> Result<[Option<TcpListener>; 2]> {
+        let web = self.web.unwrap_or_default();
+        let page = web.listen().context("--web")?;
+        let metrics =
+            if page.is_some() && metrics.metrics == self.web { None } else { metrics.listen()? };
+        Ok([page, metrics])
+    }
 }
 
 impl Metrics {
@@ -59,6 +80,22 @@ impl<T: fmt::Debug + Send + 'static> Publisher<T> {
             );
         }
         Ok(publisher)
+    }
+
+    /// Serves the page, too, if there is a listener for it.
+    pub(crate) fn page(
+        mut self,
+        listener: Option<TcpListener>,
+        verb: &'static str,
+        quiet: bool,
+        encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
+        to_json: fn(&T) -> std::result::Result<String, String>,
+    ) -> Result<Self> {
+        if let Some(listener) = listener {
+            let server = self.exporter.serve_page(listener, verb, encode, to_json);
+            self.add(server.context("cannot serve the page")?, "page at", "/", quiet);
+        }
+        Ok(self)
     }
 
     fn add(&mut self, server: Server, what: &str, path: &str, quiet: bool) {

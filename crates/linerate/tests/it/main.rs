@@ -20,6 +20,7 @@ mod run;
 mod segment;
 mod surface;
 mod uplink;
+mod web;
 
 /// The command that is tested.
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");

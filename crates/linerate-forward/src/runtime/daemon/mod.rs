@@ -12,7 +12,7 @@ mod setup;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::{Config, ConfigError, DEFAULT_METRICS, write_duration};
 use crate::datapath::Mode;
@@ -37,7 +37,7 @@ use crate::{Error, Result};
 use handle::InstanceHandle;
 use linerate_net::Steering;
 use linerate_net::link::Link;
-use linerate_service::{Exporter, ListenAddress, Manager, Server};
+use linerate_service::{Exporter, Manager, Server};
 use neighbours::NeighbourConfirmer;
 use ports::Ports;
 
@@ -74,7 +74,7 @@ pub struct Daemon {
     confirmer: NeighbourConfirmer,
     exporter: Exporter<Metrics>,
     /// Serves until it is dropped.
-    _server: Option<Server>,
+    _servers: Vec<Server>,
     manager: Manager,
     /// What no message tells of the ports and the devices above them, when it was polled last.
     unreported: BTreeMap<u32, datapath::Unreported>,
@@ -107,7 +107,7 @@ impl Daemon {
             if !handle.is_fresh {
                 ageing.skip_counted();
             }
-            let endpoint = serve(&exporter, config.metrics)?;
+            let servers = serve(&exporter, &config)?;
             ports.configure(&config.interfaces, &mut handle);
             block(handle.deny_list(&control, clock)?, &config)?;
             // The programs forward as soon as they are attached. So the first heartbeat comes before that, and
@@ -127,10 +127,10 @@ impl Daemon {
             datapath::refresh(maps, config.datapath)?;
             control.bump_generation();
             heart.beat(&handle.programs, &control)?;
-            Ok((control, table, clock, heart, ageing, confirmer, endpoint, watch))
+            Ok((control, table, clock, heart, ageing, confirmer, servers, watch))
         };
         match prepare() {
-            Ok((control, table, clock, heart, ageing, confirmer, endpoint, watch)) => Ok(Self {
+            Ok((control, table, clock, heart, ageing, confirmer, servers, watch)) => Ok(Self {
                 config,
                 handle,
                 control,
@@ -142,7 +142,7 @@ impl Daemon {
                 ageing,
                 confirmer,
                 exporter,
-                _server: endpoint,
+                _servers: servers,
                 manager: Manager::find(),
                 unreported: BTreeMap::new(),
                 steering: open_steering(),
@@ -257,7 +257,7 @@ impl Daemon {
             ],
             datapaths: aged.datapaths.to_vec(),
         };
-        self.exporter.publish(Metrics { snapshot, daemon: counts });
+        self.exporter.publish(Metrics { time: SystemTime::now(), snapshot, daemon: counts });
         Ok(())
     }
 
@@ -350,6 +350,7 @@ impl Daemon {
             ("statistics", new.statistics != old.statistics),
             ("max-sessions", new.max_sessions != old.max_sessions),
             ("metrics", new.metrics != old.metrics),
+            ("web", new.web != old.web),
         ] {
             if differs {
                 tracing::warn!(key = name, "change needs a restart");
@@ -371,6 +372,7 @@ impl Daemon {
             statistics: old.statistics,
             max_sessions: old.max_sessions,
             metrics: old.metrics,
+            web: old.web,
             ..new
         };
         self.follow()?;
@@ -475,23 +477,37 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Serves metrics. At the default address, a failure does not stop forwarding.
-fn serve(exporter: &Exporter<Metrics>, at: ListenAddress) -> Result<Option<Server>> {
-    let served = at.listen().and_then(|listener| {
+/// Serves metrics, and the page. At the default address, a failure does not stop forwarding.
+fn serve(exporter: &Exporter<Metrics>, config: &Config) -> Result<Vec<Server>> {
+    let mut servers = Vec::new();
+    // The page's server has the metrics, too.
+    if let Some(listener) =
+        config.web.listen().map_err(|error| Error::system("serve the page", error))?
+    {
+        let served = exporter.serve_page(listener, "forward", Metrics::encode, Metrics::to_json);
+        let server = served.map_err(|error| Error::system("serve the page", error))?;
+        tracing::info!(url = format!("http://{}/", server.address()), "serving the page");
+        servers.push(server);
+    }
+    if config.metrics == config.web {
+        return Ok(servers);
+    }
+    let served = config.metrics.listen().and_then(|listener| {
         let serve = |listener| exporter.serve_metrics(listener, "forward", Metrics::encode);
         listener.map(serve).transpose()
     });
     match served {
-        Ok(None) => Ok(None),
-        Ok(Some(server)) => {
-            let url = format!("http://{}/metrics", server.address());
-            tracing::info!(url, "serving metrics");
-            Ok(Some(server))
+        Ok(server) => {
+            if let Some(server) = &server {
+                let url = format!("http://{}/metrics", server.address());
+                tracing::info!(url, "serving metrics");
+            }
+            servers.extend(server);
         }
-        Err(error) if at == DEFAULT_METRICS => {
+        Err(error) if config.metrics == DEFAULT_METRICS => {
             tracing::warn!(%error, "metrics unavailable");
-            Ok(None)
         }
-        Err(source) => Err(Error::system("serve metrics", source)),
+        Err(source) => return Err(Error::system("serve metrics", source)),
     }
+    Ok(servers)
 }

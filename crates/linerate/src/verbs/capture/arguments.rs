@@ -14,7 +14,7 @@ use linerate_ring::trace::Points;
 use linerate_ring::xdp::Delivery;
 
 use super::values;
-use crate::cli::metrics::Metrics;
+use crate::cli::metrics::{Metrics, Web};
 use crate::cli::progress::Stats;
 
 /// Arguments of `linerate capture`.
@@ -252,6 +252,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     pub(super) metrics: Metrics,
+
+    #[command(flatten)]
+    pub(super) web: Web,
 
     /// One JSON object on standard output at the end; without -w, packets are then printed on standard error.
     #[arg(long)]

@@ -35,6 +35,7 @@ use arguments::TimestampType;
 pub(super) use arguments::{Compress, FileFormat};
 pub(crate) use config::words as config_words;
 pub(super) use output::{compression, extension, uncompressed};
+use stats::CaptureStats;
 use values::Limit;
 
 use crate::cli::metrics::Publisher;
@@ -56,7 +57,7 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     arguments.verbose = verbose;
     let arguments = &arguments;
     // Before this thread enters another namespace, where nobody would ask.
-    let listener = arguments.metrics.listen()?;
+    let listeners = arguments.web.listen(arguments.metrics)?;
     match arguments.netns.as_slice() {
         [] => {}
         // Every thread that starts from now on is in it, too.
@@ -116,13 +117,13 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     if arguments.read.is_some() {
         return from_file(arguments, filter);
     }
-    from_interfaces(arguments, filter, listener)
+    from_interfaces(arguments, filter, listeners)
 }
 
 fn from_interfaces(
     arguments: &Arguments,
     filter: Option<String>,
-    listener: Option<TcpListener>,
+    [page, metrics]: [Option<TcpListener>; 2],
 ) -> Result<ExitCode> {
     let signals = Signals::register()?;
     let mut options = source_options(arguments, filter);
@@ -210,7 +211,8 @@ fn from_interfaces(
     let running = Engine::start(opened, counters, sink, &engine_options)?;
     privilege::drop_all();
     signals.drop_privileges();
-    let publisher = Publisher::metrics(listener, "capture", arguments.quiet, metrics::encode)?;
+    let publisher = Publisher::metrics(metrics, "capture", arguments.quiet, metrics::encode)?
+        .page(page, "capture", arguments.quiet, metrics::encode, CaptureStats::to_json)?;
     let outcome = live::follow(running, &signals, arguments, publisher);
     live::conclude(outcome, arguments, decoder)
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::arguments::Arguments;
 use super::live::{FILE_SOURCE, queues};
-use crate::cli::json::Schema;
+use crate::cli::json::{self, Schema};
 use crate::cli::progress::{Meter, Moment, StatusLine};
 
 /// Queues in the line, at most.
@@ -41,6 +41,10 @@ impl CaptureStats {
             writer_fill: report.writer_fill,
             report,
         }
+    }
+
+    pub(super) fn to_json(&self) -> Result<String, String> {
+        json::line(Schema::CaptureStats, self).map_err(|error| format!("{error:#}"))
     }
 }
 

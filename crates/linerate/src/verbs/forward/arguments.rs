@@ -126,6 +126,11 @@ pub(super) struct Run {
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics: Option<ListenAddress>,
 
+    /// Serve a page with live charts at http://ADDRESS/. ADDRESS is 127.0.0.1:9820, or 9820 for a port on the loopback
+    /// interface. [default: off]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) web: Option<ListenAddress>,
+
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does, at the cost of reading the payload. By
     /// default they are not verified, as nftables' flowtable does not: a wrong checksum stays wrong.
     #[arg(long)]
@@ -282,7 +287,7 @@ pub(super) struct Sessions {
 #[command(after_help = "\
 Keys: q or Esc quits, p pauses, s sorts sessions by packets or by bytes.
 
-It needs a terminal; --once prints one view, measured over one interval, without a terminal.
+With --once, and where standard output is no terminal, it prints one view, measured over one interval.
 
 Examples:
   linerate forward top

@@ -43,6 +43,7 @@ fn configure(arguments: &Run) -> Result<Config, ConfigError> {
     set(&mut config.revalidate, arguments.revalidate);
     set(&mut config.fail_open_after, arguments.fail_open_after);
     set(&mut config.metrics, arguments.metrics);
+    set(&mut config.web, arguments.web);
     config.verify_checksums |= arguments.verify_checksums;
     config.persist |= arguments.persist;
     config.fix &= !arguments.no_fix;

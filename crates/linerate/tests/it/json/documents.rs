@@ -68,6 +68,10 @@ impl<'a> Table<'a> {
                 path += "[]";
                 kind += "list of ";
                 shape = &shape["items"];
+            } else if shape["additionalProperties"]["properties"].is_object() {
+                path += ".*";
+                kind += "by name: ";
+                shape = &shape["additionalProperties"];
             } else {
                 break;
             }

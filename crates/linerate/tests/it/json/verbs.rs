@@ -61,6 +61,7 @@ fn every_verb_prints_what_its_schema_describes() {
     let elsewhere = [
         Schema::Error,
         Schema::CaptureStats,
+        Schema::ForwardStats,
         Schema::GenerateStats,
         Schema::ReceiveStats,
         Schema::UplinkStats,

@@ -1,38 +1,39 @@
-//! A report page in a real browser.
+//! A page with charts in a real browser, Chromium.
 
 use std::fs;
 use std::process::Command;
 
 /// What a browser shows of a page.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub struct Shown {
     /// The drawings that are to be seen.
-    pub(crate) drawings: Vec<Drawing>,
+    pub drawings: Vec<Drawing>,
     /// Nothing is wider than the window.
-    pub(crate) fits: bool,
+    pub fits: bool,
     /// The page took the dark colours.
-    pub(crate) dark: bool,
+    pub dark: bool,
     /// The smallest contrast of a text to what is behind it (WCAG 2.1, 1 to 21).
-    pub(crate) text_contrast: f64,
+    pub text_contrast: f64,
     /// The same for lines and bars.
-    pub(crate) line_contrast: f64,
+    pub line_contrast: f64,
 }
 
 /// One drawing.
 #[derive(Debug)]
-pub(crate) struct Drawing {
-    pub(crate) class: String,
+pub struct Drawing {
+    /// Its class.
+    pub class: String,
     /// Lines and bars that have a length.
-    pub(crate) drawn: usize,
+    pub drawn: usize,
     /// Texts that stick out of it.
-    pub(crate) outside: usize,
+    pub outside: usize,
     /// It is within the window.
-    pub(crate) within: bool,
+    pub within: bool,
 }
 
 impl Shown {
     /// Holds what every page must keep at every width and in both schemes.
-    pub(crate) fn hold(&self, dark: bool) {
+    pub fn hold(&self, dark: bool) {
         assert!(!self.drawings.is_empty() && self.fits, "{self:?}");
         assert!(self.drawings.iter().all(|d| d.outside == 0 && d.within), "{self:?}");
         assert!(self.drawings.iter().any(|d| d.drawn > 0), "{self:?}");
@@ -43,36 +44,52 @@ impl Shown {
     }
 }
 
-pub(crate) fn is_installed() -> bool {
+/// Whether there is one.
+pub fn is_installed() -> bool {
     Command::new("chromium").arg("--version").output().is_ok()
 }
 
 /// Opens `page` in a window of this width, light or dark. A message on the browser's console is a fault.
-pub(crate) fn open(page: &str, width: u32, dark: bool) -> Shown {
+pub fn open(page: &str, width: u32, dark: bool) -> Shown {
     let folder = tempfile::tempdir().unwrap();
     // The page itself runs no script; the frame around it measures it.
     let inner = page.replace('&', "&amp;").replace('"', "&quot;");
-    let frame = format!(
-        "<meta name=\"color-scheme\" content=\"light dark\"><body style=\"margin:0\">\
-         <iframe width=\"{width}\" height=\"800\" style=\"border:0\" srcdoc=\"{inner}\"></iframe>\
-         {PROBE}</body>"
-    );
     let path = folder.path().join("frame.html");
-    fs::write(&path, frame).unwrap();
+    fs::write(&path, frame(&format!("srcdoc=\"{inner}\""), width)).unwrap();
+    shown(&dump(&format!("file://{}", path.display()), dark, &["--virtual-time-budget=2000"]))
+}
+
+/// A page that shows another one, `source` being an attribute of the frame, and measures it when all is loaded.
+pub fn frame(source: &str, width: u32) -> String {
+    format!(
+        "<meta name=\"color-scheme\" content=\"light dark\"><body style=\"margin:0\">\
+         <iframe width=\"{width}\" height=\"800\" style=\"border:0\" {source}></iframe>\
+         {PROBE}</body>"
+    )
+}
+
+/// What is at `url` when the page has loaded, for a browser with these `options` in the network namespace of this
+/// thread. A message on its console is a fault.
+pub fn dump(url: &str, dark: bool, options: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
     let output = Command::new("chromium")
+        .args(options)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--enable-logging=stderr", "--log-level=0", "--virtual-time-budget=2000"])
+        .args(["--enable-logging=stderr", "--log-level=0"])
         .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)))
-        .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
+        .arg(format!("--user-data-dir={}", folder.path().display()))
         .arg("--window-size=1280,900")
-        .arg("--dump-dom")
-        .arg(format!("file://{}", path.display()))
+        .args(["--dump-dom", url])
         .output()
         .expect("chromium starts");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!errors.contains("CONSOLE"), "{errors}");
-    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What a [`frame`] has measured.
+pub fn shown(dom: &str) -> Shown {
     let probed = dom.split_once("data-probe=\"").expect("the probe ran").1;
     read(probed.split_once('"').unwrap().0)
 }
