@@ -151,6 +151,11 @@ impl Meter {
         MeterStatistics { active: self.table.len() as u64, ..self.statistics }
     }
 
+    /// The latest time that it was given, in nanoseconds since 1970 (UTC); 0 before the first packet.
+    pub fn time(&self) -> u64 {
+        self.now
+    }
+
     /// Counts a packet. Flows that ended go to `export`. Returns how many octets of its flow were counted before it, in
     /// both directions and since the last record; `None` if it belongs to no flow.
     #[inline]

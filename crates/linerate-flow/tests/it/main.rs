@@ -1,5 +1,6 @@
 //! The tests of the crate.
 
+mod files;
 mod frames;
 mod ipfix;
 mod manual;

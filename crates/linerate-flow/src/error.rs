@@ -1,0 +1,54 @@
+//! [`Error`].
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why records could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or folder.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// What was to be done with it.
+        what: &'static str,
+        /// Its name.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The content of a Parquet file.
+    #[error("cannot write flow records to {}: {source}", path.display())]
+    Parquet {
+        /// The file's name.
+        path: PathBuf,
+        /// Why not.
+        source: parquet::errors::ParquetError,
+    },
+    /// The name of a sensor, which is a part of paths.
+    #[error(
+        "`{0}` is no name of a sensor: letters, digits, dots, dashes and underscores, and a letter or digit first"
+    )]
+    Sensor(String),
+    /// Two meters of one name would write to one folder.
+    #[error("another meter writes to {} as sensor {sensor}: give one of them another name", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+        /// The name.
+        sensor: String,
+    },
+}
+
+/// [`std::result::Result`] with this crate's error.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+}

@@ -1,0 +1,113 @@
+//! Records as columns of a row group.
+
+use parquet::basic::{Compression, Encoding, Type as Physical, ZstdLevel};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::{ByteArray, FixedLenByteArray};
+use parquet::errors::Result;
+use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::ColumnPath;
+
+use crate::schema::{FIELDS, Field, Kind, VERSION, VERSION_KEY, Value};
+use crate::{FlowRecord, schema};
+
+/// The level of zstd. Higher ones save less than a twentieth and take several times as long.
+const ZSTD_LEVEL: i32 = 3;
+
+/// How files are written.
+pub(super) fn properties() -> WriterProperties {
+    let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd");
+    let mut properties = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_created_by(concat!("linerate ", env!("CARGO_PKG_VERSION")).into())
+        .set_compression(Compression::ZSTD(level))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .set_sorting_columns(Some(vec![SortingColumn {
+            column_idx: 0,
+            descending: false,
+            nulls_first: false,
+        }]))
+        .set_key_value_metadata(Some(vec![KeyValue::new(
+            VERSION_KEY.to_owned(),
+            VERSION.to_string(),
+        )]));
+    // Nearly each time is another one. A dictionary would only make them larger.
+    for field in FIELDS.iter().filter(|field| field.kind == Kind::DateTimeNanoseconds) {
+        let path = ColumnPath::from(field.name);
+        properties = properties
+            .set_column_dictionary_enabled(path.clone(), false)
+            .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+    }
+    properties.build()
+}
+
+/// Writes records as one row group.
+pub(super) fn write<W: std::io::Write + Send>(
+    file: &mut SerializedFileWriter<W>,
+    records: &[FlowRecord],
+) -> Result<()> {
+    let mut group = file.next_row_group()?;
+    for field in schema::FIELDS {
+        let mut column = group.next_column()?.expect("a column for each field");
+        write_column(&mut column, field, records)?;
+        column.close()?;
+    }
+    group.close()?;
+    Ok(())
+}
+
+fn write_column(
+    column: &mut SerializedColumnWriter<'_>,
+    field: &Field,
+    records: &[FlowRecord],
+) -> Result<()> {
+    let values = || records.iter().filter_map(|record| (field.value)(record));
+    let levels: Option<Vec<i16>> = field
+        .nullable
+        .then(|| records.iter().map(|record| i16::from((field.value)(record).is_some())).collect());
+    let levels = levels.as_deref();
+    let number = |value| match value {
+        Value::Unsigned(number) => number,
+        other => unreachable!("{} is no number: {other}", field.name),
+    };
+    match column.untyped() {
+        ColumnWriter::Int32ColumnWriter(writer) => {
+            let values: Vec<i32> = values().map(|value| number(value) as u32 as i32).collect();
+            writer.write_batch(&values, levels, None)?;
+        }
+        ColumnWriter::Int64ColumnWriter(writer) => {
+            let values: Vec<i64> = values().map(|value| number(value) as i64).collect();
+            writer.write_batch(&values, levels, None)?;
+        }
+        ColumnWriter::DoubleColumnWriter(writer) => {
+            let float = |value| match value {
+                Value::Float(value) => value,
+                other => unreachable!("{} is no float: {other}", field.name),
+            };
+            let values: Vec<f64> = values().map(float).collect();
+            writer.write_batch(&values, levels, None)?;
+        }
+        ColumnWriter::FixedLenByteArrayColumnWriter(writer) => {
+            let address = |value| match value {
+                Value::Ipv6(address) => {
+                    FixedLenByteArray::from(ByteArray::from(address.octets().to_vec()))
+                }
+                other => unreachable!("{} is no address: {other}", field.name),
+            };
+            let values: Vec<FixedLenByteArray> = values().map(address).collect();
+            writer.write_batch(&values, levels, None)?;
+        }
+        ColumnWriter::ByteArrayColumnWriter(writer) => {
+            let text = |value| match value {
+                Value::String(text) => ByteArray::from(text),
+                other => unreachable!("{} is no text: {other}", field.name),
+            };
+            let values: Vec<ByteArray> = values().map(text).collect();
+            writer.write_batch(&values, levels, None)?;
+        }
+        _ => unreachable!("no field is {}", Physical::BOOLEAN),
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! Parquet files, read back.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use linerate_flow::file::{Files, FilesOptions};
+use linerate_flow::schema::{self, Value};
+use linerate_flow::{
+    Direction, EndReason, FlowKey, FlowRecord, NatEvent, PacketLocation, Translation,
+};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+
+use crate::frames::{SECOND, START};
+
+fn options(folder: &Path) -> FilesOptions {
+    FilesOptions {
+        folder: folder.into(),
+        sensor: "edge-1".into(),
+        max_age: Duration::from_secs(60),
+        max_records: 1 << 22,
+    }
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] })
+        .collect();
+    all.sort();
+    all
+}
+
+/// The records of a file, as text.
+fn rows(path: &Path) -> Vec<Vec<String>> {
+    let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+    let text = |field: &Field| match field {
+        Field::Null => String::new(),
+        Field::Bytes(bytes) => {
+            Ipv6Addr::from(<[u8; 16]>::try_from(bytes.data()).unwrap()).to_string()
+        }
+        Field::Str(text) => text.clone(),
+        Field::UInt(number) => number.to_string(),
+        Field::ULong(number) => number.to_string(),
+        Field::UShort(number) => number.to_string(),
+        Field::UByte(number) => number.to_string(),
+        Field::Long(number) => number.to_string(),
+        other => other.to_string(),
+    };
+    let rows = reader.get_row_iter(None).unwrap();
+    rows.map(|row| row.unwrap().get_column_iter().map(|(_, field)| text(field)).collect()).collect()
+}
+
+/// What [`rows`] gives for a record.
+fn expected(record: &FlowRecord) -> Vec<String> {
+    let text = |value: Option<Value<'_>>| match value {
+        None => String::new(),
+        Some(Value::Float(value)) => format!("{value:?}"),
+        Some(value) => value.to_string(),
+    };
+    schema::FIELDS.iter().map(|field| text((field.value)(record))).collect()
+}
+
+/// A record with a value in every field that its address version has.
+fn full(start: u64, v6: bool) -> FlowRecord {
+    let address = |last: u8| match v6 {
+        true => IpAddr::from([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]),
+        false => IpAddr::from([255, 0, 0, last]),
+    };
+    let direction = |packets| Direction {
+        packets,
+        octets: u64::MAX - packets,
+        tcp_flags: 0x1ff,
+        ttl: Some((1, 255)),
+        length: Some((20, 65_535)),
+    };
+    FlowRecord {
+        start,
+        end: start + 5,
+        reverse_start: Some(start + 1),
+        key: FlowKey {
+            source: address(1),
+            destination: address(2),
+            source_port: Some(65_535),
+            destination_port: Some(0),
+            icmp_type_code: None,
+            protocol: 6,
+            vlan: Some(4094),
+            customer_vlan: Some(1),
+        },
+        ingress_interface: Some(u32::MAX),
+        egress_interface: Some(2),
+        interface_name: Some("eth0".into()),
+        forward: direction(1),
+        reverse: direction(2),
+        end_reason: Some(EndReason::EndOfFlow),
+        sampling_probability: 0.25,
+        translation: Some(Translation {
+            source: address(3),
+            destination: address(4),
+            source_port: Some(5),
+            destination_port: Some(6),
+        }),
+        nat_event: Some(NatEvent::Nat44Create),
+        packets: Some(PacketLocation { file: "a.pcapng".into(), first: 7, end: Some(8) }),
+        ..FlowRecord::default()
+    }
+}
+
+#[test]
+fn a_record_comes_back_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut written = Files::new(options(folder.path())).unwrap();
+    let records = [
+        full(START, false),
+        full(START + 1, true),
+        FlowRecord { start: START + 2, end: START + 2, ..FlowRecord::default() },
+    ];
+    // In another order than that of time.
+    for record in records.iter().rev() {
+        written.push(record.clone()).unwrap();
+    }
+    let statistics = written.finish().unwrap();
+    let all = files(folder.path());
+    let [path] = all.as_slice() else { panic!("{all:?}") };
+    let partition = path.parent().unwrap().strip_prefix(folder.path()).unwrap();
+    assert_eq!(partition, Path::new("date=2023-11-14/hour=22/sensor=edge-1"));
+    assert_eq!(rows(path), records.iter().map(expected).collect::<Vec<_>>());
+    assert_eq!((statistics.files, statistics.records, statistics.interruptions), (1, 3, 0));
+    assert_eq!(statistics.bytes, path.metadata().unwrap().len());
+    let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+    let metadata = reader.metadata().file_metadata().key_value_metadata().unwrap();
+    let version = metadata.iter().find(|entry| entry.key == schema::VERSION_KEY).unwrap();
+    assert_eq!(version.value.as_deref(), Some("1"));
+}
+
+#[test]
+fn each_hour_has_a_file_and_age_and_number_complete_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        FilesOptions { max_records: 10, max_age: Duration::ZERO, ..options(folder.path()) };
+    let mut written = Files::new(options).unwrap();
+    for minute in 0..10 {
+        written.push(full(START + minute * 1200 * SECOND, false)).unwrap();
+    }
+    assert_eq!(written.statistics().records, 10, "by their number");
+    assert_eq!(written.statistics().files, 4, "22:13 to 01:13");
+    written.push(full(START, false)).unwrap();
+    assert_eq!(written.statistics().records, 10);
+    written.maintain(Instant::now()).unwrap();
+    assert_eq!(written.statistics().records, 11, "by their age");
+    let whole = files(folder.path())
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "parquet"));
+    assert_eq!(whole.map(|path| rows(&path).len()).sum::<usize>(), 11);
+}
+
+#[test]
+fn an_interrupted_meter_leaves_whole_files_only_and_the_next_one_counts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let hidden = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with('.');
+    let mut written = Files::new(options(folder.path())).unwrap();
+    written.push(full(START, false)).unwrap();
+    written.complete().unwrap();
+    for _ in 0..1 << 16 {
+        written.push(full(START, false)).unwrap();
+    }
+    // A second one of the same name would write to the same folder.
+    assert!(matches!(Files::new(options(folder.path())), Err(linerate_flow::Error::InUse { .. })));
+    drop(written);
+    let (rest, whole): (Vec<_>, Vec<_>) = files(folder.path()).into_iter().partition(hidden);
+    assert_eq!((rest.len(), whole.len()), (2, 1), "the state, and a file that is not whole");
+    assert_eq!(rows(&whole[0]).len(), 1);
+
+    let next = Files::new(options(folder.path())).unwrap();
+    assert_eq!(next.statistics().interruptions, 1);
+    next.finish().unwrap();
+    assert_eq!(files(folder.path()), whole);
+    let after = Files::new(options(folder.path())).unwrap();
+    assert_eq!(after.statistics().interruptions, 0);
+}
+
+/// Numbers that look random, and are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    /// Mostly small.
+    fn skewed(&mut self, end: u64) -> u64 {
+        let product = self.below(end + 1) as f64 / (end + 1) as f64;
+        (product.powi(4) * end as f64) as u64
+    }
+}
+
+/// Names, web and other connections of an office: many clients, few popular servers, sizes over some decades.
+fn mix(random: &mut Random, number: u64) -> FlowRecord {
+    let start = START + number * 600_000 + random.below(1_000_000);
+    let dns = random.below(3) == 0;
+    let client = IpAddr::from([10, 0, random.below(4) as u8, random.below(250) as u8]);
+    let server = random.skewed(5000);
+    let server = if dns {
+        IpAddr::from([10, 0, 0, 53])
+    } else {
+        IpAddr::from([93, 184, (server >> 8) as u8, server as u8])
+    };
+    let tcp = !dns && random.below(4) != 0;
+    let packets = if dns { 1 } else { 5 + random.skewed(200) };
+    let duration =
+        if dns { 1_000_000 + random.skewed(50_000_000) } else { random.skewed(15 * SECOND) };
+    let octets = |random: &mut Random, each: u64| {
+        if dns { 60 + random.below(40) } else { packets * 52 + random.skewed(packets * each) }
+    };
+    let direction = |random: &mut Random, each: u64, ttl: u8| Direction {
+        packets,
+        octets: octets(random, each),
+        tcp_flags: if tcp { 0x1b } else { 0 },
+        ttl: Some((ttl, ttl)),
+        length: Some(if dns { (70, 70) } else { (52, 1500) }),
+    };
+    let reverse_ttl = 50 + random.below(12) as u8;
+    FlowRecord {
+        start,
+        end: start + duration,
+        reverse_start: Some(start + 1_000_000 + random.skewed(60_000_000)),
+        key: FlowKey {
+            source: client,
+            destination: server,
+            source_port: Some(32_768 + random.below(28_000) as u16),
+            destination_port: Some(if dns { 53 } else { 443 }),
+            protocol: if tcp { 6 } else { 17 },
+            ..FlowKey::default()
+        },
+        ingress_interface: Some(2),
+        interface_name: Some("eth0".into()),
+        forward: direction(random, 200, 64),
+        reverse: direction(random, 1400, reverse_ttl),
+        end_reason: Some(EndReason::IdleTimeout),
+        ..FlowRecord::default()
+    }
+}
+
+#[test]
+fn a_flow_takes_few_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut written = Files::new(options(folder.path())).unwrap();
+    let mut random = Random(1);
+    for number in 0..1 << 16 {
+        written.push(mix(&mut random, number)).unwrap();
+    }
+    let statistics = written.finish().unwrap();
+    let path = &files(folder.path())[0];
+    let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+    for column in reader.metadata().row_group(0).columns() {
+        let size = column.compressed_size() as f64 / statistics.records as f64;
+        println!("{:6.2} {}", size, column.column_path());
+    }
+    let bytes = statistics.bytes as f64 / statistics.records as f64;
+    println!("{bytes:6.2} bytes a flow");
+    assert!(bytes <= 24.0, "{bytes} bytes a flow");
+}
