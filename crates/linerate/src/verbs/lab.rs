@@ -1,18 +1,13 @@
 //! `linerate lab`: experiments against peers, and the report. A separate program, `linerate-lab`, runs them;
 //! its command line is defined here.
 
-use std::env;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command as Program, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// The program.
-const PROGRAM: &str = "linerate-lab";
-/// Where `make install` puts it, below PREFIX.
-const INSTALLED: &str = "libexec/linerate/linerate-lab";
+use crate::cli::companion::Companion;
 
 /// Arguments of `linerate lab`.
 #[derive(Debug, Args)]
@@ -110,30 +105,8 @@ Examples:
 
 /// Becomes `linerate-lab`, with the same arguments.
 pub(crate) fn run() -> Result<ExitCode> {
-    let program = find(&env::current_exe().context("cannot tell where this command is")?)?;
+    let remedy = "`make build` builds it, `make install` puts it in its place";
+    let companion = Companion { program: "linerate-lab", verb: "lab", remedy };
     // Only -v can stand in front of the verb.
-    let (before, after): (Vec<_>, Vec<_>) = {
-        let mut arguments = env::args_os().skip(1);
-        (arguments.by_ref().take_while(|argument| argument != "lab").collect(), arguments.collect())
-    };
-    let error = Program::new(&program).args(before).args(after).exec();
-    Err(error).with_context(|| format!("cannot run {}", program.display()))
-}
-
-/// Searches beside the built command, below the installation prefix, and in PATH.
-fn find(own: &Path) -> Result<PathBuf> {
-    let beside = own.parent().unwrap_or(Path::new("/"));
-    let prefix = beside.parent().unwrap_or(Path::new("/"));
-    let places = [beside.join(PROGRAM), prefix.join(INSTALLED)];
-    let path = env::var_os("PATH").unwrap_or_default();
-    let in_path = env::split_paths(&path).map(|folder| folder.join(PROGRAM));
-    match places.iter().cloned().chain(in_path).find(|place| place.is_file()) {
-        Some(found) => Ok(found),
-        None => bail!(
-            "the program that `linerate lab` starts is neither {} nor {} nor in PATH: `make build` builds \
-             it, `make install` puts it in its place",
-            places[0].display(),
-            places[1].display()
-        ),
-    }
+    companion.exec(companion.arguments().into_iter().flatten())
 }

@@ -4,6 +4,7 @@ pub(crate) mod capture;
 pub(crate) mod completion;
 pub(crate) mod doctor;
 pub(crate) mod extcap;
+pub(crate) mod flows;
 pub(crate) mod forward;
 pub(crate) mod generate;
 pub mod lab;

@@ -68,3 +68,22 @@ fn the_lab_ends_the_command_with_its_own_status_or_signal() {
     // The command knows the lab's arguments, so that it refuses wrong ones without it.
     assert_eq!(installed.linerate(&["lab", "lost"], Path::new("")).status.code(), Some(2));
 }
+
+#[test]
+fn flows_and_find_become_their_own_program_or_say_how_to_get_it() {
+    let installed = Installed::new();
+    let missing = installed.linerate(&["find", "-w", "-", "10.0.0.1"], Path::new(""));
+    assert!(!missing.status.success());
+    let error = String::from_utf8_lossy(&missing.stderr);
+    for words in ["bin/linerate-flows", "libexec/linerate/linerate-flows", "make flows"] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    installed.script("bin/linerate-flows", "echo \"$@\"");
+    for words in [
+        &["flows", "top", "--by", "port", "-n", "3", "--help", "not", "tcp"][..],
+        &["find", "-r", "place", "-w", "-", "--after", "-2h", "host", "10.0.0.1"],
+    ] {
+        let found = installed.linerate(words, Path::new(""));
+        assert_eq!(String::from_utf8_lossy(&found.stdout).trim_end(), words.join(" "));
+    }
+}

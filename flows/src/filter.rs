@@ -1,0 +1,86 @@
+//! Filters in the words of pcap-filter(7), as conditions of SQL on flow records.
+//!
+//! `and` and `or` have the same precedence and associate to the left, `not` binds more tightly, and a value without
+//! qualifiers takes those of the value before it, as in libpcap. What records do not have is refused by name.
+
+mod parse;
+mod sql;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+pub(crate) use self::parse::parse;
+
+/// A filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Filter {
+    /// Both.
+    And(Box<Self>, Box<Self>),
+    /// One of them.
+    Or(Box<Self>, Box<Self>),
+    /// The opposite.
+    Not(Box<Self>),
+    /// A condition.
+    Leaf(Leaf),
+}
+
+/// A condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    /// Only of this version of IP: 4 or 6.
+    pub(crate) version: Option<u8>,
+    /// Only of this protocol.
+    pub(crate) protocol: Option<u8>,
+    pub(crate) direction: Direction,
+    pub(crate) what: What,
+}
+
+/// Which end of a flow a condition is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// `src`: the initiator.
+    Source,
+    /// `dst`: its peer.
+    Destination,
+    /// One of them.
+    #[default]
+    Either,
+    /// `src and dst`.
+    Both,
+}
+
+/// What a condition asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Only version and protocol.
+    Any,
+    /// Addresses from the first to the last, of one version.
+    Net(IpAddr, IpAddr),
+    /// Ports from the first to the last, of TCP, UDP and SCTP.
+    Ports(u16, u16),
+    /// Packets with a VLAN tag, or with this one.
+    Vlan(Option<u16>),
+}
+
+/// What a condition says of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The flow is one of those that the filter names.
+    Flow,
+    /// The flow may have packets that the filter matches: for a search that looks at the packets themselves.
+    MayHavePackets,
+}
+
+impl Filter {
+    /// Whether a packet that is not in any flow (ARP, say) matches.
+    pub(crate) fn matches_other_packets(&self) -> bool {
+        match self {
+            Self::And(a, b) => a.matches_other_packets() && b.matches_other_packets(),
+            Self::Or(a, b) => a.matches_other_packets() || b.matches_other_packets(),
+            Self::Not(inner) => !inner.matches_other_packets(),
+            // A tagged frame need not be IP.
+            Self::Leaf(leaf) => matches!(leaf.what, What::Vlan(_)),
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! From words to a [`Filter`].
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::{Result, anyhow, bail};
+
+use super::{Direction, Filter, Leaf, What};
+
+/// Words of pcap-filter(7) that ask for what no flow record has.
+const NOT_IN_RECORDS: &[&str] = &[
+    "ether",
+    "arp",
+    "rarp",
+    "broadcast",
+    "multicast",
+    "less",
+    "greater",
+    "len",
+    "gateway",
+    "inbound",
+    "outbound",
+    "mpls",
+    "pppoed",
+    "pppoes",
+    "geneve",
+    "wlan",
+    "type",
+    "subtype",
+    "dir",
+    "link",
+    "ifname",
+    "on",
+    "rnr",
+    "rulenum",
+    "reason",
+    "rset",
+    "ruleset",
+    "srnr",
+    "subrulenum",
+    "action",
+    "iso",
+    "stp",
+    "ipx",
+    "netbeui",
+    "decnet",
+    "llc",
+    "fddi",
+    "tr",
+    "lat",
+    "aarp",
+    "atalk",
+    "moprc",
+    "mopdl",
+    "protochain",
+    "ifindex",
+];
+
+/// Protocols that are a word of their own: the word, the version of IP, the number.
+const PROTOCOLS: &[(&str, Option<u8>, Option<u8>)] = &[
+    ("ip", Some(4), None),
+    ("ip6", Some(6), None),
+    ("tcp", None, Some(6)),
+    ("udp", None, Some(17)),
+    ("sctp", None, Some(132)),
+    ("icmp", Some(4), Some(1)),
+    ("icmp6", Some(6), Some(58)),
+    ("igmp", Some(4), Some(2)),
+    ("igrp", Some(4), Some(9)),
+    ("pim", None, Some(103)),
+    ("vrrp", Some(4), Some(112)),
+    ("carp", Some(4), Some(112)),
+    ("ah", None, Some(51)),
+    ("esp", None, Some(50)),
+];
+
+/// The qualifiers that a value without its own takes over.
+#[derive(Clone, Copy, Default)]
+struct Qualifiers {
+    version: Option<u8>,
+    protocol: Option<u8>,
+    direction: Direction,
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Host,
+    Net,
+    Port,
+    PortRange,
+    Protocol,
+}
+
+/// Reads a filter; `None` if there are no words.
+///
+/// # Errors
+///
+/// What is no filter, or asks for what flow records do not have.
+pub(crate) fn parse(text: &str) -> Result<Option<Filter>> {
+    let words = words(text)?;
+    if words.is_empty() {
+        return Ok(None);
+    }
+    let mut parser = Parser { words: &words, at: 0, last: Qualifiers::default(), vlans: 0 };
+    let filter = parser.expression()?;
+    match parser.peek() {
+        None => Ok(Some(filter)),
+        Some(word) => bail!("the filter does not end where it should, at {word:?}"),
+    }
+}
+
+fn words(text: &str) -> Result<Vec<String>> {
+    if let Some(at) = text.find('[') {
+        // An IPv6 address has no brackets in a filter.
+        let before = text[..at].rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        bail!("{before}[...] asks for bytes of packets, which flow records do not have");
+    }
+    let mut spaced = String::new();
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' | ')' => spaced.extend([' ', c, ' ']),
+            '!' if !text[at + 1..].starts_with('=') => spaced.push_str(" not "),
+            '=' | '<' | '>' | '+' | '*' | '!' => {
+                bail!("{c:?} compares values of packets, which flow records do not have")
+            }
+            _ => spaced.push(c),
+        }
+    }
+    let spaced = spaced.replace("&&", " and ").replace("||", " or ");
+    Ok(spaced.split_whitespace().map(str::to_owned).collect())
+}
+
+struct Parser<'a> {
+    words: &'a [String],
+    at: usize,
+    last: Qualifiers,
+    vlans: u32,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<&str> {
+        self.words.get(self.at).map(String::as_str)
+    }
+
+    fn take(&mut self, word: &str) -> bool {
+        let found = self.peek() == Some(word);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn next(&mut self) -> Result<String> {
+        let word = self.words.get(self.at).cloned();
+        self.at += 1;
+        word.ok_or_else(|| anyhow!("the filter ends where a word should follow"))
+    }
+
+    fn expression(&mut self) -> Result<Filter> {
+        let mut left = self.term()?;
+        loop {
+            if self.take("and") {
+                left = Filter::And(Box::new(left), Box::new(self.term()?));
+            } else if self.take("or") {
+                left = Filter::Or(Box::new(left), Box::new(self.term()?));
+            } else {
+                return Ok(left);
+            }
+        }
+    }
+
+    fn term(&mut self) -> Result<Filter> {
+        if self.take("not") {
+            return Ok(Filter::Not(Box::new(self.term()?)));
+        }
+        if self.take("(") {
+            let inner = self.expression()?;
+            if !self.take(")") {
+                bail!("a parenthesis is not closed");
+            }
+            return Ok(inner);
+        }
+        self.primitive().map(Filter::Leaf)
+    }
+
+    fn primitive(&mut self) -> Result<Leaf> {
+        let start = self.at;
+        let mut own = Qualifiers::default();
+        if self.take("vlan") {
+            return self.vlan();
+        }
+        let first = self.peek().unwrap_or_default().to_owned();
+        refuse(&first)?;
+        let protocol = PROTOCOLS.iter().find(|(name, ..)| *name == first);
+        if let Some((_, version, number)) = protocol {
+            (own.version, own.protocol) = (*version, *number);
+            self.at += 1;
+        }
+        let directed = self.direction()?;
+        own.direction = directed.unwrap_or_default();
+        own.kind = match self.peek() {
+            Some("host") => Some(Kind::Host),
+            Some("net") => Some(Kind::Net),
+            Some("port") => Some(Kind::Port),
+            Some("portrange") => Some(Kind::PortRange),
+            Some("proto") => Some(Kind::Protocol),
+            _ => None,
+        };
+        self.at += usize::from(own.kind.is_some());
+        let alone = matches!(self.peek(), None | Some("and" | "or" | ")"));
+        if protocol.is_some() && directed.is_none() && own.kind.is_none() && alone {
+            self.last = own;
+            return Ok(leaf(own, What::Any));
+        }
+        if self.at == start {
+            own = self.last;
+        }
+        let value = self.next()?;
+        refuse(&value)?;
+        self.last = own;
+        self.value(own, &value)
+    }
+
+    fn direction(&mut self) -> Result<Option<Direction>> {
+        let direction = match self.peek() {
+            Some("src") => Direction::Source,
+            Some("dst") => Direction::Destination,
+            _ => return Ok(None),
+        };
+        self.at += 1;
+        let other = if direction == Direction::Source { "dst" } else { "src" };
+        for (word, both) in [("or", Direction::Either), ("and", Direction::Both)] {
+            if self.peek() == Some(word)
+                && self.words.get(self.at + 1).is_some_and(|next| next == other)
+            {
+                self.at += 2;
+                return Ok(Some(both));
+            }
+        }
+        Ok(Some(direction))
+    }
+
+    fn vlan(&mut self) -> Result<Leaf> {
+        self.vlans += 1;
+        if self.vlans > 1 {
+            bail!(
+                "a second `vlan` asks for an inner tag, which a filter of flow records cannot: use SQL (dot1qCustomerVlanId)"
+            );
+        }
+        let id = match self.peek().map(str::parse::<u16>) {
+            Some(Ok(id)) if id < 4096 => Some(id),
+            Some(Ok(id)) => bail!("a VLAN has a number up to 4095, not {id}"),
+            _ => None,
+        };
+        self.at += usize::from(id.is_some());
+        Ok(leaf(Qualifiers::default(), What::Vlan(id)))
+    }
+
+    fn value(&mut self, own: Qualifiers, value: &str) -> Result<Leaf> {
+        Ok(match own.kind {
+            Some(Kind::Port | Kind::PortRange) => {
+                if !matches!(own.protocol, None | Some(6 | 17 | 132)) || own.version.is_some() {
+                    bail!("ports are those of tcp, udp and sctp");
+                }
+                let (first, last) = match own.kind {
+                    Some(Kind::PortRange) => ports(value, own.protocol)?,
+                    _ => (port(value, own.protocol)?, port(value, own.protocol)?),
+                };
+                leaf(own, What::Ports(first.min(last), first.max(last)))
+            }
+            Some(Kind::Protocol) => {
+                let name = value.trim_start_matches('\\');
+                let known =
+                    PROTOCOLS.iter().find(|(known, _, number)| *known == name && number.is_some());
+                let (version, number) = match known {
+                    Some((_, version, number)) => (*version, *number),
+                    None => (
+                        None,
+                        Some(name.parse().map_err(|_| anyhow!("{name:?} is no protocol of IP"))?),
+                    ),
+                };
+                leaf(
+                    Qualifiers {
+                        protocol: number,
+                        version: own.version.or(version),
+                        ..Qualifiers::default()
+                    },
+                    What::Any,
+                )
+            }
+            _ if own.protocol.is_some() => {
+                bail!("tcp, udp and the like do not go with a host or net: use `and`")
+            }
+            _ => {
+                let (first, last) = match own.kind {
+                    Some(Kind::Net) => self.net(value)?,
+                    _ if value.contains('/') => bail!("{value}: a prefix goes with `net`"),
+                    _ => host(value)?,
+                };
+                let version = if first.is_ipv4() { 4 } else { 6 };
+                if own.version.is_some_and(|wanted| wanted != version) {
+                    bail!("{value} is no address of that version of IP");
+                }
+                leaf(own, What::Net(first, last))
+            }
+        })
+    }
+
+    /// `10.0.0.0/8`, `10.0.0.0 mask 255.0.0.0`, `10`, `192.168`.
+    fn net(&mut self, value: &str) -> Result<(IpAddr, IpAddr)> {
+        let bad = || anyhow!("{value:?} is no network");
+        let (address, length) = value.split_once('/').map_or((value, None), |(a, l)| (a, Some(l)));
+        if let Ok(address) = address.parse::<Ipv6Addr>() {
+            let length: u32 = length.unwrap_or("128").parse().map_err(|_| bad())?;
+            let hosts = u128::MAX.checked_shr(length).unwrap_or(0);
+            if length > 128 || u128::from(address) & hosts != 0 {
+                bail!("{value} has bits behind its prefix");
+            }
+            return Ok((address.into(), Ipv6Addr::from(u128::from(address) | hosts).into()));
+        }
+        let parts: Vec<u8> =
+            address.split('.').map(str::parse).collect::<Result<_, _>>().map_err(|_| bad())?;
+        if parts.len() > 4 {
+            return Err(bad());
+        }
+        let mut octets = [0; 4];
+        octets[..parts.len()].copy_from_slice(&parts);
+        let address = u32::from(Ipv4Addr::from(octets));
+        let hosts = if self.take("mask") {
+            !u32::from(self.next()?.parse::<Ipv4Addr>().map_err(|_| bad())?)
+        } else {
+            let length =
+                length.map_or(Ok(8 * parts.len() as u32), str::parse).map_err(|_| bad())?;
+            if length > 32 {
+                return Err(bad());
+            }
+            u32::MAX.checked_shr(length).unwrap_or(0)
+        };
+        if hosts & hosts.wrapping_add(1) != 0 {
+            bail!("a mask with gaps is no prefix");
+        }
+        if address & hosts != 0 {
+            bail!("{value} has bits behind its prefix");
+        }
+        Ok((Ipv4Addr::from(address).into(), Ipv4Addr::from(address | hosts).into()))
+    }
+}
+
+fn leaf(own: Qualifiers, what: What) -> Leaf {
+    let Qualifiers { version, protocol, direction, .. } = own;
+    Leaf { version, protocol, direction, what }
+}
+
+fn refuse(word: &str) -> Result<()> {
+    if NOT_IN_RECORDS.contains(&word) {
+        bail!("`{word}` asks for what flow records do not have");
+    }
+    Ok(())
+}
+
+fn host(value: &str) -> Result<(IpAddr, IpAddr)> {
+    let address = value
+        .parse::<IpAddr>()
+        .map_err(|_| anyhow!("{value:?} is no address; flow records have no names"))?;
+    Ok((address, address))
+}
+
+/// `1000-2000`, or one port.
+fn ports(value: &str, protocol: Option<u8>) -> Result<(u16, u16)> {
+    match value.split_once('-') {
+        Some((first, last)) if first.parse::<u16>().is_ok() => {
+            Ok((port(first, protocol)?, port(last, protocol)?))
+        }
+        _ => port(value, protocol).map(|port| (port, port)),
+    }
+}
+
+/// A number, or a name of /etc/services.
+fn port(value: &str, protocol: Option<u8>) -> Result<u16> {
+    if let Ok(port) = value.parse() {
+        return Ok(port);
+    }
+    let protocol = match protocol {
+        Some(6) => "tcp",
+        Some(17) => "udp",
+        Some(132) => "sctp",
+        _ => "",
+    };
+    let services = fs::read_to_string("/etc/services").unwrap_or_default();
+    let find = |line: &str| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let (name, number) = (words.next()?, words.next()?);
+        let (port, of) = number.split_once('/')?;
+        let named = name == value || words.any(|alias| alias == value);
+        (named && (protocol.is_empty() || protocol == of)).then(|| port.parse().ok())?
+    };
+    services
+        .lines()
+        .find_map(find)
+        .ok_or_else(|| anyhow!("{value:?} is no port and no service of /etc/services"))
+}

@@ -1,0 +1,82 @@
+use super::*;
+
+fn sql(text: &str) -> String {
+    parse(text).unwrap().unwrap().sql(Meaning::Flow)
+}
+
+#[test]
+fn words_of_pcap_filter_are_read_as_libpcap_reads_them() {
+    // Each pair is one filter.
+    let same = [
+        ("host 10.0.0.1 or 10.0.0.2", "host 10.0.0.1 or host 10.0.0.2"),
+        ("tcp port 80 or 443", "(tcp port 80) or (tcp port 443)"),
+        ("src or dst port 80", "port 80"),
+        ("port 80", "portrange 80-80"),
+        ("net 10", "net 10.0.0.0/8"),
+        ("net 192.168", "net 192.168.0.0 mask 255.255.0.0"),
+        ("tcp and udp or icmp", "(tcp and udp) or icmp"),
+        ("tcp or udp and icmp", "(tcp or udp) and icmp"),
+        ("!tcp && !(udp||icmp)", "not tcp and not (udp or icmp)"),
+        ("tcp port domain", "tcp port 53"),
+        ("ip proto \\tcp", "ip proto 6"),
+        ("portrange 20-10", "portrange 10-20"),
+    ];
+    for (one, other) in same {
+        assert_eq!(sql(one), sql(other), "{one} and {other}");
+        // libpcap reads both.
+        for text in [one, other] {
+            let dead = pcap::Capture::dead(pcap::Linktype::ETHERNET).unwrap();
+            dead.compile(text, true).unwrap_or_else(|error| panic!("{text}: {error}"));
+        }
+    }
+    assert_eq!(parse("  ").unwrap(), None);
+}
+
+#[test]
+fn what_records_do_not_have_is_refused_by_name() {
+    let refused = [
+        ("ether host 00:11:22:33:44:55", "ether"),
+        ("arp", "arp"),
+        ("tcp[tcpflags] & tcp-syn != 0", "tcp[...]"),
+        ("less 100", "less"),
+        ("host example.org", "names"),
+        ("vlan 5 and vlan 6", "dot1qCustomerVlanId"),
+        ("tcp host 10.0.0.1", "host"),
+        ("ip6 host 10.0.0.1", "version"),
+        ("net 10.0.0.1/8", "prefix"),
+        ("src 10.0.0.0/8", "`net`"),
+        ("port 70000", "70000"),
+        ("port", "ends"),
+        ("(tcp", "closed"),
+        ("tcp)", ")"),
+        ("tcp udp", "host"),
+    ];
+    for (text, named) in refused {
+        let error = parse(text).map(|filter| format!("{filter:?}")).unwrap_err().to_string();
+        assert!(error.contains(named), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_filter_that_matches_what_is_no_flow_is_known() {
+    for (text, expected) in [
+        ("host 10.0.0.1", false),
+        ("not host 10.0.0.1", true),
+        ("tcp and not port 80", false),
+        ("tcp or not port 80", true),
+        ("vlan 5", true),
+        ("vlan 5 and ip", false),
+    ] {
+        let filter = parse(text).unwrap().unwrap();
+        assert_eq!(filter.matches_other_packets(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_search_for_packets_never_excludes_a_flow_by_one_direction() {
+    let may = |text: &str| parse(text).unwrap().unwrap().sql(Meaning::MayHavePackets);
+    assert_eq!(may("src host 10.0.0.1"), sql("host 10.0.0.1"));
+    assert_eq!(may("not src host 10.0.0.1"), "TRUE");
+    assert_eq!(may("not port 80"), "TRUE");
+    assert_eq!(may("not (tcp and port 80)"), format!("({} OR TRUE)", may("not tcp")));
+}

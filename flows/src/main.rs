@@ -1,0 +1,315 @@
+//! `linerate-flows`: questions to flow records, the packets behind them, and their way to an object store.
+//! `linerate flows` and `linerate find` start it.
+#![forbid(unsafe_code)]
+
+mod filter;
+mod find;
+mod print;
+mod questions;
+mod ship;
+mod source;
+mod time;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::filter::Meaning;
+use crate::print::Form;
+use crate::questions::{By, Sort};
+use crate::time::Range;
+
+/// Ask flow records, find the packets behind them, ship them.
+#[derive(Debug, Parser)]
+#[command(name = "linerate", version, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 on success, 1 on failure, 2 on a wrong command line.\n\
+    \n\
+    Examples:\n  \
+    linerate flows top -r /var/lib/linerate/flows --by port net 10.0.0.0/8\n  \
+    linerate flows sum -r s3://flows/site-1 --after -1d --every 1h\n  \
+    linerate flows ship /var/lib/linerate/flows s3://flows/site-1 --follow 10s --delete\n  \
+    linerate find 10.0.0.7 -r /var/lib/linerate/flows --after -2h -w host.pcapng")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Ask flow records, and ship them.
+    Flows {
+        #[command(subcommand)]
+        question: Question,
+    },
+    /// Write the packets of a host or a filter, from the files that flow records point at.
+    #[command(after_help = "\
+The packets are those of tcpdump with this filter over all files, in the order of time.
+
+Examples:
+  linerate find 10.0.0.7 -r /var/lib/linerate/flows --after -2h -w host.pcapng
+  linerate find -r flows -w - tcp port 443 and net 192.0.2.0/24 | tcpdump -r -")]
+    Find {
+        #[command(flatten)]
+        records: Records,
+        /// The file to write; - for standard output.
+        #[arg(short = 'w', value_name = "FILE")]
+        out: PathBuf,
+        /// The folder of the packet files, if it is not the one that the records name.
+        #[arg(long, value_name = "DIR")]
+        packets: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Question {
+    /// Who has most.
+    Top {
+        #[command(flatten)]
+        records: Records,
+        #[command(flatten)]
+        answer: Answer,
+        /// What to group by.
+        #[arg(long, value_enum, default_value = "host")]
+        by: By,
+        /// What to sort by.
+        #[arg(long, value_enum, default_value = "octets")]
+        sort: Sort,
+        /// Rows at most.
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+        count: usize,
+    },
+    /// List records in the order of time.
+    List {
+        #[command(flatten)]
+        records: Records,
+        #[command(flatten)]
+        answer: Answer,
+        /// Events of NAT in place of flows.
+        #[arg(long)]
+        nat_events: bool,
+        /// Rows at most.
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
+        count: usize,
+    },
+    /// Totals: flows, packets, octets, first and last time.
+    Sum {
+        #[command(flatten)]
+        records: Records,
+        #[command(flatten)]
+        answer: Answer,
+        /// A row for each interval; a flow counts where it begins.
+        #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
+        every: Option<i64>,
+    },
+    /// Ask in SQL. The table is `flows`; `ip(v4, v6)` makes an address of the two columns that have it.
+    #[command(after_help = "\
+Examples:
+  linerate flows query -r flows 'SELECT count(*) FROM flows WHERE \"maximumTTL\" < 5'")]
+    Query {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        answer: Answer,
+        /// The question.
+        sql: String,
+    },
+    /// Copy or move whole files of records to an object store.
+    #[command(after_help = "\
+The folder is the spool: with --delete a file leaves it when the store has it. Keys, region and endpoint are those of \
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL and AWS_ALLOW_HTTP.
+
+Exit status: 0 when nothing waits, 1 when files wait.
+
+Examples:
+  linerate flows ship /var/lib/linerate/flows s3://flows/site-1 --follow 10s --delete")]
+    Ship {
+        /// The folder of records.
+        folder: PathBuf,
+        /// s3://BUCKET/PREFIX.
+        url: String,
+        /// Delete a file when the store has it.
+        #[arg(long)]
+        delete: bool,
+        /// Look for new files this often, and do not end.
+        #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
+        follow: Option<i64>,
+        /// How long to try when the store is away, without --follow.
+        #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time::parse_duration)]
+        retry_for: i64,
+        /// Print the counts as JSON, a line for each change.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    /// A file or folder of records, or s3://BUCKET/PREFIX; repeatable.
+    #[arg(short = 'r', long = "records", value_name = "PLACE", default_value = ".")]
+    places: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Records {
+    #[command(flatten)]
+    place: Place,
+    /// Flows with a part at or after this time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' (UTC), seconds since 1970, -2h.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::parse)]
+    after: Option<i64>,
+    /// Flows with a part before this time.
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::parse)]
+    before: Option<i64>,
+    /// A filter in the words of pcap-filter(7), or an address.
+    #[arg(value_name = "FILTER")]
+    filter: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Answer {
+    /// One JSON object a line.
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// CSV.
+    #[arg(long)]
+    csv: bool,
+    /// Print the SQL and do not run it.
+    #[arg(long)]
+    print_sql: bool,
+}
+
+impl Answer {
+    fn form(&self) -> Form {
+        match (self.json, self.csv) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Csv,
+            _ => Form::Table,
+        }
+    }
+}
+
+impl Records {
+    fn range(&self) -> Range {
+        Range { after: self.after, before: self.before }
+    }
+
+    /// The filter; an address alone is a host.
+    fn filter(&self) -> String {
+        match &self.filter[..] {
+            [one] if one.parse::<IpAddr>().is_ok() => format!("host {one}"),
+            words => words.join(" "),
+        }
+    }
+
+    fn condition(&self) -> Result<String> {
+        let filter = filter::parse(&self.filter())?;
+        Ok(questions::condition(filter.as_ref(), self.range(), Meaning::Flow))
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Cli::parse().command).await {
+        Ok(status) => status,
+        // Who reads has enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("linerate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
+    error.downcast_ref::<std::io::Error>().is_some_and(is)
+}
+
+async fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Flows { question } => ask(question).await,
+        Command::Find { records, out, packets } => {
+            let (context, filter) = (source::open(&records.place.places).await?, records.filter());
+            let range = records.range();
+            let options =
+                find::Options { filter: &filter, range, folder: packets.as_deref(), out: &out };
+            let report = find::run(&context, &options).await?;
+            eprintln!(
+                "linerate: {} packets of {} flow records; read {} bytes of {} in {} files",
+                report.packets, report.records, report.bytes_read, report.bytes_total, report.files
+            );
+            if report.without_files > 0 {
+                bail!("{} flow records do not say where their packets are", report.without_files);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn ask(question: Question) -> Result<ExitCode> {
+    let (places, answer, limit, sql) = match question {
+        Question::Ship { folder, url, delete, follow, retry_for, json } => {
+            let duration = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
+            let (follow, retry_for) = (follow.map(duration), duration(retry_for));
+            let options = ship::Options { folder: &folder, url: &url, delete, follow, retry_for };
+            return ship(&options, json).await;
+        }
+        Question::Top { records, answer, by, sort, count } => {
+            let sql = questions::top(by, sort, count, &records.condition()?);
+            (records.place.places, answer, None, sql)
+        }
+        Question::List { records, answer, nat_events, count } => {
+            let sql = questions::list(count.saturating_add(1), &records.condition()?, nat_events);
+            (records.place.places, answer, Some(count), sql)
+        }
+        Question::Sum { records, answer, every } => {
+            let sql = questions::sum(every, &records.condition()?);
+            (records.place.places, answer, None, sql)
+        }
+        Question::Query { place, answer, sql } => (place.places, answer, None, sql),
+    };
+    if answer.print_sql {
+        println!("{sql}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let context = source::open(&places).await?;
+    let frame = context.sql(&sql).await.context("cannot ask this")?;
+    let rows = print::run(frame, answer.form()).await?;
+    if limit.is_some_and(|limit| rows > limit) {
+        eprintln!("linerate: there are more records: -n says how many to list");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn ship(options: &ship::Options<'_>, json: bool) -> Result<ExitCode> {
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let stop = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    let report = ship::run(options, stop, |report| {
+        if json {
+            println!("{}", report.json());
+        } else if let Some(error) = &report.error {
+            eprintln!(
+                "linerate: {} files ({} bytes) wait: {error}",
+                report.waiting, report.waiting_bytes
+            );
+        }
+    })
+    .await?;
+    if !json {
+        eprintln!(
+            "linerate: {} files ({} bytes) shipped, {} were there already, {} wait",
+            report.files, report.bytes, report.known, report.waiting
+        );
+    }
+    Ok(if report.waiting == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

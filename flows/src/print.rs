@@ -1,0 +1,127 @@
+//! Answers: a table, CSV, or one JSON object a line.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use datafusion::arrow::array::{Array, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use datafusion::arrow::util::pretty::pretty_format_batches;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::DataFrame;
+use futures::StreamExt;
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use serde_json::{Map, Value};
+
+/// How often progress is shown.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Table,
+    Json,
+    Csv,
+}
+
+/// Runs a question and prints its answer. Returns its rows.
+pub(crate) async fn run(frame: DataFrame, form: Form) -> Result<usize> {
+    let context = Arc::new(frame.task_ctx());
+    let plan = frame.create_physical_plan().await?;
+    let progress = progress(&plan);
+    let mut stream = execute_stream(plan, context)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let schema = stream.schema();
+    let (mut rows, mut table) = (0, Vec::new());
+    if form == Form::Csv {
+        let names: Vec<_> = schema.fields().iter().map(|field| csv(field.name())).collect();
+        writeln!(out, "{}", names.join(","))?;
+    }
+    while let Some(batch) = stream.next().await {
+        let batch = batch?;
+        rows += batch.num_rows();
+        match form {
+            Form::Table => table.push(batch),
+            Form::Json | Form::Csv => lines(&mut out, &schema, &batch, form)?,
+        }
+    }
+    progress.finish_and_clear();
+    if form == Form::Table {
+        writeln!(out, "{}", pretty_format_batches(&table)?)?;
+    }
+    out.flush()?;
+    Ok(rows)
+}
+
+/// Records read so far, on a terminal.
+fn progress(plan: &Arc<dyn ExecutionPlan>) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner()
+        .with_style(ProgressStyle::with_template("{spinner} {msg}").expect("a template"));
+    let (shown, plan) = (bar.clone(), Arc::clone(plan));
+    tokio::spawn(async move {
+        while !shown.is_finished() {
+            shown.set_message(format!("{} records read", HumanCount(scanned(&plan))));
+            shown.tick();
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
+        }
+    });
+    bar
+}
+
+/// Records that the leaves of a plan gave.
+pub(crate) fn scanned(plan: &Arc<dyn ExecutionPlan>) -> u64 {
+    let children = plan.children();
+    if children.is_empty() {
+        let rows = plan.metrics().and_then(|metrics| metrics.output_rows());
+        return rows.unwrap_or_default() as u64;
+    }
+    children.into_iter().map(scanned).sum()
+}
+
+fn lines(out: &mut impl Write, schema: &SchemaRef, batch: &RecordBatch, form: Form) -> Result<()> {
+    let options = FormatOptions::default();
+    let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options));
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    for row in 0..batch.num_rows() {
+        let text = |column: usize| columns[column].value(row).to_string();
+        let present = |column: usize| batch.column(column).is_valid(row);
+        if form == Form::Csv {
+            let fields: Vec<_> = (0..columns.len()).map(|column| csv(&text(column))).collect();
+            writeln!(out, "{}", fields.join(","))?;
+            continue;
+        }
+        let object: Map<_, _> = schema
+            .fields()
+            .iter()
+            .enumerate()
+            .filter(|(column, _)| present(*column))
+            .map(|(column, field)| {
+                let text = text(column);
+                let number = matches!(field.data_type(), DataType::Boolean)
+                    || field.data_type().is_numeric();
+                let value = if number {
+                    serde_json::from_str(&text).unwrap_or(Value::String(text))
+                } else {
+                    Value::String(text)
+                };
+                (field.name().clone(), value)
+            })
+            .collect();
+        writeln!(out, "{}", Value::Object(object))?;
+    }
+    Ok(())
+}
+
+/// A field of CSV (RFC 4180).
+fn csv(text: &str) -> String {
+    if text.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

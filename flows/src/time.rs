@@ -1,0 +1,86 @@
+//! Times on the command line.
+
+use anyhow::{Result, anyhow};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+/// A range of time in nanoseconds since 1970 (UTC).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) after: Option<i64>,
+    pub(crate) before: Option<i64>,
+}
+
+/// `2026-11-24T10:00:00Z`, `2026-11-24 10:00` (UTC), `2026-11-24`, seconds since 1970, or `-2h`: so long ago.
+pub(crate) fn parse(text: &str) -> Result<i64, String> {
+    instant(text).map_err(|error| error.to_string())
+}
+
+fn instant(text: &str) -> Result<i64> {
+    let nanos = |time: Timestamp| {
+        i64::try_from(time.as_nanosecond()).map_err(|_| anyhow!("{text} is too far away"))
+    };
+    if let Some(ago) = text.strip_prefix('-') {
+        return nanos(Timestamp::now().checked_sub(duration(ago)?)?);
+    }
+    if let Ok(seconds) = text.parse::<f64>()
+        && seconds.is_finite()
+    {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let fraction: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+        let whole =
+            whole.parse::<i64>().ok().and_then(|seconds| seconds.checked_mul(1_000_000_000));
+        let time = whole
+            .zip(fraction.parse::<i64>().ok())
+            .and_then(|(whole, fraction)| whole.checked_add(fraction));
+        return time.ok_or_else(|| anyhow!("{text} is too far away"));
+    }
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return nanos(time);
+    }
+    let civil: DateTime = text.parse().map_err(|_| {
+        anyhow!("{text:?} is no time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' (UTC), seconds since 1970, or -2h")
+    })?;
+    nanos(civil.to_zoned(TimeZone::UTC)?.timestamp())
+}
+
+/// `90s`, `5m`, `2h`, `1h30m`; days have 24 hours.
+pub(crate) fn duration(text: &str) -> Result<SignedDuration> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<i64>().ok());
+    let parsed = match days {
+        Some(days) => days.checked_mul(24).map(SignedDuration::from_hours),
+        None => text.parse().ok(),
+    };
+    parsed
+        .filter(|length| length.is_positive())
+        .ok_or_else(|| anyhow!("{text:?} is no duration: 90s, 5m, 2h, 7d"))
+}
+
+/// A duration in nanoseconds.
+pub(crate) fn parse_duration(text: &str) -> Result<i64, String> {
+    let length = duration(text).map_err(|error| error.to_string())?;
+    i64::try_from(length.as_nanos()).map_err(|_| format!("{text} is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_all_forms_are_the_same_instant() {
+        let expected = Ok(1_795_514_400_000_000_000);
+        for text in
+            ["2026-11-24T10:00:00Z", "2026-11-24 10:00", "2026-11-24T11:00:00+01:00", "1795514400"]
+        {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+        assert_eq!(parse("1795514400.5"), Ok(1_795_514_400_500_000_000));
+        let ago = parse("-2h").unwrap();
+        let now = i64::try_from(Timestamp::now().as_nanosecond()).unwrap();
+        assert!((7_199..7_300).contains(&((now - ago) / 1_000_000_000)));
+        for text in ["yesterday", "-", "-3", "1e300"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

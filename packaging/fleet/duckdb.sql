@@ -1,0 +1,32 @@
+-- Flow records in DuckDB. @PLACE@ is the folder, or s3://BUCKET/PREFIX (INSTALL httpfs; CREATE SECRET ...).
+
+-- define
+CREATE OR REPLACE MACRO v4(a) AS concat_ws('.', a >> 24, (a >> 16) & 255, (a >> 8) & 255, a & 255);
+CREATE OR REPLACE MACRO v6(a) AS rtrim(regexp_replace(lower(hex(a)), '(....)', '\1:', 'g'), ':');
+CREATE OR REPLACE VIEW flows AS
+    SELECT * FROM read_parquet('@PLACE@/**/*.parquet', hive_partitioning = true, union_by_name = true);
+
+-- sum
+SELECT count(*) AS flows, sum(packetDeltaCount + reversePacketDeltaCount) AS packets,
+    sum(octetDeltaCount + reverseOctetDeltaCount) AS octets
+FROM flows WHERE natEvent IS NULL;
+
+-- top hosts
+SELECT coalesce(v4(a4), v6(a6)) AS host, count(*) AS flows, sum(packets) AS packets, sum(octets) AS octets
+FROM (
+    SELECT unnest([
+        {'a4': sourceIPv4Address, 'a6': sourceIPv6Address},
+        {'a4': destinationIPv4Address, 'a6': destinationIPv6Address}], recursive := true),
+        packetDeltaCount + reversePacketDeltaCount AS packets, octetDeltaCount + reverseOctetDeltaCount AS octets
+    FROM flows WHERE natEvent IS NULL)
+GROUP BY a4, a6 ORDER BY octets DESC, a4, a6 LIMIT 10;
+
+-- top ports
+SELECT protocolIdentifier AS protocol, destinationTransportPort AS port, count(*) AS flows,
+    sum(packetDeltaCount + reversePacketDeltaCount) AS packets, sum(octetDeltaCount + reverseOctetDeltaCount) AS octets
+FROM flows WHERE natEvent IS NULL GROUP BY ALL ORDER BY octets DESC, protocol, port LIMIT 10;
+
+-- top sensors
+SELECT sensor, count(*) AS flows, sum(packetDeltaCount + reversePacketDeltaCount) AS packets,
+    sum(octetDeltaCount + reverseOctetDeltaCount) AS octets
+FROM flows WHERE natEvent IS NULL GROUP BY sensor ORDER BY octets DESC, sensor LIMIT 10;
