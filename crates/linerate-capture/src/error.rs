@@ -14,6 +14,9 @@ pub enum Error {
     /// A capture file could not be read or written.
     #[error(transparent)]
     File(#[from] linerate_pcapfile::Error),
+    /// Flow records could not be written.
+    #[error(transparent)]
+    Flow(#[from] linerate_flow::Error),
     /// libpcap cannot compile a filter expression, or it cannot run where it should.
     #[error(
         "the filter `{}` does not work{}: {message}; pcap-filter(7) describes the syntax",

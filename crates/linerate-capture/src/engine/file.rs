@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use linerate_flow::export::{ExportingMeter, InterfaceName};
+use linerate_flow::meter::MeteredPacket;
 use linerate_pcapfile::{Error as FileError, Format, InterfaceDescription, Reader, Record};
 use linerate_ring::Direction;
 use linerate_ring::packet::DirectionFilter;
 
-use super::Outcome;
-use super::report::{Cpu, FilterReport, Report};
+use super::report::{Cpu, FilterReport, FlowReport, Report};
+use super::{Metering, Outcome};
 use crate::filter::{FilterCache, FilterLocation};
 use crate::link_type::registered;
 use crate::sink::Sink;
@@ -100,6 +102,9 @@ impl FileProgress {
     }
 }
 
+/// Packets between two looks at the clock, for the meter.
+const PUBLISH_PACKETS: u64 = 256;
+
 /// The name of the source in reports.
 const SOURCE: &str = "file";
 
@@ -108,6 +113,7 @@ const SOURCE: &str = "file";
 pub fn read_file(
     mut input: FileInput,
     sink: Sink,
+    metering: Option<Metering>,
     stop: &AtomicBool,
     progress: &FileProgress,
 ) -> Outcome {
@@ -115,9 +121,17 @@ pub fn read_file(
     let mut report = Report::of_file(&input);
     let mut output = sink.reader(0, 0);
     let control = Control { stop, progress };
-    let failure = copy(&mut input, &mut output, &mut report, &control).err();
+    let (exporter, meter) = match metering {
+        Some(Metering { exporter, options }) => {
+            let meter = exporter.meter(&options);
+            (Some(exporter), Some(meter))
+        }
+        None => (None, None),
+    };
+    let failure = copy(&mut input, &mut output, meter, &mut report, &control).err();
     drop(output);
-    finish(report, sink, start, failure)
+    let unwritten = FlowReport::finish(exporter, &mut report);
+    finish(report, sink, start, failure.or(unwritten))
 }
 
 /// The outcome of reading since `start` into `sink`, whose handles are dropped.
@@ -151,6 +165,7 @@ struct Control<'a> {
 fn copy(
     input: &mut FileInput,
     output: &mut Sink<FileSinkHandle>,
+    mut meter: Option<ExportingMeter>,
     report: &mut Report,
     control: &Control<'_>,
 ) -> Result<()> {
@@ -166,6 +181,7 @@ fn copy(
         selector.filters.require_known(interface.linktype)?;
     }
     let mut described = input.reader.interfaces().len();
+    let mut named = 0;
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
         let (record, interfaces) = match input.reader.next_described() {
             Ok(Some(next)) => next,
@@ -189,6 +205,27 @@ fn copy(
             output.describe(|| description(interface, text.as_deref(), input.snaplen));
         }
         described = interfaces.len();
+        if let Some(meter) = &mut meter {
+            for interface in &interfaces[named..] {
+                let name = interface.name.as_deref().map(Into::into);
+                meter.interface(InterfaceName { name, index: None });
+            }
+            named = interfaces.len();
+            meter.packet(&MeteredPacket {
+                frame: frame.head(),
+                wire_len: frame.wire_len,
+                linktype,
+                interface: record.interface as u16,
+                time: frame.timestamp.unwrap_or_default().0,
+                position: 0,
+            });
+            if report.captured % PUBLISH_PACKETS == 0 {
+                meter.publish(Instant::now());
+            }
+            if meter.is_closed() {
+                break;
+            }
+        }
         let more = output.push(linktype, || record);
         if input.packet_buffered || progress.take_flush() {
             output.flush();

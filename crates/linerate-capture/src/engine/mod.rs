@@ -16,13 +16,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use linerate_flow::export::{Exporter, InterfaceName};
+use linerate_flow::meter::MeterOptions;
 use linerate_net::Connection;
 use linerate_pcapfile::Format;
 
 pub use blocks::copy_blocks;
 pub use file::{FileInput, FileProgress, description, read_file};
 pub(crate) use report::Cpu;
-pub use report::{FilterReport, InterfaceReport, QueueReport, Report};
+pub use report::{FilterReport, FlowReport, InterfaceReport, QueueReport, Report};
 pub use sample::Sample;
 pub use shared::Event;
 
@@ -61,11 +63,29 @@ pub struct EngineOptions {
     pub drop_privileges: bool,
 }
 
+/// Metering the flows of what is captured, beside the sink.
+pub struct Metering {
+    /// Writes the records.
+    pub exporter: Exporter,
+    /// How flows are metered. The readers share the table's room.
+    pub options: MeterOptions,
+}
+
+/// The interfaces as flow records name them.
+pub fn interface_names(opened: &[OpenInterface]) -> Vec<InterfaceName> {
+    let name = |one: &OpenInterface| InterfaceName {
+        name: Some(one.label.as_str().into()),
+        index: (one.interface.index != 0).then_some(one.interface.index),
+    };
+    opened.iter().map(name).collect()
+}
+
 /// A running capture.
 pub struct Engine {
     readers: Vec<JoinHandle<()>>,
     user_monitors: Vec<UserMonitor>,
     sink: Sink,
+    exporter: Option<Exporter>,
     progress: Vec<Arc<FileSinkProgress>>,
     shared: Arc<Shared>,
     counters: Arc<Vec<InterfaceCounters>>,
@@ -118,6 +138,7 @@ impl Engine {
         opened: Vec<OpenInterface>,
         counters: Arc<Vec<InterfaceCounters>>,
         sink: Sink,
+        metering: Option<Metering>,
         options: &EngineOptions,
     ) -> Result<Self> {
         let (events_in, events) = channel();
@@ -134,7 +155,12 @@ impl Engine {
                 user_monitors.push(inside(namespace, start)??);
             }
         }
-        let readers = opened.iter().map(|one| one.sources.len()).sum();
+        let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>().max(1);
+        let meter = || {
+            let Metering { exporter, options } = metering.as_ref()?;
+            let max_flows = (options.max_flows / readers as u32).max(1);
+            Some(exporter.meter(&MeterOptions { max_flows, ..*options }))
+        };
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
             let filter = one.filter.filter(|_| one.filter_in_user);
@@ -152,6 +178,7 @@ impl Engine {
                         interface: number as u32,
                         linktype,
                         shared: Arc::clone(&shared),
+                        meter: meter(),
                         annotator: drops.then(Annotator::new).transpose()?,
                     },
                     splitter: options.split.then(|| LiveSplitter::new(linktype)),
@@ -189,6 +216,7 @@ impl Engine {
             readers,
             user_monitors,
             sink,
+            exporter: metering.map(|metering| metering.exporter),
             progress,
             shared,
             counters,
@@ -253,6 +281,7 @@ impl Engine {
             seconds: self.start.elapsed().as_secs_f64(),
             filter: self.filter.clone(),
             split,
+            flows: self.exporter.as_ref().map(|exporter| exporter.statistics().into()),
             ..Report::new(drops, interfaces)
         }
     }
@@ -267,10 +296,12 @@ impl Engine {
         let seconds = self.start.elapsed().as_secs_f64();
         let sink = std::mem::replace(&mut self.sink, Sink::Discard);
         let written = sink.finish();
+        let exporter = self.exporter.take();
         let mut report = self.report();
+        let unwritten = FlowReport::finish(exporter, &mut report);
         report.seconds = seconds;
         report.settle(&written);
-        Outcome { report, failure: self.shared.take_failure().or(written.failure) }
+        Outcome { report, failure: self.shared.take_failure().or(written.failure).or(unwritten) }
     }
 }
 

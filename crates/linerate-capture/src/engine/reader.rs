@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use linerate_flow::export::ExportingMeter;
+use linerate_flow::meter::MeteredPacket;
 use linerate_net::cpu;
 use linerate_pcapfile::Record;
 use linerate_ring::{Frame, Timestamp};
@@ -64,6 +66,8 @@ pub(super) struct PacketPath {
     pub(super) interface: u32,
     pub(super) linktype: u16,
     pub(super) shared: Arc<Shared>,
+    /// Meters the flows of what is output.
+    pub(super) meter: Option<ExportingMeter>,
     /// Says why the kernel dropped a packet, if the source tells that.
     pub(super) annotator: Option<Annotator>,
 }
@@ -140,6 +144,19 @@ impl PacketPath {
             return false;
         }
         let wire_len = u64::from(frame.wire_len);
+        if let Some(meter) = &mut self.meter {
+            let now = &mut round.timestamp;
+            let time = frame.timestamp.unwrap_or_else(|| *now.get_or_insert_with(clock::now));
+            meter.packet(&MeteredPacket {
+                // All headers are in the first piece.
+                frame: frame.head(),
+                wire_len: frame.wire_len,
+                linktype: self.linktype,
+                interface: self.interface as u16,
+                time: time.0,
+                position: 0,
+            });
+        }
         let Self { interface, annotator, .. } = self;
         let more = self.sink.push(self.linktype, || {
             let mut frame = *frame;
@@ -300,7 +317,7 @@ impl Reader {
         idle: bool,
     ) {
         self.add_split_statistics();
-        let PacketPath { sink, shared, filter, .. } = &mut self.path;
+        let PacketPath { sink, shared, filter, meter, .. } = &mut self.path;
         let requested = shared.flush.load(Relaxed);
         let max_age = if *flushed == requested { self.max_age } else { Duration::ZERO };
         *flushed = requested;
@@ -308,7 +325,15 @@ impl Reader {
         if sink.is_closed() {
             shared.stop.store(true, Relaxed);
         }
-        if !sink.take_wait_time().is_zero() {
+        let mut waited = sink.take_wait_time();
+        if let Some(meter) = meter {
+            meter.maintain(now);
+            waited += meter.take_wait_time();
+            if meter.is_closed() {
+                shared.stop.store(true, Relaxed);
+            }
+        }
+        if !waited.is_zero() {
             ledger.attribute_to_writer();
         }
         let due = ledger.refreshed.is_none_or(|last| now.duration_since(last) >= COUNTERS_INTERVAL);

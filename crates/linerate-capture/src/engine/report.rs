@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
+use linerate_flow::export::{ExportStatistics, Exporter};
 use linerate_pcapfile::InterfaceDescription;
 use serde::{Serialize, Serializer};
 
-use crate::Result;
 use crate::filter::FilterLocation;
 use crate::sink::file::{FileSinkReport, InterfaceOutcome};
 use crate::source::OpenInterface;
 use crate::split::SplitStatistics;
 use crate::statistics::{DropCause, Drops, InterfaceCounters, QueueCounts};
+use crate::{Error, Result};
 
 /// The counts of a capture; serialises to the command's JSON.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -48,10 +49,70 @@ pub struct Report {
     /// What was split, with `--split`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitStatistics>,
+    /// What was metered, with `--flows`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows: Option<FlowReport>,
     /// Processor time of the process in seconds.
     pub cpu: Cpu,
     /// The same counts, interface by interface.
     pub interfaces: Vec<InterfaceReport>,
+}
+
+/// The counts of metering.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FlowReport {
+    /// Packets of flows.
+    pub packets: u64,
+    /// Packets in no flow, because they are no IP packets.
+    pub not_ip: u64,
+    /// Packets in no flow, because their IP header is malformed or cut off.
+    pub malformed: u64,
+    /// Packets in no flow, because of their link type.
+    pub link_type: u64,
+    /// Packets of flows whose ports are not known: later fragments, and packets that were cut off.
+    pub without_ports: u64,
+    /// Flows in the table.
+    pub active: u64,
+    /// Flows that ended, or got a record before.
+    pub exported: u64,
+    /// Those that had to make room in a full table.
+    pub overflow: u64,
+    /// Records in whole files.
+    pub records: u64,
+    /// Whole files.
+    pub files: u64,
+    /// Their bytes.
+    pub file_bytes: u64,
+    /// Earlier meters of this name that were interrupted: 0 or 1.
+    pub interruptions: u64,
+}
+
+impl From<ExportStatistics> for FlowReport {
+    fn from(ExportStatistics { meter, files }: ExportStatistics) -> Self {
+        Self {
+            packets: meter.packets,
+            not_ip: meter.not_ip,
+            malformed: meter.malformed,
+            link_type: meter.link_type,
+            without_ports: meter.without_ports,
+            active: meter.active,
+            exported: meter.exported,
+            overflow: meter.overflow,
+            records: files.records,
+            files: files.files,
+            file_bytes: files.bytes,
+            interruptions: files.interruptions,
+        }
+    }
+}
+
+impl FlowReport {
+    /// Waits until all records are written, and puts the last counts into `report`. Returns what went wrong.
+    pub(super) fn finish(exporter: Option<Exporter>, report: &mut Report) -> Option<Error> {
+        let (statistics, outcome) = exporter?.finish();
+        report.flows = Some(statistics.into());
+        outcome.err().map(Error::Flow)
+    }
 }
 
 /// Lost packets by cause, with their sum.

@@ -22,6 +22,11 @@ impl FromStr for Sample {
 }
 
 impl Sample {
+    /// The part of all flows that is captured.
+    pub fn probability(self) -> f64 {
+        1.0 / self.0.get() as f64
+    }
+
     /// Whether an Ethernet frame is captured. Frames without an IP packet belong to no flow and are.
     #[inline]
     pub(super) fn has(self, frame: &[u8]) -> bool {

@@ -21,7 +21,7 @@ fn capture(names: &[&str], request: &SourceOptions, send: impl FnOnce()) -> Outc
         true
     });
     let counters = counters(&opened).unwrap();
-    let engine = Engine::start(opened, counters, sink, &EngineOptions::default()).unwrap();
+    let engine = Engine::start(opened, counters, sink, None, &EngineOptions::default()).unwrap();
     send();
     wait_for("all readers to end", || engine.is_finished());
     engine.finish()

@@ -195,7 +195,8 @@ fn queues_have_series_of_their_own() {
 fn a_receiver_shows_messages_and_losses() {
     root_or_skip!();
     let cable = Cable::new();
-    let feed = "receive --bind 10.9.0.2:5001 --feed moldudp64 --metrics 9819";
+    let feed =
+        "receive --bind 10.9.0.2:5001 --feed moldudp64 --request 10.9.0.1:5002 --metrics 9819";
     let feed = start(&cable.far, feed);
     wait_for("the first counts", || get(&cable.far, 9819, "/metrics").contains("receive_feed"));
     check_documented(&get(&cable.far, 9819, "/metrics"), "Receive");

@@ -55,6 +55,36 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "FILE")]
     pub(in crate::verbs) write: Option<PathBuf>,
 
+    /// Write flow records to Parquet files below this folder, `date=/hour=/sensor=`. Without -w no packet is written
+    /// or printed.
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) flows: Option<PathBuf>,
+
+    /// The name of this meter in the paths of --flows (default: the host's name).
+    #[arg(long, value_name = "NAME", requires = "flows")]
+    pub(super) sensor: Option<String>,
+
+    /// A flow that goes on gets a record after this many seconds.
+    #[arg(long, value_name = "SECONDS", requires = "flows", default_value = "60",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(super) active_timeout: u64,
+
+    /// A flow ends when no packet came for this many seconds.
+    #[arg(long, value_name = "SECONDS", requires = "flows", default_value = "15",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(super) idle_timeout: u64,
+
+    /// The most flows at one time; a full table exports flows early, and counts them. Each takes 148 bytes, which are
+    /// allocated at the start.
+    #[arg(long, value_name = "FLOWS", requires = "flows", default_value = "262144",
+        value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    pub(super) max_flows: u32,
+
+    /// Complete the files of --flows after this many seconds. What is in whole files, no crash can lose.
+    #[arg(long, value_name = "SECONDS", requires = "flows", default_value = "60",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(super) flow_file_seconds: u64,
+
     /// Only count packets: for measurements.
     #[arg(long, conflicts_with = "write")]
     pub(super) discard: bool,

@@ -184,7 +184,7 @@ pub(super) fn conclude(
                 report.received
             )
         });
-        let lines = [unwritten(&report.dropped.causes), stopped, deleted(report)];
+        let lines = [unwritten(&report.dropped.causes), stopped, deleted(report), flows(report)];
         lines.into_iter().flatten().for_each(stdio::eprintln);
     }
     if arguments.json {
@@ -204,6 +204,9 @@ fn counts(report: &Report) -> String {
         report.received,
         drops.kernel()
     );
+    if let Some(line) = flows(report) {
+        text += &format!("\n{line}");
+    }
     if let Some(split) = &report.split {
         text += &format!("\n{split}");
     }
@@ -236,6 +239,27 @@ fn counts(report: &Report) -> String {
         text += &format!("\nby queue of {}: {}", one.name, queues(&one.queues, usize::MAX));
     }
     text
+}
+
+/// What was metered.
+fn flows(report: &Report) -> Option<String> {
+    let flows = report.flows.as_ref()?;
+    let mut text = format!(
+        "{} packets in {} flow records, {} flows active",
+        flows.packets, flows.exported, flows.active
+    );
+    for (count, what) in [
+        (flows.not_ip, "packets of no flow: not IP"),
+        (flows.malformed, "packets of no flow: malformed"),
+        (flows.link_type, "packets of no flow: unknown link type"),
+        (flows.without_ports, "packets of flows without ports: fragments, or cut off"),
+        (flows.overflow, "records early, because the flow table was full"),
+    ] {
+        if count > 0 {
+            text += &format!("\n{count} {what}");
+        }
+    }
+    Some(text)
 }
 
 /// The files that the capture has deleted.

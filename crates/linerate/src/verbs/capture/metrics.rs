@@ -51,6 +51,7 @@ pub(super) fn encode(stats: &CaptureStats, encoder: &mut MetricEncoder<'_, '_>) 
     let help = "How full the buffer between kernel and reader is";
     encoder.gauges("linerate_capture_ring_fill", help, Some(&ratio()), labels, fill)?;
     queues(report, encoder)?;
+    flows(report, encoder)?;
     files(report, encoder)
 }
 
@@ -131,6 +132,25 @@ fn queues(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         })
         .map(|(interface, queue, cause, count)| ([interface, queue, cause.to_owned()], count)),
     )
+}
+
+fn flows(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
+    let Some(flows) = &report.flows else { return Ok(()) };
+    let help = "Flows in the table";
+    encoder.gauge("linerate_capture_flows_active", help, None, flows.active as f64)?;
+    let help = "Flow records that meters gave";
+    encoder.counter("linerate_capture_flows_exported", help, None, flows.exported)?;
+    let help = "Flow records that were given early, because the table was full";
+    encoder.counter("linerate_capture_flows_overflow", help, None, flows.overflow)?;
+    let help = "Packets of flows";
+    encoder.counter("linerate_capture_flow_packets", help, None, flows.packets)?;
+    let help = "Packets of no flow, by cause";
+    let causes =
+        [("not_ip", flows.not_ip), ("malformed", flows.malformed), ("link_type", flows.link_type)];
+    let causes = causes.map(|(cause, count)| ([cause], count));
+    encoder.counters("linerate_capture_unmetered_packets", help, None, ["cause"], causes)?;
+    let help = "Flow records in whole files";
+    encoder.counter("linerate_capture_flow_records_written", help, None, flows.records)
 }
 
 fn files(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {

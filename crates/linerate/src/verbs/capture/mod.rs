@@ -3,6 +3,7 @@
 mod arguments;
 mod config;
 mod decoder;
+mod flows;
 pub(crate) mod foreign;
 mod list;
 mod live;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
-use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress};
+use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress, Sample};
 use linerate_capture::filter::{CookedHeader, ETHERNET, FilterCache, TagReading, cooked_header};
 use linerate_capture::interface::ANY;
 use linerate_capture::link_type;
@@ -198,6 +199,8 @@ fn from_interfaces(
             false => vec![engine::start_file_sink(&opened, &counters, file())?],
         })
     })?;
+    let sampled = arguments.sample.map_or(1.0, Sample::probability);
+    let metering = flows::metering(arguments, engine::interface_names(&opened), sampled)?;
     let engine_options = EngineOptions {
         count: smaller(arguments.count, arguments.limit(packets)),
         packet_buffered: arguments.packet_buffered,
@@ -208,7 +211,7 @@ fn from_interfaces(
         drop_privileges: true,
         split: arguments.split,
     };
-    let running = Engine::start(opened, counters, sink, &engine_options)?;
+    let running = Engine::start(opened, counters, sink, metering, &engine_options)?;
     privilege::drop_all();
     signals.drop_privileges();
     let publisher = Publisher::metrics(metrics, "capture", arguments.quiet, metrics::encode)?
@@ -287,6 +290,11 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     if let Some(path) = arguments.write.as_deref()
         && output::copies_blocks(arguments, path, input.reader.format())
     {
+        if arguments.flows.is_some() {
+            return Ok(cli::usage_error(
+                "-r with -w copies blocks, and meters nothing: run it once with -w and once with --flows",
+            ));
+        }
         let output = FileSink::start(output::copy_options(arguments, path, signals.stop()))?;
         let progress = FileProgress::of(&output);
         let to = output::format(arguments, path);
@@ -306,7 +314,8 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     })?;
     let input = FileInput { reader, filters, snaplen, count, traffic, packet_buffered };
     let progress = sink.files().first().map(FileProgress::of).unwrap_or_default();
-    let read = || engine::read_file(input, sink, &signals.stop(), &progress);
+    let metering = flows::metering(arguments, Vec::new(), 1.0)?;
+    let read = || engine::read_file(input, sink, metering, &signals.stop(), &progress);
     let outcome = live::accompany(&progress, &signals, arguments, read);
     live::conclude(outcome, arguments, decoder)
 }
@@ -342,6 +351,8 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         // The addresses and ports of a flow are looked at before the packet is cut.
         snaplen: match arguments.sample.is_some() || arguments.cutoff.is_some() {
             _ if arguments.split => DEFAULT_SNAPLEN,
+            // Nothing but headers is needed.
+            _ if arguments.flows.is_some() && arguments.write.is_none() => SAMPLED_BYTES,
             true => snaplen(arguments).max(SAMPLED_BYTES),
             false => snaplen(arguments),
         },
@@ -361,7 +372,7 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         trace_points: arguments.trace_at,
         rate_limit: arguments.rate_limit,
         timestamps: match arguments.time_stamp_type {
-            _ if arguments.discard => TimestampSource::None,
+            _ if arguments.discard && arguments.flows.is_none() => TimestampSource::None,
             TimestampType::Host => TimestampSource::Host,
             TimestampType::HostLowPrecision => TimestampSource::HostBatch,
             TimestampType::Adapter => TimestampSource::Adapter,

@@ -39,6 +39,7 @@ pub(super) fn sink(
 ) -> Result<(Sink, Option<Decoder>)> {
     match &arguments.write {
         _ if arguments.discard => Ok((Sink::Discard, None)),
+        None if arguments.flows.is_some() => Ok((Sink::Discard, None)),
         Some(path) => Ok((Sink::File(start(path)?), None)),
         None => match decoder::options(arguments).as_slice() {
             [] => Ok((lines(arguments), None)),
@@ -54,7 +55,7 @@ pub(super) fn sink(
 
 /// Whether tcpdump prints the packets.
 pub(super) fn is_decoded(arguments: &Arguments) -> bool {
-    let lines = arguments.write.is_none() && !arguments.discard;
+    let lines = arguments.write.is_none() && !arguments.discard && arguments.flows.is_none();
     lines && !decoder::options(arguments).is_empty()
 }
 

@@ -82,7 +82,10 @@ impl Line {
     /// A line, unless packets are printed on the same terminal: one that changes would overwrite them.
     pub(super) fn new(arguments: &Arguments) -> Option<Self> {
         let same_terminal = arguments.json || std::io::stdout().is_terminal();
-        let printed = arguments.write.is_none() && !arguments.discard && same_terminal;
+        let printed = arguments.write.is_none()
+            && arguments.flows.is_none()
+            && !arguments.discard
+            && same_terminal;
         let quiet = arguments.quiet || printed;
         let status = StatusLine::new(arguments.stats, arguments.json, quiet)?;
         Some(Self { status, meter: Meter::start() })

@@ -25,6 +25,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "changes the host; doctor::fixes does it",
     ),
     ("docs/doctor.md", "linerate doctor --undo", "as above"),
+    ("docs/fleet.md", "linerate ", "a program of its own; make test-flows asks it"),
     ("docs/figures.md", "linerate lab", "measures for minutes"),
     ("docs/kernel.md", "", "builds a kernel; make test-kernel does it"),
     ("docs/lab.md", "linerate lab run", "measures for hours"),

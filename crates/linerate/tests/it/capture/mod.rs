@@ -5,6 +5,7 @@ mod compiling;
 mod configuration;
 mod ends;
 mod files;
+mod flows;
 mod giving_back;
 mod keeping;
 mod limits;

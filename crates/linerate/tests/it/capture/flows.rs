@@ -1,0 +1,257 @@
+//! `--flows`: the records on disk against what was sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use linerate_testkit::{root_or_skip, wait_for};
+use parquet::file::reader::SerializedFileReader;
+use parquet::record::{Field, Row};
+use serde_json::Value;
+
+use super::support::{Cable, folder, numbers, read};
+use crate::LINERATE;
+
+/// Whole files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let below = paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] });
+    below.filter(|path| path.extension().is_some_and(|end| end == "parquet")).collect()
+}
+
+/// The records below a folder.
+fn records(folder: &Path) -> Vec<Row> {
+    let rows = |path: &PathBuf| {
+        let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+        reader.into_iter().map(|row| row.unwrap()).collect::<Vec<_>>()
+    };
+    files(folder).iter().flat_map(rows).collect()
+}
+
+fn number(row: &Row, name: &str) -> u64 {
+    let (_, field) = row.get_column_iter().find(|(column, _)| *column == name).unwrap();
+    match field {
+        Field::UByte(value) => (*value).into(),
+        Field::UShort(value) => (*value).into(),
+        Field::UInt(value) => (*value).into(),
+        Field::ULong(value) => *value,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// The header of a pcap file of Ethernet frames with microseconds.
+fn pcap_header() -> Vec<u8> {
+    let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
+    file.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    file.extend(262_144_u32.to_le_bytes());
+    file.extend(1_u32.to_le_bytes());
+    file
+}
+
+/// A record of a UDP datagram from this port of 10.0.0.1 to port 53 of 10.0.0.2, or back.
+fn pcap_record(seconds: u32, port: u16, back: bool, payload: u16) -> Vec<u8> {
+    let mut frame = vec![0; 42 + usize::from(payload)];
+    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+    frame[16..18].copy_from_slice(&(28 + payload).to_be_bytes());
+    (frame[22], frame[23]) = (64, 17);
+    let (one, two) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let (from, to, source, destination) =
+        if back { (two, one, 53, port) } else { (one, two, port, 53) };
+    frame[26..30].copy_from_slice(&from);
+    frame[30..34].copy_from_slice(&to);
+    frame[34..36].copy_from_slice(&source.to_be_bytes());
+    frame[36..38].copy_from_slice(&destination.to_be_bytes());
+    frame[38..40].copy_from_slice(&(8 + payload).to_be_bytes());
+    let length = frame.len() as u32;
+    let mut record = Vec::new();
+    for field in [1_700_000_000 + seconds, 0, length, length] {
+        record.extend(field.to_le_bytes());
+    }
+    record.extend(frame);
+    record
+}
+
+#[test]
+fn each_flow_of_a_file_has_its_packets_and_octets() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    let output = folder.path().join("flows");
+    let mut file = pcap_header();
+    // By port: packets and octets of both directions.
+    let mut sent = BTreeMap::<u64, [u64; 4]>::new();
+    for number in 0..20_000_u32 {
+        let port = 1024 + (number * 7919 % 500) as u16;
+        let (back, payload) = (number % 3 == 2, (number % 700) as u16);
+        file.extend(pcap_record(number / 100, port, back, payload));
+        let sums = sent.entry(port.into()).or_default();
+        sums[if back { 2 } else { 0 }] += 1;
+        sums[if back { 3 } else { 1 }] += 28 + u64::from(payload);
+    }
+    std::fs::write(&input, file).unwrap();
+    // A table that is much too small loses nothing either.
+    for max_flows in [262_144, 64] {
+        let _ = std::fs::remove_dir_all(&output);
+        let arguments = format!(
+            "--flows {} --sensor edge-1 --max-flows {max_flows} --active-timeout 30 --json",
+            output.display()
+        );
+        let done = read(&input, &arguments);
+        let printed = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{printed}");
+        let json: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let flows = &json["flows"];
+        let rows = records(&output);
+        assert_eq!((&flows["packets"], &flows["active"]), (&20_000.into(), &0.into()), "{json}");
+        assert_eq!(flows["records"], rows.len(), "{json}");
+        assert_eq!(flows["exported"], rows.len(), "{json}");
+        assert_eq!(flows["overflow"].as_u64().unwrap() > 0, max_flows == 64, "{json}");
+        let mut seen = BTreeMap::<u64, [u64; 4]>::new();
+        for row in &rows {
+            let forward = number(row, "destinationTransportPort") == 53;
+            let port = number(
+                row,
+                if forward { "sourceTransportPort" } else { "destinationTransportPort" },
+            );
+            let mut counts = [
+                "packetDeltaCount",
+                "octetDeltaCount",
+                "reversePacketDeltaCount",
+                "reverseOctetDeltaCount",
+            ]
+            .map(|name| number(row, name));
+            if !forward {
+                counts.rotate_left(2);
+            }
+            let sums = seen.entry(port).or_default();
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        assert_eq!(seen, sent);
+        let partition = output.join("date=2023-11-14/hour=22/sensor=edge-1");
+        assert!(
+            files(&output).iter().all(|path| path.starts_with(&partition)),
+            "{:?}",
+            files(&output)
+        );
+    }
+}
+
+#[test]
+fn kill_leaves_readable_files_without_doubles_and_the_next_capture_counts_it() {
+    let folder = folder();
+    let run = |stdin: Stdio| {
+        let mut command = Command::new(LINERATE);
+        command.args([
+            "capture",
+            "-r",
+            "-",
+            "--sensor",
+            "edge-1",
+            "--flow-file-seconds",
+            "1",
+            "--json",
+        ]);
+        command.args(["--flows".as_ref(), folder.path().as_os_str()]);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut capture = run(Stdio::piped());
+    let mut input = capture.stdin.take().unwrap();
+    input.write_all(&pcap_header()).unwrap();
+    let mut second = 0;
+    wait_for("two whole files", || {
+        // Each second a flow of its own; the ones before end by the idle timeout.
+        for _ in 0..100 {
+            input.write_all(&pcap_record(second, (1024 + second) as u16, false, 10)).unwrap();
+            second += 1;
+        }
+        input.flush().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        files(folder.path()).len() >= 2
+    });
+    capture.kill().unwrap();
+    capture.wait().unwrap();
+    let ports = || {
+        records(folder.path())
+            .iter()
+            .map(|row| number(row, "sourceTransportPort"))
+            .collect::<Vec<_>>()
+    };
+    let before = ports();
+    let distinct: BTreeSet<_> = before.iter().copied().collect();
+    assert_eq!(distinct.len(), before.len(), "no record is there twice");
+    assert_eq!(
+        distinct,
+        (1024..1024 + distinct.len() as u64).collect(),
+        "and none is missing between others"
+    );
+
+    let mut next = run(Stdio::piped());
+    let mut input = next.stdin.take().unwrap();
+    input.write_all(&[pcap_header(), pcap_record(0, 9, false, 1)].concat()).unwrap();
+    drop(input);
+    let done = next.wait_with_output().unwrap();
+    let json: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(
+        (&json["flows"]["interruptions"], &json["flows"]["records"]),
+        (&1.into(), &1.into()),
+        "{json}"
+    );
+    assert!(String::from_utf8_lossy(&done.stderr).contains("interrupted"));
+    assert_eq!(ports().len(), before.len() + 1);
+}
+
+#[test]
+fn a_live_capture_meters_beside_the_file_and_instead_of_it() {
+    root_or_skip!();
+    let cable = Cable::new();
+    for (source, file) in [("packet", true), ("packet", false), ("tee", true)] {
+        let folder = folder();
+        let path = folder.path().join("out.pcapng");
+        let mut arguments =
+            format!("--source {source} --flows {} --json -s 100 udp", folder.path().display());
+        if file {
+            arguments += &format!(" -w {}", path.display());
+        }
+        let arguments = arguments.replace(" udp", "") + " udp";
+        let capture = cable.capture(&arguments);
+        cable.send(1000, 400);
+        let (status, json, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
+        assert_eq!(json["flows"]["packets"], 1000, "{json}");
+        let rows = records(folder.path());
+        let sum = |name| rows.iter().map(|row| number(row, name)).sum::<u64>();
+        assert_eq!(
+            (sum("packetDeltaCount"), sum("octetDeltaCount")),
+            (1000, 1000 * 428),
+            "{source}"
+        );
+        assert!(rows.iter().all(|row| number(row, "sourceTransportPort") == 4000));
+        if file {
+            assert_eq!(numbers(&path).len(), 1000);
+        }
+    }
+}
+
+#[test]
+fn two_captures_of_one_sensor_and_wrong_names_are_refused() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    std::fs::write(&input, pcap_header()).unwrap();
+    let refused = |arguments: &str| {
+        let done = read(&input, arguments);
+        assert!(!done.status.success(), "{arguments}");
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    let output = folder.path().join("flows");
+    let why = refused(&format!("--flows {} --sensor ../x", output.display()));
+    assert!(why.contains("no name of a sensor"), "{why}");
+    refused("--sensor x");
+    std::fs::create_dir(&output).unwrap();
+    let state = File::create(output.join(".sensor=x")).unwrap();
+    state.lock().unwrap();
+    let why = refused(&format!("--flows {} --sensor x", output.display()));
+    assert!(why.contains("another meter"), "{why}");
+}
