@@ -1,4 +1,4 @@
-//! [`FlowRecord`]: what is known of a flow.
+//! [`FlowRecord`]: what is known about a flow.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -131,7 +131,7 @@ pub enum BiflowDirection {
 pub enum EndReason {
     /// No packet came for the idle timeout.
     IdleTimeout = 1,
-    /// The flow goes on: the active timeout passed.
+    /// The active timeout passed; the flow continues.
     ActiveTimeout = 2,
     /// TCP ended the connection: FIN in both directions, or RST.
     EndOfFlow = 3,

@@ -8,10 +8,10 @@ use linerate_ring::Timestamp;
 /// The most flows that are remembered at one time, by all readers together.
 const MAX_FLOWS: usize = 1 << 18;
 
-/// The least of a reader.
+/// The smallest table of one reader.
 const MIN_FLOWS: usize = 1 << 12;
 
-/// Says which packets are among the first bytes of their flow. Both directions of a connection are one flow.
+/// Decides which packets are among the first bytes of their flow. Both directions of a connection are one flow.
 pub(super) struct Cutoff {
     bytes: u64,
     meter: Meter,
@@ -21,7 +21,7 @@ impl Cutoff {
     /// For one of this many readers. Nothing is allocated later.
     pub(super) fn new(bytes: u64, readers: usize) -> Self {
         let max_flows = (MAX_FLOWS / readers.max(1)).max(MIN_FLOWS) as u32;
-        // A record that is due while a flow goes on would begin its count anew.
+        // An active timeout would reset the count of a flow that continues.
         let options =
             MeterOptions { max_flows, active_timeout: Duration::MAX, ..MeterOptions::default() };
         Self { bytes, meter: Meter::new(&options) }

@@ -84,7 +84,7 @@ causes! {
     UnknownNamespace, "unknown_namespace", Event;
     /// Packets of flows that `--sample` leaves out: nobody wants them, so they are not part of the total.
     Sampled, "sampled", Event;
-    /// Packets behind the first bytes of their flows (`--cutoff`), which nobody wants either.
+    /// Packets after the first bytes of their flows (`--cutoff`), which are not wanted either.
     Cutoff, "cutoff", Event;
     /// Packets of several queues or readers that came after others with later timestamps had been written: they
     /// are captured, out of order.

@@ -36,7 +36,7 @@ const SENT: OptionsTemplate = (1, &[(149, 4), (41, 8), (42, 8), (40, 8)]);
 /// exportingProcessId; notSentFlowTotalCount, notSentPacketTotalCount, notSentOctetTotalCount.
 const NOT_SENT: OptionsTemplate = (1, &[(144, 4), (166, 8), (167, 8), (168, 8)]);
 
-/// A message that is whole.
+/// A complete message.
 #[derive(Debug, Default)]
 pub(super) struct Message {
     pub(super) bytes: Vec<u8>,
@@ -48,7 +48,7 @@ pub(super) struct Message {
 
 /// Turns records into the messages of one transport session.
 ///
-/// Each set of fields that a record has is a template: a record never has a value that it does not know.
+/// Each combination of fields has a template, so no unknown value is sent.
 pub(super) struct Encoder {
     max_len: usize,
     domain: u32,
@@ -82,7 +82,7 @@ impl Encoder {
         encoder
     }
 
-    /// Appends a record. Gives the message before it, if that is full.
+    /// Appends a record. Returns the message before it, if that is full.
     pub(super) fn record(&mut self, record: &FlowRecord, now: u64) -> Option<Message> {
         let present =
             fields().enumerate().filter(|(_, (field, _))| (field.value)(record).is_some());
@@ -176,7 +176,7 @@ impl Encoder {
         (self.data_records, self.set) = (0, None);
     }
 
-    /// Finishes the message if it has no room for so many more octets.
+    /// Finishes the message if it has no room for this many more octets.
     fn make_room(&mut self, octets: usize, now: u64) -> Option<Message> {
         if self.message.bytes.len() + octets <= self.max_len { None } else { self.finish(now) }
     }
@@ -198,7 +198,7 @@ impl Encoder {
         }
     }
 
-    /// Defines the template of these fields. Fields decide it, so there are few.
+    /// Defines the template of these fields. Few combinations of fields occur.
     fn define(&mut self, mask: u64) -> u16 {
         let id = FIRST_TEMPLATE + self.templates.len() as u16;
         self.templates.insert(mask, id);

@@ -1,7 +1,7 @@
 //! IPFIX export (RFC 7011): records to a collector, over UDP or TCP.
 //!
-//! A thread has the socket, so a collector that is slow or away delays no meter. Records wait in a bounded queue; what
-//! does not fit in is counted. The collector learns these counts from options records (RFC 7011 section 4).
+//! A thread has the socket, so a slow or unreachable collector delays no meter. Records wait in a bounded queue; what
+//! does not fit is counted. The collector learns these counts from options records (RFC 7011 section 4).
 
 mod message;
 mod session;
@@ -52,7 +52,7 @@ pub enum Error {
 /// How to export.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The observation domain: what tells sensors apart that share an address.
+    /// The observation domain, which distinguishes sensors that share an address.
     pub domain: u32,
     /// Records that wait for the collector; more are dropped and counted.
     pub queue_records: usize,
@@ -181,7 +181,7 @@ impl Exporter {
         Ok(Self { queue: Some(queue), counters, thread: Some(thread), deadline, target })
     }
 
-    /// Hands a record over; never waits. A record that finds the queue full is counted as not sent.
+    /// Queues a record; never waits. A record that finds the queue full is counted as not sent.
     pub fn send(&self, record: FlowRecord) {
         let Some(queue) = &self.queue else { return };
         if let Err(TrySendError::Full(record) | TrySendError::Disconnected(record)) =
@@ -201,7 +201,7 @@ impl Exporter {
         &self.target
     }
 
-    /// Sends what waits and ends the session. What cannot be sent in `timeout` counts as not sent.
+    /// Sends the queued records and ends the session. Records that cannot be sent in `timeout` count as not sent.
     pub fn finish(mut self, timeout: Duration) -> Statistics {
         self.end(timeout);
         self.counters.statistics()
@@ -331,7 +331,7 @@ impl Worker {
         }
     }
 
-    /// Encodes a record; sends the message that it does not fit into any more.
+    /// Encodes a record; sends the message before it if that is full.
     fn encode(&mut self, record: FlowRecord) {
         let full = self.encoder.as_mut().and_then(|encoder| encoder.record(&record, now()));
         // The message has the records before this one.
@@ -341,7 +341,7 @@ impl Worker {
         self.unsent.push_back(record);
     }
 
-    /// Sends what waits, and templates and statistics where they are due.
+    /// Sends the queued records, and templates and statistics when they are due.
     fn flush(&mut self) {
         let due = self.refreshed.elapsed() >= self.options.refresh
             || self.refreshed_messages >= self.options.refresh_messages;

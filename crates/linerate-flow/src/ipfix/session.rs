@@ -20,11 +20,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const MIN_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(5);
 
-/// What became of a message.
+/// The outcome of sending a message.
 pub(super) enum Sent {
-    /// It left.
+    /// It was sent.
     Yes,
-    /// It did not; the connection is down.
+    /// It was not sent; the connection is down.
     No(io::Error),
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Sent {
 pub(super) struct Session {
     target: Target,
     socket: Option<Socket>,
-    /// When the next attempt to connect is due, and how long after the one before.
+    /// When the next attempt to connect is due, and how long it is after the last one.
     retry: Option<(Instant, Duration)>,
 }
 

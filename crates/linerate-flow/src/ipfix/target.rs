@@ -12,7 +12,7 @@ const DEFAULT_PORT: u16 = 4739;
 /// The transport of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// UDP: `ipfix://`. Templates are sent again and again.
+    /// UDP: `ipfix://`. Templates are sent periodically.
     Udp,
     /// TCP: `ipfix+tcp://`.
     Tcp,
@@ -21,7 +21,7 @@ pub enum Transport {
 /// A collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// How messages go there.
+    /// The transport.
     pub transport: Transport,
     /// A name or an address.
     pub host: String,

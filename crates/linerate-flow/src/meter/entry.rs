@@ -14,7 +14,7 @@ pub(super) struct Entry {
     /// When the first and the last packet came, in nanoseconds since 1970.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// When the first packet came that the initiator did not send; 0 without one.
+    /// When the first packet of the initiator's peer came; 0 without one.
     reverse_first: u64,
     /// Where the first and the last packet are.
     first_position: u64,
@@ -92,7 +92,7 @@ impl Entry {
             (self.first, self.last) = (now, now);
             self.first_position = position;
         }
-        // Several queues need not be in the order of time.
+        // Packets of several queues need not be in time order.
         self.first = self.first.min(now);
         self.last = self.last.max(now);
         self.last_position = position;
@@ -113,7 +113,7 @@ impl Entry {
         }
     }
 
-    /// Empties the counts. The flow goes on, with the same initiator.
+    /// Resets the counts. The flow continues, with the same initiator.
     pub(super) fn restart(&mut self) {
         let Self { key, last, state, .. } = *self;
         *self = Self { key, last, state, ..Self::default() };
@@ -125,7 +125,7 @@ impl Entry {
     }
 }
 
-/// A flow that ended, or a part of one that goes on. [`Flow::record`] makes a record of it.
+/// A flow that ended, or a part of one that continues. [`Flow::record`] makes a record of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
     entry: Entry,

@@ -20,7 +20,7 @@ use table::Table;
 pub struct MeterOptions {
     /// The most flows at one time, `1..=2^31 - 1`. Their memory is allocated at the start.
     pub max_flows: u32,
-    /// A flow that goes on gets a record after this time.
+    /// A flow that continues gets a record each time that this has passed.
     pub active_timeout: Duration,
     /// A flow ends when no packet came for this time.
     pub idle_timeout: Duration,
@@ -57,7 +57,7 @@ pub struct MeterStatistics {
     pub active: u64,
     /// Flows given to `export`.
     pub exported: u64,
-    /// Those of them that had to make room in a full table.
+    /// Of these, flows that ended early to make room in a full table.
     pub overflow: u64,
 }
 
@@ -96,10 +96,10 @@ pub struct MeteredPacket<'a> {
     pub position: u64,
 }
 
-/// The table is looked through in so many steps.
+/// A sweep of the whole table takes this many steps.
 const SWEEP_STEPS: u64 = 256;
 
-/// How long the table may be looked through, in nanoseconds: so long after its end a flow is exported at the latest.
+/// How long a sweep takes, in nanoseconds. A flow is exported at most this long after its end.
 const SWEEP_TIME: u64 = 1_000_000_000;
 
 /// Finds flows in packets.
@@ -201,7 +201,7 @@ impl Meter {
     }
 
     /// Whether a packet belongs to this flow. If the flow has ended before it, the entry is removed; if a record is
-    /// due, its counts begin anew.
+    /// due, its counts start again at 0.
     #[inline]
     fn goes_on(
         &mut self,
@@ -225,7 +225,7 @@ impl Meter {
         self.expire(number, time, export)
     }
 
-    /// Says that it is `time`, and ends flows that have ended by then.
+    /// Advances the clock to `time`, and exports flows that have ended by then.
     #[inline]
     pub fn advance(&mut self, time: u64, mut export: impl FnMut(&Flow)) {
         self.now = self.now.max(time);
@@ -278,7 +278,7 @@ impl Meter {
         !ended
     }
 
-    /// Ends one flow before its time: of the next few in the table the one that was silent for longest.
+    /// Ends one flow early: the least recently active of the next few in the table.
     #[cold]
     fn make_room(&mut self, export: &mut impl FnMut(&Flow)) {
         const CANDIDATES: u32 = 8;

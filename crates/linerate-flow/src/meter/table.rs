@@ -39,7 +39,7 @@ impl Table {
     pub(super) const BYTES_PER_FLOW: usize =
         size_of::<Entry>() + SLOTS_PER_ENTRY * size_of::<Slot>() + size_of::<u32>();
 
-    /// For at most this many flows, `1..=2^31 - 1`. `seed` keeps others from choosing keys that collide.
+    /// A table for at most this many flows, `1..=2^31 - 1`. `seed` keeps others from choosing keys that collide.
     pub(super) fn new(capacity: u32, seed: u64) -> Self {
         let slots = capacity as usize * SLOTS_PER_ENTRY;
         Self {
@@ -131,7 +131,7 @@ impl Table {
         while self.slots[hole].entry != number + 1 {
             hole = self.next(hole);
         }
-        // What stands behind the hole and may stand in it moves there, and leaves the next hole.
+        // A later slot whose probe sequence includes the hole moves there, and leaves the next hole.
         let mut at = self.next(hole);
         while self.slots[at].entry != 0 {
             let home = self.home(self.slots[at].hash);

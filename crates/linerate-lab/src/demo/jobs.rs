@@ -1,4 +1,4 @@
-//! The other jobs beside their rivals: a few points of their experiments, once each.
+//! The other jobs beside comparable tools: a few points of their experiments, once each.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) struct Job {
     only: &'static [&'static str],
 }
 
-/// A minute, all told.
+/// A minute in total.
 pub(super) const JOBS: &[Job] = &[
     Job {
         experiment: "forward-size",

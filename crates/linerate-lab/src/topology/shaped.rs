@@ -29,7 +29,7 @@ const LEFT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
 const EAST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
 const RIGHT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 
-/// How long a stream goes on before it is measured, and after it.
+/// How long a stream runs before it is measured, and after.
 const RAMP: Duration = Duration::from_millis(1500);
 
 /// What the router sends by.
@@ -185,7 +185,7 @@ impl ShapedUplink {
         ip(&self.west, &format!("route add default via {LEFT_ADDRESS}"))
     }
 
-    /// Why this uplink cannot be had here; `None` where it can.
+    /// Why this uplink is unavailable here; `None` if it is available.
     pub(crate) fn unavailable(cores: Cores, uplink: Uplink) -> Option<String> {
         Self::build(cores, uplink, None).err().map(|error| format!("{error:#}"))
     }
@@ -206,7 +206,7 @@ impl ShapedUplink {
         Ok(running)
     }
 
-    /// One TCP stream from the west to the east, as fast as goes, watched for `time`.
+    /// One TCP stream from the west to the east, as fast as possible, measured for `time`.
     pub(crate) fn stream(&self, time: Duration) -> Result<ShapedStream> {
         stream(self.cores, &self.west, (&self.east, self.arrival), time)
     }

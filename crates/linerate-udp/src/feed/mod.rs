@@ -5,8 +5,9 @@
 //! number it expects next: new messages are delivered from the line that brings them first; duplicates are
 //! dropped; a number that is skipped opens a gap in the [`GapList`], and a message that comes late, from the
 //! other line or a retransmission, closes it. Nothing is held back: messages are delivered when they arrive,
-//! and [`Message::late`] says whether one fills a gap. A [`Requester`] says when to ask a server for one. Lines change sessions one after the other: messages of
-//! the previous session that a line still brings belong to that session.
+//! and [`Message::late`] says whether one fills a gap. A [`Requester`] decides when to ask a server for missing
+//! messages. Lines change sessions one after the other: messages of the previous session that a line still
+//! brings belong to that session.
 //!
 //! ```
 //! use linerate_udp::feed::{Feed, Line, moldudp64::MoldUdp64};

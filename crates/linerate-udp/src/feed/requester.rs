@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(asked, gaps);
         let counts = RequestStatistics { requests: 10, repeated: 8, unanswered: 2 };
         assert_eq!(requester.statistics(), counts);
-        // Another session begins anew.
+        // A new session waits again before its first request.
         bring(&mut feed, b"SESSION002", 3, 1);
         let later = start + 3000 * MS;
         assert_eq!(requester.next(&feed, later), None);

@@ -33,7 +33,7 @@ struct ErrorObject<'a> {
 pub(crate) fn start(words: &[OsString], command: &Command) {
     let verb = verb(words, command);
     let mut own = words.iter().take_while(|word| *word != "--");
-    // What follows `run` are the words of another program.
+    // What follows `run` is the command line of another program.
     if verb != "run" && own.any(|word| word == "--json") {
         let _ = JSON_OF.set(verb);
     }
@@ -70,7 +70,7 @@ fn eprint(error: &anyhow::Error) {
     emit("failure", FAILURE, &format_error_chain(error), causes);
 }
 
-/// The same for an error without causes of its own.
+/// The same for an error without causes.
 pub(crate) fn eprint_message(error: impl ToString) {
     emit("failure", FAILURE, &error.to_string(), Vec::new());
 }

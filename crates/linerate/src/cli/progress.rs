@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The option.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Stats {
-    /// Print counts and rates this often while it runs, as 1s: with --json an object per line on standard output,
+    /// Print counts and rates at this interval, such as 1s: with --json an object per line on standard output,
     /// else a line on standard error. [default: a line on a terminal, every 500ms]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) stats: Option<Duration>,
@@ -62,7 +62,7 @@ impl StatusLine {
         self.shown.elapsed() >= self.interval
     }
 
-    /// Shows the counts. Where standard output fails the verb goes on, without them.
+    /// Shows the counts. If standard output fails, the verb continues without them.
     pub(crate) fn show<T: Display + Serialize>(&mut self, schema: Schema, counts: &T) {
         // A late line does not delay those after it.
         let missed = self.shown.elapsed().as_nanos() / self.interval.as_nanos().max(1);

@@ -67,7 +67,7 @@ impl ServerBed {
         Ok(Self(pair))
     }
 
-    /// Has `server` send back so many messages of these flows, at a rate or as fast as they come.
+    /// Has `server` send back this many messages of these flows, at a rate or as fast as they come.
     pub(super) fn echo(
         &self,
         server: &Server,
@@ -143,7 +143,7 @@ impl ServerBed {
         Ok((good > 0.0).then_some(good).ok_or(bad))
     }
 
-    /// Has dnsperf ask `server` for so many seconds, with the questions of a file.
+    /// Has dnsperf query `server` for this many seconds, with the queries of a file.
     pub(super) fn dns(&self, server: &Server, questions: &Path, seconds: u32) -> Result<Answered> {
         let Pair { sender, cores, .. } = &self.0;
         let serving = self.start(server)?;

@@ -40,8 +40,8 @@ pub(crate) struct Arguments {
     #[arg(short = 'L', long, conflicts_with = "read")]
     pub(super) list_data_link_types: bool,
 
-    /// Capture with this link type of those that -L lists. `LINUX_SLL` and `LINUX_SLL2` with -i any give pcapng
-    /// files one link type, too.
+    /// Capture with this link type; -L lists them. `LINUX_SLL` and `LINUX_SLL2` with -i any give pcapng files one
+    /// link type, too.
     #[arg(short = 'y', long, value_name = "TYPE", conflicts_with = "read", value_parser = values::link_type)]
     pub(super) linktype: Option<u16>,
 
@@ -249,8 +249,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "1/N", conflicts_with = "read")]
     pub(super) sample: Option<Sample>,
 
-    /// Capture each flow only until its packets have this many bytes, such as `1MiB`, both directions together. The packets
-    /// behind that are counted.
+    /// Capture only the first bytes of each flow, such as `1MiB`, both directions together. Later packets are
+    /// counted.
     #[arg(long, value_name = "BYTES", value_parser = values::cutoff, conflicts_with = "read")]
     pub(super) cutoff: Option<u64>,
 

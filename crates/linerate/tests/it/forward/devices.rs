@@ -436,7 +436,7 @@ fn a_wireguard_device_is_a_port() {
     forwards(&net, "wg0", "tc", "a wireguard device has no Ethernet header");
 }
 
-/// Why PPPoE cannot be had here.
+/// Why PPPoE is unavailable here.
 fn missing_pppoe() -> Option<String> {
     if let Some(reason) = unavailable() {
         return Some(reason.to_owned());
