@@ -219,7 +219,7 @@ fn copy(
                 time: frame.timestamp.unwrap_or_default().0,
                 position: 0,
             });
-            if report.captured % PUBLISH_PACKETS == 0 {
+            if report.captured.is_multiple_of(PUBLISH_PACKETS) {
                 meter.publish(Instant::now());
             }
             if meter.is_closed() {
