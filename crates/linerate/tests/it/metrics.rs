@@ -137,7 +137,11 @@ fn a_capture_shows_its_ledger() {
     let cable = Cable::new();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.pcapng");
-    let capture = format!("capture -i far --metrics 9819 --json -w {} udp", file.display());
+    let capture = format!(
+        "capture -i far --metrics 9819 --json -w {} --flows {} udp",
+        file.display(),
+        folder.path().join("flows").display()
+    );
     let capture = start(&cable.far, &capture);
     cable.send(500, 100);
     let scrape = || get(&cable.far, 9819, "/metrics");

@@ -178,6 +178,7 @@ pages! {
     blocks_of_the_library "crates/linerate-pcap/README.md",
     blocks_of_capture "docs/capture.md",
     blocks_of_doctor "docs/doctor.md",
+    blocks_of_flows "docs/flows.md",
     blocks_of_forward "docs/forward.md",
     blocks_of_json "docs/json.md",
     blocks_of_lab "docs/lab.md",
