@@ -2,6 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use linerate_bpf::filter::CookedHeader;
 use linerate_ring::packet::walk::{FrameOptions, BlockFrames};
 
 fuzz_target!(|data: &[u8]| {
@@ -9,7 +10,9 @@ fuzz_target!(|data: &[u8]| {
     let snaplen = [u32::MAX, 0, 1, 60, 65_535][usize::from(choice) % 5];
     let mut block = block.to_vec();
     let range = block.as_ptr_range();
-    let (virtio, cooked) = (choice & 0x40 != 0, choice & 0x80 != 0);
+    let virtio = choice & 0x40 != 0;
+    let header = if choice & 0x20 == 0 { CookedHeader::V1 } else { CookedHeader::V2 };
+    let cooked = (choice & 0x80 != 0).then_some(header);
     let mut walk = BlockFrames::new(&block, FrameOptions { snaplen, virtio, cooked });
     let promised = walk.remaining();
     let mut lent = 0;

@@ -40,7 +40,7 @@ pub struct SourceOptions {
     pub passing: bool,
     /// All interfaces at once, as [`ANY`](crate::interface::ANY), with this header before each frame.
     pub cooked: Option<CookedHeader>,
-    /// The link type, where it is another one of those that [`Interface::linktypes`] lists than the first.
+    /// The link type, where it is another one of those that [`crate::interface::Interface::linktypes`] lists than the first.
     pub linktype: Option<u16>,
     /// Super-packets are to be split, which takes the kernel's metadata of each.
     pub split: bool,
