@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -146,15 +146,16 @@ impl ShapedUplink {
                 ip(host, &format!("link add link {below} name {name} type vlan id {id}"))?;
             }
         }
-        // A link outside of the namespace is found by the index of its own below.
-        let moved = format!("link set {WAN} netns {}", self.east.path().display());
-        ip(&self.west, &moved)?;
+        ip(&self.west, &format!("link set {WAN} netns {}", self.east.path().display()))?;
         (self.uplink, self.arrival, self.ports) = (WAN, WAN, vec![LEFT, LAN, WAN]);
         self.address(LAN, LAN)
     }
 
     /// The router dials in at the east.
     fn dial(&mut self) -> Result<()> {
+        // It fails, but loads the module, which makes the device file.
+        let _ = ip(&self.router, "link add type ppp");
+        ensure!(Path::new("/dev/ppp").exists(), "the kernel has no PPP");
         for (host, interface, address) in
             [(&self.west, WEST_INTERFACE, WEST_ADDRESS), (&self.router, LEFT, LEFT_ADDRESS)]
         {
