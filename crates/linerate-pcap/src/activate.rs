@@ -17,7 +17,7 @@ use crate::handles::{Handle, HandleOptions};
 use crate::live::Live;
 use crate::reader::{Reader, ReaderConfig};
 use crate::warn::warn;
-use crate::{rings, system_socket};
+use crate::{metrics, rings, system_socket};
 
 /// Bytes of the ring of the system's socket, which nothing fills.
 const IDLE_BUFFER: c_int = 64 << 10;
@@ -162,13 +162,20 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
     let options = *handle.options.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(device) = handle.device.as_deref().filter(|_| handle.live.get().is_none()) else {
         // SAFETY: the caller's.
-        return unsafe { real::pcap_activate(pcap) };
+        let status = unsafe { real::pcap_activate(pcap) };
+        if status >= 0 {
+            metrics::add_system_handle("any");
+        }
+        return status;
     };
     let (opened, group) = match open_backend(device, options) {
         Backend::Linerate(opened, group) => (opened, group),
         Backend::Libpcap(why) => {
             // SAFETY: the caller's.
             let status = unsafe { real::pcap_activate(pcap) };
+            if status >= 0 {
+                metrics::add_system_handle(device);
+            }
             // Where libpcap fails as well, it reports its own error.
             if let Some(why) = why.filter(|_| status >= 0) {
                 warn(format_args!("{device}: continues with libpcap alone: {why}"));

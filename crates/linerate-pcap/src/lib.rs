@@ -26,6 +26,7 @@ mod forward;
 mod geterr;
 mod handles;
 mod live;
+mod metrics;
 mod reader;
 mod rings;
 mod select;

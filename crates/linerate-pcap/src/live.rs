@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use linerate_capture::source::StatisticsReader;
 use linerate_net::Interface;
 
 use crate::fanout::FanoutGroup;
@@ -31,11 +30,10 @@ const MAX_FILTER_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Live {
     // Dropped first: no handle joins a group that this one is about to leave.
     _group: Option<Arc<FanoutGroup>>,
-    // Dropped next: the source is closed before its counter.
+    // Dropped next: the source is closed before its counters.
     reader: UnsafeCell<Reader>,
     /// The thread that has the reader, or 0.
     reading: AtomicUsize,
-    pub(crate) statistics: StatisticsReader,
     pub(crate) shared: Shared,
 }
 
@@ -51,10 +49,9 @@ impl Live {
         system_socket: RawFd,
         interface: Interface,
     ) -> io::Result<Self> {
-        let statistics = reader.source.statistics_reader().map_err(io::Error::other)?;
         let shared = Shared::new(&reader.source, system_socket, interface)?;
         let (reader, reading) = (UnsafeCell::new(reader), AtomicUsize::new(0));
-        Ok(Self { _group: group, reader, reading, statistics, shared })
+        Ok(Self { _group: group, reader, reading, shared })
     }
 
     /// Lends the reader; `None` to a callback that is called by it. Other threads wait: one may set a filter
@@ -132,6 +129,12 @@ impl Live {
             wait::sleep(READER_WAIT);
         }
         Ok(())
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.reader.get_mut().close(&self.shared);
     }
 }
 

@@ -12,6 +12,7 @@ use linerate_ring::{Direction, Error, Timestamp};
 
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, Header};
 use crate::filter::ProgramFilter;
+use crate::metrics::HandleMetrics;
 use crate::select;
 use crate::shared::Shared;
 use crate::system_socket;
@@ -87,6 +88,8 @@ pub(crate) struct Reader {
     /// The descriptor that the program waits on is readable.
     readable: bool,
     polls: Vec<libc::pollfd>,
+    /// Where somebody serves the counts.
+    metrics: Option<Box<HandleMetrics>>,
     /// Frames in several pieces, gathered.
     scratch: Vec<u8>,
     /// The packet of `pcap_next`, where the ring could not keep it.
@@ -112,6 +115,7 @@ impl Reader {
                 _ => Passing::Never,
             },
             accepting: source.load_filter(None).ok(),
+            metrics: HandleMetrics::new(&config.device, &source.kind().to_string()).map(Box::new),
             compiled: None,
             device: config.device,
             source,
@@ -169,7 +173,8 @@ impl Reader {
                 };
                 let filter = self.filter.as_ref().filter(|_| self.filtering != UserFiltering::None);
                 let (clock, scratch, snaplen) = (&mut self.clock, &mut self.scratch, self.snaplen);
-                let mut rejected = 0;
+                let (mut rejected, mut bytes_read) = (0, 0);
+                let before = packets;
                 let drained = self.source.drain(|frame| {
                     let bytes = frame.contiguous(scratch);
                     if filter.is_some_and(|filter| !filter.accepts(frame, bytes)) {
@@ -187,11 +192,16 @@ impl Reader {
                     };
                     take(&header, bytes);
                     packets += 1;
+                    bytes_read += u64::from(frame.wire_len);
                     packets != most && !shared.is_signalled()
                 });
                 // libpcap counts those that came before a packet socket had the filter.
                 if rejected > 0 && !self.is_packet() {
                     shared.rejected.fetch_add(rejected, Relaxed);
+                }
+                if let Some(metrics) = &mut self.metrics {
+                    let read = u64::from((packets - before).unsigned_abs());
+                    metrics.add(read, bytes_read, self.clock.seconds, shared);
                 }
                 self.update_filtering(drained);
                 if shared.is_signalled()
@@ -200,15 +210,35 @@ impl Reader {
                     return end;
                 }
                 if packets == most {
+                    self.count_before_select(shared);
                     return Outcome::Packets(packets);
                 }
                 if drained == DrainOutcome::Nothing {
                     break;
                 }
             }
+            self.count_before_select(shared);
             if packets > 0 || !self.until_packet || shared.nonblock.load(Relaxed) {
                 return Outcome::Packets(packets);
             }
+        }
+    }
+
+    /// Writes the counts if the program may be about to sleep on the descriptor.
+    #[inline]
+    fn count_before_select(&mut self, shared: &Shared) {
+        if let Some(metrics) = &mut self.metrics
+            && shared.watched.load(Relaxed)
+            && self.source.is_empty()
+        {
+            metrics.idle(false, shared);
+        }
+    }
+
+    /// Writes the last counts of a handle that the program closes.
+    pub(crate) fn close(&mut self, shared: &Shared) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.close(shared);
         }
     }
 
@@ -373,6 +403,9 @@ impl Reader {
             if self.source.ready() {
                 self.source.cancel_sleep();
                 return Wait::Ready;
+            }
+            if let Some(metrics) = &mut self.metrics {
+                metrics.idle(!blocks, shared);
             }
             let error = self.poll(shared, blocks);
             self.source.cancel_sleep();

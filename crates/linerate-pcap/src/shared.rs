@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
-use linerate_capture::source::Source;
+use linerate_capture::source::{Source, StatisticsReader};
 use linerate_net::Interface;
 
 use crate::filter::ProgramFilter;
@@ -32,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) direction: AtomicI32,
     /// Frames that an XDP program accepted and the program's filter, run here, did not.
     pub(crate) rejected: AtomicU64,
+    pub(crate) statistics: StatisticsReader,
     /// The socket of the system's libpcap.
     pub(crate) system_socket: RawFd,
     pub(crate) interface: Interface,
@@ -47,6 +48,7 @@ impl Shared {
         system_socket: RawFd,
         interface: Interface,
     ) -> io::Result<Self> {
+        let statistics = source.statistics_reader().map_err(io::Error::other)?;
         // SAFETY: no memory involved.
         let wake = owned(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
         let descriptors: Vec<_> = source.descriptors().iter().map(AsRawFd::as_raw_fd).collect();
@@ -72,6 +74,7 @@ impl Shared {
             watched: AtomicBool::new(false),
             direction: AtomicI32::new(0),
             rejected: AtomicU64::new(0),
+            statistics,
             system_socket,
             interface,
             epoll,

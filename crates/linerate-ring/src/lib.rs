@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod counters;
 pub mod error;
 pub mod packet;
 pub mod region;

@@ -22,17 +22,27 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Exporter<T> {
     last: Arc<Mutex<Option<T>>>,
+    /// The process whose metrics are served.
+    process: u32,
 }
 
 impl<T> Clone for Exporter<T> {
     fn clone(&self) -> Self {
-        Self { last: Arc::clone(&self.last) }
+        Self { last: Arc::clone(&self.last), process: self.process }
+    }
+}
+
+impl<T> Exporter<T> {
+    /// With the metrics of this process in place of the calling one's.
+    #[must_use]
+    pub fn of_process(process: u32) -> Self {
+        Self { last: Arc::default(), process }
     }
 }
 
 impl<T> Default for Exporter<T> {
     fn default() -> Self {
-        Self { last: Arc::default() }
+        Self::of_process(std::process::id())
     }
 }
 
@@ -93,7 +103,7 @@ impl<T: fmt::Debug + Send + 'static> Exporter<T> {
         encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
     ) -> Route {
         let mut registry = Registry::default();
-        let (exporter, process) = (self.clone(), Process::new(verb));
+        let (exporter, process) = (self.clone(), Process::new(verb, self.process));
         registry.register_collector(Box::new(Families { exporter, encode, process }));
         let body: Box<Body> = Box::new(move || {
             let mut text = String::new();

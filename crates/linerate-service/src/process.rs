@@ -1,4 +1,4 @@
-//! The metrics of the process itself, by the names that Prometheus' own libraries give them.
+//! The metrics of a process, by the names that Prometheus' own libraries give them.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,17 +7,18 @@ use prometheus_client::registry::Unit;
 
 use crate::MetricEncoder;
 
-/// The verb and its start time.
+/// The verb, its process and its start time.
 #[derive(Debug)]
 pub(crate) struct Process {
     verb: &'static str,
+    id: u32,
     started: f64,
 }
 
 impl Process {
-    pub(crate) fn new(verb: &'static str) -> Self {
+    pub(crate) fn new(verb: &'static str, id: u32) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { verb, started: now.as_secs_f64() }
+        Self { verb, id, started: now.as_secs_f64() }
     }
 
     pub(crate) fn encode(&self, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
@@ -27,7 +28,7 @@ impl Process {
         let help = "Start time since the Unix epoch";
         encoder.gauge("process_start_time", help, Some(&Unit::Seconds), self.started)?;
         // A file of proc(5), whose second field may have spaces.
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id)).unwrap_or_default();
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let fields: Vec<u64> =
             fields.split(' ').map(|field| field.trim().parse().unwrap_or_default()).collect();

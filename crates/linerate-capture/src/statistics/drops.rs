@@ -45,6 +45,11 @@ macro_rules! causes {
                 !matches!(self.stage(), Stage::Event)
             }
 
+            /// Whether packets of this cause are lost between the driver and the reader.
+            pub const fn is_kernel(self) -> bool {
+                matches!(self.stage(), Stage::Ring | Stage::Kernel)
+            }
+
             const fn stage(self) -> Stage {
                 match self {
                     $(Self::$cause => Stage::$stage,)*
@@ -133,7 +138,7 @@ impl Drops {
 
     /// What tcpdump calls "dropped by kernel": lost between the driver and the reader.
     pub fn kernel(&self) -> u64 {
-        self.sum(|stage| matches!(stage, Stage::Ring | Stage::Kernel))
+        self.iter().filter(|(cause, _)| cause.is_kernel()).map(|(_, count)| count).sum()
     }
 
     /// Whether any packet was lost, or any event was counted.
@@ -168,10 +173,6 @@ impl Drops {
         self.0.iter_mut().zip(moved.0).for_each(|(count, moved)| *count -= moved);
         self[DropCause::WriterTooSlow] += moved.total();
         self
-    }
-
-    fn sum(&self, counts: impl Fn(Stage) -> bool) -> u64 {
-        self.iter().filter(|(cause, _)| counts(cause.stage())).map(|(_, count)| count).sum()
     }
 }
 

@@ -62,24 +62,24 @@ impl<T> Default for Publisher<T> {
 }
 
 impl<T: fmt::Debug + Send + 'static> Publisher<T> {
-    /// Serves the metrics of `verb` if there is a listener, and prints the address.
+    /// With the metrics of this process instead of its own.
+    pub(crate) fn of_process(process: u32) -> Self {
+        Self { exporter: Exporter::of_process(process), ..Self::default() }
+    }
+
+    /// Serves the metrics of `verb`, too, if there is a listener, and prints the address.
     pub(crate) fn metrics(
+        mut self,
         listener: Option<TcpListener>,
         verb: &'static str,
         quiet: bool,
         encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
     ) -> Result<Self> {
-        let mut publisher = Self::default();
         if let Some(listener) = listener {
-            let server = publisher.exporter.serve_metrics(listener, verb, encode);
-            publisher.add(
-                server.context("cannot serve the metrics")?,
-                "metrics at",
-                "/metrics",
-                quiet,
-            );
+            let server = self.exporter.serve_metrics(listener, verb, encode);
+            self.add(server.context("cannot serve the metrics")?, "metrics at", "/metrics", quiet);
         }
-        Ok(publisher)
+        Ok(self)
     }
 
     /// Serves the page, too, if there is a listener for it.

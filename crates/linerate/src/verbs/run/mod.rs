@@ -4,9 +4,12 @@
 //! it through the environment. The system's libpcap is preloaded after it, for functions that it does not
 //! have.
 
+mod metrics;
+
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -15,12 +18,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_capture::libpcap;
+use linerate_capture::statistics::program;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 use linerate_ring::xdp::Delivery;
 use signal_hook::consts::SIGPIPE;
 
-use crate::cli::{stdio, values};
+use crate::cli::metrics::Metrics;
+use crate::cli::{stdio, usage_error, values};
 
 /// Where `make install` puts the library, below PREFIX.
 const INSTALLED: &str = "lib/linerate/libpcap.so.0.8";
@@ -81,6 +86,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    #[command(flatten)]
+    metrics: Metrics,
+
+    /// Serve the metrics of this process: `linerate run --metrics` starts itself with it.
+    #[arg(long, value_name = "PID", hide = true)]
+    serve_metrics: Option<u32>,
+
     /// No message where another source than the requested one is used.
     #[arg(short, long)]
     quiet: bool,
@@ -97,8 +109,17 @@ pub(crate) struct Arguments {
 
 /// Becomes the program.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let library = library()?;
     let (name, rest) = arguments.program.split_first().context("no program was named")?;
+    if let Some(option) = name.to_str().filter(|name| name.starts_with('-')) {
+        return Ok(usage_error(&format!(
+            "run has no option {option}; options of the program come after its name, as in \
+             `linerate run -- tcpdump -i eth0`"
+        )));
+    }
+    if let Some(process) = arguments.serve_metrics {
+        return metrics::serve(process, arguments);
+    }
+    let library = library()?;
     let system = libpcap_of(name, arguments.quiet)?;
     let mut command = Command::new(name);
     command.args(rest);
@@ -139,6 +160,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if arguments.quiet {
         command.env("LINERATE_QUIET", "1");
+    }
+    let counters = metrics::start(arguments, name)?;
+    if let Some(counters) = &counters {
+        command.env(program::VARIABLE, counters.as_raw_fd().to_string());
     }
     let error = command.exec();
     // It has set SIGPIPE back to what ends a program: the line below may lead nowhere.

@@ -1,0 +1,122 @@
+//! [`ProgramStatistics`]: the counts of a program under `linerate run`, in memory that another process reads.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use linerate_ring::counters::{COLUMNS, SharedCounters};
+
+use super::{DropCause, Drops};
+
+/// The environment variable with the descriptor's number.
+pub const VARIABLE: &str = "LINERATE_METRICS";
+
+const HANDLES: usize = 0;
+const RECEIVED: usize = 1;
+const DELIVERED: usize = 2;
+const BYTES: usize = 3;
+const READ_AT: usize = 4;
+/// The first of the causes.
+const DROPS: usize = 5;
+
+const _: () = assert!(DROPS + DropCause::ALL.len() <= COLUMNS);
+
+/// What the handles of a program counted on one interface, with one source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramStatistics {
+    /// Handles that were activated.
+    pub handles: u64,
+    /// Packets that the filter accepted, lost ones included.
+    pub received: u64,
+    /// Packets that the program got.
+    pub delivered: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// When it last took packets or waited for them, in seconds since the Unix epoch.
+    pub read_at: u64,
+    /// Packets that were lost.
+    pub drops: Drops,
+}
+
+impl ProgramStatistics {
+    /// The counters for an interface and a source; `None` if there are too many.
+    pub fn counters<'a>(
+        shared: &'a SharedCounters,
+        interface: &str,
+        source: &str,
+    ) -> Option<&'a [AtomicU64; COLUMNS]> {
+        shared.row(&format!("{source} {interface}"))
+    }
+
+    /// Adds these counts, and takes the later of the times.
+    pub fn add_to(&self, counters: &[AtomicU64; COLUMNS]) {
+        let drops = self.drops.iter().map(|(cause, count)| (DROPS + cause as usize, count));
+        let counts = [
+            (HANDLES, self.handles),
+            (RECEIVED, self.received),
+            (DELIVERED, self.delivered),
+            (BYTES, self.bytes),
+        ];
+        for (column, count) in counts.into_iter().chain(drops).filter(|(_, count)| *count > 0) {
+            counters[column].fetch_add(count, Relaxed);
+        }
+        counters[READ_AT].fetch_max(self.read_at, Relaxed);
+    }
+
+    /// The sums so far, by interface and source.
+    pub fn read(shared: &SharedCounters) -> BTreeMap<[String; 2], Self> {
+        let mut sums = BTreeMap::<_, Self>::new();
+        for (label, columns) in shared.read() {
+            let Some((source, interface)) = label.split_once(' ') else { continue };
+            let sum = sums.entry([interface.to_owned(), source.to_owned()]).or_default();
+            // The program may have written anything.
+            let add = |sum: &mut u64, column: usize| *sum = sum.saturating_add(columns[column]);
+            add(&mut sum.handles, HANDLES);
+            add(&mut sum.received, RECEIVED);
+            add(&mut sum.delivered, DELIVERED);
+            add(&mut sum.bytes, BYTES);
+            sum.read_at = sum.read_at.max(columns[READ_AT]);
+            for cause in DropCause::ALL {
+                add(&mut sum.drops[*cause], DROPS + *cause as usize);
+            }
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_several_handles_are_added() {
+        let (shared, _file) = SharedCounters::create().unwrap();
+        let one = ProgramStatistics {
+            handles: 1,
+            received: 10,
+            delivered: 7,
+            bytes: 700,
+            read_at: 50,
+            drops: [(DropCause::PacketRingFull, 3), (DropCause::PipeClosed, 1)].into(),
+        };
+        for read_at in [60, 40] {
+            let counters = ProgramStatistics::counters(&shared, "eth0", "packet").unwrap();
+            ProgramStatistics { read_at, ..one.clone() }.add_to(counters);
+        }
+        one.add_to(ProgramStatistics::counters(&shared, "interface-of-15", "packet").unwrap());
+        shared.row("nonsense").unwrap();
+        let sums = ProgramStatistics::read(&shared);
+        let labels = |name: &str| [name.to_owned(), "packet".to_owned()];
+        let both = ProgramStatistics {
+            handles: 2,
+            received: 20,
+            delivered: 14,
+            bytes: 1400,
+            read_at: 60,
+            drops: [(DropCause::PacketRingFull, 6), (DropCause::PipeClosed, 2)].into(),
+        };
+        assert_eq!(sums.len(), 2);
+        assert_eq!(sums[&labels("eth0")], both);
+        assert_eq!(sums[&labels("interface-of-15")], one);
+    }
+}

@@ -1,0 +1,235 @@
+//! [`SharedCounters`]: rows of counters in a memory file (memfd_create(2)) that several processes map.
+//!
+//! A process that has the descriptor adds to them without a system call. Another one, with other privileges, reads
+//! them at any time, also after those that count have ended.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::mm::{self, MapFlags, ProtFlags};
+
+use crate::{Error, Result};
+
+/// Counters in a row.
+pub const COLUMNS: usize = 27;
+/// Bytes of a label, at most.
+pub const MAX_LABEL: usize = LABEL_WORDS * size_of::<u64>();
+
+const LABEL_WORDS: usize = 4;
+/// Rows for labels; the file begins with one that has none.
+const ROWS: usize = 63;
+/// The state of the first row: a file of this module, and of this layout.
+const MAGIC: u64 = u64::from_be_bytes(*b"linerat1");
+
+/// States of the other rows.
+const FREE: u64 = 0;
+/// Its label is being written. Where the writer was killed, it stays so.
+const CLAIMED: u64 = 1;
+const LABELLED: u64 = 2;
+
+const NAME: &CStr = c"linerate-counters";
+/// Nobody may shrink the file: access to memory behind its end would raise SIGBUS.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+#[repr(C, align(64))]
+struct Row {
+    state: AtomicU64,
+    label: [AtomicU64; LABEL_WORDS],
+    counts: [AtomicU64; COLUMNS],
+}
+
+type Rows = [Row; ROWS + 1];
+
+/// The mapped rows.
+#[derive(Debug)]
+pub struct SharedCounters(NonNull<Rows>);
+
+// SAFETY: a shared mapping belongs to the process, and has nothing but atomics.
+unsafe impl Send for SharedCounters {}
+// SAFETY: as above.
+unsafe impl Sync for SharedCounters {}
+
+impl SharedCounters {
+    /// Makes a file without rows. Processes that inherit the descriptor, or get it, can map it.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub fn create() -> Result<(Self, OwnedFd)> {
+        let make = || {
+            let file = fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            fs::ftruncate(&file, size_of::<Rows>() as u64)?;
+            fs::fcntl_add_seals(&file, SEALS)?;
+            Ok(file)
+        };
+        let file = make().map_err(|error: io::Error| failed("create", error))?;
+        let counters = Self::map(&file)?;
+        counters.rows()[0].state.store(MAGIC, Release);
+        Ok((counters, file))
+    }
+
+    /// Maps the file of [`SharedCounters::create`]. The mapping stays when the descriptor is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if it is another file; what the kernel said.
+    pub fn open(file: impl AsFd) -> Result<Self> {
+        let other = || Error::Invalid("the descriptor is not that of shared counters".to_owned());
+        // Only memory files have seals.
+        let seals = fs::fcntl_get_seals(&file).map_err(|_| other())?;
+        let stat = fs::fstat(&file).map_err(|error| failed("open", error.into()))?;
+        if !seals.contains(SEALS) || stat.st_size != size_of::<Rows>() as i64 {
+            return Err(other());
+        }
+        let counters = Self::map(file)?;
+        if counters.rows()[0].state.load(Acquire) == MAGIC { Ok(counters) } else { Err(other()) }
+    }
+
+    fn map(file: impl AsFd) -> Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that is that long and stays so.
+        let mapped = unsafe {
+            mm::mmap(ptr::null_mut(), size_of::<Rows>(), protection, MapFlags::SHARED, file, 0)
+        };
+        let mapped = mapped.map_err(|error| failed("map", error.into()))?;
+        Ok(Self(NonNull::new(mapped.cast()).expect("mmap does not map address zero")))
+    }
+
+    fn rows(&self) -> &Rows {
+        // SAFETY: mapped until this is dropped, aligned to a page; atomics may have any bits.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The counters with this label, of all who ask for it. The label is cut after [`MAX_LABEL`] bytes. `None` if all
+    /// rows have other labels, which is counted.
+    pub fn row(&self, label: &str) -> Option<&[AtomicU64; COLUMNS]> {
+        let mut bytes = [0; MAX_LABEL];
+        let len = label.len().min(MAX_LABEL);
+        bytes[..len].copy_from_slice(&label.as_bytes()[..len]);
+        let (words, _) = bytes.as_chunks::<{ size_of::<u64>() }>();
+        let words: [u64; LABEL_WORDS] = std::array::from_fn(|at| u64::from_ne_bytes(words[at]));
+        let (first, rows) = self.rows().split_first().expect("a first row");
+        for row in rows {
+            if row.state.compare_exchange(FREE, CLAIMED, AcqRel, Acquire).is_ok() {
+                for (place, word) in row.label.iter().zip(words) {
+                    place.store(word, Relaxed);
+                }
+                row.state.store(LABELLED, Release);
+                return Some(&row.counts);
+            }
+            // Two who make the same row at the same time get one each; readers add them up.
+            if row.state.load(Acquire) == LABELLED && row.words() == words {
+                return Some(&row.counts);
+            }
+        }
+        first.counts[0].fetch_add(1, Relaxed);
+        None
+    }
+
+    /// The labels and counts so far. A label may be in several rows.
+    pub fn read(&self) -> impl Iterator<Item = (String, [u64; COLUMNS])> + '_ {
+        let labelled = self.rows()[1..].iter().filter(|row| row.state.load(Acquire) == LABELLED);
+        labelled.map(|row| {
+            let label: Vec<u8> = row.words().into_iter().flat_map(u64::to_ne_bytes).collect();
+            let label = String::from_utf8_lossy(&label).trim_end_matches('\0').to_owned();
+            (label, std::array::from_fn(|at| row.counts[at].load(Relaxed)))
+        })
+    }
+
+    /// How often there was no row left.
+    pub fn refused(&self) -> u64 {
+        self.rows()[0].counts[0].load(Relaxed)
+    }
+}
+
+impl Row {
+    fn words(&self) -> [u64; LABEL_WORDS] {
+        std::array::from_fn(|at| self.label[at].load(Relaxed))
+    }
+}
+
+impl Drop for SharedCounters {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length; every reference into it borrows from this.
+        let unmapped = unsafe { mm::munmap(self.0.as_ptr().cast(), size_of::<Rows>()) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+fn failed(action: &str, error: io::Error) -> Error {
+    Error::system(format!("{action} a memory file of counters"), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_count_in_the_same_rows() {
+        let (one, file) = SharedCounters::create().unwrap();
+        let two = SharedCounters::open(&file).unwrap();
+        drop(file);
+        one.row("eth0 packet").unwrap()[3].fetch_add(5, Relaxed);
+        two.row("eth0 packet").unwrap()[3].fetch_add(2, Relaxed);
+        two.row("eth1 tee").unwrap()[26].fetch_add(1, Relaxed);
+        let found: Vec<_> =
+            one.read().map(|(label, counts)| (label, counts[3], counts[26])).collect();
+        assert_eq!(found, [("eth0 packet".to_owned(), 7, 0), ("eth1 tee".to_owned(), 0, 1)]);
+    }
+
+    #[test]
+    fn a_label_without_a_row_is_counted() {
+        let (counters, _) = SharedCounters::create().unwrap();
+        for at in 0..ROWS {
+            assert!(counters.row(&format!("row {at}")).is_some());
+        }
+        assert!(counters.row("row 62").is_some() && counters.row("row 63").is_none());
+        assert_eq!((counters.read().count(), counters.refused()), (ROWS, 1));
+    }
+
+    #[test]
+    fn threads_that_claim_at_once_lose_no_count() {
+        let (counters, file) = SharedCounters::create().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let own = SharedCounters::open(&file).unwrap();
+                    for at in 0..100 {
+                        let row = own.row(&format!("row {}", at % 10)).unwrap();
+                        row[0].fetch_add(1, Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(counters.read().map(|(_, counts)| counts[0]).sum::<u64>(), 400);
+    }
+
+    /// The number of a descriptor that a program closed may be that of another file.
+    #[test]
+    fn another_file_is_refused() {
+        let plain = tempfile::tempfile().unwrap();
+        plain.set_len(size_of::<Rows>() as u64).unwrap();
+        let unsealed = fs::memfd_create(NAME, MemfdFlags::ALLOW_SEALING).unwrap();
+        fs::ftruncate(&unsealed, size_of::<Rows>() as u64).unwrap();
+        let empty = fs::memfd_create(NAME, MemfdFlags::ALLOW_SEALING).unwrap();
+        fs::ftruncate(&empty, size_of::<Rows>() as u64).unwrap();
+        fs::fcntl_add_seals(&empty, SEALS).unwrap();
+        for file in [plain.into(), unsealed, empty] {
+            let refused = SharedCounters::open(&file);
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        }
+    }
+
+    /// What counts cannot take the memory away from what reads.
+    #[test]
+    fn nobody_can_shrink_the_file() {
+        let (_counters, file) = SharedCounters::create().unwrap();
+        assert!(fs::ftruncate(&file, 0).is_err() && fs::ftruncate(&file, 1 << 20).is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! `run --metrics`: the counts of a program's handles, which the library writes into memory that is shared.
+//!
+//! This process becomes the program, so another one serves them. It has no capabilities, is no child of the program,
+//! which may wait for children of its own, and ends with it.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{self, Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use linerate_capture::privilege;
+use linerate_capture::statistics::DropCause;
+use linerate_capture::statistics::program::ProgramStatistics;
+use linerate_ring::counters::SharedCounters;
+use linerate_service::{INTERVAL, MetricEncoder, Unit};
+use nix::unistd::daemon;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::Arguments;
+use crate::cli::metrics::Publisher;
+use crate::cli::stdio;
+
+/// The option of the process that serves: its standard input is a listening socket, its standard output the counters.
+pub(super) const SERVE: &str = "--serve-metrics";
+
+const LIBPCAP: &str = "libpcap";
+
+/// Starts the process that serves, if that is wanted. Returns the descriptor of the counters, which the program inherits.
+pub(super) fn start(arguments: &Arguments, program: &OsStr) -> Result<Option<OwnedFd>> {
+    let Some(listener) = arguments.metrics.listen()? else { return Ok(None) };
+    if !arguments.quiet {
+        let address = listener.local_addr().context("--metrics")?;
+        stdio::eprintln(format_args!("linerate: metrics at http://{address}/metrics"));
+    }
+    let (_, counters) = SharedCounters::create()?;
+    let mut server = Command::new(env::current_exe().context("cannot tell where this command is")?);
+    server.args(["run", SERVE, &process::id().to_string(), "--"]).arg(program);
+    server.stdin(OwnedFd::from(listener)).stdout(counters.try_clone().context("--metrics")?);
+    // It ends when the one that goes on is ready.
+    let status = server.status().context("cannot start the process that serves the metrics")?;
+    if !status.success() {
+        bail!("the process that serves the metrics did not start: {status}");
+    }
+    fcntl_setfd(&counters, FdFlags::empty()).context("--metrics")?;
+    Ok(Some(counters))
+}
+
+/// Serves until the process `program` ends.
+pub(super) fn serve(program: u32, arguments: &Arguments) -> Result<ExitCode> {
+    let listener = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let counters = SharedCounters::open(io::stdout())?;
+    let pid = i32::try_from(program).ok().and_then(Pid::from_raw).context("no such process")?;
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the program")?;
+    // Before any thread: they would not be in the process that goes on.
+    daemon(false, false).context("cannot go on in the background")?;
+    privilege::drop_all();
+    let publisher = Publisher::of_process(program);
+    let mut publisher = publisher.metrics(Some(listener), "run", true, encode)?;
+    let name = arguments.program.first().map(|name| name.display().to_string());
+    let interval = Timespec { tv_sec: INTERVAL.as_secs() as i64, tv_nsec: 0 };
+    loop {
+        publisher.update(|| RunStatistics {
+            program: name.clone().unwrap_or_default(),
+            handles: ProgramStatistics::read(&counters),
+            refused: counters.refused(),
+        });
+        let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
+        match poll(&mut ended, Some(&interval)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            _ => return Ok(ExitCode::SUCCESS),
+        }
+    }
+}
+
+/// The counts by interface and source.
+#[derive(Debug)]
+struct RunStatistics {
+    program: String,
+    handles: BTreeMap<[String; 2], ProgramStatistics>,
+    /// Handles of more interfaces and sources than there are counters for.
+    refused: u64,
+}
+
+fn encode(statistics: &RunStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
+    let program = [([statistics.program.as_str()], 1.0)];
+    encoder.gauges("linerate_run_info", "1 for the program", None, ["program"], program)?;
+    let labels = ["interface", "source"];
+    let all = &statistics.handles;
+    let handles = all.iter().map(|(labels, one)| (labels.each_ref(), one.handles));
+    encoder.counters("linerate_run_handles", "Handles activated", None, labels, handles)?;
+    // libpcap alone counts for the program only.
+    let counted = || all.iter().filter(|([_, source], _)| source != LIBPCAP);
+    let each = |of: fn(&ProgramStatistics) -> u64| {
+        counted().map(move |(labels, one)| (labels.each_ref(), of(one)))
+    };
+    let help = "Packets that the filter accepted, lost ones included";
+    let received = each(|one| one.received);
+    encoder.counters("linerate_run_received_packets", help, None, labels, received)?;
+    let help = "Packets that the program got";
+    let delivered = each(|one| one.delivered);
+    encoder.counters("linerate_run_delivered_packets", help, None, labels, delivered)?;
+    let help = "Bytes on the wire of the packets that the program got";
+    let bytes = Some(&Unit::Bytes);
+    encoder.counters("linerate_run_delivered", help, bytes, labels, each(|one| one.bytes))?;
+    let causes = DropCause::ALL.iter().filter(|cause| cause.is_kernel());
+    let drops = counted().flat_map(|([interface, source], one)| {
+        let labels = [interface.as_str(), source.as_str()];
+        causes.clone().map(move |cause| ([labels[0], labels[1], cause.name()], one.drops[*cause]))
+    });
+    let help = "Packets lost, by cause";
+    let labels_of_drops = ["interface", "source", "cause"];
+    encoder.counters("linerate_run_dropped_packets", help, None, labels_of_drops, drops)?;
+    let help = "When the program last took packets or began to wait for them, since the Unix epoch";
+    let read_at = counted().map(|(labels, one)| (labels.each_ref(), one.read_at as f64));
+    let name = "linerate_run_read_timestamp";
+    encoder.gauges(name, help, Some(&Unit::Seconds), labels, read_at)?;
+    let help = "Handles without counters, because there are too many interfaces and sources";
+    encoder.counter("linerate_run_uncounted_handles", help, None, statistics.refused)
+}
