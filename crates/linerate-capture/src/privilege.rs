@@ -8,7 +8,17 @@ use crate::{Error, Result};
 /// Drops all capabilities of the calling thread, permanently. Open sockets, rings and files keep working;
 /// files of other users can no longer be opened.
 pub fn drop_all() {
-    if let Err(error) = privilege::keep_only(CapabilitySet::empty()) {
+    keep(CapabilitySet::empty());
+}
+
+/// As [`drop_all`], for a thread that goes on to make files: root may still make them in folders of other users.
+pub fn keep_file_access() {
+    keep(CapabilitySet::DAC_OVERRIDE);
+}
+
+fn keep(wanted: CapabilitySet) {
+    let kept = if privilege::has(wanted) { wanted } else { CapabilitySet::empty() };
+    if let Err(error) = privilege::keep_only(kept) {
         tracing::warn!("cannot drop the capabilities of a thread: {error}");
     }
 }

@@ -38,6 +38,12 @@ pub enum Error {
         /// The name.
         sensor: String,
     },
+    /// The thread that writes records.
+    #[error("cannot start the thread that writes flow records: {0}")]
+    Thread(io::Error),
+    /// A collector.
+    #[error(transparent)]
+    Ipfix(#[from] crate::ipfix::Error),
 }
 
 /// [`std::result::Result`] with this crate's error.

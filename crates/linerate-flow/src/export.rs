@@ -1,13 +1,16 @@
-//! [`Exporter`]: a thread that writes the records of several meters.
+//! [`Exporter`]: a thread that takes the records of several meters to files and collectors.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::file::{Files, FilesOptions, FilesStatistics};
-use crate::meter::{Flow, Meter, MeterOptions, MeterStatistics, MeteredPacket};
-use crate::{FlowRecord, Result};
+use crate::meter::{Flow, Meter, MeterOptions, MeterStatistics, MeteredPacket, Position};
+use crate::outputs::{OutputOptions, OutputStatistics, Outputs};
+use crate::{FlowRecord, PacketLocation, Result};
 
 /// Flows that a meter sends at once.
 const BATCH: usize = 1024;
@@ -17,6 +20,23 @@ const QUEUE: usize = 64;
 
 /// How often files are looked at.
 const MAINTENANCE: Duration = Duration::from_millis(500);
+
+/// How often to ask for the place of packets that are not written yet.
+const LOCATE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Bytes to whose multiple the end of a flow's packets is rounded up. The files of records are smaller then, and a disk
+/// reads whole pages anyway.
+const END_UNIT: u64 = 4096;
+
+/// Says where packets are, from the positions that the meter was given.
+pub trait PacketFiles: Send + Sync {
+    /// Where these packets are: in the file that the first of them is in, or in an earlier one. `None` if none of
+    /// them is in a file; pending while they are not written.
+    fn locate(&self, position: Position) -> Poll<Option<PacketLocation>>;
+}
+
+/// The files of one meter's packets, if it has any.
+type Located = Option<Arc<dyn PacketFiles>>;
 
 /// An interface that packets are metered at.
 #[derive(Clone, Debug, Default)]
@@ -31,30 +51,40 @@ pub struct InterfaceName {
 enum Message {
     /// The interface of the next number.
     Interface(InterfaceName),
-    Flows(Vec<Flow>),
+    Flows(Located, Vec<Flow>),
 }
 
-/// What was metered and written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What was metered, written and sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportStatistics {
     /// The sum of all meters.
     pub meter: MeterStatistics,
-    /// What is in whole files.
-    pub files: FilesStatistics,
+    /// What was made of it.
+    pub output: OutputStatistics,
 }
 
 /// What meters and the thread share.
 #[derive(Default)]
 struct Shared {
     meters: Mutex<Vec<MeterStatistics>>,
-    files: Mutex<FilesStatistics>,
+    output: Mutex<OutputStatistics>,
+    /// No packet waits for the records: a file is metered, or a meter ends.
+    patient: AtomicBool,
+}
+
+impl Shared {
+    fn statistics(&self) -> ExportStatistics {
+        let meters = lock(&self.meters);
+        let meter = meters.iter().copied().fold(MeterStatistics::default(), MeterStatistics::plus);
+        ExportStatistics { meter, output: lock(&self.output).clone() }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes the records of meters to files.
+/// Takes the records of meters to files and collectors.
 pub struct Exporter {
     thread: JoinHandle<Result<()>>,
     sender: SyncSender<Message>,
@@ -62,41 +92,55 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Prepares the folder and starts the thread, which first calls `prepare_thread`. Each record says that flows are
+    /// Prepares the outputs and starts their threads, which first call `prepare_thread`. Each record says that flows are
     /// metered with this probability.
     ///
     /// # Errors
     ///
-    /// As [`Files::new`]; [`crate::Error::Io`] if no thread can be started.
+    /// As [`Outputs::open`]; [`crate::Error::Thread`].
     pub fn start(
-        options: FilesOptions,
+        options: &OutputOptions,
         interfaces: Vec<InterfaceName>,
         sampling_probability: f64,
         prepare_thread: fn(),
     ) -> Result<Self> {
-        let folder = options.folder.clone();
-        let files = Files::new(options)?;
+        let outputs = Outputs::open(options, prepare_thread)?;
         let shared = Arc::new(Shared::default());
-        *lock(&shared.files) = files.statistics();
+        *lock(&shared.output) = outputs.statistics();
         let (sender, receiver) = sync_channel(QUEUE);
-        let worker =
-            Worker { files, interfaces, sampling_probability, shared: Arc::clone(&shared) };
+        let worker = Worker {
+            outputs,
+            interfaces,
+            sampling_probability,
+            shared: Arc::clone(&shared),
+            waiting: VecDeque::new(),
+        };
         let thread = std::thread::Builder::new().name("flows".into());
         let thread = thread
             .spawn(move || {
                 prepare_thread();
                 worker.run(&receiver)
             })
-            .map_err(crate::Error::io("start a thread for", folder))?;
+            .map_err(crate::Error::Thread)?;
         Ok(Self { thread, sender, shared })
     }
 
-    /// A meter whose flows this thread writes.
-    pub fn meter(&self, options: &MeterOptions) -> ExportingMeter {
+    /// Has meters wait for collectors, too: for packets that come from a file.
+    pub fn set_patient(&self) {
+        self.shared.patient.store(true, Relaxed);
+    }
+
+    /// A meter whose flows this thread writes. Their packets are in `packet_files`.
+    pub fn meter(
+        &self,
+        options: &MeterOptions,
+        packet_files: Option<Arc<dyn PacketFiles>>,
+    ) -> ExportingMeter {
         let mut meters = lock(&self.shared.meters);
         meters.push(MeterStatistics::default());
         ExportingMeter {
             meter: Meter::new(options),
+            packet_files,
             batch: Vec::with_capacity(BATCH),
             sent: Instant::now(),
             sender: SyncSender::clone(&self.sender),
@@ -110,9 +154,7 @@ impl Exporter {
 
     /// The counts now.
     pub fn statistics(&self) -> ExportStatistics {
-        let meters = lock(&self.shared.meters);
-        let meter = meters.iter().copied().fold(MeterStatistics::default(), MeterStatistics::plus);
-        ExportStatistics { meter, files: *lock(&self.shared.files) }
+        self.shared.statistics()
     }
 
     /// Waits until everything is written. All meters have ended before.
@@ -124,15 +166,14 @@ impl Exporter {
         let Self { thread, sender, shared } = self;
         drop(sender);
         let outcome = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let meters = lock(&shared.meters);
-        let meter = meters.iter().copied().fold(MeterStatistics::default(), MeterStatistics::plus);
-        (ExportStatistics { meter, files: *lock(&shared.files) }, outcome)
+        (shared.statistics(), outcome)
     }
 }
 
 /// A meter of one thread. Its drop ends all flows.
 pub struct ExportingMeter {
     meter: Meter,
+    packet_files: Located,
     batch: Vec<Flow>,
     /// When the last batch was sent.
     sent: Instant,
@@ -202,7 +243,8 @@ impl ExportingMeter {
         self.sent = Instant::now();
         if !self.batch.is_empty() {
             let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
-            self.closed |= self.sender.send(Message::Flows(full)).is_err();
+            let message = Message::Flows(self.packet_files.clone(), full);
+            self.closed |= self.sender.send(message).is_err();
             self.waited += self.sent.elapsed();
         }
     }
@@ -210,38 +252,67 @@ impl ExportingMeter {
 
 impl Drop for ExportingMeter {
     fn drop(&mut self) {
-        let Self { meter, batch, .. } = self;
+        let Self { meter, batch, shared, .. } = self;
+        shared.patient.store(true, Relaxed);
         meter.finish(|flow| batch.push(*flow));
         self.send();
     }
 }
 
 struct Worker {
-    files: Files,
+    outputs: Outputs,
     interfaces: Vec<InterfaceName>,
     sampling_probability: f64,
     shared: Arc<Shared>,
+    /// Flows whose packets may not be written yet. There are not more than the writer of packets holds back, and what
+    /// a meter exports meanwhile.
+    waiting: VecDeque<(Located, std::vec::IntoIter<Flow>)>,
 }
 
 impl Worker {
     fn run(mut self, receiver: &Receiver<Message>) -> Result<()> {
-        loop {
-            match receiver.recv_timeout(MAINTENANCE) {
+        let mut connected = true;
+        while connected || !self.waiting.is_empty() {
+            let interval = if self.waiting.is_empty() { MAINTENANCE } else { LOCATE_INTERVAL };
+            match receiver.recv_timeout(interval) {
                 Ok(Message::Interface(interface)) => self.interfaces.push(interface),
-                Ok(Message::Flows(flows)) => {
-                    for flow in &flows {
-                        let record = self.record(flow);
-                        self.files.push(record)?;
-                    }
+                Ok(Message::Flows(packet_files, flows)) => {
+                    self.waiting.push_back((packet_files, flows.into_iter()));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    if !std::mem::take(&mut connected) {
+                        std::thread::sleep(LOCATE_INTERVAL);
+                    }
+                }
             }
-            self.files.maintain(Instant::now())?;
-            *lock(&self.shared.files) = self.files.statistics();
+            self.write()?;
+            self.outputs.maintain(Instant::now())?;
+            *lock(&self.shared.output) = self.outputs.statistics();
         }
-        let shared = self.shared;
-        *lock(&shared.files) = self.files.finish()?;
+        let (statistics, outcome) = self.outputs.finish();
+        *lock(&self.shared.output) = statistics;
+        outcome
+    }
+
+    /// Writes the records of flows up to the first whose packets are not written.
+    fn write(&mut self) -> Result<()> {
+        while let Some((packet_files, flows)) = self.waiting.front_mut() {
+            let Some(flow) = flows.as_slice().first().copied() else {
+                self.waiting.pop_front();
+                continue;
+            };
+            let located = packet_files.as_ref().zip(flow.position());
+            let located = located.map(|(files, position)| files.locate(position));
+            let Poll::Ready(packets) = located.unwrap_or(Poll::Ready(None)) else { break };
+            flows.next();
+            let packets = packets.map(|packets| PacketLocation {
+                end: packets.end.map(|end| end.next_multiple_of(END_UNIT)),
+                ..packets
+            });
+            let record = FlowRecord { packets, ..self.record(&flow) };
+            self.outputs.push(&record, self.shared.patient.load(Relaxed))?;
+        }
         Ok(())
     }
 

@@ -1,10 +1,11 @@
 #![doc = include_str!("../README.md")]
 //!
 //! [`meter::Meter`] counts packets, and makes [`FlowRecord`]s. [`file::Files`] writes them
-//! to Parquet files. [`export::Exporter`] is both for the threads of a capture.
+//! to Parquet files, [`ipfix::Exporter`] sends them to a collector, [`outputs::Outputs`] is several of both, and
+//! [`export::Exporter`] is all that for the threads of a capture.
 //!
 //! [`FlowRecord`] is what is known of a flow. [`schema::FIELDS`] says how each of its fields is called, in which unit it
-//! is, and how Parquet and IPFIX store it. [`ipfix`] sends records to collectors.
+//! is, and how Parquet and IPFIX store it.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -12,6 +13,7 @@ pub mod export;
 pub mod file;
 pub mod ipfix;
 pub mod meter;
+pub mod outputs;
 mod record;
 pub mod schema;
 

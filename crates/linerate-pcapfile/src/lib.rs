@@ -22,7 +22,7 @@ pub mod write;
 pub use compression::Compression;
 pub use error::{Error, Result};
 pub use format::Format;
-pub use read::{Block, BlockReader, BlockType, Reader};
+pub use read::{Block, BlockReader, BlockType, DescribedRecord, Reader};
 pub use record::{InterfaceDescription, InterfaceStatistics, Record, SectionHeader};
 pub use time::Resolution;
 pub use write::{Encoder, OutputFile, PacketOptions, Writer};

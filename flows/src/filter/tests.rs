@@ -15,7 +15,7 @@ fn words_of_pcap_filter_are_read_as_libpcap_reads_them() {
         ("net 10", "net 10.0.0.0/8"),
         ("net 192.168", "net 192.168.0.0 mask 255.255.0.0"),
         ("tcp and udp or icmp", "(tcp and udp) or icmp"),
-        ("tcp or udp and icmp", "(tcp or udp) and icmp"),
+        ("udp or port 80 and tcp", "(udp or port 80) and tcp"),
         ("!tcp && !(udp||icmp)", "not tcp and not (udp or icmp)"),
         ("tcp port domain", "tcp port 53"),
         ("ip proto \\tcp", "ip proto 6"),

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use linerate_capture::print::Printer;
-use linerate_pcapfile::{BlockReader, Reader};
+use linerate_pcapfile::{BlockReader, DescribedRecord, Reader};
 
 /// More records than this come only of compressed input that goes on for ever.
 const MOST_RECORDS: u64 = 20_000;
@@ -27,7 +27,8 @@ fn records(bytes: &[u8]) -> u64 {
     while count < MOST_RECORDS {
         let before = reader.offset();
         match reader.next_described() {
-            Ok(Some((record, interfaces))) => {
+            Ok(Some(DescribedRecord { record, interfaces, offsets })) => {
+                assert!(before <= offsets.start && offsets.start < offsets.end);
                 assert!(
                     (record.interface as usize) < interfaces.len(),
                     "an interface that is not there"

@@ -10,15 +10,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use linerate_flow::meter::Position;
 use linerate_pcapfile::edit::RawRecord;
 use linerate_pcapfile::{
     Block, BlockReader, BlockType, Encoder, Error as FileError, Format, InterfaceDescription,
     PacketOptions, SectionHeader,
 };
 
-use super::Outcome;
-use super::file::{FileInput, FileProgress, Selector, description, finish};
+use super::file::{FileInput, FileMeter, FileProgress, Selector, description, finish};
 use super::report::Report;
+use super::{Metering, Outcome};
 use crate::Result;
 use crate::link_type::registered;
 use crate::sink::Sink;
@@ -30,6 +31,7 @@ pub fn copy_blocks(
     mut input: FileInput<BlockReader>,
     output: FileSink,
     to: Format,
+    metering: Option<Metering>,
     stop: &AtomicBool,
     progress: &FileProgress,
 ) -> Outcome {
@@ -37,19 +39,28 @@ pub fn copy_blocks(
     let mut report = Report::of_file(&input);
     let pcap = PcapCopy::new(&input, to);
     let mut handle = output.handle(0);
-    let copied = copy(&mut input, &mut handle, pcap.as_ref(), &mut report, stop, progress);
+    let (exporter, meter) = FileMeter::start(metering, handle.packet_files());
+    let rules = Rules { pcap, meter, stop, progress };
+    let copied = copy(&mut input, &mut handle, rules, &mut report);
     drop(handle);
-    finish(report, Sink::File(vec![output]), start, copied.err())
+    finish(report, Sink::File(vec![output]), exporter, start, copied.err())
+}
+
+/// What becomes of the packets, and how other threads follow and control the reading.
+struct Rules<'a> {
+    pcap: Option<PcapCopy>,
+    meter: Option<FileMeter>,
+    stop: &'a AtomicBool,
+    progress: &'a FileProgress,
 }
 
 fn copy(
     input: &mut FileInput<BlockReader>,
     output: &mut FileSinkHandle,
-    pcap: Option<&PcapCopy>,
+    rules: Rules<'_>,
     report: &mut Report,
-    stop: &AtomicBool,
-    progress: &FileProgress,
 ) -> Result<()> {
+    let Rules { pcap, mut meter, stop, progress } = rules;
     let mut selector = Selector::new(input);
     while !stop.load(Relaxed)
         && input.count.is_none_or(|count| report.captured < count)
@@ -70,13 +81,16 @@ fn copy(
             {
                 selector.filters.require_known(interface.linktype)?;
             }
-            let bytes = pcap.map_or_else(|| other(&block), PcapCopy::header);
+            let bytes = pcap.as_ref().map_or_else(|| other(&block), PcapCopy::header);
             output.put_block(bytes, place(block.block_type));
             continue;
         };
         report.received += 1;
         let linktype = registered(interfaces[record.interface as usize].linktype);
-        if selector.accepts(record, linktype, report.received)? {
+        let accepted = selector.accepts(record, linktype, report)?;
+        let kept = accepted && selector.keeps(record, linktype, report);
+        let begin = output.position();
+        if kept {
             report.captured += 1;
             report.bytes += u64::from(record.frame.wire_len);
             let raw = RawRecord {
@@ -85,10 +99,17 @@ fn copy(
                 big_endian: block.big_endian,
                 captured: record.frame.len(),
             };
-            output.push_copy(&record.frame, block.bytes.len(), |out| match pcap {
+            output.push_copy(&record.frame, block.bytes.len(), |out| match &pcap {
                 Some(pcap) => pcap.put_record(out, &raw),
                 None => raw.put_cut(out, input.snaplen as usize),
             });
+        }
+        let position = kept.then(|| Position { begin, end: output.position() });
+        if accepted
+            && let Some(meter) = &mut meter
+            && !meter.packet(record, interfaces, linktype, position)
+        {
+            break;
         }
         progress.note(report);
         if input.packet_buffered || progress.take_flush() {

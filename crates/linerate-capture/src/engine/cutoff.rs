@@ -34,10 +34,11 @@ impl Cutoff {
         frame: &[u8],
         wire_len: u32,
         linktype: u16,
+        interface: u32,
         time: Timestamp,
     ) -> bool {
-        let Timestamp(time) = time;
-        let packet = MeteredPacket { frame, wire_len, linktype, interface: 0, time, position: 0 };
+        let (interface, Timestamp(time)) = (interface as u16, time);
+        let packet = MeteredPacket { frame, wire_len, linktype, interface, time, position: None };
         self.meter.packet(&packet, |_| {}).is_none_or(|before| before < self.bytes)
     }
 }

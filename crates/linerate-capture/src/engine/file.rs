@@ -1,21 +1,29 @@
 //! `-r`: from a capture file through a filter to a sink.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Instant;
 
-use linerate_flow::export::{ExportingMeter, InterfaceName};
-use linerate_flow::meter::MeteredPacket;
-use linerate_pcapfile::{Error as FileError, Format, InterfaceDescription, Reader, Record};
+use linerate_flow::PacketLocation;
+use linerate_flow::export::{Exporter, ExportingMeter, InterfaceName, PacketFiles};
+use linerate_flow::meter::{MeteredPacket, Position};
+use linerate_pcapfile::{
+    BlockReader, DescribedRecord, Error as FileError, Format, InterfaceDescription, Reader, Record,
+};
 use linerate_ring::Direction;
 use linerate_ring::packet::DirectionFilter;
 
+use super::cutoff::Cutoff;
 use super::report::{Cpu, FilterReport, FlowReport, Report};
+use super::sample::Sample;
 use super::{Metering, Outcome};
 use crate::filter::{FilterCache, FilterLocation};
 use crate::link_type::registered;
 use crate::sink::Sink;
-use crate::sink::file::{FileSink, FileSinkHandle, FileSinkProgress};
+use crate::sink::file::{FileSink, FileSinkHandle, FileSinkProgress, file_name};
+use crate::statistics::{DropCause, Drops};
 use crate::{Error, Result};
 
 /// What to read, and how much of it.
@@ -30,8 +38,26 @@ pub struct FileInput<R = Reader> {
     pub count: Option<u64>,
     /// The direction of the packets to take.
     pub traffic: DirectionFilter,
+    /// Only the packets of these flows.
+    pub sample: Option<Sample>,
+    /// The packets of each flow until they have this many bytes, both directions together.
+    pub cutoff: Option<u64>,
     /// Write each packet to the file at once.
     pub packet_buffered: bool,
+}
+
+impl FileInput<BlockReader> {
+    /// With a reader of packets; to be called before the first block is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`BlockReader::into_reader`].
+    pub fn into_reader(self) -> std::result::Result<FileInput, FileError> {
+        let Self { reader, filters, snaplen, count, traffic, sample, cutoff, packet_buffered } =
+            self;
+        let reader = reader.into_reader()?;
+        Ok(FileInput { reader, filters, snaplen, count, traffic, sample, cutoff, packet_buffered })
+    }
 }
 
 /// The snapshot length of files that have none, as libpcap writes it.
@@ -59,18 +85,31 @@ pub fn description(
 }
 
 /// The progress of reading a file, for other threads, and their request to flush.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FileProgress {
+    start: Instant,
     received: AtomicU64,
     captured: AtomicU64,
+    bytes: AtomicU64,
+    sampled: AtomicU64,
+    cutoff: AtomicU64,
     flush: AtomicBool,
     writer: Option<Arc<FileSinkProgress>>,
 }
 
 impl FileProgress {
-    /// For reading into `sink`.
-    pub fn of(sink: &FileSink) -> Self {
-        Self { writer: Some(sink.progress()), ..Self::default() }
+    /// For reading into `sink`, if it is a file.
+    pub fn new(sink: Option<&FileSink>) -> Self {
+        Self {
+            start: Instant::now(),
+            received: AtomicU64::new(0),
+            captured: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            sampled: AtomicU64::new(0),
+            cutoff: AtomicU64::new(0),
+            flush: AtomicBool::new(false),
+            writer: sink.map(FileSink::progress),
+        }
     }
 
     /// Asks to write everything that was read to the file now.
@@ -81,10 +120,19 @@ impl FileProgress {
     /// The counts now.
     pub fn report(&self) -> Report {
         let writer = self.writer.as_deref();
+        let drops = Drops::from([
+            (DropCause::Sampled, self.sampled.load(Relaxed)),
+            (DropCause::Cutoff, self.cutoff.load(Relaxed)),
+        ]);
         Report {
             source: SOURCE.into(),
             received: self.received.load(Relaxed),
             captured: self.captured.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            dropped: drops.into(),
+            written: writer.map_or(0, FileSinkProgress::written),
+            seconds: self.start.elapsed().as_secs_f64(),
+            cpu: Cpu::now(),
             files: writer.map_or(0, FileSinkProgress::files),
             deleted_files: writer.map_or(0, FileSinkProgress::deleted),
             file_bytes: writer.map_or(0, FileSinkProgress::bytes),
@@ -93,8 +141,16 @@ impl FileProgress {
     }
 
     pub(super) fn note(&self, report: &Report) {
-        self.received.store(report.received, Relaxed);
-        self.captured.store(report.captured, Relaxed);
+        let drops = &report.dropped.causes;
+        for (count, now) in [
+            (&self.received, report.received),
+            (&self.captured, report.captured),
+            (&self.bytes, report.bytes),
+            (&self.sampled, drops[DropCause::Sampled]),
+            (&self.cutoff, drops[DropCause::Cutoff]),
+        ] {
+            count.store(now, Relaxed);
+        }
     }
 
     pub(super) fn take_flush(&self) -> bool {
@@ -105,13 +161,32 @@ impl FileProgress {
 /// Packets between two looks at the clock, for the meter.
 const PUBLISH_PACKETS: u64 = 256;
 
+/// The file that is read, as flow records name it; `None` for what cannot be read again.
+pub struct InputFile(Option<Arc<str>>);
+
+impl InputFile {
+    /// A file of this path.
+    pub fn new(path: &Path) -> Self {
+        Self(file_name(path))
+    }
+}
+
+impl PacketFiles for InputFile {
+    fn locate(&self, position: Position) -> Poll<Option<PacketLocation>> {
+        let Position { begin: first, end } = position;
+        let located = |file| PacketLocation { file, first, end: Some(end) };
+        Poll::Ready(self.0.clone().map(located))
+    }
+}
+
 /// The name of the source in reports.
 const SOURCE: &str = "file";
 
-/// Reads until the end of the file, the limit, or `stop`, and says in `progress` how far it is. After a
+/// Reads `file` until its end, the limit, or `stop`, and says in `progress` how far it is. After a
 /// failure, everything that was read before is in the sink; the outcome has the failure.
 pub fn read_file(
     mut input: FileInput,
+    file: InputFile,
     sink: Sink,
     metering: Option<Metering>,
     stop: &AtomicBool,
@@ -121,26 +196,30 @@ pub fn read_file(
     let mut report = Report::of_file(&input);
     let mut output = sink.reader(0, 0);
     let control = Control { stop, progress };
-    let (exporter, meter) = match metering {
-        Some(Metering { exporter, options }) => {
-            let meter = exporter.meter(&options);
-            (Some(exporter), Some(meter))
-        }
-        None => (None, None),
-    };
+    // The packets of records are in the file that is written, or else in the one that is read.
+    let files = output.packet_files().unwrap_or_else(|| Arc::new(file));
+    let (exporter, meter) = FileMeter::start(metering, files);
     let failure = copy(&mut input, &mut output, meter, &mut report, &control).err();
     drop(output);
-    let unwritten = FlowReport::finish(exporter, &mut report);
-    finish(report, sink, start, failure.or(unwritten))
+    finish(report, sink, exporter, start, failure)
 }
 
 /// The outcome of reading since `start` into `sink`, whose handles are dropped.
 pub(super) fn finish(
-    mut report: Report,
+    report: Report,
     sink: Sink,
+    exporter: Option<Exporter>,
     start: Instant,
     failure: Option<Error>,
 ) -> Outcome {
+    let mut outcome = finish_sink(report, sink, start, failure);
+    // It waits until packets are written.
+    let unwritten = FlowReport::finish(exporter, &mut outcome.report);
+    outcome.failure = outcome.failure.or(unwritten);
+    outcome
+}
+
+fn finish_sink(mut report: Report, sink: Sink, start: Instant, failure: Option<Error>) -> Outcome {
     let file = sink.files().first().map(FileSink::progress);
     let written = file.map(|progress| (sink.finish(), progress.current()));
     report.seconds = start.elapsed().as_secs_f64();
@@ -156,6 +235,54 @@ pub(super) fn finish(
     Outcome { report, failure }
 }
 
+/// Meters the packets of a file.
+pub(super) struct FileMeter {
+    meter: ExportingMeter,
+    /// Interfaces that the exporter knows.
+    named: usize,
+    packets: u64,
+}
+
+impl FileMeter {
+    /// A meter whose packets are in `files`, and what writes its records.
+    pub(super) fn start(
+        metering: Option<Metering>,
+        files: Arc<dyn PacketFiles>,
+    ) -> (Option<Exporter>, Option<Self>) {
+        let Some(Metering { exporter, options }) = metering else { return (None, None) };
+        let meter = exporter.meter(&options, Some(files));
+        (Some(exporter), Some(Self { meter, named: 0, packets: 0 }))
+    }
+
+    /// Meters a packet with this link type; false if records cannot be written any more.
+    pub(super) fn packet(
+        &mut self,
+        record: &Record<'_>,
+        interfaces: &[InterfaceDescription],
+        linktype: u16,
+        position: Option<Position>,
+    ) -> bool {
+        for interface in &interfaces[self.named..] {
+            let name = interface.name.as_deref().map(Into::into);
+            self.meter.interface(InterfaceName { name, index: None });
+        }
+        self.named = interfaces.len();
+        self.meter.packet(&MeteredPacket {
+            frame: record.frame.head(),
+            wire_len: record.frame.wire_len,
+            linktype,
+            interface: record.interface as u16,
+            time: record.frame.timestamp.unwrap_or_default().0,
+            position,
+        });
+        self.packets += 1;
+        if self.packets.is_multiple_of(PUBLISH_PACKETS) {
+            self.meter.publish(Instant::now());
+        }
+        !self.meter.is_closed()
+    }
+}
+
 /// How other threads follow and control the reading.
 struct Control<'a> {
     stop: &'a AtomicBool,
@@ -165,7 +292,7 @@ struct Control<'a> {
 fn copy(
     input: &mut FileInput,
     output: &mut Sink<FileSinkHandle>,
-    mut meter: Option<ExportingMeter>,
+    mut meter: Option<FileMeter>,
     report: &mut Report,
     control: &Control<'_>,
 ) -> Result<()> {
@@ -181,9 +308,9 @@ fn copy(
         selector.filters.require_known(interface.linktype)?;
     }
     let mut described = input.reader.interfaces().len();
-    let mut named = 0;
+    let has_files = output.format().is_some();
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
-        let (record, interfaces) = match input.reader.next_described() {
+        let DescribedRecord { record, interfaces, offsets } = match input.reader.next_described() {
             Ok(Some(next)) => next,
             Ok(None) | Err(FileError::Cancelled { .. }) => break,
             Err(error) => return Err(error.into()),
@@ -192,11 +319,19 @@ fn copy(
         progress.note(report);
         let frame = &record.frame;
         let linktype = registered(interfaces[record.interface as usize].linktype);
-        if !selector.accepts(&record, linktype, report.received)? {
+        if !selector.accepts(&record, linktype, report)? {
             continue;
         }
         if only.is_some_and(|only| only != linktype) {
             return Err(Error::LinkLayers);
+        }
+        if !selector.keeps(&record, linktype, report) {
+            if let Some(meter) = &mut meter
+                && !meter.packet(&record, interfaces, linktype, None)
+            {
+                break;
+            }
+            continue;
         }
         report.captured += 1;
         report.bytes += u64::from(frame.wire_len);
@@ -205,28 +340,15 @@ fn copy(
             output.describe(|| description(interface, text.as_deref(), input.snaplen));
         }
         described = interfaces.len();
-        if let Some(meter) = &mut meter {
-            for interface in &interfaces[named..] {
-                let name = interface.name.as_deref().map(Into::into);
-                meter.interface(InterfaceName { name, index: None });
-            }
-            named = interfaces.len();
-            meter.packet(&MeteredPacket {
-                frame: frame.head(),
-                wire_len: frame.wire_len,
-                linktype,
-                interface: record.interface as u16,
-                time: frame.timestamp.unwrap_or_default().0,
-                position: 0,
-            });
-            if report.captured.is_multiple_of(PUBLISH_PACKETS) {
-                meter.publish(Instant::now());
-            }
-            if meter.is_closed() {
-                break;
-            }
-        }
+        let begin = output.position();
         let more = output.push(linktype, || record);
+        let (begin, end) =
+            if has_files { (begin, output.position()) } else { (offsets.start, offsets.end) };
+        if let Some(meter) = &mut meter
+            && !meter.packet(&record, interfaces, linktype, Some(Position { begin, end }))
+        {
+            break;
+        }
         if input.packet_buffered || progress.take_flush() {
             output.flush();
         }
@@ -259,21 +381,24 @@ impl Report {
 pub(super) struct Selector {
     pub(super) filters: FilterCache,
     traffic: DirectionFilter,
+    sample: Option<Sample>,
+    cutoff: Option<Cutoff>,
     scratch: Vec<u8>,
 }
 
 impl Selector {
     pub(super) fn new<R>(input: &mut FileInput<R>) -> Self {
         let filters = std::mem::take(&mut input.filters);
-        Self { filters, traffic: input.traffic, scratch: Vec::new() }
+        let cutoff = input.cutoff.map(|bytes| Cutoff::new(bytes, 1));
+        Self { filters, traffic: input.traffic, sample: input.sample, cutoff, scratch: Vec::new() }
     }
 
-    /// Whether the packet of this number is wanted.
+    /// Whether filter and direction of the packet that was read last are wanted, and its flow is in the sample.
     pub(super) fn accepts(
         &mut self,
         record: &Record<'_>,
         linktype: u16,
-        packet: u64,
+        report: &mut Report,
     ) -> Result<bool> {
         let frame = &record.frame;
         if let Some(filter) = self.filters.of(linktype)?
@@ -283,9 +408,31 @@ impl Selector {
         }
         let wanted = is_wanted(frame.direction, self.traffic);
         if !wanted && frame.direction == Direction::Unknown {
-            return Err(Error::Undirected { packet });
+            return Err(Error::Undirected { packet: report.received });
+        }
+        if wanted
+            && let Some(sample) = self.sample
+            && !sample.has(frame.head(), linktype)
+        {
+            report.dropped.causes[DropCause::Sampled] += 1;
+            return Ok(false);
         }
         Ok(wanted)
+    }
+
+    /// Whether a packet that was accepted is in the beginning of its flow.
+    pub(super) fn keeps(
+        &mut self,
+        record: &Record<'_>,
+        linktype: u16,
+        report: &mut Report,
+    ) -> bool {
+        let Some(cutoff) = &mut self.cutoff else { return true };
+        let Record { frame, interface, .. } = record;
+        let time = frame.timestamp.unwrap_or_default();
+        let keeps = cutoff.keeps(frame.head(), frame.wire_len, linktype, *interface, time);
+        report.dropped.causes[DropCause::Cutoff] += u64::from(!keeps);
+        keeps
     }
 }
 

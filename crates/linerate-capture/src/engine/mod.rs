@@ -22,7 +22,7 @@ use linerate_net::Connection;
 use linerate_pcapfile::Format;
 
 pub use blocks::copy_blocks;
-pub use file::{FileInput, FileProgress, description, read_file};
+pub use file::{FileInput, FileProgress, InputFile, description, read_file};
 pub(crate) use report::Cpu;
 pub use report::{FilterReport, FlowReport, InterfaceReport, QueueReport, Report};
 pub use sample::Sample;
@@ -31,7 +31,9 @@ pub use shared::Event;
 use crate::annotate::Annotator;
 use crate::interface::{self, ANY, Interface};
 use crate::sink::Sink;
-use crate::sink::file::{FileSink, FileSinkOptions, FileSinkProgress, StatisticsSource};
+use crate::sink::file::{
+    FileSink, FileSinkHandle, FileSinkOptions, FileSinkProgress, StatisticsSource,
+};
 use crate::source::{OpenInterface, Source, SourceKind, SourceOptions, inside};
 use crate::split::LiveSplitter;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
@@ -53,7 +55,7 @@ pub struct EngineOptions {
     pub cpus: Vec<usize>,
     /// The removal of an interface ends only its own part of the capture.
     pub outlive_interfaces: bool,
-    /// Only the packets of these flows; of Ethernet interfaces.
+    /// Only the packets of these flows.
     pub sample: Option<Sample>,
     /// Capture the packets of each flow until they have this many bytes, both directions together.
     pub cutoff: Option<u64>,
@@ -156,10 +158,11 @@ impl Engine {
             }
         }
         let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>().max(1);
-        let meter = || {
+        let meter = |sink: &Sink<FileSinkHandle>| {
             let Metering { exporter, options } = metering.as_ref()?;
             let max_flows = (options.max_flows / readers as u32).max(1);
-            Some(exporter.meter(&MeterOptions { max_flows, ..*options }))
+            let options = MeterOptions { max_flows, ..*options };
+            Some(exporter.meter(&options, sink.packet_files()))
         };
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
@@ -168,17 +171,19 @@ impl Engine {
             let drops = one.selection.kind == SourceKind::Drops;
             for (index, source) in one.sources.into_iter().enumerate() {
                 let turn = prepared.len();
+                let sink = sink.reader(number as u32, turn);
+                let meter = meter(&sink);
                 let reader = Reader {
                     source,
                     path: PacketPath {
-                        sink: sink.reader(number as u32, turn),
+                        sink,
                         filter: filter.clone(),
                         sample: options.sample,
                         cutoff: options.cutoff.map(|bytes| Cutoff::new(bytes, readers)),
                         interface: number as u32,
                         linktype,
                         shared: Arc::clone(&shared),
-                        meter: meter(),
+                        meter,
                         annotator: drops.then(Annotator::new).transpose()?,
                     },
                     splitter: options.split.then(|| LiveSplitter::new(linktype)),
@@ -260,10 +265,12 @@ impl Engine {
         let split = self.shared.split();
         for (interface, counters) in interfaces.iter_mut().zip(self.counters.iter()) {
             interface.update(counters);
-            // Readers ask the kernel for its counts only now and then. What was captured was received,
-            // except that `captured` counts the segments of what was split.
+            // Readers ask the kernel for its counts only now and then. What was captured or left out was
+            // received, except that the segments of what was split are counted.
             if split.is_none() {
-                interface.received = interface.received.max(interface.captured);
+                let causes = &interface.dropped.causes;
+                let left_out = causes[DropCause::Sampled] + causes[DropCause::Cutoff];
+                interface.received = interface.received.max(interface.captured + left_out);
             }
         }
         Report {

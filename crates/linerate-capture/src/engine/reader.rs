@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use linerate_flow::export::ExportingMeter;
-use linerate_flow::meter::MeteredPacket;
+use linerate_flow::meter::{MeteredPacket, Position};
 use linerate_net::cpu;
 use linerate_pcapfile::Record;
 use linerate_ring::{Frame, Timestamp};
@@ -66,7 +66,7 @@ pub(super) struct PacketPath {
     pub(super) interface: u32,
     pub(super) linktype: u16,
     pub(super) shared: Arc<Shared>,
-    /// Meters the flows of what is output.
+    /// Meters the flows of what is output, and of what is behind the beginning of a flow.
     pub(super) meter: Option<ExportingMeter>,
     /// Says why the kernel dropped a packet, if the source tells that.
     pub(super) annotator: Option<Annotator>,
@@ -92,6 +92,12 @@ impl<'a> Round<'a> {
         let (captured, bytes, rejected, sampled, cutoff) = (0, 0, 0, 0, 0);
         Self { counters, captured, bytes, rejected, sampled, cutoff, timestamp: None }
     }
+
+    /// When a frame came.
+    #[inline(always)]
+    fn time(&mut self, frame: &Frame<'_>) -> Timestamp {
+        frame.timestamp.unwrap_or_else(|| *self.timestamp.get_or_insert_with(clock::now))
+    }
 }
 
 impl Drop for Round<'_> {
@@ -110,7 +116,7 @@ impl PacketPath {
         !self.accepts(frame, round, scratch) || self.output(frame, round)
     }
 
-    /// Whether the filter accepts the frame, its flow is in the sample, and it is in the beginning of it.
+    /// Whether the filter accepts the frame, and its flow is in the sample.
     #[inline(always)]
     fn accepts(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         if let Some(filter) = &self.filter
@@ -120,50 +126,69 @@ impl PacketPath {
             return false;
         }
         if let Some(sample) = self.sample
-            && !sample.has(frame.contiguous(scratch))
+            && !sample.has(frame.head(), self.linktype)
         {
             round.sampled += 1;
             return false;
         }
-        if let Some(cutoff) = &mut self.cutoff {
-            let now = || *round.timestamp.get_or_insert_with(clock::now);
-            let time = frame.timestamp.unwrap_or_else(now);
-            let bytes = frame.contiguous(scratch);
-            if !cutoff.keeps(bytes, frame.wire_len, self.linktype, time) {
-                round.cutoff += 1;
-                return false;
-            }
-        }
         true
     }
 
-    /// Outputs one frame; false if no more are wanted.
+    /// Outputs one frame, if it is in the beginning of its flow; false if no more are wanted.
     #[inline(always)]
     fn output(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
+        if let Self { cutoff: Some(cutoff), linktype, interface, .. } = self
+            && !cutoff.keeps(frame.head(), frame.wire_len, *linktype, *interface, round.time(frame))
+        {
+            return self.leave_out(frame, round);
+        }
         if !self.shared.claim() {
             return false;
         }
-        let wire_len = u64::from(frame.wire_len);
-        if let Some(meter) = &mut self.meter {
-            let now = &mut round.timestamp;
-            let time = frame.timestamp.unwrap_or_else(|| *now.get_or_insert_with(clock::now));
-            meter.packet(&MeteredPacket {
-                // All headers are in the first piece.
-                frame: frame.head(),
-                wire_len: frame.wire_len,
-                linktype: self.linktype,
-                interface: self.interface as u16,
-                time: time.0,
-                position: 0,
-            });
+        let begin = self.sink.position();
+        let more = self.push(frame, round);
+        if self.meter.is_some() {
+            let end = self.sink.position();
+            self.measure(frame, round, (end > begin).then_some(Position { begin, end }));
         }
+        more
+    }
+
+    /// Counts a frame that is behind the beginning of its flow; false if the capture has all frames that it wants.
+    fn leave_out(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
+        if self.shared.is_complete() {
+            return false;
+        }
+        round.cutoff += 1;
+        self.measure(frame, round, None);
+        true
+    }
+
+    /// Meters the flow of a frame that is at this position in the output.
+    #[inline(always)]
+    fn measure(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, position: Option<Position>) {
+        let Some(meter) = &mut self.meter else { return };
+        meter.packet(&MeteredPacket {
+            // All headers are in the first piece.
+            frame: frame.head(),
+            wire_len: frame.wire_len,
+            linktype: self.linktype,
+            interface: self.interface as u16,
+            time: round.time(frame).0,
+            position,
+        });
+    }
+
+    /// Gives a frame to the sink; false if that wants no more.
+    #[inline(always)]
+    fn push(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
+        let wire_len = u64::from(frame.wire_len);
         let Self { interface, annotator, .. } = self;
         let more = self.sink.push(self.linktype, || {
             let mut frame = *frame;
             let comment = annotator.as_mut().zip(frame.trace.as_ref());
             let comment = comment.and_then(|(annotator, event)| annotator.comment(event));
-            let now = &mut round.timestamp;
-            frame.timestamp.get_or_insert_with(|| *now.get_or_insert_with(clock::now));
+            frame.timestamp = Some(round.time(&frame));
             Record { frame, interface: *interface, comment }
         });
         if !more {

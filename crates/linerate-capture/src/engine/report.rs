@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use linerate_flow::export::{ExportStatistics, Exporter};
+use linerate_flow::outputs::OutputStatistics;
 use linerate_pcapfile::InterfaceDescription;
 use serde::{Serialize, Serializer};
 
@@ -59,7 +60,7 @@ pub struct Report {
 }
 
 /// The counts of metering.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowReport {
     /// Packets of flows.
     pub packets: u64,
@@ -85,11 +86,48 @@ pub struct FlowReport {
     pub file_bytes: u64,
     /// Earlier meters of this name that were interrupted: 0 or 1.
     pub interruptions: u64,
+    /// What collectors got.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub collectors: Vec<CollectorReport>,
+}
+
+/// What a collector got by IPFIX.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CollectorReport {
+    /// Its address.
+    pub collector: String,
+    /// Messages sent.
+    pub messages: u64,
+    /// Their octets.
+    pub octets: u64,
+    /// Records in them; with `?uniflow` one for each direction.
+    pub records: u64,
+    /// Records that were not sent: it took them too slowly, or not at all.
+    pub not_sent: u64,
+    /// Messages that its host has refused, as far as it told.
+    pub refused: u64,
+    /// Connections made.
+    pub connections: u64,
+    /// The last error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl From<ExportStatistics> for FlowReport {
-    fn from(ExportStatistics { meter, files }: ExportStatistics) -> Self {
+    fn from(ExportStatistics { meter, output }: ExportStatistics) -> Self {
+        let OutputStatistics { files, collectors } = output;
+        let collectors = collectors.into_iter().map(|(target, sent)| CollectorReport {
+            collector: target.to_string(),
+            messages: sent.messages,
+            octets: sent.octets,
+            records: sent.flows,
+            not_sent: sent.not_sent_flows,
+            refused: sent.refused,
+            connections: sent.connections,
+            error: sent.error,
+        });
         Self {
+            collectors: collectors.collect(),
             packets: meter.packets,
             not_ip: meter.not_ip,
             malformed: meter.malformed,

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use foldhash::quality::FixedState;
+use linerate_flow::meter;
 use linerate_wire::flow::Key;
 
 /// Which flows are captured: one of N, by a hash of addresses, ports and protocol that is the same in both
@@ -27,10 +28,13 @@ impl Sample {
         1.0 / self.0.get() as f64
     }
 
-    /// Whether an Ethernet frame is captured. Frames without an IP packet belong to no flow and are.
+    /// Whether a frame of this link type is captured. Frames without an IP packet belong to no flow and are.
     #[inline]
-    pub(super) fn has(self, frame: &[u8]) -> bool {
-        let Some(key) = Key::of(frame) else { return true };
+    pub(super) fn has(self, frame: &[u8], linktype: u16) -> bool {
+        let layers = meter::layers(frame, linktype);
+        let Some(key) = layers.and_then(|layers| Key::in_layers(&layers, frame)) else {
+            return true;
+        };
         let (source, destination) =
             ((key.source, key.source_port), (key.destination, key.destination_port));
         let flow = (source.min(destination), source.max(destination), key.protocol);

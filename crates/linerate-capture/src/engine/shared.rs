@@ -84,6 +84,12 @@ impl Shared {
         }
     }
 
+    /// Whether no packet is left to claim.
+    #[inline]
+    pub(super) fn is_complete(&self) -> bool {
+        self.remaining.as_ref().is_some_and(|remaining| remaining.load(Relaxed) <= 0)
+    }
+
     /// Ends the capture because of an error; the first one counts.
     pub(super) fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

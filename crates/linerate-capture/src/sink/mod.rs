@@ -5,6 +5,7 @@ pub mod file;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use linerate_flow::export::PacketFiles;
 use linerate_pcapfile::{Format, InterfaceDescription, Record};
 
 use file::{FileSink, FileSinkHandle, FileSinkReport, ReaderState};
@@ -73,6 +74,23 @@ impl Sink<FileSinkHandle> {
                 let record = record();
                 (handler.lock().unwrap_or_else(PoisonError::into_inner))(&record, linktype)
             }
+        }
+    }
+
+    /// Where the files are that packets go to, if it writes any.
+    pub(crate) fn packet_files(&self) -> Option<Arc<dyn PacketFiles>> {
+        match self {
+            Self::File(handle) => Some(handle.packet_files()),
+            Self::Discard | Self::Call(_) => None,
+        }
+    }
+
+    /// Bytes of everything that was pushed into files.
+    #[inline]
+    pub(crate) fn position(&self) -> u64 {
+        match self {
+            Self::File(handle) => handle.position(),
+            Self::Discard | Self::Call(_) => 0,
         }
     }
 

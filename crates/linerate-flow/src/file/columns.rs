@@ -33,8 +33,12 @@ pub(super) fn properties() -> WriterProperties {
             VERSION_KEY.to_owned(),
             VERSION.to_string(),
         )]));
-    // Nearly each time is another one. A dictionary would only make them larger.
-    for field in FIELDS.iter().filter(|field| field.kind == Kind::DateTimeNanoseconds) {
+    // Nearly each time and offset is another one, and they rise. A dictionary would only make them larger.
+    let rises = |field: &&Field| match field.kind {
+        Kind::DateTimeNanoseconds => true,
+        _ => ["packetOffset", "packetEnd"].contains(&field.name),
+    };
+    for field in FIELDS.iter().filter(rises) {
         let path = ColumnPath::from(field.name);
         properties = properties
             .set_column_dictionary_enabled(path.clone(), false)

@@ -1,7 +1,9 @@
 //! [`Files`]: records in Parquet files, `date=YYYY-MM-DD/hour=HH/sensor=NAME/` below one folder.
 //!
 //! A file gets its name when it is whole and on the disk; until then its name is hidden. So readers see whole files
-//! only, whenever the meter ends. A state file says that a meter is at work. A meter that finds one of a meter that
+//! only, whenever the meter ends. Whoever must know which records are in files although it may be killed at any time
+//! completes them in two steps: [`Files::seal`] with a number, and, once that number is kept somewhere,
+//! [`Files::publish`]. The next meter publishes what has this number. A state file says that a meter is at work. A meter that finds one of a meter that
 //! does not live any more was preceded by an interruption: it removes the hidden files, and counts that.
 
 mod columns;
@@ -28,6 +30,8 @@ pub struct FilesOptions {
     pub max_age: Duration,
     /// A file gets its name at the latest with this many records.
     pub max_records: u64,
+    /// Files that an interrupted meter has sealed with this number are published.
+    pub sealed: Option<u64>,
 }
 
 /// What was written.
@@ -44,6 +48,19 @@ pub struct FilesStatistics {
     pub interruptions: u64,
 }
 
+impl FilesStatistics {
+    /// The sum of two.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            files: self.files + other.files,
+            bytes: self.bytes + other.bytes,
+            records: self.records + other.records,
+            interruptions: self.interruptions + other.interruptions,
+        }
+    }
+}
+
 /// Records of a row group. Enough for good compression; few enough to keep.
 const ROW_GROUP_RECORDS: usize = 1 << 16;
 
@@ -52,6 +69,9 @@ const HIDDEN: &str = ".";
 
 /// The end of the names of files that are not whole.
 const PARTIAL: &str = ".partial";
+
+/// The end of the names of files that are whole, and not published, before their number.
+const SEALED: &str = ".sealed-";
 
 /// Nanoseconds of an hour.
 const HOUR: u64 = 3_600_000_000_000;
@@ -64,6 +84,14 @@ struct Open {
     records: u64,
 }
 
+/// A file that is whole and not published.
+struct Sealed {
+    path: PathBuf,
+    hidden: PathBuf,
+    bytes: u64,
+    records: u64,
+}
+
 /// Writes records. Dropping it leaves what is not in whole files; [`Files::finish`] does not.
 pub struct Files {
     options: FilesOptions,
@@ -72,6 +100,7 @@ pub struct Files {
     pending: Vec<FlowRecord>,
     /// By the hour since 1970 in which their records begin.
     open: BTreeMap<u64, Open>,
+    sealed: Vec<Sealed>,
     /// When the oldest record came that is in no whole file.
     since: Option<Instant>,
     /// A number for the next file of this meter.
@@ -109,13 +138,14 @@ impl Files {
         let mut statistics = FilesStatistics::default();
         if exists {
             statistics.interruptions = 1;
-            remove_partial(folder, &options.sensor)?;
+            recover(folder, &options.sensor, options.sealed)?;
         }
         Ok(Self {
             options,
             properties: Arc::new(columns::properties()),
             pending: Vec::new(),
             open: BTreeMap::new(),
+            sealed: Vec::new(),
             since: None,
             next: 0,
             state,
@@ -165,6 +195,17 @@ impl Files {
     ///
     /// As [`Files::push`].
     pub fn complete(&mut self) -> Result<()> {
+        self.seal(0)?;
+        self.publish()
+    }
+
+    /// Brings all records to the disk, in files that [`Files::publish`] names: also for the next meter, if this one is
+    /// killed from now on, and [`FilesOptions::sealed`] has this number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Files::push`].
+    pub fn seal(&mut self, number: u64) -> Result<()> {
         self.write_row_groups()?;
         self.since = None;
         while let Some((_, open)) = self.open.pop_first() {
@@ -173,16 +214,37 @@ impl Files {
             let file = writer.into_inner().map_err(failed)?;
             file.sync_all().map_err(Error::io("write", &partial))?;
             let bytes = file.metadata().map_err(Error::io("read the size of", &partial))?.len();
-            fs::rename(&partial, &path).map_err(Error::io("rename", &partial))?;
-            // The name is on the disk only with its folder.
-            let folder = path.parent().unwrap_or(&path);
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(Error::io("write the folder", folder))?;
+            let hidden = hidden(&path, &format!("{SEALED}{number}"));
+            fs::rename(&partial, &hidden).map_err(Error::io("rename", &partial))?;
+            self.sealed.push(Sealed { path, hidden, bytes, records });
+        }
+        Ok(())
+    }
+
+    /// Gives sealed files their names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    pub fn publish(&mut self) -> Result<()> {
+        for Sealed { path, hidden, bytes, records } in self.sealed.drain(..) {
+            publish(&hidden, &path)?;
             self.statistics.files += 1;
             self.statistics.bytes += bytes;
             self.statistics.records += records;
         }
         Ok(())
+    }
+
+    /// Removes all records that are not published, after an error.
+    pub fn discard(&mut self) {
+        self.pending.clear();
+        self.since = None;
+        let open = std::mem::take(&mut self.open).into_values().map(|open| open.partial);
+        for path in open.chain(self.sealed.drain(..).map(|sealed| sealed.hidden)) {
+            // The next meter removes what is left.
+            let _ = fs::remove_file(path);
+        }
     }
 
     /// Completes all files, and says that this meter was not interrupted.
@@ -234,8 +296,8 @@ impl Files {
         loop {
             let name = format!("flows-{now}-{}.parquet", self.next);
             self.next += 1;
-            let (path, partial) =
-                (folder.join(&name), folder.join(format!("{HIDDEN}{name}{PARTIAL}")));
+            let path = folder.join(&name);
+            let partial = hidden(&path, PARTIAL);
             if !path.exists() && !partial.exists() {
                 return (path, partial);
             }
@@ -249,8 +311,23 @@ fn partition(hour: u64, sensor: &str) -> PathBuf {
     PathBuf::from(format!("{}/sensor={sensor}", hour.strftime("date=%Y-%m-%d/hour=%H")))
 }
 
-/// Removes what an interrupted meter left.
-fn remove_partial(folder: &Path, sensor: &str) -> Result<()> {
+/// The hidden name of a file.
+fn hidden(path: &Path, end: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{HIDDEN}{name}{end}"))
+}
+
+/// Gives a file its name.
+fn publish(hidden: &Path, path: &Path) -> Result<()> {
+    fs::rename(hidden, path).map_err(Error::io("rename", hidden))?;
+    // The name is on the disk only with its folder.
+    let folder = path.parent().unwrap_or(path);
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(Error::io("write the folder", folder))
+}
+
+/// Publishes what an interrupted meter has sealed with this number, and removes what else it left.
+fn recover(folder: &Path, sensor: &str, sealed: Option<u64>) -> Result<()> {
     let list = |folder: &Path| {
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
         entries.map_err(Error::io("read the folder", folder))
@@ -267,10 +344,16 @@ fn remove_partial(folder: &Path, sensor: &str) -> Result<()> {
                 continue;
             }
             for entry in list(&folder)? {
-                let name = entry.file_name();
-                let name = name.to_string_lossy();
-                if name.starts_with(HIDDEN) && name.ends_with(PARTIAL) {
-                    fs::remove_file(entry.path()).map_err(Error::io("remove", entry.path()))?;
+                let (name, path) = (entry.file_name(), entry.path());
+                let Some(name) = name.to_str().and_then(|name| name.strip_prefix(HIDDEN)) else {
+                    continue;
+                };
+                match name.split_once(SEALED) {
+                    Some((name, number)) if number.parse().ok() == sealed && sealed.is_some() => {
+                        publish(&path, &folder.join(name))?;
+                    }
+                    None if !name.ends_with(PARTIAL) => {}
+                    _ => fs::remove_file(&path).map_err(Error::io("remove", &path))?,
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! IPFIX export (RFC 7011): records to a collector, over UDP or TCP.
 //!
 //! A thread has the socket, so a slow or unreachable collector delays no meter. Records wait in a bounded queue; what
-//! does not fit is counted. The collector learns these counts from options records (RFC 7011 section 4).
+//! does not fit is counted. UDP is paced, because a collector's socket buffer has room for tens of messages only. The collector learns these counts from options records (RFC 7011 section 4).
 
 mod message;
 mod session;
@@ -27,6 +27,10 @@ use crate::FlowRecord;
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Records that are encoded and not sent, before the thread takes no more from its queue.
 const MAX_UNSENT: usize = 4096;
+/// Records that the thread takes at once.
+const BATCH: usize = 256;
+/// How long [`Exporter::send`] waits for a collector that takes nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Errors of this module.
 #[derive(Debug, thiserror::Error)]
@@ -89,9 +93,12 @@ pub struct Statistics {
     pub not_sent_packets: u64,
     /// Octets of these flows.
     pub not_sent_octets: u64,
+    /// Messages that the collector's host has refused, because nobody listened there: at least so many, for it need not
+    /// tell of each. They count as sent.
+    pub refused: u64,
     /// Connections made. Each after the first may have lost what was in the socket's buffer.
     pub connections: u64,
-    /// Why the collector cannot be reached now.
+    /// The last error since it was connected.
     pub error: Option<String>,
 }
 
@@ -100,6 +107,7 @@ pub struct Statistics {
 struct Counters {
     sent: [AtomicU64; 5],
     not_sent: [AtomicU64; 3],
+    refused: AtomicU64,
     connections: AtomicU64,
     error: Mutex<Option<String>>,
 }
@@ -138,6 +146,7 @@ impl Counters {
             not_sent_flows,
             not_sent_packets,
             not_sent_octets,
+            refused: self.refused.load(Relaxed),
             connections: self.connections.load(Relaxed),
             error: self.error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
@@ -152,15 +161,17 @@ pub struct Exporter {
     /// When the thread gives up after [`Exporter::finish`].
     deadline: Arc<Mutex<Option<Instant>>>,
     target: Target,
+    /// The messages sent when [`Exporter::send`] gave up.
+    stalled: AtomicU64,
 }
 
 impl Exporter {
-    /// Starts the thread. The collector need not be there yet.
+    /// Starts the thread, which first calls `prepare_thread`. The collector need not be there yet.
     ///
     /// # Errors
     ///
     /// [`Error::Thread`].
-    pub fn start(target: Target, options: &Options) -> Result<Self, Error> {
+    pub fn start(target: Target, options: &Options, prepare_thread: fn()) -> Result<Self, Error> {
         let (queue, records) = sync_channel(options.queue_records.max(1));
         let counters = Arc::<Counters>::default();
         let deadline = Arc::<Mutex<Option<Instant>>>::default();
@@ -175,19 +186,50 @@ impl Exporter {
             refreshed: Instant::now(),
             refreshed_messages: 0,
         };
+        let thread = thread::Builder::new().name("ipfix".into()).spawn(move || {
+            prepare_thread();
+            worker.run(&records);
+        });
         let thread =
-            thread::Builder::new().name("ipfix".into()).spawn(move || worker.run(&records));
-        let thread = thread.map_err(|source| Error::Thread { target: target.clone(), source })?;
-        Ok(Self { queue: Some(queue), counters, thread: Some(thread), deadline, target })
+            Some(thread.map_err(|source| Error::Thread { target: target.clone(), source })?);
+        let stalled = AtomicU64::new(u64::MAX);
+        Ok(Self { queue: Some(queue), counters, thread, deadline, target, stalled })
     }
 
     /// Queues a record; never waits. A record that finds the queue full is counted as not sent.
-    pub fn send(&self, record: FlowRecord) {
-        let Some(queue) = &self.queue else { return };
-        if let Err(TrySendError::Full(record) | TrySendError::Disconnected(record)) =
-            queue.try_send(record)
-        {
+    pub fn try_send(&self, record: FlowRecord) {
+        if let Some(record) = self.enqueue(record) {
             self.counters.not_sent([&record]);
+        }
+    }
+
+    /// Queues a record, and waits for room in the queue. After five seconds in which the collector took nothing, records
+    /// count as not sent until it takes something again.
+    pub fn send(&self, record: FlowRecord) {
+        let sent = || self.counters.sent[0].load(Relaxed);
+        let (mut record, mut before, mut since) = (record, sent(), Instant::now());
+        while let Some(refused) = self.enqueue(record) {
+            if since.elapsed() >= PATIENCE {
+                self.stalled.store(before, Relaxed);
+            }
+            if self.stalled.load(Relaxed) == before {
+                self.counters.not_sent([&refused]);
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+            if sent() != before {
+                (before, since) = (sent(), Instant::now());
+            }
+            record = refused;
+        }
+    }
+
+    /// Queues a record; gives it back if there is no room.
+    fn enqueue(&self, record: FlowRecord) -> Option<FlowRecord> {
+        let Some(queue) = &self.queue else { return Some(record) };
+        match queue.try_send(record) {
+            Ok(()) => None,
+            Err(TrySendError::Full(record) | TrySendError::Disconnected(record)) => Some(record),
         }
     }
 
@@ -252,7 +294,10 @@ impl Worker {
             let wait = flush.saturating_duration_since(Instant::now());
             let wait = if self.encoder.is_some() { wait } else { self.session.wait().min(wait) };
             match records.recv_timeout(wait) {
-                Ok(record) => self.take(record),
+                Ok(record) => {
+                    self.take(record);
+                    records.try_iter().take(BATCH - 1).for_each(|record| self.take(record));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -367,10 +412,14 @@ impl Worker {
         }
         let flows = message.flows as usize;
         match self.session.send(&message.bytes) {
-            Sent::Yes => {
+            Sent::Yes { refused } => {
                 self.unsent.drain(..flows);
                 self.counters.sent(message);
                 self.refreshed_messages += 1;
+                if let Some(error) = refused {
+                    self.counters.refused.fetch_add(1, Relaxed);
+                    self.counters.set_error(Some(error.to_string()));
+                }
             }
             Sent::No(error) => {
                 self.counters.set_error(Some(error.to_string()));

@@ -17,13 +17,19 @@ const MAX_PATH_MTU: usize = 1500;
 const MAX_STREAM_MESSAGE_LEN: usize = 16 << 10;
 /// How long a collector may take to accept a connection, or to read.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Messages that UDP sends at once, and the time that they stand for: some 100,000 records a second.
+const BURST: u32 = 8;
+const BURST_TIME: Duration = Duration::from_millis(1);
 const MIN_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(5);
 
 /// The outcome of sending a message.
 pub(super) enum Sent {
-    /// It was sent.
-    Yes,
+    /// It was sent. An earlier one was refused, with this error.
+    Yes {
+        /// Nobody listened there then.
+        refused: Option<io::Error>,
+    },
     /// It was not sent; the connection is down.
     No(io::Error),
 }
@@ -34,6 +40,8 @@ pub(super) struct Session {
     socket: Option<Socket>,
     /// When the next attempt to connect is due, and how long it is after the last one.
     retry: Option<(Instant, Duration)>,
+    /// When the burst of datagrams began, and how many they are.
+    burst: (Instant, u32),
 }
 
 enum Socket {
@@ -43,7 +51,7 @@ enum Socket {
 
 impl Session {
     pub(super) fn new(target: Target) -> Self {
-        Self { target, socket: None, retry: None }
+        Self { target, socket: None, retry: None, burst: (Instant::now(), 0) }
     }
 
     pub(super) fn is_stream(&self) -> bool {
@@ -116,18 +124,29 @@ impl Session {
     }
 
     pub(super) fn send(&mut self, message: &[u8]) -> Sent {
+        let mut refused = None;
         let sent = match &mut self.socket {
             None => Err(ErrorKind::NotConnected.into()),
-            Some(Socket::Udp(socket)) => match socket.send(message) {
-                // The error of an earlier datagram: nobody listened there then.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => socket.send(message),
-                sent => sent,
+            Some(Socket::Udp(socket)) => {
+                pace(&mut self.burst);
+                match socket.send(message) {
+                    // The error of an earlier datagram.
+                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                        refused = Some(error);
+                        socket.send(message)
+                    }
+                    sent => sent,
+                }
+                .map(drop)
             }
-            .map(drop),
+            // Into a connection that the collector has closed, a message would be lost.
+            Some(Socket::Tcp(stream)) if is_closed(stream) => {
+                Err(ErrorKind::ConnectionAborted.into())
+            }
             Some(Socket::Tcp(stream)) => stream.write_all(message),
         };
         match sent {
-            Ok(()) => Sent::Yes,
+            Ok(()) => Sent::Yes { refused },
             Err(error) => {
                 if self.is_stream() {
                     // A part of the message may have left: the stream cannot go on.
@@ -137,6 +156,18 @@ impl Session {
             }
         }
     }
+}
+
+/// Waits until another datagram may leave.
+fn pace((began, count): &mut (Instant, u32)) {
+    let passed = began.elapsed();
+    if passed >= BURST_TIME {
+        (*began, *count) = (Instant::now(), 0);
+    } else if *count >= BURST {
+        std::thread::sleep(BURST_TIME - passed);
+        (*began, *count) = (Instant::now(), 0);
+    }
+    *count += 1;
 }
 
 /// Whether the collector has closed the connection. It never sends anything.

@@ -120,9 +120,9 @@ fn a_full_queue_counts_what_it_drops() {
     drop(listener);
     let options = Options { queue_records: 10, ..Options::default() };
     let exporter =
-        Exporter::start(target(&format!("ipfix+tcp://127.0.0.1:{port}")), &options).unwrap();
+        Exporter::start(target(&format!("ipfix+tcp://127.0.0.1:{port}")), &options, || ()).unwrap();
     let count = 3 * MAX_UNSENT as u64;
-    (0..count).for_each(|n| exporter.send(record(n)));
+    (0..count).for_each(|n| exporter.try_send(record(n)));
     let statistics = exporter.finish(Duration::from_millis(50));
     let packets: u64 =
         (0..count).map(|n| record(n).forward.packets + record(n).reverse.packets).sum();
@@ -137,7 +137,7 @@ fn the_templates_come_again_over_udp() {
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let address = socket.local_addr().unwrap();
     let options = Options { refresh: Duration::ZERO, ..Options::default() };
-    let exporter = Exporter::start(target(&format!("ipfix://{address}")), &options).unwrap();
+    let exporter = Exporter::start(target(&format!("ipfix://{address}")), &options, || ()).unwrap();
     let mut seen = 0;
     let mut buffer = [0; 65_536];
     while seen < 3 {

@@ -2,6 +2,7 @@
 
 use linerate_wire::tcp::Flags;
 
+use super::Position;
 use super::packet::{Initiator, Key, Packet};
 use crate::{BiflowDirection, Direction, EndReason, FlowRecord};
 
@@ -16,9 +17,9 @@ pub(super) struct Entry {
     pub(super) last: u64,
     /// When the first packet of the initiator's peer came; 0 without one.
     reverse_first: u64,
-    /// Where the first and the last packet are.
-    first_position: u64,
-    last_position: u64,
+    /// Where the first packet that has a position begins, and the last one ends; 0 without one.
+    position_begin: u64,
+    position_end: u64,
     octets: [u64; 2],
     packets: [u32; 2],
     /// The smallest and largest IP packet in octets; 65,535 stands for it and more.
@@ -86,16 +87,20 @@ impl Entry {
 
     /// Counts a packet.
     #[inline]
-    pub(super) fn count(&mut self, packet: &Packet, now: u64, position: u64) {
+    pub(super) fn count(&mut self, packet: &Packet, now: u64, position: Option<Position>) {
         let side = usize::from(!packet.from_a);
         if !self.has_packets() {
             (self.first, self.last) = (now, now);
-            self.first_position = position;
+        }
+        if let Some(Position { begin, end }) = position {
+            if self.position_end == 0 {
+                self.position_begin = begin;
+            }
+            self.position_end = end;
         }
         // Packets of several queues need not be in time order.
         self.first = self.first.min(now);
         self.last = self.last.max(now);
-        self.last_position = position;
         let len = packet.octets.min(u16::MAX.into()) as u16;
         if self.packets[side] == 0 {
             (self.len[side], self.ttl[side]) = ((len, len), (packet.ttl, packet.ttl));
@@ -148,9 +153,10 @@ impl Flow {
         self.entry.key.interface()
     }
 
-    /// The positions of the first and the last packet that the meter was given.
-    pub fn positions(&self) -> (u64, u64) {
-        (self.entry.first_position, self.entry.last_position)
+    /// From the first to the last packet that has a position; `None` without one.
+    pub fn position(&self) -> Option<Position> {
+        let Entry { position_begin: begin, position_end: end, .. } = self.entry;
+        (end != 0).then_some(Position { begin, end })
     }
 
     /// Its record, without what the meter does not know: the name and index of the interface, and the packet file.

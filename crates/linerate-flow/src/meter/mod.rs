@@ -8,6 +8,8 @@ mod table;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use linerate_wire::layers::Layers;
+
 use crate::EndReason;
 pub use entry::Flow;
 use entry::{Entry, LINGER};
@@ -92,8 +94,27 @@ pub struct MeteredPacket<'a> {
     pub interface: u16,
     /// When it came, in nanoseconds since 1970 (UTC).
     pub time: u64,
-    /// Where it is; the meter keeps that of the first and the last packet of a flow.
-    pub position: u64,
+    /// Where it is, if it is anywhere. The meter keeps where the first packet of a flow begins, and the last one ends.
+    pub position: Option<Position>,
+}
+
+/// Where a packet, or those of a flow, begin and end: in the bytes of all packets that one source has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The first byte.
+    pub begin: u64,
+    /// Behind the last byte; not 0.
+    pub end: u64,
+}
+
+/// The layers of a frame of this link type (LINKTYPE registry); `None` where a meter finds none.
+pub fn layers(frame: &[u8], linktype: u16) -> Option<Layers> {
+    packet::layers(frame, linktype).ok()
+}
+
+/// Whether a meter finds flows behind link-layer headers of this type (LINKTYPE registry).
+pub fn knows(linktype: u16) -> bool {
+    packet::layers(&[], linktype).err() != Some(Unmetered::LinkType)
 }
 
 /// A sweep of the whole table takes this many steps.

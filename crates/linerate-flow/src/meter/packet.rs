@@ -123,7 +123,7 @@ pub(super) struct Packet {
 
 /// The layers of a frame of this link type (LINKTYPE registry).
 #[inline]
-fn layers(frame: &[u8], linktype: u16) -> Result<Layers, Unmetered> {
+pub(super) fn layers(frame: &[u8], linktype: u16) -> Result<Layers, Unmetered> {
     const NULL_ETHER_TYPE: EtherType = EtherType(0);
     let word = |at: usize| {
         frame.get(at..at + 2).map(|bytes| EtherType(u16::from_be_bytes([bytes[0], bytes[1]])))

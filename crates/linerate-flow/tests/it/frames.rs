@@ -84,7 +84,7 @@ impl Metered {
             linktype: ETHERNET,
             interface: 0,
             time,
-            position: 0,
+            position: None,
         })
     }
 

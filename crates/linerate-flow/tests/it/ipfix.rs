@@ -101,14 +101,8 @@ impl Totals {
 
 fn export(target: &str, records: &[FlowRecord]) -> Statistics {
     let target: Target = target.parse().unwrap();
-    let exporter = Exporter::start(target, &Options::default()).unwrap();
-    for (n, record) in records.iter().enumerate() {
-        exporter.send(record.clone());
-        // A collector's socket buffer is small.
-        if n % 50 == 49 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
+    let exporter = Exporter::start(target, &Options::default(), || ()).unwrap();
+    records.iter().for_each(|record| exporter.send(record.clone()));
     let statistics = exporter.finish(Duration::from_secs(20));
     assert_eq!(statistics.not_sent_flows, 0, "{statistics:?}");
     statistics
@@ -149,7 +143,8 @@ fn nfcapd_gets_what_was_sent() {
     let folder = folder.path().to_str().unwrap();
     for biflow in [true, false] {
         let mut command = namespace.command_killed_with_parent("nfcapd");
-        command.args(["-w", folder, "-p", "4739", "-b", "127.0.0.1"]);
+        // The buffer has room while it waits for a CPU.
+        command.args(["-w", folder, "-p", "4739", "-b", "127.0.0.1", "-B", "4000000"]);
         let mut process = Process::start(&mut command);
         process.until("Startup nfcapd");
         let query = if biflow { "" } else { "?uniflow" };
@@ -185,7 +180,8 @@ fn nfacctd_gets_what_was_sent() {
     let (namespace, folder) = (Namespace::create("nfacctd").unwrap(), tempfile::tempdir().unwrap());
     let (config, out) = (folder.path().join("nfacctd.conf"), folder.path().join("out.json"));
     let text = format!(
-        "daemonize: false\nnfacctd_ip: 127.0.0.1\nnfacctd_port: 4739\nplugins: print\n\
+        "daemonize: false\nnfacctd_ip: 127.0.0.1\nnfacctd_port: 4739\nnfacctd_pipe_size: 4000000\n\
+         plugins: print\n\
          aggregate: src_host, dst_host, src_port, dst_port, proto, flows\nprint_output: json\n\
          print_output_file: {}\nprint_refresh_time: 3600\n",
         out.display()
@@ -220,7 +216,7 @@ fn a_stream_has_what_was_sent_after_a_collector_came_back() {
     let (first, second) = records.split_at(records.len() / 2);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("ipfix+tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let exporter = Exporter::start(target, &Options::default()).unwrap();
+    let exporter = Exporter::start(target, &Options::default(), || ()).unwrap();
     let mut stream = listener.accept().unwrap().0;
     first.iter().for_each(|record| exporter.send(record.clone()));
     wait_for("the first records to leave", || exporter.statistics().flows == first.len() as u64);
@@ -262,4 +258,25 @@ fn dissected(stream: &[u8]) -> Totals {
         totals.octets += columns[1].iter().sum::<u64>();
     }
     totals
+}
+
+#[test]
+fn what_a_collector_does_not_take_is_counted() {
+    let records = records();
+    // Nobody listens: what the host tells of it.
+    let unused = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let statistics = export(&format!("ipfix://{unused}"), &records);
+    assert!(statistics.refused > 0 && statistics.error.is_some(), "{statistics:?}");
+    // Somebody listens and never reads: the queue fills up, and nobody waits for long.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("ipfix+tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let options = Options { queue_records: 100, ..Options::default() };
+    let exporter = Exporter::start(target, &options, || ()).unwrap();
+    let many = 200_000;
+    for n in 0..many {
+        exporter.try_send(records[n as usize % records.len()].clone());
+    }
+    let statistics = exporter.finish(Duration::from_millis(100));
+    assert!(statistics.not_sent_flows > 0, "{statistics:?}");
+    assert_eq!(statistics.flows + statistics.not_sent_flows, many, "{statistics:?}");
 }

@@ -1,13 +1,22 @@
 //! The byte stream under a capture file: decompression, one growing buffer, and the offset.
 
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 
 use super::stream::Cancelled;
 use crate::compression::decompress;
-use crate::{Error, Result};
+use crate::{Error, Record, Result};
 
 /// Bytes of one read: large enough that one system call serves thousands of small packets.
 const CHUNK: usize = 1 << 20;
+
+/// A packet that is lent, its bytes as in version 2.4 of pcap or in pcapng, and where its record is in the
+/// decompressed file.
+pub(super) struct Lent<'a> {
+    pub(super) record: Record<'a>,
+    pub(super) bytes: &'a [u8],
+    pub(super) offsets: Range<u64>,
+}
 
 /// A buffered view of the decompressed stream that can hold a whole record.
 pub(super) struct Input {
@@ -101,9 +110,9 @@ impl Input {
         &mut self.buffer[self.start..self.start + self.lent]
     }
 
-    /// Offset in the decompressed file of the bytes behind the lent record.
-    pub(super) fn offset(&self) -> u64 {
-        self.offset + self.lent as u64
+    /// Where the lent record is in the decompressed file.
+    pub(super) fn offsets(&self) -> Range<u64> {
+        self.offset..self.offset + self.lent as u64
     }
 
     /// Bytes in the buffer behind the lent record.

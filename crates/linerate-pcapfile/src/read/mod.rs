@@ -13,13 +13,14 @@ mod stream;
 mod tests;
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::{Format, InterfaceDescription, Record, Result};
 pub use blocks::{Block, BlockReader, BlockType};
-use input::Input;
+use input::{Input, Lent};
 use stream::Stream;
 
 /// A capture file being read.
@@ -106,7 +107,7 @@ impl Reader {
 
     /// Bytes of the (decompressed) file up to the end of the last record.
     pub fn offset(&self) -> u64 {
-        self.input.offset()
+        self.input.offsets().end
     }
 
     /// The next packet, or `None` at the end of the file.
@@ -118,27 +119,37 @@ impl Reader {
     /// returns `None`.
     #[allow(clippy::should_implement_trait, reason = "an iterator cannot lend its item")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
-        Ok(self.next_described()?.map(|(record, _)| record))
+        Ok(self.next_described()?.map(|next| next.record))
     }
 
-    /// As [`Reader::next`], with the interfaces described so far, the packet's own among them.
+    /// As [`Reader::next`], with what the packet needs.
     ///
     /// # Errors
     ///
     /// As [`Reader::next`].
-    pub fn next_described(&mut self) -> Result<Option<(Record<'_>, &[InterfaceDescription])>> {
+    pub fn next_described(&mut self) -> Result<Option<DescribedRecord<'_>>> {
         if self.finished {
             return Ok(None);
         }
         self.finished = true;
-        let record = match &mut self.format {
-            State::Pcap(state) => state.next(&mut self.input)?.map(|(record, _)| record),
+        let next = match &mut self.format {
+            State::Pcap(state) => state.next(&mut self.input)?,
             State::Pcapng(state) => state.next(&mut self.input, &mut self.interfaces)?,
         };
-        if record.is_some() {
-            self.finished = false;
-            self.records += 1;
-        }
-        Ok(record.map(|record| (record, &self.interfaces[..])))
+        let Some(Lent { record, offsets, .. }) = next else { return Ok(None) };
+        self.finished = false;
+        self.records += 1;
+        Ok(Some(DescribedRecord { record, interfaces: &self.interfaces, offsets }))
     }
+}
+
+/// A packet of a file, lent until the next call.
+#[derive(Clone, Debug)]
+pub struct DescribedRecord<'a> {
+    /// The packet.
+    pub record: Record<'a>,
+    /// The interfaces described so far, its own among them.
+    pub interfaces: &'a [InterfaceDescription],
+    /// Where it is in the (decompressed) file: its record, in bytes.
+    pub offsets: Range<u64>,
 }

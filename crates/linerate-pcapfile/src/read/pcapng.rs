@@ -8,7 +8,7 @@ use pcap_parser::{
     parse_block_le,
 };
 
-use super::input::Input;
+use super::input::{Input, Lent};
 use crate::format::pcapng::{
     BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACE_STATISTICS,
     OBSOLETE_PACKET, PACKET_HEADER_LEN, SECTION_HEADER, SIMPLE_PACKET,
@@ -68,7 +68,7 @@ impl State {
         &mut self,
         input: &'a mut Input,
         interfaces: &mut Vec<InterfaceDescription>,
-    ) -> Result<Option<Record<'a>>> {
+    ) -> Result<Option<Lent<'a>>> {
         let (block_type, length) = loop {
             let Some((block_type, length)) = self.block_header(input)? else { return Ok(None) };
             if is_packet(block_type) {
@@ -77,7 +77,7 @@ impl State {
             self.describe(block_type, length, input, interfaces)?;
             input.skip(length);
         };
-        self.lend(block_type, length, input, interfaces).map(|(record, _)| Some(record))
+        self.lend(block_type, length, input, interfaces).map(Some)
     }
 
     /// The next block, whatever it is.
@@ -88,7 +88,7 @@ impl State {
     ) -> Result<Option<RawBlock<'a>>> {
         let Some((block_type, length)) = self.block_header(input)? else { return Ok(None) };
         if is_packet(block_type) {
-            let (record, bytes) = self.lend(block_type, length, input, interfaces)?;
+            let Lent { record, bytes, .. } = self.lend(block_type, length, input, interfaces)?;
             return Ok(Some(RawBlock { number: block_type, bytes, record: Some(record) }));
         }
         self.describe(block_type, length, input, interfaces)?;
@@ -96,14 +96,14 @@ impl State {
         Ok(Some(RawBlock { number: block_type, bytes: input.lent(), record: None }))
     }
 
-    /// The packet block at the current position, as a packet and as raw bytes.
+    /// The packet block at the current position.
     fn lend<'a>(
         &self,
         block_type: u32,
         length: usize,
         input: &'a mut Input,
         interfaces: &[InterfaceDescription],
-    ) -> Result<(Record<'a>, &'a [u8])> {
+    ) -> Result<Lent<'a>> {
         input.lend(length, "packet block")?;
         let input: &'a Input = input;
         let parsed = if block_type == OBSOLETE_PACKET {
@@ -114,7 +114,7 @@ impl State {
         };
         let (mut record, index) = parsed.map_err(|what| input.malformed(what))?;
         record.interface = (self.first_interface + index) as u32;
-        Ok((record, input.lent()))
+        Ok(Lent { record, bytes: input.lent(), offsets: input.offsets() })
     }
 
     /// Type and length of the next block, checked; `None` at the end of the file.

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use linerate_flow::meter::Position;
 use linerate_pcapfile::Format;
 use linerate_pcapfile::write::{EncodedRecord, records};
 use linerate_ring::Timestamp;
@@ -23,15 +24,25 @@ pub(super) struct Chunk {
     pub(super) frames: u64,
     /// The latest timestamp of the records.
     pub(super) last: Timestamp,
-    /// The interfaces of the records, in their order.
-    pub(super) runs: Vec<InterfaceRun>,
+    /// The readers of the records, in their order.
+    pub(super) runs: Vec<ReaderRun>,
 }
 
-/// Consecutive records that count for one interface.
+/// Consecutive records of one reader, which count for one interface.
 #[derive(Clone, Copy)]
-pub(super) struct InterfaceRun {
+pub(super) struct ReaderRun {
+    pub(super) reader: usize,
     pub(super) interface: u32,
     pub(super) frames: u64,
+    /// Their position among all bytes of the reader.
+    pub(super) position: Position,
+}
+
+impl ReaderRun {
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> usize {
+        (self.position.end - self.position.begin) as usize
+    }
 }
 
 impl Chunk {

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Release};
 use std::time::{Duration, Instant};
 
+use linerate_flow::export::PacketFiles;
+use linerate_flow::meter::Position;
 use linerate_pcapfile::write::EncodedRecord;
 use linerate_pcapfile::{Encoder, Format, InterfaceDescription, Record};
 use linerate_ring::Frame;
 
-use super::chunk::{CAPACITY, Chunk, InterfaceRun};
+use super::chunk::{CAPACITY, Chunk, ReaderRun};
 use super::merge::ReaderState;
+use super::places::ReaderFiles;
 use super::pool::{BlockPlace, Message, Pool};
 
 /// One reader's handle of the writer: encodes packets into a buffer and sends the buffer when it is full.
@@ -23,6 +26,8 @@ pub struct FileSinkHandle {
     reader: usize,
     state: Arc<AtomicU64>,
     chunk: Chunk,
+    /// Bytes of the buffers before this one.
+    sent: u64,
     /// When the first record came into the buffer, as far as that was noticed.
     since: Option<Instant>,
     /// Time spent waiting for an empty buffer.
@@ -34,12 +39,22 @@ impl FileSinkHandle {
         let (reader, state) = pool.add_reader();
         let (chunk, _) = pool.take_empty();
         let waited = Duration::ZERO;
-        Self { pool, encoder, interface, reader, state, chunk, since: None, waited }
+        Self { pool, encoder, interface, reader, state, chunk, sent: 0, since: None, waited }
     }
 
     /// The format that packets are encoded in.
     pub(crate) fn format(&self) -> Format {
         self.encoder.format
+    }
+
+    /// Where the files are that its packets go to.
+    pub(crate) fn packet_files(&self) -> Arc<dyn PacketFiles> {
+        Arc::new(ReaderFiles::new(Arc::clone(&self.pool.places), self.reader))
+    }
+
+    /// Bytes of everything that was pushed.
+    pub(crate) fn position(&self) -> u64 {
+        self.sent + self.chunk.bytes.len() as u64
     }
 
     /// Encodes one packet. When the buffer is full this waits for an empty one: until then the caller's ring
@@ -150,9 +165,12 @@ impl FileSinkHandle {
 
     /// The buffer with everything that was pushed.
     fn filled(&mut self) -> Chunk {
+        let position = Position { begin: self.sent, end: self.position() };
+        self.sent = position.end;
         let mut chunk = std::mem::take(&mut self.chunk);
-        chunk.runs.push(InterfaceRun { interface: self.interface, frames: chunk.frames });
-        (chunk.reader, chunk.sent) = (self.reader, Some(Instant::now()));
+        let Self { reader, interface, .. } = *self;
+        chunk.runs.push(ReaderRun { reader, interface, frames: chunk.frames, position });
+        (chunk.reader, chunk.sent) = (reader, Some(Instant::now()));
         chunk
     }
 }

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 use std::time::{Duration, Instant};
 
+use linerate_flow::meter::Position;
 use linerate_pcapfile::Format;
 use linerate_pcapfile::write::records;
 use linerate_ring::Timestamp;
 
-use super::chunk::{CAPACITY, Chunk, InterfaceRun};
+use super::chunk::{CAPACITY, Chunk, ReaderRun};
 
 /// How long a packet may have arrived before an idle reader sees it: the timeout of a packet ring's block
 /// (20 ms), and the scheduling delay.
@@ -216,11 +217,18 @@ impl Merge {
             gathered.bytes.extend_from_slice(&from.bytes[reader.at..reader.at + run.bytes]);
             gathered.frames += run.frames;
             gathered.last = gathered.last.max(run.last);
-            // A reader has one interface.
-            let interface = from.runs.first().map_or(0, |run| run.interface);
+            // A buffer has one run, of its reader.
+            let all = from.runs[0];
+            let begin = all.position.begin + reader.at as u64;
+            let position = Position { begin, end: begin + run.bytes as u64 };
             match gathered.runs.last_mut() {
-                Some(last) if last.interface == interface => last.frames += run.frames,
-                _ => gathered.runs.push(InterfaceRun { interface, frames: run.frames }),
+                Some(last) if last.reader == number && last.position.end == begin => {
+                    last.frames += run.frames;
+                    last.position.end = position.end;
+                }
+                _ => {
+                    gathered.runs.push(ReaderRun { frames: run.frames, position, ..all });
+                }
             }
         }
         let reader = &mut self.readers[number];

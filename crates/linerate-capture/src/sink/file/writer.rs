@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use linerate_flow::meter::Position;
 use linerate_pcapfile::{Compression, Format, OutputFile};
 use linerate_ring::Timestamp;
 
-use super::chunk::{Chunk, InterfaceRun};
+use super::chunk::{Chunk, ReaderRun};
 use super::merge::Merge;
 use super::options::FileSinkOptions;
+use super::places::file_name;
 use super::pool::{BlockPlace, Message, Pool, Ready};
 use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 use super::retention::{Deletion, FinishedFiles, Retention};
@@ -42,6 +44,10 @@ pub(super) struct Writer {
     names: Option<FileNames>,
     file: Option<OutputFile>,
     path: PathBuf,
+    /// Its name in flow records.
+    name: Option<Arc<str>>,
+    /// Bytes that were written to it, before their compression.
+    offset: u64,
     /// What each file begins with.
     header: Vec<u8>,
     /// Blocks that came before the first file had a name.
@@ -81,6 +87,8 @@ impl Writer {
             names,
             file: None,
             path: PathBuf::new(),
+            name: None,
+            offset: 0,
             early: header.clone(),
             header,
             records: 0,
@@ -100,6 +108,7 @@ impl Writer {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work(&mut merge))) {
             self.abort(Error::panicked("writer".into(), &*panic), merge);
         }
+        self.pool.places.lock().end();
         let children = self.finished().take_children();
         for (_, mut child) in children {
             let _ = child.wait();
@@ -111,6 +120,7 @@ impl Writer {
     fn abort(&mut self, error: Error, merge: Merge) {
         self.fail(error);
         self.file = None;
+        self.pool.places.lock().end();
         // Its packets are counted as received already.
         merge.into_chunks().for_each(|chunk| self.pool.give_back(chunk));
         let in_flight = self.report.interfaces.iter().map(InterfaceOutcome::unwritten).sum::<u64>();
@@ -178,6 +188,7 @@ impl Writer {
         let file = OutputFile::create(&self.path, options.compression, &options.stop)?;
         self.progress.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.path);
         self.file = Some(file);
+        (self.name, self.offset) = (file_name(&self.path), 0);
         self.records = 0;
         self.report.files += 1;
         self.progress.files.store(self.report.files, Relaxed);
@@ -198,6 +209,7 @@ impl Writer {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let before = file.bytes_written();
+        self.offset += bytes.len() as u64;
         let result = file.write(bytes, |_| 0).map_err(|(error, _)| error.into());
         self.count_bytes(before);
         result
@@ -255,6 +267,28 @@ impl Writer {
         if frames > 0 {
             self.count_missing(chunk, chunk.frames - frames);
         }
+        if self.pool.places.is_wanted() {
+            let mut places = self.pool.places.lock();
+            chunk.runs.iter().for_each(|run| places.set_done(run.reader, run.position.end));
+        }
+    }
+
+    /// Notes where this part of a buffer is, which was written to the file as the last.
+    fn note_places(&self, runs: &[ReaderRun], range: Range<usize>) {
+        let Some(name) = self.name.as_ref().filter(|_| self.pool.places.is_wanted()) else {
+            return;
+        };
+        let mut places = self.pool.places.lock();
+        let (mut at, offset) = (0, self.offset - range.len() as u64);
+        for run in runs {
+            let (begin, end) = (at.max(range.start), (at + run.len()).min(range.end));
+            if begin < end {
+                let position = |place: usize| run.position.begin + (place - at) as u64;
+                let position = Position { begin: position(begin), end: position(end) };
+                places.add(run.reader, position, name, offset + (begin - range.start) as u64);
+            }
+            at += run.len();
+        }
     }
 
     /// Counts the packets of a buffer as received.
@@ -265,7 +299,7 @@ impl Writer {
     }
 
     /// Counts `count` packets after the first `before` as written.
-    fn count_written(&mut self, runs: &[InterfaceRun], mut before: u64, mut count: u64) {
+    fn count_written(&mut self, runs: &[ReaderRun], mut before: u64, mut count: u64) {
         for run in runs {
             let written = run.frames.saturating_sub(before).min(count);
             before = before.saturating_sub(run.frames);
@@ -309,7 +343,7 @@ impl Writer {
     /// Appends the `count` records in this range to the current file and answers how many of them are in it.
     fn append(&mut self, chunk: &Chunk, range: Range<usize>, count: u64) -> u64 {
         let Some(file) = &mut self.file else { return 0 };
-        let (start, bytes) = (range.start, &chunk.bytes[range]);
+        let (start, bytes) = (range.start, &chunk.bytes[range.clone()]);
         if bytes.is_empty() {
             return count;
         }
@@ -330,6 +364,8 @@ impl Writer {
         {
             self.stop();
         }
+        self.offset += bytes.len() as u64;
+        self.note_places(&chunk.runs, range);
         self.count_bytes(before);
         self.records += kept;
         self.report.written += kept;

@@ -8,6 +8,7 @@ use linerate_capture::engine::Sample;
 use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::sink::file::KeepFree;
 use linerate_capture::source::SourceKind;
+use linerate_flow::outputs::Destination;
 use linerate_ring::packet::{Allocation, DirectionFilter, Mode};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
@@ -55,12 +56,13 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "FILE")]
     pub(in crate::verbs) write: Option<PathBuf>,
 
-    /// Write flow records to Parquet files below this folder, `date=/hour=/sensor=`. Without -w no packet is written
-    /// or printed.
-    #[arg(long, value_name = "FOLDER")]
-    pub(super) flows: Option<PathBuf>,
+    /// Write flow records to Parquet files below this folder, `date=/hour=/sensor=`, or send them to a collector:
+    /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://HOST[:PORT]`; `?uniflow` for one that knows no biflows. Repeatable.
+    /// Without -w no packet is written or printed.
+    #[arg(long, value_name = "FOLDER|URL")]
+    pub(super) flows: Vec<Destination>,
 
-    /// The name of this meter in the paths of --flows (default: the host's name).
+    /// The name of this meter in the paths below the folder of --flows (default: the host's name).
     #[arg(long, value_name = "NAME", requires = "flows")]
     pub(super) sensor: Option<String>,
 
@@ -80,7 +82,7 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(super) max_flows: u32,
 
-    /// Complete the files of --flows after this many seconds. What is in whole files, no crash can lose.
+    /// Complete the Parquet files of --flows after this many seconds. What is in whole files, no crash can lose.
     #[arg(long, value_name = "SECONDS", requires = "flows", default_value = "60",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(super) flow_file_seconds: u64,
@@ -245,13 +247,13 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["read", "discard"])]
     pub(super) split: bool,
 
-    /// Capture one of N flows: all packets of it, in both directions. Those of the others are counted. For Ethernet.
-    #[arg(long, value_name = "1/N", conflicts_with = "read")]
+    /// Capture one of N flows: all packets of it, in both directions. Those of the others are counted.
+    #[arg(long, value_name = "1/N")]
     pub(super) sample: Option<Sample>,
 
     /// Capture only the first bytes of each flow, such as `1MiB`, both directions together. Later packets are
-    /// counted.
-    #[arg(long, value_name = "BYTES", value_parser = values::cutoff, conflicts_with = "read")]
+    /// counted, and are in the records of --flows.
+    #[arg(long, value_name = "BYTES", value_parser = values::cutoff)]
     pub(super) cutoff: Option<u64>,
 
     /// Run the filter in the `kernel` or in `user` space (default: in the kernel if it accepts the program).

@@ -2,20 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use linerate_capture::engine::Metering;
 use linerate_capture::privilege;
 use linerate_flow::export::{Exporter, InterfaceName};
-use linerate_flow::file::FilesOptions;
 use linerate_flow::meter::MeterOptions;
+use linerate_flow::outputs::OutputOptions;
 
 use super::arguments::Arguments;
 use crate::cli::stdio;
 
-/// The most records in a file.
-const MAX_RECORDS: u64 = 1 << 22;
-
-/// Starts what writes flow records, if that is asked for.
+/// Starts what writes and sends flow records, if that is asked for.
 ///
 /// # Errors
 ///
@@ -25,22 +22,21 @@ pub(super) fn metering(
     interfaces: Vec<InterfaceName>,
     sampling_probability: f64,
 ) -> Result<Option<Metering>> {
-    let Some(folder) = &arguments.flows else { return Ok(None) };
-    let sensor = match &arguments.sensor {
-        Some(name) => name.clone(),
-        None => {
-            let name = nix::unistd::gethostname().context("cannot ask for the host's name")?;
-            name.to_string_lossy().into_owned()
-        }
-    };
-    let options = FilesOptions {
-        folder: folder.clone(),
-        sensor,
+    if arguments.flows.is_empty() {
+        return Ok(None);
+    }
+    let options = OutputOptions {
+        destinations: arguments.flows.clone(),
+        sensor: arguments.sensor.clone(),
         max_age: Duration::from_secs(arguments.flow_file_seconds),
-        max_records: MAX_RECORDS,
+        sealed: None,
     };
-    let exporter = Exporter::start(options, interfaces, sampling_probability, privilege::drop_all)?;
-    if exporter.statistics().files.interruptions > 0 && !arguments.quiet {
+    let prepare_thread = privilege::keep_file_access;
+    let exporter = Exporter::start(&options, interfaces, sampling_probability, prepare_thread)?;
+    if arguments.read.is_some() {
+        exporter.set_patient();
+    }
+    if exporter.statistics().output.files.interruptions > 0 && !arguments.quiet {
         stdio::eprintln(format_args!(
             "linerate: an earlier capture with --flows was interrupted: the records of its last {} seconds or less are \
              missing",

@@ -21,6 +21,7 @@ use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Publisher;
 use crate::cli::progress::{Meter, StatusLine};
 use crate::cli::signals::Signals;
+use crate::cli::stdio::number;
 use crate::cli::{self, stdio};
 
 /// How often signals and limits are checked.
@@ -103,7 +104,7 @@ pub(super) fn follow(
         manager.beat();
         manager.update(|| {
             let report = engine.report();
-            format!("{} packets captured, {} lost", report.captured, report.dropped.total)
+            format!("{} captured, {} lost", number(report.captured, "packet"), report.dropped.total)
         });
         if let Some(line) = &mut line {
             line.update(|| engine.report());
@@ -154,7 +155,8 @@ pub(super) fn accompany(
 }
 
 fn file_counts(report: &Report) -> String {
-    format!("{} packets captured\n{} packets read", report.captured, report.received)
+    let [captured, read] = [report.captured, report.received].map(|count| number(count, "packet"));
+    format!("{captured} captured\n{read} read")
 }
 
 /// The final report, the JSON and the exit status, after `decoder` has printed everything.
@@ -184,8 +186,9 @@ pub(super) fn conclude(
                 report.received
             )
         });
-        let lines = [unwritten(&report.dropped.causes), stopped, deleted(report), flows(report)];
-        lines.into_iter().flatten().for_each(stdio::eprintln);
+        let drops = &report.dropped.causes;
+        let lines = [unwritten(drops), stopped, deleted(report), flows(report)];
+        lines.into_iter().flatten().chain(left_out(drops)).for_each(stdio::eprintln);
     }
     if arguments.json {
         json::print(Schema::Capture, report)?;
@@ -199,10 +202,10 @@ pub(super) fn conclude(
 fn counts(report: &Report) -> String {
     let drops = &report.dropped.causes;
     let mut text = format!(
-        "{} packets captured\n{} packets received by filter\n{} packets dropped by kernel",
-        report.captured,
-        report.received,
-        drops.kernel()
+        "{} captured\n{} received by filter\n{} dropped by kernel",
+        number(report.captured, "packet"),
+        number(report.received, "packet"),
+        number(drops.kernel(), "packet")
     );
     if let Some(line) = flows(report) {
         text += &format!("\n{line}");
@@ -212,18 +215,13 @@ fn counts(report: &Report) -> String {
     }
     let by_interface = drops[DropCause::Interface];
     if by_interface > 0 {
-        text += &format!("\n{by_interface} packets dropped by interface");
+        text += &format!("\n{} dropped by interface", number(by_interface, "packet"));
     }
     if let Some(line) = unwritten(drops) {
         text += &format!("\n{line}");
     }
-    let sampled = drops[DropCause::Sampled];
-    if sampled > 0 {
-        text += &format!("\n{sampled} packets of other flows (--sample)");
-    }
-    let cutoff = drops[DropCause::Cutoff];
-    if cutoff > 0 {
-        text += &format!("\n{cutoff} packets behind the beginning of their flows (--cutoff)");
+    for line in left_out(drops) {
+        text += &format!("\n{line}");
     }
     if let Some(line) = deleted(report) {
         text += &format!("\n{line}");
@@ -239,6 +237,17 @@ fn counts(report: &Report) -> String {
         text += &format!("\nby queue of {}: {}", one.name, queues(&one.queues, usize::MAX));
     }
     text
+}
+
+/// The packets that nobody wants.
+fn left_out(drops: &Drops) -> impl Iterator<Item = String> {
+    [
+        (drops[DropCause::Sampled], "packets of other flows (--sample)"),
+        (drops[DropCause::Cutoff], "packets behind the beginning of their flows (--cutoff)"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}"))
 }
 
 /// What was metered.
@@ -257,6 +266,18 @@ fn flows(report: &Report) -> Option<String> {
     ] {
         if count > 0 {
             text += &format!("\n{count} {what}");
+        }
+    }
+    for one in &flows.collectors {
+        let (collector, error) = (&one.collector, one.error.as_deref());
+        let error = error.map(|error| format!(": {error}")).unwrap_or_default();
+        text += &format!("\n{} records in {} messages to {collector}", one.records, one.messages);
+        if one.not_sent > 0 {
+            text += &format!("\n{} records not sent to {collector}{error}", one.not_sent);
+        }
+        if one.refused > 0 {
+            text +=
+                &format!("\n{} messages or more were refused by {collector}{error}", one.refused);
         }
     }
     Some(text)

@@ -150,7 +150,20 @@ fn flows(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let causes = causes.map(|(cause, count)| ([cause], count));
     encoder.counters("linerate_capture_unmetered_packets", help, None, ["cause"], causes)?;
     let help = "Flow records in whole files";
-    encoder.counter("linerate_capture_flow_records_written", help, None, flows.records)
+    encoder.counter("linerate_capture_flow_records_written", help, None, flows.records)?;
+    if flows.collectors.is_empty() {
+        return Ok(());
+    }
+    let by_outcome = flows.collectors.iter().flat_map(|one| {
+        [("sent", one.records), ("not_sent", one.not_sent)]
+            .map(|(outcome, count)| ([one.collector.clone(), outcome.to_owned()], count))
+    });
+    let (name, labels) = ("linerate_capture_flow_records_exported", ["collector", "outcome"]);
+    encoder.counters(name, "Flow records for collectors, by outcome", None, labels, by_outcome)?;
+    let refused = flows.collectors.iter().map(|one| ([one.collector.clone()], one.refused));
+    let name = "linerate_capture_flow_messages_refused";
+    let help = "IPFIX messages that the collector's host has refused, as far as it told";
+    encoder.counters(name, help, None, ["collector"], refused)
 }
 
 fn files(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {

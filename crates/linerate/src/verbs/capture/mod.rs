@@ -20,14 +20,17 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
-use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress, Sample};
-use linerate_capture::filter::{CookedHeader, ETHERNET, FilterCache, TagReading, cooked_header};
+use linerate_capture::engine::{
+    self, Engine, EngineOptions, FileInput, FileProgress, InputFile, Sample,
+};
+use linerate_capture::filter::{CookedHeader, FilterCache, TagReading, cooked_header};
 use linerate_capture::interface::ANY;
 use linerate_capture::link_type;
 use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
 use linerate_capture::source::TimestampSource;
 use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions};
+use linerate_flow::meter;
 use linerate_net::namespace::Namespace;
 use linerate_pcapfile::{BlockReader, Error as FileError};
 
@@ -173,8 +176,11 @@ fn from_interfaces(
         let (name, asked) = (&other.label, link_type::name(linktype).0);
         bail!("{name} does not have the link type {asked}; -L lists those that it has");
     }
-    if arguments.sample.is_some() && opened.iter().any(|one| one.linktype != ETHERNET) {
-        bail!("--sample finds flows in Ethernet frames only");
+    if arguments.sample.is_some()
+        && let Some(other) = opened.iter().find(|one| !meter::knows(one.linktype))
+    {
+        let (name, linktype) = (&other.label, link_type::name(other.linktype).0);
+        bail!("--sample finds no flows on {name}, in packets of the link type {linktype}");
     }
     if !arguments.quiet {
         live::announce(&opened, snaplen(arguments));
@@ -214,7 +220,8 @@ fn from_interfaces(
     let running = Engine::start(opened, counters, sink, metering, &engine_options)?;
     privilege::drop_all();
     signals.drop_privileges();
-    let publisher = Publisher::metrics(metrics, "capture", arguments.quiet, metrics::encode)?
+    let publisher = Publisher::default()
+        .metrics(metrics, "capture", arguments.quiet, metrics::encode)?
         .page(page, "capture", arguments.quiet, metrics::encode, CaptureStats::to_json)?;
     let outcome = live::follow(running, &signals, arguments, publisher);
     live::conclude(outcome, arguments, decoder)
@@ -285,37 +292,36 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         snaplen,
         count: smaller(arguments.count, arguments.limit(packets)),
         traffic: arguments.direction.unwrap_or_default(),
+        sample: arguments.sample,
+        cutoff: arguments.cutoff,
         packet_buffered: arguments.packet_buffered,
     };
+    let sampled = arguments.sample.map_or(1.0, Sample::probability);
+    let metering = || flows::metering(arguments, Vec::new(), sampled);
     if let Some(path) = arguments.write.as_deref()
         && output::copies_blocks(arguments, path, input.reader.format())
     {
-        if arguments.flows.is_some() {
-            return Ok(cli::usage_error(
-                "-r with -w copies blocks, and meters nothing: run it once with -w and once with --flows",
-            ));
-        }
         let output = FileSink::start(output::copy_options(arguments, path, signals.stop()))?;
-        let progress = FileProgress::of(&output);
+        let progress = FileProgress::new(Some(&output));
         let to = output::format(arguments, path);
-        let copy = || engine::copy_blocks(input, output, to, &signals.stop(), &progress);
+        let metering = metering()?;
+        let copy = || engine::copy_blocks(input, output, to, metering, &signals.stop(), &progress);
         let outcome = live::accompany(&progress, &signals, arguments, copy);
         return live::conclude(outcome, arguments, None);
     }
-    let FileInput { reader, filters, snaplen, count, traffic, packet_buffered } = input;
-    let reader = match reader.into_reader() {
+    let input = match input.into_reader() {
         Err(FileError::Cancelled { .. }) => return Ok(ExitCode::SUCCESS),
-        reader => reader?,
+        input => input?,
     };
     let (sink, decoder) = output::sink(arguments, |path| {
+        let FileInput { reader, filters, .. } = &input;
         let text = filters.text();
-        let options = output::file_options(arguments, path, &reader, text, snaplen, signals.stop());
+        let options = output::file_options(arguments, path, reader, text, snaplen, signals.stop());
         Ok(vec![FileSink::start(options)?])
     })?;
-    let input = FileInput { reader, filters, snaplen, count, traffic, packet_buffered };
-    let progress = sink.files().first().map(FileProgress::of).unwrap_or_default();
-    let metering = flows::metering(arguments, Vec::new(), 1.0)?;
-    let read = || engine::read_file(input, sink, metering, &signals.stop(), &progress);
+    let progress = FileProgress::new(sink.files().first());
+    let (file, metering) = (InputFile::new(path), metering()?);
+    let read = || engine::read_file(input, file, sink, metering, &signals.stop(), &progress);
     let outcome = live::accompany(&progress, &signals, arguments, read);
     live::conclude(outcome, arguments, decoder)
 }
@@ -338,6 +344,7 @@ pub(super) fn same_file(a: &Path, b: &Path) -> bool {
 }
 
 fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOptions {
+    let flows = !arguments.flows.is_empty();
     SourceOptions {
         source: arguments.source_kind(),
         traffic: arguments.direction,
@@ -349,10 +356,10 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         delivery: arguments.xdp_delivery,
         // A super-packet must be whole to be split; its segments are cut on their way into the file.
         // The addresses and ports of a flow are looked at before the packet is cut.
-        snaplen: match arguments.sample.is_some() || arguments.cutoff.is_some() {
+        snaplen: match arguments.sample.is_some() || arguments.cutoff.is_some() || flows {
             _ if arguments.split => DEFAULT_SNAPLEN,
             // Nothing but headers is needed.
-            _ if arguments.flows.is_some() && arguments.write.is_none() => SAMPLED_BYTES,
+            _ if flows && arguments.write.is_none() => SAMPLED_BYTES,
             true => snaplen(arguments).max(SAMPLED_BYTES),
             false => snaplen(arguments),
         },
@@ -372,7 +379,7 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         trace_points: arguments.trace_at,
         rate_limit: arguments.rate_limit,
         timestamps: match arguments.time_stamp_type {
-            _ if arguments.discard && arguments.flows.is_none() => TimestampSource::None,
+            _ if arguments.discard && !flows => TimestampSource::None,
             TimestampType::Host => TimestampSource::Host,
             TimestampType::HostLowPrecision => TimestampSource::HostBatch,
             TimestampType::Adapter => TimestampSource::Adapter,

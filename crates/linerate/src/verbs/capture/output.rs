@@ -39,7 +39,7 @@ pub(super) fn sink(
 ) -> Result<(Sink, Option<Decoder>)> {
     match &arguments.write {
         _ if arguments.discard => Ok((Sink::Discard, None)),
-        None if arguments.flows.is_some() => Ok((Sink::Discard, None)),
+        None if !arguments.flows.is_empty() => Ok((Sink::Discard, None)),
         Some(path) => Ok((Sink::File(start(path)?), None)),
         None => match decoder::options(arguments).as_slice() {
             [] => Ok((lines(arguments), None)),
@@ -55,7 +55,7 @@ pub(super) fn sink(
 
 /// Whether tcpdump prints the packets.
 pub(super) fn is_decoded(arguments: &Arguments) -> bool {
-    let lines = arguments.write.is_none() && !arguments.discard && arguments.flows.is_none();
+    let lines = arguments.write.is_none() && !arguments.discard && arguments.flows.is_empty();
     lines && !decoder::options(arguments).is_empty()
 }
 

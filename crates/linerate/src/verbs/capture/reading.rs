@@ -13,6 +13,12 @@ pub(super) fn refusal(arguments: &Arguments) -> Option<String> {
     if arguments.filter_in == Some(FilterLocation::Kernel) {
         return Some("--filter-in kernel: a file (-r) has no kernel side; leave it out".into());
     }
+    let served = [("--metrics", arguments.metrics.metrics), ("--web", arguments.web.web)];
+    if let Some((option, _)) = served.iter().find(|(_, address)| address.is_some()) {
+        return Some(format!(
+            "{option} serves the counts of a capture from an interface; with a file (-r), --stats prints them"
+        ));
+    }
     let duration = arguments.limit(|limit| match limit {
         Limit::Duration(duration) => Some(*duration),
         _ => None,

@@ -83,7 +83,7 @@ impl Line {
     pub(super) fn new(arguments: &Arguments) -> Option<Self> {
         let same_terminal = arguments.json || std::io::stdout().is_terminal();
         let printed = arguments.write.is_none()
-            && arguments.flows.is_none()
+            && arguments.flows.is_empty()
             && !arguments.discard
             && same_terminal;
         let quiet = arguments.quiet || printed;

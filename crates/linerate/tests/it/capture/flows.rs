@@ -3,48 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use linerate_testkit::{root_or_skip, wait_for};
-use parquet::file::reader::SerializedFileReader;
-use parquet::record::{Field, Row};
+use linerate_testkit::{Namespace, Process, probe_or_skip, root_or_skip, wait_for};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::support::{Cable, folder, numbers, read};
 use crate::LINERATE;
-
-/// Whole files below a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let below = paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] });
-    below.filter(|path| path.extension().is_some_and(|end| end == "parquet")).collect()
-}
-
-/// The records below a folder.
-fn records(folder: &Path) -> Vec<Row> {
-    let rows = |path: &PathBuf| {
-        let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
-        reader.into_iter().map(|row| row.unwrap()).collect::<Vec<_>>()
-    };
-    files(folder).iter().flat_map(rows).collect()
-}
-
-fn number(row: &Row, name: &str) -> u64 {
-    let (_, field) = row.get_column_iter().find(|(column, _)| *column == name).unwrap();
-    match field {
-        Field::UByte(value) => (*value).into(),
-        Field::UShort(value) => (*value).into(),
-        Field::UInt(value) => (*value).into(),
-        Field::ULong(value) => *value,
-        other => panic!("{name}: {other:?}"),
-    }
-}
+use crate::flow_records::{files, number, records};
 
 /// The header of a pcap file of Ethernet frames with microseconds.
-fn pcap_header() -> Vec<u8> {
+pub(super) fn pcap_header() -> Vec<u8> {
     let mut file = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
     file.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     file.extend(262_144_u32.to_le_bytes());
@@ -53,7 +25,7 @@ fn pcap_header() -> Vec<u8> {
 }
 
 /// A record of a UDP datagram from this port of 10.0.0.1 to port 53 of 10.0.0.2, or back.
-fn pcap_record(seconds: u32, port: u16, back: bool, payload: u16) -> Vec<u8> {
+pub(super) fn pcap_record(seconds: u32, port: u16, back: bool, payload: u16) -> Vec<u8> {
     let mut frame = vec![0; 42 + usize::from(payload)];
     frame[12..15].copy_from_slice(&[8, 0, 0x45]);
     frame[16..18].copy_from_slice(&(28 + payload).to_be_bytes());
@@ -137,6 +109,59 @@ fn each_flow_of_a_file_has_its_packets_and_octets() {
             files(&output)
         );
     }
+}
+
+#[test]
+fn a_collector_and_files_get_the_same_records() {
+    root_or_skip!();
+    let missing = Command::new("nfcapd").arg("-V").output().is_err();
+    probe_or_skip!(missing.then(|| "nfcapd is not installed".to_owned()));
+    let (folder, namespace) = (folder(), Namespace::create("collector").unwrap());
+    let path = |name| folder.path().join(name).to_str().unwrap().to_owned();
+    let mut file = pcap_header();
+    let (mut packets, mut octets) = (0_u64, 0);
+    // Each port is a flow, and with the active timeout some of them have two records.
+    for number in 0..60_000_u32 {
+        let payload = (number % 700) as u16;
+        file.extend(pcap_record(number / 500, 1024 + (number % 5_000) as u16, false, payload));
+        packets += 1;
+        octets += 28 + u64::from(payload);
+    }
+    std::fs::write(path("in.pcap"), file).unwrap();
+    std::fs::create_dir(path("collected")).unwrap();
+    let mut nfcapd = namespace.command_killed_with_parent("nfcapd");
+    nfcapd.args(["-w", &path("collected"), "-p", "4739", "-b", "127.0.0.1", "-B", "4000000"]);
+    let mut nfcapd = Process::start(&mut nfcapd);
+    nfcapd.until("Startup nfcapd");
+    let mut capture = namespace.command(LINERATE);
+    capture.args(["capture", "-r", &path("in.pcap"), "--json", "--sensor", "edge-1"]);
+    capture.args(["--flows", "ipfix://127.0.0.1", "--flows", &path("flows")]);
+    // Nobody listens there.
+    capture.args(["--flows", "ipfix+tcp://127.0.0.1:9", "--flows", "ipfix://127.0.0.1:9?uniflow"]);
+    let done = capture.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{said}");
+    let json: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let (_, _, printed) = nfcapd.end(Signal::SIGTERM);
+    let rows = records(Path::new(&path("flows"))).len();
+    assert!(rows > 5_000, "{json}");
+    let [collector, absent, deaf] = [0, 1, 2].map(|n| &json["flows"]["collectors"][n]);
+    assert_eq!(
+        (&collector["records"], &collector["not_sent"]),
+        (&rows.into(), &0.into()),
+        "{json}"
+    );
+    assert_eq!((&absent["records"], &absent["not_sent"]), (&0.into(), &rows.into()), "{json}");
+    assert!(deaf["refused"].as_u64() > Some(0), "{json}");
+    assert!(
+        said.contains(&format!("{rows} records not sent to ipfix+tcp://127.0.0.1:9")),
+        "{said}"
+    );
+    assert!(said.contains("refused by ipfix://127.0.0.1:9?uniflow"), "{said}");
+    let line = format!(
+        "Flows: {rows}, Packets: {packets}, Bytes: {octets}, Sequence Errors: 0, Bad Packets: 0"
+    );
+    assert!(printed.contains(&line), "expected {line}\n{printed}");
 }
 
 #[test]
@@ -254,4 +279,18 @@ fn two_captures_of_one_sensor_and_wrong_names_are_refused() {
     state.lock().unwrap();
     let why = refused(&format!("--flows {} --sensor x", output.display()));
     assert!(why.contains("another meter"), "{why}");
+}
+
+#[test]
+fn root_writes_records_into_a_folder_of_another_user() {
+    root_or_skip!();
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    std::fs::write(&input, [pcap_header(), pcap_record(0, 9, false, 1)].concat()).unwrap();
+    let output = folder.path().join("flows");
+    std::fs::create_dir(&output).unwrap();
+    std::os::unix::fs::chown(&output, Some(65_534), Some(65_534)).unwrap();
+    let done = read(&input, &format!("--flows {}", output.display()));
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(records(&output).len(), 1);
 }

@@ -11,6 +11,7 @@ mod keeping;
 mod limits;
 mod neighbours;
 mod options;
+mod pointers;
 mod printing;
 mod privileges;
 mod queues;

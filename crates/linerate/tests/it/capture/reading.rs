@@ -107,6 +107,8 @@ fn options_that_need_an_interface_are_refused_by_name() {
         "--busy-poll 10",
         "--cpu 0",
         "--filter-in kernel",
+        "--metrics 127.0.0.1:0",
+        "--web 127.0.0.1:0",
         "-a duration:1",
         "-Q in",
         "-Q out",
@@ -239,4 +241,37 @@ fn a_file_is_not_emptied_before_it_is_read() {
     let output = read(&path, &format!("-w {}", path.display()));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn stats_of_a_file_have_all_counts() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    write_mixed(&input);
+    let file = std::fs::read(&input).unwrap();
+    let flows = folder.path().join("flows");
+    let mut command = std::process::Command::new(LINERATE);
+    command.args(["capture", "-r", "-", "--json", "--stats", "20ms", "--cutoff", "100", "--flows"]);
+    command.arg(&flows).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut capture = command.spawn().unwrap();
+    let mut pipe = capture.stdin.take().unwrap();
+    pipe.write_all(&file).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    drop(pipe);
+    let output = capture.wait_with_output().unwrap();
+    let lines: Vec<Value> = serde_json::Deserializer::from_slice(&output.stdout)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    let (last, stats) = lines.split_last().unwrap();
+    let stats = stats.last().expect("counts while it waits for more");
+    assert_eq!(stats["schema"], "linerate-capture-stats-1", "{stats}");
+    // The packet that is being looked at may not be counted yet.
+    for (count, most) in [("received", 1), ("captured", 1), ("bytes", 65_535)] {
+        let [now, end] = [stats, last].map(|report| report[count].as_u64().unwrap());
+        assert!(now > 0 && now <= end && end - now <= most, "{count}: {now} of {end}");
+    }
+    let [now, end] = [stats, last].map(|report| report["dropped"]["cutoff"].as_u64().unwrap());
+    assert!(now > 0 && end - now <= 1, "{now} of {end}");
+    assert!(stats["seconds"].as_f64() > Some(0.0), "{stats}");
 }

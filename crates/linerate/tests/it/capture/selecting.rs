@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 
 use linerate_pcapfile::{InterfaceDescription, Reader};
 use linerate_testkit::{Process, root_or_skip, uninterrupted};
+use serde_json::Value;
 
-use super::support::{Cable, folder, number, numbers};
+use super::support::{Cable, folder, number, numbers, read};
 use crate::LINERATE;
 
 #[test]
@@ -93,7 +94,7 @@ fn a_cutoff_keeps_the_beginning_of_each_flow_and_counts_the_rest() {
         let capture = cable.capture(&format!("-w {} {options}", path.display()));
         let bind = |address: &str, port| UdpSocket::bind((address, port)).unwrap();
         let server = cable.far.run(|| bind("10.9.0.2", 5000)).unwrap();
-        // There and back: 28 bytes of headers and so many more, so often.
+        // There and back: 28 bytes of files and so many more, so often.
         let flows: Vec<(u16, usize, u64)> = (0..20)
             .map(|flow| (10_000 + flow, 20, 5))
             .chain([(20_000, 1000, 100), (20_001, 972, 10), (20_002, 972, 11)])
@@ -170,4 +171,76 @@ fn a_sample_has_whole_flows_and_counts_the_others() {
     assert_eq!(json["dropped"]["sampled"], all - captured, "{json}");
     assert_eq!(json["dropped"]["total"], 0, "{json}");
     assert!(printed.contains(&format!("{} packets of other flows", all - captured)), "{printed}");
+}
+
+/// What a reader of a file selects is what a live capture would have selected.
+#[test]
+fn a_file_gives_the_same_sample_and_beginnings_as_the_interface() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let options = ["--sample 1/3", "--cutoff 1000", "--sample 1/3 --cutoff 1000"];
+    let all = cable.capture(&format!("-w {} udp", place("all.pcapng")));
+    let live: Vec<_> = options
+        .iter()
+        .zip(1..)
+        .map(|(options, n)| {
+            cable.capture(&format!("-w {}{n}.pcapng --json {options} udp", place("live")))
+        })
+        .collect();
+    let send = || {
+        for port in 10_000..10_040 {
+            let socket = UdpSocket::bind(("10.9.0.1", port)).unwrap();
+            for number in 0..10_u32 {
+                let payload = [&number.to_be_bytes()[..], &[0; 300]].concat();
+                socket.send_to(&payload, "10.9.0.2:5000").unwrap();
+            }
+        }
+    };
+    cable.near.run(send).unwrap();
+    all.stop();
+    let whole = Reader::open(place("all.pcapng").as_ref()).map(packets).unwrap();
+    assert_eq!(whole.len(), 400);
+    // The same as raw IP.
+    let mut file = Vec::new();
+    for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 262_144, 101] {
+        file.extend(word.to_le_bytes());
+    }
+    for (time, bytes) in &whole {
+        let words = [time / 1_000_000_000, time % 1_000_000_000, bytes.len() as u64 - 14];
+        for word in [words[0], words[1], words[2], words[2]] {
+            file.extend((word as u32).to_le_bytes());
+        }
+        file.extend(&bytes[14..]);
+    }
+    std::fs::write(place("raw.pcap"), file).unwrap();
+    for ((options, n), live) in options.iter().zip(1..).zip(live) {
+        let json = live.stop();
+        let expected = Reader::open(format!("{}{n}.pcapng", place("live")).as_ref()).map(packets);
+        let expected = expected.unwrap();
+        assert!(!expected.is_empty() && expected.len() < 400, "{json}");
+        for (input, output, cut) in [("all.pcapng", "a.pcapng", 0), ("raw.pcap", "b.pcapng", 14)] {
+            let done =
+                read(place(input).as_ref(), &format!("-w {} --json {options}", place(output)));
+            let read: Value = serde_json::from_slice(&done.stdout).unwrap();
+            for cause in ["sampled", "cutoff"] {
+                assert_eq!(read["dropped"][cause], json["dropped"][cause], "{options}: {read}");
+            }
+            let found = Reader::open(place(output).as_ref()).map(packets).unwrap();
+            assert_eq!(found.len() as u64, read["captured"].as_u64().unwrap());
+            let payloads = |packets: &[(u64, Vec<u8>)], cut: usize| {
+                packets.iter().map(|(_, bytes)| bytes[cut..].to_vec()).collect::<Vec<_>>()
+            };
+            assert_eq!(payloads(&found, 14 - cut), payloads(&expected, 14), "{options} {input}");
+        }
+    }
+}
+
+/// Time and bytes of each packet.
+fn packets(mut reader: Reader) -> Vec<(u64, Vec<u8>)> {
+    let mut packets = Vec::new();
+    while let Some(record) = reader.next().unwrap() {
+        packets.push((record.frame.timestamp.unwrap().0, record.frame.head().to_vec()));
+    }
+    packets
 }
