@@ -159,11 +159,28 @@ fn name(info: &libbpf_sys::bpf_map_info) -> String {
 /// # Errors
 /// The error of libbpf.
 pub fn create_array(name: &str, value_size: u32) -> libbpf_rs::Result<MapHandle> {
+    new_array(name, value_size, 1, 0)
+}
+
+/// A new array with so many entries of `value_size` bytes, for [`MappedArray`].
+///
+/// # Errors
+/// The error of libbpf.
+pub fn create_mappable_array(
+    name: &str,
+    value_size: u32,
+    entries: u32,
+) -> libbpf_rs::Result<MapHandle> {
+    new_array(name, value_size, entries, libbpf_sys::BPF_F_MMAPABLE)
+}
+
+fn new_array(name: &str, size: u32, entries: u32, flags: u32) -> libbpf_rs::Result<MapHandle> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: flags,
         ..Default::default()
     };
-    MapHandle::create(MapType::Array, Some(name), 4, value_size, 1, &options)
+    MapHandle::create(MapType::Array, Some(name), 4, size, entries, &options)
 }
 
 /// Element `key` of a per-CPU array of `N` counters each, for every possible CPU.

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use linerate_flow::outputs::Destination;
 use linerate_service::ListenAddress;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::{Deserialize as DeserializeTrait, Serialize, Serializer};
@@ -41,6 +42,9 @@ pub const REVALIDATE_RANGE: RangeInclusive<Duration> =
 /// Range of the heartbeat timeout.
 pub const FAIL_OPEN_AFTER_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(600);
+/// Range of the active timeout of flow records, and of the time of a file.
+pub const ACTIVE_TIMEOUT_RANGE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(86_400);
 /// Where metrics are served by default.
 pub const DEFAULT_METRICS: ListenAddress = ListenAddress::loopback(9818);
 /// Interfaces that an instance may have: the width of a port number in a session (`PORTS_MAX` of `bpf/layout.h`).
@@ -107,6 +111,18 @@ pub struct Config {
     pub metrics: ListenAddress,
     /// Listen address of the page with charts; default: off.
     pub web: ListenAddress,
+    /// Where flow records go: folders, collectors; default: nowhere.
+    #[serde(serialize_with = "destinations", deserialize_with = "read_destinations")]
+    pub flows: Vec<Destination>,
+    /// The name of this instance in the paths of flow records; default: the host's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sensor: Option<String>,
+    /// After this time a session that continues gets a flow record, in the range [`ACTIVE_TIMEOUT_RANGE`]; default: 1 min.
+    #[serde(serialize_with = "time", deserialize_with = "active_timeout")]
+    pub active_timeout: Duration,
+    /// After this time a file of flow records is complete, in the range [`ACTIVE_TIMEOUT_RANGE`]; default: 1 min.
+    #[serde(serialize_with = "time", deserialize_with = "active_timeout")]
+    pub flow_file_time: Duration,
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does; default: false, as nftables' flowtable.
     pub verify_checksums: bool,
     /// Programs and tables stay when the daemon ends, for the next run to adopt; default: false.
@@ -136,6 +152,10 @@ impl Default for Config {
             fail_open_after: Duration::from_secs(1),
             metrics: DEFAULT_METRICS,
             web: ListenAddress::Off,
+            flows: Vec::new(),
+            sensor: None,
+            active_timeout: Duration::from_secs(60),
+            flow_file_time: Duration::from_secs(60),
             verify_checksums: false,
             persist: false,
             fix: true,
@@ -194,8 +214,14 @@ impl Config {
                 ("lifetime", lifetime, TIMEOUT_RANGE),
                 ("revalidate", self.revalidate, REVALIDATE_RANGE),
                 ("fail-open-after", self.fail_open_after, FAIL_OPEN_AFTER_RANGE),
+                ("active-timeout", self.active_timeout, ACTIVE_TIMEOUT_RANGE),
+                ("flow-file-time", self.flow_file_time, ACTIVE_TIMEOUT_RANGE),
             ] {
                 check_time(time, &range).map_err(|reason| format!("{name}: {reason}"))?;
+            }
+            if !self.flows.is_empty() && self.statistics == Statistics::None {
+                return Err("flows: with statistics = \"none\" no packet of a session is counted"
+                    .to_owned());
             }
             Ok(())
         };
@@ -280,6 +306,19 @@ fn fail_open_after<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Er
     bounded(from, &FAIL_OPEN_AFTER_RANGE)
 }
 
+fn active_timeout<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    bounded(from, &ACTIVE_TIMEOUT_RANGE)
+}
+
+fn read_destinations<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Destination>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
+}
+
+fn destinations<S: Serializer>(all: &[Destination], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(all.iter().map(Destination::to_string))
+}
+
 fn bounded<'de, D: Deserializer<'de>>(
     from: D,
     range: &RangeInclusive<Duration>,
@@ -300,8 +339,12 @@ fn time<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&write_duration(*time))
 }
 
-/// The name becomes a directory of bpffs, which allows no dots.
-fn check_instance(name: &str) -> Result<(), String> {
+/// Refuses what cannot be the name of an instance: it becomes a directory of bpffs, which allows no dots.
+///
+/// # Errors
+///
+/// The reason.
+pub fn check_instance(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if (1..=64).contains(&name.len()) && name.chars().all(plain) {
         return Ok(());

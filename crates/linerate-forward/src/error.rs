@@ -68,6 +68,10 @@ pub enum Error {
         process: u32,
     },
 
+    /// Flow records.
+    #[error(transparent)]
+    Flow(#[from] linerate_flow::Error),
+
     /// An invalid request, rejected before a system call.
     #[error("{0}")]
     Invalid(String),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::config::Statistics;
 use crate::datapath::Datapath;
 use crate::reason::Reason;
+use crate::runtime::flows::FlowStatistics;
 use crate::snapshot::{Counter, PortStatistics, Snapshot, State};
 
 /// What the metrics show.
@@ -32,6 +33,8 @@ pub struct DaemonStatistics {
     pub ended: Vec<(&'static str, u64)>,
     /// Sessions of each datapath, and the packets that they counted, as of the last ageing pass.
     pub datapaths: Vec<(Datapath, DatapathStatistics)>,
+    /// Flow records, with `--flows`.
+    pub flows: Option<FlowStatistics>,
 }
 
 /// The sessions of one datapath and their packets.
@@ -66,7 +69,7 @@ impl Metrics {
     /// None that a caller can handle.
     pub fn to_json(&self) -> Result<String, String> {
         let Self { time, snapshot, daemon } = self;
-        let DaemonStatistics { invalidations, ended, datapaths } = daemon;
+        let DaemonStatistics { invalidations, ended, datapaths, .. } = daemon;
         let fields = Stats {
             time: time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
             snapshot,
@@ -116,6 +119,9 @@ impl Metrics {
             counted(&snapshot.refusals),
         )?;
         self.datapaths(encoder)?;
+        if let Some(statistics) = &daemon.flows {
+            flows(statistics, encoder)?;
+        }
         ports(snapshot, encoder)
     }
 
@@ -205,6 +211,44 @@ fn heartbeat(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::R
         "1 while the programs forward, 0 while they pass every packet to the kernel",
         None,
         on,
+    )
+}
+
+fn flows(flows: &FlowStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
+    let FlowStatistics { sessions, output, .. } = flows;
+    encoder.counters(
+        "linerate_forward_flow_records",
+        "Flow records by what they are: of sessions, events of NAT, and both in whole files",
+        None,
+        ["what"],
+        [
+            (["session"], sessions.records),
+            (["nat_event"], flows.nat_events),
+            (["written"], output.files.records),
+        ],
+    )?;
+    encoder.counters(
+        "linerate_forward_flow_records_lost",
+        "Flow records that were lost because they could not be written, and events of NAT that were not read in time: \
+         how often, not how many",
+        None,
+        ["what"],
+        [
+            (["session"], sessions.lost),
+            (["nat_event"], flows.nat_events_lost),
+            (["nat_event_overrun"], flows.nat_event_overruns),
+        ],
+    )?;
+    let exported = output.collectors.iter().flat_map(|(target, sent)| {
+        [("sent", sent.flows), ("not_sent", sent.not_sent_flows)]
+            .map(|(outcome, count)| ([target.to_string(), outcome.to_owned()], count))
+    });
+    encoder.counters(
+        "linerate_forward_flow_records_exported",
+        "Flow records for collectors, by outcome",
+        None,
+        ["collector", "outcome"],
+        exported,
     )
 }
 

@@ -27,7 +27,7 @@ fn everything_can_be_said() {
     let text = r#"
         instance = "edge_1"
         interfaces = ["eth1", "eth2"]
-        statistics = "none"
+        statistics = "slot"
         max-sessions = "4M"
         udp-idle = "45s"
         tcp-idle = "1h"
@@ -35,6 +35,10 @@ fn everything_can_be_said() {
         revalidate = "1m30s"
         fail-open-after = "2s"
         metrics = "[::1]:9000"
+        flows = ["/var/lib/flows", "ipfix+tcp://collector:4739?uniflow"]
+        sensor = "edge-1"
+        active-timeout = "5m"
+        flow-file-time = "10s"
         verify-checksums = true
         persist = true
         fix = false
@@ -45,7 +49,7 @@ fn everything_can_be_said() {
     config.check().unwrap();
     assert_eq!(config.instance.as_deref(), Some("edge_1"));
     assert_eq!(config.interfaces, ["eth1", "eth2"]);
-    assert_eq!(config.statistics, Statistics::None);
+    assert_eq!(config.statistics, Statistics::Slot);
     assert_eq!(config.max_sessions, MaxSessions::Number(4_000_000));
     assert_eq!(config.udp_idle, Duration::from_secs(45));
     assert_eq!(config.tcp_idle, Duration::from_secs(3600));
@@ -53,6 +57,11 @@ fn everything_can_be_said() {
     assert_eq!(config.revalidate, Duration::from_secs(90));
     assert_eq!(config.fail_open_after, Duration::from_secs(2));
     assert_eq!(config.metrics, "[::1]:9000".parse().unwrap());
+    let flows = ["/var/lib/flows", "ipfix+tcp://collector:4739?uniflow"];
+    assert_eq!(config.flows, flows.map(|one| one.parse().unwrap()));
+    assert_eq!(config.sensor.as_deref(), Some("edge-1"));
+    let times = [config.active_timeout, config.flow_file_time];
+    assert_eq!(times, [300, 10].map(Duration::from_secs));
     assert!(config.verify_checksums && config.persist && !config.fix && !config.probe);
     assert_eq!(config.block.len(), 2);
     assert_eq!(parse(&config.to_toml()).unwrap(), config);
@@ -83,6 +92,8 @@ fn what_is_wrong_is_said_with_its_line() {
         ("interfaces = [\"a/b\"]", "a/b", "is no name of an interface"),
         ("interfaces = [\"eth1\",\n\"eth1\"]", "interfaces", "named twice"),
         ("interfaces = \"eth1\"", "interfaces", "expected a sequence"),
+        ("flows = [\"ipfix://\"]", "flows", "no host"),
+        ("active-timeout = \"2d\"", "active-timeout", "1s to 1d"),
         ("instance = \"a.b\"", "instance", "letters, digits"),
         ("block = [\"203.0.113.1/24\"]", "block", "write 203.0.113.0/24 for the prefix"),
         ("leave = tru", "leave", "tru"),
@@ -110,6 +121,14 @@ fn what_the_command_line_filled_is_checked_too() {
         (Config { revalidate: Duration::from_secs(7200), ..sound.clone() }, "revalidate"),
         (Config { max_sessions: MaxSessions::Number(1), ..sound.clone() }, "max-sessions"),
         (Config { instance: Some(String::new()), ..sound.clone() }, "instance"),
+        (
+            Config {
+                flows: vec!["/a".parse().unwrap()],
+                statistics: Statistics::None,
+                ..sound.clone()
+            },
+            "no packet of a session is counted",
+        ),
         (Config { interfaces: vec!["a".into(), "a".into()], ..sound.clone() }, "twice"),
         (
             Config {

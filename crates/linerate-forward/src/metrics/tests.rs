@@ -54,6 +54,7 @@ fn a_scrape_has_the_snapshot_and_the_daemons_counts() {
         invalidations: vec![("route", 2)],
         ended: vec![("idle", 3)],
         datapaths: vec![(Datapath::Xdp, of(2, 100)), (Datapath::Tc, of(1, 20))],
+        flows: Some(FlowStatistics { nat_events: 7, nat_event_overruns: 1, ..Default::default() }),
     };
     let text =
         scrape(Some(Metrics { time: UNIX_EPOCH, snapshot: snapshot(), daemon: daemon.clone() }));
@@ -75,6 +76,8 @@ fn a_scrape_has_the_snapshot_and_the_daemons_counts() {
         "linerate_forward_datapath_packets_total{datapath=\"xdp\"} 100",
         "linerate_forward_datapath_packets_total{datapath=\"tc\"} 20",
         "linerate_forward_datapath_packets_total{datapath=\"kernel\"} 5",
+        "linerate_forward_flow_records_total{what=\"nat_event\"} 7",
+        "linerate_forward_flow_records_lost_total{what=\"nat_event_overrun\"} 1",
         "linerate_forward_port_packets_total{interface=\"eth\\\"1\",direction=\"rx\"} 10",
         "linerate_forward_port_bytes_total{interface=\"eth\\\"1\",direction=\"tx\"} 576",
     ] {

@@ -4,6 +4,7 @@
 pub mod conntrack;
 pub mod daemon;
 mod datapath;
+pub mod flows;
 pub mod heartbeat;
 pub mod instance;
 pub mod instance_reader;

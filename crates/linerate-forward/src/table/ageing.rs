@@ -11,7 +11,7 @@
 //! its datapath keeps what it counted under the former one.
 //!
 //! A slot is freed a grace period after its session ended, and only if nothing has happened to it
-//! since ([`crate::table`]). So no session is ended for another that had its slot, and no count is lost. A pass also
+//! since ([`crate::table`]), and only if its flow record is in a whole file (`crate::table::flows`). So no session is ended for another that had its slot, and no count is lost. A pass also
 //! finds the hops that no session has any more (`crate::table::hops`).
 
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_bpf::rcu::RcuSynchronizer;
+use linerate_flow::EndReason;
 
 use crate::Result;
 use crate::config::{Config, Lifetime};
@@ -27,7 +28,9 @@ use crate::datapath::Datapath;
 use crate::maps::Maps;
 use crate::metrics::DatapathStatistics;
 use crate::table::clock::Clock;
+use crate::table::flows::{FlowCounts, FlowReporter};
 use crate::table::hops::HopUse;
+use crate::table::layout::GENERATION_CLOSED;
 use crate::table::mapped::{SlotVersion, Table};
 use crate::tuple::Protocol;
 
@@ -153,7 +156,8 @@ pub struct Ageing {
     /// The next slot to look at.
     cursor: usize,
     /// Slots of sessions that were found ended since the last tick.
-    to_free: Vec<(usize, SlotVersion)>,
+    to_free: Vec<(usize, SlotVersion, EndReason)>,
+    flows: Option<FlowReporter>,
     hops: HopUse,
     /// Slots found locked, with the version and the time when first found.
     locked: HashMap<usize, (u32, Instant)>,
@@ -184,6 +188,7 @@ impl Ageing {
             clock,
             cursor: 0,
             to_free: Vec::new(),
+            flows: None,
             locked: HashMap::new(),
             ticked: now,
             pass_started: now,
@@ -203,6 +208,33 @@ impl Ageing {
         }
     }
 
+    /// Reports flows from now on.
+    pub fn set_flows(&mut self, flows: FlowReporter) {
+        self.flows = Some(flows);
+    }
+
+    /// What was reported, if flows are.
+    pub fn flow_counts(&self) -> Option<FlowCounts> {
+        self.flows.as_ref().map(FlowReporter::counts)
+    }
+
+    /// Ends the reports of flows: with a last record of each session, if nothing forwards any more. There may be
+    /// `is_room` for what could not be handed over yet.
+    pub fn end_flows(
+        &mut self,
+        all: bool,
+        mut is_room: impl FnMut() -> bool,
+    ) -> Option<FlowCounts> {
+        let mut flows = self.flows.take()?;
+        let slots = if all { self.table.slots() } else { 0 };
+        for index in 0..slots {
+            let slot = self.table.slot(index);
+            while slot.peek().is_some() && !flows.rest(index, slot) && is_room() {}
+        }
+        while !flows.flush(false) && is_room() {}
+        Some(flows.counts())
+    }
+
     /// The counts so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
@@ -219,6 +251,9 @@ impl Ageing {
     /// # Errors
     /// [`crate::Error::Bpf`] when the kernel refuses the grace period; slots to free stay so.
     pub fn tick(&mut self) -> Result<()> {
+        if let Some(flows) = &mut self.flows {
+            flows.flush(false);
+        }
         let now = Instant::now();
         let passed = now.saturating_duration_since(self.ticked).min(MAX_PERIOD);
         self.ticked = now;
@@ -283,21 +318,26 @@ impl Ageing {
                 continue;
             }
             if stamp.is_ended() {
-                self.to_free.push((index, stamp));
+                let closed = stamp.generation & GENERATION_CLOSED != 0;
+                let reason = if closed { EndReason::EndOfFlow } else { EndReason::ForcedEnd };
+                self.to_free.push((index, stamp, reason));
                 continue;
+            }
+            if let Some(flows) = &mut self.flows {
+                flows.visit(index, slot);
             }
             self.found[self.count(index, slot.datapath(), slot.counters().packets)] += 1;
             let is_over = self.limits.exceeds_lifetime(|| self.clock.since(slot.created()));
             if is_over && let Some(stamp) = slot.end(stamp) {
                 self.statistics.expired += 1;
-                self.to_free.push((index, stamp));
+                self.to_free.push((index, stamp, EndReason::ForcedEnd));
             } else if slot.is_referenced() {
                 slot.clear_referenced(seconds);
             } else if slot.last_use().idle(seconds) > self.limits.of(protocol)
                 && let Some(stamp) = slot.end(stamp)
             {
                 self.statistics.idle += 1;
-                self.to_free.push((index, stamp));
+                self.to_free.push((index, stamp, EndReason::IdleTimeout));
             }
         }
     }
@@ -317,6 +357,9 @@ impl Ageing {
     /// Whether a grace period must pass before the next pass begins.
     fn end_pass(&mut self) -> bool {
         let now = Instant::now();
+        if let Some(flows) = &mut self.flows {
+            flows.flush(true);
+        }
         self.statistics.passes += 1;
         self.statistics.active = self.found.iter().sum();
         for ((_, datapath), found) in self.statistics.datapaths.iter_mut().zip(self.found) {
@@ -351,9 +394,16 @@ impl Ageing {
         }
         self.grace.wait()?;
         let started = Instant::now();
-        for (index, stamp) in std::mem::take(&mut self.to_free) {
-            let datapath = self.table.slot(index).datapath();
-            if let Some(total) = self.table.slot(index).free(stamp) {
+        for (index, stamp, reason) in std::mem::take(&mut self.to_free) {
+            let slot = self.table.slot(index);
+            let datapath = slot.datapath();
+            if let Some(flows) = &mut self.flows
+                && slot.peek().is_some_and(|(_, now)| now == stamp)
+                && !flows.end(index, slot, reason)
+            {
+                continue;
+            }
+            if let Some(total) = slot.free(stamp) {
                 self.count(index, datapath, total.packets);
                 self.counted[index] = 0;
                 self.statistics.freed += 1;

@@ -5,6 +5,7 @@ pub mod ageing;
 pub mod clock;
 pub mod control;
 pub mod deny;
+pub mod flows;
 pub mod hash;
 mod hops;
 pub mod layout;

@@ -271,8 +271,18 @@ impl Record {
         self.session.key.kind & kind::FAMILY == kind::IPV6
     }
 
+    /// Whether NAT changes addresses or ports.
+    pub(crate) fn is_translated(&self) -> bool {
+        self.session.flags & flags::NAT != 0
+    }
+
+    /// The VLANs of arriving packets, the outer first.
+    pub(crate) fn vlans(&self) -> impl Iterator<Item = u16> {
+        self.tags().into_iter().map(|tag| tag.vlan)
+    }
+
     /// Addresses and ports of leaving packets.
-    fn out(&self) -> (SocketAddr, SocketAddr) {
+    pub(crate) fn out(&self) -> (SocketAddr, SocketAddr) {
         let session = &self.session;
         let (source, destination) = if self.is_ipv6() {
             (v6(self.addresses.out_source), v6(self.addresses.out_destination))
@@ -286,7 +296,7 @@ impl Record {
     }
 
     fn nat(&self) -> Option<Nat> {
-        if self.session.flags & flags::NAT == 0 {
+        if !self.is_translated() {
             return None;
         }
         let (FiveTuple { source, destination, .. }, (to_source, to_destination)) =

@@ -19,6 +19,7 @@ use crate::datapath::Mode;
 use crate::maps::Maps;
 use crate::metrics::{DaemonStatistics, Metrics};
 use crate::runtime::datapath;
+use crate::runtime::flows::Flows;
 use crate::runtime::heartbeat::Heartbeat;
 use crate::runtime::instance::LockedDenyList;
 use crate::runtime::instance_reader::InstanceReader;
@@ -71,6 +72,7 @@ pub struct Daemon {
     watch: NetworkMonitor,
     heart: Heartbeat,
     ageing: Ageing,
+    flows: Option<Flows>,
     confirmer: NeighbourConfirmer,
     exporter: Exporter<Metrics>,
     /// Serves until it is dropped.
@@ -107,6 +109,8 @@ impl Daemon {
             if !handle.is_fresh {
                 ageing.skip_counted();
             }
+            let InstanceHandle { pins, lock, .. } = &handle;
+            let flows = Flows::start(&config, pins, lock, &table, &mut ageing, clock)?;
             let servers = serve(&exporter, &config)?;
             ports.configure(&config.interfaces, &mut handle);
             block(handle.deny_list(&control, clock)?, &config)?;
@@ -127,27 +131,30 @@ impl Daemon {
             datapath::refresh(maps, config.datapath)?;
             control.bump_generation();
             heart.beat(&handle.programs, &control)?;
-            Ok((control, table, clock, heart, ageing, confirmer, servers, watch))
+            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, watch))
         };
         match prepare() {
-            Ok((control, table, clock, heart, ageing, confirmer, servers, watch)) => Ok(Self {
-                config,
-                handle,
-                control,
-                table,
-                clock,
-                ports,
-                watch,
-                heart,
-                ageing,
-                confirmer,
-                exporter,
-                _servers: servers,
-                manager: Manager::find(),
-                unreported: BTreeMap::new(),
-                steering: open_steering(),
-                events,
-            }),
+            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, watch)) => {
+                Ok(Self {
+                    config,
+                    handle,
+                    control,
+                    table,
+                    clock,
+                    ports,
+                    watch,
+                    heart,
+                    ageing,
+                    flows,
+                    confirmer,
+                    exporter,
+                    _servers: servers,
+                    manager: Manager::find(),
+                    unreported: BTreeMap::new(),
+                    steering: open_steering(),
+                    events,
+                })
+            }
             Err(error) => {
                 // What was adopted stays: it may still forward, and fails open by itself.
                 if handle.is_fresh
@@ -210,8 +217,9 @@ impl Daemon {
 
     /// Leaves everything in place, or detaches.
     fn end(self, detach: bool) -> Result<()> {
-        let Self { config, handle, control, ports, watch, .. } = self;
+        let Self { config, handle, control, ports, watch, mut ageing, flows, .. } = self;
         if !detach {
+            flows.into_iter().for_each(|flows| flows.finish(&mut ageing, false));
             tracing::info!(
                 fail_open_after = write_duration(config.fail_open_after),
                 "programs persist; they fail open to the kernel unless another run adopts them"
@@ -221,7 +229,10 @@ impl Daemon {
         // The fast path stops on all ports at once, and not one after the other.
         control.fail_open();
         drop((watch, ports));
-        handle.detach()?;
+        let detached = handle.detach();
+        // Nothing counts any more.
+        flows.into_iter().for_each(|flows| flows.finish(&mut ageing, true));
+        detached?;
         tracing::info!("detached");
         Ok(())
     }
@@ -256,6 +267,10 @@ impl Daemon {
                 ("abandoned", aged.abandoned),
             ],
             datapaths: aged.datapaths.to_vec(),
+            flows: self
+                .flows
+                .as_ref()
+                .map(|flows| flows.statistics(self.ageing.flow_counts().unwrap_or_default())),
         };
         self.exporter.publish(Metrics { time: SystemTime::now(), snapshot, daemon: counts });
         Ok(())
@@ -349,6 +364,10 @@ impl Daemon {
             ("datapath", new.datapath != old.datapath),
             ("statistics", new.statistics != old.statistics),
             ("max-sessions", new.max_sessions != old.max_sessions),
+            ("flows", new.flows != old.flows),
+            ("sensor", new.sensor != old.sensor),
+            ("active-timeout", new.active_timeout != old.active_timeout),
+            ("flow-file-time", new.flow_file_time != old.flow_file_time),
             ("metrics", new.metrics != old.metrics),
             ("web", new.web != old.web),
         ] {
@@ -371,6 +390,10 @@ impl Daemon {
             datapath: old.datapath,
             statistics: old.statistics,
             max_sessions: old.max_sessions,
+            flows: old.flows.clone(),
+            sensor: old.sensor.clone(),
+            active_timeout: old.active_timeout,
+            flow_file_time: old.flow_file_time,
             metrics: old.metrics,
             web: old.web,
             ..new

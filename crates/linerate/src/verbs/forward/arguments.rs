@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use linerate_flow::outputs::Destination;
 use linerate_forward::config::{self, Lifetime, MaxSessions, Statistics};
 use linerate_forward::datapath::Mode;
 use linerate_forward::prefix::Prefix;
@@ -61,7 +62,7 @@ pub(super) enum Command {
 #[derive(Debug, Args)]
 pub(super) struct Instance {
     /// Name of the instance [default: that of the network namespace, `default` on the host]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = values::instance)]
     pub(super) instance: Option<String>,
 }
 
@@ -130,6 +131,23 @@ pub(super) struct Run {
     /// interface. [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) web: Option<ListenAddress>,
+
+    /// Write flow records of sessions, and events of NAT, to Parquet files below this folder, or send them to a collector:
+    /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://HOST[:PORT]`. Repeatable.
+    #[arg(long, value_name = "FOLDER|URL")]
+    pub(super) flows: Vec<Destination>,
+
+    /// The name of this instance in the paths below the folder of --flows. [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub(super) sensor: Option<String>,
+
+    /// A session that goes on gets a flow record after this time. [default: 1m]
+    #[arg(long, value_name = "TIME", value_parser = config::duration)]
+    pub(super) active_timeout: Option<Duration>,
+
+    /// Complete the Parquet files of --flows after this time. [default: 1m]
+    #[arg(long, value_name = "TIME", value_parser = config::duration)]
+    pub(super) flow_file_time: Option<Duration>,
 
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does, at the cost of reading the payload. By
     /// default they are not verified, as nftables' flowtable does not: a wrong checksum stays wrong.

@@ -9,12 +9,17 @@ use linerate_forward::runtime::daemon::Daemon;
 
 use super::arguments::Run;
 use super::signals;
+use crate::cli;
 
 /// Runs it until a signal or somebody's `detach` ends it.
 pub(super) fn run(arguments: &Run) -> Result<ExitCode> {
     let (events, received) = mpsc::channel();
     signals::register(events.clone(), arguments.config.is_some())?;
-    let daemon = Daemon::start(configure(arguments)?, events)?;
+    let config = configure(arguments).map_err(|error| match arguments.config {
+        Some(_) => error.into(),
+        None => cli::wrong_usage(error),
+    })?;
+    let daemon = Daemon::start(config, events)?;
     daemon.run(&received, || configure(arguments))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -44,6 +49,14 @@ fn configure(arguments: &Run) -> Result<Config, ConfigError> {
     set(&mut config.fail_open_after, arguments.fail_open_after);
     set(&mut config.metrics, arguments.metrics);
     set(&mut config.web, arguments.web);
+    if !arguments.flows.is_empty() {
+        config.flows.clone_from(&arguments.flows);
+    }
+    if arguments.sensor.is_some() {
+        config.sensor.clone_from(&arguments.sensor);
+    }
+    set(&mut config.active_timeout, arguments.active_timeout);
+    set(&mut config.flow_file_time, arguments.flow_file_time);
     config.verify_checksums |= arguments.verify_checksums;
     config.persist |= arguments.persist;
     config.fix &= !arguments.no_fix;

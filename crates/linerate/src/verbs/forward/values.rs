@@ -28,6 +28,10 @@ pub(super) fn states() -> impl TypedValueParser<Value = State> {
         .try_map(move |word| named(word).ok_or("a state that is listed"))
 }
 
+pub(super) fn instance(name: &str) -> Result<String, String> {
+    config::check_instance(name).map(|()| name.to_owned())
+}
+
 pub(super) fn yes_or_no() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes")
 }

@@ -111,14 +111,14 @@ fn without_a_bpf_file_system_it_says_what_to_do() {
 fn what_is_refused_leaves_nothing() {
     root_or_skip!();
     let net = Net::new();
-    for (arguments, word) in [
-        ("run -i nowhere -i left", "nowhere"),
-        ("run -i left -i lo", "lo"),
-        ("run -c /nowhere/forward.toml", "/nowhere/forward.toml"),
-        ("run -i left -i right --max-sessions 1", "1024"),
-        ("run -i left -i right --metrics 192.0.2.77:9818", "192.0.2.77:9818"),
+    for (arguments, status, word) in [
+        ("run -i nowhere -i left", 1, "nowhere"),
+        ("run -i left -i lo", 1, "lo"),
+        ("run -c /nowhere/forward.toml", 1, "/nowhere/forward.toml"),
+        ("run -i left -i right --max-sessions 1", 2, "1024"),
+        ("run -i left -i right --metrics 192.0.2.77:9818", 1, "192.0.2.77:9818"),
     ] {
-        let printed = net.refused(arguments, 1);
+        let printed = net.refused(arguments, status);
         assert!(printed.contains(word), "{arguments}: {printed}");
         assert!(!net.is_attached() && pins(&net).is_empty(), "{arguments}: something is left");
     }

@@ -6,6 +6,7 @@ mod control;
 mod datapath;
 mod devices;
 mod ends;
+mod flows;
 mod interfaces;
 mod neighbours;
 mod others;

@@ -96,7 +96,12 @@ fn prometheus_gets_what_status_says() {
     root_or_skip!();
     let net = Net::new();
     // The number of sessions is that of the ageing's last pass, which takes a quarter of the shortest limit.
-    let _daemon = net.run("--tcp-idle 4s");
+    // A collector has series of its own. Nobody reads what this one gets.
+    let folder = tempfile::tempdir().unwrap();
+    let collector =
+        net.router.run(|| std::net::UdpSocket::bind("127.0.0.1:4739")).unwrap().unwrap();
+    let flows = format!("--flows {} --flows ipfix://127.0.0.1", folder.path().display());
+    let _daemon = net.run(&format!("--tcp-idle 4s {flows}"));
     for port in 4000..4010 {
         assert_eq!(net.ask(0, port, 10), 10);
     }
@@ -128,6 +133,7 @@ fn prometheus_gets_what_status_says() {
     assert!((100.0..=200.0).contains(&fast), "{fast} of 200 packets:\n{text}");
     assert!(metric(&text, "linerate_forward_datapath_packets_total{datapath=\"kernel\"}") > 0.0);
     crate::metrics::check_documented(&text, "Forward");
+    drop(collector);
     assert!(!text.contains("10.9."), "a series for a session or an address:\n{text}");
 
     // A change of the network, by its cause.

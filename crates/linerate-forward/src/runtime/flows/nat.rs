@@ -1,0 +1,231 @@
+//! NAT events (RFC 8158) from those of connection tracking: also of connections that no session was learned from.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::thread::JoinHandle;
+use std::time::{Duration, UNIX_EPOCH};
+
+use linerate_flow::{FlowKey, FlowRecord, NatEvent, Translation};
+use linerate_net::netlink::{Message, Notifications, Protocol, Received, attribute, bytes_at};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::table::flows::FlowReport;
+use crate::{Error, Result};
+
+/// Room for some 20,000 events.
+const RECEIVE_BUFFER: usize = 16 << 20;
+/// Messages between two looks at whether it is over.
+const BURST: usize = 1024;
+/// How long it sleeps where nothing comes.
+const SLEEP: Duration = Duration::from_millis(200);
+
+/// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_DELETE` of `linux/netfilter/nfnetlink_conntrack.h`.
+const NEW: u16 = (libc::NFNL_SUBSYS_CTNETLINK << 8) as u16;
+const DELETE: u16 = NEW | 2;
+/// Bytes of `struct nfgenmsg`, before the attributes.
+const HEADER: usize = 4;
+
+/// Attributes of the same header.
+mod attr {
+    pub(super) const TUPLE_ORIG: u16 = 1;
+    pub(super) const TUPLE_REPLY: u16 = 2;
+    pub(super) const TIMESTAMP: u16 = 20;
+    pub(super) const TUPLE_IP: u16 = 1;
+    pub(super) const TUPLE_PROTO: u16 = 2;
+    pub(super) const V4_SRC: u16 = 1;
+    pub(super) const V4_DST: u16 = 2;
+    pub(super) const V6_SRC: u16 = 3;
+    pub(super) const V6_DST: u16 = 4;
+    pub(super) const PROTO_NUM: u16 = 1;
+    pub(super) const SRC_PORT: u16 = 2;
+    pub(super) const DST_PORT: u16 = 3;
+    pub(super) const ICMP_ID: u16 = 4;
+    pub(super) const ICMPV6_ID: u16 = 7;
+    pub(super) const TIMESTAMP_START: u16 = 1;
+    pub(super) const TIMESTAMP_STOP: u16 = 2;
+}
+
+/// Counts of events.
+#[derive(Debug, Default)]
+pub(super) struct NatCounters {
+    /// Events of translated connections.
+    pub(super) events: AtomicU64,
+    /// Those that could not be handed over, because records cannot be written.
+    pub(super) lost: AtomicU64,
+    /// How often the kernel dropped events, because they were read too slowly. How many is not known.
+    pub(super) overruns: AtomicU64,
+}
+
+/// The thread that reads events.
+#[derive(Debug)]
+pub(super) struct NatWatch {
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    pub(super) counters: Arc<NatCounters>,
+}
+
+impl NatWatch {
+    /// Reads the events of the calling thread's network namespace from now on.
+    ///
+    /// # Errors
+    /// [`Error::System`] where the kernel has no events of connection tracking.
+    pub(super) fn start(reports: SyncSender<Vec<FlowReport>>) -> Result<Self> {
+        let failed = |source| Error::system("watch connection tracking for NAT events", source);
+        let mut socket = Notifications::open(Protocol::Netfilter).map_err(failed)?;
+        socket.set_receive_buffer(RECEIVE_BUFFER).map_err(failed)?;
+        for group in [libc::NFNLGRP_CONNTRACK_NEW, libc::NFNLGRP_CONNTRACK_DESTROY] {
+            socket.join(group as u32).map_err(failed)?;
+        }
+        let (stop, counters) = (Arc::<AtomicBool>::default(), Arc::<NatCounters>::default());
+        let (stopped, counts) = (Arc::clone(&stop), Arc::clone(&counters));
+        let run = move || {
+            while !stopped.load(Relaxed) {
+                if let Err(error) = read(&mut socket, &reports, &counts) {
+                    tracing::error!(%error, "no NAT events any more");
+                    return;
+                }
+            }
+            // What came before the end.
+            let _ = read(&mut socket, &reports, &counts);
+        };
+        let thread = std::thread::Builder::new().name("nat-events".into()).spawn(run);
+        Ok(Self { thread: Some(thread.map_err(failed)?), stop, counters })
+    }
+}
+
+impl Drop for NatWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Waits for events, and hands over what there is.
+fn read(
+    socket: &mut Notifications,
+    reports: &SyncSender<Vec<FlowReport>>,
+    counters: &NatCounters,
+) -> std::io::Result<()> {
+    let sleep = Timespec { tv_sec: 0, tv_nsec: SLEEP.as_nanos() as i64 };
+    match poll(&mut [PollFd::new(&*socket, PollFlags::IN)], Some(&sleep)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
+        other => other?,
+    };
+    let mut events = Vec::new();
+    let received = socket.receive(BURST, |message| {
+        let event = event(message);
+        events.extend(event.map(|record| FlowReport { record, mark: None, number: 0 }));
+    })?;
+    if received == Received::Overrun {
+        counters.overruns.fetch_add(1, Relaxed);
+        tracing::warn!("NAT events lost: the kernel had more than could be read");
+    }
+    if events.is_empty() {
+        return Ok(());
+    }
+    counters.events.fetch_add(events.len() as u64, Relaxed);
+    if let Err(TrySendError::Full(lost) | TrySendError::Disconnected(lost)) =
+        reports.try_send(events)
+    {
+        counters.lost.fetch_add(lost.len() as u64, Relaxed);
+    }
+    Ok(())
+}
+
+/// Addresses and ports of one direction. For ICMP, the identifier stands for both ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tuple {
+    source: IpAddr,
+    destination: IpAddr,
+    source_port: Option<u16>,
+    destination_port: Option<u16>,
+    protocol: u8,
+}
+
+impl Tuple {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (ip, protocol) =
+            (attribute(bytes, attr::TUPLE_IP)?, attribute(bytes, attr::TUPLE_PROTO)?);
+        let v4 =
+            |kind| bytes_at(attribute(ip, kind)?, 0).map(|octets: [u8; 4]| Ipv4Addr::from(octets));
+        let v6 =
+            |kind| bytes_at(attribute(ip, kind)?, 0).map(|octets: [u8; 16]| Ipv6Addr::from(octets));
+        let port = |kind| bytes_at(attribute(protocol, kind)?, 0).map(u16::from_be_bytes);
+        let id = || port(attr::ICMP_ID).or_else(|| port(attr::ICMPV6_ID));
+        Some(Self {
+            source: v4(attr::V4_SRC)
+                .map(IpAddr::from)
+                .or_else(|| v6(attr::V6_SRC).map(Into::into))?,
+            destination: v4(attr::V4_DST)
+                .map(IpAddr::from)
+                .or_else(|| v6(attr::V6_DST).map(Into::into))?,
+            source_port: port(attr::SRC_PORT).or_else(id),
+            destination_port: port(attr::DST_PORT).or_else(id),
+            protocol: *attribute(protocol, attr::PROTO_NUM)?.first()?,
+        })
+    }
+
+    /// Of the other direction.
+    fn reversed(self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            protocol: self.protocol,
+        }
+    }
+}
+
+/// The event of a message, if its connection is translated.
+fn event(message: Message<'_>) -> Option<FlowRecord> {
+    let is_new = match message.kind {
+        NEW => true,
+        DELETE => false,
+        _ => return None,
+    };
+    let attributes = message.body.get(HEADER..)?;
+    let tuple = |kind| Tuple::parse(attribute(attributes, kind)?);
+    let original = tuple(attr::TUPLE_ORIG)?;
+    let translated = tuple(attr::TUPLE_REPLY)?.reversed();
+    if translated == original {
+        return None;
+    }
+    // Where the kernel keeps times (net.netfilter.nf_conntrack_timestamp), that of the event itself.
+    let stamp = if is_new { attr::TIMESTAMP_START } else { attr::TIMESTAMP_STOP };
+    let kept = attribute(attributes, attr::TIMESTAMP)
+        .and_then(|stamps| bytes_at(attribute(stamps, stamp)?, 0))
+        .map(u64::from_be_bytes);
+    let time = kept.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64);
+    let event = match (original.source, is_new) {
+        (IpAddr::V4(_), true) => NatEvent::Nat44Create,
+        (IpAddr::V4(_), false) => NatEvent::Nat44Delete,
+        (IpAddr::V6(_), true) => NatEvent::Nat64Create,
+        (IpAddr::V6(_), false) => NatEvent::Nat64Delete,
+    };
+    Some(FlowRecord {
+        start: time,
+        end: time,
+        key: FlowKey {
+            source: original.source,
+            destination: original.destination,
+            source_port: original.source_port,
+            destination_port: original.destination_port,
+            protocol: original.protocol,
+            ..FlowKey::default()
+        },
+        translation: Some(Translation {
+            source: translated.source,
+            destination: translated.destination,
+            source_port: translated.source_port,
+            destination_port: translated.destination_port,
+        }),
+        nat_event: Some(event),
+        ..FlowRecord::default()
+    })
+}
