@@ -117,6 +117,7 @@ fn parse() -> Result<Cli, ExitCode> {
 
 /// Reads the command line, runs the verb and turns its result into an exit status.
 pub fn run() -> ExitCode {
+    completion::answer();
     let Cli { verbose, verb } = match parse() {
         Ok(cli) => cli,
         Err(status) => return status,
@@ -128,9 +129,7 @@ pub fn run() -> ExitCode {
     logging::start(verbose, log);
     let outcome: Result<ExitCode> = match verb {
         Verb::Capture(arguments) => capture::run(*arguments, verbose),
-        Verb::Completion(arguments) => {
-            completion::run(&arguments, Cli::command()).map(|()| ExitCode::SUCCESS)
-        }
+        Verb::Completion(arguments) => completion::run(&arguments).map(|()| ExitCode::SUCCESS),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Extcap(arguments) => extcap::run(&arguments),
         Verb::Find(_) => flows::run("find"),

@@ -1,6 +1,7 @@
 //! Errors on standard error: a line of text, with `--json` a JSON object.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -18,6 +19,29 @@ static JSON_OF: OnceLock<String> = OnceLock::new();
 const USAGE: u8 = 2;
 /// The exit status of a failure.
 const FAILURE: u8 = 1;
+
+/// What the standard library and clap say of a number, and what is expected.
+const PARSERS: &[(&str, &str)] = &[
+    ("invalid digit found in string", "expected a whole number"),
+    ("is not in 1..18446744073709551615", "is too small: expected 1 or more"),
+];
+
+/// A command line that is wrong in itself, on every host.
+#[derive(Debug)]
+struct Usage(String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Says of an error that the command line is wrong.
+pub(crate) fn wrong_usage(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    Usage(format_error_chain(&error.into())).into()
+}
 
 /// The JSON of an error.
 #[derive(Serialize)]
@@ -59,6 +83,11 @@ fn verb(words: &[OsString], command: &Command) -> String {
 /// The exit status of a verb's result; an error goes to standard error.
 pub fn exit_status(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
+        let is_usage = error.is::<Usage>()
+            || matches!(error.downcast_ref(), Some(linerate_generate::Error::Argument { .. }));
+        if is_usage {
+            return usage_error(&format_error_chain(&error));
+        }
         eprint(&error);
         ExitCode::FAILURE
     })
@@ -84,11 +113,17 @@ pub fn usage_error(reason: &str) -> ExitCode {
 /// Prints what clap says about a command line, a wrong one or a request for help, and returns the exit status.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     let status = u8::try_from(error.exit_code()).unwrap_or(USAGE);
-    if status == 0 || JSON_OF.get().is_none() {
+    if status == 0 {
         // A closed output does not change the exit status.
         let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    let text = PARSERS.iter().fold(text, |text, (said, meant)| text.replace(said, meant));
+    if JSON_OF.get().is_none() {
+        // As text, in which what was given cannot steer a terminal.
+        stdio::eprintln(text.trim_end());
     } else {
-        let text = error.render().to_string();
         let mut line = String::new();
         for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
             let separator = if line.is_empty() || line.ends_with(':') { " " } else { "; " };

@@ -10,5 +10,5 @@ pub(crate) mod signals;
 pub mod stdio;
 pub(crate) mod values;
 
-pub(crate) use errors::{eprint_message, refuse, start};
+pub(crate) use errors::{eprint_message, refuse, start, wrong_usage};
 pub use errors::{exit_status, format_error_chain, usage_error};

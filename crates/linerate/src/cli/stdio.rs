@@ -1,7 +1,7 @@
 //! Lines for the user. `println!` and `eprintln!` panic where nobody reads any more (a closed pipe, a
 //! terminal that is gone), and a capture must not end by that.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 ///
 /// When it cannot be written, as on a full disk.
 pub fn println(line: impl Display) -> Result<()> {
-    match writeln!(std::io::stdout(), "{line}") {
+    match writeln!(std::io::stdout(), "{}", escaped(line)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to standard output"),
     }
@@ -21,5 +21,24 @@ pub fn println(line: impl Display) -> Result<()> {
 /// A line on standard error, if that still leads anywhere.
 pub fn eprintln(line: impl Display) {
     // In one piece, so that the lines of two programs on a terminal do not mix.
-    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = std::io::stderr().write_all((escaped(line) + "\n").as_bytes());
+}
+
+/// A number of things of this name.
+pub(crate) fn number(count: u64, name: &str) -> String {
+    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+}
+
+/// With control characters as `\u{1b}`: a name or a value must not steer a terminal.
+fn escaped(line: impl Display) -> String {
+    line.to_string().chars().fold(String::new(), |mut text, c| {
+        match c {
+            '\n' | '\t' => text.push(c),
+            c if c.is_control() => {
+                let _ = write!(text, "{}", c.escape_unicode());
+            }
+            c => text.push(c),
+        }
+        text
+    })
 }

@@ -56,6 +56,15 @@ pub(crate) fn one_cpu(text: &str) -> Result<usize, String> {
     within(text, 0, MOST_CPUS - 1, "the number of a CPU")
 }
 
+/// A name for a new interface, as the kernel allows it (`dev_valid_name`, net/core/dev.c).
+pub(crate) fn new_interface(name: &str) -> Result<String, String> {
+    let plain = !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
+    if (1..=15).contains(&name.len()) && plain && name != "." && name != ".." {
+        return Ok(name.to_owned());
+    }
+    Err("the name of an interface has 1 to 15 bytes without space, slash or colon".into())
+}
+
 /// Threads that read one source.
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {

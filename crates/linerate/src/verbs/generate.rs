@@ -23,6 +23,7 @@ use crate::cli::progress::{self, Meter, Moment, Stats, StatusLine, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
 use crate::cli::values::{one_cpu, positive, seconds};
+use crate::cli::wrong_usage;
 
 /// Arguments of `linerate generate`.
 #[derive(Debug, Args)]
@@ -130,14 +131,14 @@ pub(crate) struct Arguments {
 /// Generates, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let listener = arguments.metrics.listen()?;
-    let config = Config::new(&arguments.interface, arguments.options()?)?;
+    let config = Config::new(&arguments.interface, arguments.options().map_err(wrong_usage)?)?;
     let interrupted = stop_flag()?;
     let Stats { stats } = arguments.stats;
     let bar = progress::bar(config.count(), arguments.quiet || stats.is_some());
     let line =
         stats.and_then(|_| StatusLine::new(arguments.stats, arguments.json, arguments.quiet));
     let running = Generator::start(config)?;
-    let publisher = Publisher::metrics(listener, "generate", arguments.quiet, encode)?;
+    let publisher = Publisher::default().metrics(listener, "generate", arguments.quiet, encode)?;
     follow(&running, &bar, line, &interrupted, publisher);
     let report = running.wait()?;
     bar.finish_and_clear();

@@ -20,6 +20,7 @@ use crate::cli::progress::scaled;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 use crate::cli::values::{duration, endpoint};
+use crate::cli::wrong_usage;
 
 /// How often a sender that waits for its turn checks whether it is to end.
 const MAX_WAIT: Duration = Duration::from_millis(50);
@@ -123,7 +124,7 @@ struct Report {
 
 /// Sends, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    arguments.check()?;
+    arguments.check().map_err(wrong_usage)?;
     let signals = Signals::register()?;
     let mut sender = arguments.open()?;
     privilege::drop_all();
@@ -168,8 +169,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
-    /// Refuses messages that are too short for the pattern.
+    /// Refuses a destination without a port, and messages that are too short for the pattern.
     fn check(&self) -> Result<()> {
+        if self.to.port() == 0 {
+            anyhow::bail!(
+                "{} is no address and port that can be sent to: ports begin at 1",
+                self.to
+            );
+        }
         let Some(pattern) = self.pattern else { return Ok(()) };
         let (shortest, least) = (usize::from(self.size.min()), pattern.min_len());
         if shortest < least {

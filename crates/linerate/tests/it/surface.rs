@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use linerate_testkit::{print_skipped, skip};
@@ -224,17 +225,13 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(printed.contains(below.to_str().unwrap()), "{printed}");
 }
 
-/// The script for a shell, which holds every verb, and what the shell says when it only reads it.
+/// The script for a shell, and what the shell says when it only reads it.
 fn completion(shell: &str, arguments: &[&str]) -> Option<Output> {
     let made = linerate(&["completion", shell]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let script = String::from_utf8(made.stdout).unwrap();
-    for verb in verbs(&[]) {
-        assert!(script.contains(&verb), "{verb} is not completed in {shell}");
-    }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("script");
-    fs::write(&file, script).unwrap();
+    fs::write(&file, made.stdout).unwrap();
     Command::new(shell).args(arguments).arg(&file).output().ok()
 }
 
@@ -261,14 +258,75 @@ fn fish_reads_its_completion() {
     is_read_by("fish_reads_its_completion", "fish", &["--no-execute"]);
 }
 
-#[test]
-fn bash_completes_a_verb() {
+/// The search path, with this program.
+fn path() -> String {
+    let folder = Path::new(LINERATE).parent().unwrap().display();
+    format!("{folder}:{}", std::env::var("PATH").unwrap())
+}
+
+/// What bash offers for the last of these words, with the script and this program.
+fn offered(words: &[&str]) -> Vec<String> {
     let script = String::from_utf8(linerate(&["completion", "bash"]).stdout).unwrap();
+    let quoted: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
     let ask = format!(
-        "{script}\nCOMP_WORDS=(linerate cap) COMP_CWORD=1\n_linerate linerate cap linerate\n\
-         printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        "{script}\nCOMP_WORDS=(linerate {}) COMP_CWORD={}\n_clap_complete_linerate linerate '{}' ''\n\
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        quoted.join(" "),
+        words.len(),
+        words.last().unwrap(),
     );
-    let answer = Command::new("bash").args(["-c", &ask]).output().unwrap();
-    let answer = String::from_utf8(answer.stdout).unwrap();
-    assert_eq!(answer.trim(), "capture");
+    let answer = Command::new("bash").args(["-c", &ask]).env("PATH", path()).output().unwrap();
+    String::from_utf8(answer.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_completes_verbs_options_and_what_the_host_has() {
+    assert_eq!(offered(&["cap"]), ["capture"]);
+    assert_eq!(offered(&["forward", "stat"]), ["status"]);
+    assert_eq!(offered(&["capture", "--relin"]), ["--relinquish-privileges"]);
+    assert_eq!(offered(&["capture", "--source", "tr"]), ["trace"]);
+    for words in
+        [&["capture", "-i", "l"][..], &["forward", "run", "-i", "l"], &["doctor", "-i", "l"]]
+    {
+        assert!(offered(words).contains(&"lo".to_owned()), "{words:?}: {:?}", offered(words));
+    }
+    let all = verbs(&[]);
+    let top = offered(&[""]);
+    assert!(all.iter().all(|verb| top.contains(verb)), "{top:?}");
+    if Path::new(LINERATE).with_file_name("linerate-lab").is_file() {
+        assert_eq!(offered(&["lab", "run", "capture-ra"]), ["capture-rate"]);
+    }
+}
+
+#[test]
+fn fish_completes_a_verb() {
+    let ask = "linerate completion fish | source; complete -C 'linerate forward stat'";
+    match Command::new("fish").args(["-c", ask]).env("PATH", path()).output() {
+        Ok(answer) => assert!(answer.stdout.starts_with(b"status\t"), "{answer:?}"),
+        Err(_) => print_skipped("fish_completes_a_verb", "fish is not installed"),
+    }
+}
+
+/// As it is installed: zsh loads the script at the first completion, which is to offer something.
+#[test]
+fn zsh_completes_a_verb_from_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("_linerate"), linerate(&["completion", "zsh"]).stdout).unwrap();
+    let ask = format!(
+        "zmodload zsh/zpty
+        TERM=dumb zpty shell zsh -f -i
+        zpty -w shell \"fpath=({} \\$fpath); autoload -U compinit && compinit -u -D; print RE''ADY\"
+        zpty -r -m shell out '*READY*'
+        zpty -w -n shell $'linerate forward stat\\t'
+        zpty -r -m shell out '*status *' && print completed
+        zpty -d shell",
+        folder.path().display()
+    );
+    let zsh = ["20", "zsh", "-f", "-c", &ask];
+    let answer = Command::new("timeout").args(zsh).env("PATH", path()).output().unwrap();
+    match answer.status.code() {
+        // What `timeout` says of a command that it does not find.
+        Some(127) => print_skipped("zsh_completes_a_verb_from_its_folder", "zsh is not installed"),
+        _ => assert_eq!(String::from_utf8_lossy(&answer.stdout), "completed\n", "{answer:?}"),
+    }
 }

@@ -29,6 +29,7 @@ use crate::cli::progress::Stats;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 use crate::cli::values::{Cpus, cpus, deliveries, duration, endpoint, microseconds, threads};
+use crate::cli::wrong_usage;
 
 /// Arguments of `linerate receive`.
 #[derive(Debug, Args)]
@@ -182,7 +183,7 @@ Examples:
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     cpu::check_affinity(arguments.cpus()).map_err(refused_cpu)?;
-    arguments.check()?;
+    arguments.check().map_err(wrong_usage)?;
     let listener = arguments.metrics.listen()?;
     let signals = Signals::register()?;
     let receivers = arguments.open()?;
@@ -194,7 +195,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
     let running = worker::start(receivers, requests, arguments)?;
-    let publisher = Publisher::metrics(listener, "receive", arguments.quiet, metrics::encode)?;
+    let publisher =
+        Publisher::default().metrics(listener, "receive", arguments.quiet, metrics::encode)?;
     let outcome = running.follow(&signals, arguments, publisher);
     report::conclude(outcome, arguments)
 }

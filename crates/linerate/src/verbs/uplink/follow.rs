@@ -14,6 +14,7 @@ use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Publisher;
 use crate::cli::progress::{Meter, Moment, StatusLine, scaled};
 use crate::cli::signals::Signals;
+use crate::cli::stdio::number;
 use crate::cli::{self, stdio};
 
 /// How soon a signal is noticed.
@@ -138,11 +139,6 @@ fn counts(report: &Report) -> String {
         let _ = write!(text, "\nnot split for: {}", kinds.join(", "));
     }
     text
-}
-
-/// A number of things of this name.
-fn number(count: u64, name: &str) -> String {
-    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
 }
 
 fn causes(report: &Report) -> String {

@@ -17,18 +17,18 @@ use linerate_wire::ethernet::Address;
 use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::progress::Stats;
 use crate::cli::signals::Signals;
-use crate::cli::values::{Cpus, cpus};
+use crate::cli::values::{Cpus, cpus, new_interface};
 
 /// Arguments of `linerate uplink`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Name of the TAP device to create; %d is the first free number.
-    #[arg(long, value_name = "NAME", default_value = "tap%d")]
+    #[arg(long, value_name = "NAME", default_value = "tap%d", value_parser = new_interface)]
     tap: String,
 
     /// Create a TUN device of this name instead, which shares the interface with the host.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["tap", "mac", "take_over"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["tap", "mac", "take_over"], value_parser = new_interface)]
     tun: Option<String>,
 
     /// Interface that it is joined to.
@@ -125,7 +125,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
     let running = uplink.start()?;
-    let publisher = Publisher::metrics(listener, "uplink", arguments.quiet, metrics::encode)?;
+    let publisher =
+        Publisher::default().metrics(listener, "uplink", arguments.quiet, metrics::encode)?;
     let outcome = follow::follow(running, &signals, arguments, publisher);
     follow::conclude(&outcome, arguments.json)
 }
