@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::kinds::{self, KINDS, Make};
-use super::oracle::{describe, differences};
+use super::oracle::{Refusals, describe, differences};
 use super::session::{Session, routed, translated};
 use super::step::Step;
 use crate::common::capture::{Monitor, stay};
@@ -72,6 +72,7 @@ pub(crate) struct Report {
     pub(crate) kinds: BTreeMap<&'static str, usize>,
     /// Told with the frame that they come from, by the kind of that frame and the kind of difference.
     pub(crate) differences: BTreeMap<(&'static str, &'static str), Vec<String>>,
+    refusals: Refusals,
 }
 
 impl fmt::Display for Report {
@@ -186,7 +187,12 @@ impl Report {
         monitor.iter().for_each(|monitor| monitor.send(sent.port, &sent.frame));
         let [plain, other] = monitor;
         let (mut plain_seen, mut other_seen) = (plain.seen(), other.seen());
-        let mut found = differences(&plain_seen, &other_seen);
+        let compared = |plain_seen: &_, other_seen: &_| {
+            let mut found = differences(plain_seen, other_seen);
+            found.retain(|one| !self.refusals.explain(one));
+            found
+        };
+        let mut found = compared(&plain_seen, &other_seen);
         // What the machine was slow with is no difference. A macvlan hands broadcasts to a work item, which may wait.
         let patience = if self.differences.is_empty() { 1000 } else { 20 };
         let deadline = Instant::now() + Duration::from_millis(patience);
@@ -198,8 +204,9 @@ impl Report {
                     seen[port].extend(more);
                 }
             }
-            found = differences(&plain_seen, &other_seen);
+            found = compared(&plain_seen, &other_seen);
         }
+        self.refusals.count(&plain_seen);
         self.left += plain_seen.iter().map(Vec::len).sum::<usize>();
         for found in found {
             let list = self.differences.entry((sent.kind, found.what)).or_default();

@@ -58,6 +58,47 @@ pub(crate) fn differences(plain: &Seen, other: &Seen) -> Vec<Difference> {
     found
 }
 
+/// How often the kernel has told each address that routing refused its packet.
+///
+/// It sends five such messages at once and one a second after them (`ip_error` in net/ipv4/route.c). No setting of a
+/// namespace changes that. From then on two routers that get a frame in different ticks may differ by a message.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(HashMap<[u8; 4], usize>);
+
+impl Refusals {
+    /// `ip_rt_error_burst` over `ip_rt_error_cost`.
+    const BURST: usize = 5;
+
+    /// Counts those among what a router sent.
+    pub(crate) fn count(&mut self, seen: &Seen) {
+        for address in seen.iter().flatten().filter_map(|frame| refused(frame)) {
+            *self.0.entry(address).or_default() += 1;
+        }
+    }
+
+    /// Whether the limit of the kernel alone explains a difference.
+    pub(crate) fn explain(&self, difference: &Difference) -> bool {
+        let limited = |frame: &Vec<u8>| {
+            refused(frame)
+                .is_some_and(|to| self.0.get(&to).is_some_and(|count| *count >= Self::BURST))
+        };
+        difference.plain.iter().chain(&difference.other).all(limited)
+    }
+}
+
+/// Whom a message tells that routing refused its packet: ICMP destination unreachable with the codes network, host, and
+/// communication prohibited.
+fn refused(frame: &[u8]) -> Option<[u8; 4]> {
+    let at = ether_type_at(frame);
+    let packet = frame.get(at + 2..)?;
+    let is_refusal = frame.get(at..at + 2)? == [8, 0]
+        && *packet.first()? == 0x45
+        && *packet.get(9)? == 1
+        && *packet.get(20)? == 3
+        && matches!(packet.get(21)?, 0 | 1 | 13);
+    is_refusal.then(|| packet[16..20].try_into().expect("four bytes"))
+}
+
 /// Frames of `these` that `those` has fewer times.
 fn beyond(these: &[Vec<u8>], those: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut counts: HashMap<&[u8], usize> = HashMap::new();
@@ -141,6 +182,30 @@ fn without_chance(frame: &[u8]) -> Vec<u8> {
 fn ether_type_at(frame: &[u8]) -> usize {
     let is_tag = |at| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
     (0..).map(|tags| 12 + 4 * tags).find(|at| !is_tag(*at)).unwrap_or_default()
+}
+
+#[test]
+fn only_refusals_above_the_limit_are_explained() {
+    let message = |code: u8| {
+        let mut frame = vec![2; 12];
+        frame.extend([
+            8, 0, 0x45, 0, 0, 56, 0, 0, 0, 0, 64, 1, 0, 0, 10, 1, 0, 1, 10, 1, 0, 11, 3, code,
+        ]);
+        frame
+    };
+    let seen = |code| -> Seen { [vec![message(code)], Vec::new(), Vec::new()] };
+    let found = |code| differences(&seen(code), &Seen::default()).remove(0);
+    let mut refusals = Refusals::default();
+    for _ in 0..Refusals::BURST {
+        assert!(!refusals.explain(&found(1)));
+        refusals.count(&seen(1));
+    }
+    assert!(refusals.explain(&found(1)) && refusals.explain(&found(13)));
+    // Fragmentation needed, and port unreachable, have no such limit.
+    assert!(!refusals.explain(&found(4)) && !refusals.explain(&found(3)));
+    let mut with_more = found(1);
+    with_more.plain.push(message(3));
+    assert!(!refusals.explain(&with_more));
 }
 
 #[test]
