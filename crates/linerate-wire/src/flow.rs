@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use crate::ip::Protocol;
-use crate::layers::{self, Network, Transport};
+use crate::layers::{self, Layers, Network, Transport};
 
 /// One direction of a conversation.
 ///
@@ -26,7 +26,11 @@ pub struct Key {
 impl Key {
     /// The key of an Ethernet frame; `None` where it carries no IP packet.
     pub fn of(frame: &[u8]) -> Option<Self> {
-        let layers = layers::parse(frame).ok()?;
+        Self::in_layers(&layers::parse(frame).ok()?, frame)
+    }
+
+    /// The key of the frame that has these layers; `None` where it carries no IP packet.
+    pub fn in_layers(layers: &Layers, frame: &[u8]) -> Option<Self> {
         let (source, destination) = layers.addresses(frame)?;
         let fragment = matches!(
             layers.network,

@@ -14,6 +14,8 @@ pub struct Probe {
     /// Why it does not work at all, if it does not: a missing privilege (with how to grant it), a
     /// kernel without it, a foreign XDP program, no such interface.
     pub unavailable: Option<Error>,
+    /// The kernel says what the driver can do with XDP, as Linux does since 6.3.
+    pub announced: bool,
     /// The driver says that it runs XDP programs itself.
     pub native: bool,
     /// The driver says that it shares frames without a copy.
@@ -33,6 +35,7 @@ pub struct Probe {
 pub fn probe(interface: &str) -> Probe {
     let mut probe = Probe {
         unavailable: None,
+        announced: false,
         native: false,
         zero_copy: false,
         multi_buffer: false,
@@ -52,6 +55,9 @@ impl Probe {
         match &self.unavailable {
             Some(obstacle) => Some(format!("XDP is unavailable: {obstacle}")),
             None if self.native => None,
+            None if !self.announced => Some(
+                "the kernel does not say whether the driver has native XDP, as Linux does since 6.3".to_owned(),
+            ),
             None => Some(
                 "the driver has no native XDP, and generic XDP runs in the stack, after GRO, and is no faster"
                     .to_owned(),
@@ -70,8 +76,9 @@ impl Probe {
         )?;
         self.metadata = steer.timestamps().0 == TimestampSource::Hardware;
         self.why.extend(steer.timestamps().1.map(str::to_owned));
-        // Nothing on a kernel that does not say.
-        let features = ethtool::xdp_features(interface.index()).ok().flatten().unwrap_or_default();
+        let features = ethtool::xdp_features(interface.index()).ok().flatten();
+        self.announced = features.is_some();
+        let features = features.unwrap_or_default();
         self.native = features.is_native();
         self.zero_copy = features.has_zero_copy();
         self.multi_buffer = features.has_multi_buffer();

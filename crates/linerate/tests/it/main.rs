@@ -7,6 +7,7 @@ mod dashboards;
 mod doctor;
 mod documents;
 mod extcap;
+mod flow_records;
 mod forward;
 mod generate;
 mod install;
@@ -21,6 +22,7 @@ mod segment;
 mod surface;
 mod uplink;
 mod web;
+mod wrong;
 
 /// The command that is tested.
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");

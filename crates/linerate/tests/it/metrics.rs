@@ -5,12 +5,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
-use linerate_testkit::{Namespace, Process, TIMEOUT, root_or_skip, wait_for};
+use linerate_testkit::{Namespace, Process, TIMEOUT, print_skipped, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::LINERATE;
 use crate::capture::support::Cable;
+use crate::run::has_library;
 
 /// What is at `path` of the server on the loopback interface of a namespace.
 pub(crate) fn get(namespace: &Namespace, port: u16, path: &str) -> String {
@@ -90,7 +91,7 @@ fn asked(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn rules_and_dashboards_ask_for_metrics_that_exist() {
-    let sections = ["Every verb", "Capture", "Forward", "Receive", "Uplink", "Generate"];
+    let sections = ["Every verb", "Capture", "Forward", "Receive", "Uplink", "Generate", "Run"];
     let known: BTreeSet<_> =
         sections.iter().flat_map(|section| documented(section)).map(|one| name(&one)).collect();
     assert!(known.len() > 40, "{known:?}");
@@ -137,8 +138,10 @@ fn a_capture_shows_its_ledger() {
     let cable = Cable::new();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.pcapng");
+    // A collector has series of its own. Nobody reads what this one gets.
+    let collector = cable.far.run(|| std::net::UdpSocket::bind("127.0.0.1:4739")).unwrap().unwrap();
     let capture = format!(
-        "capture -i far --metrics 9819 --json -w {} --flows {} udp",
+        "capture -i far --metrics 9819 --json -w {} --flows {} --flows ipfix://127.0.0.1 udp",
         file.display(),
         folder.path().join("flows").display()
     );
@@ -152,6 +155,7 @@ fn a_capture_shows_its_ledger() {
     let text = scrape();
     check_documented(&text, "Capture");
     let report = capture.stop();
+    drop(collector);
     assert_eq!(
         sum(&text, "linerate_capture_captured_packets_total", &[far]),
         Some(500.0),
@@ -258,5 +262,133 @@ fn an_address_that_is_taken_ends_a_verb_before_it_begins() {
         assert_eq!(output.status.code(), Some(1), "{printed}");
         assert!(printed.contains("127.0.0.1:9819") && printed.contains("--metrics"), "{printed}");
     }
+    let run = ["run", "--metrics", "9819", "--", "echo", "started"];
+    let output = cable.far.command(LINERATE).args(run).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    if has_library("an address that is taken, and run") {
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{printed}");
+        assert!(printed.contains("127.0.0.1:9819") && printed.contains("--metrics"), "{printed}");
+    }
     drop(taken);
+}
+
+/// Starts tcpdump under `linerate run` with these options, and waits until it captures.
+fn tcpdump(cable: &Cable, options: &str) -> Option<Process> {
+    if !has_library("metrics of tcpdump") {
+        return None;
+    }
+    if std::process::Command::new("tcpdump").arg("--version").output().is_err() {
+        print_skipped("metrics of tcpdump", "no tcpdump");
+        return None;
+    }
+    let run = format!("run --metrics 9819 {options} -- tcpdump -i far -n -w /dev/null udp");
+    let mut tcpdump = start(&cable.far, &run);
+    tcpdump.until("listening on");
+    Some(tcpdump)
+}
+
+/// The processes that serve the metrics of `program`.
+fn servers(program: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let serves = |id: &u32| {
+        let words = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        words.contains(&format!("--serve-metrics\0{program}\0"))
+    };
+    ids.filter(serves).collect()
+}
+
+#[test]
+fn a_program_shows_what_its_handles_counted() {
+    root_or_skip!();
+    for source in ["packet", "tee"] {
+        let cable = Cable::new();
+        let Some(tcpdump) = tcpdump(&cable, &format!("--source {source}")) else { return };
+        cable.send(500, 100);
+        let scrape = || get(&cable.far, 9819, "/metrics");
+        let far = format!("interface=\"far\",source=\"{source}\"");
+        let count = |text: &str, name: &str| sum(text, &format!("linerate_run_{name}"), &[&far]);
+        wait_for("the packets in the metrics", || {
+            count(&scrape(), "delivered_packets_total") == Some(500.0)
+        });
+        let text = scrape();
+        check_documented(&text, "Run");
+        assert_eq!(count(&text, "handles_total"), Some(1.0), "{text}");
+        assert_eq!(count(&text, "received_packets_total"), Some(500.0), "{text}");
+        assert_eq!(count(&text, "delivered_bytes_total"), Some(500.0 * 142.0), "{text}");
+        assert_eq!(count(&text, "dropped_packets_total"), Some(0.0), "{text}");
+        assert!(count(&text, "read_timestamp_seconds") > Some(1.7e9), "{text}");
+        assert!(text.contains("linerate_run_info{program=\"tcpdump\"} 1"), "{text}");
+        // The process of these metrics is the program.
+        let stat = std::fs::read_to_string(format!("/proc/{}/statm", tcpdump.id())).unwrap();
+        let pages: f64 = stat.split(' ').nth(1).unwrap().parse().unwrap();
+        let resident = sum(&text, "process_resident_memory_bytes", &[]).unwrap() / 4096.0;
+        assert!((resident / pages - 1.0).abs() < 0.2, "{resident} of {pages}");
+        // Another serves them: no child of the program, without capabilities, and with it at its end.
+        let [server] = servers(tcpdump.id())[..] else { panic!("{:?}", servers(tcpdump.id())) };
+        let status = std::fs::read_to_string(format!("/proc/{server}/status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().to_owned()
+        };
+        assert_ne!(field("PPid:"), tcpdump.id().to_string());
+        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            assert_eq!(u64::from_str_radix(&field(set), 16), Ok(0), "{set} {status}");
+        }
+        let id = tcpdump.id();
+        let (status, _, printed) = tcpdump.end(Signal::SIGINT);
+        assert!(status.success(), "{printed}");
+        wait_for("the end of the server", || servers(id).is_empty());
+    }
+}
+
+#[test]
+fn a_program_that_is_too_slow_shows_its_losses() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let Some(tcpdump) = tcpdump(&cable, "-B 256") else { return };
+    tcpdump.signal(Signal::SIGSTOP);
+    cable.send(5_000, 1000);
+    tcpdump.signal(Signal::SIGCONT);
+    let count = |name: &str| {
+        let text = get(&cable.far, 9819, "/metrics");
+        sum(&text, &format!("linerate_run_{name}_packets_total"), &["far"])
+    };
+    wait_for("all packets in the metrics", || {
+        let (delivered, dropped) = (count("delivered"), count("dropped"));
+        delivered.zip(dropped).map(|(delivered, dropped)| delivered + dropped) == Some(5_000.0)
+    });
+    let dropped = count("dropped").unwrap();
+    assert!(dropped > 0.0 && count("received") == Some(5_000.0));
+    let (_, _, printed) = tcpdump.end(Signal::SIGINT);
+    assert!(printed.contains(&format!("{dropped} packets dropped by kernel")), "{printed}");
+}
+
+/// Programs of one process group count together, what libpcap alone serves is listed, and a program that waits for its
+/// children sees none of ours.
+#[test]
+fn several_programs_count_together() {
+    root_or_skip!();
+    let cable = Cable::new();
+    if !has_library("several_programs_count_together") {
+        return;
+    }
+    let programs = "for i in far far lo; do timeout 4 tcpdump -i $i -n -w /dev/null udp & done; wait; \
+                    read -r children </proc/$$/task/$$/children; echo \"children: [$children]\"; exec sleep 60";
+    let mut command = cable.far.command(LINERATE);
+    command.args(["run", "--metrics", "9819", "--", "bash", "-c", programs]);
+    let mut process = Process::start(&mut command);
+    process.until("metrics at http://127.0.0.1:9819/metrics");
+    let scrape = || get(&cable.far, 9819, "/metrics");
+    let handles = |source: &str| {
+        sum(&scrape(), "linerate_run_handles_total", &[&format!("source=\"{source}\"")])
+    };
+    wait_for("the handles", || (handles("packet"), handles("libpcap")) == (Some(2.0), Some(1.0)));
+    cable.send(20, 100);
+    process.until("children: []");
+    wait_for("the packets of both handles", || {
+        sum(&scrape(), "linerate_run_delivered_packets_total", &["far"]) == Some(40.0)
+    });
+    let text = scrape();
+    assert_eq!(sum(&text, "linerate_run_received_packets_total", &["libpcap"]), None, "{text}");
 }

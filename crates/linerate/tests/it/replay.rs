@@ -193,7 +193,7 @@ fn refusals_say_what_is_wrong() {
         (&file, "--mbps 0", "above 0"),
         (&file, "-x 0", "above 0"),
         (&file, "--pps 1 --topspeed", "cannot be used with"),
-        (&file, "--loop 0", "not in 1.."),
+        (&file, "--loop 0", "expected 1 or more"),
     ] {
         let output = replay(&cable, file, arguments);
         let complaint = String::from_utf8_lossy(&output.stderr);

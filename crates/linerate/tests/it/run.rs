@@ -21,7 +21,7 @@ static LIBRARY: LazyLock<bool> = LazyLock::new(|| {
     beside.is_file()
 });
 
-fn has_library(test: &str) -> bool {
+pub(crate) fn has_library(test: &str) -> bool {
     if !*LIBRARY {
         print_skipped(test, "the library is not built: cargo build -p linerate-pcap");
     }

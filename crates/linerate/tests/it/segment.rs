@@ -240,6 +240,8 @@ fn datagrams_of_a_uso_sender_come_out_one_by_one() {
     };
     let split = listen(&live, "--split");
     let whole = listen(&raw, "--source packet");
+    let (beginning, flows) = (folder.path().join("beginning.pcapng"), folder.path().join("flows"));
+    let cut = listen(&beginning, &format!("--split --cutoff 5000 --flows {}", flows.display()));
     let receiver = cable.near.run(|| UdpSocket::bind("10.9.0.1:5000")).unwrap().unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let sender = cable.far.run(|| UdpSocket::bind("10.9.0.2:4000")).unwrap().unwrap();
@@ -256,6 +258,10 @@ fn datagrams_of_a_uso_sender_come_out_one_by_one() {
     let (status, report, printed) = split.interrupt();
     assert!(status.success() && whole.interrupt().0.success(), "{printed}");
     assert_eq!(report["split"]["super_packets"], 1, "{report}");
+    // The datagrams have 1,228 bytes each.
+    let report = cut.stop();
+    assert_eq!((&report["captured"], &report["dropped"]["cutoff"]), (&5.into(), &16.into()));
+    assert_eq!((report["flows"]["packets"].as_u64(), packets(&beginning).len()), (Some(21), 5));
     let frames = packets(&live);
     let payloads = |packets: &[Packet]| -> Vec<Vec<u8>> {
         let payload = |one: &Packet| {

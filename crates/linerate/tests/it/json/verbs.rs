@@ -303,6 +303,13 @@ fn stats_are_lines_while_a_verb_runs() {
     assert!((integrated(&captured, "packets_per_second") - 500.0).abs() < 1.0, "{captured:?}");
     let bits = integrated(&captured, "bits_per_second");
     assert!((bits - 500.0 * 142.0 * 8.0).abs() < 8.0, "{bits}");
+    let cut = "capture -i far --discard --json --stats 25ms --cutoff 300 udp port 5000";
+    for line in far(cut, Schema::CaptureStats, Schema::Capture) {
+        let [captured, received] =
+            ["captured", "received"].map(|name| line[name].as_u64().unwrap());
+        let left_out = line["dropped"]["cutoff"].as_u64().unwrap();
+        assert!(received >= captured + left_out, "{line}");
+    }
     let receive = "receive --bind 10.9.0.2:5000 --json --stats 100ms";
     let received = far(receive, Schema::ReceiveStats, Schema::Receive);
     assert_eq!(received.last().unwrap()["messages"], 500, "{received:?}");
