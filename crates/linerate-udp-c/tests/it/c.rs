@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 
 use crate::building::{compile, compile_sanitized, install, installed, text, under_valgrind};
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, test_name};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, test_name, uninterrupted};
 use linerate_udp::Backend;
 
 /// Messages that are sent; few enough for any socket's buffer.
@@ -150,7 +150,7 @@ fn the_echo_server_answers_in_an_epoll_loop() {
             // From the address that was asked, which is not the one of the route.
             let asked = SocketAddr::from(([127, 0, 0, 7], port));
             peer.send_to(message(number).as_bytes(), asked).unwrap();
-            let (len, from) = peer.recv_from(&mut room).unwrap();
+            let (len, from) = uninterrupted(|| peer.recv_from(&mut room)).unwrap();
             assert_eq!((text(&room[..len]), from), (message(number), asked), "{backend}");
         }
         let mut rest = String::new();

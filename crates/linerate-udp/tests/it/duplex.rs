@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{exclusive, root_or_skip, test_name};
+use linerate_testkit::{exclusive, root_or_skip, test_name, uninterrupted};
 use linerate_udp::{
     Group, Metadata, MtuDiscovery, Receiver, ReceiverBuilder, SendOptions, Socket, Transmit,
 };
@@ -69,7 +69,7 @@ fn answers_come_from_the_address_that_was_asked() {
                 echo(&mut socket, said.len());
                 let mut room = [0; 2048];
                 for bytes in &said {
-                    let (len, source) = peer.recv_from(&mut room).unwrap();
+                    let (len, source) = uninterrupted(|| peer.recv_from(&mut room)).unwrap();
                     assert_eq!((&room[..len], source), (&bytes[..], to), "{kind}, bound to {bind}");
                 }
             }
@@ -97,7 +97,7 @@ fn answering_allocates_nothing() {
                 }
                 echo(&mut socket, 16);
                 for _ in 0..16 {
-                    assert_eq!(peer.recv(&mut room).unwrap(), 32);
+                    assert_eq!(uninterrupted(|| peer.recv(&mut room)).unwrap(), 32);
                 }
             }
         });
@@ -236,7 +236,7 @@ fn options_of_the_socket_are_set() {
             let by = socket.transmitter().statistics();
             assert_eq!((by.refused, by.messages), (refused, 1 - refused), "{bind} {discovery:?}");
             if refused == 0 {
-                assert_eq!(peer.recv(&mut [0; 4000]).unwrap(), 3000);
+                assert_eq!(uninterrupted(|| peer.recv(&mut [0; 4000])).unwrap(), 3000);
             }
         }
     }
@@ -276,7 +276,7 @@ fn icmp_errors_name_the_peer_on_every_back_end() {
                 peer.send_to(&[round], (if bind == "::" { HERE } else { bind }, 7000)).unwrap();
                 echo(&mut socket, 1);
                 let mut room = [9; 8];
-                assert_eq!(peer.recv(&mut room).unwrap(), 1);
+                assert_eq!(uninterrupted(|| peer.recv(&mut room)).unwrap(), 1);
                 assert_eq!(room[0], round);
             }
         }
@@ -298,7 +298,11 @@ fn a_socket_that_is_bound_already_is_taken() {
             let peer = peer(&cable, from);
             peer.send_to(b"hello", (asked, 7000)).unwrap();
             echo(&mut socket, 1);
-            assert_eq!(peer.recv_from(&mut [0; 8]).unwrap(), (5, address(asked, 7000)), "{kind}");
+            assert_eq!(
+                uninterrupted(|| peer.recv_from(&mut [0; 8])).unwrap(),
+                (5, address(asked, 7000)),
+                "{kind}"
+            );
         }
     }
     let stream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use cadence::prelude::*;
 use cadence::{StatsdClient, UdpMetricSink};
-use linerate_testkit::{Command, print_skipped, root_or_skip, test_name};
+use linerate_testkit::{Command, print_skipped, root_or_skip, test_name, uninterrupted};
 use linerate_udp::feed::{Message, moldudp64};
 use linerate_udp::{Group, Receiver, ReceiverBuilder, Result, Socket};
 
@@ -62,7 +62,7 @@ fn the_echo_server_answers() {
             for round in 0..100u8 {
                 peer.send_to(&[round; 9], (HERE, 7000)).unwrap();
                 let mut room = [0; 16];
-                assert_eq!(peer.recv(&mut room).unwrap(), 9, "{kind}");
+                assert_eq!(uninterrupted(|| peer.recv(&mut room)).unwrap(), 9, "{kind}");
                 assert_eq!(room[..9], [round; 9], "{kind}");
             }
         });

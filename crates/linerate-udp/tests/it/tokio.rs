@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linerate_testkit::{root_or_skip, test_name};
+use linerate_testkit::{root_or_skip, test_name, uninterrupted};
 use linerate_udp::{Receiver, Transmit};
 
 use crate::support::{Cable, HERE, THERE, TIMEOUT, address, kinds};
@@ -45,7 +45,7 @@ fn a_server_in_tokio_answers_on_every_back_end() {
                 peer.send_to(&[round, at], to).unwrap();
             }
             for at in 0..1 + round % 9 {
-                let (len, from) = peer.recv_from(&mut room).unwrap();
+                let (len, from) = uninterrupted(|| peer.recv_from(&mut room)).unwrap();
                 assert_eq!((&room[..len], from), (&[round, at][..], to), "{kind}");
             }
         }

@@ -308,7 +308,7 @@ fn missing_messages_of_a_feed_are_asked_for_and_counted() {
     server.send_to(&packet(7, 1), (HERE, 7000)).unwrap();
     let request = || {
         let mut room = [0; 64];
-        let (len, from) = server.recv_from(&mut room).unwrap();
+        let (len, from) = uninterrupted(|| server.recv_from(&mut room)).unwrap();
         assert_eq!((len, &room[..10]), (20, &b"SESSION001"[..]));
         (from, room[17], room[19])
     };

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use linerate_testkit::{Process, TIMEOUT, root_or_skip, skip};
+use linerate_testkit::{Process, TIMEOUT, root_or_skip, skip, uninterrupted};
 
 use super::support::Cable;
 use crate::LINERATE;
@@ -42,7 +42,8 @@ fn a_file_says_what_the_command_line_says_and_the_command_line_wins() {
     let mut until = |word: &str| {
         while !heard.lines().any(|line| line.starts_with(word)) {
             let mut buffer = [0; 4096];
-            let len = manager.recv(&mut buffer).unwrap_or_else(|error| panic!("{word}: {error}"));
+            let len = uninterrupted(|| manager.recv(&mut buffer))
+                .unwrap_or_else(|error| panic!("{word}: {error}"));
             heard += std::str::from_utf8(&buffer[..len]).unwrap();
             heard.push('\n');
         }
