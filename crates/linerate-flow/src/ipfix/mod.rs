@@ -1,13 +1,15 @@
-//! IPFIX export (RFC 7011): records to a collector, over UDP or TCP.
+//! IPFIX export (RFC 7011): records to a collector, over UDP, TCP or TLS.
 //!
 //! A thread has the socket, so a slow or unreachable collector delays no meter. Records wait in a bounded queue; what
-//! does not fit is counted. UDP is paced, because a collector's socket buffer has room for tens of messages only. The collector learns these counts from options records (RFC 7011 section 4).
+//! does not fit is counted. UDP is paced, because a collector's socket buffer has room for tens of messages only. The
+//! collector learns these counts from options records (RFC 7011 section 4).
 
 mod message;
 mod session;
 mod target;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-pub use self::target::{Target, Transport};
+pub use self::target::{Target, TlsFiles, Transport};
 
 use self::message::{Encoder, Message, directions};
 use self::session::{Sent, Session};
@@ -41,6 +43,14 @@ pub enum Error {
         /// What was given.
         text: String,
         /// What is wrong.
+        reason: String,
+    },
+    /// TLS cannot be set up.
+    #[error("cannot send flow records to {target} by TLS: {reason}")]
+    Tls {
+        /// The collector.
+        target: Target,
+        /// The file, and what is wrong with it.
         reason: String,
     },
     /// The thread cannot start.
@@ -170,7 +180,7 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`].
+    /// [`Error::Thread`]; [`Error::Tls`] if a file is missing or has something else.
     pub fn start(target: Target, options: &Options, prepare_thread: fn()) -> Result<Self, Error> {
         let (queue, records) = sync_channel(options.queue_records.max(1));
         let counters = Arc::<Counters>::default();
@@ -178,7 +188,7 @@ impl Exporter {
         let worker = Worker {
             biflow: target.biflow,
             encoder: None,
-            session: Session::new(target.clone()),
+            session: Session::new(target.clone())?,
             unsent: VecDeque::new(),
             counters: Arc::clone(&counters),
             deadline: Arc::clone(&deadline),

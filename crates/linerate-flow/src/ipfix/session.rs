@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
+use super::Error;
 use super::message::MIN_MESSAGE_LEN;
 use super::target::{Target, Transport};
+use super::tls::{TlsSettings, TlsStream};
 
 /// Bytes of IP and UDP headers, with IPv6.
 const UDP_OVERHEAD: usize = 40 + 8;
@@ -37,6 +39,8 @@ pub(super) enum Sent {
 /// The session with a collector.
 pub(super) struct Session {
     target: Target,
+    /// With TLS.
+    tls: Option<TlsSettings>,
     socket: Option<Socket>,
     /// When the next attempt to connect is due, and how long it is after the last one.
     retry: Option<(Instant, Duration)>,
@@ -47,15 +51,36 @@ pub(super) struct Session {
 enum Socket {
     Udp(UdpSocket),
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
+impl Socket {
+    /// Whether the collector has closed the connection, as far as it is known.
+    fn is_closed(&mut self) -> bool {
+        match self {
+            Self::Udp(_) => false,
+            Self::Tcp(stream) => is_closed(stream),
+            Self::Tls(stream) => stream.is_closed(),
+        }
+    }
 }
 
 impl Session {
-    pub(super) fn new(target: Target) -> Self {
-        Self { target, socket: None, retry: None, burst: (Instant::now(), 0) }
+    /// A session that is not connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tls`].
+    pub(super) fn new(target: Target) -> Result<Self, Error> {
+        let tls = match &target.transport {
+            Transport::Tls(files) => Some(TlsSettings::read(&target, files)?),
+            Transport::Udp | Transport::Tcp => None,
+        };
+        Ok(Self { target, tls, socket: None, retry: None, burst: (Instant::now(), 0) })
     }
 
     pub(super) fn is_stream(&self) -> bool {
-        self.target.transport == Transport::Tcp
+        self.target.transport != Transport::Udp
     }
 
     /// The time until the next attempt to connect is due; zero when connected.
@@ -68,9 +93,7 @@ impl Session {
 
     /// Connects, unless connected. `Ok(true)` says that the session is new.
     pub(super) fn connect(&mut self) -> io::Result<bool> {
-        if let Some(Socket::Tcp(stream)) = &self.socket
-            && is_closed(stream)
-        {
+        if self.socket.as_mut().is_some_and(Socket::is_closed) {
             self.socket = None;
         }
         if self.socket.is_some() {
@@ -92,8 +115,17 @@ impl Session {
 
     fn open(&self) -> io::Result<Socket> {
         let address = self.target.resolve()?;
-        Ok(match self.target.transport {
-            Transport::Udp => {
+        let connect = || {
+            let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+            stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+            stream.set_write_timeout(Some(CONNECT_TIMEOUT))?;
+            stream.set_nodelay(true)?;
+            Ok::<_, io::Error>(stream)
+        };
+        Ok(match &self.tls {
+            Some(tls) => Socket::Tls(Box::new(tls.connect(connect()?)?)),
+            None if self.is_stream() => Socket::Tcp(connect()?),
+            None => {
                 let any: SocketAddr = match address {
                     SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
                     SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -101,12 +133,6 @@ impl Session {
                 let socket = UdpSocket::bind(any)?;
                 socket.connect(address)?;
                 Socket::Udp(socket)
-            }
-            Transport::Tcp => {
-                let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
-                stream.set_write_timeout(Some(CONNECT_TIMEOUT))?;
-                stream.set_nodelay(true)?;
-                Socket::Tcp(stream)
             }
         })
     }
@@ -125,7 +151,10 @@ impl Session {
 
     pub(super) fn send(&mut self, message: &[u8]) -> Sent {
         let mut refused = None;
+        // Into a connection that the collector has closed, a message would be lost.
+        let is_closed = self.socket.as_mut().is_some_and(Socket::is_closed);
         let sent = match &mut self.socket {
+            Some(_) if is_closed => Err(ErrorKind::ConnectionAborted.into()),
             None => Err(ErrorKind::NotConnected.into()),
             Some(Socket::Udp(socket)) => {
                 pace(&mut self.burst);
@@ -139,11 +168,8 @@ impl Session {
                 }
                 .map(drop)
             }
-            // Into a connection that the collector has closed, a message would be lost.
-            Some(Socket::Tcp(stream)) if is_closed(stream) => {
-                Err(ErrorKind::ConnectionAborted.into())
-            }
             Some(Socket::Tcp(stream)) => stream.write_all(message),
+            Some(Socket::Tls(stream)) => stream.write_all(message),
         };
         match sent {
             Ok(()) => Sent::Yes { refused },

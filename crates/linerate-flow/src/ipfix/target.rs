@@ -1,21 +1,37 @@
-//! Where IPFIX messages go: `ipfix://HOST:PORT`, `ipfix+tcp://HOST:PORT`.
+//! Where IPFIX messages go: `ipfix://HOST:PORT`, `ipfix+tcp://HOST:PORT`, `ipfix+tls://HOST:PORT`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::Error;
 
 /// IANA's port of IPFIX.
 const DEFAULT_PORT: u16 = 4739;
+/// IANA's port of IPFIX over TLS.
+const DEFAULT_TLS_PORT: u16 = 4740;
 
 /// The transport of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// UDP: `ipfix://`. Templates are sent periodically.
     Udp,
     /// TCP: `ipfix+tcp://`.
     Tcp,
+    /// TLS over TCP: `ipfix+tls://`.
+    Tls(TlsFiles),
+}
+
+/// PEM files of a TLS session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificates of the authorities that may sign the collector's certificate (`?ca=FILE`); `None` for those of the
+    /// system.
+    pub ca: Option<PathBuf>,
+    /// The certificate of this exporter with its chain, and its private key (`?certificate=FILE&key=FILE`), for a
+    /// collector that asks for them.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// A collector.
@@ -38,10 +54,14 @@ impl Target {
         text.starts_with("ipfix://") || text.starts_with("ipfix+")
     }
 
+    /// The name or address without brackets.
+    pub(super) fn name(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+
     /// Its socket address.
     pub(super) fn resolve(&self) -> std::io::Result<SocketAddr> {
-        let host = self.host.trim_start_matches('[').trim_end_matches(']');
-        let mut addresses = (host, self.port).to_socket_addrs()?;
+        let mut addresses = (self.name(), self.port).to_socket_addrs()?;
         addresses.next().ok_or_else(|| std::io::ErrorKind::AddrNotAvailable.into())
     }
 }
@@ -53,28 +73,23 @@ impl FromStr for Target {
         let refuse =
             |reason: &str| Error::Target { text: text.to_owned(), reason: reason.to_owned() };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| refuse("it is no URL"))?;
-        let transport = match scheme {
-            "ipfix" | "ipfix+udp" => Transport::Udp,
-            "ipfix+tcp" => Transport::Tcp,
-            "ipfix+tls" | "ipfix+dtls" => {
-                return Err(refuse(
-                    "there is no TLS; send to a local stunnel or ghostunnel by ipfix+tcp",
-                ));
-            }
-            _ => return Err(refuse("the transports are ipfix (UDP) and ipfix+tcp")),
-        };
         let (authority, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let biflow = match query {
-            "" | "biflow" => true,
-            "uniflow" => false,
-            _ => return Err(refuse("what follows the question mark is biflow or uniflow")),
+        let query = Query::parse(query).map_err(refuse)?;
+        let biflow = query.biflow;
+        let (transport, default_port) = match scheme {
+            "ipfix" | "ipfix+udp" => (query.without_files(Transport::Udp), DEFAULT_PORT),
+            "ipfix+tcp" => (query.without_files(Transport::Tcp), DEFAULT_PORT),
+            "ipfix+tls" => (query.files().map(Transport::Tls), DEFAULT_TLS_PORT),
+            "ipfix+dtls" => return Err(refuse("there is no DTLS; ipfix+tls is TLS over TCP")),
+            _ => return Err(refuse("the transports are ipfix (UDP), ipfix+tcp and ipfix+tls")),
         };
+        let transport = transport.map_err(refuse)?;
         let authority = authority.trim_end_matches('/');
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
                 (host, port.parse().map_err(|_| refuse("the port is no number up to 65535"))?)
             }
-            _ => (authority, DEFAULT_PORT),
+            _ => (authority, default_port),
         };
         if host.is_empty() || host.contains('/') {
             return Err(refuse("it has no host"));
@@ -83,13 +98,70 @@ impl FromStr for Target {
     }
 }
 
+/// What follows the question mark.
+struct Query {
+    biflow: bool,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+impl Query {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut query = Self { biflow: true, ca: None, certificate: None, key: None };
+        for part in text.split('&').filter(|part| !part.is_empty()) {
+            match part.split_once('=') {
+                None if part == "biflow" => query.biflow = true,
+                None if part == "uniflow" => query.biflow = false,
+                Some((_, "")) => return Err("a file has no name"),
+                Some(("ca", file)) => query.ca = Some(file.into()),
+                Some(("certificate", file)) => query.certificate = Some(file.into()),
+                Some(("key", file)) => query.key = Some(file.into()),
+                _ => {
+                    return Err(
+                        "what follows the question mark is biflow, uniflow, ca=, certificate= or key=",
+                    );
+                }
+            }
+        }
+        Ok(query)
+    }
+
+    fn without_files(self, transport: Transport) -> Result<Transport, &'static str> {
+        match self {
+            Self { ca: None, certificate: None, key: None, .. } => Ok(transport),
+            _ => Err("ca=, certificate= and key= are for ipfix+tls"),
+        }
+    }
+
+    fn files(self) -> Result<TlsFiles, &'static str> {
+        let identity = match (self.certificate, self.key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err("certificate= and key= belong together"),
+        };
+        Ok(TlsFiles { ca: self.ca, identity })
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.transport {
             Transport::Udp => "ipfix",
             Transport::Tcp => "ipfix+tcp",
+            Transport::Tls(_) => "ipfix+tls",
         };
-        let query = if self.biflow { "" } else { "?uniflow" };
-        write!(f, "{scheme}://{}:{}{query}", self.host, self.port)
+        write!(f, "{scheme}://{}:{}", self.host, self.port)?;
+        let mut query: Vec<String> = Vec::new();
+        if !self.biflow {
+            query.push("uniflow".into());
+        }
+        if let Transport::Tls(TlsFiles { ca, identity }) = &self.transport {
+            query.extend(ca.iter().map(|file| format!("ca={}", file.display())));
+            query.extend(identity.iter().map(|(certificate, key)| {
+                format!("certificate={}&key={}", certificate.display(), key.display())
+            }));
+        }
+        if query.is_empty() { Ok(()) } else { write!(f, "?{}", query.join("&")) }
     }
 }

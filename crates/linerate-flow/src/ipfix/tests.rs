@@ -53,14 +53,30 @@ fn sets(message: &[u8]) -> Vec<(u16, usize)> {
 
 #[test]
 fn a_target_is_read_as_it_is_written() {
-    for text in ["ipfix://collector:2055", "ipfix+tcp://10.0.0.1:4739", "ipfix://[::1]:9?uniflow"] {
+    for text in [
+        "ipfix://collector:2055",
+        "ipfix+tcp://10.0.0.1:4739",
+        "ipfix://[::1]:9?uniflow",
+        "ipfix+tls://collector:4740",
+        "ipfix+tls://collector:9?uniflow&ca=/etc/ca.pem&certificate=/etc/a.pem&key=/etc/a.key",
+    ] {
         assert_eq!(target(text).to_string(), text);
         assert!(Target::is_one(text));
     }
     assert_eq!(target("ipfix://collector").port, 4739);
+    assert_eq!(target("ipfix+tls://collector").port, 4740);
     assert_eq!(target("ipfix://[fe80::1]").host, "[fe80::1]");
-    let refused =
-        ["ipfix://", "ipfix://a:70000", "ipfix+sctp://a", "ipfix+tls://a", "ipfix://a?x", "/tmp"];
+    let refused = [
+        "ipfix://",
+        "ipfix://a:70000",
+        "ipfix+sctp://a",
+        "ipfix+dtls://a",
+        "ipfix://a?x",
+        "ipfix+tcp://a?ca=/etc/ca.pem",
+        "ipfix+tls://a?ca=",
+        "ipfix+tls://a?certificate=/etc/a.pem",
+        "/tmp",
+    ];
     for text in refused {
         assert!(text.parse::<Target>().is_err(), "{text}");
     }

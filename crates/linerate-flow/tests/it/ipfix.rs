@@ -238,6 +238,125 @@ fn a_stream_has_what_was_sent_after_a_collector_came_back() {
     assert_eq!(dissected(&after), Totals::of(second, true));
 }
 
+/// An authority, and certificates that it signed, in PEM files of a folder.
+struct Certificates(tempfile::TempDir);
+
+impl Certificates {
+    fn make() -> Self {
+        let made = Self(tempfile::tempdir().unwrap());
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+        made.openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -subj /CN=ca -days 2"));
+        for (name, subject) in [("server", "IP:127.0.0.1"), ("client", "DNS:sensor")] {
+            made.openssl(&format!(
+                "req -new {key} -keyout {name}.key -out {name}.csr -subj /CN={name} \
+                 -addext subjectAltName={subject}"
+            ));
+            made.openssl(&format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+                 -copy_extensions copy -out {name}.pem"
+            ));
+        }
+        made
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let mut command = Command::new("openssl");
+        let output =
+            command.args(arguments.split_whitespace()).current_dir(&self.0).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{arguments}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.0.path().join(file).to_str().unwrap().to_owned()
+    }
+}
+
+/// openssl's server is the collector: it prints what it decrypts.
+#[test]
+fn a_tls_session_has_what_was_sent() {
+    root_or_skip!();
+    let tshark = Command::new("tshark").arg("--version").output();
+    probe_or_skip!(tshark.err().map(|_| "tshark is not installed"));
+    let openssl = Command::new("openssl").arg("version").output();
+    probe_or_skip!(openssl.err().map(|_| "openssl is not installed"));
+    let (records, made) = (records(), Certificates::make());
+    let namespace = Namespace::create("ipfixtls").unwrap();
+    let serve = |options: &str| {
+        let received = tempfile::NamedTempFile::new().unwrap();
+        let mut server = namespace.command_killed_with_parent("openssl");
+        server.args("s_server -accept 4740 -quiet -cert server.pem -key server.key".split(' '));
+        server.args(options.split_whitespace()).current_dir(&made.0);
+        server.stdout(received.reopen().unwrap()).stdin(std::process::Stdio::piped());
+        server.stderr(std::process::Stdio::piped());
+        let server = server.spawn().unwrap();
+        wait_for("the server to listen", || {
+            let sockets = namespace.command("ss").args(["-tln"]).output().unwrap();
+            String::from_utf8_lossy(&sockets.stdout).contains(":4740")
+        });
+        (server, received)
+    };
+    let trusted = format!("ca={}", made.path("ca.pem"));
+    let known = format!(
+        "{trusted}&certificate={}&key={}",
+        made.path("client.pem"),
+        made.path("client.key")
+    );
+    for (options, query) in [
+        ("-tls1_3", &trusted),
+        ("-tls1_2", &trusted),
+        ("-CAfile ca.pem -Verify 1 -verify_return_error", &known),
+    ] {
+        let (mut server, received) = serve(options);
+        let target = format!("ipfix+tls://127.0.0.1?{query}");
+        let statistics = namespace.run(|| export(&target, &records)).unwrap();
+        assert_eq!((statistics.flows, statistics.connections), (RECORDS, 1), "{options}");
+        let len = || std::fs::metadata(received.path()).unwrap().len();
+        wait_for("the server to print all", || len() >= statistics.octets);
+        let stream = std::fs::read(received.path()).unwrap();
+        assert_eq!(dissected(&stream), Totals::of(&records, true), "{options}");
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+    // A collector that nobody vouches for, or that has another name, gets nothing.
+    let (mut server, received) = serve("");
+    for target in [
+        format!("ipfix+tls://127.0.0.1?ca={}", made.path("client.pem")),
+        format!("ipfix+tls://localhost?{trusted}"),
+    ] {
+        let target: Target = target.parse().unwrap();
+        let start = || Exporter::start(target, &Options::default(), || ()).unwrap();
+        let statistics = namespace.run(|| {
+            let exporter = start();
+            exporter.try_send(records[0].clone());
+            wait_for("the refusal", || exporter.statistics().error.is_some());
+            exporter.finish(Duration::ZERO)
+        });
+        let statistics = statistics.unwrap();
+        let error = statistics.error.clone().unwrap();
+        assert!(error.contains("certificate"), "{error}");
+        assert_eq!((statistics.messages, statistics.not_sent_flows), (0, 1), "{error}");
+    }
+    assert!(std::fs::read(received.path()).unwrap().is_empty());
+    server.kill().unwrap();
+    server.wait().unwrap();
+    // Files that are none are named at once.
+    for (query, file) in [
+        (format!("ca={}", made.path("none.pem")), "none.pem"),
+        (format!("ca={}", made.path("ca.key")), "ca.key"),
+        (format!("{trusted}&certificate={0}&key={0}", made.path("client.pem")), "client.pem"),
+    ] {
+        let target = format!("ipfix+tls://127.0.0.1?{query}").parse().unwrap();
+        let Err(error) = Exporter::start(target, &Options::default(), || ()) else {
+            panic!("{query} is accepted")
+        };
+        assert!(error.to_string().contains(file), "{error}");
+    }
+}
+
 /// What Wireshark's dissector finds in a stream of messages.
 fn dissected(stream: &[u8]) -> Totals {
     let file = tempfile::Builder::new().suffix(".ipfix").tempfile().unwrap();

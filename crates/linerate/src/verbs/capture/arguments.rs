@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     pub(in crate::verbs) write: Option<PathBuf>,
 
     /// Write flow records to Parquet files below this folder, `date=/hour=/sensor=`, or send them to a collector:
-    /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://HOST[:PORT]`; `?uniflow` for one that knows no biflows. Repeatable.
+    /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://…`, `ipfix+tls://…`; `?uniflow` for one that knows no biflows. Repeatable.
     /// Without -w no packet is written or printed.
     #[arg(long, value_name = "FOLDER|URL")]
     pub(super) flows: Vec<Destination>,

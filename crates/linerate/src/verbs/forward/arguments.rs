@@ -133,7 +133,7 @@ pub(super) struct Run {
     pub(super) web: Option<ListenAddress>,
 
     /// Write flow records of sessions, and events of NAT, to Parquet files below this folder, or send them to a collector:
-    /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://HOST[:PORT]`. Repeatable.
+    /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://…`, `ipfix+tls://…`. Repeatable.
     #[arg(long, value_name = "FOLDER|URL")]
     pub(super) flows: Vec<Destination>,
 
