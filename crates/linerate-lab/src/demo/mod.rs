@@ -2,6 +2,7 @@
 
 mod jobs;
 mod ledger;
+mod segment;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,6 +28,7 @@ use crate::traffic::exchange::Exchange;
 use crate::traffic::generated::Traffic;
 use crate::{progress, report};
 use ledger::{Ledger, Round};
+use segment::Split;
 
 /// Floods of each capture, in turns.
 const ROUNDS: usize = 5;
@@ -40,6 +42,7 @@ pub(crate) fn run(out: &Path) -> Result<bool> {
     let mut demo = Demo::begin(out, &now)?;
     demo.exchanges()?;
     demo.replay()?;
+    demo.segment()?;
     demo.flood()?;
     let mut demo = demo;
     demo.bar.finish_and_clear();
@@ -122,7 +125,7 @@ impl Demo {
             raw,
             summary,
             table: vec![["traffic", "frames", "Linerate", "tcpdump"].map(str::to_owned)],
-            bar: progress::bar((Exchange::ALL.len() * 2 + 2 + ROUNDS * 3) as u64),
+            bar: progress::bar((Exchange::ALL.len() * 2 + 3 + ROUNDS * 3) as u64),
             files: tempfile::tempdir().context("cannot make a folder for capture files")?,
             tcpdump,
             modes: BTreeMap::new(),
@@ -182,6 +185,29 @@ impl Demo {
             self.bar.inc(1);
         }
         self.add_claim("replayed capture file, 20 times", &ledgers);
+        Ok(())
+    }
+
+    /// Splits the super-packets of a captured TCP bulk transfer.
+    fn segment(&mut self) -> Result<()> {
+        let title = "TCP bulk transfer, super-packets split";
+        let missing = Exchange::Bulk.missing();
+        if !missing.is_empty() {
+            let why = format!("{} not installed", missing.join(", "));
+            self.summary.notes.push(format!("skipped: {title}: {why}"));
+            return Ok(());
+        }
+        self.bar.set_message(title);
+        let split = Split::of_bulk_transfer(self.files.path())?;
+        self.bar.inc(1);
+        let (sent, words) = (split.before.frames.to_string(), split.words());
+        self.table.push([title.to_owned(), sent.clone(), words.clone(), "–".to_owned()]);
+        self.summary.claims.push(Claim::new(
+            &format!("{title}: every byte of the stream is there, and no frame is over the MTU"),
+            format!("{sent} frames of at most {} bytes became {words}", split.before.longest),
+            "the same payload; frames of at most 1514 bytes",
+            split.is_right(),
+        ));
         Ok(())
     }
 
