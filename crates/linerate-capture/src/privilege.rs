@@ -11,7 +11,7 @@ pub fn drop_all() {
     keep(CapabilitySet::empty());
 }
 
-/// As [`drop_all`], for a thread that goes on to make files: root may still make them in folders of other users.
+/// As [`drop_all`], for a thread that creates files later: root may still create them in directories of other users.
 pub fn keep_file_access() {
     keep(CapabilitySet::DAC_OVERRIDE);
 }

@@ -1,4 +1,4 @@
-//! [`Exporter`]: a thread that takes the records of several meters to files and collectors.
+//! [`Exporter`]: a thread that writes the records of several meters to files, and sends them to collectors.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,30 +13,30 @@ use crate::outputs::{OutputOptions, OutputStatistics, Outputs};
 use crate::{FlowRecord, PacketLocation, Result};
 
 /// Flows that a meter sends at once.
-const BATCH: usize = 1024;
+const BATCH_FLOWS: usize = 1024;
 
 /// Batches on their way. A meter that finds no room for another one waits.
-const QUEUE: usize = 64;
+const QUEUE_BATCHES: usize = 64;
 
-/// How often files are looked at.
-const MAINTENANCE: Duration = Duration::from_millis(500);
+/// How often the thread checks whether files are due.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often to ask for the place of packets that are not written yet.
+/// How often the thread looks for packets that are not written yet.
 const LOCATE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Bytes to whose multiple the end of a flow's packets is rounded up. The files of records are smaller then, and a disk
-/// reads whole pages anyway.
-const END_UNIT: u64 = 4096;
+/// The end of a flow's packets is rounded up to a multiple of this many bytes. This makes the files of records
+/// smaller, and a disk reads whole pages anyway.
+const END_ALIGNMENT: u64 = 4096;
 
-/// Says where packets are, from the positions that the meter was given.
-pub trait PacketFiles: Send + Sync {
-    /// Where these packets are: in the file that the first of them is in, or in an earlier one. `None` if none of
-    /// them is in a file; pending while they are not written.
+/// Locates packets in packet files, by the positions that the meter was given.
+pub trait PacketLocator: Send + Sync {
+    /// The file of the first packet, or an earlier file. `None` if none of them is in a file; pending until they are
+    /// written.
     fn locate(&self, position: Position) -> Poll<Option<PacketLocation>>;
 }
 
-/// The files of one meter's packets, if it has any.
-type Located = Option<Arc<dyn PacketFiles>>;
+/// Locates the packets of one meter, if they are in files.
+type Locator = Option<Arc<dyn PacketLocator>>;
 
 /// An interface that packets are metered at.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ pub struct InterfaceName {
 enum Message {
     /// The interface of the next number.
     Interface(InterfaceName),
-    Flows(Located, Vec<Flow>),
+    Flows(Locator, Vec<Flow>),
 }
 
 /// What was metered, written and sent.
@@ -59,7 +59,7 @@ enum Message {
 pub struct ExportStatistics {
     /// The sum of all meters.
     pub meter: MeterStatistics,
-    /// What was made of it.
+    /// The sum of all files, and each collector.
     pub output: OutputStatistics,
 }
 
@@ -68,8 +68,8 @@ pub struct ExportStatistics {
 struct Shared {
     meters: Mutex<Vec<MeterStatistics>>,
     output: Mutex<OutputStatistics>,
-    /// No packet waits for the records: a file is metered, or a meter ends.
-    patient: AtomicBool,
+    /// Meters wait for collectors: they read a file, or have ended.
+    blocking: AtomicBool,
 }
 
 impl Shared {
@@ -84,7 +84,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the records of meters to files and collectors.
+/// Writes the records of meters to files, and sends them to collectors.
 pub struct Exporter {
     thread: JoinHandle<Result<()>>,
     sender: SyncSender<Message>,
@@ -92,8 +92,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Prepares the outputs and starts their threads, which first call `prepare_thread`. Each record says that flows are
-    /// metered with this probability.
+    /// Prepares the outputs and starts their threads, which first call `prepare_thread`. Each record has this sampling
+    /// probability.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Exporter {
         let outputs = Outputs::open(options, prepare_thread)?;
         let shared = Arc::new(Shared::default());
         *lock(&shared.output) = outputs.statistics();
-        let (sender, receiver) = sync_channel(QUEUE);
+        let (sender, receiver) = sync_channel(QUEUE_BATCHES);
         let worker = Worker {
             outputs,
             interfaces,
@@ -125,23 +125,23 @@ impl Exporter {
         Ok(Self { thread, sender, shared })
     }
 
-    /// Has meters wait for collectors, too: for packets that come from a file.
-    pub fn set_patient(&self) {
-        self.shared.patient.store(true, Relaxed);
+    /// From now on meters wait for slow collectors, as they can when packets come from a file.
+    pub fn set_blocking(&self) {
+        self.shared.blocking.store(true, Relaxed);
     }
 
-    /// A meter whose flows this thread writes. Their packets are in `packet_files`.
+    /// A meter whose flows this thread exports. `packet_locator` locates their packets.
     pub fn meter(
         &self,
         options: &MeterOptions,
-        packet_files: Option<Arc<dyn PacketFiles>>,
+        packet_locator: Option<Arc<dyn PacketLocator>>,
     ) -> ExportingMeter {
         let mut meters = lock(&self.shared.meters);
         meters.push(MeterStatistics::default());
         ExportingMeter {
             meter: Meter::new(options),
-            packet_files,
-            batch: Vec::with_capacity(BATCH),
+            packet_locator,
+            batch: Vec::with_capacity(BATCH_FLOWS),
             sent: Instant::now(),
             sender: SyncSender::clone(&self.sender),
             shared: Arc::clone(&self.shared),
@@ -173,7 +173,7 @@ impl Exporter {
 /// A meter of one thread. Its drop ends all flows.
 pub struct ExportingMeter {
     meter: Meter,
-    packet_files: Located,
+    packet_locator: Locator,
     batch: Vec<Flow>,
     /// When the last batch was sent.
     sent: Instant,
@@ -193,7 +193,7 @@ impl ExportingMeter {
     pub fn packet(&mut self, packet: &MeteredPacket<'_>) {
         let batch = &mut self.batch;
         self.meter.packet(packet, |flow| batch.push(*flow));
-        if self.batch.len() >= BATCH {
+        if self.batch.len() >= BATCH_FLOWS {
             self.send();
         }
     }
@@ -222,7 +222,8 @@ impl ExportingMeter {
 
     /// Sends the flows that have ended, and publishes the counts, where the last time is long ago.
     pub fn publish(&mut self, now: Instant) {
-        if now.duration_since(self.sent) >= MAINTENANCE || self.batch.len() >= BATCH {
+        if now.duration_since(self.sent) >= MAINTENANCE_INTERVAL || self.batch.len() >= BATCH_FLOWS
+        {
             self.send();
         }
     }
@@ -242,8 +243,8 @@ impl ExportingMeter {
         lock(&self.shared.meters)[self.number] = self.meter.statistics();
         self.sent = Instant::now();
         if !self.batch.is_empty() {
-            let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
-            let message = Message::Flows(self.packet_files.clone(), full);
+            let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_FLOWS));
+            let message = Message::Flows(self.packet_locator.clone(), full);
             self.closed |= self.sender.send(message).is_err();
             self.waited += self.sent.elapsed();
         }
@@ -253,7 +254,7 @@ impl ExportingMeter {
 impl Drop for ExportingMeter {
     fn drop(&mut self) {
         let Self { meter, batch, shared, .. } = self;
-        shared.patient.store(true, Relaxed);
+        shared.blocking.store(true, Relaxed);
         meter.finish(|flow| batch.push(*flow));
         self.send();
     }
@@ -264,20 +265,21 @@ struct Worker {
     interfaces: Vec<InterfaceName>,
     sampling_probability: f64,
     shared: Arc<Shared>,
-    /// Flows whose packets may not be written yet. There are not more than the writer of packets holds back, and what
-    /// a meter exports meanwhile.
-    waiting: VecDeque<(Located, std::vec::IntoIter<Flow>)>,
+    /// Flows whose packets may not be written yet. Their number is bounded by what the packet writer holds back and
+    /// what meters export meanwhile.
+    waiting: VecDeque<(Locator, std::vec::IntoIter<Flow>)>,
 }
 
 impl Worker {
     fn run(mut self, receiver: &Receiver<Message>) -> Result<()> {
         let mut connected = true;
         while connected || !self.waiting.is_empty() {
-            let interval = if self.waiting.is_empty() { MAINTENANCE } else { LOCATE_INTERVAL };
+            let interval =
+                if self.waiting.is_empty() { MAINTENANCE_INTERVAL } else { LOCATE_INTERVAL };
             match receiver.recv_timeout(interval) {
                 Ok(Message::Interface(interface)) => self.interfaces.push(interface),
-                Ok(Message::Flows(packet_files, flows)) => {
-                    self.waiting.push_back((packet_files, flows.into_iter()));
+                Ok(Message::Flows(packet_locator, flows)) => {
+                    self.waiting.push_back((packet_locator, flows.into_iter()));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -295,23 +297,23 @@ impl Worker {
         outcome
     }
 
-    /// Writes the records of flows up to the first whose packets are not written.
+    /// Outputs the records of flows up to the first whose packets are not written.
     fn write(&mut self) -> Result<()> {
-        while let Some((packet_files, flows)) = self.waiting.front_mut() {
+        while let Some((packet_locator, flows)) = self.waiting.front_mut() {
             let Some(flow) = flows.as_slice().first().copied() else {
                 self.waiting.pop_front();
                 continue;
             };
-            let located = packet_files.as_ref().zip(flow.position());
+            let located = packet_locator.as_ref().zip(flow.position());
             let located = located.map(|(files, position)| files.locate(position));
             let Poll::Ready(packets) = located.unwrap_or(Poll::Ready(None)) else { break };
             flows.next();
             let packets = packets.map(|packets| PacketLocation {
-                end: packets.end.map(|end| end.next_multiple_of(END_UNIT)),
+                end: packets.end.map(|end| end.next_multiple_of(END_ALIGNMENT)),
                 ..packets
             });
             let record = FlowRecord { packets, ..self.record(&flow) };
-            self.outputs.push(&record, self.shared.patient.load(Relaxed))?;
+            self.outputs.push(&record, self.shared.blocking.load(Relaxed))?;
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`meter::Meter`] counts packets, and makes [`FlowRecord`]s. [`file::Files`] writes them
-//! to Parquet files, [`ipfix::Exporter`] sends them to a collector, [`outputs::Outputs`] is several of both, and
-//! [`export::Exporter`] is all that for the threads of a capture.
+//! [`meter::Meter`] counts packets, and makes [`FlowRecord`]s. [`file::Files`] writes them to Parquet files.
+//! [`ipfix::Exporter`] sends them to a collector. [`outputs::Outputs`] has several of both. [`export::Exporter`]
+//! connects the meters of a capture's threads with them.
 //!
-//! [`FlowRecord`] is what is known of a flow. [`schema::FIELDS`] says how each of its fields is called, in which unit it
-//! is, and how Parquet and IPFIX store it.
+//! [`FlowRecord`] is what is known of a flow. [`schema::FIELDS`] says how each of its fields is called, in which unit
+//! it is, and how Parquet and IPFIX store it.
 #![forbid(unsafe_code)]
 
 mod error;

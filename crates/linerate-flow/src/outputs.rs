@@ -1,4 +1,4 @@
-//! [`Outputs`]: where records go, files and collectors.
+//! [`Outputs`]: the files and collectors that records go to.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::{FlowRecord, Result};
 /// The most records in a file.
 const MAX_RECORDS: u64 = 1 << 22;
 
-/// How long collectors may take for what remains at the end.
-const LAST_WAIT: Duration = Duration::from_secs(5);
+/// How long collectors may take for the remaining records at the end.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One place that records go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,13 +62,13 @@ pub struct OutputOptions {
 /// What was written and sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputStatistics {
-    /// What is in whole files.
+    /// The counts of complete files.
     pub files: FilesStatistics,
-    /// What collectors got.
+    /// What was sent to each collector.
     pub collectors: Vec<(Target, ipfix::Statistics)>,
 }
 
-/// Files, which the caller waits for, and collectors, which it need not wait for.
+/// Files and collectors. The caller waits for files; it waits for collectors only on request.
 pub struct Outputs {
     files: Vec<Files>,
     collectors: Vec<ipfix::Exporter>,
@@ -86,7 +86,7 @@ impl Outputs {
             match destination {
                 Destination::Folder(folder) => files.push(Files::new(FilesOptions {
                     folder: folder.clone(),
-                    sensor: options.sensor.clone().unwrap_or_else(host),
+                    sensor: options.sensor.clone().unwrap_or_else(host_name),
                     max_age: options.max_age,
                     max_records: MAX_RECORDS,
                     sealed: options.sealed,
@@ -101,19 +101,19 @@ impl Outputs {
         Ok(Self { files, collectors })
     }
 
-    /// Adds a record. A collector that takes it too slowly delays this only if `patient` says so.
+    /// Adds a record. If `blocking`, this waits for slow collectors.
     ///
     /// # Errors
     ///
     /// As [`Files::push`].
-    pub fn push(&mut self, record: &FlowRecord, patient: bool) -> Result<()> {
-        self.send(record, patient);
+    pub fn push(&mut self, record: &FlowRecord, blocking: bool) -> Result<()> {
+        self.send(record, blocking);
         self.files.iter_mut().try_for_each(|files| files.push(record.clone()))
     }
 
-    fn send(&self, record: &FlowRecord, patient: bool) {
+    fn send(&self, record: &FlowRecord, blocking: bool) {
         for collector in &self.collectors {
-            if patient {
+            if blocking {
                 collector.send(record.clone());
             } else {
                 collector.try_send(record.clone());
@@ -121,8 +121,8 @@ impl Outputs {
         }
     }
 
-    /// Writes records into whole files that wait for [`Outputs::publish`], [sealed](Files::seal) with this number. After
-    /// an error none of them is anywhere.
+    /// Writes records into files, and [seals](Files::seal) them with this batch number. [`Outputs::publish`] gives them
+    /// their names. After an error no file has any of these records.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Outputs {
         sealed
     }
 
-    /// Gives sealed files their names, and sends these records to collectors, as far as they take them.
+    /// Gives sealed files their names, and sends these records to collectors. Waits for slow collectors.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl Outputs {
         !self.files.is_empty()
     }
 
-    /// Completes files that are old enough; to be called now and then.
+    /// Completes files that are due. Must be called regularly.
     ///
     /// # Errors
     ///
@@ -178,17 +178,17 @@ impl Outputs {
         }
     }
 
-    /// Completes files, and sends what remains. Collectors have five seconds for it, all at the same time.
+    /// Completes files, and sends the remaining records. This waits at most five seconds for all collectors.
     ///
     /// # Errors
     ///
-    /// As [`Files::push`]. The statistics are right nevertheless.
+    /// As [`Files::push`]. The statistics are right even then.
     pub fn finish(self) -> (OutputStatistics, Result<()>) {
         let Self { files, collectors } = self;
         let collectors = std::thread::scope(|scope| {
             let finish = |one: ipfix::Exporter| {
                 let target = one.target().clone();
-                scope.spawn(move || (target, one.finish(LAST_WAIT)))
+                scope.spawn(move || (target, one.finish(DRAIN_TIMEOUT)))
             };
             let threads: Vec<_> = collectors.into_iter().map(finish).collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
@@ -213,6 +213,6 @@ impl Outputs {
 }
 
 /// The host's name.
-fn host() -> String {
+fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

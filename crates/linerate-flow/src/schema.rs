@@ -216,14 +216,14 @@ fields! {
     reverseMaximumIpTotalLength, reverse(26), Unsigned64, "octets", null, "largest of its peer", |r| number(r.reverse.length?.1);
     biflowDirection, iana(239), Unsigned8, "", set, "1: the source is the initiator; 0: the flow began before", |r| number(r.direction as u8);
     flowEndReason, iana(136), Unsigned8, "", null, "1 idle timeout, 2 active timeout, 3 end of flow, 4 forced end, 5 lack of resources", |r| number(r.end_reason? as u8);
-    samplingProbability, iana(311), Float64, "", set, "the part of all flows that is metered", |r| Some(Value::Float(r.sampling_probability));
+    samplingProbability, iana(311), Float64, "", set, "the share of flows that is metered", |r| Some(Value::Float(r.sampling_probability));
     postNATSourceIPv4Address, iana(225), Ipv4Address, "", null, "the initiator after NAT", |r| v4(nat(r)?.source);
     postNATDestinationIPv4Address, iana(226), Ipv4Address, "", null, "its peer after NAT", |r| v4(nat(r)?.destination);
     postNATSourceIPv6Address, iana(281), Ipv6Address, "", null, "the initiator after NAT", |r| v6(nat(r)?.source);
     postNATDestinationIPv6Address, iana(282), Ipv6Address, "", null, "its peer after NAT", |r| v6(nat(r)?.destination);
     postNAPTSourceTransportPort, iana(227), Unsigned16, "", null, "the initiator's port after NAT", |r| number(nat(r)?.source_port?);
     postNAPTDestinationTransportPort, iana(228), Unsigned16, "", null, "its peer's port after NAT", |r| number(nat(r)?.destination_port?);
-    natEvent, iana(230), Unsigned8, "", null, "the record is an event of NAT and not a flow: 4 and 5 NAT44 session create and delete, 6 and 7 of IPv6", |r| number(r.nat_event? as u8);
+    natEvent, iana(230), Unsigned8, "", null, "the record is a NAT event, not a flow: 4 NAT44 session create, 5 delete; 6 NAT64 session create, 7 delete, also for NAT of IPv6 to IPv6", |r| number(r.nat_event? as u8);
     packetFile, None, String, "", null, "packet file with the first packet", |r| Some(Value::String(&r.packets.as_ref()?.file));
     packetOffset, None, Unsigned64, "bytes", null, "an offset in that file where a packet begins, at or before the first packet", |r| number(r.packets.as_ref()?.first);
     packetEnd, None, Unsigned64, "bytes", null, "an offset in that file at or after the end of the last packet; missing if that is in a later file", |r| number(r.packets.as_ref()?.end?);

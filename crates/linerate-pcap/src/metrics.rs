@@ -1,7 +1,7 @@
-//! The counts of handles for `linerate run --metrics`. They are in memory that the process which serves them reads.
+//! The counts of handles for `linerate run --metrics`, in memory that this process shares with the metrics server.
 //!
-//! There is no thread for them: the program may give up privileges for its own threads alone, or fork. They are written
-//! while the program reads, once a second, and when it waits for packets.
+//! There is no thread for them, because the program may fork, or drop privileges in its own threads only. The counts
+//! are written while the program reads, once a second, and when it waits for packets.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
@@ -10,60 +10,62 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use linerate_capture::source::SourceStatistics;
-use linerate_capture::statistics::program::{ProgramStatistics, VARIABLE};
+use linerate_capture::statistics::program::{COUNTERS_FD_VARIABLE, ProgramStatistics};
 use linerate_capture::statistics::{DropCause, Drops};
 use linerate_ring::counters::{COLUMNS, SharedCounters};
 
 use crate::shared::Shared;
 use crate::warn::warn;
 
-/// How long counts may wait, of a program that reads again and again and finds nothing.
-const INTERVAL: Duration = Duration::from_millis(10);
+/// How often the counts of a program are written that polls without blocking and finds nothing.
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The memory, if somebody serves it.
+/// The shared memory, under `linerate run --metrics`.
 static COUNTERS: OnceLock<Option<SharedCounters>> = OnceLock::new();
 
-/// The memory. It is mapped once, so that the program may close the descriptor later, or leave its number to another file.
+/// The shared memory. It is mapped once, so that the program may close the descriptor later, and reuse its number.
 fn counters() -> Option<&'static SharedCounters> {
     let open = || {
-        let number: RawFd = std::env::var(VARIABLE).ok()?.parse().ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: borrowed for this call only. If it is not open, or another file, the kernel says so.
+        let number: RawFd =
+            std::env::var(COUNTERS_FD_VARIABLE).ok()?.parse().ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: borrowed for this call only. A descriptor that is closed, or of another file, is an error.
         let opened = SharedCounters::open(unsafe { BorrowedFd::borrow_raw(number) });
-        opened
-            .map_err(|error| warn(format_args!("metrics do not count this program: {error}")))
-            .ok()
+        opened.map_err(|error| warn(format_args!("no metrics of this program: {error}"))).ok()
     };
     COUNTERS.get_or_init(open).as_ref()
 }
 
-/// The counters of an interface and a source, with a handle more.
+/// Counts a handle, and returns the counters of its interface and source.
 fn add_handle(interface: &str, source: &str) -> Option<&'static [AtomicU64; COLUMNS]> {
     let row = ProgramStatistics::counters(counters()?, interface, source)?;
     ProgramStatistics { handles: 1, ..ProgramStatistics::default() }.add_to(row);
     Some(row)
 }
 
-/// Counts a handle that is libpcap's alone. Nobody counts its packets.
+/// Counts a handle that libpcap serves alone. Its packets are not counted.
 pub(crate) fn add_system_handle(interface: &str) {
     add_handle(interface, "libpcap");
 }
 
-/// The counts of a handle, and what of them is written.
+/// The counts of a handle, and those already written.
 pub(crate) struct HandleMetrics {
     row: &'static [AtomicU64; COLUMNS],
+    /// Packets that were delivered since the last write.
     packets: u64,
+    /// Their bytes.
     bytes: u64,
-    /// Of the kernel's counts: what is written.
+    /// The kernel's counts that are already written.
     received: u64,
     drops: Drops,
+    /// The second of the last write.
     second: libc::time_t,
     written: Instant,
-    /// The process that writes. A copy that a child closes has nothing to write: its counts are the parent's.
-    process: u32,
+    /// The process that writes. A child that closes its copy writes nothing: the counts are the parent's.
+    pid: u32,
 }
 
 impl HandleMetrics {
-    /// For a handle on this interface; `None` if nobody serves its counts.
+    /// For a handle on this interface; `None` without `linerate run --metrics`.
     pub(crate) fn new(interface: &str, source: &str) -> Option<Self> {
         Some(Self {
             row: add_handle(interface, source)?,
@@ -73,11 +75,11 @@ impl HandleMetrics {
             drops: Drops::default(),
             second: 0,
             written: Instant::now(),
-            process: std::process::id(),
+            pid: std::process::id(),
         })
     }
 
-    /// Adds the packets of one read, the last of them in this second.
+    /// Adds the packets of one read, the last of which arrived in this second.
     #[inline]
     pub(crate) fn add(&mut self, packets: u64, bytes: u64, second: libc::time_t, shared: &Shared) {
         self.packets += packets;
@@ -88,22 +90,22 @@ impl HandleMetrics {
         }
     }
 
-    /// Before the program waits for packets; `spins` if it may ask again at once.
+    /// Must be called before the program waits for packets; `spins` if it polls without blocking.
     pub(crate) fn idle(&mut self, spins: bool, shared: &Shared) {
-        if !spins || self.written.elapsed() >= INTERVAL {
+        if !spins || self.written.elapsed() >= WRITE_INTERVAL {
             self.write(shared);
         }
     }
 
-    /// When a handle is closed.
+    /// Must be called when the handle is closed.
     pub(crate) fn close(&mut self, shared: &Shared) {
-        if self.process == std::process::id() {
+        if self.pid == std::process::id() {
             self.write(shared);
         }
     }
 
     fn write(&mut self, shared: &Shared) {
-        self.process = std::process::id();
+        self.pid = std::process::id();
         self.written = Instant::now();
         let Ok(SourceStatistics { received, drops }) = shared.statistics.statistics() else {
             return;

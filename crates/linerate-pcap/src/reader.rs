@@ -88,7 +88,7 @@ pub(crate) struct Reader {
     /// The descriptor that the program waits on is readable.
     readable: bool,
     polls: Vec<libc::pollfd>,
-    /// Where somebody serves the counts.
+    /// With `linerate run --metrics`.
     metrics: Option<Box<HandleMetrics>>,
     /// Frames in several pieces, gathered.
     scratch: Vec<u8>,
@@ -224,7 +224,7 @@ impl Reader {
         }
     }
 
-    /// Writes the counts if the program may be about to sleep on the descriptor.
+    /// Writes the counts if the program may sleep on the descriptor next.
     #[inline]
     fn count_before_select(&mut self, shared: &Shared) {
         if let Some(metrics) = &mut self.metrics

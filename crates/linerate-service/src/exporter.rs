@@ -22,7 +22,7 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Exporter<T> {
     last: Arc<Mutex<Option<T>>>,
-    /// The process whose metrics are served.
+    /// The process of the `process_…` metrics.
     process: u32,
 }
 
@@ -33,16 +33,16 @@ impl<T> Clone for Exporter<T> {
 }
 
 impl<T> Exporter<T> {
-    /// With the metrics of this process in place of the calling one's.
+    /// Serves the `process_…` metrics of this process instead of the calling one's.
     #[must_use]
-    pub fn of_process(process: u32) -> Self {
+    pub fn for_process(process: u32) -> Self {
         Self { last: Arc::default(), process }
     }
 }
 
 impl<T> Default for Exporter<T> {
     fn default() -> Self {
-        Self::of_process(std::process::id())
+        Self::for_process(std::process::id())
     }
 }
 

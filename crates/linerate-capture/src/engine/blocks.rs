@@ -3,8 +3,8 @@
 //!
 //! So everything that a pcapng file has beside its packets stays: options, names, decryption secrets, statistics,
 //! custom blocks, sections with their byte order and the resolution of their timestamps. A pcap file is written in
-//! little-endian byte order, and with the resolution that is wanted; parts of a second that are a second or more stay, as
-//! libpcap has it.
+//! little-endian byte order, and with the resolution that is wanted; parts of a second that are a second or more stay,
+//! as libpcap has it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,15 +39,15 @@ pub fn copy_blocks(
     let mut report = Report::of_file(&input);
     let pcap = PcapCopy::new(&input, to);
     let mut handle = output.handle(0);
-    let (exporter, meter) = FileMeter::start(metering, handle.packet_files());
-    let rules = Rules { pcap, meter, stop, progress };
-    let copied = copy(&mut input, &mut handle, rules, &mut report);
+    let (exporter, meter) = FileMeter::start(metering, handle.packet_locator());
+    let context = CopyContext { pcap, meter, stop, progress };
+    let copied = copy(&mut input, &mut handle, context, &mut report);
     drop(handle);
     finish(report, Sink::File(vec![output]), exporter, start, copied.err())
 }
 
-/// What becomes of the packets, and how other threads follow and control the reading.
-struct Rules<'a> {
+/// What a copy needs besides its input and output.
+struct CopyContext<'a> {
     pcap: Option<PcapCopy>,
     meter: Option<FileMeter>,
     stop: &'a AtomicBool,
@@ -57,10 +57,10 @@ struct Rules<'a> {
 fn copy(
     input: &mut FileInput<BlockReader>,
     output: &mut FileSinkHandle,
-    rules: Rules<'_>,
+    context: CopyContext<'_>,
     report: &mut Report,
 ) -> Result<()> {
-    let Rules { pcap, mut meter, stop, progress } = rules;
+    let CopyContext { pcap, mut meter, stop, progress } = context;
     let mut selector = Selector::new(input);
     while !stop.load(Relaxed)
         && input.count.is_none_or(|count| report.captured < count)

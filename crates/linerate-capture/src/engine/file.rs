@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use linerate_flow::PacketLocation;
-use linerate_flow::export::{Exporter, ExportingMeter, InterfaceName, PacketFiles};
+use linerate_flow::export::{Exporter, ExportingMeter, InterfaceName, PacketLocator};
 use linerate_flow::meter::{MeteredPacket, Position};
 use linerate_pcapfile::{
     BlockReader, DescribedRecord, Error as FileError, Format, InterfaceDescription, Reader, Record,
@@ -47,7 +47,7 @@ pub struct FileInput<R = Reader> {
 }
 
 impl FileInput<BlockReader> {
-    /// With a reader of packets; to be called before the first block is read.
+    /// The same input with a reader of packets. Must be called before the first block is read.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl FileProgress {
 /// Packets between two looks at the clock, for the meter.
 const PUBLISH_PACKETS: u64 = 256;
 
-/// The file that is read, as flow records name it; `None` for what cannot be read again.
+/// The file that is read, as flow records name it; `None` for what can be read only once.
 pub struct InputFile(Option<Arc<str>>);
 
 impl InputFile {
@@ -171,7 +171,7 @@ impl InputFile {
     }
 }
 
-impl PacketFiles for InputFile {
+impl PacketLocator for InputFile {
     fn locate(&self, position: Position) -> Poll<Option<PacketLocation>> {
         let Position { begin: first, end } = position;
         let located = |file| PacketLocation { file, first, end: Some(end) };
@@ -182,7 +182,7 @@ impl PacketFiles for InputFile {
 /// The name of the source in reports.
 const SOURCE: &str = "file";
 
-/// Reads `file` until its end, the limit, or `stop`, and says in `progress` how far it is. After a
+/// Reads `file` until its end, the limit, or `stop`, and updates `progress`. After a
 /// failure, everything that was read before is in the sink; the outcome has the failure.
 pub fn read_file(
     mut input: FileInput,
@@ -196,8 +196,8 @@ pub fn read_file(
     let mut report = Report::of_file(&input);
     let mut output = sink.reader(0, 0);
     let control = Control { stop, progress };
-    // The packets of records are in the file that is written, or else in the one that is read.
-    let files = output.packet_files().unwrap_or_else(|| Arc::new(file));
+    // Records point into the file that is written. Without one they point into the file that is read.
+    let files = output.packet_locator().unwrap_or_else(|| Arc::new(file));
     let (exporter, meter) = FileMeter::start(metering, files);
     let failure = copy(&mut input, &mut output, meter, &mut report, &control).err();
     drop(output);
@@ -213,7 +213,7 @@ pub(super) fn finish(
     failure: Option<Error>,
 ) -> Outcome {
     let mut outcome = finish_sink(report, sink, start, failure);
-    // It waits until packets are written.
+    // The exporter waits until packets are written, so the sink ends first.
     let unwritten = FlowReport::finish(exporter, &mut outcome.report);
     outcome.failure = outcome.failure.or(unwritten);
     outcome
@@ -238,16 +238,16 @@ fn finish_sink(mut report: Report, sink: Sink, start: Instant, failure: Option<E
 /// Meters the packets of a file.
 pub(super) struct FileMeter {
     meter: ExportingMeter,
-    /// Interfaces that the exporter knows.
+    /// Interfaces whose names the exporter has.
     named: usize,
     packets: u64,
 }
 
 impl FileMeter {
-    /// A meter whose packets are in `files`, and what writes its records.
+    /// A meter whose packets `locator` locates, and the exporter of its records.
     pub(super) fn start(
         metering: Option<Metering>,
-        files: Arc<dyn PacketFiles>,
+        files: Arc<dyn PacketLocator>,
     ) -> (Option<Exporter>, Option<Self>) {
         let Some(Metering { exporter, options }) = metering else { return (None, None) };
         let meter = exporter.meter(&options, Some(files));
@@ -393,7 +393,7 @@ impl Selector {
         Self { filters, traffic: input.traffic, sample: input.sample, cutoff, scratch: Vec::new() }
     }
 
-    /// Whether filter and direction of the packet that was read last are wanted, and its flow is in the sample.
+    /// Whether the filter accepts the packet, it has the wanted direction, and its flow is in the sample.
     pub(super) fn accepts(
         &mut self,
         record: &Record<'_>,
@@ -420,7 +420,7 @@ impl Selector {
         Ok(wanted)
     }
 
-    /// Whether a packet that was accepted is in the beginning of its flow.
+    /// Whether an accepted packet is before the cutoff of its flow.
     pub(super) fn keeps(
         &mut self,
         record: &Record<'_>,

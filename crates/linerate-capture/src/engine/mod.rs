@@ -162,7 +162,7 @@ impl Engine {
             let Metering { exporter, options } = metering.as_ref()?;
             let max_flows = (options.max_flows / readers as u32).max(1);
             let options = MeterOptions { max_flows, ..*options };
-            Some(exporter.meter(&options, sink.packet_files()))
+            Some(exporter.meter(&options, sink.packet_locator()))
         };
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {

@@ -66,7 +66,7 @@ pub(super) struct PacketPath {
     pub(super) interface: u32,
     pub(super) linktype: u16,
     pub(super) shared: Arc<Shared>,
-    /// Meters the flows of what is output, and of what is behind the beginning of a flow.
+    /// Meters the flows of the frames that are output, and of those after the cutoff.
     pub(super) meter: Option<ExportingMeter>,
     /// Says why the kernel dropped a packet, if the source tells that.
     pub(super) annotator: Option<Annotator>,
@@ -81,7 +81,7 @@ struct Round<'a> {
     rejected: u64,
     /// Frames of flows that are not in the sample.
     sampled: u64,
-    /// Frames behind the beginning of their flows.
+    /// Frames after the cutoff of their flows.
     cutoff: u64,
     /// The time of the frames that the source does not stamp.
     timestamp: Option<Timestamp>,
@@ -93,7 +93,7 @@ impl<'a> Round<'a> {
         Self { counters, captured, bytes, rejected, sampled, cutoff, timestamp: None }
     }
 
-    /// When a frame came.
+    /// When the frame arrived.
     #[inline(always)]
     fn time(&mut self, frame: &Frame<'_>) -> Timestamp {
         frame.timestamp.unwrap_or_else(|| *self.timestamp.get_or_insert_with(clock::now))
@@ -134,13 +134,13 @@ impl PacketPath {
         true
     }
 
-    /// Outputs one frame, if it is in the beginning of its flow; false if no more are wanted.
+    /// Outputs one frame, if it is before the cutoff of its flow; false if no more are wanted.
     #[inline(always)]
     fn output(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
         if let Self { cutoff: Some(cutoff), linktype, interface, .. } = self
             && !cutoff.keeps(frame.head(), frame.wire_len, *linktype, *interface, round.time(frame))
         {
-            return self.leave_out(frame, round);
+            return self.skip_after_cutoff(frame, round);
         }
         if !self.shared.claim() {
             return false;
@@ -149,24 +149,29 @@ impl PacketPath {
         let more = self.push(frame, round);
         if self.meter.is_some() {
             let end = self.sink.position();
-            self.measure(frame, round, (end > begin).then_some(Position { begin, end }));
+            self.meter_frame(frame, round, (end > begin).then_some(Position { begin, end }));
         }
         more
     }
 
-    /// Counts a frame that is behind the beginning of its flow; false if the capture has all frames that it wants.
-    fn leave_out(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
+    /// Counts and meters a frame after the cutoff of its flow; false if the capture is complete.
+    fn skip_after_cutoff(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
         if self.shared.is_complete() {
             return false;
         }
         round.cutoff += 1;
-        self.measure(frame, round, None);
+        self.meter_frame(frame, round, None);
         true
     }
 
     /// Meters the flow of a frame that is at this position in the output.
     #[inline(always)]
-    fn measure(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, position: Option<Position>) {
+    fn meter_frame(
+        &mut self,
+        frame: &Frame<'_>,
+        round: &mut Round<'_>,
+        position: Option<Position>,
+    ) {
         let Some(meter) = &mut self.meter else { return };
         meter.packet(&MeteredPacket {
             // All headers are in the first piece.
@@ -179,7 +184,7 @@ impl PacketPath {
         });
     }
 
-    /// Gives a frame to the sink; false if that wants no more.
+    /// Pushes a frame into the sink; false if the sink wants no more.
     #[inline(always)]
     fn push(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
         let wire_len = u64::from(frame.wire_len);

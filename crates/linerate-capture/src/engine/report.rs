@@ -78,23 +78,23 @@ pub struct FlowReport {
     pub exported: u64,
     /// Those that had to make room in a full table.
     pub overflow: u64,
-    /// Records in whole files.
+    /// Records in complete files.
     pub records: u64,
-    /// Whole files.
+    /// Complete files.
     pub files: u64,
     /// Their bytes.
     pub file_bytes: u64,
     /// Earlier meters of this name that were interrupted: 0 or 1.
     pub interruptions: u64,
-    /// What collectors got.
+    /// What was sent to each collector.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub collectors: Vec<CollectorReport>,
 }
 
-/// What a collector got by IPFIX.
+/// What was sent to a collector by IPFIX.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CollectorReport {
-    /// Its address.
+    /// Its address, as given to `--flows`.
     pub collector: String,
     /// Messages sent.
     pub messages: u64,
@@ -102,9 +102,9 @@ pub struct CollectorReport {
     pub octets: u64,
     /// Records in them; with `?uniflow` one for each direction.
     pub records: u64,
-    /// Records that were not sent: it took them too slowly, or not at all.
+    /// Records that were not sent, because the collector was too slow or unreachable.
     pub not_sent: u64,
-    /// Messages that its host has refused, as far as it told.
+    /// Messages that its host refused (ICMP port unreachable); hosts limit how often they report it.
     pub refused: u64,
     /// Connections made.
     pub connections: u64,

@@ -84,7 +84,7 @@ impl Shared {
         }
     }
 
-    /// Whether no packet is left to claim.
+    /// Whether all packets of the limit (`-c`) are claimed.
     #[inline]
     pub(super) fn is_complete(&self) -> bool {
         self.remaining.as_ref().is_some_and(|remaining| remaining.load(Relaxed) <= 0)

@@ -5,7 +5,7 @@ pub mod file;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_flow::export::PacketFiles;
+use linerate_flow::export::PacketLocator;
 use linerate_pcapfile::{Format, InterfaceDescription, Record};
 
 use file::{FileSink, FileSinkHandle, FileSinkReport, ReaderState};
@@ -77,15 +77,15 @@ impl Sink<FileSinkHandle> {
         }
     }
 
-    /// Where the files are that packets go to, if it writes any.
-    pub(crate) fn packet_files(&self) -> Option<Arc<dyn PacketFiles>> {
+    /// Locates packets in the files, if it writes any.
+    pub(crate) fn packet_locator(&self) -> Option<Arc<dyn PacketLocator>> {
         match self {
-            Self::File(handle) => Some(handle.packet_files()),
+            Self::File(handle) => Some(handle.packet_locator()),
             Self::Discard | Self::Call(_) => None,
         }
     }
 
-    /// Bytes of everything that was pushed into files.
+    /// All bytes pushed into files so far.
     #[inline]
     pub(crate) fn position(&self) -> u64 {
         match self {

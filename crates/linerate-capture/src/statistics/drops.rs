@@ -45,7 +45,7 @@ macro_rules! causes {
                 !matches!(self.stage(), Stage::Event)
             }
 
-            /// Whether packets of this cause are lost between the driver and the reader.
+            /// Whether tcpdump calls this "dropped by kernel": lost between the driver and the reader.
             pub const fn is_kernel(self) -> bool {
                 matches!(self.stage(), Stage::Ring | Stage::Kernel)
             }

@@ -8,15 +8,15 @@ use linerate_ring::counters::{COLUMNS, SharedCounters};
 
 use super::{DropCause, Drops};
 
-/// The environment variable with the descriptor's number.
-pub const VARIABLE: &str = "LINERATE_METRICS";
+/// The environment variable with the number of the counters' file descriptor.
+pub const COUNTERS_FD_VARIABLE: &str = "LINERATE_METRICS_FD";
 
 const HANDLES: usize = 0;
 const RECEIVED: usize = 1;
 const DELIVERED: usize = 2;
 const BYTES: usize = 3;
 const READ_AT: usize = 4;
-/// The first of the causes.
+/// The column of the first drop cause.
 const DROPS: usize = 5;
 
 const _: () = assert!(DROPS + DropCause::ALL.len() <= COLUMNS);
@@ -28,18 +28,18 @@ pub struct ProgramStatistics {
     pub handles: u64,
     /// Packets that the filter accepted, lost ones included.
     pub received: u64,
-    /// Packets that the program got.
+    /// Packets delivered to the program.
     pub delivered: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
-    /// When it last took packets or waited for them, in seconds since the Unix epoch.
+    /// When it last read packets or began to wait for them, in seconds since the Unix epoch.
     pub read_at: u64,
     /// Packets that were lost.
     pub drops: Drops,
 }
 
 impl ProgramStatistics {
-    /// The counters for an interface and a source; `None` if there are too many.
+    /// The counters of an interface and a source; `None` if all rows are taken.
     pub fn counters<'a>(
         shared: &'a SharedCounters,
         interface: &str,
@@ -69,7 +69,7 @@ impl ProgramStatistics {
         for (label, columns) in shared.read() {
             let Some((source, interface)) = label.split_once(' ') else { continue };
             let sum = sums.entry([interface.to_owned(), source.to_owned()]).or_default();
-            // The program may have written anything.
+            // The program can write any value.
             let add = |sum: &mut u64, column: usize| *sum = sum.saturating_add(columns[column]);
             add(&mut sum.handles, HANDLES);
             add(&mut sum.received, RECEIVED);

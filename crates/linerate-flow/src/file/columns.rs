@@ -33,12 +33,12 @@ pub(super) fn properties() -> WriterProperties {
             VERSION_KEY.to_owned(),
             VERSION.to_string(),
         )]));
-    // Nearly each time and offset is another one, and they rise. A dictionary would only make them larger.
-    let rises = |field: &&Field| match field.kind {
+    // Times and offsets increase, and nearly every one differs. A dictionary would make them larger.
+    let is_increasing = |field: &&Field| match field.kind {
         Kind::DateTimeNanoseconds => true,
         _ => ["packetOffset", "packetEnd"].contains(&field.name),
     };
-    for field in FIELDS.iter().filter(rises) {
+    for field in FIELDS.iter().filter(is_increasing) {
         let path = ColumnPath::from(field.name);
         properties = properties
             .set_column_dictionary_enabled(path.clone(), false)

@@ -1,10 +1,15 @@
 //! [`Files`]: records in Parquet files, `date=YYYY-MM-DD/hour=HH/sensor=NAME/` below one folder.
 //!
-//! A file gets its name when it is whole and on the disk; until then its name is hidden. So readers see whole files
-//! only, whenever the meter ends. Whoever must know which records are in files although it may be killed at any time
-//! completes them in two steps: [`Files::seal`] with a number, and, once that number is kept somewhere,
-//! [`Files::publish`]. The next meter publishes what has this number. A state file says that a meter is at work. A meter that finds one of a meter that
-//! does not live any more was preceded by an interruption: it removes the hidden files, and counts that.
+//! A file gets its name when it is complete and on the disk. Until then its name is hidden. So readers see only
+//! complete files, even if the meter is killed.
+//!
+//! A caller may have to know which records are in files, even if it is killed at any time. It completes files in two
+//! steps. [`Files::seal`] writes them to the disk under a hidden name with a batch number. The caller stores this
+//! number (it commits the batch). Then [`Files::publish`] gives the files their names. After a kill, the next meter
+//! publishes the sealed files of the committed batch.
+//!
+//! A state file says that a meter runs. A meter that finds the state file of a dead meter removes the hidden files, and
+//! counts an interruption.
 
 mod columns;
 
@@ -30,7 +35,7 @@ pub struct FilesOptions {
     pub max_age: Duration,
     /// A file gets its name at the latest with this many records.
     pub max_records: u64,
-    /// Files that an interrupted meter has sealed with this number are published.
+    /// The last committed batch: files that an interrupted meter sealed with this number are published.
     pub sealed: Option<u64>,
 }
 
@@ -67,10 +72,10 @@ const ROW_GROUP_RECORDS: usize = 1 << 16;
 /// The start of hidden names.
 const HIDDEN: &str = ".";
 
-/// The end of the names of files that are not whole.
+/// The suffix of files that are not complete.
 const PARTIAL: &str = ".partial";
 
-/// The end of the names of files that are whole, and not published, before their number.
+/// The suffix of files that are sealed and not published; the batch number follows.
 const SEALED: &str = ".sealed-";
 
 /// Nanoseconds of an hour.
@@ -84,7 +89,7 @@ struct Open {
     records: u64,
 }
 
-/// A file that is whole and not published.
+/// A file that is complete and not published.
 struct Sealed {
     path: PathBuf,
     hidden: PathBuf,
@@ -92,7 +97,7 @@ struct Sealed {
     records: u64,
 }
 
-/// Writes records. Dropping it leaves what is not in whole files; [`Files::finish`] does not.
+/// Writes records. Dropping it loses the records that are in no complete file; [`Files::finish`] completes them.
 pub struct Files {
     options: FilesOptions,
     properties: WriterPropertiesPtr,
@@ -101,7 +106,7 @@ pub struct Files {
     /// By the hour since 1970 in which their records begin.
     open: BTreeMap<u64, Open>,
     sealed: Vec<Sealed>,
-    /// When the oldest record came that is in no whole file.
+    /// When the oldest record came that is in no complete file.
     since: Option<Instant>,
     /// A number for the next file of this meter.
     next: u64,
@@ -153,7 +158,7 @@ impl Files {
         })
     }
 
-    /// What is in whole files.
+    /// The counts of complete files.
     pub fn statistics(&self) -> FilesStatistics {
         self.statistics
     }
@@ -199,8 +204,8 @@ impl Files {
         self.publish()
     }
 
-    /// Brings all records to the disk, in files that [`Files::publish`] names: also for the next meter, if this one is
-    /// killed from now on, and [`FilesOptions::sealed`] has this number.
+    /// Writes all records to the disk, in files that [`Files::publish`] names. If this process is killed before that,
+    /// the next meter names them if its [`FilesOptions::sealed`] is this number.
     ///
     /// # Errors
     ///
@@ -236,7 +241,7 @@ impl Files {
         Ok(())
     }
 
-    /// Removes all records that are not published, after an error.
+    /// Discards all records that are not published, after an error.
     pub fn discard(&mut self) {
         self.pending.clear();
         self.since = None;
@@ -311,7 +316,7 @@ fn partition(hour: u64, sensor: &str) -> PathBuf {
     PathBuf::from(format!("{}/sensor={sensor}", hour.strftime("date=%Y-%m-%d/hour=%H")))
 }
 
-/// The hidden name of a file.
+/// The hidden name of a file, with this suffix.
 fn hidden(path: &Path, end: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{HIDDEN}{name}{end}"))
@@ -320,13 +325,13 @@ fn hidden(path: &Path, end: &str) -> PathBuf {
 /// Gives a file its name.
 fn publish(hidden: &Path, path: &Path) -> Result<()> {
     fs::rename(hidden, path).map_err(Error::io("rename", hidden))?;
-    // The name is on the disk only with its folder.
+    // fsync(2) of the directory makes the name durable.
     let folder = path.parent().unwrap_or(path);
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(Error::io("write the folder", folder))
 }
 
-/// Publishes what an interrupted meter has sealed with this number, and removes what else it left.
+/// Publishes the files that an interrupted meter sealed with this number, and removes its other hidden files.
 fn recover(folder: &Path, sensor: &str, sealed: Option<u64>) -> Result<()> {
     let list = |folder: &Path| {
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);

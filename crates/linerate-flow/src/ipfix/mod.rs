@@ -1,8 +1,8 @@
 //! IPFIX export (RFC 7011): records to a collector, over UDP, TCP or TLS.
 //!
-//! A thread has the socket, so a slow or unreachable collector delays no meter. Records wait in a bounded queue; what
-//! does not fit is counted. UDP is paced, because a collector's socket buffer has room for tens of messages only. The
-//! collector learns these counts from options records (RFC 7011 section 4).
+//! A thread has the socket, so a slow or unreachable collector delays no meter. Records wait in a bounded queue.
+//! Records that find it full are counted, and options records tell the collector these counts (RFC 7011 section 4). UDP
+//! is paced, because a collector's socket buffer has room for only tens of messages.
 
 mod message;
 mod session;
@@ -22,17 +22,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub use self::target::{Target, TlsFiles, Transport};
 
 use self::message::{Encoder, Message, directions};
-use self::session::{Sent, Session};
+use self::session::{SendOutcome, Session};
 use crate::FlowRecord;
 
 /// How long a record waits for others of its message.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Records that are encoded and not sent, before the thread takes no more from its queue.
 const MAX_UNSENT: usize = 4096;
-/// Records that the thread takes at once.
-const BATCH: usize = 256;
-/// How long [`Exporter::send`] waits for a collector that takes nothing.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Records that the thread takes from its queue at once.
+const BATCH_RECORDS: usize = 256;
+/// How long [`Exporter::send`] waits for a collector that makes no progress.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Errors of this module.
 #[derive(Debug, thiserror::Error)]
@@ -103,8 +103,9 @@ pub struct Statistics {
     pub not_sent_packets: u64,
     /// Octets of these flows.
     pub not_sent_octets: u64,
-    /// Messages that the collector's host has refused, because nobody listened there: at least so many, for it need not
-    /// tell of each. They count as sent.
+    /// Messages that the collector's host refused, because no socket was open there (ICMP port unreachable). This is a
+    /// lower bound: hosts limit the rate of ICMP errors, and a socket keeps only the last one. These messages count as
+    /// sent, too.
     pub refused: u64,
     /// Connections made. Each after the first may have lost what was in the socket's buffer.
     pub connections: u64,
@@ -171,7 +172,7 @@ pub struct Exporter {
     /// When the thread gives up after [`Exporter::finish`].
     deadline: Arc<Mutex<Option<Instant>>>,
     target: Target,
-    /// The messages sent when [`Exporter::send`] gave up.
+    /// The number of messages sent when [`Exporter::send`] gave up; `u64::MAX` before that.
     stalled: AtomicU64,
 }
 
@@ -206,20 +207,20 @@ impl Exporter {
         Ok(Self { queue: Some(queue), counters, thread, deadline, target, stalled })
     }
 
-    /// Queues a record; never waits. A record that finds the queue full is counted as not sent.
+    /// Queues a record without waiting. A record that finds the queue full is counted as not sent.
     pub fn try_send(&self, record: FlowRecord) {
         if let Some(record) = self.enqueue(record) {
             self.counters.not_sent([&record]);
         }
     }
 
-    /// Queues a record, and waits for room in the queue. After five seconds in which the collector took nothing, records
-    /// count as not sent until it takes something again.
+    /// Queues a record, and waits for room in the queue. If no message was sent for five seconds, records are counted
+    /// as not sent until a message is sent again.
     pub fn send(&self, record: FlowRecord) {
         let sent = || self.counters.sent[0].load(Relaxed);
         let (mut record, mut before, mut since) = (record, sent(), Instant::now());
         while let Some(refused) = self.enqueue(record) {
-            if since.elapsed() >= PATIENCE {
+            if since.elapsed() >= STALL_TIMEOUT {
                 self.stalled.store(before, Relaxed);
             }
             if self.stalled.load(Relaxed) == before {
@@ -234,7 +235,7 @@ impl Exporter {
         }
     }
 
-    /// Queues a record; gives it back if there is no room.
+    /// Queues a record; returns it if the queue is full.
     fn enqueue(&self, record: FlowRecord) -> Option<FlowRecord> {
         let Some(queue) = &self.queue else { return Some(record) };
         match queue.try_send(record) {
@@ -306,7 +307,7 @@ impl Worker {
             match records.recv_timeout(wait) {
                 Ok(record) => {
                     self.take(record);
-                    records.try_iter().take(BATCH - 1).for_each(|record| self.take(record));
+                    records.try_iter().take(BATCH_RECORDS - 1).for_each(|record| self.take(record));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -422,7 +423,7 @@ impl Worker {
         }
         let flows = message.flows as usize;
         match self.session.send(&message.bytes) {
-            Sent::Yes { refused } => {
+            SendOutcome::Sent { refused } => {
                 self.unsent.drain(..flows);
                 self.counters.sent(message);
                 self.refreshed_messages += 1;
@@ -431,7 +432,7 @@ impl Worker {
                     self.counters.set_error(Some(error.to_string()));
                 }
             }
-            Sent::No(error) => {
+            SendOutcome::Failed(error) => {
                 self.counters.set_error(Some(error.to_string()));
                 if self.session.is_stream() {
                     self.encoder = None;

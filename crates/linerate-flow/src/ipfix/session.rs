@@ -19,21 +19,21 @@ const MAX_PATH_MTU: usize = 1500;
 const MAX_STREAM_MESSAGE_LEN: usize = 16 << 10;
 /// How long a collector may take to accept a connection, or to read.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Messages that UDP sends at once, and the time that they stand for: some 100,000 records a second.
-const BURST: u32 = 8;
-const BURST_TIME: Duration = Duration::from_millis(1);
-const MIN_RETRY: Duration = Duration::from_millis(100);
-const MAX_RETRY: Duration = Duration::from_secs(5);
+/// Messages of one burst over UDP, and the time between two bursts: about 100,000 records a second.
+const BURST_MESSAGES: u32 = 8;
+const BURST_INTERVAL: Duration = Duration::from_millis(1);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The outcome of sending a message.
-pub(super) enum Sent {
-    /// It was sent. An earlier one was refused, with this error.
-    Yes {
-        /// Nobody listened there then.
+pub(super) enum SendOutcome {
+    /// It was sent.
+    Sent {
+        /// The collector's host refused an earlier message, with this error.
         refused: Option<io::Error>,
     },
     /// It was not sent; the connection is down.
-    No(io::Error),
+    Failed(io::Error),
 }
 
 /// The session with a collector.
@@ -44,7 +44,7 @@ pub(super) struct Session {
     socket: Option<Socket>,
     /// When the next attempt to connect is due, and how long it is after the last one.
     retry: Option<(Instant, Duration)>,
-    /// When the burst of datagrams began, and how many they are.
+    /// When the burst of datagrams began, and how many were sent.
     burst: (Instant, u32),
 }
 
@@ -106,7 +106,7 @@ impl Session {
             }
             Err(error) => {
                 let before = self.retry.map_or(Duration::ZERO, |(_, pause)| pause);
-                let pause = (before * 2).clamp(MIN_RETRY, MAX_RETRY);
+                let pause = (before * 2).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
                 self.retry = Some((Instant::now() + pause, pause));
                 Err(error)
             }
@@ -149,9 +149,9 @@ impl Session {
         }
     }
 
-    pub(super) fn send(&mut self, message: &[u8]) -> Sent {
+    pub(super) fn send(&mut self, message: &[u8]) -> SendOutcome {
         let mut refused = None;
-        // Into a connection that the collector has closed, a message would be lost.
+        // A message would be lost in a connection that the collector has closed.
         let is_closed = self.socket.as_mut().is_some_and(Socket::is_closed);
         let sent = match &mut self.socket {
             Some(_) if is_closed => Err(ErrorKind::ConnectionAborted.into()),
@@ -172,25 +172,25 @@ impl Session {
             Some(Socket::Tls(stream)) => stream.write_all(message),
         };
         match sent {
-            Ok(()) => Sent::Yes { refused },
+            Ok(()) => SendOutcome::Sent { refused },
             Err(error) => {
                 if self.is_stream() {
                     // A part of the message may have left: the stream cannot go on.
                     self.socket = None;
                 }
-                Sent::No(error)
+                SendOutcome::Failed(error)
             }
         }
     }
 }
 
-/// Waits until another datagram may leave.
+/// Waits until another datagram may be sent.
 fn pace((began, count): &mut (Instant, u32)) {
     let passed = began.elapsed();
-    if passed >= BURST_TIME {
+    if passed >= BURST_INTERVAL {
         (*began, *count) = (Instant::now(), 0);
-    } else if *count >= BURST {
-        std::thread::sleep(BURST_TIME - passed);
+    } else if *count >= BURST_MESSAGES {
+        std::thread::sleep(BURST_INTERVAL - passed);
         (*began, *count) = (Instant::now(), 0);
     }
     *count += 1;

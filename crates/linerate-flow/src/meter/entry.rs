@@ -17,7 +17,7 @@ pub(super) struct Entry {
     pub(super) last: u64,
     /// When the first packet of the initiator's peer came; 0 without one.
     reverse_first: u64,
-    /// Where the first packet that has a position begins, and the last one ends; 0 without one.
+    /// Where the first packet with a position begins, and where the last one ends; 0 without one.
     position_begin: u64,
     position_end: u64,
     octets: [u64; 2],

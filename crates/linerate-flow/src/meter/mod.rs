@@ -94,26 +94,27 @@ pub struct MeteredPacket<'a> {
     pub interface: u16,
     /// When it came, in nanoseconds since 1970 (UTC).
     pub time: u64,
-    /// Where it is, if it is anywhere. The meter keeps where the first packet of a flow begins, and the last one ends.
+    /// Its position, if it is output. The meter keeps where the first packet of a flow begins, and where the last one
+    /// ends.
     pub position: Option<Position>,
 }
 
-/// Where a packet, or those of a flow, begin and end: in the bytes of all packets that one source has.
+/// A range of bytes in the output of one reader: one packet, or all packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The first byte.
     pub begin: u64,
-    /// Behind the last byte; not 0.
+    /// After the last byte; not 0.
     pub end: u64,
 }
 
-/// The layers of a frame of this link type (LINKTYPE registry); `None` where a meter finds none.
+/// The layers of a frame with this link type (LINKTYPE registry); `None` if a meter cannot parse them.
 pub fn layers(frame: &[u8], linktype: u16) -> Option<Layers> {
     packet::layers(frame, linktype).ok()
 }
 
-/// Whether a meter finds flows behind link-layer headers of this type (LINKTYPE registry).
-pub fn knows(linktype: u16) -> bool {
+/// Whether a meter parses link-layer headers of this type (LINKTYPE registry).
+pub fn supports_link_type(linktype: u16) -> bool {
     packet::layers(&[], linktype).err() != Some(Unmetered::LinkType)
 }
 

@@ -203,8 +203,8 @@ impl Random {
 }
 
 #[test]
-fn what_a_killed_meter_has_sealed_is_published_if_its_number_was_kept() {
-    for (kept, expected) in [(None, 0), (Some(6), 0), (Some(7), 2)] {
+fn files_that_a_killed_meter_sealed_are_published_if_their_batch_was_committed() {
+    for (committed, expected) in [(None, 0), (Some(6), 0), (Some(7), 2)] {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = Files::new(options(folder.path())).unwrap();
         // Records of two hours, then one that is not sealed.
@@ -219,7 +219,7 @@ fn what_a_killed_meter_has_sealed_is_published_if_its_number_was_kept() {
                 .all(|path| path.extension().is_none_or(|end| end != "parquet"))
         );
         drop(writer);
-        let next = FilesOptions { sealed: kept, ..options(folder.path()) };
+        let next = FilesOptions { sealed: committed, ..options(folder.path()) };
         let next = Files::new(next).unwrap();
         next.finish().unwrap();
         let found = files(folder.path());

@@ -143,7 +143,7 @@ fn nfcapd_gets_what_was_sent() {
     let folder = folder.path().to_str().unwrap();
     for biflow in [true, false] {
         let mut command = namespace.command_killed_with_parent("nfcapd");
-        // The buffer has room while it waits for a CPU.
+        // A large socket buffer, for the time that nfcapd waits for a CPU.
         command.args(["-w", folder, "-p", "4739", "-b", "127.0.0.1", "-B", "4000000"]);
         let mut process = Process::start(&mut command);
         process.until("Startup nfcapd");
@@ -382,11 +382,11 @@ fn dissected(stream: &[u8]) -> Totals {
 #[test]
 fn what_a_collector_does_not_take_is_counted() {
     let records = records();
-    // Nobody listens: what the host tells of it.
+    // Nobody listens, and the host reports that.
     let unused = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let statistics = export(&format!("ipfix://{unused}"), &records);
     assert!(statistics.refused > 0 && statistics.error.is_some(), "{statistics:?}");
-    // Somebody listens and never reads: the queue fills up, and nobody waits for long.
+    // A collector accepts and never reads: the queue fills up, and `try_send` does not wait.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("ipfix+tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
     let options = Options { queue_records: 100, ..Options::default() };

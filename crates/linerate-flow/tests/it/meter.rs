@@ -378,7 +378,7 @@ fn a_full_table_exports_early_and_loses_nothing() {
 }
 
 #[test]
-fn a_flow_has_the_position_of_its_packets_that_are_anywhere() {
+fn a_flow_has_the_positions_of_its_packets_that_are_output() {
     let mut meter = Metered::new(16, 600, 600).meter;
     let frame = udp((host(1), 1), (host(2), 2), 1);
     for position in [None, Some((100, 140)), None, Some((200, 240)), Some((300, 340)), None] {

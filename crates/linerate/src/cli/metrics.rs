@@ -62,12 +62,12 @@ impl<T> Default for Publisher<T> {
 }
 
 impl<T: fmt::Debug + Send + 'static> Publisher<T> {
-    /// With the metrics of this process instead of its own.
-    pub(crate) fn of_process(process: u32) -> Self {
-        Self { exporter: Exporter::of_process(process), ..Self::default() }
+    /// Serves the `process_…` metrics of this process instead of the calling one's.
+    pub(crate) fn for_process(process: u32) -> Self {
+        Self { exporter: Exporter::for_process(process), ..Self::default() }
     }
 
-    /// Serves the metrics of `verb`, too, if there is a listener, and prints the address.
+    /// Serves the metrics of `verb` if there is a listener, and prints the address.
     pub(crate) fn metrics(
         mut self,
         listener: Option<TcpListener>,

@@ -24,12 +24,12 @@ pub fn eprintln(line: impl Display) {
     let _ = std::io::stderr().write_all((escaped(line) + "\n").as_bytes());
 }
 
-/// A number of things of this name.
-pub(crate) fn number(count: u64, name: &str) -> String {
+/// A count with its noun, in the plural unless the count is 1.
+pub(crate) fn plural(count: u64, name: &str) -> String {
     format!("{count} {name}{}", if count == 1 { "" } else { "s" })
 }
 
-/// With control characters as `\u{1b}`: a name or a value must not steer a terminal.
+/// The line with control characters escaped (`\u{1b}`): names and values must not control the terminal.
 fn escaped(line: impl Display) -> String {
     line.to_string().chars().fold(String::new(), |mut text, c| {
         match c {

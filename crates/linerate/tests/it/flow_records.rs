@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::{Field, Row};
 
-/// Whole files below a folder.
+/// Complete files below a folder.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.map(|entry| entry.unwrap().path());

@@ -324,7 +324,7 @@ fn a_program_shows_what_its_handles_counted() {
         let pages: f64 = stat.split(' ').nth(1).unwrap().parse().unwrap();
         let resident = sum(&text, "process_resident_memory_bytes", &[]).unwrap() / 4096.0;
         assert!((resident / pages - 1.0).abs() < 0.2, "{resident} of {pages}");
-        // Another serves them: no child of the program, without capabilities, and with it at its end.
+        // The server is not a child of the program, has no capabilities, and ends with the program.
         let [server] = servers(tcpdump.id())[..] else { panic!("{:?}", servers(tcpdump.id())) };
         let status = std::fs::read_to_string(format!("/proc/{server}/status")).unwrap();
         let field = |name: &str| {

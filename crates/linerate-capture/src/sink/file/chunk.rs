@@ -24,7 +24,7 @@ pub(super) struct Chunk {
     pub(super) frames: u64,
     /// The latest timestamp of the records.
     pub(super) last: Timestamp,
-    /// The readers of the records, in their order.
+    /// The runs of records, in their order.
     pub(super) runs: Vec<ReaderRun>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct ReaderRun {
     pub(super) reader: usize,
     pub(super) interface: u32,
     pub(super) frames: u64,
-    /// Their position among all bytes of the reader.
+    /// The range of their bytes in all bytes of the reader.
     pub(super) position: Position,
 }
 

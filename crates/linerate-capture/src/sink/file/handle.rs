@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Release};
 use std::time::{Duration, Instant};
 
-use linerate_flow::export::PacketFiles;
+use linerate_flow::export::PacketLocator;
 use linerate_flow::meter::Position;
 use linerate_pcapfile::write::EncodedRecord;
 use linerate_pcapfile::{Encoder, Format, InterfaceDescription, Record};
 use linerate_ring::Frame;
 
 use super::chunk::{CAPACITY, Chunk, ReaderRun};
+use super::extents::ReaderLocator;
 use super::merge::ReaderState;
-use super::places::ReaderFiles;
 use super::pool::{BlockPlace, Message, Pool};
 
 /// One reader's handle of the writer: encodes packets into a buffer and sends the buffer when it is full.
@@ -47,12 +47,12 @@ impl FileSinkHandle {
         self.encoder.format
     }
 
-    /// Where the files are that its packets go to.
-    pub(crate) fn packet_files(&self) -> Arc<dyn PacketFiles> {
-        Arc::new(ReaderFiles::new(Arc::clone(&self.pool.places), self.reader))
+    /// Locates its packets in the files.
+    pub(crate) fn packet_locator(&self) -> Arc<dyn PacketLocator> {
+        Arc::new(ReaderLocator::new(Arc::clone(&self.pool.extents), self.reader))
     }
 
-    /// Bytes of everything that was pushed.
+    /// All bytes pushed so far.
     pub(crate) fn position(&self) -> u64 {
         self.sent + self.chunk.bytes.len() as u64
     }

@@ -7,10 +7,10 @@
 //! bytes, and only in the one buffer where a boundary matters.
 
 mod chunk;
+mod extents;
 mod handle;
 mod merge;
 mod options;
-mod places;
 mod pool;
 mod progress;
 mod retention;
@@ -25,10 +25,10 @@ use std::thread::JoinHandle;
 
 use linerate_pcapfile::Encoder;
 
+pub(crate) use extents::file_name;
 pub use handle::FileSinkHandle;
 pub use merge::ReaderState;
 pub use options::{FileSinkOptions, StatisticsSource};
-pub(crate) use places::file_name;
 pub(crate) use pool::BlockPlace;
 use pool::{Pool, SenderGuard};
 pub use progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};

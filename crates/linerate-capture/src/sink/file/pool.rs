@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use linerate_ring::Timestamp;
 
 use super::chunk::{CAPACITY, Chunk};
+use super::extents::Extents;
 use super::merge::{Merge, ReaderState};
-use super::places::Places;
 
 /// How often the writer checks whether records that wait for their order may be written.
 const MERGE_INTERVAL: Duration = Duration::from_millis(5);
@@ -62,15 +62,15 @@ pub(super) struct Pool {
     queues: Mutex<Queues>,
     work: Condvar,
     room: Condvar,
-    pub(super) places: Arc<Places>,
+    pub(super) extents: Arc<Extents>,
 }
 
 impl Pool {
     pub(super) fn new(buffers: usize) -> Arc<Self> {
         let empty = (0..buffers).map(|_| Chunk::new()).collect();
         let queues = Mutex::new(Queues { empty, ..Queues::default() });
-        let places = Arc::default();
-        Arc::new(Self { queues, work: Condvar::new(), room: Condvar::new(), places })
+        let extents = Arc::default();
+        Arc::new(Self { queues, work: Condvar::new(), room: Condvar::new(), extents })
     }
 
     /// The writer's next message; `None` once every handle and the guard are gone and nothing is left.

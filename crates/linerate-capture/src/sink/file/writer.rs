@@ -13,9 +13,9 @@ use linerate_pcapfile::{Compression, Format, OutputFile};
 use linerate_ring::Timestamp;
 
 use super::chunk::{Chunk, ReaderRun};
+use super::extents::file_name;
 use super::merge::Merge;
 use super::options::FileSinkOptions;
-use super::places::file_name;
 use super::pool::{BlockPlace, Message, Pool, Ready};
 use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 use super::retention::{Deletion, FinishedFiles, Retention};
@@ -46,7 +46,7 @@ pub(super) struct Writer {
     path: PathBuf,
     /// Its name in flow records.
     name: Option<Arc<str>>,
-    /// Bytes that were written to it, before their compression.
+    /// Bytes that were written to it, uncompressed.
     offset: u64,
     /// What each file begins with.
     header: Vec<u8>,
@@ -108,7 +108,7 @@ impl Writer {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work(&mut merge))) {
             self.abort(Error::panicked("writer".into(), &*panic), merge);
         }
-        self.pool.places.lock().end();
+        self.pool.extents.lock().end();
         let children = self.finished().take_children();
         for (_, mut child) in children {
             let _ = child.wait();
@@ -120,7 +120,7 @@ impl Writer {
     fn abort(&mut self, error: Error, merge: Merge) {
         self.fail(error);
         self.file = None;
-        self.pool.places.lock().end();
+        self.pool.extents.lock().end();
         // Its packets are counted as received already.
         merge.into_chunks().for_each(|chunk| self.pool.give_back(chunk));
         let in_flight = self.report.interfaces.iter().map(InterfaceOutcome::unwritten).sum::<u64>();
@@ -267,25 +267,25 @@ impl Writer {
         if frames > 0 {
             self.count_missing(chunk, chunk.frames - frames);
         }
-        if self.pool.places.is_wanted() {
-            let mut places = self.pool.places.lock();
-            chunk.runs.iter().for_each(|run| places.set_done(run.reader, run.position.end));
+        if self.pool.extents.is_enabled() {
+            let mut extents = self.pool.extents.lock();
+            chunk.runs.iter().for_each(|run| extents.set_done(run.reader, run.position.end));
         }
     }
 
-    /// Notes where this part of a buffer is, which was written to the file as the last.
-    fn note_places(&self, runs: &[ReaderRun], range: Range<usize>) {
-        let Some(name) = self.name.as_ref().filter(|_| self.pool.places.is_wanted()) else {
+    /// Adds the extents of this part of a buffer, which is the last that was written to the file.
+    fn add_extents(&self, runs: &[ReaderRun], range: Range<usize>) {
+        let Some(name) = self.name.as_ref().filter(|_| self.pool.extents.is_enabled()) else {
             return;
         };
-        let mut places = self.pool.places.lock();
-        let (mut at, offset) = (0, self.offset - range.len() as u64);
+        let mut extents = self.pool.extents.lock();
+        let (mut at, file_offset) = (0, self.offset - range.len() as u64);
         for run in runs {
             let (begin, end) = (at.max(range.start), (at + run.len()).min(range.end));
             if begin < end {
-                let position = |place: usize| run.position.begin + (place - at) as u64;
+                let position = |offset: usize| run.position.begin + (offset - at) as u64;
                 let position = Position { begin: position(begin), end: position(end) };
-                places.add(run.reader, position, name, offset + (begin - range.start) as u64);
+                extents.add(run.reader, position, name, file_offset + (begin - range.start) as u64);
             }
             at += run.len();
         }
@@ -365,7 +365,7 @@ impl Writer {
             self.stop();
         }
         self.offset += bytes.len() as u64;
-        self.note_places(&chunk.runs, range);
+        self.add_extents(&chunk.runs, range);
         self.count_bytes(before);
         self.records += kept;
         self.report.written += kept;

@@ -56,17 +56,17 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "FILE")]
     pub(in crate::verbs) write: Option<PathBuf>,
 
-    /// Write flow records to Parquet files below this folder, `date=/hour=/sensor=`, or send them to a collector:
-    /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://…`, `ipfix+tls://…`; `?uniflow` for one that knows no biflows. Repeatable.
-    /// Without -w no packet is written or printed.
+    /// Write flow records to Parquet files in this folder (`date=/hour=/sensor=`), or send them to an IPFIX collector:
+    /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://…` or `ipfix+tls://…`. Append `?uniflow` for a collector without
+    /// support of biflows (RFC 5103). May be given several times. Without -w no packet is written or printed.
     #[arg(long, value_name = "FOLDER|URL")]
     pub(super) flows: Vec<Destination>,
 
-    /// The name of this meter in the paths below the folder of --flows (default: the host's name).
+    /// Name of this capture in the paths below the folder of --flows (default: the host's name).
     #[arg(long, value_name = "NAME", requires = "flows")]
     pub(super) sensor: Option<String>,
 
-    /// A flow that goes on gets a record after this many seconds.
+    /// A flow that continues gets a record after this many seconds.
     #[arg(long, value_name = "SECONDS", requires = "flows", default_value = "60",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(super) active_timeout: u64,
@@ -76,16 +76,16 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(super) idle_timeout: u64,
 
-    /// The most flows at one time; a full table exports flows early, and counts them. Each takes 148 bytes, which are
-    /// allocated at the start.
+    /// Maximum number of flows in the table, of 148 bytes each, allocated at the start. A full table exports flows
+    /// early, and counts them.
     #[arg(long, value_name = "FLOWS", requires = "flows", default_value = "262144",
         value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(super) max_flows: u32,
 
-    /// Complete the Parquet files of --flows after this many seconds. What is in whole files, no crash can lose.
+    /// Complete the Parquet files of --flows after this many seconds. A crash loses no records in complete files.
     #[arg(long, value_name = "SECONDS", requires = "flows", default_value = "60",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(super) flow_file_seconds: u64,
+    pub(super) flow_file_time: u64,
 
     /// Only count packets: for measurements.
     #[arg(long, conflicts_with = "write")]
@@ -197,7 +197,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = values::sources(), conflicts_with = "read")]
     pub(super) source: values::Source,
 
-    /// Where `--source trace` looks at frames: at the `entry` of the XDP program, as they came; at its `exit`, as
+    /// Where `--source trace` captures frames: at the `entry` of the XDP program, as they came; at its `exit`, as
     /// they left, with the verdict; or at `both`, with two records of each frame.
     #[arg(long, value_name = "POINT", default_value = "both", value_parser = values::points(), conflicts_with = "read")]
     pub(super) trace_at: Points,
@@ -252,7 +252,7 @@ pub(crate) struct Arguments {
     pub(super) sample: Option<Sample>,
 
     /// Capture only the first bytes of each flow, such as `1MiB`, both directions together. Later packets are
-    /// counted, and are in the records of --flows.
+    /// counted, and --flows meters them.
     #[arg(long, value_name = "BYTES", value_parser = values::cutoff)]
     pub(super) cutoff: Option<u64>,
 

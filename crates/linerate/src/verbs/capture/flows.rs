@@ -12,7 +12,7 @@ use linerate_flow::outputs::OutputOptions;
 use super::arguments::Arguments;
 use crate::cli::stdio;
 
-/// Starts what writes and sends flow records, if that is asked for.
+/// Starts the exporter of flow records, if `--flows` is given.
 ///
 /// # Errors
 ///
@@ -28,19 +28,19 @@ pub(super) fn metering(
     let options = OutputOptions {
         destinations: arguments.flows.clone(),
         sensor: arguments.sensor.clone(),
-        max_age: Duration::from_secs(arguments.flow_file_seconds),
+        max_age: Duration::from_secs(arguments.flow_file_time),
         sealed: None,
     };
     let prepare_thread = privilege::keep_file_access;
     let exporter = Exporter::start(&options, interfaces, sampling_probability, prepare_thread)?;
     if arguments.read.is_some() {
-        exporter.set_patient();
+        exporter.set_blocking();
     }
     if exporter.statistics().output.files.interruptions > 0 && !arguments.quiet {
         stdio::eprintln(format_args!(
             "linerate: an earlier capture with --flows was interrupted: the records of its last {} seconds or less are \
              missing",
-            arguments.flow_file_seconds
+            arguments.flow_file_time
         ));
     }
     Ok(Some(Metering {

@@ -21,7 +21,7 @@ use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Publisher;
 use crate::cli::progress::{Meter, StatusLine};
 use crate::cli::signals::Signals;
-use crate::cli::stdio::number;
+use crate::cli::stdio::plural;
 use crate::cli::{self, stdio};
 
 /// How often signals and limits are checked.
@@ -104,7 +104,7 @@ pub(super) fn follow(
         manager.beat();
         manager.update(|| {
             let report = engine.report();
-            format!("{} captured, {} lost", number(report.captured, "packet"), report.dropped.total)
+            format!("{} captured, {} lost", plural(report.captured, "packet"), report.dropped.total)
         });
         if let Some(line) = &mut line {
             line.update(|| engine.report());
@@ -155,7 +155,7 @@ pub(super) fn accompany(
 }
 
 fn file_counts(report: &Report) -> String {
-    let [captured, read] = [report.captured, report.received].map(|count| number(count, "packet"));
+    let [captured, read] = [report.captured, report.received].map(|count| plural(count, "packet"));
     format!("{captured} captured\n{read} read")
 }
 
@@ -203,9 +203,9 @@ fn counts(report: &Report) -> String {
     let drops = &report.dropped.causes;
     let mut text = format!(
         "{} captured\n{} received by filter\n{} dropped by kernel",
-        number(report.captured, "packet"),
-        number(report.received, "packet"),
-        number(drops.kernel(), "packet")
+        plural(report.captured, "packet"),
+        plural(report.received, "packet"),
+        plural(drops.kernel(), "packet")
     );
     if let Some(line) = flows(report) {
         text += &format!("\n{line}");
@@ -215,7 +215,7 @@ fn counts(report: &Report) -> String {
     }
     let by_interface = drops[DropCause::Interface];
     if by_interface > 0 {
-        text += &format!("\n{} dropped by interface", number(by_interface, "packet"));
+        text += &format!("\n{} dropped by interface", plural(by_interface, "packet"));
     }
     if let Some(line) = unwritten(drops) {
         text += &format!("\n{line}");
@@ -239,11 +239,11 @@ fn counts(report: &Report) -> String {
     text
 }
 
-/// The packets that nobody wants.
+/// The packets that `--sample` and `--cutoff` leave out.
 fn left_out(drops: &Drops) -> impl Iterator<Item = String> {
     [
         (drops[DropCause::Sampled], "packets of other flows (--sample)"),
-        (drops[DropCause::Cutoff], "packets behind the beginning of their flows (--cutoff)"),
+        (drops[DropCause::Cutoff], "packets after the cutoff of their flows (--cutoff)"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
@@ -276,8 +276,7 @@ fn flows(report: &Report) -> Option<String> {
             text += &format!("\n{} records not sent to {collector}{error}", one.not_sent);
         }
         if one.refused > 0 {
-            text +=
-                &format!("\n{} messages or more were refused by {collector}{error}", one.refused);
+            text += &format!("\nat least {} messages refused by {collector}{error}", one.refused);
         }
     }
     Some(text)

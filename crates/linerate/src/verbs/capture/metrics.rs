@@ -149,7 +149,7 @@ fn flows(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         [("not_ip", flows.not_ip), ("malformed", flows.malformed), ("link_type", flows.link_type)];
     let causes = causes.map(|(cause, count)| ([cause], count));
     encoder.counters("linerate_capture_unmetered_packets", help, None, ["cause"], causes)?;
-    let help = "Flow records in whole files";
+    let help = "Flow records in complete files";
     encoder.counter("linerate_capture_flow_records_written", help, None, flows.records)?;
     if flows.collectors.is_empty() {
         return Ok(());
@@ -162,7 +162,7 @@ fn flows(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     encoder.counters(name, "Flow records for collectors, by outcome", None, labels, by_outcome)?;
     let refused = flows.collectors.iter().map(|one| ([one.collector.clone()], one.refused));
     let name = "linerate_capture_flow_messages_refused";
-    let help = "IPFIX messages that the collector's host has refused, as far as it told";
+    let help = "IPFIX messages that the collector's host refused, at least";
     encoder.counters(name, help, None, ["collector"], refused)
 }
 

@@ -177,10 +177,10 @@ fn from_interfaces(
         bail!("{name} does not have the link type {asked}; -L lists those that it has");
     }
     if arguments.sample.is_some()
-        && let Some(other) = opened.iter().find(|one| !meter::knows(one.linktype))
+        && let Some(other) = opened.iter().find(|one| !meter::supports_link_type(one.linktype))
     {
         let (name, linktype) = (&other.label, link_type::name(other.linktype).0);
-        bail!("--sample finds no flows on {name}, in packets of the link type {linktype}");
+        bail!("--sample cannot find flows on {name}: it does not parse the link type {linktype}");
     }
     if !arguments.quiet {
         live::announce(&opened, snaplen(arguments));

@@ -1,7 +1,8 @@
-//! `run --metrics`: the counts of a program's handles, which the library writes into memory that is shared.
+//! `run --metrics`: the counts of a program's handles. The library writes them into shared memory.
 //!
-//! This process becomes the program, so another one serves them. It has no capabilities, is no child of the program,
-//! which may wait for children of its own, and ends with it.
+//! This process becomes the program, so another process, the metrics server, serves the counts. The server has no
+//! capabilities, and ends with the program. It is not the program's child, because the program may wait for its
+//! children.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -27,12 +28,12 @@ use super::Arguments;
 use crate::cli::metrics::Publisher;
 use crate::cli::stdio;
 
-/// The option of the process that serves: its standard input is a listening socket, its standard output the counters.
+/// The option of the metrics server. Its standard input is the listening socket, its standard output the counters.
 pub(super) const SERVE: &str = "--serve-metrics";
 
 const LIBPCAP: &str = "libpcap";
 
-/// Starts the process that serves, if that is wanted. Returns the descriptor of the counters, which the program inherits.
+/// Starts the metrics server with `--metrics`. Returns the descriptor of the counters, which the program inherits.
 pub(super) fn start(arguments: &Arguments, program: &OsStr) -> Result<Option<OwnedFd>> {
     let Some(listener) = arguments.metrics.listen()? else { return Ok(None) };
     if !arguments.quiet {
@@ -43,10 +44,10 @@ pub(super) fn start(arguments: &Arguments, program: &OsStr) -> Result<Option<Own
     let mut server = Command::new(env::current_exe().context("cannot tell where this command is")?);
     server.args(["run", SERVE, &process::id().to_string(), "--"]).arg(program);
     server.stdin(OwnedFd::from(listener)).stdout(counters.try_clone().context("--metrics")?);
-    // It ends when the one that goes on is ready.
-    let status = server.status().context("cannot start the process that serves the metrics")?;
+    // It becomes a daemon: this process ends when its child is ready.
+    let status = server.status().context("cannot start the metrics server")?;
     if !status.success() {
-        bail!("the process that serves the metrics did not start: {status}");
+        bail!("the metrics server did not start: {status}");
     }
     fcntl_setfd(&counters, FdFlags::empty()).context("--metrics")?;
     Ok(Some(counters))
@@ -58,10 +59,10 @@ pub(super) fn serve(program: u32, arguments: &Arguments) -> Result<ExitCode> {
     let counters = SharedCounters::open(io::stdout())?;
     let pid = i32::try_from(program).ok().and_then(Pid::from_raw).context("no such process")?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot watch the program")?;
-    // Before any thread: they would not be in the process that goes on.
-    daemon(false, false).context("cannot go on in the background")?;
+    // Before any thread: a fork copies only the calling thread.
+    daemon(false, false).context("cannot become a daemon")?;
     privilege::drop_all();
-    let publisher = Publisher::of_process(program);
+    let publisher = Publisher::for_process(program);
     let mut publisher = publisher.metrics(Some(listener), "run", true, encode)?;
     let name = arguments.program.first().map(|name| name.display().to_string());
     let interval = Timespec { tv_sec: INTERVAL.as_secs() as i64, tv_nsec: 0 };
@@ -84,7 +85,7 @@ pub(super) fn serve(program: u32, arguments: &Arguments) -> Result<ExitCode> {
 struct RunStatistics {
     program: String,
     handles: BTreeMap<[String; 2], ProgramStatistics>,
-    /// Handles of more interfaces and sources than there are counters for.
+    /// Handles without counters.
     refused: u64,
 }
 
@@ -95,7 +96,7 @@ fn encode(statistics: &RunStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fm
     let all = &statistics.handles;
     let handles = all.iter().map(|(labels, one)| (labels.each_ref(), one.handles));
     encoder.counters("linerate_run_handles", "Handles activated", None, labels, handles)?;
-    // libpcap alone counts for the program only.
+    // libpcap reports its counts only to the program.
     let counted = || all.iter().filter(|([_, source], _)| source != LIBPCAP);
     let each = |of: fn(&ProgramStatistics) -> u64| {
         counted().map(move |(labels, one)| (labels.each_ref(), of(one)))
@@ -103,10 +104,10 @@ fn encode(statistics: &RunStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fm
     let help = "Packets that the filter accepted, lost ones included";
     let received = each(|one| one.received);
     encoder.counters("linerate_run_received_packets", help, None, labels, received)?;
-    let help = "Packets that the program got";
+    let help = "Packets delivered to the program";
     let delivered = each(|one| one.delivered);
     encoder.counters("linerate_run_delivered_packets", help, None, labels, delivered)?;
-    let help = "Bytes on the wire of the packets that the program got";
+    let help = "Bytes on the wire of the packets delivered to the program";
     let bytes = Some(&Unit::Bytes);
     encoder.counters("linerate_run_delivered", help, bytes, labels, each(|one| one.bytes))?;
     let causes = DropCause::ALL.iter().filter(|cause| cause.is_kernel());
@@ -117,7 +118,7 @@ fn encode(statistics: &RunStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fm
     let help = "Packets lost, by cause";
     let labels_of_drops = ["interface", "source", "cause"];
     encoder.counters("linerate_run_dropped_packets", help, None, labels_of_drops, drops)?;
-    let help = "When the program last took packets or began to wait for them, since the Unix epoch";
+    let help = "When the program last read packets or began to wait for them, since the Unix epoch";
     let read_at = counted().map(|(labels, one)| (labels.each_ref(), one.read_at as f64));
     let name = "linerate_run_read_timestamp";
     encoder.gauges(name, help, Some(&Unit::Seconds), labels, read_at)?;

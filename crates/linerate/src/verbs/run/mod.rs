@@ -89,7 +89,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     metrics: Metrics,
 
-    /// Serve the metrics of this process: `linerate run --metrics` starts itself with it.
+    /// Serve the metrics of this process. `linerate run --metrics` starts itself with this option.
     #[arg(long, value_name = "PID", hide = true)]
     serve_metrics: Option<u32>,
 
@@ -163,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let counters = metrics::start(arguments, name)?;
     if let Some(counters) = &counters {
-        command.env(program::VARIABLE, counters.as_raw_fd().to_string());
+        command.env(program::COUNTERS_FD_VARIABLE, counters.as_raw_fd().to_string());
     }
     let error = command.exec();
     // It has set SIGPIPE back to what ends a program: the line below may lead nowhere.

@@ -14,7 +14,7 @@ use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Publisher;
 use crate::cli::progress::{Meter, Moment, StatusLine, scaled};
 use crate::cli::signals::Signals;
-use crate::cli::stdio::number;
+use crate::cli::stdio::plural;
 use crate::cli::{self, stdio};
 
 /// How soon a signal is noticed.
@@ -116,18 +116,18 @@ fn counts(report: &Report) -> String {
          {:.1} seconds, {} lost, {} not split",
         config.device,
         config.interface,
-        number(tx.super_packets, "super-packet"),
-        number(tx.segments, "segment"),
-        number(tx.packets, "other packet"),
+        plural(tx.super_packets, "super-packet"),
+        plural(tx.segments, "segment"),
+        plural(tx.packets, "other packet"),
         scaled(tx.bytes as f64, "B"),
         config.interface,
         config.device,
-        number(rx.frames, "frame"),
+        plural(rx.frames, "frame"),
         scaled(rx.bytes as f64, "B"),
         rx.joined,
-        number(rx.super_packets, "super-packet"),
+        plural(rx.super_packets, "super-packet"),
         seconds,
-        number(statistics.dropped.total(), "packet"),
+        plural(statistics.dropped.total(), "packet"),
         statistics.unsplit.total(),
     );
     if statistics.dropped.total() > 0 {

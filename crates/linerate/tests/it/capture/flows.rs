@@ -175,7 +175,7 @@ fn kill_leaves_readable_files_without_doubles_and_the_next_capture_counts_it() {
             "-",
             "--sensor",
             "edge-1",
-            "--flow-file-seconds",
+            "--flow-file-time",
             "1",
             "--json",
         ]);
@@ -186,7 +186,7 @@ fn kill_leaves_readable_files_without_doubles_and_the_next_capture_counts_it() {
     let mut input = capture.stdin.take().unwrap();
     input.write_all(&pcap_header()).unwrap();
     let mut second = 0;
-    wait_for("two whole files", || {
+    wait_for("two complete files", || {
         // Each second a flow of its own; the ones before end by the idle timeout.
         for _ in 0..100 {
             input.write_all(&pcap_record(second, (1024 + second) as u16, false, 10)).unwrap();

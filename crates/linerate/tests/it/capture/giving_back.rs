@@ -14,8 +14,8 @@ use linerate_wire::virtio::Header;
 use super::support::{folder, listening};
 use crate::LINERATE;
 
-/// Why `auto` takes no frames of an idle interface here.
-fn unannounced(veth: &Veth, host: &Namespace) -> Option<&'static str> {
+/// Why `auto` takes no frames of an idle interface on this kernel.
+fn without_xdp_features(veth: &Veth, host: &Namespace) -> Option<&'static str> {
     let features = host.run(|| ethtool::xdp_features(veth.b.index())).unwrap().unwrap();
     features.is_none().then_some("this kernel does not say whether a driver has native XDP")
 }
@@ -39,7 +39,7 @@ fn auto_passes_frames_on_when_something_begins_to_use_the_interface() {
         namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
     }
     let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
-    probe_or_skip!(unannounced(&veth, &far));
+    probe_or_skip!(without_xdp_features(&veth, &far));
     veth.a.add_address("10.9.0.1".parse().unwrap(), 24).unwrap();
     let folder = folder();
     let path = folder.path().join("all.pcapng");
@@ -88,7 +88,7 @@ fn idle(name: &str) -> (Namespace, Namespace, Veth) {
 fn a_packet_socket_gets_its_first_frame() {
     root_or_skip!();
     let (near, far, veth) = idle("gf");
-    probe_or_skip!(unannounced(&veth, &far));
+    probe_or_skip!(without_xdp_features(&veth, &far));
     let mut command = far.command(LINERATE);
     let mut capture = listening(command.args(["capture", "-i", "far", "--discard", "--json"]));
     capture.until("the host does not get");
@@ -127,7 +127,7 @@ fn a_packet_socket_gets_its_first_frame() {
 fn a_second_capture_of_auto_sees_the_frames_and_is_not_warned() {
     root_or_skip!();
     let (near, far, veth) = idle("g2");
-    probe_or_skip!(unannounced(&veth, &far));
+    probe_or_skip!(without_xdp_features(&veth, &far));
     let start = || {
         let mut command = far.command(LINERATE);
         listening(command.args(["capture", "-i", "far", "--discard", "--json"]))
@@ -153,7 +153,7 @@ fn a_second_capture_of_auto_sees_the_frames_and_is_not_warned() {
 fn a_packet_socket_that_comes_later_sees_the_frames() {
     root_or_skip!();
     let (_near, far, veth) = idle("gs");
-    probe_or_skip!(unannounced(&veth, &far));
+    probe_or_skip!(without_xdp_features(&veth, &far));
     let mut command = far.command(LINERATE);
     let mut capture = listening(command.args(["capture", "-i", "far", "--discard", "--json"]));
     capture.until("the host does not get");

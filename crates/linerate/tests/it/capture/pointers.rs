@@ -18,14 +18,14 @@ use crate::flow_records::{field, number, records};
 #[derive(Debug)]
 struct Packet {
     file: PathBuf,
-    /// Where its record is, without compression.
+    /// The offsets of its record in the uncompressed file.
     offsets: (u64, u64),
     time: u64,
     /// The port of its flow.
     port: u64,
 }
 
-/// All packets of the files of a folder with this name and others behind it, in the order of the files.
+/// All packets of the files in a folder whose names begin with this name, in the order of the files.
 fn packets(folder: &Path, name: &str) -> Vec<Packet> {
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let is_one = |path: &PathBuf| {
@@ -66,9 +66,9 @@ fn time(row: &Row, name: &str) -> u64 {
     }
 }
 
-/// Holds that each record points at the first and the last packet of its flow that are in a file, and returns how many
-/// packets records have that are in none.
-fn hold(rows: &[Row], packets: &[Packet]) -> u64 {
+/// Checks that each record points at the first and the last packet of its flow in a file. Returns how many packets of
+/// records are in no file.
+fn check_locations(rows: &[Row], packets: &[Packet]) -> u64 {
     let mut by_port = BTreeMap::<u64, Vec<&Packet>>::new();
     packets.iter().for_each(|packet| by_port.entry(packet.port).or_default().push(packet));
     let (mut pointed, mut metered) = (0, 0);
@@ -115,7 +115,7 @@ fn records_point_at_their_packets_in_the_file_that_is_read_or_written() {
     let input = folder.path().join("in.pcap");
     write_input(&input, 100);
     let copies = [
-        // What is read, and what is written from it: as blocks are copied, converted, rotated, and compressed.
+        // The input, and outputs whose blocks are copied, converted, rotated, and compressed.
         ("in.pcap", ""),
         ("same", "-w same.pcap"),
         ("other", "-w other.pcapng"),
@@ -140,13 +140,13 @@ fn records_point_at_their_packets_in_the_file_that_is_read_or_written() {
             files.iter().any(|file| file != &files[0]),
             words.contains(" -b") || words.contains("-C")
         );
-        let left_out = hold(&rows, &packets);
+        let left_out = check_locations(&rows, &packets);
         assert_eq!(json["dropped"]["cutoff"], left_out, "{name}: {json}");
         assert_eq!(left_out > 0, words.contains("--cutoff"), "{name}");
         assert_eq!(json["captured"], packets.len(), "{name}: {json}");
         assert_eq!(json["flows"]["packets"], packets.len() as u64 + left_out, "{name}: {json}");
     }
-    // These are no files that can be read again.
+    // Pipes and standard output can be read only once.
     for (number, place) in ["-", "/dev/null"].into_iter().enumerate() {
         let output = folder.path().join(format!("flows-nowhere-{number}"));
         let done = read(&input, &format!("--flows {} -w {place}", output.display()));
@@ -171,7 +171,7 @@ fn a_limit_of_packets_ends_metering_too() {
     }
 }
 
-/// Sends so many datagrams on each of 40 ports in turn, from one of them `short` only.
+/// Sends `each` datagrams on each of 40 ports in turn, on one of them only `short`.
 fn send(cable: &Cable, each: u32, short: u32) {
     let bind = |port: u16| UdpSocket::bind(("10.9.0.1", port)).unwrap();
     let sockets: Vec<_> =
@@ -204,7 +204,7 @@ fn records_of_a_live_capture_point_at_their_packets() {
             (records(&folder.path().join("flows")), packets(folder.path(), "out"));
         assert_eq!((packets.len(), &json["flows"]["packets"]), (3902, &3902.into()), "{json}");
         assert_eq!(packets[0].file != packets[3901].file, files);
-        assert_eq!(hold(&rows, &packets), 0);
+        assert_eq!(check_locations(&rows, &packets), 0);
     }
 }
 
@@ -236,13 +236,13 @@ fn records_of_several_readers_point_into_their_one_file() {
                 .cloned()
                 .collect();
             assert_eq!(own.iter().map(|row| number(row, "packetDeltaCount")).sum::<u64>(), 3902);
-            hold_around(&own, &packets);
+            check_merged_locations(&own, &packets);
         }
     }
 }
 
-/// Holds that records point at a part of the files that has their packets, those of other readers among them.
-fn hold_around(rows: &[Row], packets: &[Packet]) {
+/// Checks that records point at a part of the files with all their packets. It may have packets of other readers, too.
+fn check_merged_locations(rows: &[Row], packets: &[Packet]) {
     let order = |file: &Path| packets.iter().position(|packet| packet.file == file).unwrap();
     for row in rows {
         let port = number(row, "sourceTransportPort");
@@ -281,7 +281,7 @@ fn a_live_cutoff_leaves_packets_out_of_the_file_and_not_out_of_the_records() {
         let json = if limit.is_empty() { capture.stop() } else { capture.report() };
         let (rows, packets) =
             (records(&folder.path().join("flows")), packets(folder.path(), "out"));
-        let left_out = hold(&rows, &packets);
+        let left_out = check_locations(&rows, &packets);
         assert_eq!(json["dropped"]["cutoff"], left_out, "{json}");
         let captured = if limit.is_empty() { 39 * 5 + 2 } else { 50 };
         assert_eq!((&json["captured"], packets.len()), (&captured.into(), captured), "{json}");
