@@ -42,7 +42,7 @@ pub const REVALIDATE_RANGE: RangeInclusive<Duration> =
 /// Range of the heartbeat timeout.
 pub const FAIL_OPEN_AFTER_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(600);
-/// Range of the active timeout of flow records, and of the time of a file.
+/// Range of the active timeout of flow records, and of the time until a file is complete.
 pub const ACTIVE_TIMEOUT_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(86_400);
 /// Where metrics are served by default.
@@ -111,16 +111,16 @@ pub struct Config {
     pub metrics: ListenAddress,
     /// Listen address of the page with charts; default: off.
     pub web: ListenAddress,
-    /// Where flow records go: folders, collectors; default: nowhere.
+    /// Where flow records go: folders and collectors; default: none.
     #[serde(serialize_with = "destinations", deserialize_with = "read_destinations")]
     pub flows: Vec<Destination>,
     /// The name of this instance in the paths of flow records; default: the host's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sensor: Option<String>,
-    /// After this time a session that continues gets a flow record, in the range [`ACTIVE_TIMEOUT_RANGE`]; default: 1 min.
+    /// A session that continues gets a flow record after this time, in [`ACTIVE_TIMEOUT_RANGE`]; default: 1 min.
     #[serde(serialize_with = "time", deserialize_with = "active_timeout")]
     pub active_timeout: Duration,
-    /// After this time a file of flow records is complete, in the range [`ACTIVE_TIMEOUT_RANGE`]; default: 1 min.
+    /// A file of flow records is complete after this time, in [`ACTIVE_TIMEOUT_RANGE`]; default: 1 min.
     #[serde(serialize_with = "time", deserialize_with = "active_timeout")]
     pub flow_file_time: Duration,
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does; default: false, as nftables' flowtable.

@@ -1,4 +1,5 @@
-//! Metrics for Prometheus, and the data of the page: the last [`Snapshot`] and the daemon's own counts. There is never a series per session.
+//! Metrics for Prometheus, and the data of the page: the last [`Snapshot`] and the daemon's own counts. There is never
+//! a series per session.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -215,29 +216,33 @@ fn heartbeat(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::R
 }
 
 fn flows(flows: &FlowStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-    let FlowStatistics { sessions, output, .. } = flows;
+    let FlowStatistics { sessions, nat_events, nat_events_lost, nat_event_overruns, output } =
+        flows;
     encoder.counters(
         "linerate_forward_flow_records",
-        "Flow records by what they are: of sessions, events of NAT, and both in whole files",
+        "Flow records made, of sessions and of NAT events",
         None,
-        ["what"],
-        [
-            (["session"], sessions.records),
-            (["nat_event"], flows.nat_events),
-            (["written"], output.files.records),
-        ],
+        ["kind"],
+        [(["session"], sessions.records), (["nat_event"], *nat_events)],
     )?;
     encoder.counters(
         "linerate_forward_flow_records_lost",
-        "Flow records that were lost because they could not be written, and events of NAT that were not read in time: \
-         how often, not how many",
+        "Flow records lost because records could not be written",
         None,
-        ["what"],
-        [
-            (["session"], sessions.lost),
-            (["nat_event"], flows.nat_events_lost),
-            (["nat_event_overrun"], flows.nat_event_overruns),
-        ],
+        ["kind"],
+        [(["session"], sessions.lost), (["nat_event"], *nat_events_lost)],
+    )?;
+    encoder.counter(
+        "linerate_forward_flow_records_written",
+        "Flow records in complete files",
+        None,
+        output.files.records,
+    )?;
+    encoder.counter(
+        "linerate_forward_nat_event_overruns",
+        "How often the kernel dropped NAT events because they were read too slowly",
+        None,
+        *nat_event_overruns,
     )?;
     let exported = output.collectors.iter().flat_map(|(target, sent)| {
         [("sent", sent.flows), ("not_sent", sent.not_sent_flows)]

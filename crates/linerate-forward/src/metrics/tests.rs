@@ -76,8 +76,8 @@ fn a_scrape_has_the_snapshot_and_the_daemons_counts() {
         "linerate_forward_datapath_packets_total{datapath=\"xdp\"} 100",
         "linerate_forward_datapath_packets_total{datapath=\"tc\"} 20",
         "linerate_forward_datapath_packets_total{datapath=\"kernel\"} 5",
-        "linerate_forward_flow_records_total{what=\"nat_event\"} 7",
-        "linerate_forward_flow_records_lost_total{what=\"nat_event_overrun\"} 1",
+        "linerate_forward_flow_records_total{kind=\"nat_event\"} 7",
+        "linerate_forward_nat_event_overruns_total 1",
         "linerate_forward_port_packets_total{interface=\"eth\\\"1\",direction=\"rx\"} 10",
         "linerate_forward_port_bytes_total{interface=\"eth\\\"1\",direction=\"tx\"} 576",
     ] {

@@ -10,9 +10,10 @@
 //! The pass also adds up what sessions have counted since the last one, by their datapath: a session that changes
 //! its datapath keeps what it counted under the former one.
 //!
-//! A slot is freed a grace period after its session ended, and only if nothing has happened to it
-//! since ([`crate::table`]), and only if its flow record is in a whole file (`crate::table::flows`). So no session is ended for another that had its slot, and no count is lost. A pass also
-//! finds the hops that no session has any more (`crate::table::hops`).
+//! A slot is freed a grace period after its session ended, if nothing has happened to it since ([`crate::table`]). With
+//! flow records, its last one must be in a complete file, too (`crate::table::flows`). So no session is ended for
+//! another that had its slot, and no count is lost. A pass also finds the hops that no session has any more
+//! (`crate::table::hops`).
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -28,7 +29,7 @@ use crate::datapath::Datapath;
 use crate::maps::Maps;
 use crate::metrics::DatapathStatistics;
 use crate::table::clock::Clock;
-use crate::table::flows::{FlowCounts, FlowReporter};
+use crate::table::flows::{SessionMeter, SessionMeterStatistics};
 use crate::table::hops::HopUse;
 use crate::table::layout::GENERATION_CLOSED;
 use crate::table::mapped::{SlotVersion, Table};
@@ -157,7 +158,7 @@ pub struct Ageing {
     cursor: usize,
     /// Slots of sessions that were found ended since the last tick.
     to_free: Vec<(usize, SlotVersion, EndReason)>,
-    flows: Option<FlowReporter>,
+    meter: Option<SessionMeter>,
     hops: HopUse,
     /// Slots found locked, with the version and the time when first found.
     locked: HashMap<usize, (u32, Instant)>,
@@ -188,7 +189,7 @@ impl Ageing {
             clock,
             cursor: 0,
             to_free: Vec::new(),
-            flows: None,
+            meter: None,
             locked: HashMap::new(),
             ticked: now,
             pass_started: now,
@@ -208,31 +209,31 @@ impl Ageing {
         }
     }
 
-    /// Reports flows from now on.
-    pub fn set_flows(&mut self, flows: FlowReporter) {
-        self.flows = Some(flows);
+    /// Makes flow records from now on.
+    pub fn set_meter(&mut self, meter: SessionMeter) {
+        self.meter = Some(meter);
     }
 
-    /// What was reported, if flows are.
-    pub fn flow_counts(&self) -> Option<FlowCounts> {
-        self.flows.as_ref().map(FlowReporter::counts)
+    /// The counts of flow records, if there is a meter.
+    pub fn meter_statistics(&self) -> Option<SessionMeterStatistics> {
+        self.meter.as_ref().map(SessionMeter::statistics)
     }
 
-    /// Ends the reports of flows: with a last record of each session, if nothing forwards any more. There may be
-    /// `is_room` for what could not be handed over yet.
-    pub fn end_flows(
+    /// Ends the meter, with a last record of `all` sessions if nothing forwards any more. While the queue is full,
+    /// `is_room` waits and says whether to try again.
+    pub fn finish_meter(
         &mut self,
         all: bool,
         mut is_room: impl FnMut() -> bool,
-    ) -> Option<FlowCounts> {
-        let mut flows = self.flows.take()?;
+    ) -> Option<SessionMeterStatistics> {
+        let mut meter = self.meter.take()?;
         let slots = if all { self.table.slots() } else { 0 };
         for index in 0..slots {
             let slot = self.table.slot(index);
-            while slot.peek().is_some() && !flows.rest(index, slot) && is_room() {}
+            while slot.peek().is_some() && !meter.finish(index, slot) && is_room() {}
         }
-        while !flows.flush(false) && is_room() {}
-        Some(flows.counts())
+        while !meter.flush(false) && is_room() {}
+        Some(meter.statistics())
     }
 
     /// The counts so far.
@@ -251,8 +252,8 @@ impl Ageing {
     /// # Errors
     /// [`crate::Error::Bpf`] when the kernel refuses the grace period; slots to free stay so.
     pub fn tick(&mut self) -> Result<()> {
-        if let Some(flows) = &mut self.flows {
-            flows.flush(false);
+        if let Some(meter) = &mut self.meter {
+            meter.flush(false);
         }
         let now = Instant::now();
         let passed = now.saturating_duration_since(self.ticked).min(MAX_PERIOD);
@@ -323,8 +324,8 @@ impl Ageing {
                 self.to_free.push((index, stamp, reason));
                 continue;
             }
-            if let Some(flows) = &mut self.flows {
-                flows.visit(index, slot);
+            if let Some(meter) = &mut self.meter {
+                meter.visit(index, slot);
             }
             self.found[self.count(index, slot.datapath(), slot.counters().packets)] += 1;
             let is_over = self.limits.exceeds_lifetime(|| self.clock.since(slot.created()));
@@ -357,8 +358,8 @@ impl Ageing {
     /// Whether a grace period must pass before the next pass begins.
     fn end_pass(&mut self) -> bool {
         let now = Instant::now();
-        if let Some(flows) = &mut self.flows {
-            flows.flush(true);
+        if let Some(meter) = &mut self.meter {
+            meter.flush(true);
         }
         self.statistics.passes += 1;
         self.statistics.active = self.found.iter().sum();
@@ -397,9 +398,9 @@ impl Ageing {
         for (index, stamp, reason) in std::mem::take(&mut self.to_free) {
             let slot = self.table.slot(index);
             let datapath = slot.datapath();
-            if let Some(flows) = &mut self.flows
+            if let Some(meter) = &mut self.meter
                 && slot.peek().is_some_and(|(_, now)| now == stamp)
-                && !flows.end(index, slot, reason)
+                && !meter.end(index, slot, reason)
             {
                 continue;
             }

@@ -1,10 +1,11 @@
-//! [`FlowReporter`]: flow records from the counters of sessions, in the passes of the ager. Packets cost nothing more.
+//! [`SessionMeter`]: makes flow records from the counters of sessions, in the passes of the ager. So packets cost
+//! nothing more.
 //!
-//! A session is one direction of a flow. It gets a record when it ends, and each time that the active timeout has passed
-//! while it continues: each says what was counted since the last one. A mark says what the records of a session have so
-//! far. Marks of records that are in whole files outlive this process (`crate::runtime::flows`), so that the next daemon
-//! goes on from there. The slot of a session that has ended is freed once its last record is in a whole file: if the
-//! daemon is killed before, the next one finds the session, and makes the record again.
+//! A session is one direction of a flow. It gets a record when it ends, and at each active timeout while it continues.
+//! Each record has what was counted since the last one. The checkpoint of a session is the sum of its records.
+//! Checkpoints are kept in BPF maps when their records are in complete files (`crate::runtime::flows`), so that the
+//! next daemon continues from there. The slot of a session that has ended is freed when its last record is in a
+//! complete file. If the daemon is killed before that, the next one finds the session, and makes the record again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,16 +20,16 @@ use crate::table::mapped::Slot;
 use crate::table::session::Record;
 use crate::tuple::Protocol;
 
-/// Reports that are handed over at once.
-const BATCH: usize = 1024;
-/// One of so many slots may wait for the last record of its session. What is more is freed, although a kill could then
-/// lose its record.
-const WAITING_SHARE: usize = 8;
+/// Records that are queued at once.
+const BATCH_RECORDS: usize = 1024;
+/// One in this many slots may wait until the last record of its session is written. Further slots are freed at once,
+/// and a kill may then lose their records.
+const WAITING_SLOTS_DIVISOR: usize = 8;
 
-/// What the records of the session in a slot have so far.
+/// The sum of the records of the session in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// When the session was learned, low half of jiffies: another session has another number.
+pub struct Checkpoint {
+    /// When the session was learned, the low half of jiffies. It tells sessions of one slot apart.
     pub created: u32,
     /// Its packets in records.
     pub packets: u64,
@@ -38,173 +39,190 @@ pub struct Mark {
     pub since: u64,
 }
 
-/// A record, and the mark that its session has when the record is in a whole file.
+/// A record to be written, and the checkpoint of its session with this record.
 #[derive(Clone, Debug)]
-pub struct FlowReport {
+pub struct PendingRecord {
     /// The record.
     pub record: FlowRecord,
-    /// The slot of its session and the mark; `None` for an event of NAT.
-    pub mark: Option<(usize, Mark)>,
-    /// A number that rises from report to report of sessions; 0 for an event.
-    pub number: u64,
+    /// The slot of its session and the checkpoint; `None` for a NAT event.
+    pub checkpoint: Option<(usize, Checkpoint)>,
+    /// The sequence number of the record among those of sessions; 0 for a NAT event.
+    pub sequence: u64,
 }
 
-/// Counts of a [`FlowReporter`].
+/// Counts of a [`SessionMeter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowCounts {
+pub struct SessionMeterStatistics {
     /// Records of sessions.
     pub records: u64,
     /// Sessions that were freed without their last record, because records could not be written for too long.
     pub lost: u64,
-    /// Packets of these.
+    /// Their packets that no record has.
     pub lost_packets: u64,
-    /// Sessions that were freed before their last record was in a whole file.
+    /// Sessions that were freed before their last record was in a complete file.
     pub unsaved: u64,
 }
 
 /// Makes records of the sessions of a table.
 #[derive(Debug)]
-pub struct FlowReporter {
-    marks: Vec<Mark>,
-    /// The number of the last report of each slot's session.
-    numbers: Vec<u64>,
-    batch: Vec<FlowReport>,
-    reports: SyncSender<Vec<FlowReport>>,
-    /// The highest number that is in a whole file.
+pub struct SessionMeter {
+    checkpoints: Vec<Checkpoint>,
+    /// The sequence number of the last record of each slot's session.
+    sequences: Vec<u64>,
+    batch: Vec<PendingRecord>,
+    queue: SyncSender<Vec<PendingRecord>>,
+    /// The highest sequence number in a complete file.
     saved: Arc<AtomicU64>,
-    number: u64,
+    /// The sequence number of the last record.
+    sequence: u64,
     active_timeout: Duration,
     clock: Clock,
     names: HashMap<u32, Arc<str>>,
-    /// Sessions that have ended and were found waiting in this pass.
+    /// Ended sessions in this pass whose last record is not in a complete file.
     waiting: usize,
-    counts: FlowCounts,
+    statistics: SessionMeterStatistics,
 }
 
-impl FlowReporter {
-    /// Bytes that a slot takes.
-    pub const BYTES_PER_SLOT: usize = size_of::<Mark>() + size_of::<u64>();
+impl SessionMeter {
+    /// Bytes of memory for each slot.
+    pub const BYTES_PER_SLOT: usize = size_of::<Checkpoint>() + size_of::<u64>();
 
-    /// Of a table with these marks, which hands its reports over to `reports`. `saved` says which are in whole files.
+    /// The meter of a table with these checkpoints. It sends records to `queue`, whose reader sets `saved` to the
+    /// highest sequence number in a complete file.
     pub fn new(
-        marks: Vec<Mark>,
-        reports: SyncSender<Vec<FlowReport>>,
+        checkpoints: Vec<Checkpoint>,
+        queue: SyncSender<Vec<PendingRecord>>,
         saved: Arc<AtomicU64>,
         active_timeout: Duration,
         clock: Clock,
     ) -> Self {
         Self {
-            numbers: vec![0; marks.len()],
-            marks,
+            sequences: vec![0; checkpoints.len()],
+            checkpoints,
             batch: Vec::new(),
-            reports,
+            queue,
             saved,
-            number: 0,
+            sequence: 0,
             active_timeout,
             clock,
             names: HashMap::new(),
             waiting: 0,
-            counts: FlowCounts::default(),
+            statistics: SessionMeterStatistics::default(),
         }
     }
 
     /// The counts so far.
-    pub fn counts(&self) -> FlowCounts {
-        self.counts
+    pub fn statistics(&self) -> SessionMeterStatistics {
+        self.statistics
     }
 
-    /// Reports what a session that continues has counted, if it is time.
+    /// Makes a record of a session that continues, if the active timeout has passed.
     #[inline]
     pub(super) fn visit(&mut self, index: usize, slot: Slot<'_>) {
-        let mark = self.mark(index, slot);
-        let is_due = || now().saturating_sub(mark.since) >= self.active_timeout.as_nanos() as u64;
-        if slot.counters().packets != mark.packets && is_due() {
-            self.report(index, slot, mark, EndReason::ActiveTimeout);
+        let checkpoint = self.checkpoint(index, slot);
+        let is_due =
+            || now().saturating_sub(checkpoint.since) >= self.active_timeout.as_nanos() as u64;
+        if slot.counters().packets != checkpoint.packets && is_due() {
+            self.enqueue(index, slot, checkpoint, EndReason::ActiveTimeout);
         }
     }
 
-    /// Reports the rest of a session that has ended, once. Whether its slot may be freed.
+    /// Makes the last record of a session that has ended, once. Returns whether its slot may be freed.
     pub(super) fn end(&mut self, index: usize, slot: Slot<'_>, reason: EndReason) -> bool {
-        let mark = self.mark(index, slot);
+        let checkpoint = self.checkpoint(index, slot);
         let counted = slot.counters().packets;
-        let is_reported = counted == mark.packets || self.report(index, slot, mark, reason);
-        if is_reported && self.numbers[index] <= self.saved.load(Relaxed) {
+        let is_enqueued =
+            counted == checkpoint.packets || self.enqueue(index, slot, checkpoint, reason);
+        if is_enqueued && self.sequences[index] <= self.saved.load(Relaxed) {
             return true;
         }
         self.waiting += 1;
-        if self.waiting <= self.marks.len() / WAITING_SHARE {
+        if self.waiting <= self.checkpoints.len() / WAITING_SLOTS_DIVISOR {
             return false;
         }
-        if is_reported {
-            self.counts.unsaved += 1;
+        if is_enqueued {
+            self.statistics.unsaved += 1;
         } else {
-            self.counts.lost += 1;
-            self.counts.lost_packets += counted.wrapping_sub(mark.packets);
+            self.statistics.lost += 1;
+            self.statistics.lost_packets += counted.wrapping_sub(checkpoint.packets);
         }
         true
     }
 
-    /// Reports what a session has counted when reports end. Whether there was room for it.
-    pub(super) fn rest(&mut self, index: usize, slot: Slot<'_>) -> bool {
-        let mark = self.mark(index, slot);
-        slot.counters().packets == mark.packets
-            || self.report(index, slot, mark, EndReason::ForcedEnd)
+    /// Makes the last record of a session when metering ends. Returns whether there was room for it.
+    pub(super) fn finish(&mut self, index: usize, slot: Slot<'_>) -> bool {
+        let checkpoint = self.checkpoint(index, slot);
+        slot.counters().packets == checkpoint.packets
+            || self.enqueue(index, slot, checkpoint, EndReason::ForcedEnd)
     }
 
-    /// Hands over what was reported; whether there was room. A pass has ended if `is_pass`.
+    /// Sends the batch to the queue; returns whether there was room. `is_pass` says that a pass has ended.
     pub(super) fn flush(&mut self, is_pass: bool) -> bool {
         if is_pass {
             self.waiting = 0;
         }
         if !self.batch.is_empty()
             && let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) =
-                self.reports.try_send(std::mem::take(&mut self.batch))
+                self.queue.try_send(std::mem::take(&mut self.batch))
         {
-            // Nothing is reported until there is room.
+            // There are no new records until there is room.
             self.batch = batch;
         }
         self.batch.is_empty()
     }
 
-    /// The mark of the session in this slot.
+    /// The checkpoint of the session in this slot.
     #[inline]
-    fn mark(&mut self, index: usize, slot: Slot<'_>) -> Mark {
+    fn checkpoint(&mut self, index: usize, slot: Slot<'_>) -> Checkpoint {
         let created = slot.created();
-        let mark = &mut self.marks[index];
-        if mark.created != created || mark.since == 0 {
+        let checkpoint = &mut self.checkpoints[index];
+        if checkpoint.created != created || checkpoint.since == 0 {
             let age = self.clock.since(created).as_nanos() as u64;
-            *mark = Mark { created, since: now().saturating_sub(age), ..Mark::default() };
-            self.numbers[index] = 0;
+            *checkpoint =
+                Checkpoint { created, since: now().saturating_sub(age), ..Checkpoint::default() };
+            self.sequences[index] = 0;
         }
-        *mark
+        *checkpoint
     }
 
-    /// Whether there was room for the report.
-    fn report(&mut self, index: usize, slot: Slot<'_>, mark: Mark, reason: EndReason) -> bool {
-        if self.batch.len() >= BATCH {
+    /// Makes a record, and adds it to the batch. Returns whether there was room.
+    fn enqueue(
+        &mut self,
+        index: usize,
+        slot: Slot<'_>,
+        checkpoint: Checkpoint,
+        reason: EndReason,
+    ) -> bool {
+        if self.batch.len() >= BATCH_RECORDS {
             self.flush(false);
-            if self.batch.len() >= BATCH {
+            if self.batch.len() >= BATCH_RECORDS {
                 return false;
             }
         }
-        // Locked for long, or another session by now.
-        let Some(record) = slot.read().filter(|record| record.session.created == mark.created)
+        // The slot is locked for too long, or has another session now.
+        let Some(record) =
+            slot.read().filter(|record| record.session.created == checkpoint.created)
         else {
             return false;
         };
         let now = now();
         let idle = slot.last_use().idle(self.clock.seconds()).as_nanos() as u64;
-        let end = now.saturating_sub(idle).max(mark.since);
-        let next = Mark { packets: record.packets(), bytes: record.bytes(), since: now, ..mark };
-        let mut flow = flow_record(&record, mark.since, end, reason);
-        flow.forward.packets = next.packets.wrapping_sub(mark.packets);
-        flow.forward.octets = next.bytes.wrapping_sub(mark.bytes);
+        let end = now.saturating_sub(idle).max(checkpoint.since);
+        let next = Checkpoint {
+            packets: record.packets(),
+            bytes: record.bytes(),
+            since: now,
+            ..checkpoint
+        };
+        let mut flow = flow_record(&record, checkpoint.since, end, reason);
+        flow.forward.packets = next.packets.wrapping_sub(checkpoint.packets);
+        flow.forward.octets = next.bytes.wrapping_sub(checkpoint.bytes);
         flow.interface_name = Some(self.name(record.session.key.ifindex));
-        self.number += 1;
-        (self.marks[index], self.numbers[index]) = (next, self.number);
-        self.counts.records += 1;
-        let number = self.number;
-        self.batch.push(FlowReport { record: flow, mark: Some((index, next)), number });
+        self.sequence += 1;
+        (self.checkpoints[index], self.sequences[index]) = (next, self.sequence);
+        self.statistics.records += 1;
+        let sequence = self.sequence;
+        self.batch.push(PendingRecord { record: flow, checkpoint: Some((index, next)), sequence });
         true
     }
 
@@ -224,7 +242,7 @@ fn now() -> u64 {
     UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
 }
 
-/// A record of this session, without counts and the interface's name.
+/// A record of this session, without counts and without the interface's name.
 fn flow_record(session: &Record, start: u64, end: u64, reason: EndReason) -> FlowRecord {
     let tuple = session.tuple();
     let mut vlans = session.vlans();

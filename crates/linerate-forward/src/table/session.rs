@@ -281,7 +281,7 @@ impl Record {
         self.tags().into_iter().map(|tag| tag.vlan)
     }
 
-    /// Addresses and ports of leaving packets.
+    /// Source and destination of packets that leave.
     pub(crate) fn out(&self) -> (SocketAddr, SocketAddr) {
         let session = &self.session;
         let (source, destination) = if self.is_ipv6() {

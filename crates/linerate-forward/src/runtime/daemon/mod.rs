@@ -270,7 +270,7 @@ impl Daemon {
             flows: self
                 .flows
                 .as_ref()
-                .map(|flows| flows.statistics(self.ageing.flow_counts().unwrap_or_default())),
+                .map(|flows| flows.statistics(self.ageing.meter_statistics().unwrap_or_default())),
         };
         self.exporter.publish(Metrics { time: SystemTime::now(), snapshot, daemon: counts });
         Ok(())
@@ -461,8 +461,8 @@ impl<'a> Changes<'a> {
         Self { control, maps, mode: config.datapath, events }
     }
 
-    /// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions. A change of qdiscs, filters
-    /// and rules takes effect before the daemon hears of it.
+    /// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions. A
+    /// change of qdiscs, filters and rules takes effect before the daemon hears of it.
     fn watch(&self, ports: Vec<u32>) -> Result<NetworkMonitor> {
         let (control, events, mode) = (Arc::clone(self.control), self.events.clone(), self.mode);
         let maps = self.maps.try_clone()?;

@@ -1,9 +1,10 @@
 //! Flow records of an instance, from its sessions and from connection tracking.
 //!
-//! The ager makes reports (`crate::table::flows`), a thread reads NAT events, and another writes both. Nobody waits for
-//! the disk or a collector: reports wait in a bounded queue, and sessions in the table.
+//! The ager makes records of sessions (`crate::table::flows`), a thread makes records of NAT events, and another thread
+//! writes both. Neither the ager nor the reader of events waits for the disk or a collector: records wait in a bounded
+//! queue, and ended sessions wait in the table.
 
-mod marks;
+mod checkpoints;
 mod nat;
 mod writer;
 
@@ -20,43 +21,43 @@ use crate::runtime::pins::{Lock, Pins};
 use crate::table::Table;
 use crate::table::ageing::Ageing;
 use crate::table::clock::Clock;
-use crate::table::flows::{FlowCounts, FlowReport, FlowReporter};
+use crate::table::flows::{PendingRecord, SessionMeter, SessionMeterStatistics};
 use crate::{Error, Result};
-use marks::Marks;
-use nat::NatWatch;
+use checkpoints::Checkpoints;
+use nat::NatMonitor;
 use writer::{Shared, Writer};
 
-/// Lists of reports on their way.
-const QUEUE: usize = 64;
-/// How long the end waits for a thread that cannot write.
-const LAST_WAIT: Duration = Duration::from_secs(5);
+/// Batches of records in the queue.
+const QUEUE_BATCHES: usize = 64;
+/// How long the end waits for room in the queue.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What was recorded.
+/// The counts of flow records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowStatistics {
-    /// Of sessions.
-    pub sessions: FlowCounts,
-    /// NAT events.
+    /// The records of sessions.
+    pub sessions: SessionMeterStatistics,
+    /// Records of NAT events.
     pub nat_events: u64,
     /// NAT events that were lost, because records could not be written.
     pub nat_events_lost: u64,
     /// How often the kernel dropped NAT events, because they were read too slowly.
     pub nat_event_overruns: u64,
-    /// What was written and sent.
+    /// What was written to files and sent to collectors.
     pub output: OutputStatistics,
 }
 
-/// The threads.
+/// The threads that make and write flow records.
 #[derive(Debug)]
 pub(super) struct Flows {
-    nat: Option<NatWatch>,
-    reports: SyncSender<Vec<FlowReport>>,
+    nat: Option<NatMonitor>,
+    queue: SyncSender<Vec<PendingRecord>>,
     shared: Arc<Shared>,
     writer: JoinHandle<()>,
 }
 
 impl Flows {
-    /// Starts them, and has `ageing` report, if the configuration asks for it.
+    /// Starts the threads, and gives `ageing` a meter, if flow records are configured.
     pub(super) fn start(
         config: &Config,
         pins: &Pins,
@@ -68,48 +69,48 @@ impl Flows {
         if config.flows.is_empty() {
             return Ok(None);
         }
-        let marks = Marks::open(pins, lock, table.slots())?;
+        let checkpoints = Checkpoints::open(pins, lock, table.slots())?;
         let options = OutputOptions {
             destinations: config.flows.clone(),
             sensor: config.sensor.clone(),
             max_age: config.flow_file_time,
-            sealed: Some(marks.committed()),
+            sealed: Some(checkpoints.committed()),
         };
         let outputs = Outputs::open(&options, || ())?;
         if outputs.statistics().files.interruptions > 0 {
             tracing::warn!(
-                "a former daemon was interrupted: NAT events of its last {:?} or less are missing, records of \
-                 sessions are not",
+                "the previous daemon was interrupted: NAT events of its last {:?} or less are missing, records of \
+                 sessions are complete",
                 config.flow_file_time
             );
         }
-        let (reports, received) = sync_channel(QUEUE);
+        let (queue, received) = sync_channel(QUEUE_BATCHES);
         let shared = Arc::<Shared>::default();
         tracing::info!(
-            memory_mib = (marks.bytes() + table.slots() * FlowReporter::BYTES_PER_SLOT) >> 20,
-            "flow records"
+            memory_mib = (checkpoints.bytes() + table.slots() * SessionMeter::BYTES_PER_SLOT) >> 20,
+            "flow records enabled"
         );
-        ageing.set_flows(FlowReporter::new(
-            marks.load(),
-            reports.clone(),
+        ageing.set_meter(SessionMeter::new(
+            checkpoints.load(),
+            queue.clone(),
             Arc::clone(&shared.saved),
             config.active_timeout,
             clock,
         ));
-        let nat = NatWatch::start(reports.clone())
-            .inspect_err(|error| tracing::warn!(%error, "no NAT events"))
+        let nat = NatMonitor::start(queue.clone())
+            .inspect_err(|error| tracing::warn!(%error, "NAT events unavailable"))
             .ok();
-        let writer =
-            Writer { outputs, marks, max_age: config.flow_file_time, shared: Arc::clone(&shared) };
+        let (max_age, writer_shared) = (config.flow_file_time, Arc::clone(&shared));
+        let writer = Writer { outputs, checkpoints, max_age, shared: writer_shared };
         let writer = std::thread::Builder::new()
             .name("flows".into())
             .spawn(move || writer.run(&received))
             .map_err(|error| Error::system("start the thread that writes flow records", error))?;
-        Ok(Some(Self { nat, reports, shared, writer }))
+        Ok(Some(Self { nat, queue, shared, writer }))
     }
 
-    /// The counts, with those of the ager.
-    pub(super) fn statistics(&self, sessions: FlowCounts) -> FlowStatistics {
+    /// The counts, with those of the ager's meter.
+    pub(super) fn statistics(&self, sessions: SessionMeterStatistics) -> FlowStatistics {
         let nat = self.nat.as_ref().map(|nat| &nat.counters);
         FlowStatistics {
             sessions,
@@ -120,21 +121,21 @@ impl Flows {
         }
     }
 
-    /// Writes what is left; the rest of `all` sessions, if they are detached.
+    /// Writes the remaining records; with a last record of `all` sessions when the instance is detached.
     pub(super) fn finish(self, ageing: &mut Ageing, all: bool) {
-        let Self { nat, reports, shared, writer } = self;
+        let Self { nat, queue, shared, writer } = self;
         let mut waited = Duration::ZERO;
         let pause = Duration::from_millis(10);
         let is_room = || {
             std::thread::sleep(pause);
             waited += pause;
-            waited < LAST_WAIT
+            waited < DRAIN_TIMEOUT
         };
-        let counts = ageing.end_flows(all, is_room).unwrap_or_default();
-        drop((nat, reports));
+        let counts = ageing.finish_meter(all, is_room).unwrap_or_default();
+        drop((nat, queue));
         shared.end();
         let _ = writer.join();
         let files = shared.output().files;
-        tracing::info!(sessions = counts.records, written = files.records, "flow records");
+        tracing::info!(sessions = counts.records, written = files.records, "flow records ended");
     }
 }

@@ -1,4 +1,4 @@
-//! NAT events (RFC 8158) from those of connection tracking: also of connections that no session was learned from.
+//! NAT events (RFC 8158) from the events of connection tracking, also for connections without a session.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use linerate_flow::{FlowKey, FlowRecord, NatEvent, Translation};
 use linerate_net::netlink::{Message, Notifications, Protocol, Received, attribute, bytes_at};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::table::flows::FlowReport;
+use crate::table::flows::PendingRecord;
 use crate::{Error, Result};
 
 /// Room for some 20,000 events.
 const RECEIVE_BUFFER: usize = 16 << 20;
-/// Messages between two looks at whether it is over.
-const BURST: usize = 1024;
-/// How long it sleeps where nothing comes.
-const SLEEP: Duration = Duration::from_millis(200);
+/// Messages that one call reads before it checks whether to stop.
+const MAX_MESSAGES: usize = 1024;
+/// How long the thread sleeps without events.
+const POLL_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_DELETE` of `linux/netfilter/nfnetlink_conntrack.h`.
 const NEW: u16 = (libc::NFNL_SUBSYS_CTNETLINK << 8) as u16;
@@ -28,7 +28,7 @@ const DELETE: u16 = NEW | 2;
 /// Bytes of `struct nfgenmsg`, before the attributes.
 const HEADER: usize = 4;
 
-/// Attributes of the same header.
+/// Attributes of the same header, there with the prefix `CTA_`.
 mod attr {
     pub(super) const TUPLE_ORIG: u16 = 1;
     pub(super) const TUPLE_REPLY: u16 = 2;
@@ -53,26 +53,26 @@ mod attr {
 pub(super) struct NatCounters {
     /// Events of translated connections.
     pub(super) events: AtomicU64,
-    /// Those that could not be handed over, because records cannot be written.
+    /// Those that found the queue full, because records cannot be written.
     pub(super) lost: AtomicU64,
-    /// How often the kernel dropped events, because they were read too slowly. How many is not known.
+    /// How often the kernel dropped events (ENOBUFS), because they were read too slowly. It does not tell how many.
     pub(super) overruns: AtomicU64,
 }
 
 /// The thread that reads events.
 #[derive(Debug)]
-pub(super) struct NatWatch {
+pub(super) struct NatMonitor {
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     pub(super) counters: Arc<NatCounters>,
 }
 
-impl NatWatch {
+impl NatMonitor {
     /// Reads the events of the calling thread's network namespace from now on.
     ///
     /// # Errors
-    /// [`Error::System`] where the kernel has no events of connection tracking.
-    pub(super) fn start(reports: SyncSender<Vec<FlowReport>>) -> Result<Self> {
+    /// [`Error::System`] if the kernel has no events of connection tracking.
+    pub(super) fn start(queue: SyncSender<Vec<PendingRecord>>) -> Result<Self> {
         let failed = |source| Error::system("watch connection tracking for NAT events", source);
         let mut socket = Notifications::open(Protocol::Netfilter).map_err(failed)?;
         socket.set_receive_buffer(RECEIVE_BUFFER).map_err(failed)?;
@@ -83,20 +83,20 @@ impl NatWatch {
         let (stopped, counts) = (Arc::clone(&stop), Arc::clone(&counters));
         let run = move || {
             while !stopped.load(Relaxed) {
-                if let Err(error) = read(&mut socket, &reports, &counts) {
-                    tracing::error!(%error, "no NAT events any more");
+                if let Err(error) = read(&mut socket, &queue, &counts) {
+                    tracing::error!(%error, "reading NAT events failed: no more are recorded");
                     return;
                 }
             }
-            // What came before the end.
-            let _ = read(&mut socket, &reports, &counts);
+            // The events before the stop.
+            let _ = read(&mut socket, &queue, &counts);
         };
         let thread = std::thread::Builder::new().name("nat-events".into()).spawn(run);
         Ok(Self { thread: Some(thread.map_err(failed)?), stop, counters })
     }
 }
 
-impl Drop for NatWatch {
+impl Drop for NatMonitor {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -105,32 +105,31 @@ impl Drop for NatWatch {
     }
 }
 
-/// Waits for events, and hands over what there is.
+/// Waits for events, and queues their records.
 fn read(
     socket: &mut Notifications,
-    reports: &SyncSender<Vec<FlowReport>>,
+    queue: &SyncSender<Vec<PendingRecord>>,
     counters: &NatCounters,
 ) -> std::io::Result<()> {
-    let sleep = Timespec { tv_sec: 0, tv_nsec: SLEEP.as_nanos() as i64 };
+    let sleep = Timespec { tv_sec: 0, tv_nsec: POLL_TIMEOUT.as_nanos() as i64 };
     match poll(&mut [PollFd::new(&*socket, PollFlags::IN)], Some(&sleep)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
         other => other?,
     };
     let mut events = Vec::new();
-    let received = socket.receive(BURST, |message| {
+    let received = socket.receive(MAX_MESSAGES, |message| {
         let event = event(message);
-        events.extend(event.map(|record| FlowReport { record, mark: None, number: 0 }));
+        events.extend(event.map(|record| PendingRecord { record, checkpoint: None, sequence: 0 }));
     })?;
     if received == Received::Overrun {
         counters.overruns.fetch_add(1, Relaxed);
-        tracing::warn!("NAT events lost: the kernel had more than could be read");
+        tracing::warn!("NAT events lost: the netlink receive buffer overran");
     }
     if events.is_empty() {
         return Ok(());
     }
     counters.events.fetch_add(events.len() as u64, Relaxed);
-    if let Err(TrySendError::Full(lost) | TrySendError::Disconnected(lost)) =
-        reports.try_send(events)
+    if let Err(TrySendError::Full(lost) | TrySendError::Disconnected(lost)) = queue.try_send(events)
     {
         counters.lost.fetch_add(lost.len() as u64, Relaxed);
     }
@@ -170,7 +169,7 @@ impl Tuple {
         })
     }
 
-    /// Of the other direction.
+    /// The tuple of the other direction.
     fn reversed(self) -> Self {
         Self {
             source: self.destination,
@@ -196,12 +195,13 @@ fn event(message: Message<'_>) -> Option<FlowRecord> {
     if translated == original {
         return None;
     }
-    // Where the kernel keeps times (net.netfilter.nf_conntrack_timestamp), that of the event itself.
+    // With net.netfilter.nf_conntrack_timestamp the kernel tells the time of the event.
     let stamp = if is_new { attr::TIMESTAMP_START } else { attr::TIMESTAMP_STOP };
-    let kept = attribute(attributes, attr::TIMESTAMP)
+    let kernel_time = attribute(attributes, attr::TIMESTAMP)
         .and_then(|stamps| bytes_at(attribute(stamps, stamp)?, 0))
         .map(u64::from_be_bytes);
-    let time = kept.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64);
+    let time =
+        kernel_time.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64);
     let event = match (original.source, is_new) {
         (IpAddr::V4(_), true) => NatEvent::Nat44Create,
         (IpAddr::V4(_), false) => NatEvent::Nat44Delete,

@@ -1,4 +1,4 @@
-//! [`Writer`]: the thread that writes records and commits their marks.
+//! [`Writer`]: the thread that writes records and commits their checkpoints.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -8,29 +8,29 @@ use std::time::{Duration, Instant};
 
 use linerate_flow::outputs::{OutputStatistics, Outputs};
 
-use super::marks::Marks;
-use crate::table::flows::FlowReport;
+use super::checkpoints::Checkpoints;
+use crate::table::flows::PendingRecord;
 
-/// How often it looks whether a batch is complete.
+/// How often the thread checks whether a batch is complete.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The most records of a batch.
 const MAX_RECORDS: usize = 1 << 16;
-/// After a batch could not be written, it is tried again so much later.
-const RETRY: Duration = Duration::from_secs(5);
-/// The longest time that records wait where there is no file to fill.
+/// The time between two attempts to write a batch.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// The longest time that records wait for a batch, if there are only collectors.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// What the thread shares.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// The highest number of a report that is in a whole file.
+    /// The highest sequence number in a complete file.
     pub(super) saved: Arc<AtomicU64>,
     output: Mutex<OutputStatistics>,
     is_ending: AtomicBool,
 }
 
 impl Shared {
-    /// What cannot be written now is not tried again.
+    /// A batch that cannot be written is not tried again.
     pub(super) fn end(&self) {
         self.is_ending.store(true, Relaxed);
     }
@@ -44,17 +44,17 @@ impl Shared {
     }
 }
 
-/// Writes reports.
+/// Writes records in batches.
 pub(super) struct Writer {
     pub(super) outputs: Outputs,
-    pub(super) marks: Marks,
+    pub(super) checkpoints: Checkpoints,
     pub(super) max_age: Duration,
     pub(super) shared: Arc<Shared>,
 }
 
 impl Writer {
-    /// Runs until nobody sends reports any more, and writes the rest.
-    pub(super) fn run(mut self, reports: &Receiver<Vec<FlowReport>>) {
+    /// Runs until all senders of the queue are dropped, and writes the remaining records.
+    pub(super) fn run(mut self, queue: &Receiver<Vec<PendingRecord>>) {
         let max_age =
             if self.outputs.has_files() { self.max_age } else { MAX_WAIT.min(self.max_age) };
         let mut batch = Vec::new();
@@ -64,12 +64,12 @@ impl Writer {
         while !is_over {
             let is_full = batch.len() >= MAX_RECORDS;
             if is_full {
-                // What comes meanwhile waits in the queue.
+                // New records wait in the queue.
                 std::thread::sleep(POLL_INTERVAL.min(due_in(retry)));
                 is_over = self.shared.is_ending.load(Relaxed);
             } else {
-                match reports.recv_timeout(POLL_INTERVAL) {
-                    Ok(reports) => batch.extend(reports),
+                match queue.recv_timeout(POLL_INTERVAL) {
+                    Ok(records) => batch.extend(records),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => is_over = true,
                 }
@@ -80,39 +80,39 @@ impl Writer {
             let is_old = since.is_some_and(|since: Instant| since.elapsed() >= max_age);
             let is_complete = is_old || is_over || batch.len() >= MAX_RECORDS;
             if is_complete && !batch.is_empty() && due_in(retry).is_zero() {
-                retry = self.write(&mut batch).err().map(|()| Instant::now() + RETRY);
+                retry = self.write(&mut batch).err().map(|()| Instant::now() + RETRY_DELAY);
                 since = since.filter(|_| retry.is_some());
             }
             self.shared.set_output(self.outputs.statistics());
         }
-        batch.extend(reports.try_iter().flatten());
+        batch.extend(queue.try_iter().flatten());
         if !batch.is_empty() && self.write(&mut batch).is_err() {
             tracing::error!(records = batch.len(), "flow records lost: they cannot be written");
         }
         let (statistics, outcome) = self.outputs.finish();
         self.shared.set_output(statistics);
         if let Err(error) = outcome {
-            tracing::error!(%error, "flow records");
+            tracing::error!(%error, "cannot complete the files of flow records");
         }
     }
 
-    /// Writes a batch and commits its marks. It stays if that fails.
-    fn write(&mut self, batch: &mut Vec<FlowReport>) -> Result<(), ()> {
-        let number = self.marks.committed() + 1;
-        let records = batch.iter().map(|report| &report.record);
+    /// Writes a batch and commits its checkpoints. If that fails, the batch keeps its records.
+    fn write(&mut self, batch: &mut Vec<PendingRecord>) -> Result<(), ()> {
+        let number = self.checkpoints.committed() + 1;
+        let records = batch.iter().map(|pending| &pending.record);
         if let Err(error) = self.outputs.seal(records.clone(), number) {
-            tracing::warn!(%error, records = batch.len(), "flow records wait");
+            tracing::warn!(%error, records = batch.len(), "cannot write flow records; they are tried again");
             return Err(());
         }
-        for (slot, mark) in batch.iter().filter_map(|report| report.mark.as_ref()) {
-            self.marks.stage(*slot, mark, number);
+        for (slot, checkpoint) in batch.iter().filter_map(|pending| pending.checkpoint.as_ref()) {
+            self.checkpoints.stage(*slot, checkpoint, number);
         }
-        // From here on the records are in files, also if this process is killed: the next one publishes them.
-        self.marks.commit(number);
+        // The records are now in files even if this process is killed: the next daemon publishes them.
+        self.checkpoints.commit(number);
         if let Err(error) = self.outputs.publish(records) {
-            tracing::error!(%error, "flow records are in hidden files");
+            tracing::error!(%error, "cannot publish flow records: they stay in hidden files");
         }
-        let saved = batch.iter().map(|report| report.number).max().unwrap_or_default();
+        let saved = batch.iter().map(|pending| pending.sequence).max().unwrap_or_default();
         self.shared.saved.fetch_max(saved, Relaxed);
         batch.clear();
         Ok(())

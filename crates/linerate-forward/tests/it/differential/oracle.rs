@@ -58,7 +58,7 @@ pub(crate) fn differences(plain: &Seen, other: &Seen) -> Vec<Difference> {
     found
 }
 
-/// How often the kernel has told each address that routing refused its packet.
+/// How often the kernel sent each address an ICMP error because routing refused its packet.
 ///
 /// It sends five such messages at once and one a second after them (`ip_error` in net/ipv4/route.c). No setting of a
 /// namespace changes that. From then on two routers that get a frame in different ticks may differ by a message.
@@ -86,8 +86,8 @@ impl Refusals {
     }
 }
 
-/// Whom a message tells that routing refused its packet: ICMP destination unreachable with the codes network, host, and
-/// communication prohibited.
+/// The receiver of an ICMP error about a packet that routing refused: destination unreachable with the codes network,
+/// host, and communication prohibited.
 fn refused(frame: &[u8]) -> Option<[u8; 4]> {
     let at = ether_type_at(frame);
     let packet = frame.get(at + 2..)?;

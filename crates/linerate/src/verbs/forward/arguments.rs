@@ -119,7 +119,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
     pub(super) revalidate: Option<Duration>,
 
-    /// When the daemon dies, keep forwarding this long, then leave every packet to the kernel. [default: 10s]
+    /// When the daemon dies, keep forwarding this long, then leave every packet to the kernel. [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
     pub(super) fail_open_after: Option<Duration>,
 
@@ -132,16 +132,16 @@ pub(super) struct Run {
     #[arg(long, value_name = "ADDRESS")]
     pub(super) web: Option<ListenAddress>,
 
-    /// Write flow records of sessions, and events of NAT, to Parquet files below this folder, or send them to a collector:
-    /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://…`, `ipfix+tls://…`. Repeatable.
+    /// Write flow records of sessions and NAT events to Parquet files in this folder, or send them to an IPFIX
+    /// collector: `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://…` or `ipfix+tls://…`. Repeatable.
     #[arg(long, value_name = "FOLDER|URL")]
     pub(super) flows: Vec<Destination>,
 
-    /// The name of this instance in the paths below the folder of --flows. [default: the host's name]
+    /// Name of this instance in the paths below the folder of --flows. [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(super) sensor: Option<String>,
 
-    /// A session that goes on gets a flow record after this time. [default: 1m]
+    /// A session that continues gets a flow record after this time. [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
     pub(super) active_timeout: Option<Duration>,
 

@@ -17,7 +17,7 @@ pub(super) fn run(arguments: &Run) -> Result<ExitCode> {
     signals::register(events.clone(), arguments.config.is_some())?;
     let config = configure(arguments).map_err(|error| match arguments.config {
         Some(_) => error.into(),
-        None => cli::wrong_usage(error),
+        None => cli::as_usage_error(error),
     })?;
     let daemon = Daemon::start(config, events)?;
     daemon.run(&received, || configure(arguments))?;

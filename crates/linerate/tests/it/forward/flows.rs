@@ -115,7 +115,7 @@ fn the_records_of_a_session_have_its_packets_also_after_kill_and_adoption() {
             assert_ne!(number(row, "ingressInterface"), number(row, "egressInterface"));
         }
 
-        // What is left when it is detached.
+        // The last records, when it is detached.
         ask(7);
         let sessions = counted(&net);
         let (status, _, printed) = daemon.end(Signal::SIGINT);
@@ -146,12 +146,12 @@ fn a_session_that_ends_has_its_packets_in_records_before_its_slot_is_free() {
     assert_eq!(net.ask(0, 5000, 10), 10);
     wait_for("records of all", || recorded(folder.path()).len() == 42);
     let recorded = recorded(folder.path());
-    // What was counted, when it was looked at, was not the last packet of each.
+    // The counts were read before the last packet of each session.
     assert!(sessions.iter().all(|(session, count)| recorded[session] >= *count));
     // The kernel forwards the first of each session, before it is learned.
     let packets: u64 = recorded.values().map(|(packets, _)| packets).sum();
     assert!((336..=420).contains(&packets), "{packets}");
-    // Who was killed could tell why a session ended; who found it ended could not.
+    // A daemon that was killed knew why a session ended; the daemon that found it ended does not.
     for row in records(folder.path()).iter().filter(|row| session(row).contains(":5000")) {
         assert_eq!(
             find_number(row, "flowEndReason").filter(|_| find_number(row, "natEvent").is_none()),
@@ -239,7 +239,7 @@ fn nat_events_are_those_of_conntrack(connections: u32) {
     let mut logged = BTreeMap::<Event, u64>::new();
     for line in read().lines() {
         let tuples = tuples(line);
-        // Others of the router itself are not translated.
+        // The router's own connections are not translated.
         let is_probe = tuples.get(2).is_some_and(|port| port == "999");
         if tuples.len() == 8 && !is_probe && line.contains("[NEW]") {
             *logged.entry((true, tuples)).or_default() += 1;

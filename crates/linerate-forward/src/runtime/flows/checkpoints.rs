@@ -1,0 +1,129 @@
+//! [`Checkpoints`]: the checkpoints of all sessions, in a pinned array that outlives the daemon.
+//!
+//! The checkpoints of a batch are staged. Then one store of the batch number commits all of them. So a process that is
+//! killed at any moment leaves either all checkpoints of a batch or none.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+use linerate_bpf::map::{MappedArray, create_mappable_array};
+
+use crate::runtime::pins::{Lock, Pins};
+use crate::table::flows::Checkpoint;
+use crate::{Error, Result};
+
+/// The name of the map and its pin.
+const NAME: &str = "flow_checkpoint";
+/// A committed checkpoint, a staged checkpoint, and the batch number of the staged one.
+const ENTRY_WORDS: usize = 2 * CHECKPOINT_WORDS + 1;
+const CHECKPOINT_WORDS: usize = 4;
+const STAGED_WORD: usize = CHECKPOINT_WORDS;
+const BATCH_WORD: usize = 2 * CHECKPOINT_WORDS;
+/// No batch has this number.
+const NO_BATCH: u64 = u64::MAX;
+
+/// The checkpoints of all slots, and one more entry with the number of the last committed batch.
+#[derive(Debug)]
+pub(super) struct Checkpoints(MappedArray);
+
+impl Checkpoints {
+    /// Opens the checkpoints that the previous daemon left, or creates new ones, for a table with this many slots.
+    pub(super) fn open(pins: &Pins, lock: &Lock, slots: usize) -> Result<Self> {
+        if let Some(pinned) = pins.open_object(NAME)?
+            && let Ok(array) = MappedArray::new(pinned.as_fd())
+            && (array.max_entries(), array.value_size()) == (slots + 1, 8 * ENTRY_WORDS)
+        {
+            return Ok(Self(array));
+        }
+        let map = create_mappable_array(NAME, 8 * ENTRY_WORDS as u32, slots as u32 + 1)
+            .map_err(|error| Error::bpf("create the map of flow record checkpoints", &error))?;
+        pins.pin_object(lock, NAME, map.as_fd())?;
+        Ok(Self(MappedArray::new(map.as_fd())?))
+    }
+
+    fn slots(&self) -> usize {
+        self.0.max_entries() - 1
+    }
+
+    /// The kernel memory that they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    fn words(&self, slot: usize) -> &[AtomicU64] {
+        self.0.atomics(slot, 0, ENTRY_WORDS)
+    }
+
+    /// The number of the last committed batch.
+    pub(super) fn committed(&self) -> u64 {
+        self.words(self.slots())[0].load(SeqCst)
+    }
+
+    /// Commits the staged checkpoints of this batch, whose number is one more than that of the last batch.
+    pub(super) fn commit(&self, batch: u64) {
+        self.words(self.slots())[0].store(batch, SeqCst);
+    }
+
+    fn is_committed(&self, words: &[AtomicU64]) -> bool {
+        let batch = words[BATCH_WORD].load(SeqCst);
+        batch != NO_BATCH && batch <= self.committed()
+    }
+
+    /// Stages a checkpoint for this batch.
+    pub(super) fn stage(&self, slot: usize, checkpoint: &Checkpoint, batch: u64) {
+        let words = self.words(slot);
+        if self.is_committed(words) {
+            for at in 0..CHECKPOINT_WORDS {
+                words[at].store(words[STAGED_WORD + at].load(SeqCst), SeqCst);
+            }
+        }
+        words[BATCH_WORD].store(NO_BATCH, SeqCst);
+        let Checkpoint { created, packets, bytes, since } = *checkpoint;
+        let values = [created.into(), packets, bytes, since];
+        words[STAGED_WORD..].iter().zip(values).for_each(|(word, value)| word.store(value, SeqCst));
+        words[BATCH_WORD].store(batch, SeqCst);
+    }
+
+    /// The committed checkpoints of all slots.
+    pub(super) fn load(&self) -> Vec<Checkpoint> {
+        let load = |slot| {
+            let words = self.words(slot);
+            let at = if self.is_committed(words) { STAGED_WORD } else { 0 };
+            let [created, packets, bytes, since] =
+                [0, 1, 2, 3].map(|word| words[at + word].load(SeqCst));
+            Checkpoint { created: created as u32, packets, bytes, since }
+        };
+        (0..self.slots()).map(load).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_testkit::root_or_skip;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_is_there_once_it_is_committed() {
+        root_or_skip!();
+        let map = create_mappable_array("checkpoint_test", 8 * ENTRY_WORDS as u32, 3).unwrap();
+        let checkpoints = Checkpoints(MappedArray::new(map.as_fd()).unwrap());
+        let checkpoint =
+            |packets| Checkpoint { created: 7, packets, bytes: 100 * packets, since: 9 };
+        checkpoints.stage(0, &checkpoint(1), 1);
+        checkpoints.stage(1, &checkpoint(2), 1);
+        assert_eq!(checkpoints.load(), [Checkpoint::default(); 2]);
+        checkpoints.commit(1);
+        assert_eq!(
+            (checkpoints.committed(), checkpoints.load()),
+            (1, vec![checkpoint(1), checkpoint(2)])
+        );
+        checkpoints.stage(1, &checkpoint(3), 2);
+        // Staged again, because the first attempt to write the batch failed.
+        checkpoints.stage(1, &checkpoint(4), 2);
+        assert_eq!(checkpoints.load(), [checkpoint(1), checkpoint(2)]);
+        checkpoints.commit(2);
+        assert_eq!(checkpoints.load(), [checkpoint(1), checkpoint(4)]);
+    }
+}
