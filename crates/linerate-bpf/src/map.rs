@@ -162,7 +162,7 @@ pub fn create_array(name: &str, value_size: u32) -> libbpf_rs::Result<MapHandle>
     new_array(name, value_size, 1, 0)
 }
 
-/// A new array with so many entries of `value_size` bytes, for [`MappedArray`].
+/// A new array of `entries` values of `value_size` bytes, for [`MappedArray`].
 ///
 /// # Errors
 /// The error of libbpf.

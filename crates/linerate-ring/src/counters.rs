@@ -1,7 +1,7 @@
 //! [`SharedCounters`]: rows of counters in a memory file (memfd_create(2)) that several processes map.
 //!
-//! A process that has the descriptor adds to them without a system call. Another one, with other privileges, reads
-//! them at any time, also after those that count have ended.
+//! A process with the descriptor adds to them without a system call. Another process, with other privileges, can read
+//! them at any time, even after the first has ended.
 
 use std::ffi::CStr;
 use std::io;
@@ -18,23 +18,23 @@ use crate::{Error, Result};
 
 /// Counters in a row.
 pub const COLUMNS: usize = 27;
-/// Bytes of a label, at most.
+/// The most bytes of a label.
 pub const MAX_LABEL: usize = LABEL_WORDS * size_of::<u64>();
 
 const LABEL_WORDS: usize = 4;
-/// Rows for labels; the file begins with one that has none.
+/// Rows with labels. A row without a label precedes them.
 const ROWS: usize = 63;
-/// The state of the first row: a file of this module, and of this layout.
+/// The state of the first row, which identifies a file of this module and layout.
 const MAGIC: u64 = u64::from_be_bytes(*b"linerat1");
 
 /// States of the other rows.
 const FREE: u64 = 0;
-/// Its label is being written. Where the writer was killed, it stays so.
+/// Its label is being written. If the writer is killed, the row keeps this state.
 const CLAIMED: u64 = 1;
 const LABELLED: u64 = 2;
 
 const NAME: &CStr = c"linerate-counters";
-/// Nobody may shrink the file: access to memory behind its end would raise SIGBUS.
+/// Nobody may shrink the file: access to memory after its end would raise SIGBUS.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 #[repr(C, align(64))]
@@ -56,11 +56,11 @@ unsafe impl Send for SharedCounters {}
 unsafe impl Sync for SharedCounters {}
 
 impl SharedCounters {
-    /// Makes a file without rows. Processes that inherit the descriptor, or get it, can map it.
+    /// Creates a file without labels. Processes that inherit or receive the descriptor can map it.
     ///
     /// # Errors
     ///
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn create() -> Result<(Self, OwnedFd)> {
         let make = || {
             let file = fs::memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -78,7 +78,7 @@ impl SharedCounters {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if it is another file; what the kernel said.
+    /// [`Error::Invalid`] if it is another file; the error of the kernel.
     pub fn open(file: impl AsFd) -> Result<Self> {
         let other = || Error::Invalid("the descriptor is not that of shared counters".to_owned());
         // Only memory files have seals.
@@ -106,8 +106,8 @@ impl SharedCounters {
         unsafe { self.0.as_ref() }
     }
 
-    /// The counters with this label, of all who ask for it. The label is cut after [`MAX_LABEL`] bytes. `None` if all
-    /// rows have other labels, which is counted.
+    /// The counters with this label; all callers with one label share them. The label is cut after [`MAX_LABEL`] bytes.
+    /// `None` if all rows have other labels; [`SharedCounters::refused`] counts that.
     pub fn row(&self, label: &str) -> Option<&[AtomicU64; COLUMNS]> {
         let mut bytes = [0; MAX_LABEL];
         let len = label.len().min(MAX_LABEL);
@@ -123,7 +123,7 @@ impl SharedCounters {
                 row.state.store(LABELLED, Release);
                 return Some(&row.counts);
             }
-            // Two who make the same row at the same time get one each; readers add them up.
+            // Two callers with the same new label may get a row each; readers add the rows up.
             if row.state.load(Acquire) == LABELLED && row.words() == words {
                 return Some(&row.counts);
             }
@@ -142,7 +142,7 @@ impl SharedCounters {
         })
     }
 
-    /// How often there was no row left.
+    /// How often no row was left.
     pub fn refused(&self) -> u64 {
         self.rows()[0].counts[0].load(Relaxed)
     }

@@ -29,7 +29,7 @@ impl Key {
         Self::in_layers(&layers::parse(frame).ok()?, frame)
     }
 
-    /// The key of the frame that has these layers; `None` where it carries no IP packet.
+    /// The key of a frame with these layers; `None` if it carries no IP packet.
     pub fn in_layers(layers: &Layers, frame: &[u8]) -> Option<Self> {
         let (source, destination) = layers.addresses(frame)?;
         let fragment = matches!(

@@ -117,7 +117,7 @@ fn parse() -> Result<Cli, ExitCode> {
 
 /// Reads the command line, runs the verb and turns its result into an exit status.
 pub fn run() -> ExitCode {
-    completion::answer();
+    completion::complete_if_asked();
     let Cli { verbose, verb } = match parse() {
         Ok(cli) => cli,
         Err(status) => return status,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::input::Lent;
+use super::input::BorrowedRecord;
 use super::{Reader, State, Stream, pcapng};
 use crate::format::pcapng as block_type;
 use crate::{Format, InterfaceDescription, Record, Result};
@@ -153,7 +153,7 @@ impl BlockReader {
                     Some(Block { block_type, bytes, big_endian, record: None })
                 } else {
                     let next = state.next(&mut reader.input)?;
-                    next.map(|Lent { record, bytes, .. }| {
+                    next.map(|BorrowedRecord { record, bytes, .. }| {
                         let record = Some(record);
                         Block { block_type: BlockType::PcapRecord, bytes, big_endian, record }
                     })

@@ -10,9 +10,9 @@ use crate::{Error, Record, Result};
 /// Bytes of one read: large enough that one system call serves thousands of small packets.
 const CHUNK: usize = 1 << 20;
 
-/// A packet that is lent, its bytes as in version 2.4 of pcap or in pcapng, and where its record is in the
-/// decompressed file.
-pub(super) struct Lent<'a> {
+/// A packet, borrowed from the buffer; its record as in version 2.4 of pcap or in pcapng; and the offsets of the record
+/// in the decompressed file.
+pub(super) struct BorrowedRecord<'a> {
     pub(super) record: Record<'a>,
     pub(super) bytes: &'a [u8],
     pub(super) offsets: Range<u64>,
@@ -110,7 +110,7 @@ impl Input {
         &mut self.buffer[self.start..self.start + self.lent]
     }
 
-    /// Where the lent record is in the decompressed file.
+    /// The offsets of the lent record in the decompressed file.
     pub(super) fn offsets(&self) -> Range<u64> {
         self.offset..self.offset + self.lent as u64
     }

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::{Format, InterfaceDescription, Record, Result};
 pub use blocks::{Block, BlockReader, BlockType};
-use input::{Input, Lent};
+use input::{BorrowedRecord, Input};
 use stream::Stream;
 
 /// A capture file being read.
@@ -42,7 +42,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`](crate::Error::Open), [`Error::NotACapture`](crate::Error::NotACapture), and what [`Reader::next`] says of a damaged header.
+    /// [`Error::Open`](crate::Error::Open), [`Error::NotACapture`](crate::Error::NotACapture), and what
+    /// [`Reader::next`] says of a damaged header.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_until(path, &Arc::default())
     }
@@ -114,15 +115,15 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Error::Read`](crate::Error::Read), [`Error::Truncated`](crate::Error::Truncated) and [`Error::Malformed`](crate::Error::Malformed): each says at which byte, and
-    /// how many packets were read before. After an error there is nothing more: the next call
-    /// returns `None`.
+    /// [`Error::Read`](crate::Error::Read), [`Error::Truncated`](crate::Error::Truncated) and
+    /// [`Error::Malformed`](crate::Error::Malformed): each says at which byte, and how many packets were read before.
+    /// After an error there is nothing more: the next call returns `None`.
     #[allow(clippy::should_implement_trait, reason = "an iterator cannot lend its item")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
         Ok(self.next_described()?.map(|next| next.record))
     }
 
-    /// As [`Reader::next`], with what the packet needs.
+    /// As [`Reader::next`], with the interfaces and the offsets of the packet.
     ///
     /// # Errors
     ///
@@ -136,20 +137,20 @@ impl Reader {
             State::Pcap(state) => state.next(&mut self.input)?,
             State::Pcapng(state) => state.next(&mut self.input, &mut self.interfaces)?,
         };
-        let Some(Lent { record, offsets, .. }) = next else { return Ok(None) };
+        let Some(BorrowedRecord { record, offsets, .. }) = next else { return Ok(None) };
         self.finished = false;
         self.records += 1;
         Ok(Some(DescribedRecord { record, interfaces: &self.interfaces, offsets }))
     }
 }
 
-/// A packet of a file, lent until the next call.
+/// A packet of a file, borrowed until the next call.
 #[derive(Clone, Debug)]
 pub struct DescribedRecord<'a> {
     /// The packet.
     pub record: Record<'a>,
-    /// The interfaces described so far, its own among them.
+    /// The interfaces described so far, including its own.
     pub interfaces: &'a [InterfaceDescription],
-    /// Where it is in the (decompressed) file: its record, in bytes.
+    /// The offsets of its record in the (decompressed) file.
     pub offsets: Range<u64>,
 }

@@ -6,7 +6,7 @@
 use linerate_wire::frame::Frame;
 use pcap_parser::{LegacyPcapBlock, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_header};
 
-use super::input::{Input, Lent};
+use super::input::{BorrowedRecord, Input};
 use crate::format::pcap::{FILE_HEADER_LEN, RECORD_HEADER_LEN};
 use crate::{InterfaceDescription, Record, Resolution, Result};
 
@@ -136,7 +136,7 @@ impl State {
     }
 
     /// The next packet.
-    pub(super) fn next<'a>(&self, input: &'a mut Input) -> Result<Option<Lent<'a>>> {
+    pub(super) fn next<'a>(&self, input: &'a mut Input) -> Result<Option<BorrowedRecord<'a>>> {
         if input.peek(1)?.is_empty() {
             return Ok(None);
         }
@@ -155,7 +155,7 @@ impl State {
         let bytes = &input.lent()[self.gap..];
         let parse = if self.big_endian { parse_pcap_frame_be } else { parse_pcap_frame };
         let (_, block) = parse(bytes).map_err(|_| input.malformed("not a packet record"))?;
-        Ok(Some(Lent { record: self.record(&block), bytes, offsets: input.offsets() }))
+        Ok(Some(BorrowedRecord { record: self.record(&block), bytes, offsets: input.offsets() }))
     }
 
     /// Makes a record of version 2.4 of one of another format. It ends where the other one did.

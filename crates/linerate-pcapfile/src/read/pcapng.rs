@@ -8,7 +8,7 @@ use pcap_parser::{
     parse_block_le,
 };
 
-use super::input::{Input, Lent};
+use super::input::{BorrowedRecord, Input};
 use crate::format::pcapng::{
     BYTE_ORDER_MAGIC, ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACE_STATISTICS,
     OBSOLETE_PACKET, PACKET_HEADER_LEN, SECTION_HEADER, SIMPLE_PACKET,
@@ -68,7 +68,7 @@ impl State {
         &mut self,
         input: &'a mut Input,
         interfaces: &mut Vec<InterfaceDescription>,
-    ) -> Result<Option<Lent<'a>>> {
+    ) -> Result<Option<BorrowedRecord<'a>>> {
         let (block_type, length) = loop {
             let Some((block_type, length)) = self.block_header(input)? else { return Ok(None) };
             if is_packet(block_type) {
@@ -88,7 +88,8 @@ impl State {
     ) -> Result<Option<RawBlock<'a>>> {
         let Some((block_type, length)) = self.block_header(input)? else { return Ok(None) };
         if is_packet(block_type) {
-            let Lent { record, bytes, .. } = self.lend(block_type, length, input, interfaces)?;
+            let BorrowedRecord { record, bytes, .. } =
+                self.lend(block_type, length, input, interfaces)?;
             return Ok(Some(RawBlock { number: block_type, bytes, record: Some(record) }));
         }
         self.describe(block_type, length, input, interfaces)?;
@@ -103,7 +104,7 @@ impl State {
         length: usize,
         input: &'a mut Input,
         interfaces: &[InterfaceDescription],
-    ) -> Result<Lent<'a>> {
+    ) -> Result<BorrowedRecord<'a>> {
         input.lend(length, "packet block")?;
         let input: &'a Input = input;
         let parsed = if block_type == OBSOLETE_PACKET {
@@ -114,7 +115,7 @@ impl State {
         };
         let (mut record, index) = parsed.map_err(|what| input.malformed(what))?;
         record.interface = (self.first_interface + index) as u32;
-        Ok(Lent { record, bytes: input.lent(), offsets: input.offsets() })
+        Ok(BorrowedRecord { record, bytes: input.lent(), offsets: input.offsets() })
     }
 
     /// Type and length of the next block, checked; `None` at the end of the file.

@@ -14,8 +14,8 @@ pub struct Probe {
     /// Why it does not work at all, if it does not: a missing privilege (with how to grant it), a
     /// kernel without it, a foreign XDP program, no such interface.
     pub unavailable: Option<Error>,
-    /// The kernel says what the driver can do with XDP, as Linux does since 6.3.
-    pub announced: bool,
+    /// The kernel reports the driver's XDP features (`NETDEV_A_DEV_XDP_FEATURES`, Linux 6.3).
+    pub features_reported: bool,
     /// The driver says that it runs XDP programs itself.
     pub native: bool,
     /// The driver says that it shares frames without a copy.
@@ -35,7 +35,7 @@ pub struct Probe {
 pub fn probe(interface: &str) -> Probe {
     let mut probe = Probe {
         unavailable: None,
-        announced: false,
+        features_reported: false,
         native: false,
         zero_copy: false,
         multi_buffer: false,
@@ -55,8 +55,8 @@ impl Probe {
         match &self.unavailable {
             Some(obstacle) => Some(format!("XDP is unavailable: {obstacle}")),
             None if self.native => None,
-            None if !self.announced => Some(
-                "the kernel does not say whether the driver has native XDP, as Linux does since 6.3".to_owned(),
+            None if !self.features_reported => Some(
+                "the kernel does not report whether the driver has native XDP (Linux does since 6.3)".to_owned(),
             ),
             None => Some(
                 "the driver has no native XDP, and generic XDP runs in the stack, after GRO, and is no faster"
@@ -77,7 +77,7 @@ impl Probe {
         self.metadata = steer.timestamps().0 == TimestampSource::Hardware;
         self.why.extend(steer.timestamps().1.map(str::to_owned));
         let features = ethtool::xdp_features(interface.index()).ok().flatten();
-        self.announced = features.is_some();
+        self.features_reported = features.is_some();
         let features = features.unwrap_or_default();
         self.native = features.is_native();
         self.zero_copy = features.has_zero_copy();

@@ -20,27 +20,27 @@ const USAGE: u8 = 2;
 /// The exit status of a failure.
 const FAILURE: u8 = 1;
 
-/// What the standard library and clap say of a number, and what is expected.
-const PARSERS: &[(&str, &str)] = &[
+/// Messages of the standard library and clap about numbers, and the messages that replace them.
+const REWORDED: &[(&str, &str)] = &[
     ("invalid digit found in string", "expected a whole number"),
     ("is not in 1..18446744073709551615", "is too small: expected 1 or more"),
 ];
 
-/// A command line that is wrong in itself, on every host.
+/// An error in the command line itself, on every host. Its exit status is 2.
 #[derive(Debug)]
-struct Usage(String);
+struct UsageError(String);
 
-impl fmt::Display for Usage {
+impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Usage {}
+impl std::error::Error for UsageError {}
 
-/// Says of an error that the command line is wrong.
-pub(crate) fn wrong_usage(error: impl Into<anyhow::Error>) -> anyhow::Error {
-    Usage(format_error_chain(&error.into())).into()
+/// Makes an error one of the command line, with exit status 2.
+pub(crate) fn as_usage_error(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    UsageError(format_error_chain(&error.into())).into()
 }
 
 /// The JSON of an error.
@@ -83,7 +83,7 @@ fn verb(words: &[OsString], command: &Command) -> String {
 /// The exit status of a verb's result; an error goes to standard error.
 pub fn exit_status(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
-        let is_usage = error.is::<Usage>()
+        let is_usage = error.is::<UsageError>()
             || matches!(error.downcast_ref(), Some(linerate_generate::Error::Argument { .. }));
         if is_usage {
             return usage_error(&format_error_chain(&error));
@@ -119,9 +119,9 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.render().to_string();
-    let text = PARSERS.iter().fold(text, |text, (said, meant)| text.replace(said, meant));
+    let text = REWORDED.iter().fold(text, |text, (from, to)| text.replace(from, to));
     if JSON_OF.get().is_none() {
-        // As text, in which what was given cannot steer a terminal.
+        // As plain text: control characters in arguments are escaped.
         stdio::eprintln(text.trim_end());
     } else {
         let mut line = String::new();

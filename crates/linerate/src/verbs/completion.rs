@@ -1,5 +1,5 @@
-//! `linerate completion SHELL`: a script on standard output, with which the shell asks this program what fits. So it
-//! offers what the host has: interfaces, instances, experiments.
+//! `linerate completion SHELL`: a script on standard output. With it the shell asks this program for candidates, which
+//! include the interfaces, instances and experiments of the host.
 
 use std::process::Command as Program;
 
@@ -13,17 +13,17 @@ use linerate_forward::runtime::pins::{BPFFS, Pins};
 use crate::Cli;
 use crate::cli::stdio;
 
-/// The environment variable by which the script asks.
+/// The environment variable that the script sets to ask for candidates.
 const VARIABLE: &str = "LINERATE_COMPLETE";
 
-/// zsh runs a file of its `fpath` as the function `_linerate` when it first completes the command. It is to answer then.
+/// At the first completion zsh runs the file from its `fpath` as the function `_linerate`, which must then complete.
 const ZSH_AUTOLOAD: &[u8] =
     b"\nif [[ ${funcstack[1]} == _linerate ]]; then _clap_dynamic_completer_linerate \"$@\"; fi\n";
 
 /// Arguments of `linerate completion`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The script asks the program for what fits. So interfaces, instances and experiments are those of this host.
+The script asks the program for candidates, so it completes the interfaces, instances and experiments of this host.
 
 Examples:
   linerate completion bash >/etc/bash_completion.d/linerate
@@ -45,16 +45,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     stdio::println(String::from_utf8_lossy(&script).trim_end())
 }
 
-/// Answers the script of a shell, and ends the process. Does nothing if no script asks.
-pub(crate) fn answer() {
+/// If a shell's script asks for candidates, prints them and ends the process.
+pub(crate) fn complete_if_asked() {
     CompleteEnv::with_factory(|| with_candidates(Cli::command())).var(VARIABLE).complete();
 }
 
-/// Adds what this host has to the values of a command and those below it.
+/// Adds the names of this host as candidates to the arguments of a command and its subcommands.
 fn with_candidates(command: Command) -> Command {
     command.mut_subcommands(with_candidates).mut_args(|argument| {
         let candidates = match argument.get_id().as_str() {
-            // The last is that of `send`.
+            // `xdp` is an option of `send`.
             "interface" | "interfaces" | "xdp" => interfaces,
             "instance" => instances,
             "experiments" => experiments,
@@ -74,7 +74,7 @@ fn instances() -> Vec<CompletionCandidate> {
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// Those that `linerate lab list` prints, one a line.
+/// The experiments of `linerate lab list`, which prints one a line.
 fn experiments() -> Vec<CompletionCandidate> {
     let output = std::env::current_exe().and_then(|program| {
         Program::new(program).env_remove(VARIABLE).args(["lab", "list"]).output()

@@ -17,13 +17,13 @@ use linerate_generate::{
 use linerate_service::{MetricEncoder, Unit};
 use serde::Serialize;
 
+use crate::cli::as_usage_error;
 use crate::cli::json::{self, Schema};
 use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::progress::{self, Meter, Moment, Stats, StatusLine, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
 use crate::cli::values::{one_cpu, positive, seconds};
-use crate::cli::wrong_usage;
 
 /// Arguments of `linerate generate`.
 #[derive(Debug, Args)]
@@ -131,7 +131,7 @@ pub(crate) struct Arguments {
 /// Generates, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let listener = arguments.metrics.listen()?;
-    let config = Config::new(&arguments.interface, arguments.options().map_err(wrong_usage)?)?;
+    let config = Config::new(&arguments.interface, arguments.options().map_err(as_usage_error)?)?;
     let interrupted = stop_flag()?;
     let Stats { stats } = arguments.stats;
     let bar = progress::bar(config.count(), arguments.quiet || stats.is_some());

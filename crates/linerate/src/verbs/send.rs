@@ -15,12 +15,12 @@ use linerate_wire::ethernet::Address;
 use serde::Serialize;
 
 use super::receive::batch;
+use crate::cli::as_usage_error;
 use crate::cli::json::{self, Schema};
 use crate::cli::progress::scaled;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 use crate::cli::values::{duration, endpoint};
-use crate::cli::wrong_usage;
 
 /// How often a sender that waits for its turn checks whether it is to end.
 const MAX_WAIT: Duration = Duration::from_millis(50);
@@ -124,7 +124,7 @@ struct Report {
 
 /// Sends, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    arguments.check().map_err(wrong_usage)?;
+    arguments.check().map_err(as_usage_error)?;
     let signals = Signals::register()?;
     let mut sender = arguments.open()?;
     privilege::drop_all();
@@ -172,10 +172,7 @@ impl Arguments {
     /// Refuses a destination without a port, and messages that are too short for the pattern.
     fn check(&self) -> Result<()> {
         if self.to.port() == 0 {
-            anyhow::bail!(
-                "{} is no address and port that can be sent to: ports begin at 1",
-                self.to
-            );
+            anyhow::bail!("{} is not an address and port to send to: port 0 is reserved", self.to);
         }
         let Some(pattern) = self.pattern else { return Ok(()) };
         let (shortest, least) = (usize::from(self.size.min()), pattern.min_len());

@@ -279,10 +279,7 @@ const WRONG: &[(&str, &str)] = &[
     ("send nowhere", "write an address and a port, as 10.0.0.2:7000, 0.0.0.0:7000 (every address)"),
     ("send 127.0.0.1", "a port is missing, as in 127.0.0.1:7000"),
     ("send ::1", "a port is missing, as in [::1]:7000, or an IPv6 address stands in brackets,"),
-    (
-        "send 127.0.0.1:0",
-        "127.0.0.1:0 is no address and port that can be sent to: ports begin at 1",
-    ),
+    ("send 127.0.0.1:0", "127.0.0.1:0 is not an address and port to send to: port 0 is reserved"),
     ("send 127.0.0.1:9 --count 0", "0 is too small: expected 1 or more"),
     ("send 127.0.0.1:9 --count x", "expected a whole number"),
     ("send 127.0.0.1:9 --for 0s", "a time has to be above 0, and at most 100 years"),

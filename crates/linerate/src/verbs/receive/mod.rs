@@ -24,12 +24,12 @@ use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, Reuseport};
 
 use requests::Requests;
 
+use crate::cli::as_usage_error;
 use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::progress::Stats;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 use crate::cli::values::{Cpus, cpus, deliveries, duration, endpoint, microseconds, threads};
-use crate::cli::wrong_usage;
 
 /// Arguments of `linerate receive`.
 #[derive(Debug, Args)]
@@ -99,7 +99,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS:PORT", requires = "feed", value_parser = endpoint)]
     bind_b: Option<SocketAddr>,
 
-    /// Ask this request server of the feed for missing messages, at most 1000 times a second; its answers fill the gaps.
+    /// Ask this request server of the feed for missing messages, at most 1000 times a second; its answers fill the
+    /// gaps.
     #[arg(long, value_name = "HOST:PORT", requires = "feed", value_parser = endpoint)]
     request: Option<SocketAddr>,
 
@@ -183,7 +184,7 @@ Examples:
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     cpu::check_affinity(arguments.cpus()).map_err(refused_cpu)?;
-    arguments.check().map_err(wrong_usage)?;
+    arguments.check().map_err(as_usage_error)?;
     let listener = arguments.metrics.listen()?;
     let signals = Signals::register()?;
     let receivers = arguments.open()?;
