@@ -174,6 +174,6 @@ impl Shipper<'_> {
         } else {
             format!("{}/{below}", self.prefix)
         };
-        Key::parse(&name).with_context(|| format!("{name} is no name of an object"))
+        Key::parse(&name).with_context(|| format!("{name} is not a valid object name"))
     }
 }

@@ -28,7 +28,7 @@ const S3: &str = "s3://";
 pub(crate) fn object_store(url: &str) -> Result<(Arc<dyn ObjectStore>, String)> {
     let rest = url
         .strip_prefix(S3)
-        .with_context(|| format!("{url} is no object store: s3://BUCKET/PREFIX"))?;
+        .with_context(|| format!("{url} is not an object store: s3://BUCKET/PREFIX"))?;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() {
         bail!("{url} names no bucket");

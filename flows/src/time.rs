@@ -40,7 +40,7 @@ fn instant(text: &str) -> Result<i64> {
         return nanos(time);
     }
     let civil: DateTime = text.parse().map_err(|_| {
-        anyhow!("{text:?} is no time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' (UTC), seconds since 1970, or -2h")
+        anyhow!("{text:?} is not a time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' (UTC), seconds since 1970, or -2h")
     })?;
     nanos(civil.to_zoned(TimeZone::UTC)?.timestamp())
 }
@@ -54,7 +54,7 @@ pub(crate) fn duration(text: &str) -> Result<SignedDuration> {
     };
     parsed
         .filter(|length| length.is_positive())
-        .ok_or_else(|| anyhow!("{text:?} is no duration: 90s, 5m, 2h, 7d"))
+        .ok_or_else(|| anyhow!("{text:?} is not a duration: 90s, 5m, 2h, 7d"))
 }
 
 /// A duration in nanoseconds.

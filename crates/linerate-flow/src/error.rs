@@ -27,7 +27,7 @@ pub enum Error {
     },
     /// The name of a sensor, which is a part of paths.
     #[error(
-        "`{0}` is no name of a sensor: letters, digits, dots, dashes and underscores, and a letter or digit first"
+        "`{0}` is not a valid sensor name: letters, digits, dots, dashes and underscores, and a letter or digit first"
     )]
     Sensor(String),
     /// Two meters of one name would write to one folder.

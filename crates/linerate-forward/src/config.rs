@@ -349,7 +349,7 @@ pub fn check_instance(name: &str) -> Result<(), String> {
     if (1..=64).contains(&name.len()) && name.chars().all(plain) {
         return Ok(());
     }
-    Err(format!("{name:?} is no name of an instance: 1 to 64 letters, digits, '-' and '_'"))
+    Err(format!("{name:?} is not a valid instance name: 1 to 64 letters, digits, '-' and '_'"))
 }
 
 /// The kernel's `dev_valid_name` (net/core/dev.c), and each once.
@@ -361,7 +361,9 @@ fn check_interfaces(names: &[String]) -> Result<(), String> {
         let fits = (1..=15).contains(&name.len()) && name != "." && name != "..";
         if !fits || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c == '\0')
         {
-            return Err(format!("{name:?} is no name of an interface: `ip -br link` lists them"));
+            return Err(format!(
+                "{name:?} is not a valid interface name: `ip -br link` lists them"
+            ));
         }
         if names[..at].contains(name) {
             return Err(format!("interface {name} is named twice: name each once"));

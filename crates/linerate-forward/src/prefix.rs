@@ -61,7 +61,7 @@ impl FromStr for Prefix {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no address or prefix: write it as 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32"
+                "{text:?} is not an address or prefix: write it as 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32"
             )
         };
         let (address, length) = match text.split_once('/') {

@@ -49,7 +49,7 @@ impl FromStr for Protocol {
         match text {
             "tcp" => Ok(Self::Tcp),
             "udp" => Ok(Self::Udp),
-            _ => Err(format!("{text:?} is no protocol of sessions: they are tcp or udp")),
+            _ => Err(format!("{text:?} is not a protocol of sessions: tcp or udp")),
         }
     }
 }
@@ -90,7 +90,7 @@ impl FromStr for FiveTuple {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |reason: String| {
             format!(
-                "{text:?} is no session ({reason}): write protocol, source, port, destination and port, as \
+                "{text:?} is not a session ({reason}): write protocol, source, port, destination and port, as \
                  udp,192.0.2.1,5000,198.51.100.7,53"
             )
         };
@@ -99,10 +99,10 @@ impl FromStr for FiveTuple {
             return Err(wrong(format!("{} parts, not 5", parts.len())));
         };
         let address = |text: &str| -> Result<IpAddr, String> {
-            text.parse().map_err(|_| wrong(format!("{text:?} is no address")))
+            text.parse().map_err(|_| wrong(format!("{text:?} is not an address")))
         };
         let port = |text: &str| -> Result<u16, String> {
-            text.parse().map_err(|_| wrong(format!("{text:?} is no port")))
+            text.parse().map_err(|_| wrong(format!("{text:?} is not a port")))
         };
         let tuple = Self {
             protocol: protocol.parse().map_err(wrong)?,
@@ -130,8 +130,8 @@ mod tests {
             ("", "1 parts, not 5"),
             ("udp,192.0.2.1,1,192.0.2.2", "4 parts, not 5"),
             ("icmp,192.0.2.1,1,192.0.2.2,2", "tcp or udp"),
-            ("udp,192.0.2,1,192.0.2.2,2", "\"192.0.2\" is no address"),
-            ("udp,192.0.2.1,1,192.0.2.2,65536", "\"65536\" is no port"),
+            ("udp,192.0.2,1,192.0.2.2,2", "\"192.0.2\" is not an address"),
+            ("udp,192.0.2.1,1,192.0.2.2,65536", "\"65536\" is not a port"),
             ("tcp,192.0.2.1,1,2001:db8::1,2", "two families"),
         ] {
             let said = bad.parse::<FiveTuple>().unwrap_err();

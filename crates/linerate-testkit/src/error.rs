@@ -36,7 +36,7 @@ pub enum Error {
     },
     /// A name that the kernel would not take for an interface.
     #[error(
-        "{name:?} is no interface name: it needs 1 to 15 characters without '/', ':' or a space; \
+        "{name:?} is not an interface name: it needs 1 to 15 characters without '/', ':' or a space; \
          choose a shorter or plainer one"
     )]
     InterfaceName {

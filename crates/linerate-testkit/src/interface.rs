@@ -30,7 +30,7 @@ impl FromStr for Mac {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let wrong = || format!("{text:?} is no hardware address; write it as 02:00:00:00:00:01");
+        let wrong = || format!("{text:?} is not a hardware address; write it as 02:00:00:00:00:01");
         let mut bytes = [0; 6];
         let mut parts = text.split(':');
         for byte in &mut bytes {

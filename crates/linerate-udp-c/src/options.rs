@@ -69,7 +69,7 @@ impl linerate_receive_options {
         };
         let bind = bind.ok_or("options.bind is NULL")?;
         let bind = bind.parse().map_err(|_| {
-            format!("`{bind}` is no address and port, such as 10.0.0.2:7000 or [::]:7000")
+            format!("`{bind}` is not an address and port, such as 10.0.0.2:7000 or [::]:7000")
         })?;
         let has = |flag| self.flags & flag != 0;
         if self.flags & !FLAGS != 0 {

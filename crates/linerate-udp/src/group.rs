@@ -73,8 +73,9 @@ impl FromStr for Group {
     /// `GROUP`, `GROUP@IFACE`, or either with `SOURCE,` in front.
     fn from_str(text: &str) -> Result<Self, String> {
         let address = |text: &str| {
-            text.parse::<IpAddr>()
-                .map_err(|_| format!("`{text}` is no address; a group is [SOURCE,]GROUP[@IFACE]"))
+            text.parse::<IpAddr>().map_err(|_| {
+                format!("`{text}` is not an address; a group is [SOURCE,]GROUP[@IFACE]")
+            })
         };
         let (addresses, interface) = match text.split_once('@') {
             Some((_, "")) => return Err("an interface has to follow the @".to_owned()),
@@ -87,7 +88,7 @@ impl FromStr for Group {
         };
         if !group.is_multicast() {
             return Err(format!(
-                "{group} is no multicast group: they are 224.0.0.0/4 and ff00::/8"
+                "{group} is not a multicast group: multicast groups are 224.0.0.0/4 and ff00::/8"
             ));
         }
         if source.is_some_and(|source| source.is_ipv4() != group.is_ipv4()) {

@@ -275,7 +275,7 @@ impl Parser<'_> {
                     Some((_, version, number)) => (*version, *number),
                     None => (
                         None,
-                        Some(name.parse().map_err(|_| anyhow!("{name:?} is no protocol of IP"))?),
+                        Some(name.parse().map_err(|_| anyhow!("{name:?} is not a protocol of IP"))?),
                     ),
                 };
                 leaf(
@@ -298,7 +298,7 @@ impl Parser<'_> {
                 };
                 let version = if first.is_ipv4() { 4 } else { 6 };
                 if own.version.is_some_and(|wanted| wanted != version) {
-                    bail!("{value} is no address of that version of IP");
+                    bail!("{value} is not an address of that version of IP");
                 }
                 leaf(own, What::Net(first, last))
             }
@@ -307,7 +307,7 @@ impl Parser<'_> {
 
     /// `10.0.0.0/8`, `10.0.0.0 mask 255.0.0.0`, `10`, `192.168`.
     fn net(&mut self, value: &str) -> Result<(IpAddr, IpAddr)> {
-        let bad = || anyhow!("{value:?} is no network");
+        let bad = || anyhow!("{value:?} is not a network");
         let (address, length) = value.split_once('/').map_or((value, None), |(a, l)| (a, Some(l)));
         if let Ok(address) = address.parse::<Ipv6Addr>() {
             let length: u32 = length.unwrap_or("128").parse().map_err(|_| bad())?;
@@ -336,7 +336,7 @@ impl Parser<'_> {
             u32::MAX.checked_shr(length).unwrap_or(0)
         };
         if hosts & hosts.wrapping_add(1) != 0 {
-            bail!("a mask with gaps is no prefix");
+            bail!("a mask with gaps is not a prefix");
         }
         if address & hosts != 0 {
             bail!("{value} has bits behind its prefix");
@@ -360,7 +360,7 @@ fn refuse(word: &str) -> Result<()> {
 fn host(value: &str) -> Result<(IpAddr, IpAddr)> {
     let address = value
         .parse::<IpAddr>()
-        .map_err(|_| anyhow!("{value:?} is no address; flow records have no names"))?;
+        .map_err(|_| anyhow!("{value:?} is not an address; flow records have no names"))?;
     Ok((address, address))
 }
 
@@ -396,5 +396,5 @@ fn port(value: &str, protocol: Option<u8>) -> Result<u16> {
     services
         .lines()
         .find_map(find)
-        .ok_or_else(|| anyhow!("{value:?} is no port and no service of /etc/services"))
+        .ok_or_else(|| anyhow!("{value:?} is neither a port nor a service of /etc/services"))
 }

@@ -18,7 +18,7 @@ impl FromStr for Sample {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.strip_prefix("1/").and_then(|number| number.parse().ok());
-        number.map(Self).ok_or_else(|| format!("`{text}` is no sample such as 1/100"))
+        number.map(Self).ok_or_else(|| format!("`{text}` is not a sample such as 1/100"))
     }
 }
 

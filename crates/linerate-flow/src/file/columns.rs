@@ -74,7 +74,7 @@ fn write_column(
     let levels = levels.as_deref();
     let number = |value| match value {
         Value::Unsigned(number) => number,
-        other => unreachable!("{} is no number: {other}", field.name),
+        other => unreachable!("{} is not a number: {other}", field.name),
     };
     match column.untyped() {
         ColumnWriter::Int32ColumnWriter(writer) => {
@@ -88,7 +88,7 @@ fn write_column(
         ColumnWriter::DoubleColumnWriter(writer) => {
             let float = |value| match value {
                 Value::Float(value) => value,
-                other => unreachable!("{} is no float: {other}", field.name),
+                other => unreachable!("{} is not a float: {other}", field.name),
             };
             let values: Vec<f64> = values().map(float).collect();
             writer.write_batch(&values, levels, None)?;
@@ -98,7 +98,7 @@ fn write_column(
                 Value::Ipv6(address) => {
                     FixedLenByteArray::from(ByteArray::from(address.octets().to_vec()))
                 }
-                other => unreachable!("{} is no address: {other}", field.name),
+                other => unreachable!("{} is not an address: {other}", field.name),
             };
             let values: Vec<FixedLenByteArray> = values().map(address).collect();
             writer.write_batch(&values, levels, None)?;
@@ -106,7 +106,7 @@ fn write_column(
         ColumnWriter::ByteArrayColumnWriter(writer) => {
             let text = |value| match value {
                 Value::String(text) => ByteArray::from(text),
-                other => unreachable!("{} is no text: {other}", field.name),
+                other => unreachable!("{} is not text: {other}", field.name),
             };
             let values: Vec<ByteArray> = values().map(text).collect();
             writer.write_batch(&values, levels, None)?;

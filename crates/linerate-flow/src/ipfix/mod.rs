@@ -38,7 +38,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address of a collector cannot be read.
-    #[error("{text} is no collector: {reason}")]
+    #[error("{text} is not a collector: {reason}")]
     Target {
         /// What was given.
         text: String,

@@ -87,7 +87,7 @@ impl FromStr for Target {
         let authority = authority.trim_end_matches('/');
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-                (host, port.parse().map_err(|_| refuse("the port is no number up to 65535"))?)
+                (host, port.parse().map_err(|_| refuse("the port is not a number up to 65535"))?)
             }
             _ => (authority, default_port),
         };

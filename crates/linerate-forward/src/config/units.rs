@@ -19,7 +19,7 @@ const TIMES: [(&str, u64); 5] =
 /// ```
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || {
-        format!("{text:?} is no time: write a number and its unit, as 500ms, 30s, 10m, 1h or 1d")
+        format!("{text:?} is not a time: write a number and its unit, as 500ms, 30s, 10m, 1h or 1d")
     };
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -69,7 +69,7 @@ pub fn write_duration(time: Duration) -> String {
 /// assert_eq!(count("2M"), Ok(2_000_000));
 /// ```
 pub fn count(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no number: write it as 65536, 500k or 2M");
+    let wrong = || format!("{text:?} is not a number: write it as 65536, 500k or 2M");
     let (digits, unit) = match text.trim() {
         plain if plain.ends_with(['k', 'K']) => (&plain[..plain.len() - 1], 1000),
         plain if plain.ends_with('M') => (&plain[..plain.len() - 1], 1_000_000),
@@ -111,7 +111,7 @@ mod tests {
             "999999999999999d",
         ] {
             let said = duration(bad).unwrap_err();
-            assert!(said.contains("is no time"), "{bad:?}: {said}");
+            assert!(said.contains("is not a time"), "{bad:?}: {said}");
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
             "99999999999999999M",
         ] {
             let said = count(bad).unwrap_err();
-            assert!(said.contains("is no number"), "{bad:?}: {said}");
+            assert!(said.contains("is not a number"), "{bad:?}: {said}");
         }
     }
 

@@ -156,7 +156,8 @@ impl Helper {
             }
             Self::PcapLoop { interface } => report(&pcap_loop::run(interface)?),
             Self::Send { address, seconds, datagrams, gso } => {
-                let time = Duration::try_from_secs_f64(*seconds).context("--seconds is no time")?;
+                let time =
+                    Duration::try_from_secs_f64(*seconds).context("--seconds is not a time")?;
                 match datagrams {
                     Some(payload) => report(&datagrams::send(*address, *payload, *gso, time)?),
                     None => report(&stream::send(*address, time)?),

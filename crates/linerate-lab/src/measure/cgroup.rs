@@ -99,7 +99,7 @@ impl CpuGroup {
             let text = fs::read_to_string(&path)?;
             let nanoseconds = text.trim().parse();
             return Ok(Duration::from_nanos(
-                nanoseconds.with_context(|| format!("{} is no number", path.display()))?,
+                nanoseconds.with_context(|| format!("{} is not a number", path.display()))?,
             ));
         }
         let path = self.folders[0].join("cpu.stat");

@@ -417,7 +417,7 @@ fn from_json(report: &serde_json::Value) -> Result<PeerReport> {
         .iter()
         .filter(|(cause, _)| !matches!(cause.as_str(), "total" | "freezes" | "interface"))
         .map(|(cause, value)| {
-            let value = value.as_u64().with_context(|| format!("{cause} is no count"))?;
+            let value = value.as_u64().with_context(|| format!("{cause} is not a count"))?;
             Ok((cause.clone(), value))
         })
         .collect::<Result<BTreeMap<_, _>>>()?;

@@ -124,7 +124,7 @@ fn load(path: &Path) -> Result<Summary> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text)
-        .with_context(|| format!("{} is no summary of a run", path.display()))
+        .with_context(|| format!("{} is not a summary of a run", path.display()))
 }
 
 fn quoted(cell: &str) -> String {

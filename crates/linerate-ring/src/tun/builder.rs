@@ -76,7 +76,7 @@ impl Builder {
             !name.contains(|c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace());
         if !(1..libc::IFNAMSIZ).contains(&name.len()) || !plain || name == "." || name == ".." {
             return Err(Error::Invalid(format!(
-                "{name:?} is no name of an interface: it has 1 to 15 bytes without space, slash or \
+                "{name:?} is not a valid interface name: it has 1 to 15 bytes without space, slash or \
                  colon"
             )));
         }

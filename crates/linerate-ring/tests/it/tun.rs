@@ -204,7 +204,7 @@ fn trouble_is_named() {
         host.namespace.run(|| Device::builder(name).build()).unwrap().unwrap_err().to_string()
     };
     assert!(build("e0").contains("ip link delete e0"), "{}", build("e0"));
-    assert!(build("").contains("no name of an interface"));
+    assert!(build("").contains("not a valid interface name"));
     assert!(build("sixteen-bytes-is").contains("1 to 15 bytes"));
     let many = Device::builder("m0").queues(257).build().unwrap_err().to_string();
     assert!(many.contains("257"), "{many}");

@@ -168,7 +168,7 @@ fn the_example_says_why_it_cannot() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     for (bind, backend, words) in [
-        ("nonsense", "auto", "is no address and port"),
+        ("nonsense", "auto", "is not an address and port"),
         ("127.0.0.1:0", "fast", "unknown backend `fast`"),
         ("203.0.113.9:7000", "recvmmsg", "no interface of this network namespace has"),
         (&taken, "recvmmsg", "another socket has the port"),

@@ -221,7 +221,7 @@ pub(crate) fn connect(
     let _ = super::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
         .or_else(|_| super::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes));
     if to.ip().is_unspecified() || to.port() == 0 {
-        return Err(Error::Invalid(format!("{to} is no address and port that can be sent to")));
+        return Err(Error::Invalid(format!("{to} is not an address and port that can be sent to")));
     }
     let name = SockAddr::of(to);
     // SAFETY: a name of the length that it says.

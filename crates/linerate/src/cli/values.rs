@@ -166,7 +166,7 @@ pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     numbered_scope(text)?.parse().map_err(|_| {
         let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u64>().ok());
         if let Some(port) = port.filter(|port| *port > u16::MAX.into()) {
-            return format!("{port} is no port: they end at 65535");
+            return format!("{port} is not a port: ports end at 65535");
         }
         let v6 = "an IPv6 address stands in brackets, as in [::]:7000";
         match (text.parse::<IpAddr>(), text.matches(':').count()) {
@@ -210,7 +210,7 @@ mod tests {
             ("fe80::1:ffff:7000", "brackets"),
             ("::1:7000:x", "brackets"),
             ("nowhere:7000", "names are not looked up"),
-            ("10.0.0.2:70000", "70000 is no port"),
+            ("10.0.0.2:70000", "70000 is not a port"),
             ("", "write an address and a port"),
             ("[fe80::1%nowhere]:7000", "no interface named nowhere"),
         ] {

@@ -424,8 +424,8 @@ fn errors_name_what_is_wrong() {
         ("receive --bind 127.0.0.1:0 --count 0", "is too small: expected 1 or more"),
         ("send 127.0.0.1:9 --count 0", "is too small: expected 1 or more"),
         ("receive --bind [ff02::1]:0 --join ff02::1@lo --for 1s", "needs its interface"),
-        ("receive --bind 127.0.0.1:99999 --for 1s", "99999 is no port"),
-        ("send 127.0.0.1:0 --count 1", "no address and port"),
+        ("receive --bind 127.0.0.1:99999 --for 1s", "99999 is not a port"),
+        ("send 127.0.0.1:0 --count 1", "not an address and port"),
         (
             "send 127.0.0.1:9 --count 1 --size 5 --pattern sequence",
             "no room for the pattern, which takes 12",
@@ -443,7 +443,7 @@ fn errors_name_what_is_wrong() {
     // Of a receiver that would be one.
     for (more, words) in [
         ("--batch 0", "1 to 1048576: messages in a batch"),
-        ("--join 10.0.0.1", "is no multicast group"),
+        ("--join 10.0.0.1", "is not a multicast group"),
         ("--message-size 70000", "1 to 65507: bytes"),
         ("--backend remember", "remember_mmsghdr"),
         ("--calibrate 1s --backend gro", "--calibrate is for --backend auto"),

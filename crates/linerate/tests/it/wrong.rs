@@ -30,7 +30,7 @@ const WRONG: &[(&str, &str)] = &[
         "capture --keep-free 200%",
         "`200%` is neither a percentage such as 10% nor a size such as 20G",
     ),
-    ("capture --sample 3", "`3` is no sample such as 1/100"),
+    ("capture --sample 3", "`3` is not a sample such as 1/100"),
     ("capture --pages large", "[possible values: auto, hugetlb, hugetlb-1g, thp, small]"),
     ("capture --compress zip", "[possible values: zstd, lz4, none]"),
     ("capture -i lo -i lo", "-i lo is given twice: each packet of lo would be captured twice"),
@@ -63,7 +63,7 @@ const WRONG: &[(&str, &str)] = &[
     ("forward run", "--interface <IFACE>"),
     ("forward run -i", "a value is required for '--interface <IFACE>' but none was supplied"),
     ("forward run -i a -i a", "interface a is named twice: name each once"),
-    ("forward run -i a/b", "\"a/b\" is no name of an interface: `ip -br link` lists them"),
+    ("forward run -i a/b", "\"a/b\" is not a valid interface name: `ip -br link` lists them"),
     ("forward run -i a --udp-idle 0s", "udp-idle: 0s is out of range; it can be 1s to 7d"),
     ("forward run -i a --tcp-idle 9d", "tcp-idle: 9d is out of range; it can be 1s to 7d"),
     ("forward run -i a --max-sessions 3", "max-sessions is 3; it can be 1024 to 50000000"),
@@ -75,16 +75,16 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "forward run -i a --instance a/b",
-        "\"a/b\" is no name of an instance: 1 to 64 letters, digits, '-' and '_'",
+        "\"a/b\" is not a valid instance name: 1 to 64 letters, digits, '-' and '_'",
     ),
     ("forward run -i a --log xml", "[possible values: text, json]"),
     (
         "forward status --instance ..",
-        "\"..\" is no name of an instance: 1 to 64 letters, digits, '-' and '_'",
+        "\"..\" is not a valid instance name: 1 to 64 letters, digits, '-' and '_'",
     ),
     (
         "forward block nobody",
-        "\"nobody\" is no address or prefix: write it as 192.0.2.1, 192.0.2.0/24 or",
+        "\"nobody\" is not an address or prefix: write it as 192.0.2.1, 192.0.2.0/24 or",
     ),
     ("forward block 10.0.0.1/33", "10.0.0.1/33: an address of this family has 32 bits"),
     ("forward block 10.0.0.1 --for 0s", "a time longer than 0s"),
@@ -143,7 +143,7 @@ const WRONG: &[(&str, &str)] = &[
         "write an address and a port, as 10.0.0.2:7000, 0.0.0.0:7000 (every address)",
     ),
     ("receive --bind 10.0.0.2", "a port is missing, as in 10.0.0.2:7000"),
-    ("receive --bind 127.0.0.1:99999", "99999 is no port: they end at 65535"),
+    ("receive --bind 127.0.0.1:99999", "99999 is not a port: ports end at 65535"),
     ("receive --bind 127.0.0.1:0 --for 0s", "a time has to be above 0, and at most 100 years"),
     ("receive --bind 127.0.0.1:0 --count 0", "0 is too small: expected 1 or more"),
     (
@@ -152,7 +152,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "receive --bind 127.0.0.1:0 --join 10.0.0.1",
-        "10.0.0.1 is no multicast group: they are 224.0.0.0/4 and ff00::/8",
+        "10.0.0.1 is not a multicast group: multicast groups are 224.0.0.0/4 and ff00::/8",
     ),
     (
         "receive --bind 127.0.0.1:0 --message-size 70000",

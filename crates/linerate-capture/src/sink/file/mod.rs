@@ -67,7 +67,8 @@ impl FileSink {
             && options.rotation.naming == Naming::Tcpdump
             && !rotation::is_format(&options.path)
         {
-            let what = "the name is no format for strftime(3), which -G fills in; write %% for %";
+            let what =
+                "the name is not a format for strftime(3), which -G fills in; write %% for %";
             let source = io::Error::new(io::ErrorKind::InvalidInput, what);
             let path = options.path;
             return Err(linerate_pcapfile::Error::Create { path, source }.into());

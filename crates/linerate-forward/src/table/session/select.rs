@@ -148,7 +148,7 @@ impl FromStr for Sort {
         let found = Self::ALL.iter().find(|one| one.name() == text).copied();
         found.ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|one| one.name()).collect();
-            format!("{text:?} is no order; there are {}", names.join(", "))
+            format!("{text:?} is not an order; there are {}", names.join(", "))
         })
     }
 }

@@ -82,7 +82,7 @@ fn add(words: &mut Vec<String>, option: &Arg, values: Vec<String>) -> Result<(),
     let switch = match (option.get_long(), option.get_short()) {
         (Some(long), _) => format!("--{long}"),
         (None, Some(short)) => format!("-{short}"),
-        (None, None) => return Err("this is no option"),
+        (None, None) => return Err("this is not an option"),
     };
     let is_switch = matches!(option.get_action(), ArgAction::SetTrue | ArgAction::Count);
     for value in values {

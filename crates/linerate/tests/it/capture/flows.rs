@@ -272,7 +272,7 @@ fn two_captures_of_one_sensor_and_wrong_names_are_refused() {
     };
     let output = folder.path().join("flows");
     let why = refused(&format!("--flows {} --sensor ../x", output.display()));
-    assert!(why.contains("no name of a sensor"), "{why}");
+    assert!(why.contains("not a valid sensor name"), "{why}");
     refused("--sensor x");
     std::fs::create_dir(&output).unwrap();
     let state = File::create(output.join(".sensor=x")).unwrap();

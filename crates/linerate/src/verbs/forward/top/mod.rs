@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &Top) -> Result<ExitCode> {
     }
     if !std::io::stdin().is_terminal() {
         bail!(
-            "top reads keys from standard input, which is no terminal; `linerate forward top --once` prints one view"
+            "top reads keys from standard input, which is not a terminal; `linerate forward top --once` prints one view"
         );
     }
     let terminal = ratatui::try_init().context("cannot draw on this terminal")?;
