@@ -191,9 +191,9 @@ impl ShapedUplink {
         Self::build(cores, uplink, None).err().map(|error| format!("{error:#}"))
     }
 
-    /// Starts `linerate forward`, and waits until it forwards.
-    pub(crate) fn start_forward(&self) -> Result<Running> {
-        let mut words = vec!["forward", "run", "--metrics", "off"];
+    /// Starts `linerate forward` with this `--datapath`, and waits until it forwards.
+    pub(crate) fn start_forward(&self, datapath: &str) -> Result<Running> {
+        let mut words = vec!["forward", "run", "--metrics", "off", "--datapath", datapath];
         words.extend(self.ports.iter().flat_map(|port| ["-i", port]));
         let mut command = programs::linerate(&self.router, self.cores.consumer, words)?;
         let mut running = Running::start("linerate forward", &mut command)?;
