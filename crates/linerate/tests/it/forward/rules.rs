@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use linerate_forward::runtime::program::unavailable;
 use linerate_testkit::tools::{ip, nft, run};
 use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
@@ -158,7 +159,7 @@ fn missing_ipsec() -> Option<String> {
 #[test]
 fn what_ipsec_protects_stays_with_the_kernel() {
     root_or_skip!();
-    probe_or_skip!(missing_ipsec());
+    probe_or_skip!(unavailable().map(str::to_owned).or_else(missing_ipsec));
     let net = Net::new();
     // XDP sees what comes in before IPsec does; TC sees both.
     let _daemon = net.run("--datapath tc");
