@@ -178,6 +178,18 @@ impl Claim {
         Self::ratio(claim, ratio, &format!("at most {bound:.3}"), repeats, |value| value <= bound)
     }
 
+    /// A ratio of `repeats` that must be at least `bound` in every pair.
+    pub(crate) fn all_at_least(
+        claim: &str,
+        ratio: Option<Distribution>,
+        bound: f64,
+        repeats: usize,
+    ) -> Self {
+        let judged = Self::at_least(claim, ratio, bound, repeats);
+        let (Some(_), Some(spread)) = (judged.holds, ratio) else { return judged };
+        Self { holds: Some(spread.min >= bound), straddles: false, ..judged }
+    }
+
     fn ratio(
         claim: &str,
         ratio: Option<Distribution>,
@@ -272,6 +284,9 @@ mod tests {
         assert_eq!(least(3.0).words(), "no");
         assert_eq!(Claim::at_most("a", ratio, 2.5, 5).words(), "no");
         assert_eq!(Claim::at_most("a", None, 2.7, 5).words(), "open");
+        let all = |bound| Claim::all_at_least("a", ratio, bound, 5);
+        assert_eq!((all(2.6).words(), all(2.7).words()), ("yes", "no"));
+        assert_eq!(Claim::all_at_least("a", None, 2.7, 5).words(), "open");
         let few = Claim::at_least("a", ratio, 2.5, 6);
         assert_eq!((few.holds, few.figure.contains("too few of 6")), (None, true));
     }
