@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::task::coop::consume_budget;
 
 use crate::receiver::{Batch, Receiver};
 use crate::transmit::Transmit;
@@ -46,6 +47,8 @@ impl AsyncReceiver {
     /// # Errors
     /// As [`Receiver::receive`].
     pub async fn recv_batch(&mut self) -> Result<Batch<'_>> {
+        // Messages that always wait must not keep other tasks from running.
+        consume_budget().await;
         let found = loop {
             if let Some(found) = self.receiver.try_fill()? {
                 break found;
@@ -74,6 +77,7 @@ impl AsyncTransmitter {
     /// # Errors
     /// As [`Transmitter::send`].
     pub async fn send_batch(&mut self, transmits: &[Transmit<'_>]) -> Result<()> {
+        consume_budget().await;
         self.flush().await?;
         let mut sent = 0;
         loop {

@@ -1,6 +1,8 @@
 //! The halves of a socket in tokio, on every backend.
 
 use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use linerate_testkit::{root_or_skip, test_name, uninterrupted};
@@ -84,4 +86,38 @@ fn a_sender_in_tokio_waits_for_room() {
         came
     });
     assert_eq!(came, 2000);
+}
+
+/// Messages that always wait must not keep the other tasks of the thread from running.
+#[test]
+fn a_busy_receiver_lets_other_tasks_run() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let builder = Receiver::builder(address("127.0.0.1", 0)).batch(1);
+    let socket = builder.backend(Some(linerate_udp::Backend::Recvmmsg)).build_socket().unwrap();
+    let own = socket.address();
+    let plain = UdpSocket::bind("127.0.0.1:0").unwrap();
+    runtime.block_on(async move {
+        let (mut receiver, mut transmitter) = socket.into_async().unwrap();
+        let ran = Arc::new(AtomicBool::new(false));
+        let other = Arc::clone(&ran);
+        tokio::spawn(async move { other.store(true, Ordering::Relaxed) });
+        for _ in 0..10_000 {
+            plain.send_to(b"more", own).unwrap();
+            assert_eq!(receiver.recv_batch().await.unwrap().next().unwrap().payload, b"more");
+            if ran.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        assert!(ran.swap(false, Ordering::Relaxed), "no other task runs while messages arrive");
+        let other = Arc::clone(&ran);
+        tokio::spawn(async move { other.store(true, Ordering::Relaxed) });
+        let to = plain.local_addr().unwrap();
+        for at in 0.. {
+            assert!(at < 10_000, "no other task runs while messages are sent");
+            transmitter.send_batch(&[Transmit::new(to, b"more")]).await.unwrap();
+            if ran.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    });
 }
