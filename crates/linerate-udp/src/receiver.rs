@@ -31,6 +31,8 @@ use rate::RateEstimator;
 const SPINS_PER_CHECK: u64 = 1 << 16;
 /// Batches after which a reader that always has messages checks the watch.
 const BATCHES_PER_CHECK: u32 = 256;
+/// Batches after which a reader that always has messages reads the error queue. Its entries take the memory of messages.
+const BATCHES_PER_ERROR_READ: u32 = 16;
 /// ICMP errors that are kept, and transmit time stamps.
 const MAX_QUEUE_ENTRIES: usize = 1024;
 /// The shortest sleep of a coalescing wait, where the timer slack alone is longer than the wait is to be.
@@ -54,6 +56,8 @@ pub struct Receiver {
     watch: Option<Watch>,
     /// Batches since the last check of it.
     unwatched: u32,
+    /// Batches since the error queue was read.
+    unread: u32,
     options: Options,
     bound: SocketAddr,
     backend: Backend,
@@ -124,6 +128,7 @@ impl Receiver {
             socket,
             watch,
             unwatched: 0,
+            unread: 0,
             bound,
             backend,
             reasons: Vec::new(),
@@ -325,7 +330,14 @@ impl Receiver {
         }
         self.engine
             .fill(self.socket.as_fd())
-            .map_err(|error| Error::system(format!("receive on {}", self.bound), error))
+            .map_err(|error| Error::system(format!("receive on {}", self.bound), error))?;
+        if found {
+            self.unread += 1;
+            if self.unread >= BATCHES_PER_ERROR_READ {
+                self.collect_errors()?;
+            }
+        }
+        Ok(found)
     }
 
     /// The same, and checks what else may have made the descriptor readable: true if there are messages, false if there
@@ -356,6 +368,7 @@ impl Receiver {
     /// Takes what is in the error queue of the socket; true if there was anything.
     fn collect_errors(&mut self) -> Result<bool> {
         let Options { icmp_errors, send, .. } = &self.options;
+        self.unread = 0;
         if !icmp_errors && !send.timestamps && send.transmit_clock.is_none() {
             return Ok(false);
         }

@@ -260,6 +260,37 @@ fn transmit_time_stamps_name_their_datagrams() {
     }
 }
 
+/// A server that always has messages gets its time stamps, too: those that wait take the memory of messages.
+#[test]
+fn time_stamps_come_while_messages_wait() {
+    root_or_skip!();
+    let cable = Cable::new();
+    for kind in kinds(&cable, test_name!()) {
+        let to = address(HERE, 7000);
+        let send = SendOptions { timestamps: true, ..SendOptions::default() };
+        let builder = Receiver::builder(to).batch(1).send_options(send);
+        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
+        let builder = builder.ring_size(16 << 20);
+        let mut socket = cable.here.run(|| builder.build_socket()).unwrap().unwrap();
+        let peer = peer(&cable, THERE, Backend::Recvmmsg);
+        let mut stamps = 0;
+        // Different destinations, so that GRO joins none.
+        for _ in 0..20 {
+            cable.fill(to, 16);
+            for _ in 0..16 {
+                socket.send(&[Transmit::new(peer.address(), b"answer")]).unwrap();
+                let mut batch = socket.receive(soon(TIMEOUT)).unwrap();
+                assert!(batch.next().is_some() && batch.next().is_none(), "{kind}");
+                drop(batch);
+                stamps += std::iter::from_fn(|| socket.next_transmit_timestamp()).count();
+            }
+            cable.fill(to, 1);
+            stamps += std::iter::from_fn(|| socket.next_transmit_timestamp()).count();
+        }
+        assert!(stamps > 200, "{kind}: {stamps} of 320 time stamps");
+    }
+}
+
 /// Gives the receiving interface a qdisc; false where the kernel has none such.
 fn has_qdisc(cable: &Cable, kind: &str) -> bool {
     let mut tc = cable.here.command("tc");
