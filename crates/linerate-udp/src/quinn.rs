@@ -29,13 +29,15 @@ impl ReceiverBuilder {
     ///
     /// The kernel copies messages to quinn's own buffers with the backends that read a socket (`recvmmsg`, `gro`,
     /// `remember`), as quinn does without this. `xdp` copies from its rings, past the stack; with `uring` there is one
-    /// copy more. Datagrams have DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
+    /// copy more. ICMP errors and transmit time stamps are not collected, as quinn cannot ask for them. Datagrams have DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
     ///
     /// # Errors
     /// As [`ReceiverBuilder::build`].
     pub fn build_quinn(mut self) -> Result<Arc<dyn AsyncUdpSocket>> {
         let timestamp = self.options.metadata.timestamp;
         self.options.metadata = Metadata { timestamp, ..Metadata::ALL };
+        self.options.icmp_errors = false;
+        (self.options.send.timestamps, self.options.send.transmit_clock) = (false, None);
         let discovery = *self.options.send.mtu_discovery.get_or_insert(MtuDiscovery::Probe);
         let (receiver, transmitter) = self.build_socket()?.into_split();
         let direct = match receiver.backend() {

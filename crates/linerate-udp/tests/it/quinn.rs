@@ -55,6 +55,15 @@ async fn exchange(client: &Endpoint, to: std::net::SocketAddr, kind: Kind) {
     connection.close(0u32.into(), b"");
 }
 
+/// The driver of an endpoint drops the socket some time after the endpoint.
+fn wait_until_free(cable: &Cable, bound: (&str, u16), kind: Kind) {
+    let end = std::time::Instant::now() + TIMEOUT;
+    while cable.here.run(|| UdpSocket::bind(bound)).unwrap().is_err() {
+        assert!(std::time::Instant::now() < end, "{kind}: the socket is not dropped");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn serves(name: &str, bind: &str, to: &str, from: &str) {
     let cable = Cable::new();
     let runtime =
@@ -90,13 +99,7 @@ fn serves(name: &str, bind: &str, to: &str, from: &str) {
         assert_eq!(endpoint.local_addr().unwrap(), address(bind, 4433));
         assert!(kind.backend != Backend::Xdp || cable.veth.b.has_xdp().unwrap());
         drop((endpoint, peer));
-        // The driver of an endpoint drops the socket some time later.
-        let is_free = || cable.here.run(|| UdpSocket::bind((bind, 4433))).unwrap().is_ok();
-        let end = std::time::Instant::now() + TIMEOUT;
-        while !is_free() {
-            assert!(std::time::Instant::now() < end, "{kind}: the socket is not dropped");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until_free(&cable, (bind, 4433), kind);
     }
 }
 
@@ -144,12 +147,48 @@ fn quinn_connects_to_both_versions_from_one_address() {
         }
         runtime.block_on(async { endpoint.wait_idle().await });
         drop(endpoint);
-        // The driver of an endpoint drops the socket some time later.
-        let end = std::time::Instant::now() + TIMEOUT;
-        while cable.here.run(|| UdpSocket::bind(("::", 4434))).unwrap().is_err() {
-            assert!(std::time::Instant::now() < end, "{kind}: the socket is not dropped");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until_free(&cable, ("::", 4434), kind);
+    }
+    peer.close(0u32.into(), b"");
+}
+
+/// An ICMP error or a time stamp is nothing that an endpoint can ask for: it must not end it.
+#[test]
+fn quinn_outlives_icmp_errors() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let (server, client) = configs();
+    let tokio = || Arc::new(TokioRuntime);
+    let plain = cable.there.run(|| UdpSocket::bind((THERE, 4433))).unwrap().unwrap();
+    let peer = Endpoint::new(EndpointConfig::default(), Some(server), plain, tokio()).unwrap();
+    runtime.spawn(quic::serve(peer.clone()));
+    for (port, kind) in (4434..).zip(kinds(&cable, test_name!())) {
+        let send = linerate_udp::SendOptions { timestamps: true, ..Default::default() };
+        let builder = Receiver::builder(address(HERE, port)).interface("rx").ring_size(16 << 20);
+        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
+        let builder = builder.icmp_errors(true).send_options(send);
+        let build = || {
+            let _entered = runtime.enter();
+            builder.build_quinn()
+        };
+        let socket = cable.here.run(build).unwrap().unwrap();
+        let config = EndpointConfig::default();
+        let mut endpoint =
+            Endpoint::new_with_abstract_socket(config, None, socket, tokio()).unwrap();
+        endpoint.set_default_client_config(client.clone());
+        runtime.block_on(async {
+            // Nobody listens there.
+            let closed = endpoint.connect(address(THERE, 9), "server").unwrap();
+            let _ = tokio::time::timeout(Duration::from_millis(300), closed).await;
+            let ways = exchange(&endpoint, address(THERE, 4433), kind);
+            assert!(tokio::time::timeout(4 * TIMEOUT, ways).await.is_ok(), "{kind}: no end");
+            endpoint.wait_idle().await;
+        });
+        drop(endpoint);
+        wait_until_free(&cable, (HERE, port), kind);
     }
     peer.close(0u32.into(), b"");
 }
