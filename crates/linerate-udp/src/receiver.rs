@@ -164,7 +164,7 @@ impl Receiver {
     }
 
     /// The messages that have arrived; waits where there are none. The batch is empty when the deadline has
-    /// passed, or a signal arrived. `None` waits for ever. Messages that a dropped batch did not lend are in
+    /// passed, a signal arrived, or the socket was shut down (`shutdown(2)`, also from another thread). `None` waits for ever. Messages that a dropped batch did not lend are in
     /// the next one.
     ///
     /// # Errors
@@ -328,7 +328,8 @@ impl Receiver {
         if self.unwatched >= BATCHES_PER_CHECK && self.watch.is_some() {
             self.follow()?;
         }
-        self.engine
+        let found = self
+            .engine
             .fill(self.socket.as_fd())
             .map_err(|error| Error::system(format!("receive on {}", self.bound), error))?;
         if found {
@@ -367,8 +368,8 @@ impl Receiver {
 
     /// Takes what is in the error queue of the socket; true if there was anything.
     fn collect_errors(&mut self) -> Result<bool> {
-        let Options { icmp_errors, send, .. } = &self.options;
         self.unread = 0;
+        let Options { icmp_errors, send, .. } = &self.options;
         if !icmp_errors && !send.timestamps && send.transmit_clock.is_none() {
             return Ok(false);
         }
@@ -422,6 +423,11 @@ impl Receiver {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(false);
             }
+            // Readable for nothing, for ever.
+            let check = if spin { turn % SPINS_PER_CHECK == 0 } else { coalesce.is_none() };
+            if check && outcome == WaitOutcome::Ready && self.is_shut_down()? {
+                return Ok(false);
+            }
             // System calls: a reader that spins has to receive messages rather than make them.
             if outcome == WaitOutcome::Changed || spin && turn % SPINS_PER_CHECK == 0 {
                 self.follow()?;
@@ -429,6 +435,14 @@ impl Receiver {
             coalesce = None;
         }
         unreachable!("as many turns take centuries")
+    }
+
+    /// Whether `shutdown(2)` ended receiving.
+    #[cold]
+    fn is_shut_down(&mut self) -> Result<bool> {
+        self.waits += 1;
+        socket::is_shut_down(self.socket.as_fd())
+            .map_err(|error| Error::system(format!("wait for messages to {}", self.bound), error))
     }
 
     /// A coalescing wait of `interval`, timer slack included, whatever arrives.

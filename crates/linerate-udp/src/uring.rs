@@ -31,6 +31,8 @@ const MAX_BUFFERS: usize = 1 << 15;
 const BUFFER_GROUP: u16 = 0;
 /// `user_data` of the request that polls the interface watch; the receive request has 0.
 const WATCH: u64 = 1;
+/// `user_data` of the request that polls the socket for its end: a receive request does not end with `shutdown(2)`.
+const HANGUP: u64 = 2;
 
 /// A ring with its buffers and the one request.
 pub(crate) struct Uring {
@@ -50,6 +52,10 @@ pub(crate) struct Uring {
     watching: bool,
     /// It has become readable since the last wait.
     changed: bool,
+    /// The socket is polled for its end.
+    awaiting_hangup: bool,
+    /// The socket was shut down.
+    shut_down: bool,
     /// Buffers of the last batch and the bytes in them, and how many have been lent.
     taken: Vec<(u16, u32)>,
     lent: usize,
@@ -140,6 +146,8 @@ impl Uring {
             armed: false,
             watching: false,
             changed: false,
+            awaiting_hangup: false,
+            shut_down: false,
             taken: Vec::with_capacity(batch.min(count / 2)),
             lent: 0,
             batch: batch.min(count / 2),
@@ -174,6 +182,14 @@ impl Uring {
         self.arm(socket)?;
         if std::mem::take(&mut self.changed) {
             return Ok(WaitOutcome::Changed);
+        }
+        if self.shut_down {
+            return Ok(WaitOutcome::Ready);
+        }
+        if !self.awaiting_hangup {
+            let entry = opcode::PollAdd::new(Fd(socket.as_raw_fd()), libc::POLLRDHUP as u32);
+            self.push(&entry.build().user_data(HANGUP))?;
+            self.awaiting_hangup = true;
         }
         if let Some(watch) = watch.filter(|_| !self.watching) {
             let entry = opcode::PollAdd::new(Fd(watch.as_raw_fd()), libc::POLLIN as u32);
@@ -292,6 +308,11 @@ impl Uring {
                 (self.watching, self.changed) = (false, true);
                 continue;
             }
+            if completion.user_data() == HANGUP {
+                // Not again for what is in the error queue, which nobody may read.
+                self.shut_down |= completion.result() & i32::from(libc::POLLRDHUP) != 0;
+                continue;
+            }
             // Out of buffers, or done for another reason: what comes waits in the socket until the
             // request is made again.
             self.armed &= cqueue::more(completion.flags());
@@ -358,7 +379,7 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         // The kernel ends requests some time after the ring is closed; until then it may write.
-        if self.armed || self.watching {
+        if self.armed || self.watching || self.awaiting_hangup {
             let all = CancelBuilder::any();
             match self.ring.submitter().register_sync_cancel(None, all) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -88,6 +88,16 @@ pub(crate) fn poll(
     }
 }
 
+/// Whether `shutdown(2)` ended receiving.
+pub(crate) fn is_shut_down(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut entries = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+    match event::poll(&mut entries, Some(&timespec(Duration::ZERO))) {
+        Ok(_) => Ok(entries[0].revents().contains(PollFlags::RDHUP)),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn timespec(time: Duration) -> Timespec {
     Timespec::try_from(time).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }

@@ -1,9 +1,10 @@
 //! The descriptor is readable whenever messages wait: from the start, for level- and edge-triggered readers.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::support::{Cable, HERE, Kind, TIMEOUT, address, kinds};
+use crate::support::{Cable, HERE, Kind, TIMEOUT, address, kinds, soon};
 use linerate_testkit::{root_or_skip, test_name};
 use linerate_udp::{Receiver, Sender};
 use rustix::event::Timespec;
@@ -147,5 +148,32 @@ fn level_and_edge_triggered_readers_get_every_message() {
         for flags in [EventFlags::empty(), EventFlags::ET] {
             serve(kind, &cable, flags);
         }
+    }
+}
+
+/// `shutdown(2)` from another thread ends a wait, as it ends a plain `recv`: with nothing.
+#[test]
+fn a_shutdown_ends_a_wait() {
+    root_or_skip!();
+    let cable = Cable::new();
+    for kind in kinds(&cable, test_name!()) {
+        let mut receiver = cable.receive_by(Receiver::builder(address(HERE, 7000)), kind).unwrap();
+        let other = UdpSocket::from(receiver.socket().try_clone_to_owned().unwrap());
+        let (done, ended) = std::sync::mpsc::channel();
+        let waiting = std::thread::spawn(move || {
+            for _ in 0..3 {
+                let batch = receiver.receive(soon(TIMEOUT)).map(|batch| batch.is_empty());
+                done.send(batch).unwrap();
+            }
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        // The socket is not connected, which the answer says; it is shut down all the same.
+        let _ = nix::sys::socket::shutdown(other.as_raw_fd(), nix::sys::socket::Shutdown::Both);
+        for _ in 0..3 {
+            let answer = ended.recv_timeout(TIMEOUT / 2);
+            let answer = answer.unwrap_or_else(|_| panic!("{kind}: the wait goes on"));
+            assert!(answer.unwrap(), "{kind}: messages");
+        }
+        waiting.join().unwrap();
     }
 }
