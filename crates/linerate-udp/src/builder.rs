@@ -19,6 +19,9 @@ use crate::socket::{self, unmapped};
 use crate::{Error, Result};
 use calibrate::Calibration;
 
+/// The largest power of two that a map's size in bytes, of 32 bits, can have.
+const MAX_RING_SIZE: usize = 1 << 31;
+
 /// The options of a receiver; made by [`Receiver::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
@@ -169,7 +172,7 @@ impl ReceiverBuilder {
     /// Bytes of memory for the frames that `xdp` receives; default: 32 MiB. A ring buffer, rounded up to a
     /// power of two, holds 200,000 messages of 64 bytes in it; AF_XDP sockets hold 16,384 of any size, in
     /// chunks of 2048 bytes (4096 where the interface's MTU needs it). A reader that is delayed for longer
-    /// than it takes to fill it loses messages. A larger one survives longer delays, but memory that does not
+    /// than it takes to fill it loses messages. At most 2 GiB. A larger one survives longer delays, but memory that does not
     /// fit into the cache is slower ([`linerate_ring::xdp::DEFAULT_BUFFER`] says by how much).
     pub fn ring_size(mut self, bytes: usize) -> Self {
         self.options.ring_size = bytes;
@@ -201,6 +204,12 @@ impl ReceiverBuilder {
         if !(1..=MAX_MESSAGE_SIZE).contains(&message_size) {
             return Err(Error::Invalid(format!(
                 "messages of {message_size} bytes: a UDP datagram has 1 to {MAX_MESSAGE_SIZE}"
+            )));
+        }
+        if options.ring_size > MAX_RING_SIZE {
+            return Err(Error::Invalid(format!(
+                "a ring of {} bytes: it must be at most {MAX_RING_SIZE}",
+                options.ring_size
             )));
         }
         for group in &options.groups {

@@ -7,6 +7,9 @@ use crate::transmit::Transmit;
 /// Headroom in front of every run of messages, where `xdp` writes the headers.
 const HEADROOM: usize = 64;
 
+/// The most bytes of a buffer: a batch of more is sent in parts.
+const MAX_BUFFER: usize = 64 << 20;
+
 /// Consecutive messages of one size to one destination in the buffer; the last may be shorter. Several are sent as one
 /// super-datagram (GSO).
 #[derive(Clone, Copy, Debug)]
@@ -48,9 +51,9 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Room for `batch` messages of `message_size` bytes.
+    /// Room for `batch` messages of `message_size` bytes, as far as the limit of the buffer allows.
     pub(crate) fn new(batch: usize, message_size: usize) -> Self {
-        let buffer = vec![0; batch * (message_size + HEADROOM)];
+        let buffer = vec![0; (batch * (message_size + HEADROOM)).min(MAX_BUFFER)];
         Self { buffer, runs: Vec::with_capacity(batch), messages: 0, batch }
     }
 

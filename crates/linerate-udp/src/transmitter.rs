@@ -152,7 +152,7 @@ impl Transmitter {
         self.flush_queue(false)
     }
 
-    /// The most messages that are collected before they are sent.
+    /// The most messages that are collected before they are sent; fewer if they are more than 64 MiB.
     pub fn batch(&self) -> usize {
         self.queue.batch
     }

@@ -17,6 +17,7 @@ fn sizes_that_make_no_sense_are_refused() {
         (builder().batch((1 << 20) + 1), "a batch of 1048577 messages"),
         (builder().message_size(0), "messages of 0 bytes"),
         (builder().message_size(65_508), "messages of 65508 bytes"),
+        (builder().ring_size((1 << 31) + 1), "a ring of 2147483649 bytes"),
     ] {
         let error = builder.build().unwrap_err();
         assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains(word), "{error}");
@@ -30,6 +31,51 @@ fn sizes_that_make_no_sense_are_refused() {
         Sender::builder(address("::1", 9)).from(address("127.0.0.1", 0)),
     ] {
         assert!(matches!(builder.build().unwrap_err(), Error::Invalid(_)));
+    }
+}
+
+/// Options at the ends of their ranges, on every backend: they work or are refused, and end no process.
+#[test]
+fn odd_options_work_or_are_refused() {
+    root_or_skip!();
+    let cable = Cable::new();
+    for kind in kinds(&cable, test_name!()) {
+        let builder = || Receiver::builder(address(HERE, 7000)).interface("rx");
+        let small = || builder().ring_size(1 << 20);
+        for (number, builder) in [
+            small().batch(1 << 20).message_size(65_507),
+            small().batch(1).message_size(1),
+            builder().ring_size(0),
+            builder().ring_size(1),
+            builder().ring_size(usize::MAX),
+            small().recv_buffer_size(Some(usize::MAX)).busy_poll(Some(Duration::MAX)),
+            small().recv_buffer_size(Some(0)).busy_poll(Some(Duration::ZERO)),
+            small().coalesce(Duration::MAX),
+            small().coalesce(Duration::ZERO).spin(true),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
+            let Ok(mut socket) = cable.here.run(|| builder.build_socket()).unwrap() else {
+                continue;
+            };
+            let mut sender = cable.send(Sender::builder(address(HERE, 7000)));
+            sender.message(1).unwrap().fill(7);
+            sender.flush().unwrap();
+            let (receiver, transmitter) = socket.split();
+            let end = Instant::now() + TIMEOUT;
+            loop {
+                assert!(Instant::now() < end, "{kind}, {number}: nothing came");
+                let mut batch = receiver.receive(soon(Duration::from_millis(20))).unwrap();
+                let Some(message) = batch.next() else { continue };
+                assert_eq!(message.payload, [7], "{kind}, {number}");
+                transmitter.push(&message.reply(message.payload)).unwrap();
+                break;
+            }
+            transmitter.flush().unwrap();
+            assert_eq!(transmitter.statistics().messages, 1, "{kind}, {number}");
+        }
     }
 }
 
