@@ -1,7 +1,7 @@
 //! The C library of [`linerate_udp`]: `liblinerate-udp.so` and `linerate/udp.h`.
 //!
-//! A C handle around the Rust library's receiver, and one around its transmitter. This crate contains no logic. cbindgen generates the
-//! header, comments included, from these files; so the comments address C programmers.
+//! C handles around the Rust library's receiver, transmitter and socket. This crate contains no logic. cbindgen generates
+//! the header, comments included, from these files; so the comments address C programmers.
 //!
 //! Rules for all functions:
 //!
@@ -17,12 +17,14 @@
 mod message;
 mod options;
 mod receiver;
+mod socket;
 mod status;
 mod transmitter;
 
 pub use message::*;
 pub use options::*;
 pub use receiver::*;
+pub use socket::*;
 pub use status::*;
 pub use transmitter::*;
 

@@ -2,9 +2,11 @@
 
 use core::ffi::{CStr, c_char};
 use core::slice;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use linerate_udp::{Group, Metadata, Receiver, ReceiverBuilder, Reuseport, SendOptions};
+use linerate_udp::{Error, Group, Metadata, Receiver, ReceiverBuilder, Reuseport, SendOptions};
 
 /// Report each message's destination address and input interface.
 pub const LINERATE_RECEIVE_DESTINATION: u32 = 1;
@@ -34,7 +36,7 @@ pub struct linerate_receive_options {
     pub interface: *const c_char,
     /// "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
     pub backend: *const c_char,
-    /// How transmitters send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for
+    /// How transmitters and sockets send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for
     /// "sendmmsg".
     pub send_backend: *const c_char,
     /// Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
@@ -58,25 +60,42 @@ pub struct linerate_receive_options {
 }
 
 impl linerate_receive_options {
-    /// The options of the Rust library, or the error.
+    /// The options of the Rust library, for a socket that is bound already if there is one.
     ///
     /// # Safety
     /// Each text is NULL or NUL-terminated, and `groups` points to `group_count` of them.
-    pub(crate) unsafe fn read(&self) -> Result<ReceiverBuilder, String> {
-        // SAFETY: the caller's.
-        let [bind, interface, backend, send_backend] = unsafe {
-            [text(self.bind)?, text(self.interface)?, text(self.backend)?, text(self.send_backend)?]
+    pub(crate) unsafe fn read(&self, socket: Option<OwnedFd>) -> Result<ReceiverBuilder, Error> {
+        let builder = match socket {
+            Some(socket) => Receiver::from_socket(socket)?,
+            // SAFETY: the caller's.
+            None => Receiver::builder(unsafe { self.bind() }.map_err(Error::Invalid)?),
         };
-        let bind = bind.ok_or("options.bind is NULL")?;
-        let bind = bind.parse().map_err(|_| {
+        // SAFETY: the caller's.
+        unsafe { self.apply(builder) }.map_err(Error::Invalid)
+    }
+
+    /// # Safety
+    /// `bind` is NULL or NUL-terminated.
+    unsafe fn bind(&self) -> Result<SocketAddr, String> {
+        // SAFETY: the caller's.
+        let bind = unsafe { text(self.bind) }?.ok_or("options.bind is NULL")?;
+        bind.parse().map_err(|_| {
             format!("`{bind}` is not an address and port, such as 10.0.0.2:7000 or [::]:7000")
-        })?;
+        })
+    }
+
+    /// # Safety
+    /// As [`linerate_receive_options::read`].
+    unsafe fn apply(&self, builder: ReceiverBuilder) -> Result<ReceiverBuilder, String> {
+        // SAFETY: the caller's.
+        let [interface, backend, send_backend] =
+            unsafe { [text(self.interface)?, text(self.backend)?, text(self.send_backend)?] };
         let has = |flag| self.flags & flag != 0;
         if self.flags & !FLAGS != 0 {
             return Err(format!("options.flags has unknown bits: {:#x}", self.flags));
         }
         let nonzero = |time: Duration| (!time.is_zero()).then_some(time);
-        let mut builder = Receiver::builder(bind)
+        let mut builder = builder
             .busy_poll(nonzero(Duration::from_micros(self.busy_poll_us.into())))
             .calibrate(nonzero(Duration::from_millis(self.calibrate_ms.into())))
             .spin(has(LINERATE_RECEIVE_SPIN))

@@ -25,7 +25,7 @@ pub struct linerate_receiver {
 }
 
 impl linerate_receiver {
-    fn of(receiver: Receiver) -> Self {
+    pub(crate) fn of(receiver: Receiver) -> Self {
         let backend = CString::new(receiver.backend().name()).unwrap_or_default();
         let inner = NonNull::from(Box::leak(Box::new(receiver)));
         Self { batch: None, inner, backend, error: CString::default() }
@@ -115,11 +115,11 @@ pub unsafe extern "C" fn linerate_receiver_open(
     // SAFETY: the caller vouches for the pointer and for what it leads to.
     let wanted = unsafe {
         match options.as_ref() {
-            Some(options) => options.read(),
-            None => Err("options is NULL".to_owned()),
+            Some(options) => options.read(None),
+            None => Err(Error::Invalid("options is NULL".to_owned())),
         }
     };
-    let opened = wanted.map_err(Error::Invalid).and_then(linerate_udp::ReceiverBuilder::build);
+    let opened = wanted.and_then(linerate_udp::ReceiverBuilder::build);
     match opened {
         Ok(opened) => {
             let handle = Box::into_raw(Box::new(linerate_receiver::of(opened)));
@@ -335,7 +335,7 @@ pub unsafe extern "C" fn linerate_receiver_error(
 ///
 /// # Safety
 /// `out` is NULL or points to `size` bytes.
-unsafe fn put(text: &str, out: *mut c_char, size: usize) {
+pub(crate) unsafe fn put(text: &str, out: *mut c_char, size: usize) {
     if out.is_null() || size == 0 {
         return;
     }

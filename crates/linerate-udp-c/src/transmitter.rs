@@ -161,7 +161,7 @@ pub unsafe extern "C" fn linerate_transmitter_open(
     let (Some(handle), false) = (unsafe { receiver.as_mut() }, transmitter.is_null()) else {
         return linerate_receive_status::InvalidArgument;
     };
-    let opened = linerate_transmitter { inner: handle.transmitter(), error: CString::default() };
+    let opened = linerate_transmitter::of(handle.transmitter());
     // SAFETY: not NULL, and the caller vouches for it.
     unsafe { transmitter.write(Box::into_raw(Box::new(opened))) };
     linerate_receive_status::Ok
@@ -277,6 +277,10 @@ pub unsafe extern "C" fn linerate_transmitter_close(transmitter: *mut linerate_t
 }
 
 impl linerate_transmitter {
+    pub(crate) fn of(inner: Transmitter) -> Self {
+        Self { inner, error: CString::default() }
+    }
+
     fn note(&mut self, why: &str) {
         self.error = CString::new(why).unwrap_or_default();
     }

@@ -61,6 +61,9 @@ typedef int32_t linerate_receive_status;
 // A receiver. For one thread at a time.
 typedef struct linerate_receiver linerate_receiver;
 
+// A socket that receives and sends, for servers. For one thread at a time.
+typedef struct linerate_socket linerate_socket;
+
 // Sends from the socket of a receiver. For one thread at a time, which may be another than the receiver's.
 typedef struct linerate_transmitter linerate_transmitter;
 
@@ -73,7 +76,7 @@ typedef struct linerate_receive_options {
     const char *interface;
     // "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
     const char *backend;
-    // How transmitters send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for
+    // How transmitters and sockets send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for
     // "sendmmsg".
     const char *send_backend;
     // Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
@@ -274,6 +277,64 @@ linerate_receive_status linerate_receiver_leave(struct linerate_receiver *receiv
 // The caller sees to it that:
 // `receiver` is NULL or of linerate_receiver_open().
 const char *linerate_receiver_error(const struct linerate_receiver *receiver);
+
+// Opens a socket and stores it at `socket`. `fd` is -1, or a UDP socket that is already bound, as systemd passes it
+// (sd_listen_fds): it is duplicated, stays open, and `options->bind` is ignored. Destinations of messages are reported
+// if it is bound to every address, so that answers come from the address that was asked. If it fails, NULL is stored,
+// and the reason, truncated if necessary, is written to `why`, which has room for `size` bytes and may be NULL.
+//
+// The caller sees to it that:
+// `options` points to options whose texts are NUL-terminated, `fd` is -1 or open, `socket` points to a place for a
+// pointer, and `why` is NULL or points to `size` bytes.
+linerate_receive_status linerate_socket_open(const struct linerate_receive_options *options,
+                                             int fd,
+                                             struct linerate_socket **socket,
+                                             char *why,
+                                             size_t size);
+
+// The receiving half, for the functions of receivers; NULL for NULL. It is closed with the socket.
+//
+// The caller sees to it that:
+// `socket` is NULL or of linerate_socket_open().
+struct linerate_receiver *linerate_socket_receiver(struct linerate_socket *socket);
+
+// The sending half, for the functions of transmitters; NULL for NULL. It is closed with the socket.
+//
+// The caller sees to it that:
+// `socket` is NULL or of linerate_socket_open().
+struct linerate_transmitter *linerate_socket_transmitter(struct linerate_socket *socket);
+
+// As linerate_receiver_receive(). Payloads stay while answers to them are sent by linerate_socket_send().
+//
+// The caller sees to it that:
+// `socket` is of linerate_socket_open(); the rest as linerate_receiver_receive().
+linerate_receive_status linerate_socket_receive(struct linerate_socket *socket,
+                                                int64_t timeout,
+                                                struct linerate_message *messages,
+                                                size_t room,
+                                                size_t *count);
+
+// As linerate_transmitter_send().
+//
+// The caller sees to it that:
+// `socket` is of linerate_socket_open(); the rest as linerate_transmitter_send().
+linerate_receive_status linerate_socket_send(struct linerate_socket *socket,
+                                             const struct linerate_transmit *transmits,
+                                             size_t count,
+                                             size_t *sent);
+
+// The descriptor to poll: readable when there are messages. To wait for room, poll linerate_transmitter_fd(). It is the
+// socket's to close; -1 for NULL.
+//
+// The caller sees to it that:
+// `socket` is NULL or of linerate_socket_open().
+int linerate_socket_fd(struct linerate_socket *socket);
+
+// Closes a socket with both halves; what it lent is gone.
+//
+// The caller sees to it that:
+// `socket` is NULL or of linerate_socket_open(), and neither it nor a half of it is used any more.
+void linerate_socket_close(struct linerate_socket *socket);
 
 // Makes an answer to a message: to its sender, from the address that it was sent to, as far as that is known
 // (LINERATE_RECEIVE_DESTINATION). Its payload is that of the message.

@@ -160,6 +160,36 @@ fn the_echo_server_answers_in_an_epoll_loop() {
     }
 }
 
+/// As systemd starts a server: its socket is descriptor 3.
+#[test]
+fn the_echo_server_takes_a_socket_that_is_bound_already() {
+    let folder = tempfile::tempdir().unwrap();
+    install(folder.path(), "udp");
+    let program = compile(folder.path(), "echo", "udp", &["-O2"]).unwrap();
+    for backend in OF_SOCKETS {
+        if linerate_udp::probe(backend, None).is_err() {
+            continue;
+        }
+        let bound = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = bound.local_addr().unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", "exec \"$0\" nowhere 1 \"$1\" 3<&0"])
+            .arg(&program)
+            .arg(backend.name())
+            .env("LISTEN_FDS", "1")
+            .stdin(std::os::fd::OwnedFd::from(bound))
+            .spawn()
+            .unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+        peer.send_to(b"passed", to).unwrap();
+        let mut room = [0; 16];
+        let (len, from) = uninterrupted(|| peer.recv_from(&mut room)).unwrap();
+        assert_eq!((&room[..len], from), (&b"passed"[..], to), "{backend}");
+        assert!(child.wait().unwrap().success(), "{backend}");
+    }
+}
+
 #[test]
 fn the_example_says_why_it_cannot() {
     let folder = tempfile::tempdir().unwrap();
