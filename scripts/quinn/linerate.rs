@@ -14,6 +14,9 @@ use super::{AsyncUdpSocket, UdpPoller};
 /// Receives by the backend `LINERATE_BACKEND`, and sends by `LINERATE_SEND_BACKEND`.
 pub(super) fn wrap(socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
     let word = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+    if word("LINERATE_BACKEND") == "xdp" {
+        return super::wire::wrap(socket);
+    }
     let backend = word("LINERATE_SEND_BACKEND").parse().expect("a send backend");
     let inner = linerate_udp::Receiver::from_socket(socket)
         .map_err(io::Error::other)?
