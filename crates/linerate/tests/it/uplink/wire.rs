@@ -171,5 +171,7 @@ fn jumbo_frames_go_through_what_has_room_for_them() {
         let report = uplink.stop();
         assert_eq!(report["backend"], backend, "{report}");
         assert_eq!(count(&report, "mtu"), u64::from(mtu));
+        let reason = report["reason"].as_str().unwrap();
+        assert_eq!(reason.contains("9000 bytes, is too large for AF_XDP"), mtu == 9000, "{reason}");
     }
 }
