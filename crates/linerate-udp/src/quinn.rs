@@ -27,15 +27,23 @@ impl ReceiverBuilder {
     /// A socket for [`quinn::Endpoint::new_with_abstract_socket`]; in the context of a tokio runtime that has its I/O
     /// driver.
     ///
-    /// The kernel copies messages to quinn's own buffers with the backends that read a socket (`recvmmsg`, `gro`,
-    /// `remember`), as quinn does without this. `xdp` copies from its rings, past the stack; with `uring` there is one
-    /// copy more. ICMP errors and transmit time stamps are not collected, as quinn cannot ask for them. Datagrams have DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
+    /// The kernel copies messages to quinn's own buffers with the backends of the stock socket (`recvmmsg`, `gro`,
+    /// `uring`, `remember`), as quinn does without this. Buffers of io_uring would need one copy more, and quinn lends its
+    /// own for a call only: so a socket of `uring` receives as one of `recvmmsg`. `xdp` copies from its rings, past the
+    /// stack. ICMP errors and transmit time stamps are not collected, as quinn cannot ask for them. Datagrams have DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
     ///
     /// # Errors
     /// As [`ReceiverBuilder::build`].
     pub fn build_quinn(mut self) -> Result<Arc<dyn AsyncUdpSocket>> {
         let timestamp = self.options.metadata.timestamp;
         self.options.metadata = Metadata { timestamp, ..Metadata::ALL };
+        if self.options.backend == Some(Backend::Uring) {
+            crate::probe(Backend::Uring, None).map_err(|reason| Error::BackendUnavailable {
+                backend: Backend::Uring,
+                reason,
+            })?;
+            self.options.backend = Some(Backend::Recvmmsg);
+        }
         self.options.icmp_errors = false;
         (self.options.send.timestamps, self.options.send.transmit_clock) = (false, None);
         let discovery = *self.options.send.mtu_discovery.get_or_insert(MtuDiscovery::Probe);
