@@ -38,10 +38,8 @@ impl ReceiverBuilder {
         let timestamp = self.options.metadata.timestamp;
         self.options.metadata = Metadata { timestamp, ..Metadata::ALL };
         if self.options.backend == Some(Backend::Uring) {
-            crate::probe(Backend::Uring, None).map_err(|reason| Error::BackendUnavailable {
-                backend: Backend::Uring,
-                reason,
-            })?;
+            crate::probe(Backend::Uring, None)
+                .map_err(|reason| Error::BackendUnavailable { backend: Backend::Uring, reason })?;
             self.options.backend = Some(Backend::Recvmmsg);
         }
         self.options.icmp_errors = false;
