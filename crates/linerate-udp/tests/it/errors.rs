@@ -5,8 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, back_ends, gather, kinds, soon};
-use linerate_testkit::{root_or_skip, test_name, uninterrupted};
-use linerate_udp::{Backend, Drops, Error, Group, Receiver, Reuseport, Sender};
+use linerate_testkit::{exclusive, root_or_skip, test_name, uninterrupted};
+use linerate_udp::{
+    Backend, Drops, Error, Group, Receiver, Reuseport, SendBackend, SendOptions, Sender,
+};
 use nix::poll::{PollFd, PollFlags, poll};
 
 #[test]
@@ -31,6 +33,50 @@ fn sizes_that_make_no_sense_are_refused() {
         Sender::builder(address("::1", 9)).from(address("127.0.0.1", 0)),
     ] {
         assert!(matches!(builder.build().unwrap_err(), Error::Invalid(_)));
+    }
+}
+
+/// Sockets that were opened, or that could not be opened, leave no descriptor.
+#[test]
+fn no_descriptor_stays_open() {
+    let _exclusive = exclusive();
+    root_or_skip!();
+    let cable = Cable::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    for kind in kinds(&cable, test_name!()) {
+        let mut counts = Vec::new();
+        for round in 0..6 {
+            let options = SendOptions {
+                backend: match kind.backend {
+                    Backend::Uring => SendBackend::Uring,
+                    Backend::Xdp => SendBackend::Xdp,
+                    _ => SendBackend::Sendmmsg,
+                },
+                ..SendOptions::default()
+            };
+            let builder = Receiver::builder(address(HERE, 7000)).interface("rx");
+            let builder = builder.ring_size(1 << 20).icmp_errors(true).send_options(options);
+            let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
+            let socket = cable.here.run(|| builder.clone().build_socket()).unwrap().unwrap();
+            assert!(cable.here.run(|| builder.clone().build()).unwrap().is_err());
+            if round % 3 == 1 {
+                let entered = runtime.enter();
+                drop(socket.into_async().unwrap());
+                drop(entered);
+            } else if round % 3 == 2 {
+                drop(socket);
+                let build = || {
+                    let _entered = runtime.enter();
+                    builder.build_quinn()
+                };
+                drop(cable.here.run(build).unwrap().unwrap());
+            }
+            // The driver of tokio closes what was deregistered.
+            runtime.block_on(tokio::task::yield_now());
+            counts.push(open());
+        }
+        assert_eq!(counts[3..], counts[..3], "{kind}");
     }
 }
 
