@@ -20,7 +20,7 @@ pub enum Transport {
     /// TCP: `ipfix+tcp://`.
     Tcp,
     /// TLS over TCP: `ipfix+tls://`.
-    Tls(TlsFiles),
+    Tls(Box<TlsFiles>),
 }
 
 /// PEM files of a TLS session.
@@ -79,7 +79,9 @@ impl FromStr for Target {
         let (transport, default_port) = match scheme {
             "ipfix" | "ipfix+udp" => (query.without_files(Transport::Udp), DEFAULT_PORT),
             "ipfix+tcp" => (query.without_files(Transport::Tcp), DEFAULT_PORT),
-            "ipfix+tls" => (query.files().map(Transport::Tls), DEFAULT_TLS_PORT),
+            "ipfix+tls" => {
+                (query.files().map(|files| Transport::Tls(Box::new(files))), DEFAULT_TLS_PORT)
+            }
             "ipfix+dtls" => return Err(refuse("there is no DTLS; ipfix+tls is TLS over TCP")),
             _ => return Err(refuse("the transports are ipfix (UDP), ipfix+tcp and ipfix+tls")),
         };
@@ -156,7 +158,8 @@ impl fmt::Display for Target {
         if !self.biflow {
             query.push("uniflow".into());
         }
-        if let Transport::Tls(TlsFiles { ca, identity }) = &self.transport {
+        if let Transport::Tls(files) = &self.transport {
+            let TlsFiles { ca, identity } = files.as_ref();
             query.extend(ca.iter().map(|file| format!("ca={}", file.display())));
             query.extend(identity.iter().map(|(certificate, key)| {
                 format!("certificate={}&key={}", certificate.display(), key.display())
