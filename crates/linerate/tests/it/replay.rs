@@ -121,10 +121,11 @@ fn a_file_arrives_as_it_is() {
     let (folder, file) = in_folder("in.pcap");
     write_pcap(&file, 100, 1000, 1);
     let copy = folder.path().join("out.pcap");
+    // Its default buffer has room for 32 packets in this mode.
     let Ok(tcpdump) = cable
         .far
         .command("tcpdump")
-        .args(["-i", "far", "-c", "100", "--immediate-mode", "-U", "-w"])
+        .args(["-i", "far", "-c", "100", "--immediate-mode", "-B", "16384", "-U", "-w"])
         .arg(&copy)
         .stderr(Stdio::piped())
         .spawn()

@@ -103,6 +103,13 @@ fn compare_with_tcpdump(linktype: u16, options: &[&str]) {
     // 5 and the tagged one, one each way of lo, of which one is kept, one sent by the veth and two by the device.
     wait_for("packets in tcpdump's file", || packets(&name("tcpdump", 0)).1.len() == 10);
     wait_for("packets in ours", || packets(&name("linerate", 0)).1.len() == 10);
+    // What tcpdump has not read at the signal is not in its file.
+    for (number, filter) in filters.iter().enumerate() {
+        wait_for(&format!("as many packets in both files of `{filter}`"), || {
+            let [theirs, ours] = ["tcpdump", "linerate"].map(|by| packets(&name(by, number)).1);
+            theirs.len() == ours.len()
+        });
+    }
     for processes in running {
         for process in processes {
             let (status, _, printed) = process.end(Signal::SIGINT);
