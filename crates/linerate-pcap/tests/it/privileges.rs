@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, uninterrupted};
 use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::support::{
     BUFFER, FAR, Libpcap, Library, NEAR, Running, SOCKET, TIMEOUT, compile, has, start,
@@ -42,6 +43,8 @@ impl Hosts {
         let bound = |host: &Namespace, address: &str, port| {
             let socket = host.run(|| UdpSocket::bind((address, port)).unwrap()).unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            // What is sent while a program starts waits in it.
+            setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).unwrap();
             socket
         };
         let sender = bound(&near, "10.3.0.1", 0);

@@ -179,7 +179,7 @@ fn two_workers_find_what_suricata_finds_by_itself() {
         let (own, own_counts) = suricata(way, own_threads, &library, Libpcap::System);
         let (ours, counts) = suricata(way, 2, &library, two);
         println!(
-            "suricata --{way}, 2 workers: {} alerts and {} flows, its own {} and {}; packets by worker {:?}, {} \\
+            "suricata --{way}, 2 workers: {} alerts and {} flows, its own {} and {}; packets by worker {:?}, {} \
              dropped, of {sent} sent",
             ours.alerts.values().sum::<u32>(),
             ours.flows.len(),

@@ -181,10 +181,7 @@ pub(super) fn conclude(
     } else {
         let full = matches!(&outcome.failure, Some(CaptureError::File(FileError::Write { .. })));
         let stopped = full.then(|| {
-            format!(
-                "reading stopped after {} packets, which is not the whole file",
-                report.received
-            )
+            format!("reading stopped after {} packets; the file may have more", report.received)
         });
         let drops = &report.dropped.causes;
         let lines = [unwritten(drops), stopped, deleted(report), flows(report)];
