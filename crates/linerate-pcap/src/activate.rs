@@ -57,14 +57,16 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
         SourceChoice::Source(kind) => kind,
         _ => SourceKind::Packet,
     };
-    let mut why = (config.threads > 1 && asked != SourceKind::Packet)
-        .then(|| "handles share packets (threads) only on packet sockets".to_owned());
+    let shared = config.cluster.map(|_| "cluster").or((config.threads > 1).then_some("threads"));
+    let mut why = shared
+        .filter(|_| asked != SourceKind::Packet)
+        .map(|by| format!("handles share packets ({by}) only on packet sockets"));
     let asked = if why.is_some() { SourceKind::Packet } else { asked };
     for kind in [Some(asked), (asked != SourceKind::Packet).then_some(SourceKind::Packet)]
         .into_iter()
         .flatten()
     {
-        match open(device, capture_request(kind, &config, options), config.threads) {
+        match open(device, capture_request(kind, &config, options), &config) {
             Ok((opened, group, other_memory)) => {
                 if let Some(why) = why {
                     warn(format_args!("{device}: continues with source {kind}: {why}"));
@@ -95,12 +97,15 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
 fn open(
     device: &str,
     request: SourceOptions,
-    threads: usize,
+    config: &Config,
 ) -> Result<(OpenInterface, Option<Arc<FanoutGroup>>, Option<Error>)> {
     let open = |request: SourceOptions| {
-        rings::for_library(|| match threads {
-            0 | 1 => OpenInterface::by_name(device, &request).map(|opened| (opened, None)),
-            threads => fanout::open(device, request, threads),
+        rings::for_library(|| match (config.cluster, config.threads) {
+            (Some(cluster), _) => {
+                fanout::open_in_cluster(device, request, cluster).map(|opened| (opened, None))
+            }
+            (None, 0 | 1) => OpenInterface::by_name(device, &request).map(|opened| (opened, None)),
+            (None, threads) => fanout::open(device, request, threads),
         })
     };
     let of_any = SourceOptions { ring_allocation: Allocation::Any, ..request.clone() };

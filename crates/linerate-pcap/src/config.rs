@@ -26,6 +26,8 @@ pub(crate) struct Config {
     pub(crate) buffer: Option<u64>,
     /// Handles that share the packets of the interface; 0 and 1 for none.
     pub(crate) threads: usize,
+    /// The cluster whose handles, in any process, share the packets of the interface.
+    pub(crate) cluster: Option<u16>,
 }
 
 /// The requested source.
@@ -77,6 +79,7 @@ struct Section {
     /// KiB.
     buffer: Option<u64>,
     threads: Option<usize>,
+    cluster: Option<u16>,
 }
 
 impl Config {
@@ -124,6 +127,7 @@ impl Config {
             ring_allocation: variable("LINERATE_RING_ALLOCATION"),
             buffer: None,
             threads: None,
+            cluster: None,
         };
         if let Some(value) = variable("LINERATE_TAKE_OVER") {
             found.take_over = Some(value != "0");
@@ -140,6 +144,12 @@ impl Config {
                 Err(_) => errors.push(format!("LINERATE_THREADS={value}: expected a number")),
             }
         }
+        if let Some(value) = variable("LINERATE_CLUSTER") {
+            match value.parse() {
+                Ok(cluster) => found.cluster = Some(cluster),
+                Err(_) => errors.push(format!("LINERATE_CLUSTER={value}: expected 0 to 65535")),
+            }
+        }
         config.apply(found, "environment", errors);
         config
     }
@@ -151,6 +161,7 @@ impl Config {
         set(&mut self.allocation, section.ring_allocation, place, errors);
         self.take_over = section.take_over.unwrap_or(self.take_over);
         self.threads = section.threads.unwrap_or(self.threads);
+        self.cluster = section.cluster.or(self.cluster);
         self.buffer = section.buffer.map(|kib| kib.saturating_mul(1024)).or(self.buffer);
     }
 }
@@ -182,6 +193,7 @@ mod tests {
         take-over = true
         pages = 'hugetlb'
         threads = 2
+        cluster = 7
     ";
 
     fn parsed(interface: &str, text: &str, variables: &[(&str, &str)]) -> (Config, Vec<String>) {
@@ -201,6 +213,7 @@ mod tests {
         assert_eq!(config.source, SourceChoice::Source(SourceKind::Xdp));
         assert!(config.take_over);
         assert_eq!((config.buffer, config.threads), (Some(1 << 20), 2));
+        assert_eq!(config.cluster, Some(7));
         assert_eq!(config.pages, "hugetlb".parse().expect("pages"));
         assert_eq!(parsed("eth0", TEXT, &[]).0.source, SourceChoice::Source(SourceKind::Packet));
         assert_eq!(parsed("eth0", "", &[]).0, Config::default());
@@ -212,12 +225,13 @@ mod tests {
             ("LINERATE_SOURCE", "libpcap"),
             ("LINERATE_TAKE_OVER", "0"),
             ("LINERATE_THREADS", "4"),
+            ("LINERATE_CLUSTER", "65535"),
         ];
         let (config, errors) = parsed("eth1", TEXT, &variables);
         assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(
-            (config.source, config.take_over, config.threads),
-            (SourceChoice::Libpcap, false, 4)
+            (config.source, config.take_over, config.threads, config.cluster),
+            (SourceChoice::Libpcap, false, 4, Some(65_535))
         );
     }
 
@@ -226,6 +240,9 @@ mod tests {
         let (config, errors) = parsed("eth1", TEXT, &[("LINERATE_SOURCE", "fast")]);
         assert_eq!(config.source, SourceChoice::Source(SourceKind::Xdp));
         assert!(errors[0].starts_with("environment: unknown source `fast`"), "{errors:?}");
+        let (config, errors) = parsed("eth1", TEXT, &[("LINERATE_CLUSTER", "65536")]);
+        assert_eq!(config.cluster, Some(7));
+        assert_eq!(errors, ["LINERATE_CLUSTER=65536: expected 0 to 65535"]);
         let (_, errors) = parsed("eth1", "[interface.eth1]\nsorce = 'xdp'", &[]);
         assert!(errors[0].contains("pcap.toml") && errors[0].contains("sorce"), "{errors:?}");
     }

@@ -1,5 +1,5 @@
-//! [`FanoutGroup`]: handles of this process that share the packets of an interface (`linerate run
-//! --threads`).
+//! Handles that share the packets of an interface: those of this process in a [`FanoutGroup`] (`linerate run
+//! --threads`), those of any process in a cluster (`--cluster`).
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -15,6 +15,17 @@ pub(crate) struct FanoutGroup {
 }
 
 static GROUPS: Mutex<Vec<Weak<FanoutGroup>>> = Mutex::new(Vec::new());
+
+/// Opens a packet ring that shares the packets of `interface` with all handles of this cluster, by conversation, whose
+/// number is that of the fanout group.
+pub(crate) fn open_in_cluster(
+    interface: &str,
+    request: SourceOptions,
+    cluster: u16,
+) -> linerate_capture::Result<OpenInterface> {
+    let fanout_group = Some(Fanout::new(Mode::Hash).group(cluster));
+    OpenInterface::by_name(interface, &SourceOptions { fanout_group, ..request })
+}
 
 /// Opens a packet ring that shares the packets of `interface` with the other handles of its group, by
 /// conversation. A group has at most `max` handles; the next one starts another group.

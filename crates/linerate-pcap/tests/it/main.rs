@@ -1,6 +1,7 @@
 //! The library, as programs meet it.
 
 mod calls;
+mod cluster;
 mod cycles;
 mod header;
 mod life;

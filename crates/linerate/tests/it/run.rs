@@ -41,7 +41,18 @@ fn a_program_gets_the_library_and_the_options() {
     if !has_library("a_program_gets_the_library_and_the_options") {
         return;
     }
-    let options = ["--source", "xdp", "--take-over", "--pages", "small", "-B", "4096", "-q"];
+    let options = [
+        "--source",
+        "xdp",
+        "--take-over",
+        "--pages",
+        "small",
+        "-B",
+        "4096",
+        "-q",
+        "--cluster",
+        "7",
+    ];
     let output = run(&[&options[..], &["--", "sh", "-c", "env; exit 7"]].concat());
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
     let variables = text(&output.stdout);
@@ -50,6 +61,7 @@ fn a_program_gets_the_library_and_the_options() {
         "LINERATE_TAKE_OVER=1",
         "LINERATE_PAGES=small",
         "LINERATE_BUFFER=4096",
+        "LINERATE_CLUSTER=7",
         "LINERATE_QUIET=1",
     ] {
         assert!(variables.lines().any(|line| line == wanted), "{wanted}: {variables}");

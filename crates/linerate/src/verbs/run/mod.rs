@@ -82,6 +82,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
 
+    /// Distribute the packets of an interface over the handles of all programs that run with this number (0 to
+    /// 65535), by flow, as workers in processes of their own expect; on packet sockets. It is the number of the
+    /// fanout group: give each interface another one.
+    #[arg(long, value_name = "ID", conflicts_with = "threads")]
+    cluster: Option<u16>,
+
     /// Read the sources of the interfaces from this file, instead of /etc/linerate/pcap.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -152,6 +158,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if let Some(threads) = arguments.threads {
         command.env("LINERATE_THREADS", threads.to_string());
+    }
+    if let Some(cluster) = arguments.cluster {
+        command.env("LINERATE_CLUSTER", cluster.to_string());
     }
     if let Some(file) = &arguments.config {
         let file =
