@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use linerate_testkit::skip;
+
 use super::support::{accepts, folder, write_mixed};
 use crate::LINERATE;
 
@@ -342,6 +344,92 @@ fn files_of_wiresharks_tools_are_kept_whole() {
         };
         assert_eq!(bodies(&before), bodies(&after), "{name}");
     }
+}
+
+/// Blocks of a capture, but for the length of a section, which is not known while it is written.
+fn blocks_without_lengths(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut blocks = blocks(bytes);
+    let sections = blocks.iter_mut().filter(|(number, _)| *number == 0x0a0d_0d0a);
+    sections.for_each(|(_, bytes)| bytes[16..24].fill(0));
+    blocks
+}
+
+/// In an order that rotation does not change; each file repeats what its packets need to be understood.
+fn sort(blocks: &mut Vec<(u32, Vec<u8>)>) {
+    blocks.sort();
+    let repeated =
+        |one: &mut (u32, Vec<u8>), other: &mut _| HEADERS.contains(&one.0) && one == other;
+    blocks.dedup_by(repeated);
+}
+
+/// Captures of others: `LINERATE_CAPTURES` names a folder of them, such as `test/captures` in Wireshark's source.
+#[test]
+fn captures_of_a_folder_are_kept_whole() {
+    let Some(captures) = std::env::var_os("LINERATE_CAPTURES") else {
+        skip!("LINERATE_CAPTURES names no folder");
+    };
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let rotations: [&[&str]; 6] = [
+        &[],
+        &["-b", "packets:7"],
+        &["-b", "filesize:3"],
+        &["-b", "duration:1"],
+        &["-C", "2k"],
+        &["-C", "3k", "-G", "2"],
+    ];
+    let (mut pcapng, mut pcap, mut kept) = (0, 0, 0);
+    for capture in std::fs::read_dir(captures).unwrap().map(|entry| entry.unwrap().path()) {
+        let what = capture.display();
+        let packed = capture.extension().is_some_and(|end| end == "gz");
+        let mut cat = Command::new(if packed { "zcat" } else { "cat" });
+        let bytes = cat.arg(&capture).output().unwrap().stdout;
+        match bytes.first_chunk() {
+            Some([0x0a, 0x0d, 0x0d, 0x0a]) => pcapng += 1,
+            Some(
+                [0xd4, 0xc3, 0xb2, 0xa1] | [0xa1, 0xb2, 0xc3, 0xd4] | [0x4d, 0x3c, 0xb2, 0xa1],
+            ) => {
+                std::fs::write(path("in.pcap"), &bytes).unwrap();
+                let mut tcpdump = Command::new("tcpdump");
+                tcpdump.arg("-r").arg(path("in.pcap")).arg("-w").arg(path("theirs.pcap"));
+                let theirs = tcpdump.output().expect("tcpdump");
+                let ours = read_into(&path("in.pcap"), &path("ours.pcap"), &[]);
+                assert_eq!(ours.status.success(), theirs.status.success(), "{what}: {ours:?}");
+                let [ours, theirs] =
+                    ["ours.pcap", "theirs.pcap"].map(|name| std::fs::read(path(name)).unwrap());
+                assert!(ours == theirs, "{what}");
+                pcap += 1;
+                continue;
+            }
+            _ => continue,
+        }
+        let mut before = blocks_without_lengths(&bytes);
+        for rotation in rotations {
+            let place = tempfile::tempdir().unwrap();
+            let name = if rotation.contains(&"-G") { "out-%s" } else { "out" };
+            let options = [&["--format", "pcapng"], rotation].concat();
+            let ended = read_into(&capture, &place.path().join(name), &options);
+            assert!(ended.status.success() && ended.stderr.is_empty(), "{what}: {ended:?}");
+            let mut after = Vec::new();
+            for file in std::fs::read_dir(place.path()).unwrap() {
+                let file = file.unwrap().path();
+                accepts("capinfos", &["-c"], &file);
+                after.extend(blocks_without_lengths(&std::fs::read(file).unwrap()));
+            }
+            if !rotation.is_empty() {
+                sort(&mut before);
+                sort(&mut after);
+            }
+            assert!(before == after, "{what} {rotation:?}");
+            kept += before.len();
+        }
+    }
+    println!(
+        "{pcapng} pcapng files, each with {} ways of rotation: {kept} blocks, none lost; {pcap} pcap files: as tcpdump \
+         writes them",
+        rotations.len()
+    );
+    assert!(pcapng > 0 && pcap > 0);
 }
 
 #[test]
