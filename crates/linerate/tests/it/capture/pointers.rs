@@ -190,7 +190,12 @@ fn send(cable: &Cable, each: u32, short: u32) {
 fn records_of_a_live_capture_point_at_their_packets() {
     root_or_skip!();
     let cable = Cable::new();
-    for (rotation, files) in [("", false), ("-b packets:1000", true)] {
+    for (rotation, files) in [
+        ("", false),
+        ("-b packets:1000", true),
+        ("--threads 2 --per-thread-files", true),
+        ("--threads 2 --per-thread-files -b packets:500", true),
+    ] {
         let folder = folder();
         let words = format!(
             "--source packet -w {0}/out.pcapng --flows {0}/flows {rotation} --json udp",
