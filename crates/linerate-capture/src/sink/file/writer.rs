@@ -209,8 +209,10 @@ impl Writer {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let before = file.bytes_written();
-        self.offset += bytes.len() as u64;
         let result = file.write(bytes, |_| 0).map_err(|(error, _)| error.into());
+        if result.is_ok() {
+            self.offset += bytes.len() as u64;
+        }
         self.count_bytes(before);
         result
     }
@@ -341,7 +343,7 @@ impl Writer {
     }
 
     /// Appends the `count` records in this range to the current file and answers how many of them are in it.
-    fn append(&mut self, chunk: &Chunk, range: Range<usize>, count: u64) -> u64 {
+    fn append(&mut self, chunk: &Chunk, mut range: Range<usize>, count: u64) -> u64 {
         let Some(file) = &mut self.file else { return 0 };
         let (start, bytes) = (range.start, &chunk.bytes[range.clone()]);
         if bytes.is_empty() {
@@ -358,13 +360,14 @@ impl Writer {
         });
         if let Err((error, stayed)) = result {
             kept = if stayed == 0 { 0 } else { kept };
+            range.end = start + stayed;
             self.fail(error.into());
         } else if self.options.compression != Compression::None
             && self.options.size_limit.is_some_and(|limit| file.bytes_written() >= limit)
         {
             self.stop();
         }
-        self.offset += bytes.len() as u64;
+        self.offset += range.len() as u64;
         self.add_extents(&chunk.runs, range);
         self.count_bytes(before);
         self.records += kept;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use linerate_pcapfile::BlockReader;
 use linerate_testkit::root_or_skip;
@@ -153,6 +154,45 @@ fn records_point_at_their_packets_in_the_file_that_is_read_or_written() {
         assert!(done.status.success(), "{done:?}");
         let rows = records(&output);
         assert!(rows.iter().all(|row| *field(row, "packetFile") == Field::Null));
+    }
+}
+
+#[test]
+fn records_do_not_point_at_what_a_full_disk_left_out() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    write_input(&input, 100);
+    for name in ["full.pcap", "full.pcapng"] {
+        let output = folder.path().join(format!("flows-{name}"));
+        // In units of 512 bytes.
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 160; exec \"$@\"", "sh", LINERATE, "capture", "-q", "-r"]);
+        command.arg(&input).arg("-w").arg(folder.path().join(name)).arg("--flows").arg(&output);
+        let done = command.args(["--json", "--active-timeout", "30"]).output().unwrap();
+        assert_eq!(done.status.code(), Some(1), "{name}: {done:?}");
+        let json: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let (rows, packets) = (records(&output), packets(folder.path(), name));
+        assert!(!packets.is_empty() && json["captured"] == packets.len(), "{name}: {json}");
+        let length = packets.last().unwrap().offsets.1.next_multiple_of(4096);
+        let mut without = 0;
+        for row in &rows {
+            let [one, other] =
+                ["sourceTransportPort", "destinationTransportPort"].map(|name| number(row, name));
+            let (port, begins) = (one.max(other), time(row, "flowStartNanoseconds"));
+            let times = begins..=time(row, "flowEndNanoseconds");
+            let of_row = |packet: &&Packet| packet.port == port && times.contains(&packet.time);
+            let own: Vec<_> = packets.iter().filter(of_row).collect();
+            let place = offset(row, "packetOffset").zip(offset(row, "packetEnd"));
+            let Some((first, last)) = own.first().zip(own.last()) else {
+                assert_eq!((place, field(row, "packetFile")), (None, &Field::Null), "{row}");
+                without += 1;
+                continue;
+            };
+            let (begin, end) = place.expect("a place");
+            assert_eq!(begin, first.offsets.0, "{row}");
+            assert!((last.offsets.1..=length).contains(&end), "{row}: {length}");
+        }
+        assert!(without > 0, "{name}: {json}");
     }
 }
 
