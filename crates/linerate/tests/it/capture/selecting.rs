@@ -133,7 +133,7 @@ fn a_cutoff_keeps_the_beginning_of_each_flow_and_counts_the_rest() {
         );
         assert_eq!(json["dropped"]["cutoff"], all - captured, "{json}");
         assert_eq!(json["dropped"]["total"], 0, "{json}");
-        assert!(printed.contains(&format!("{} packets behind", all - captured)), "{printed}");
+        assert!(printed.contains(&format!("{} packets after", all - captured)), "{printed}");
     }
 }
 
