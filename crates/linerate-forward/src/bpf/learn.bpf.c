@@ -511,8 +511,13 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 					  (!skb->gso_size && BPF_CORE_READ_BITFIELD(kernel, ip_summed) ==
 								     KERNEL_CHECKSUM_PARTIAL),
 				  &flags);
-	if (refusal)
+	if (refusal) {
+		/* One complete checksum in 65,536 looks partial. A session of XDP has had complete ones: it is judged anew
+		 * by the packets after those that are in the stack now, which find no candidate. */
+		if (is_known && !(hop_of(entry.session)->flags & SESSION_TC))
+			__sync_val_compare_and_swap(&candidate->word, word, 0);
 		return refusal;
+	}
 	until = READ_ONCE(control.revalidate_after);
 	if (is_tracked) {
 		session_barrier();

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use linerate_forward::datapath::Datapath;
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::upper_devices;
@@ -53,6 +54,34 @@ fn a_sender_that_leaves_checksums_to_the_hardware() {
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
         refused(&lab, &fast, family, Refusal::PartialChecksum);
+    }
+}
+
+/// One complete checksum in 65,536 is the sum of the pseudo-header, as a partial one. That must not keep a session of
+/// XDP with the kernel for good. Here the one packet is really partial.
+#[test]
+fn one_partial_checksum_does_not_end_revalidation() {
+    learner_or_skip!();
+    let lab = Lab::new("jco");
+    let features = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
+    let set = |on| lab.lan.b.set_features(&features.map(|name| (name, on))).expect("offloads");
+    let after = Duration::from_millis(40);
+    let fast = Accelerator::attach_by(Datapath::Xdp, &lab, 2, after);
+    for family in BOTH {
+        let flow = lab.flow(family);
+        let revalidations = || fast.learned(flow.here, flow.there).session.revalidations;
+        (0..5).for_each(|_| _ = flow.ask("complete"));
+        let learned = revalidations();
+        std::thread::sleep(2 * after);
+        set(true);
+        flow.ask("partial");
+        assert!(fast.refused(Refusal::PartialChecksum) > 0, "{}", fast.describe());
+        assert_eq!(revalidations(), learned, "{}", fast.describe());
+        set(false);
+        let refused = fast.refused(Refusal::PartialChecksum);
+        (0..5).for_each(|_| _ = flow.ask("complete"));
+        assert_eq!(fast.refused(Refusal::PartialChecksum), refused, "{}", fast.describe());
+        assert!(revalidations() > learned, "{}", fast.describe());
     }
 }
 
