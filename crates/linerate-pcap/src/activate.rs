@@ -46,19 +46,17 @@ pub(crate) fn is_supported(device: &str) -> bool {
 fn open_backend(device: &str, options: HandleOptions) -> Backend {
     let (mut config, errors) = Config::load(device);
     errors.iter().for_each(|line| warn(format_args!("{line}")));
-    if config.source == SourceChoice::Libpcap
-        || options.monitor
-        || options.protocol != 0
-        || !is_supported(device)
-    {
+    if config.source == SourceChoice::Libpcap || options.monitor || options.protocol != 0 {
         return Backend::Libpcap(None);
+    }
+    if !is_supported(device) {
+        return Backend::Libpcap(unshared(&config));
     }
     let asked = match config.source {
         SourceChoice::Source(kind) => kind,
         _ => SourceKind::Packet,
     };
-    let shared = config.cluster.map(|_| "cluster").or((config.threads > 1).then_some("threads"));
-    let mut why = shared
+    let mut why = sharing(&config)
         .filter(|_| asked != SourceKind::Packet)
         .map(|by| format!("handles share packets ({by}) only on packet sockets"));
     let asked = if why.is_some() { SourceKind::Packet } else { asked };
@@ -90,6 +88,19 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
         }
     }
     Backend::Libpcap(why)
+}
+
+/// The option by which handles share the packets of an interface, if it is set.
+fn sharing(config: &Config) -> Option<&'static str> {
+    config.cluster.map(|_| "cluster").or((config.threads > 1).then_some("threads"))
+}
+
+/// What such an option does not do where libpcap alone captures.
+fn unshared(config: &Config) -> Option<String> {
+    let by = sharing(config)?;
+    Some(format!(
+        "handles share packets ({by}) only on Ethernet interfaces: each gets every packet"
+    ))
 }
 
 /// Opens a source. If its ring cannot have the configured memory, it has any, and the error is returned,
@@ -170,6 +181,10 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
         let status = unsafe { real::pcap_activate(pcap) };
         if status >= 0 {
             metrics::add_system_handle("any");
+            let (config, _) = Config::load("any");
+            if let Some(why) = unshared(&config).filter(|_| handle.device.is_none()) {
+                warn(format_args!("any: continues with libpcap alone: {why}"));
+            }
         }
         return status;
     };

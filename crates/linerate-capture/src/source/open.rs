@@ -155,8 +155,11 @@ impl OpenInterface {
             };
         sources.shrink_to_fit();
         if sources.len() < threads {
-            let (readers, rings) = (sources.len(), "receive queues (or CPUs, if they are fewer)");
-            notes.push(format!("{readers} readers: the interface has no more {rings}"));
+            let readers = sources.len();
+            let s = if readers == 1 { "" } else { "s" };
+            notes.push(format!(
+                "{readers} reader{s}: the interface has no more receive queues (or CPUs, if they are fewer)"
+            ));
         }
         let cpus = affinity::of_readers(name, &sources);
         let sockets = matches!(sources.first(), Some(Source::Xdp(receiver))

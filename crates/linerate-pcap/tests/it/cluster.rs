@@ -92,3 +92,27 @@ fn a_source_that_cannot_share_is_replaced_and_said() {
     worker.interrupt(Signal::SIGINT);
     assert_eq!(worker.ended(), Some(0), "{}", worker.stderr());
 }
+
+#[test]
+fn an_interface_whose_packets_cannot_be_shared_is_named() {
+    root_or_skip!();
+    if !has("an_interface_whose_packets_cannot_be_shared_is_named", "tcpdump") {
+        return;
+    }
+    let (library, cable, folder) = (Library::install(), Cable::new(), tempfile::tempdir().unwrap());
+    for (interface, options, by) in [
+        ("lo", &[("LINERATE_CLUSTER", "2"), ("LINERATE_QUIET", "0")], "cluster"),
+        ("lo", &[("LINERATE_THREADS", "2"), ("LINERATE_QUIET", "0")], "threads"),
+        ("any", &[("LINERATE_CLUSTER", "2"), ("LINERATE_QUIET", "0")], "cluster"),
+    ] {
+        let shared = Libpcap::Preloaded(options);
+        let line = ["tcpdump", "-i", interface, "-Z", "root", "-w", "/dev/null"];
+        let mut program = cable.start(&library, shared, &line, folder.path());
+        program.wait_for("the interface", |program| program.stderr().contains("listening on"));
+        program.interrupt(Signal::SIGINT);
+        assert_eq!(program.ended(), Some(0), "{}", program.stderr());
+        let why =
+            format!("{interface}: continues with libpcap alone: handles share packets ({by}) only");
+        assert!(program.stderr().contains(&why), "{}", program.stderr());
+    }
+}

@@ -112,7 +112,10 @@ impl Options {
                 (Delivery::AfXdp, "the driver shares frames without a copy")
             }
             Delivery::Auto => (Delivery::RingBuffer, "the driver has no zero-copy AF_XDP"),
-            asked => (asked, "asked for"),
+            Delivery::RingBuffer if self.yielding => {
+                (Delivery::RingBuffer, "AF_XDP sockets cannot give an interface back")
+            }
+            asked => (asked, "requested"),
         }
     }
 

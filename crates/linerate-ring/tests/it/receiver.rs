@@ -50,8 +50,8 @@ fn each_delivery_brings_frames_says_what_it_is_and_keeps_the_interface_promiscuo
     let cable = Cable::new(VethOptions::default());
     let before = promiscuity(&cable);
     for (delivery, take, said) in [
-        (Delivery::AfXdp, true, "native XDP, AF_XDP sockets (asked for), one copy by the kernel, "),
-        (Delivery::RingBuffer, true, "native XDP, a ring buffer (asked for)"),
+        (Delivery::AfXdp, true, "native XDP, AF_XDP sockets (requested), one copy by the kernel, "),
+        (Delivery::RingBuffer, true, "native XDP, a ring buffer (requested)"),
         (Delivery::Auto, true, "native XDP, a ring buffer (the driver has no zero-copy AF_XDP)"),
         (Delivery::Auto, false, "native XDP"),
     ] {

@@ -35,7 +35,8 @@ pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
     for one in opened {
         let name = &one.label;
         let (source, reason) = (one.selection.kind, &one.selection.reason);
-        let notes: String = one.notes.iter().map(|note| format!("; {note}")).collect();
+        let notes = one.notes.iter().filter(|note| !note.is_empty());
+        let notes: String = notes.map(|note| format!("; {note}")).collect();
         stdio::eprintln(format_args!(
             "linerate: listening on {name}, source {source} ({reason}{notes}), pages: {}, snapshot \
              length {snaplen} bytes",

@@ -129,6 +129,13 @@ pub(super) fn check(arguments: &Arguments) -> Result<()> {
     let Some(path) = arguments.write.as_deref().filter(|path| *path != Path::new("-")) else {
         return Ok(());
     };
+    if extension(path) == "gz" && compression(arguments.compress, path) == Compression::None {
+        stdio::eprintln(format_args!(
+            "linerate: warning: {} will not be compressed: Linerate writes .zst and .lz4; -z gzip compresses files that \
+             are complete",
+            path.display()
+        ));
+    }
     let rotation = rotation(arguments);
     // Otherwise the first file has another name.
     let is_name = rotation.naming == Naming::Tcpdump

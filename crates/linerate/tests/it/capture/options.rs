@@ -157,6 +157,21 @@ fn compressed_input_is_read() {
     assert_eq!((&json["received"], &json["captured"]), (&100.into(), &50.into()), "{output:?}");
 }
 
+#[test]
+fn a_file_that_gzip_does_not_compress_is_said() {
+    let folder = folder();
+    let (input, out) = (folder.path().join("in.pcap"), folder.path().join("out.pcap.gz"));
+    write_mixed(&input);
+    let output = read(&input, &format!("-w {}", out.display()));
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("out.pcap.gz will not be compressed"), "{said}");
+    assert_eq!(std::fs::read(&out).unwrap()[..4], 0x0a0d_0d0a_u32.to_le_bytes());
+    let output = read(&input, &format!("-w {} --compress zstd", out.display()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!said.contains("will not be compressed"), "{said}");
+}
+
 /// A named pipe to read from, and a file to write into it.
 fn pipe_and_sample() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let folder = folder();
@@ -257,8 +272,8 @@ fn an_interface_is_captured_as_asked() {
         ("--source packet --xdp-delivery af-xdp", "--xdp-delivery has no effect"),
         ("--source packet --take-over", "--take-over has no effect on --source packet"),
         ("--source tee --take-over", "--take-over has no effect on --source tee"),
-        (&format!("{socket} --pages small --busy-poll 50"), "AF_XDP sockets (asked for)"),
-        ("--source xdp --take-over --xdp-delivery ringbuf -B 4096", "a ring buffer (asked for)"),
+        (&format!("{socket} --pages small --busy-poll 50"), "AF_XDP sockets (requested)"),
+        ("--source xdp --take-over --xdp-delivery ringbuf -B 4096", "a ring buffer (requested)"),
         ("--threads 2 --fanout rnd", "several readers"),
     ];
     for (number, (arguments, words)) in cases.into_iter().enumerate() {

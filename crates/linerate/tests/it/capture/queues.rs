@@ -195,5 +195,5 @@ fn one_queue_has_one_reader_and_a_note_says_so() {
     let (status, json, printed) = capture.interrupt();
     assert!(status.success(), "{printed}");
     assert_eq!((&json["captured"], &json["interfaces"][0]["readers"]), (&100.into(), &1.into()));
-    assert!(printed.contains("1 readers: the interface has no more"), "{printed}");
+    assert!(printed.contains("1 reader: the interface has no more"), "{printed}");
 }
