@@ -181,8 +181,9 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
         let status = unsafe { real::pcap_activate(pcap) };
         if status >= 0 {
             metrics::add_system_handle("any");
-            let (config, _) = Config::load("any");
-            if let Some(why) = unshared(&config).filter(|_| handle.device.is_none()) {
+            let (config, errors) = Config::load("any");
+            errors.iter().for_each(|line| warn(format_args!("{line}")));
+            if let Some(why) = unshared(&config) {
                 warn(format_args!("any: continues with libpcap alone: {why}"));
             }
         }
