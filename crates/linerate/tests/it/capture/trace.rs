@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::process::Command;
 
+use linerate_forward::runtime::program::unavailable;
 use linerate_pcapfile::{
     Encoder, Format, InterfaceDescription, PacketOptions, Reader, Record, SectionHeader,
 };
 use linerate_ring::{Frame, TraceEvent};
-use linerate_testkit::{root_or_skip, skip};
+use linerate_testkit::{probe_or_skip, root_or_skip, skip};
 
 use super::support::{Cable, everybody_accepts, folder, listening, numbers};
 use crate::LINERATE;
@@ -159,6 +160,7 @@ fn a_trace_shows_what_another_capture_takes() {
 #[test]
 fn a_trace_shows_what_the_accelerator_forwards() {
     root_or_skip!();
+    probe_or_skip!(unavailable());
     let net = Net::new();
     let _daemon = net.run("");
     let trace = |options: &str| {
