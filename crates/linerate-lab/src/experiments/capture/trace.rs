@@ -2,8 +2,10 @@
 
 use anyhow::Result;
 
+use super::measurement::Measurement;
 use super::sweep::Sweep;
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::bars;
 use crate::peers::capture::{Peer, TRACE, XDPDUMP};
 use crate::report::distribution::Distribution;
 use crate::report::summary::{Axis, Chart, Claim};
@@ -12,11 +14,14 @@ use crate::traffic::generated::Traffic;
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "capture-trace",
     title: "Frames lost while an XDP program is traced",
-    about: "64-byte frames at a fixed rate, to an XDP program that drops them. A capture traces the \
-            program at its entry and writes each frame to a file that throws it away. Everything is at \
-            its default size. The kernel has to allow programs to trace programs.",
+    about: "64-byte frames at a fixed rate, and as fast as they can be sent, to an XDP program that drops them. A \
+            capture traces the program at its entry and writes each frame to a file that throws it away. Everything \
+            is at its default size. The kernel has to allow programs to trace programs.",
     run,
 };
+
+/// Where frames are sent as fast as they can be. No rate is void there, so that a slow machine measures, too.
+const FULL_SPEED: f64 = f64::INFINITY;
 
 fn run(context: &mut Context) -> Result<()> {
     let (peers, missing): (Vec<_>, Vec<_>) =
@@ -38,25 +43,38 @@ fn run(context: &mut Context) -> Result<()> {
         ],
     );
     let seconds = context.quick_or_full(3.0, 6.0);
-    let places: Vec<_> = rates
-        .iter()
-        .map(|&rate| (rate, Traffic::smallest((rate * seconds) as u64, Some(rate as u64))))
-        .collect();
+    let at = |&rate: &f64| (rate, Traffic::smallest((rate * seconds) as u64, Some(rate as u64)));
+    let flood = Traffic::smallest(context.quick_or_full(500_000, 2_000_000), None);
+    let places: Vec<_> = rates.iter().map(at).chain([(FULL_SPEED, flood)]).collect();
     let sweep = Sweep::run(context, peers, &places)?;
+    let lost = |measured: &Measurement| Some(measured.loss() * 100.0);
+    let mut lines = sweep.lines(lost);
+    lines.iter_mut().for_each(|line| line.points.retain(|point| point.x != FULL_SPEED));
     context.charts.push(Chart::lines(
         "loss",
         "Frames lost",
         "Lower is better.",
         Axis::linear("packet rate", "frames a second"),
         Axis::linear("lost", "%"),
-        sweep.lines(|measured| Some(measured.loss() * 100.0)),
+        lines,
+    ));
+    context.charts.push(Chart::bars(
+        "loss-full".to_owned(),
+        "Frames lost at full speed".to_owned(),
+        "Shorter is better.",
+        Axis::linear("lost", "%"),
+        bars(sweep.lines(lost), FULL_SPEED),
     ));
     let loss = |rate, name| {
         Distribution::of(sweep.counted(rate, name).into_iter().map(|one| one.loss() * 100.0))
     };
     let repeats = context.options.repeats;
-    let claims = rates.iter().map(|&rate| {
-        let claim = format!("frames lost at {rate} a second: trace and xdpdump");
+    let claims = places.iter().map(|&(rate, _)| {
+        let speed = match rate {
+            FULL_SPEED => "full speed".to_owned(),
+            rate => format!("{rate} a second"),
+        };
+        let claim = format!("frames lost at {speed}: trace and xdpdump");
         claim_of(&claim, loss(rate, TRACE), loss(rate, XDPDUMP), repeats)
     });
     let claims: Vec<_> = claims.collect();
