@@ -185,7 +185,10 @@ pub(super) fn conclude(
             format!("reading stopped after {} packets; the file may have more", report.received)
         });
         let drops = &report.dropped.causes;
-        let lines = [unwritten(drops), stopped, deleted(report), flows(report)];
+        // The counts are all that is asked for.
+        let counted = arguments.discard && arguments.final_report && !arguments.quiet;
+        let counted = counted.then(|| file_counts(report));
+        let lines = [counted, unwritten(drops), stopped, deleted(report), flows(report)];
         lines.into_iter().flatten().chain(left_out(drops)).for_each(stdio::eprintln);
     }
     if arguments.json {

@@ -158,6 +158,22 @@ fn compressed_input_is_read() {
 }
 
 #[test]
+fn a_file_whose_packets_are_only_counted_gets_its_counts_printed() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    write_mixed(&input);
+    for (options, wanted) in [
+        ("--discard udp", "50 packets captured\n100 packets read\n"),
+        ("--discard -c 1", "1 packet captured\n1 packet read\n"),
+        ("--discard --quiet udp", ""),
+    ] {
+        let output = read(&input, options);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), wanted, "{options}");
+    }
+}
+
+#[test]
 fn a_file_that_gzip_does_not_compress_is_said() {
     let folder = folder();
     let (input, out) = (folder.path().join("in.pcap"), folder.path().join("out.pcap.gz"));
