@@ -368,7 +368,7 @@ impl Reader {
         }
         let due = ledger.refreshed.is_none_or(|last| now.duration_since(last) >= COUNTERS_INTERVAL);
         if due {
-            counters.set_fill(self.source.fill_level().unwrap_or_default());
+            counters.set_fill(self.source.fill_level());
         }
         if due || (idle && ledger.writer_since.is_some()) {
             ledger.refresh(&self.source, counters, filter.is_some(), now, idle);

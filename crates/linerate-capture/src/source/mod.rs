@@ -433,12 +433,12 @@ impl Source {
         }
     }
 
-    /// How full the buffer is, 0 to 1, if the source reports it.
-    pub fn fill_level(&mut self) -> Option<f32> {
+    /// How full the buffer is, 0 to 1.
+    pub fn fill_level(&mut self) -> f32 {
         match self {
-            Self::Packet(_) => None,
-            Self::Xdp(receiver) => Some(receiver.fill_level()),
-            Self::Trace(trace) => Some(trace.fill_level()),
+            Self::Packet(ring) => ring.fill_level(),
+            Self::Xdp(receiver) => receiver.fill_level(),
+            Self::Trace(trace) => trace.fill_level(),
         }
     }
 }

@@ -124,7 +124,7 @@ impl InterfaceCounters {
         sums.into_values().collect()
     }
 
-    /// How full the fullest reader's buffer is, 0 to 1; 0 where the source cannot tell.
+    /// How full the fullest reader's buffer is, 0 to 1.
     pub fn fill_level(&self) -> f32 {
         let fill = |reader: &ReaderCounters| reader.fill.load(Relaxed);
         self.readers.iter().map(fill).max().unwrap_or_default() as f32 / 1000.0

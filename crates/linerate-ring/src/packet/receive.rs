@@ -269,6 +269,22 @@ impl Ring {
         self.request.blocks
     }
 
+    /// The share of the blocks that the kernel has handed over and that were not given back, 0 to 1.
+    pub fn fill_level(&self) -> f32 {
+        let blocks = self.request.blocks;
+        let is_filled = |ahead: u32| {
+            let number = (u64::from(self.current) + u64::from(ahead)) % u64::from(blocks);
+            owner::is_filled(self.status_of(number as u32))
+        };
+        // The kernel fills blocks in turn, so those that it has filled follow the current one without a gap.
+        let (mut filled, mut end) = (0, blocks);
+        while filled < end {
+            let middle = filled + (end - filled) / 2;
+            if is_filled(middle) { filled = middle + 1 } else { end = middle }
+        }
+        filled as f32 / blocks as f32
+    }
+
     /// Blocks given back to the kernel since the ring was built.
     pub fn blocks_released(&self) -> u64 {
         self.given_back

@@ -53,6 +53,27 @@ fn what_finds_no_room_is_counted_and_the_ring_thaws() {
 }
 
 #[test]
+fn the_fill_level_is_the_share_of_blocks_that_wait_for_the_reader() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let mut ring = cable.receive(quick("rx").block_size(4096).blocks(8)).unwrap();
+    assert_eq!(ring.fill_level(), 0.0);
+    let frames: Vec<_> = (0..500).map(|n| numbered(n, 100)).collect();
+    cable.send(&frames);
+    assert_eq!(ring.fill_level(), 1.0);
+    for given_back in 1..=5_u8 {
+        let batch = ring.next_batch().expect("a full block");
+        drop(batch);
+        assert_eq!(ring.fill_level(), f32::from(8 - given_back) / 8.0);
+    }
+    // The kernel starts again where the ring starts; the reader is at block 5.
+    cable.send(&frames);
+    assert_eq!(ring.fill_level(), 1.0);
+    drain(&mut ring);
+    assert_eq!(ring.fill_level(), 0.0);
+}
+
+#[test]
 fn statistics_add_up_over_reads_and_outlive_the_ring() {
     root_or_skip!();
     let cable = Cable::new();

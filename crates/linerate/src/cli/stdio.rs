@@ -26,7 +26,12 @@ pub fn eprintln(line: impl Display) {
 
 /// A count with its noun, in the plural unless the count is 1.
 pub(crate) fn plural(count: u64, name: &str) -> String {
-    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+    format!("{count} {}", noun(count, name))
+}
+
+/// The noun for a count that is printed in another way.
+pub(crate) fn noun(count: u64, name: &str) -> String {
+    format!("{name}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The line with control characters escaped (`\u{1b}`): names and values must not control the terminal.

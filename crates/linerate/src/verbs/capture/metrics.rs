@@ -3,7 +3,6 @@
 use std::fmt;
 
 use linerate_capture::engine::{InterfaceReport, QueueReport, Report};
-use linerate_capture::source::SourceKind;
 use linerate_capture::statistics::{DropCause, Drops};
 use linerate_service::{MetricEncoder, Unit};
 
@@ -45,9 +44,7 @@ pub(super) fn encode(stats: &CaptureStats, encoder: &mut MetricEncoder<'_, '_>) 
     let help = "Bytes on the wire of the captured packets";
     encoder.counters("linerate_capture_captured", help, BYTES, labels, each(|one| one.bytes))?;
     ledger(report, encoder)?;
-    // Packet sockets cannot tell.
-    let told = report.interfaces.iter().filter(|one| one.source != SourceKind::Packet.to_string());
-    let fill = told.map(|one| ([one.name.as_str()], one.fill.into()));
+    let fill = report.interfaces.iter().map(|one| ([one.name.as_str()], one.fill.into()));
     let help = "How full the buffer between kernel and reader is";
     encoder.gauges("linerate_capture_ring_fill", help, Some(&ratio()), labels, fill)?;
     queues(report, encoder)?;

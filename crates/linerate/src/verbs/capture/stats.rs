@@ -11,6 +11,7 @@ use super::arguments::Arguments;
 use super::live::{FILE_SOURCE, queues};
 use crate::cli::json::{self, Schema};
 use crate::cli::progress::{Meter, Moment, StatusLine};
+use crate::cli::stdio::{noun, plural};
 
 /// Queues in the line, at most.
 const MAX_QUEUES: usize = 4;
@@ -22,8 +23,8 @@ pub(super) struct CaptureStats {
     moment: Moment,
     packets_per_second: f64,
     bits_per_second: f64,
-    /// How full the fullest buffer between kernel and reader was, 0 to 1.
-    ring_fill: f32,
+    /// How full the fullest buffer between kernel and reader was, 0 to 1; a file has none.
+    ring_fill: Option<f32>,
     /// The share of the writer's buffers that wait for the file, 0 to 1.
     writer_fill: Option<f32>,
     #[serde(flatten)]
@@ -37,7 +38,8 @@ impl CaptureStats {
             moment,
             packets_per_second: packets,
             bits_per_second: 8.0 * bytes,
-            ring_fill: report.interfaces.iter().map(|one| one.fill).fold(0.0, f32::max),
+            ring_fill: (report.source != FILE_SOURCE)
+                .then(|| report.interfaces.iter().map(|one| one.fill).fold(0.0, f32::max)),
             writer_fill: report.writer_fill,
             report,
         }
@@ -55,18 +57,23 @@ impl fmt::Display for CaptureStats {
             (HumanCount(report.captured), HumanCount(*packets_per_second as u64));
         if report.source == FILE_SOURCE {
             let read = HumanCount(report.received);
-            write!(f, "{read} packets read, {captured} captured, {rate}/s")?;
+            let noun = noun(report.received, "packet");
+            write!(f, "{read} {noun} read, {captured} captured, {rate}/s")?;
         } else {
             let lost = report.dropped.causes;
-            let full = ring_fill * 100.0;
-            write!(f, "{captured} packets, {rate}/s, lost: {lost}, ring {full:.0}% full")?;
+            let noun = noun(report.captured, "packet");
+            write!(f, "{captured} {noun}, {rate}/s, lost: {lost}")?;
+            if let Some(fill) = ring_fill {
+                write!(f, ", ring {:.0}% full", fill * 100.0)?;
+            }
             for one in report.interfaces.iter().filter(|one| one.queues.len() > 1) {
                 write!(f, ", queues {}", queues(&one.queues, MAX_QUEUES))?;
             }
         }
         if let Some(fill) = writer_fill {
             let (bytes, files, full) = (HumanBytes(report.file_bytes), report.files, fill * 100.0);
-            write!(f, ", {bytes} in {files} files, writer {full:.0}% full")?;
+            let files = plural(files, "file");
+            write!(f, ", {bytes} in {files}, writer {full:.0}% full")?;
         }
         Ok(())
     }
