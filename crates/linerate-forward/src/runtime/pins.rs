@@ -91,6 +91,14 @@ impl Pins {
         &self.directory
     }
 
+    /// Checks that instances can be seen, if there are any.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] where no BPF file system is mounted at `bpffs`, and others may have one, as under `ip netns exec`.
+    pub fn check_visible(bpffs: &Path) -> Result<()> {
+        bpffs::check_visible(bpffs)
+    }
+
     /// Whether the instance has pinned objects.
     pub fn exists(&self) -> bool {
         self.directory.join("state").exists()
@@ -153,6 +161,9 @@ impl Pins {
         let map = match MapHandle::from_pinned_path(&path) {
             Ok(map) => map,
             Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
+                if !is_bpffs(&self.bpffs) {
+                    return Err(bpffs::not_mounted(&self.bpffs));
+                }
                 return Err(failed(format!(
                     "there is no instance {}; `linerate forward run` starts it",
                     self.instance

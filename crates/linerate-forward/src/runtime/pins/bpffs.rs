@@ -44,13 +44,37 @@ pub fn is_bpffs(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.f_type as u32 == BPFFS_MAGIC)
 }
 
+/// Checks that an instance that exists can be seen: not without a BPF file system, if others may have one mounted.
+///
+/// # Errors
+/// [`Error::Pin`].
+pub(super) fn check_visible(bpffs: &Path) -> Result<()> {
+    if is_bpffs(bpffs) || !may_have_own_mounts() { Ok(()) } else { Err(not_mounted(bpffs)) }
+}
+
+/// Why no instance is found where no BPF file system is mounted.
+pub(super) fn not_mounted(bpffs: &Path) -> Error {
+    Error::Pin {
+        path: bpffs.to_owned(),
+        reason: "no BPF file system is mounted there for this process, so it sees no instance. `linerate forward run` \
+                 mounts it. `ip netns exec` hides it: use `nsenter --net=/run/netns/NAME` instead, or --instance NAME \
+                 outside of the namespace"
+            .to_owned(),
+    }
+}
+
+/// Whether this process has other mounts than process 1, or cannot know it.
+fn may_have_own_mounts() -> bool {
+    let namespace = |process| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    namespace("self") != namespace("1")
+}
+
 /// Mounts one, or says why not. In a mount namespace of its own, as `ip netns exec` makes, it would end with the
 /// process, and other commands would not find the instance.
 fn mount_at(bpffs: &Path) -> std::result::Result<(), String> {
-    let namespace = |process| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    if namespace("self") != namespace("1") {
+    if may_have_own_mounts() {
         return Err("this process has a mount namespace of its own, where none is mounted for it \
-                    (`ip netns exec` does that: use `nsenter --net=FILE` instead)"
+                    (`ip netns exec` does that: use `nsenter --net=/run/netns/NAME` instead)"
             .to_owned());
     }
     mount("bpf", bpffs, "bpf", MountFlags::empty(), c"mode=0700")

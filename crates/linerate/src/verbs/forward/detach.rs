@@ -39,6 +39,8 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         if there {
             daemon::detach(&pins, lock(&pins)?).with_context(|| format!("cannot detach {name}"))?;
             detached.push(name);
+        } else {
+            Pins::check_visible(BPFFS.as_ref())?;
         }
     }
     if arguments.json {
@@ -52,6 +54,7 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
 }
 
 fn of_this_namespace() -> Result<Vec<String>> {
+    Pins::check_visible(BPFFS.as_ref())?;
     let here = Namespace::current()?;
     let is_here = |name: &String| Pins::of(name).state().is_ok_and(|state| state.namespace == here);
     Ok(Pins::instances(BPFFS.as_ref())?.into_iter().filter(is_here).collect())

@@ -245,3 +245,32 @@ fn a_transfer_survives_the_beginning_and_the_end() {
         net.stdout_of("detach");
     }
 }
+
+#[test]
+fn ip_netns_exec_hides_the_instance_which_is_said() {
+    root_or_skip!();
+    let net = Net::new();
+    let name = net.router.name();
+    let daemon = net.run("");
+    for arguments in ["status", "sessions", "flush", "detach", "detach --all"] {
+        let mut command = std::process::Command::new("ip");
+        command.args(["netns", "exec", name, LINERATE, "forward"]).args(arguments.split(' '));
+        let output = command.output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments}: {printed}");
+        for word in ["/sys/fs/bpf", "`ip netns exec`", "`nsenter --net=/run/netns/NAME`"] {
+            assert!(printed.contains(word), "{arguments}: {printed}");
+        }
+        assert!(!printed.contains("there is no instance"), "{arguments}: {printed}");
+    }
+    // What the message advises.
+    let net_file = format!("--net=/run/netns/{name}");
+    let outside = [LINERATE, "forward", "status", "--instance", name];
+    for words in [outside.as_slice(), &["nsenter", &net_file, LINERATE, "forward", "status"]] {
+        let output = std::process::Command::new(words[0]).args(&words[1..]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("running"), "{output:?}");
+    }
+    let (status, _, printed) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{printed}");
+}
