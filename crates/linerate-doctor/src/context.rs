@@ -12,7 +12,7 @@ pub struct Options {
     pub interfaces: Vec<String>,
     /// Only these checks, by their ids; none: all.
     pub checks: Vec<String>,
-    /// Attach an XDP program to each interface for a moment.
+    /// Attach an XDP program to each interface, and a tracing program, for a moment.
     pub attach: bool,
 }
 

@@ -26,6 +26,7 @@ use crate::xdp::query::{TEE, YIELDING, attached_to};
 use crate::{Error, Result};
 use root::{Root, Slot};
 use sockets::SocketWatch;
+pub use sockets::try_tracing;
 
 include!(concat!(env!("OUT_DIR"), "/tee.rs"));
 

@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use linerate_forward::runtime::pins::{BPFFS, is_bpffs};
+use linerate_net::privilege::{self, CapabilitySet};
+
+use rustix::io::Errno;
 
 use super::Verdict;
 use crate::context::Context;
@@ -43,6 +46,34 @@ fn lockdown_of(text: Option<String>, is_mounted: bool) -> Verdict {
         None if is_mounted => Verdict::ok("the kernel has no lockdown"),
         None => Verdict::unknown("securityfs is not mounted, or not readable")
             .by_hand("mount -t securityfs securityfs /sys/kernel/security"),
+    }
+}
+
+pub(super) fn tracing(context: &Context<'_>) -> Vec<Verdict> {
+    if !context.options.attach {
+        return Verdict::unknown("not tried (--no-attach)").alone();
+    }
+    let tried = linerate_bpf::tee::try_tracing().map_err(|error| error.to_string());
+    let is_allowed = [CapabilitySet::BPF, CapabilitySet::PERFMON]
+        .into_iter()
+        .all(|one| privilege::has_any(one | CapabilitySet::SYS_ADMIN));
+    tracing_of(tried, is_allowed).alone()
+}
+
+fn tracing_of(tried: Result<(), String>, is_allowed: bool) -> Verdict {
+    match tried {
+        Ok(()) => Verdict::ok("a program can trace a function of the kernel (fentry)"),
+        Err(_) if !is_allowed => {
+            Verdict::unknown("not tried: it takes CAP_BPF and CAP_PERFMON").by_hand("run it as root")
+        }
+        Err(error) if error.contains(&Errno::PERM.to_string()) => Verdict::warning(error).by_hand(
+            "a security module, or the host of this container or virtual machine, refuses tracing programs: allow them \
+             there",
+        ),
+        Err(error) => Verdict::warning(error).by_hand(
+            "boot a kernel with CONFIG_DEBUG_INFO_BTF and CONFIG_FUNCTION_TRACER, on an architecture that has BPF \
+             trampolines",
+        ),
     }
 }
 
@@ -96,6 +127,21 @@ mod tests {
         assert_eq!(of("none [integrity] confidentiality"), Severity::Ok);
         assert_eq!(lockdown_of(None, true).severity, Severity::Ok);
         assert_eq!(lockdown_of(None, false).severity, Severity::Unknown);
+    }
+
+    #[test]
+    fn tracing_that_fails_is_a_warning_only_with_the_privilege_for_it() {
+        let refused = || Err("cannot trace: not supported".to_owned());
+        assert_eq!(tracing_of(Ok(()), true).severity, Severity::Ok);
+        assert_eq!(tracing_of(refused(), false).severity, Severity::Unknown);
+        let verdict = tracing_of(refused(), true);
+        assert_eq!(verdict.severity, Severity::Warning);
+        assert!(verdict.what.contains("not supported"), "{verdict:?}");
+        let remedy = verdict.remedy.command().unwrap_or_default();
+        assert!(remedy.contains("CONFIG_DEBUG_INFO_BTF"), "{verdict:?}");
+        let denied = tracing_of(Err(format!("cannot trace: {}", Errno::PERM)), true);
+        let remedy = denied.remedy.command().unwrap_or_default();
+        assert!(remedy.contains("security module"), "{denied:?}");
     }
 
     #[test]

@@ -159,6 +159,14 @@ fn faults_around_the_process_are_found() {
     let cases = [
         (bpffs.clone(), String::new(), "forward", "bpffs", "fatal", "/sys/fs/bpf"),
         (String::new(), no_types, "capture", "btf", "warning", "/sys/kernel/btf"),
+        (
+            String::new(),
+            without("sys_admin").replace("-sys_admin", "-sys_admin,-perfmon"),
+            "capture",
+            "tracing",
+            "unknown",
+            "CAP_PERFMON",
+        ),
         (String::new(), "taskset -c 0".into(), "", "cpus", "warning", "1 of "),
         (String::new(), without("net_raw"), "capture", "capabilities", "fatal", "CAP_NET_RAW"),
         (String::new(), without("net_admin"), "uplink", "capabilities", "fatal", "CAP_NET_ADMIN"),
@@ -184,6 +192,24 @@ fn faults_around_the_process_are_found() {
             (bed.findings_after(well, arguments), bed.findings_after(fault_line, arguments));
         check(&fault, &before, &after);
     }
+}
+
+/// What the doctor says about tracing is what a capture by tracing meets.
+#[test]
+fn tracing_is_judged_as_a_capture_finds_it() {
+    root_or_skip!();
+    let bed = Bed::new();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/doctor/pass.bpf.c");
+    let object = compile_bpf(source.as_ref(), Path::new(env!("CARGO_TARGET_TMPDIR")));
+    bed.run(&format!("ip link set dev a xdpgeneric obj {} sec xdp", object.display()));
+    let mut capture = bed.near.command(LINERATE);
+    capture.args("capture -i a --source trace --discard -a duration:0.1".split(' '));
+    let captured = capture.output().unwrap().status.success();
+    let found = bed.findings("capture --check tracing --all");
+    let severity = if captured { "ok" } else { "warning" };
+    assert!(found.get("tracing", severity, "trace").is_some(), "{captured}: {:#}", found.report);
+    let untried = bed.findings("capture --check tracing --all --no-attach");
+    assert!(untried.get("tracing", "unknown", "--no-attach").is_some(), "{:#}", untried.report);
 }
 
 /// Programs of others: in the place of XDP, at tcx, with packet sockets.
