@@ -106,6 +106,7 @@ fn measure(names: &[String], out: &Path, options: &Options) -> Result<ExitCode> 
     if let Some(reason) = empty {
         return Ok(cli::usage_error(&reason));
     }
+    planned.iter().try_for_each(|(experiment, _)| experiments::prepare(experiment))?;
     let mut held = true;
     for (experiment, plan) in planned {
         let plan = plan?;

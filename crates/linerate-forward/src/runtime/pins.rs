@@ -99,6 +99,14 @@ impl Pins {
         bpffs::check_visible(bpffs)
     }
 
+    /// Sees to it that a BPF file system is mounted at `bpffs`, as [`Pins::lock`] does.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] if none is mounted, and none can be.
+    pub fn ensure_bpffs(bpffs: &Path) -> Result<()> {
+        bpffs::ensure(bpffs)
+    }
+
     /// Whether the instance has pinned objects.
     pub fn exists(&self) -> bool {
         self.directory.join("state").exists()

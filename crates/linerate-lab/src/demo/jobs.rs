@@ -40,6 +40,7 @@ impl Job {
         let experiment = experiments.first().context("no such experiment")?;
         let options = self.options();
         let plan = experiments::plan(experiment, &options)?;
+        experiments::prepare(experiment)?;
         stdio::println(format_args!("{}: {}", experiment.name, experiment.title))?;
         let (mut summary, _) = experiments::run(experiment, out, &options, &plan)?;
         summary.notes.push(format!(

@@ -11,9 +11,10 @@ pub(crate) mod selection;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use linerate::cli::stdio;
+use linerate_forward::runtime::pins::{BPFFS, Pins};
 
 use crate::report::summary::{Summary, claim_table};
 use context::{Context, Experiment, Options, Plan};
@@ -87,6 +88,23 @@ pub(crate) fn nothing_selected(
         )
     })
 }
+
+/// Makes the host ready for an experiment.
+///
+/// # Errors
+/// What the host lacks for all its measurements.
+pub(crate) fn prepare(experiment: &Experiment) -> Result<()> {
+    // `linerate forward` pins its programs. Without a place for them it would not start in any measurement.
+    if experiment.name.starts_with(FORWARD) {
+        Pins::ensure_bpffs(BPFFS.as_ref()).with_context(|| {
+            format!("{} cannot run: linerate forward would not start", experiment.name)
+        })?;
+    }
+    Ok(())
+}
+
+/// What the names of the experiments on forwarding start with.
+const FORWARD: &str = "forward-";
 
 /// Runs one, stores it, prints its claims, and returns its summary and folder.
 pub(crate) fn run(

@@ -1,8 +1,8 @@
 //! The experiments on forwarding as a user runs them: frames cross, on the path that they should take.
 
-use linerate_testkit::{exclusive, root_or_skip};
+use linerate_testkit::{Namespace, exclusive, root_or_skip};
 
-use crate::Run;
+use crate::{Run, lab};
 
 /// The fields of the row of a line. No field before the last has a comma.
 fn row<'a>(raw: &'a str, line: &str) -> Vec<&'a str> {
@@ -46,4 +46,24 @@ fn connections_are_held_open_together() {
     let row = row(&raw.replace("\"TCP, Linerate\"", "TCP"), "TCP").join(" ");
     let fields: Vec<u64> = row.split(' ').skip(2).map(|word| word.parse().unwrap()).collect();
     assert!(fields[0] == 21_000 && fields[1] >= 42_000, "{raw}{printed}");
+}
+
+/// `ip netns exec` mounts a /sys without the BPF file system.
+#[test]
+fn what_forward_lacks_is_said_before_the_run() {
+    root_or_skip!();
+    let namespace = Namespace::create("lab-bpffs").unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let mut command = std::process::Command::new("ip");
+    command.args(["netns", "exec", namespace.name()]).arg(lab.get_program());
+    command.args(["run", "forward-size", "--quick", "--repeats", "1", "--out"]).arg(out.path());
+    let output = command.output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    for word in ["forward-size cannot run", "/sys/fs/bpf", "mount -t bpf bpf", "nsenter --net="] {
+        assert!(printed.contains(word), "no {word} in {printed}");
+    }
+    assert!(!printed.contains("measurements"), "nothing has begun: {printed}");
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
 }
