@@ -276,6 +276,12 @@ impl Reader {
                     let _ = self.events.send(Event::Gone(self.name.clone()));
                     break;
                 }
+                Err(linerate_ring::Error::InterfaceGone(_)) => {
+                    // The name has the namespace, too.
+                    let gone = linerate_ring::Error::InterfaceGone(self.name.clone());
+                    self.path.shared.fail(gone.into());
+                    break;
+                }
                 Err(error) => {
                     self.path.shared.fail(error.into());
                     break;

@@ -10,6 +10,7 @@ mod live;
 mod metrics;
 mod output;
 mod reading;
+mod select;
 mod stats;
 pub(super) mod values;
 
@@ -76,22 +77,24 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
         }
         _ => {}
     }
+    let place = |outcome: Result<ExitCode>| match arguments.netns.as_slice() {
+        [netns] => outcome.with_context(|| in_namespace(netns)),
+        _ => outcome,
+    };
     if arguments.list_interfaces {
-        return list::run(arguments.json);
+        return place(list::run(arguments.json));
     }
     if arguments.list_data_link_types {
-        return list::link_types(&arguments.interface, arguments.json);
+        let names = match select::interfaces(arguments) {
+            Ok(names) => names.into_iter().flatten().collect::<Vec<_>>(),
+            Err(refusal) => return Ok(cli::usage_error(&refusal)),
+        };
+        return place(list::link_types(&names, arguments.json));
     }
     if arguments.json && arguments.write.as_deref().is_some_and(|path| path.as_os_str() == "-") {
         return Ok(cli::usage_error(
             "--json and -w - both write to standard output; write to a file, or leave out --json",
         ));
-    }
-    let names = &arguments.interface;
-    if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-        let text =
-            format!("-i {0} is given twice: each packet of {0} would be captured twice", twice.1);
-        return Ok(cli::usage_error(&text));
     }
     if arguments.rotate_count.is_some()
         && arguments.rotate_size.is_none()
@@ -129,10 +132,14 @@ fn from_interfaces(
     filter: Option<String>,
     [page, metrics]: [Option<TcpListener>; 2],
 ) -> Result<ExitCode> {
+    let names = match select::interfaces(arguments) {
+        Ok(names) => names,
+        Err(refusal) => return Ok(cli::usage_error(&refusal)),
+    };
     let signals = Signals::register()?;
     let mut options = source_options(arguments, filter);
     let drops = options.source == Some(SourceKind::Drops);
-    let any = !drops && arguments.interface.iter().any(|name| name == ANY);
+    let any = !drops && names.iter().flatten().any(|name| name == ANY);
     // Several link types are only for pcapng.
     let one_type = output::is_pcap(arguments).then_some(CookedHeader::V2);
     let chosen = arguments.linktype.and_then(cooked_header).or(one_type);
@@ -155,12 +162,15 @@ fn from_interfaces(
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
     let opened = match arguments.netns.as_slice() {
-        [] | [_] => open(arguments, &options, any, &signals)?,
+        [] => open(&names[0], &options, any, &signals)?,
+        [netns] => open(&names[0], &options, any, &signals).with_context(|| in_namespace(netns))?,
         several => {
             let mut all = Vec::new();
-            for netns in several {
+            for (netns, names) in several.iter().zip(&names) {
                 let namespace = Arc::new(Namespace::find(netns)?);
-                let opened = namespace.run(|| open(arguments, &options, any, &signals))??;
+                let opened = namespace
+                    .run(|| open(names, &options, any, &signals))?
+                    .with_context(|| in_namespace(netns))?;
                 all.extend(opened.into_iter().map(|one| OpenInterface {
                     label: format!("{netns}/{}", one.label),
                     namespace: Some(Arc::clone(&namespace)),
@@ -227,15 +237,20 @@ fn from_interfaces(
     live::conclude(outcome, arguments, decoder)
 }
 
-/// Opens the interfaces of the namespace of the calling thread; with `any` those that are there.
+/// What precedes an error about an interface of a namespace.
+fn in_namespace(netns: &str) -> String {
+    format!("in the network namespace {netns}")
+}
+
+/// Opens these interfaces of the namespace of the calling thread; with `any` those that are there.
 fn open(
-    arguments: &Arguments,
+    names: &[String],
     options: &SourceOptions,
     any: bool,
     signals: &Signals,
 ) -> Result<Vec<OpenInterface>> {
     let drops = options.source == Some(SourceKind::Drops);
-    let names = list::resolve(&arguments.interface, drops || options.cooked.is_some())?;
+    let names = list::resolve(names, drops || options.cooked.is_some())?;
     if !any {
         return Ok(engine::open_all(&names, options, &signals.stop())?);
     }

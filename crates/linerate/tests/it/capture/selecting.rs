@@ -84,6 +84,66 @@ fn interfaces_of_several_namespaces_are_in_one_capture() {
 }
 
 #[test]
+fn an_interface_is_named_with_its_namespace() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let names = [&cable.near, &cable.far].map(|namespace| namespace.name().to_owned());
+    let [near, far] = &names;
+    let both = ["--netns", near, "--netns", far];
+    let capture = |netns: &[&str], interfaces: &[String]| {
+        let mut command = Command::new(LINERATE);
+        command.arg("capture").args(netns).args(interfaces.iter().flat_map(|name| ["-i", name]));
+        command.args(["--discard", "-c", "1"]);
+        command
+    };
+    // `near` has no interface `far`, and the other way round.
+    let of_both = [format!("{near}/near"), format!("{far}/far")];
+    let mut command = Command::new(LINERATE);
+    command.args(["capture", "--json", "-w"]).arg(folder.path().join("both.pcapng")).args(both);
+    command.args(["-i", &of_both[0], "-i", &of_both[1], "udp"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Process::from(command.spawn().unwrap());
+    running.until(&format!("listening on {far}/far"));
+    cable.send(20, 64);
+    let (status, json, printed) = running.interrupt();
+    assert!(status.success() && json["captured"] == 40, "{printed}");
+    let listed: Vec<_> =
+        json["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(listed, of_both.iter().collect::<Vec<_>>());
+
+    /// The namespaces, the interfaces, the exit status, and words of the message.
+    type Refused<'a> = (&'a [&'a str], Vec<String>, i32, Vec<String>);
+    let refused: [Refused<'_>; 7] = [
+        (&both, vec!["nope".into()], 1, vec![near.clone(), "no interface named nope".into()]),
+        (&both[..2], vec!["nope".into()], 1, vec![near.clone(), "no interface named nope".into()]),
+        (&both, vec!["near".into()], 1, vec![far.clone(), "no interface named near".into()]),
+        (&both, vec!["elsewhere/near".into()], 2, vec!["give --netns elsewhere, too".into()]),
+        (&[], vec![of_both[0].clone()], 2, vec![format!("give --netns {near}, too")]),
+        (&both, vec![of_both[0].clone()], 2, vec![format!("give -i {far}/NAME")]),
+        (&both, vec!["near".into(), of_both[0].clone()], 2, vec!["given twice".into()]),
+    ];
+    for (netns, interfaces, code, words) in refused {
+        let output = capture(netns, &interfaces).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{interfaces:?}: {printed}");
+        for word in words {
+            assert!(printed.contains(&word), "{interfaces:?}: no {word} in {printed}");
+        }
+    }
+
+    // One that goes away while it is captured on.
+    let mut command = capture(&both, &of_both);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Process::from(command.spawn().unwrap());
+    running.until(&format!("listening on {far}/far"));
+    let mut delete = cable.far.command("ip");
+    assert!(delete.args(["link", "del", "far"]).status().unwrap().success());
+    let (status, _, printed) = running.wait();
+    let gone = |name: &String| printed.contains(&format!("interface {name} is gone"));
+    assert!(!status.success() && of_both.iter().any(gone), "{printed}");
+}
+
+#[test]
 fn a_cutoff_keeps_the_beginning_of_each_flow_and_counts_the_rest() {
     root_or_skip!();
     const CUTOFF: u64 = 20_000;

@@ -1,0 +1,49 @@
+//! The interfaces of each namespace: `-i NAME` stands for one in each `--netns`, `-i NAMESPACE/NAME` for one in that
+//! namespace.
+
+use super::arguments::Arguments;
+
+/// The names for each `--netns`, in their order; one list without any. An empty list leaves the choice to us.
+///
+/// # Errors
+///
+/// The text of a usage error: an interface is named twice, or is of a namespace that is not captured in, or a namespace
+/// has none.
+pub(super) fn interfaces(arguments: &Arguments) -> Result<Vec<Vec<String>>, String> {
+    let (given, namespaces) = (&arguments.interface, &arguments.netns);
+    let mut names = vec![Vec::new(); namespaces.len().max(1)];
+    for one in given {
+        let own = |netns: &String| one.strip_prefix(netns.as_str())?.strip_prefix('/');
+        let named = namespaces.iter().enumerate().find_map(|(at, netns)| Some((at, own(netns)?)));
+        // A kernel interface has no slash in its name.
+        match (named, one.rsplit_once('/')) {
+            (Some((at, name)), _) => add(&mut names[at], name, one)?,
+            (None, Some((netns, _))) => {
+                return Err(format!(
+                    "-i {one} is in another network namespace: give --netns {netns}, too"
+                ));
+            }
+            (None, None) => {
+                names.iter_mut().try_for_each(|names| add(names, one, one))?;
+            }
+        }
+    }
+    let without = namespaces.iter().zip(&names).find(|(_, names)| names.is_empty());
+    match without {
+        Some((netns, _)) if !given.is_empty() => Err(format!(
+            "--netns {netns} is given, but every -i is of another network namespace: give -i {netns}/NAME, or leave \
+             --netns {netns} out"
+        )),
+        _ => Ok(names),
+    }
+}
+
+fn add(names: &mut Vec<String>, name: &str, given: &str) -> Result<(), String> {
+    if names.iter().any(|other| other == name) {
+        return Err(format!(
+            "-i {given} is given twice: each packet of {given} would be captured twice"
+        ));
+    }
+    names.push(name.to_owned());
+    Ok(())
+}
