@@ -24,6 +24,24 @@ const WRONG: &[(&str, &str)] = &[
     ("capture -a minutes:5", "a limit is duration:SECONDS, packets:NUMBER or filesize:KB"),
     ("capture -b files:0", "it is filesize:KB, duration:SECONDS, packets:NUMBER or files:NUMBER"),
     ("capture -B 0", "0 is not in 1..=2147483648"),
+    ("capture -g", "capture has no option -g: files have the mode of the umask: `umask 027` lets"),
+    (
+        "capture -k 2412",
+        "capture has no option -k: set the channel first: `iw dev NAME set channel",
+    ),
+    ("capture -N 10", "capture has no option -N: -B is the only buffer to choose (-N of dumpcap)"),
+    ("capture -f udp", "capture has no option -f: a filter comes last, without an option"),
+    (
+        "capture --capture-comment x",
+        "`editcap --capture-comment TEXT` adds it to the file afterwards",
+    ),
+    ("capture --temp-dir /tmp", "there are no temporary files: -w names the file"),
+    (
+        "capture -a files:3",
+        "files is not a limit here: `-G SECONDS -W NUMBER` ends after that many",
+    ),
+    ("capture -b interval:60", "duration:SECONDS counts from the first packet"),
+    ("capture -b printname:x", "-z PROGRAM runs a program with the name of each finished file"),
     ("capture -s -1", "unexpected argument '-1' found"),
     ("capture --keep 7", "an age is a number and s, m, h, d or w, such as 7d"),
     (

@@ -69,7 +69,13 @@ pub(super) fn file_size(text: &str) -> Result<u64, String> {
 }
 
 pub(super) fn limit(text: &str) -> Result<Limit, String> {
-    let explain = || "a limit is duration:SECONDS, packets:NUMBER or filesize:KB".to_owned();
+    let explain = || match text.split_once(':') {
+        Some(("files", _)) => {
+            "files is not a limit here: `-G SECONDS -W NUMBER` ends after that many files"
+                .to_owned()
+        }
+        _ => "a limit is duration:SECONDS, packets:NUMBER or filesize:KB".to_owned(),
+    };
     let (kind, value) = text.split_once(':').ok_or_else(explain)?;
     match kind {
         "duration" => crate::cli::values::seconds(value).map(Limit::Duration),
@@ -96,8 +102,13 @@ pub(super) fn ring_limit(text: &str) -> Result<RingLimit, String> {
             _ => None,
         }
     });
-    limit.ok_or_else(|| {
-        "it is filesize:KB, duration:SECONDS, packets:NUMBER or files:NUMBER".to_owned()
+    let kind = text.split_once(':').map_or(text, |(kind, _)| kind);
+    limit.ok_or_else(|| match kind {
+        "interval" => "files do not start at multiples of a time: duration:SECONDS counts from the first packet of a \
+                       file"
+            .to_owned(),
+        "printname" => "-z PROGRAM runs a program with the name of each finished file".to_owned(),
+        _ => "it is filesize:KB, duration:SECONDS, packets:NUMBER or files:NUMBER".to_owned(),
     })
 }
 
