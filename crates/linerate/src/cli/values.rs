@@ -113,6 +113,20 @@ pub(crate) fn bytes(text: &str, least: usize, most: usize) -> Result<usize, Stri
         })
 }
 
+/// The size of a capture buffer, in KiB as tcpdump has it, or with its unit, as 64M or 64MiB; bytes of whole KiB.
+pub(crate) fn capture_buffer(text: &str) -> Result<u64, String> {
+    let kib = match text.parse::<u64>() {
+        Ok(kib) => Some(kib),
+        Err(_) => bytes(text, 0, usize::MAX).ok().map(|bytes| bytes.div_ceil(1024) as u64),
+    };
+    kib.filter(|kib| (1..=MAX_BUFFER_KIB).contains(kib)).ok_or_else(|| {
+        format!("a size from 1 to {MAX_BUFFER_KIB} in KiB, as 65536, or with its unit, as 64M or 1G (binary multiples)")
+    })
+}
+
+/// The largest capture buffer.
+const MAX_BUFFER_KIB: u64 = 1 << 31;
+
 /// A number above 0 with or without a fraction; not `inf` and not `nan`.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0 && number.is_finite());
@@ -229,6 +243,19 @@ mod tests {
             assert!(duration(wrong).is_err() && seconds(wrong).is_err(), "{wrong}");
         }
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn a_buffer_is_in_kib_or_has_its_unit() {
+        for text in ["65536", "64M", "64MiB", "65536k"] {
+            assert_eq!(capture_buffer(text), Ok(65_536), "{text}");
+        }
+        for wrong in
+            ["", "0", "0M", "64T", "-1", "64MB", "2147483649", "2049G", "99999999999999999999"]
+        {
+            let said = capture_buffer(wrong).unwrap_err();
+            assert!(said.contains("in KiB, as 65536") && said.contains("64M"), "{wrong}: {said}");
+        }
     }
 
     #[test]

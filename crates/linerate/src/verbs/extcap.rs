@@ -98,7 +98,7 @@ struct Options {
     /// Keep at most this many bytes of each packet.
     #[arg(long, value_name = "BYTES")]
     snapshot_length: Option<String>,
-    /// Buffer between kernel and program, in KiB.
+    /// Buffer between kernel and program, in KiB, or with the suffix k, M or G.
     #[arg(long, value_name = "KIB")]
     buffer_size: Option<String>,
     /// Do not put the interface into promiscuous mode.

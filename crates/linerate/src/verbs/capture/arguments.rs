@@ -97,15 +97,13 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) count: Option<u64>,
 
-    /// Keep at most this many bytes of each packet; 0 stands for 262144, which is the most.
-    #[arg(short, long, value_name = "BYTES", default_value = "262144",
-        value_parser = clap::value_parser!(u32).range(..=262_144))]
+    /// Keep at most this many bytes of each packet, such as `96` or `64k`; 0 stands for 262144, which is the most.
+    #[arg(short, long, value_name = "BYTES", default_value = "262144", value_parser = values::snapshot_length)]
     pub(super) snapshot_length: u32,
 
-    /// Bytes of buffer between kernel and program, in KiB, for all readers of an interface together; by
-    /// default 64 MiB, or 128 MiB for AF_XDP sockets.
-    #[arg(short = 'B', long, value_name = "KIB",
-        value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    /// Buffer between kernel and program, for all readers of an interface together: in KiB as in tcpdump, or with
+    /// the suffix k, M or G in KiB, MiB or GiB; by default 64 MiB, or 128 MiB for AF_XDP sockets.
+    #[arg(short = 'B', long, value_name = "KIB", value_parser = crate::cli::values::capture_buffer)]
     pub(super) buffer_size: Option<u64>,
 
     /// Rotate to a new file when one has this many million bytes; with the suffix k, M or G in

@@ -163,6 +163,11 @@ pub(super) fn tag_readings() -> impl TypedValueParser<Value = TagReading> {
     parse_known(["live", "file"])
 }
 
+/// The most bytes of a packet, as in tcpdump.
+pub(super) fn snapshot_length(text: &str) -> Result<u32, String> {
+    crate::cli::values::bytes(text, 0, super::DEFAULT_SNAPLEN as usize).map(|bytes| bytes as u32)
+}
+
 /// Bytes of the beginning of a flow.
 pub(super) fn cutoff(text: &str) -> Result<u64, String> {
     crate::cli::values::bytes(text, 1, 1 << 40).map(|bytes| bytes as u64)

@@ -71,10 +71,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MEMORY", value_parser = values::allocations())]
     ring_allocation: Option<Allocation>,
 
-    /// Bytes of buffer between kernel and program for each handle, in KiB (default: 64 MiB, or more if
-    /// the program asks for more).
-    #[arg(short = 'B', long, value_name = "KIB",
-        value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    /// Buffer between kernel and program for each handle: in KiB, or with the suffix k, M or G in KiB, MiB or GiB
+    /// (default: 64 MiB, or more if the program asks for more).
+    #[arg(short = 'B', long, value_name = "KIB", value_parser = values::capture_buffer)]
     buffer_size: Option<u64>,
 
     /// Distribute the packets of an interface over up to N handles of the program, by flow, as programs with
