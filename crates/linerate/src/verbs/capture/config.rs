@@ -78,22 +78,37 @@ fn values(value: &Value) -> Result<Vec<String>, String> {
     })
 }
 
-fn add(words: &mut Vec<String>, option: &Arg, values: Vec<String>) -> Result<(), &'static str> {
+fn add(words: &mut Vec<String>, option: &Arg, values: Vec<String>) -> Result<(), String> {
     let switch = match (option.get_long(), option.get_short()) {
         (Some(long), _) => format!("--{long}"),
         (None, Some(short)) => format!("-{short}"),
-        (None, None) => return Err("this is not an option"),
+        (None, None) => return Err("this is not an option".to_owned()),
     };
+    // What may be given several times is written as on the command line: "tt" for -tt.
+    let letter = option.get_short().filter(|_| matches!(option.get_action(), ArgAction::Count));
     let is_switch = matches!(option.get_action(), ArgAction::SetTrue | ArgAction::Count);
     for value in values {
         match (is_switch, value.as_str()) {
             (true, "true") => words.push(switch.clone()),
             (true, "false") => {}
-            (true, _) => return Err("write true or false"),
+            (true, text) => match letter {
+                Some(letter) if is_repeated(text, letter) => words.push(format!("-{text}")),
+                Some(letter) => {
+                    return Err(format!(
+                        "write true, false, or how often: \"{letter}{letter}\" for -{letter}{letter}"
+                    ));
+                }
+                None => return Err("write true or false".to_owned()),
+            },
             // In one word, so that a value may begin with a hyphen.
             (false, _) if option.get_long().is_some() => words.push(format!("{switch}={value}")),
             (false, _) => words.push(format!("{switch}{value}")),
         }
     }
     Ok(())
+}
+
+/// Whether this is the letter, once or more often.
+fn is_repeated(text: &str, letter: char) -> bool {
+    !text.is_empty() && text.chars().all(|one| one == letter)
 }

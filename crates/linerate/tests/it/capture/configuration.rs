@@ -68,6 +68,9 @@ fn what_a_file_has_wrong_is_named() {
         ("interface = [", &["test.toml", "line 1"]),
         ("threads = 4000", &["test.toml", "--threads", "4000"]),
         ("quiet = \"very\"", &["test.toml", "quiet", "true or false"]),
+        ("time-format = \"iso\"", &["test.toml", "time-format", "\"tt\" for -tt"]),
+        ("time-format = 2", &["test.toml", "time-format", "\"tt\" for -tt"]),
+        ("link-header = \"ee\"", &["test.toml", "link-header", "true or false"]),
         ("count = 1.5", &["test.toml", "count", "float"]),
         ("keep = \"7d\"", &["test.toml", "--write"]),
         ("read = \"x.pcap\"", &["test.toml", "read"]),
@@ -81,6 +84,31 @@ fn what_a_file_has_wrong_is_named() {
     let none = none.unwrap();
     assert_eq!(none.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&none.stderr).contains("/nowhere.toml"));
+}
+
+#[test]
+fn a_file_says_the_time_format_of_the_command_line() {
+    root_or_skip!();
+    if Command::new("tcpdump").arg("--version").output().is_err() {
+        skip!("needs tcpdump");
+    }
+    let cable = Cable::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("test.toml");
+    // The first character of a line: a date, seconds since 1970, or the protocol.
+    for (format, first) in [("\"tttt\"", "20"), ("\"tt\"", "1"), ("true", "IP"), ("\"t\"", "IP")] {
+        fs::write(&file, format!("interface = \"far\"\ncount = 1\ntime-format = {format}\n"))
+            .unwrap();
+        let mut command = cable.far.command(LINERATE);
+        command.args(["capture", "--config", file.to_str().unwrap(), "udp"]);
+        let mut capture = Process::start(&mut command);
+        capture.until("listening on");
+        cable.send(3, 64);
+        let (status, out, printed) = capture.wait();
+        assert!(status.success() && out.starts_with(first), "{format}: {out} {printed}");
+        let digits = out.split([' ', '.']).next().unwrap().len();
+        assert!(format != "\"tt\"" || digits == 10, "{out}");
+    }
 }
 
 /// The example is accepted as it is and with every comment taken away; only the interface is missing here.
