@@ -49,6 +49,9 @@ const WRONG: &[(&str, &str)] = &[
     ),
     ("capture -b interval:60", "duration:SECONDS counts from the first packet"),
     ("capture -b printname:x", "-z PROGRAM runs a program with the name of each finished file"),
+    ("capture --flows f --active-timeout 60", "\"60\" lacks its unit: write 60s for seconds"),
+    ("capture --flows f --idle-timeout 0s", "a time from 1s to 1d"),
+    ("capture --flows f --flow-file-time 2d", "a time from 1s to 1d"),
     ("capture -s -1", "unexpected argument '-1' found"),
     ("capture --keep 7", "an age is a number and s, m, h, d or w, such as 7d"),
     (

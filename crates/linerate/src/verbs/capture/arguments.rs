@@ -67,15 +67,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", requires = "flows")]
     pub(super) sensor: Option<String>,
 
-    /// A flow that continues gets a record after this many seconds.
-    #[arg(long, value_name = "SECONDS", requires = "flows", default_value = "60",
-        value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(super) active_timeout: u64,
+    /// A flow that continues gets a record after this time.
+    #[arg(long, value_name = "TIME", requires = "flows", default_value = "1m", value_parser = values::flow_time)]
+    pub(super) active_timeout: Duration,
 
-    /// A flow ends when no packet came for this many seconds.
-    #[arg(long, value_name = "SECONDS", requires = "flows", default_value = "15",
-        value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(super) idle_timeout: u64,
+    /// A flow ends when no packet came for this time.
+    #[arg(long, value_name = "TIME", requires = "flows", default_value = "15s", value_parser = values::flow_time)]
+    pub(super) idle_timeout: Duration,
 
     /// Maximum number of flows in the table, of 148 bytes each, allocated at the start. A full table exports flows
     /// early, and counts them.
@@ -83,10 +81,9 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(super) max_flows: u32,
 
-    /// Complete the Parquet files of --flows after this many seconds. A crash loses no records in complete files.
-    #[arg(long, value_name = "SECONDS", requires = "flows", default_value = "60",
-        value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(super) flow_file_time: u64,
+    /// Complete the Parquet files of --flows after this time. A crash loses no records in complete files.
+    #[arg(long, value_name = "TIME", requires = "flows", default_value = "1m", value_parser = values::flow_time)]
+    pub(super) flow_file_time: Duration,
 
     /// Only count packets: for measurements.
     #[arg(long, conflicts_with = "write")]

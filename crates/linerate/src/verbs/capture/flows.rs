@@ -1,13 +1,12 @@
 //! `--flows`: flow records beside or instead of packets.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use linerate_capture::engine::Metering;
 use linerate_capture::privilege;
 use linerate_flow::export::{Exporter, InterfaceName};
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::OutputOptions;
+use linerate_forward::config;
 
 use super::arguments::Arguments;
 use crate::cli::stdio;
@@ -28,7 +27,7 @@ pub(super) fn metering(
     let options = OutputOptions {
         destinations: arguments.flows.clone(),
         sensor: arguments.sensor.clone(),
-        max_age: Duration::from_secs(arguments.flow_file_time),
+        max_age: arguments.flow_file_time,
         sealed: None,
     };
     let prepare_thread = privilege::keep_file_access;
@@ -38,17 +37,16 @@ pub(super) fn metering(
     }
     if exporter.statistics().output.files.interruptions > 0 && !arguments.quiet {
         stdio::eprintln(format_args!(
-            "linerate: an earlier capture with --flows was interrupted: the records of its last {} seconds or less are \
-             missing",
-            arguments.flow_file_time
+            "linerate: an earlier capture with --flows was interrupted: the records of its last {} or less are missing",
+            config::write_duration(arguments.flow_file_time)
         ));
     }
     Ok(Some(Metering {
         exporter,
         options: MeterOptions {
             max_flows: arguments.max_flows,
-            active_timeout: Duration::from_secs(arguments.active_timeout),
-            idle_timeout: Duration::from_secs(arguments.idle_timeout),
+            active_timeout: arguments.active_timeout,
+            idle_timeout: arguments.idle_timeout,
         },
     }))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::builder::TypedValueParser;
 use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::source::SourceKind;
+use linerate_forward::config;
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::trace::Points;
 
@@ -166,6 +167,16 @@ pub(super) fn tag_readings() -> impl TypedValueParser<Value = TagReading> {
 /// The most bytes of a packet, as in tcpdump.
 pub(super) fn snapshot_length(text: &str) -> Result<u32, String> {
     crate::cli::values::bytes(text, 0, super::DEFAULT_SNAPLEN as usize).map(|bytes| bytes as u32)
+}
+
+/// A time of flow records, written as for `linerate forward`.
+pub(super) fn flow_time(text: &str) -> Result<Duration, String> {
+    let range = &config::ACTIVE_TIMEOUT_RANGE;
+    let time = config::duration(text)?;
+    range.contains(&time).then_some(time).ok_or_else(|| {
+        let [least, most] = [range.start(), range.end()].map(|end| config::write_duration(*end));
+        format!("a time from {least} to {most}")
+    })
 }
 
 /// Bytes of the beginning of a flow.

@@ -68,7 +68,7 @@ fn each_flow_of_a_file_has_its_packets_and_octets() {
     for max_flows in [262_144, 64] {
         let _ = std::fs::remove_dir_all(&output);
         let arguments = format!(
-            "--flows {} --sensor edge-1 --max-flows {max_flows} --active-timeout 30 --json",
+            "--flows {} --sensor edge-1 --max-flows {max_flows} --active-timeout 30s --json",
             output.display()
         );
         let done = read(&input, &arguments);
@@ -176,7 +176,7 @@ fn kill_leaves_readable_files_without_doubles_and_the_next_capture_counts_it() {
             "--sensor",
             "edge-1",
             "--flow-file-time",
-            "1",
+            "1s",
             "--json",
         ]);
         command.args(["--flows".as_ref(), folder.path().as_os_str()]);

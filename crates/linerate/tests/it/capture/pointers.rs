@@ -131,7 +131,7 @@ fn records_point_at_their_packets_in_the_file_that_is_read_or_written() {
     for (name, arguments) in copies {
         let output = folder.path().join(format!("flows-{name}"));
         let arguments = arguments.replace("-w ", &format!("-w {}/", folder.path().display()));
-        let words = format!("--flows {} --active-timeout 30 --json {arguments}", output.display());
+        let words = format!("--flows {} --active-timeout 30s --json {arguments}", output.display());
         let done = read(&input, &words);
         assert!(done.status.success(), "{name}: {done:?}");
         let json: Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -168,7 +168,7 @@ fn records_do_not_point_at_what_a_full_disk_left_out() {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -f 160; exec \"$@\"", "sh", LINERATE, "capture", "-q", "-r"]);
         command.arg(&input).arg("-w").arg(folder.path().join(name)).arg("--flows").arg(&output);
-        let done = command.args(["--json", "--active-timeout", "30"]).output().unwrap();
+        let done = command.args(["--json", "--active-timeout", "30s"]).output().unwrap();
         assert_eq!(done.status.code(), Some(1), "{name}: {done:?}");
         let json: Value = serde_json::from_slice(&done.stdout).unwrap();
         let (rows, packets) = (records(&output), packets(folder.path(), name));
