@@ -60,9 +60,10 @@ pub enum SendBackend {
     /// The same messages as requests of io_uring, a batch in one call.
     Uring,
     /// The transmit ring of an AF_XDP socket, for a receiver with the backend `xdp`: answers to messages that bypassed
-    /// the stack go back to the Ethernet address that they came from ([`Transmit::next_hop`](crate::Transmit::next_hop)).
-    /// They bypass routes, firewall, qdisc and captures. All other messages take `sendmmsg`, as do super-datagrams where
-    /// the driver has no zero-copy; [`SendStatistics::ring`](crate::SendStatistics::ring) counts.
+    /// the stack go back to the Ethernet address that they came from
+    /// ([`Transmit::next_hop`](crate::Transmit::next_hop)). They bypass routes, firewall, qdisc and captures. All other
+    /// messages take `sendmmsg`, as do super-datagrams where the driver has no zero-copy;
+    /// [`SendStatistics::ring`](crate::SendStatistics::ring) counts.
     Xdp,
 }
 

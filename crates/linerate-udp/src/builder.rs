@@ -172,8 +172,8 @@ impl ReceiverBuilder {
     /// Bytes of memory for the frames that `xdp` receives; default: 32 MiB. A ring buffer, rounded up to a
     /// power of two, holds 200,000 messages of 64 bytes in it; AF_XDP sockets hold 16,384 of any size, in
     /// chunks of 2048 bytes (4096 where the interface's MTU needs it). A reader that is delayed for longer
-    /// than it takes to fill it loses messages. At most 2 GiB. A larger one survives longer delays, but memory that does not
-    /// fit into the cache is slower ([`linerate_ring::xdp::DEFAULT_BUFFER`] says by how much).
+    /// than it takes to fill it loses messages. At most 2 GiB. A larger one survives longer delays, but memory that
+    /// does not fit into the cache is slower ([`linerate_ring::xdp::DEFAULT_BUFFER`] says by how much).
     pub fn ring_size(mut self, bytes: usize) -> Self {
         self.options.ring_size = bytes;
         self

@@ -28,9 +28,10 @@ impl ReceiverBuilder {
     /// driver.
     ///
     /// The kernel copies messages to quinn's own buffers with the backends of the stock socket (`recvmmsg`, `gro`,
-    /// `uring`, `remember`), as quinn does without this. Buffers of io_uring would need one copy more, and quinn lends its
-    /// own for a call only: so a socket of `uring` receives as one of `recvmmsg`. `xdp` copies from its rings, past the
-    /// stack. ICMP errors and transmit time stamps are not collected, as quinn cannot ask for them. Datagrams have DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
+    /// `uring`, `remember`), as quinn does without this. Buffers of io_uring would need one copy more, and quinn lends
+    /// its own for a call only: so a socket of `uring` receives as one of `recvmmsg`. `xdp` copies from its rings, past
+    /// the stack. ICMP errors and transmit time stamps are not collected, as quinn cannot ask for them. Datagrams have
+    /// DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
     ///
     /// # Errors
     /// As [`ReceiverBuilder::build`].

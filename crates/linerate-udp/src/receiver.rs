@@ -31,7 +31,8 @@ use rate::RateEstimator;
 const SPINS_PER_CHECK: u64 = 1 << 16;
 /// Batches after which a reader that always has messages checks the watch.
 const BATCHES_PER_CHECK: u32 = 256;
-/// Batches after which a reader that always has messages reads the error queue. Its entries take the memory of messages.
+/// Batches after which a reader that always has messages reads the error queue. Its entries take the memory of
+/// messages.
 const BATCHES_PER_ERROR_READ: u32 = 16;
 /// ICMP errors that are kept, and transmit time stamps.
 const MAX_QUEUE_ENTRIES: usize = 1024;
@@ -164,8 +165,8 @@ impl Receiver {
     }
 
     /// The messages that have arrived; waits where there are none. The batch is empty when the deadline has
-    /// passed, a signal arrived, or the socket was shut down (`shutdown(2)`, also from another thread). `None` waits for ever. Messages that a dropped batch did not lend are in
-    /// the next one.
+    /// passed, a signal arrived, or the socket was shut down (`shutdown(2)`, also from another thread). `None` waits
+    /// for ever. Messages that a dropped batch did not lend are in the next one.
     ///
     /// # Errors
     /// [`Error::System`]. [`Error::Ring`], on every backend, if the receiver is bound to an interface: once each time
@@ -212,8 +213,8 @@ impl Receiver {
         self.icmp_errors.pop_front()
     }
 
-    /// The next transmit time stamp; with [`SendOptions::timestamps`](crate::SendOptions::timestamps). Collected and kept
-    /// like ICMP errors. Messages that bypass the stack have none.
+    /// The next transmit time stamp; with [`SendOptions::timestamps`](crate::SendOptions::timestamps). Collected and
+    /// kept like ICMP errors. Messages that bypass the stack have none.
     pub fn next_transmit_timestamp(&mut self) -> Option<TransmitTimestamp> {
         self.transmit_timestamps.pop_front()
     }

@@ -22,8 +22,8 @@ pub struct Transmit<'a> {
     /// The Ethernet address of the next hop, for the transmit ring of `xdp`
     /// ([`SendBackend::Xdp`](crate::SendBackend::Xdp)), which the stack does not need; default: unknown.
     pub next_hop: Option<ethernet::Address>,
-    /// When it is to leave, in nanoseconds of [`SendOptions::transmit_clock`](crate::SendOptions::transmit_clock), which
-    /// has to be set; default: at once.
+    /// When it is to leave, in nanoseconds of [`SendOptions::transmit_clock`](crate::SendOptions::transmit_clock),
+    /// which has to be set; default: at once.
     pub time: Option<u64>,
     /// The payload.
     pub contents: &'a [u8],
@@ -76,8 +76,8 @@ impl<'a> Transmit<'a> {
 
 impl Message<'_> {
     /// A reply to this message: to its sender, from the address that the message was sent to. That address is known if
-    /// the receiver is bound to it, or if [`Metadata::destination`](crate::Metadata::destination) was requested. Its next
-    /// hop is the one that the message came from, if that is known.
+    /// the receiver is bound to it, or if [`Metadata::destination`](crate::Metadata::destination) was requested. Its
+    /// next hop is the one that the message came from, if that is known.
     #[inline]
     pub fn reply<'c>(&self, contents: &'c [u8]) -> Transmit<'c> {
         let ip = self.destination.ip();

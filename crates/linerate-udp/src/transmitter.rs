@@ -255,8 +255,8 @@ impl Transmitter {
     }
 }
 
-/// Sends `count` transmits in order, each by the ring if that accepts it, else by the socket. Returns how many were sent
-/// or refused: all, or with `wait` false those that there was room for.
+/// Sends `count` transmits in order, each by the ring if that accepts it, else by the socket. Returns how many were
+/// sent or refused: all, or with `wait` false those that there was room for.
 fn send<'t>(
     outgoing: &mut Outgoing,
     ring: Option<&mut TransmitRing>,

@@ -173,8 +173,8 @@ impl SendMmsg {
             count = at + 1;
         }
         if let Some(uring) = &mut self.uring {
-            // SAFETY: headers that point to the arrays of `self` and to payloads of the transmits, which are borrowed for
-            // longer than the call (`'t`).
+            // SAFETY: headers that point to the arrays of `self` and to payloads of the transmits, which are borrowed
+            // for longer than the call (`'t`).
             return unsafe { uring.send(fd, &self.headers[..count]) };
         }
         let mut sent = 0;

@@ -110,8 +110,8 @@ impl TransmitRing {
             mac.is_some() && (self.tx.mode().zero_copy || segments() < MIN_GSO_SEGMENTS * count);
     }
 
-    /// Whether a transmit is for this ring: the hardware address of its next hop is known, and the stack would send it by
-    /// this interface without fragments.
+    /// Whether a transmit is for this ring: the hardware address of its next hop is known, and the stack would send it
+    /// by this interface without fragments.
     #[inline]
     pub(super) fn accepts(&self, transmit: &Transmit<'_>) -> bool {
         let Transmit { destination, next_hop, interface_index, .. } = *transmit;

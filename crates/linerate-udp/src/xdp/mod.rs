@@ -348,8 +348,8 @@ fn unicast(mut addresses: Vec<IpAddr>, bind: IpAddr, versions: Versions) -> Vec<
     addresses
 }
 
-/// A transmit ring beside a BPF ring buffer. In copy mode: a socket that shares frames with the driver would have to feed
-/// its receive queue, too.
+/// A transmit ring beside a BPF ring buffer. In copy mode: a socket that shares frames with the driver would have to
+/// feed its receive queue, too.
 fn copying_ring(interface: &str) -> Result<TxSocket> {
     let mtu = linerate_net::link::by_name(interface)?.mtu;
     let chunk = Umem::chunk_for(mtu + ethernet::HEADER_LEN as u32).unwrap_or(MAX_CHUNK);
