@@ -239,11 +239,16 @@ async fn run(command: Command) -> Result<ExitCode> {
                 find::Options { filter: &filter, range, folder: packets.as_deref(), out: &out };
             let report = find::run(&context, &options).await?;
             eprintln!(
-                "linerate: {} packets of {} flow records; read {} bytes of {} in {} files",
-                report.packets, report.records, report.bytes_read, report.bytes_total, report.files
+                "linerate: {} of {}; read {} of {} bytes in {}",
+                print::plural(report.packets, "packet"),
+                print::plural(report.records, "flow record"),
+                report.bytes_read,
+                report.bytes_total,
+                print::plural(report.files, "file")
             );
             if report.without_files > 0 {
-                bail!("{} flow records do not say where their packets are", report.without_files);
+                let records = print::plural(report.without_files, "flow record");
+                bail!("{records} without the place of their packets");
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -299,16 +304,20 @@ async fn ship(options: &ship::Options<'_>, json: bool) -> Result<ExitCode> {
             println!("{}", report.json());
         } else if let Some(error) = &report.error {
             eprintln!(
-                "linerate: {} files ({} bytes) wait: {error}",
-                report.waiting, report.waiting_bytes
+                "linerate: {} ({} bytes) waiting: {error}",
+                print::plural(report.waiting, "file"),
+                report.waiting_bytes
             );
         }
     })
     .await?;
     if !json {
         eprintln!(
-            "linerate: {} files ({} bytes) shipped, {} were there already, {} wait",
-            report.files, report.bytes, report.known, report.waiting
+            "linerate: {} ({} bytes) shipped, {} there already, {} waiting",
+            print::plural(report.files, "file"),
+            report.bytes,
+            report.known,
+            report.waiting
         );
     }
     Ok(if report.waiting == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -55,6 +55,11 @@ pub(crate) async fn run(frame: DataFrame, form: Form) -> Result<usize> {
     Ok(rows)
 }
 
+/// A count with its noun, in the plural unless the count is 1.
+pub(crate) fn plural(count: u64, name: &str) -> String {
+    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Records read so far, on a terminal.
 fn progress(plan: &Arc<dyn ExecutionPlan>) -> ProgressBar {
     if !io::stderr().is_terminal() {

@@ -36,7 +36,10 @@ impl Addresses {
         let fits = low.checked_add(count.saturating_sub(1)).is_some_and(|last| last <= limit);
         if count == 0 || count > MAX_ADDRESSES || !fits {
             return Err(Error::argument(
-                format!("{count} addresses from {first}"),
+                format!(
+                    "{count} {} from {first}",
+                    if count == 1 { "address" } else { "addresses" }
+                ),
                 "a range holds 1 to 2^32 addresses and ends before its upper half would change",
             ));
         }

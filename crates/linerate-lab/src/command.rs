@@ -1,5 +1,6 @@
 //! The command line of `linerate-lab`: that of `linerate lab`, and the helpers.
 
+use linerate_net::text::plural;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -111,10 +112,10 @@ fn measure(names: &[String], out: &Path, options: &Options) -> Result<ExitCode> 
     for (experiment, plan) in planned {
         let plan = plan?;
         stdio::eprintln(format_args!(
-            "{}: {}; {} measurements, {}, longer where a rate without loss is searched for",
+            "{}: {}; {}, {}, longer where a rate without loss is searched for",
             experiment.name,
             experiment.title,
-            plan.measurements,
+            plural(plan.measurements as u64, "measurement"),
             about(plan.seconds)
         ));
         let (summary, folder) = experiments::run(&experiment, out, options, &plan)

@@ -35,6 +35,7 @@ pub mod qdisc;
 pub mod route;
 pub mod ruleset;
 mod steering;
+pub mod text;
 
 pub use address::{Address, addresses};
 pub use connection::Connection;

@@ -1,5 +1,6 @@
 //! [`Uplink`]: everything that needs privileges, opened and not yet running.
 
+use linerate_net::text::plural;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -258,8 +259,10 @@ fn choose(
 fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<Opened> {
     if threads > queues {
         return Err(Error::Invalid(format!(
-            "{name} has {queues} queues, which is too few for {threads} threads; `ethtool -L {name} \
-             combined {threads}` makes more where the driver can, --queues {queues} unresolved for less"
+            "{name} has {}, which is too few for {}; `ethtool -L {name} \
+             combined {threads}` makes more where the driver can, or give --queues {queues}",
+            plural(queues.into(), "queue"),
+            plural(threads.into(), "thread")
         )));
     }
     let chunk = chunk(mtu).ok_or_else(|| {

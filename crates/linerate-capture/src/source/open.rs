@@ -1,5 +1,6 @@
 //! [`OpenInterface`]: opens the sources of one interface.
 
+use linerate_net::text::plural;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,10 +156,9 @@ impl OpenInterface {
             };
         sources.shrink_to_fit();
         if sources.len() < threads {
-            let readers = sources.len();
-            let s = if readers == 1 { "" } else { "s" };
+            let readers = plural(sources.len() as u64, "reader");
             notes.push(format!(
-                "{readers} reader{s}: the interface has no more receive queues (or CPUs, if they are fewer)"
+                "{readers}: the interface has no more receive queues (or CPUs, if they are fewer)"
             ));
         }
         let cpus = affinity::of_readers(name, &sources);

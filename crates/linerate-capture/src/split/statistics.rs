@@ -1,5 +1,6 @@
 //! What was split and joined, and what was not, by reason.
 
+use linerate_net::text::plural;
 use std::fmt;
 
 use linerate_segment::Error;
@@ -187,12 +188,15 @@ impl SplitStatistics {
 impl fmt::Display for SplitStatistics {
     /// A line for what was done, and one for each reason why something was not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} super-packets split into {} frames", self.super_packets, self.segments)?;
+        let [whole, frames] =
+            [plural(self.super_packets, "super-packet"), plural(self.segments, "frame")];
+        write!(f, "{whole} split into {frames}")?;
         if self.checksums > 0 {
-            write!(f, "\n{} checksums filled in", self.checksums)?;
+            write!(f, "\n{} filled in", plural(self.checksums, "checksum"))?;
         }
         for (reason, count) in self.refused.iter() {
-            write!(f, "\n{count} packets not split: {}", reason.explanation())?;
+            let packets = plural(count, "packet");
+            write!(f, "\n{packets} not split: {}", reason.explanation())?;
         }
         Ok(())
     }
@@ -244,12 +248,14 @@ impl UnjoinedCounts {
 
 impl fmt::Display for JoinStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} frames joined into {} super-packets", self.frames, self.super_packets)?;
+        let [frames, whole] =
+            [plural(self.frames, "frame"), plural(self.super_packets, "super-packet")];
+        write!(f, "{frames} joined into {whole}")?;
         if self.alone.checksum > 0 {
-            let count = self.alone.checksum;
+            let frames = plural(self.alone.checksum, "frame");
             write!(
                 f,
-                "\n{count} frames not joined: wrong or missing checksums; --fix-checksums fills in \
+                "\n{frames} not joined: wrong or missing checksums; --fix-checksums fills in \
                  those that a sender left to its network card"
             )?;
         }

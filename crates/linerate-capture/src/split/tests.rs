@@ -349,7 +349,7 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
     }
     assert_eq!(refused.total(), 5);
     let said = outcome.report.split.to_string();
-    assert!(said.contains("1 packets not split: cut by the snapshot length"), "{said}");
+    assert!(said.contains("1 packet not split: cut by the snapshot length"), "{said}");
 
     // What options are for.
     let plan =

@@ -1,5 +1,6 @@
 //! The machine: huge pages, the frequency and idle states of CPUs, irqbalance.
 
+use linerate_net::text::plural;
 use std::path::{Path, PathBuf};
 
 use super::Verdict;
@@ -63,7 +64,7 @@ fn frequency_of(governors: &[(String, PathBuf)]) -> Verdict {
             _ => Verdict::ok("the frequency governor is performance"),
         };
     };
-    let what = format!("the frequency governor of {} CPUs is {name}", slow.len());
+    let what = format!("the frequency governor of {} is {name}", plural(slow.len() as u64, "CPU"));
     let change = |(_, file): &&(String, PathBuf)| Change::sysfs(file, "performance");
     Verdict::warning(what).changes(slow.iter().map(change).collect())
 }

@@ -1,6 +1,7 @@
 //! What this process may do: capabilities, locked memory, CPUs.
 
 use linerate_net::privilege::{self, CapabilitySet};
+use linerate_net::text::plural;
 use rustix::process::{Resource, getrlimit};
 
 use super::{CAPTURE, FORWARD, Verdict};
@@ -101,5 +102,5 @@ pub(super) fn cpus(context: &Context<'_>) -> Vec<Verdict> {
         let remedy = format!("taskset -c {} linerate ..., or widen its cpuset", list.join(","));
         return Verdict::warning(what).by_hand(&remedy).alone();
     }
-    Verdict::ok(format!("all {} CPUs", online.len())).alone()
+    Verdict::ok(format!("all of {}", plural(online.len() as u64, "CPU"))).alone()
 }

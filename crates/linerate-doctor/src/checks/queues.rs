@@ -1,5 +1,6 @@
 //! Queues of an interface: their number, hash, rings, coalescing, and the CPUs that serve them.
 
+use linerate_net::text::plural;
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_net::ethtool::{self, Parameter, Rss, Value};
@@ -41,14 +42,16 @@ fn queues_of(link: &Link, which: Parameter, what: &str, value: Value, cpus: u32)
     let most = max.unwrap_or(current);
     let wanted = most.min(cpus);
     match current {
-        _ if current < wanted => {
-            Verdict::warning(format!("{what}: {current} of {most} in use, for {cpus} CPUs"))
-                .change(Change::parameter(&link.name, which, wanted))
-        }
-        _ if current < cpus => {
-            Verdict::note(format!("{what}: {current} for {cpus} CPUs; the device has no more"))
-        }
-        _ => Verdict::ok(format!("{what}: {current} for {cpus} CPUs")),
+        _ if current < wanted => Verdict::warning(format!(
+            "{what}: {current} of {most} in use, for {}",
+            plural(cpus.into(), "CPU")
+        ))
+        .change(Change::parameter(&link.name, which, wanted)),
+        _ if current < cpus => Verdict::note(format!(
+            "{what}: {current} for {}; the device has no more",
+            plural(cpus.into(), "CPU")
+        )),
+        _ => Verdict::ok(format!("{what}: {current} for {}", plural(cpus.into(), "CPU"))),
     }
 }
 
@@ -187,12 +190,15 @@ fn interrupts_of(queues: &BTreeMap<u32, Vec<usize>>, cpus: usize) -> Verdict {
     let used: BTreeSet<_> = queues.values().filter_map(|cpus| cpus.first()).collect();
     match (queues.len(), used.len()) {
         (0, _) => Verdict::unknown("/proc/interrupts does not name the interrupts of its queues"),
-        (queues, used) if used < queues.min(cpus) => {
-            Verdict::warning(format!("{queues} queues interrupt {used} CPUs"))
-                .by_hand("write a CPU for each into /proc/irq/NUMBER/smp_affinity_list")
-        }
-        (queues, used) => Verdict::ok(format!("{queues} queues interrupt {used} CPUs")),
+        (queues, used) if used < queues.min(cpus) => Verdict::warning(interrupting(queues, used))
+            .by_hand("write a CPU for each into /proc/irq/NUMBER/smp_affinity_list"),
+        (queues, used) => Verdict::ok(interrupting(queues, used)),
     }
+}
+
+fn interrupting(queues: usize, cpus: usize) -> String {
+    let verb = if queues == 1 { "interrupts" } else { "interrupt" };
+    format!("{} {verb} {}", plural(queues as u64, "queue"), plural(cpus as u64, "CPU"))
 }
 
 pub(super) fn node(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
@@ -212,7 +218,10 @@ fn node_of(card: Option<u32>, nodes: &[Option<u32>]) -> Verdict {
             "the card is on node {card}, and this process may use no CPU of that node"
         ))
         .by_hand(&format!("numactl --cpunodebind={card} linerate ...")),
-        cpus => Verdict::ok(format!("the card is on node {card}, with {cpus} CPUs")),
+        cpus => {
+            let cpus = plural(cpus as u64, "CPU");
+            Verdict::ok(format!("the card is on node {card}, with {cpus}"))
+        }
     }
 }
 

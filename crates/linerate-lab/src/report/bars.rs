@@ -3,6 +3,7 @@
 use super::axis::Scale;
 use super::svg::{Canvas, Drawing, Escaped, classes, number};
 use crate::report::summary::Chart;
+use linerate_net::text::plural;
 
 pub(crate) fn draw(chart: &Chart, canvas: Canvas) -> String {
     let bar = canvas.font * 1.7;
@@ -48,12 +49,12 @@ pub(crate) fn draw(chart: &Chart, canvas: Canvas) -> String {
                 let right = end.max(start + 1.0);
                 let down = up + bar;
                 let said = format!(
-                    "{name}: {} {} (min {}, max {}, {} runs)",
+                    "{name}: {} {} (min {}, max {}, {})",
                     number(spread.median),
                     chart.y.unit,
                     number(spread.min),
                     number(spread.max),
-                    spread.count
+                    plural(spread.count as u64, "run")
                 );
                 let said = Escaped(&said);
                 drawing.add(format_args!(

@@ -4,6 +4,7 @@ use super::axis::Scale;
 use super::svg::{Canvas, Drawing, Escaped, classes, number};
 use crate::report::distribution::Distribution;
 use crate::report::summary::{Axis, Chart, Line};
+use linerate_net::text::plural;
 
 pub(crate) fn draw(chart: &Chart, x_axis: &Axis, canvas: Canvas) -> String {
     let mut drawing = Drawing::new(canvas, canvas.height, &chart.title);
@@ -76,14 +77,14 @@ fn draw_line(
         let (x, y) = place(*at, spread.median);
         let name = Escaped(&line.name);
         let said = format!(
-            "{} {}: {} {} (min {}, max {}, {} runs)",
+            "{} {}: {} {} (min {}, max {}, {})",
             number(*at),
             x_axis.unit,
             number(spread.median),
             chart.y.unit,
             number(spread.min),
             number(spread.max),
-            spread.count
+            plural(spread.count as u64, "run")
         );
         let said = Escaped(&said);
         drawing.add(format_args!(

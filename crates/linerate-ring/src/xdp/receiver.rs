@@ -1,5 +1,6 @@
 //! [`Receiver`]: takes the frames of an interface by XDP, through AF_XDP sockets or a BPF ring buffer.
 
+use linerate_net::text::plural;
 use std::fmt::{self, Display};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -177,7 +178,8 @@ impl Display for Config {
             Delivery::RingBuffer => write!(f, "{mode} XDP, {rings} ring buffers ({reason})"),
             _ => {
                 let copy = if self.zero_copy { "zero-copy" } else { "one copy by the kernel" };
-                write!(f, "{mode} XDP, AF_XDP sockets ({reason}), {copy}, {sockets} queues")
+                let queues = plural(*sockets as u64, "queue");
+                write!(f, "{mode} XDP, AF_XDP sockets ({reason}), {copy}, {queues}")
             }
         }
     }

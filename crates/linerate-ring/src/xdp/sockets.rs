@@ -8,6 +8,7 @@ use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer::{self, TimestampSource};
 use linerate_bpf::xdp::{AttachMode, require_free};
+use linerate_net::text::plural;
 use linerate_net::{Interface, link};
 use rustix::event::{PollFd, PollFlags};
 
@@ -442,11 +443,10 @@ impl<'a> Builder<'a> {
         let depth = (self.buffer / self.chunk_size as usize) as u32 / queues.len() as u32;
         if depth < 64 {
             return Err(Error::Invalid(format!(
-                "a buffer of {} bytes has {depth} chunks of {} bytes for each of {} queues; 64 is \
-                 the least",
+                "a buffer of {} bytes for {} has {depth} chunks of {} bytes for each; 64 is the least",
                 self.buffer,
-                self.chunk_size,
-                queues.len()
+                plural(queues.len() as u64, "queue"),
+                self.chunk_size
             )));
         }
         let mut sockets = Vec::new();

@@ -5,6 +5,7 @@ use std::fmt::{Display, Write as _};
 use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result};
+pub(crate) use linerate_net::text::{noun, plural};
 
 /// A line on standard output. Without a reader it is dropped.
 ///
@@ -22,16 +23,6 @@ pub fn println(line: impl Display) -> Result<()> {
 pub fn eprintln(line: impl Display) {
     // In one piece, so that the lines of two programs on a terminal do not mix.
     let _ = std::io::stderr().write_all((escaped(line) + "\n").as_bytes());
-}
-
-/// A count with its noun, in the plural unless the count is 1.
-pub(crate) fn plural(count: u64, name: &str) -> String {
-    format!("{count} {}", noun(count, name))
-}
-
-/// The noun for a count that is printed in another way.
-pub(crate) fn noun(count: u64, name: &str) -> String {
-    format!("{name}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The line with control characters escaped (`\u{1b}`): names and values must not control the terminal.

@@ -1,5 +1,6 @@
 //! `linerate generate`: synthetic traffic.
 
+use crate::cli::stdio::plural;
 use std::fmt;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,11 +152,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         summarise(&report)?;
     }
     if let Some(error) = &report.error {
-        anyhow::bail!("ended after {} frames: {error}", report.sent);
+        anyhow::bail!("ended after {}: {error}", plural(report.sent, "frame"));
     }
     if report.sent > 0 && report.accepted == 0 {
         let hint = report.hint.as_deref().unwrap_or("no reason given");
-        anyhow::bail!("all {} frames were refused: {hint}", report.sent);
+        anyhow::bail!("nothing was accepted of {}: {hint}", plural(report.sent, "frame"));
     }
     check_rate(report.rate_reached, arguments.strict, arguments.quiet)?;
     Ok(ExitCode::SUCCESS)
@@ -276,9 +277,9 @@ impl fmt::Display for GenerateStats {
 
 fn summarise(report: &Report) -> Result<()> {
     let Report { interface, backend, reason, sent, accepted, refused, seconds, .. } = report;
-    let s = if *sent == 1 { "" } else { "s" };
+    let frames = plural(*sent, "frame");
     stdio::println(format_args!(
-        "{sent} frame{s} sent to {interface} in {seconds:.3} s through {backend} ({reason})"
+        "{frames} sent to {interface} in {seconds:.3} s through {backend} ({reason})"
     ))?;
     stdio::println(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",

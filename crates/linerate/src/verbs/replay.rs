@@ -1,5 +1,6 @@
 //! `linerate replay`: captured traffic again.
 
+use crate::cli::stdio::plural;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -126,13 +127,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if report.too_long > 0 {
         stdio::eprintln(format_args!(
-            "linerate: {} frames were longer than the MTU of {interface} allows and not sent; \
-             `ip link set dev {interface} mtu N` makes room",
-            report.too_long
+            "linerate: {} not sent: longer than the MTU of {interface} allows; `ip link set dev {interface} mtu N` \
+             makes room",
+            plural(report.too_long, "frame")
         ));
     }
     if let Some(error) = &report.error {
-        bail!("ended after {} frames: {error}", report.sent);
+        bail!("ended after {}: {error}", plural(report.sent, "frame"));
     }
     check_rate(report.rate_reached, arguments.strict, arguments.quiet)?;
     let nothing = report.frames > 0 && report.accepted == 0;
@@ -168,7 +169,8 @@ impl FrameSource for Loading<'_, '_> {
                 bail!(STOPPED);
             }
             let bytes = scaled(self.bytes as f64, "B");
-            self.bar.set_message(format!("{} frames read into memory, {bytes}", self.frames));
+            self.bar
+                .set_message(format!("{} read into memory, {bytes}", plural(self.frames, "frame")));
             self.bar.tick();
         }
         self.frames += 1;
@@ -218,8 +220,8 @@ impl Arguments {
 
 fn summarise(report: &Report) -> Result<()> {
     let Report { interface, sent, accepted, refused, seconds, cut, too_short, .. } = report;
-    let s = if *sent == 1 { "" } else { "s" };
-    stdio::println(format_args!("{sent} frame{s} sent to {interface} in {seconds:.3} s"))?;
+    let frames = plural(*sent, "frame");
+    stdio::println(format_args!("{frames} sent to {interface} in {seconds:.3} s"))?;
     stdio::println(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",
         scaled(report.packets_per_second, "pps"),
@@ -230,11 +232,12 @@ fn summarise(report: &Report) -> Result<()> {
         stdio::println(format_args!("{mean:.1} us late on average, {max:.1} us at most"))?;
     }
     if *cut > 0 {
-        stdio::println(format_args!("{cut} frames were cut when captured, and sent as they are"))?;
+        let frames = plural(*cut, "frame");
+        stdio::println(format_args!("{frames} sent as captured, which is not whole"))?;
     }
     if *too_short > 0 {
-        let what = "frames were shorter than an Ethernet header and not sent";
-        stdio::println(format_args!("{too_short} {what}"))?;
+        let frames = plural(*too_short, "frame");
+        stdio::println(format_args!("{frames} not sent: shorter than an Ethernet header"))?;
     }
     Ok(())
 }

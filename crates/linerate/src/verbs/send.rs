@@ -1,5 +1,6 @@
 //! `linerate send`: UDP messages, the counterpart of `linerate receive`.
 
+use crate::cli::stdio::plural;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -146,16 +147,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     if !arguments.quiet {
         stdio::eprintln(format_args!(
-            "{} messages in {seconds:.3} s, {}; {} refused, {} sent again one by one",
-            report.messages,
+            "{} in {seconds:.3} s, {}; {} refused, {} sent again one by one",
+            plural(report.messages, "message"),
             scaled(report.messages_per_second, "msg/s"),
             report.refused,
             report.resent
         ));
         if report.unreachable > 0 {
             stdio::eprintln(format_args!(
-                "linerate: {} answers that nobody listens on {} (ICMP; the kernel limits them)",
-                report.unreachable, arguments.to
+                "linerate: {} that nobody listens on {} (ICMP; the kernel limits them)",
+                plural(report.unreachable, "answer"),
+                arguments.to
             ));
         }
         if let Some(why) = &report.why {

@@ -183,6 +183,55 @@ fn sources_have_no_replaced_phrases() {
     assert!(lines.is_empty(), "\n{}", lines.join("\n"));
 }
 
+/// Nouns that the output of the command counts.
+const COUNTED: &[&str] = &[
+    "packets",
+    "frames",
+    "messages",
+    "records",
+    "queues",
+    "sessions",
+    "files",
+    "segments",
+    "super-packets",
+    "requests",
+    "checksums",
+    "threads",
+    "flows",
+    "gaps",
+    "CPUs",
+];
+
+/// Whether a line has a noun in the plural whatever its count is: `{} packets`, but not `{} of {total} packets`.
+fn has_fixed_plural(line: &str) -> bool {
+    COUNTED.iter().any(|noun| {
+        line.match_indices(&format!("}} {noun}")).any(|(at, _)| {
+            let counted = line[..at].rfind('{').map_or(line, |brace| &line[..brace]);
+            !counted.ends_with(" of ")
+        })
+    })
+}
+
+#[test]
+fn one_of_something_is_in_the_singular() {
+    assert!(has_fixed_plural(r#""{} packets read""#) && has_fixed_plural(r#""x {count} flows""#));
+    assert!(!has_fixed_plural(r#""{} of {all} packets""#) && !has_fixed_plural(r#""{} {noun}""#));
+    let mut texts = Vec::new();
+    for folder in
+        ["linerate", "linerate-capture", "linerate-uplink", "linerate-generate", "linerate-doctor"]
+    {
+        files(&format!("crates/{folder}/src"), &[".rs"], &mut texts);
+    }
+    let lines = texts.iter().flat_map(|Text { place, text }| {
+        let code =
+            text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+        code.filter(|(_, line)| !line.contains("assert") && has_fixed_plural(line))
+            .map(move |(number, line)| format!("{place}:{}: {}", number + 1, line.trim()))
+    });
+    let lines: Vec<_> = lines.collect();
+    assert!(lines.is_empty(), "use `plural`:\n{}", lines.join("\n"));
+}
+
 #[test]
 fn a_word_is_found_alone_and_not_inside_of_another() {
     let is = |text: &str, word| has(text, word, char::is_alphanumeric);

@@ -456,7 +456,7 @@ fn errors_name_what_is_wrong() {
         ("--cpu 1023", "cannot stay on CPU 1023; this process may use 0"),
         ("--coalesce-usecs 5 --spin", "cannot be used with"),
         ("--reuseport flow", "needs a port that others can name"),
-        ("--cpu 0,0", "--cpu names 2 CPUs for 1 threads"),
+        ("--cpu 0,0", "--cpu names 2 CPUs for 1 thread"),
         ("--check time --timestamps", "choose one"),
         ("--reuseport cpu", "cpu:N or spread:N"),
         ("--check time --feed moldudp64", "cannot be used with"),

@@ -9,6 +9,7 @@ mod ports;
 mod rules;
 mod setup;
 
+use linerate_net::text::plural;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -278,7 +279,8 @@ impl Daemon {
 
     /// The line of `systemctl status`.
     fn status(&self) -> String {
-        format!("{} sessions between {}", self.ageing.statistics().active, self.ports.names())
+        let sessions = plural(self.ageing.statistics().active, "session");
+        format!("{sessions} between {}", self.ports.names())
     }
 
     /// Logs the counters.

@@ -1,5 +1,6 @@
 //! Checks of one interface.
 
+use linerate_net::text::plural;
 use std::io;
 use std::thread;
 
@@ -159,10 +160,13 @@ fn queues(link: &Link, channels: Option<Channels>) -> Outcome {
             let remedy = if wanted > queues {
                 format!("`ethtool -L {} {kind} {wanted}`", link.name)
             } else {
-                format!("it has no more: have only {queues} CPUs serve interrupts of ports")
+                let cpus = plural(queues.into(), "CPU");
+                format!("it has no more: have only {cpus} serve interrupts of ports")
             };
             let what = format!(
-                "{queues} transmit queues for {cpus} CPUs: what other CPUs redirect may be dropped or wait"
+                "{} for {}: what other CPUs redirect may be dropped or wait",
+                plural(queues.into(), "transmit queue"),
+                plural(cpus.into(), "CPU")
             );
             warning(what, remedy)
         }

@@ -1,5 +1,6 @@
 //! One measurement: a receiver, traffic, and the outcome of every frame.
 
+use linerate_net::text::plural;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -167,7 +168,7 @@ fn account(sent: SendReport, peer_report: &PeerReport, interface_dropped: u64) -
     Some(if difference > 0 {
         format!("{difference} of {} frames are unaccounted for", sent.frames)
     } else {
-        format!("{} frames more than the {} sent", -difference, sent.frames)
+        format!("{} more than the {} sent", plural(explained - sent.frames, "frame"), sent.frames)
     })
 }
 
@@ -244,6 +245,6 @@ mod tests {
         let missing = account(sent, &peer_report(80), 5).unwrap();
         assert!(missing.starts_with("5 of 100"), "{missing}");
         let surplus = account(sent, &peer_report(86), 5).unwrap();
-        assert!(surplus.starts_with("1 frames more"), "{surplus}");
+        assert!(surplus.starts_with("1 frame more"), "{surplus}");
     }
 }

@@ -182,7 +182,8 @@ pub(super) fn conclude(
     } else {
         let full = matches!(&outcome.failure, Some(CaptureError::File(FileError::Write { .. })));
         let stopped = full.then(|| {
-            format!("reading stopped after {} packets; the file may have more", report.received)
+            let packets = plural(report.received, "packet");
+            format!("reading stopped after {packets}; the file may have more")
         });
         let drops = &report.dropped.causes;
         // The counts are all that is asked for.
@@ -228,8 +229,8 @@ fn counts(report: &Report) -> String {
         text += &format!("\n{line}");
     }
     if drops[DropCause::OutOfOrder] > 0 {
-        let late = drops[DropCause::OutOfOrder];
-        text += &format!("\n{late} packets came too late for their place in the order of time");
+        let late = plural(drops[DropCause::OutOfOrder], "packet");
+        text += &format!("\n{late} came too late for the order of time");
     }
     if report.dropped.total > 0 || drops[DropCause::Freezes] > 0 {
         text += &format!("\nlost by cause: {drops}");
@@ -243,41 +244,45 @@ fn counts(report: &Report) -> String {
 /// The packets that `--sample` and `--cutoff` leave out.
 fn left_out(drops: &Drops) -> impl Iterator<Item = String> {
     [
-        (drops[DropCause::Sampled], "packets of other flows (--sample)"),
-        (drops[DropCause::Cutoff], "packets after the cutoff of their flows (--cutoff)"),
+        (drops[DropCause::Sampled], "of other flows (--sample)"),
+        (drops[DropCause::Cutoff], "after the cutoff of a flow (--cutoff)"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("{count} {what}"))
+    .map(|(count, what)| format!("{} {what}", plural(count, "packet")))
 }
 
 /// What was metered.
 fn flows(report: &Report) -> Option<String> {
     let flows = report.flows.as_ref()?;
     let mut text = format!(
-        "{} packets in {} flow records, {} flows active",
-        flows.packets, flows.exported, flows.active
+        "{} in {}, {} active",
+        plural(flows.packets, "packet"),
+        plural(flows.exported, "flow record"),
+        plural(flows.active, "flow")
     );
-    for (count, what) in [
-        (flows.not_ip, "packets of no flow: not IP"),
-        (flows.malformed, "packets of no flow: malformed"),
-        (flows.link_type, "packets of no flow: unknown link type"),
-        (flows.without_ports, "packets of flows without ports: fragments, or cut off"),
-        (flows.overflow, "records early, because the flow table was full"),
+    for (count, name, what) in [
+        (flows.not_ip, "packet", "of no flow: not IP"),
+        (flows.malformed, "packet", "of no flow: malformed"),
+        (flows.link_type, "packet", "of no flow: unknown link type"),
+        (flows.without_ports, "packet", "of flows without ports: fragments, or cut off"),
+        (flows.overflow, "record", "early, because the flow table was full"),
     ] {
         if count > 0 {
-            text += &format!("\n{count} {what}");
+            text += &format!("\n{} {what}", plural(count, name));
         }
     }
     for one in &flows.collectors {
         let (collector, error) = (&one.collector, one.error.as_deref());
         let error = error.map(|error| format!(": {error}")).unwrap_or_default();
-        text += &format!("\n{} records in {} messages to {collector}", one.records, one.messages);
+        let [records, messages] = [plural(one.records, "record"), plural(one.messages, "message")];
+        text += &format!("\n{records} in {messages} to {collector}");
         if one.not_sent > 0 {
-            text += &format!("\n{} records not sent to {collector}{error}", one.not_sent);
+            text += &format!("\n{} not sent to {collector}{error}", plural(one.not_sent, "record"));
         }
         if one.refused > 0 {
-            text += &format!("\nat least {} messages refused by {collector}{error}", one.refused);
+            let refused = plural(one.refused, "message");
+            text += &format!("\nat least {refused} refused by {collector}{error}");
         }
     }
     Some(text)
@@ -286,7 +291,9 @@ fn flows(report: &Report) -> Option<String> {
 /// The files that the capture has deleted.
 fn deleted(report: &Report) -> Option<String> {
     let files = report.deleted_files;
-    (files > 0).then(|| format!("{files} older files deleted (-b files:, --keep, --keep-free)"))
+    (files > 0).then(|| {
+        format!("{} deleted (-b files:, --keep, --keep-free)", plural(files, "older file"))
+    })
 }
 
 /// What each queue received and lost, of the `most` that received most.
@@ -308,8 +315,9 @@ fn unwritten(drops: &Drops) -> Option<String> {
     match (drops[DropCause::Disk], drops[DropCause::PipeClosed]) {
         (0, 0) => None,
         (0, packets) => {
-            Some(format!("{packets} packets not written: the reader of the pipe had gone"))
+            let packets = plural(packets, "packet");
+            Some(format!("{packets} not written: the reader of the pipe had gone"))
         }
-        (packets, _) => Some(format!("{packets} packets could not be written")),
+        (packets, _) => Some(format!("{} could not be written", plural(packets, "packet"))),
     }
 }

@@ -81,7 +81,8 @@ pub(super) fn unblock(arguments: &Unblock) -> Result<ExitCode> {
     }
     for Entry { target, dropped, .. } in unblocked {
         stdio::println(format_args!(
-            "{target} is no longer blocked; {dropped} packets were dropped"
+            "{target} is no longer blocked; {} dropped",
+            stdio::plural(dropped, "packet")
         ))?;
     }
     Ok(ExitCode::SUCCESS)

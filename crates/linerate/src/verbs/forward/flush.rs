@@ -15,7 +15,7 @@ pub(super) fn run(arguments: &Flush) -> Result<ExitCode> {
     if arguments.json {
         json::print(Schema::ForwardFlush, &json!({ "ended": ended }))?;
     } else {
-        stdio::println(format_args!("{ended} sessions ended"))?;
+        stdio::println(format_args!("{} ended", stdio::plural(ended, "session")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

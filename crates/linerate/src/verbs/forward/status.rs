@@ -40,8 +40,10 @@ fn text(snapshot: &Snapshot) -> String {
     let mut parts = vec![format!(
         "{instance}: {state}\n\
          statistics {statistics}, generation {generation}, {} blocked\n\
-         {} sessions of {}, table {full:.1}% full, {mib:.1} MiB",
-        snapshot.blocked, sessions.active, sessions.capacity
+         {} of {}, table {full:.1}% full, {mib:.1} MiB",
+        snapshot.blocked,
+        stdio::plural(sessions.active, "session"),
+        sessions.capacity
     )];
     parts.push(ports(&snapshot.ports));
     for (title, list) in [("slow path", &snapshot.reasons), ("learn refusals", &snapshot.refusals)]

@@ -9,6 +9,7 @@ mod worker;
 
 pub(in crate::verbs) use values::batch;
 
+use crate::cli::stdio::plural;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -239,7 +240,8 @@ impl Arguments {
             bail!("--only-v6 is for an IPv6 address such as [::]:7000: {} is none", self.bind);
         }
         if self.cpus().len() > self.threads {
-            bail!("--cpu names {} CPUs for {} threads", self.cpus().len(), self.threads);
+            let cpus = plural(self.cpus().len() as u64, "CPU");
+            bail!("--cpu names {cpus} for {}", plural(self.threads as u64, "thread"));
         }
         if self.reuseport.is_some() && self.bind.port() == 0 {
             bail!(

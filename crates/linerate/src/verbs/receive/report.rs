@@ -1,5 +1,6 @@
 //! What `linerate receive` prints.
 
+use crate::cli::stdio::plural;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -280,25 +281,27 @@ fn summarise(report: &Report) {
     }
     if let Some(feed) = &report.feed {
         stdio::eprintln(format_args!(
-            "feed: {} messages of {} sessions, {} gaps, {} missing, {} late, {} duplicates, {} abandoned; \
-             first by line A {}, B {}; {} heartbeats, {} ends of session, {} malformed",
-            feed.messages,
-            feed.sessions,
-            feed.gaps,
+            "feed: {} of {}, {}, {} missing, {} late, {}, {} abandoned; first by line A {}, B {}; {}, {} of session, \
+             {} malformed",
+            plural(feed.messages, "message"),
+            plural(feed.sessions, "session"),
+            plural(feed.gaps, "gap"),
             feed.missing,
             feed.late,
-            feed.duplicates,
+            plural(feed.duplicates, "duplicate"),
             feed.abandoned,
             feed.first_a,
             feed.first_b,
-            feed.heartbeats,
-            feed.ends,
+            plural(feed.heartbeats, "heartbeat"),
+            plural(feed.ends, "end"),
             feed.malformed
         ));
         if let Some(RequestStatistics { requests, repeated, unanswered, .. }) = report.requests {
             stdio::eprintln(format_args!(
-                "{requests} requests, {repeated} of them repeated, for {} messages; {unanswered} gaps without an answer",
-                feed.retransmitted
+                "{}, {repeated} of them repeated, for {}; {} without an answer",
+                plural(requests, "request"),
+                plural(feed.retransmitted, "message"),
+                plural(unanswered, "gap")
             ));
         }
     }

@@ -1,5 +1,6 @@
 //! The counts of a receiver while it runs: the live line and `--stats`.
 
+use crate::cli::stdio::noun;
 use std::fmt;
 
 use indicatif::HumanCount;
@@ -51,6 +52,7 @@ impl fmt::Display for ReceiveStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (messages, rate) =
             (HumanCount(self.messages), HumanCount(self.messages_per_second as u64));
-        write!(f, "{messages} messages, {rate}/s, {} lost", self.lost.total)
+        let noun = noun(self.messages, "message");
+        write!(f, "{messages} {noun}, {rate}/s, {} lost", self.lost.total)
     }
 }

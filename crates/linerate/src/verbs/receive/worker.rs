@@ -1,5 +1,6 @@
 //! The threads that receive, and what each of them counts.
 
+use crate::cli::stdio::plural;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -271,7 +272,7 @@ impl Running {
             });
             if signals.take_report_request() {
                 let Progress { messages, losses, .. } = self.progress();
-                let text = format!("{messages} messages, {} lost", losses.total());
+                let text = format!("{}, {} lost", plural(messages, "message"), losses.total());
                 StatusLine::eprintln(line.as_ref(), format_args!("linerate: {text}"));
             }
             if let Some(line) = &mut line

@@ -1,5 +1,6 @@
 //! While a file is rewritten: requests by signal, and the live line.
 
+use crate::cli::stdio::noun;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -44,8 +45,9 @@ pub(super) fn accompany(
 
 fn counts(progress: &Progress) -> String {
     format!(
-        "{} packets read, {} written",
+        "{} {} read, {} written",
         HumanCount(progress.packets_read()),
+        noun(progress.packets_read(), "packet"),
         HumanCount(progress.packets_written())
     )
 }

@@ -3,6 +3,7 @@
 mod arguments;
 mod live;
 
+use crate::cli::stdio::plural;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -68,7 +69,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         stdio::eprintln(summary(report));
     }
     if report.unwritten > 0 && !report.pipe_closed {
-        stdio::eprintln(format_args!("{} packets could not be written", report.unwritten));
+        stdio::eprintln(format_args!(
+            "{} could not be written",
+            plural(report.unwritten, "packet")
+        ));
     }
     if arguments.json {
         json::print(Schema::Segment, report)?;
@@ -110,13 +114,13 @@ fn is_pcapng(arguments: &Arguments, path: &Path, input: bool) -> bool {
 }
 
 fn summary(report: &split::Report) -> String {
-    let mut text = format!("{} packets read, {} written\n", report.read, report.written);
+    let mut text = format!("{} read, {} written\n", plural(report.read, "packet"), report.written);
     match &report.joined {
         None => text += &report.split.to_string(),
         Some(joined) => {
             text += &joined.to_string();
             if report.split.checksums > 0 {
-                text += &format!("\n{} checksums filled in", report.split.checksums);
+                text += &format!("\n{} filled in", plural(report.split.checksums, "checksum"));
             }
         }
     }

@@ -29,7 +29,7 @@ pub(super) fn announce(config: &Config) {
         config.attached.iter().map(|attached| format!(", {attached}")).collect::<String>();
     let copy = if config.zero_copy { ", zero-copy" } else { "" };
     let namespace = config.namespace.iter().map(|name| format!(" in {name}")).collect::<String>();
-    let s = if *queues == 1 { "" } else { "s" };
+    let queues = plural(u64::from(*queues), "queue");
     stdio::eprintln(format_args!(
         "linerate: {device}{namespace} joined to {interface}, backend {backend}{attached}{copy} \
          ({reason}{notes})"
@@ -39,7 +39,7 @@ pub(super) fn announce(config: &Config) {
         _ => format!("has address {mac}"),
     };
     stdio::eprintln(format_args!(
-        "linerate: {device} {has}, MTU {mtu}, {queues} queue{s}; it leaves to the uplink: {offloads}"
+        "linerate: {device} {has}, MTU {mtu}, {queues}; it leaves to the uplink: {offloads}"
     ));
 }
 
@@ -176,13 +176,13 @@ impl fmt::Display for UplinkStats {
         let (tx, rx) = (&report.statistics.tx, &report.statistics.rx);
         write!(
             f,
-            "tx {}, {} super-packets, {} segments; rx {}, {} frames, {} super-packets; lost: {}",
+            "tx {}, {}, {}; rx {}, {}, {}; lost: {}",
             scaled(*tx_bits_per_second, "b/s"),
-            tx.super_packets,
-            tx.segments,
+            plural(tx.super_packets, "super-packet"),
+            plural(tx.segments, "segment"),
             scaled(*rx_bits_per_second, "b/s"),
-            rx.frames,
-            rx.super_packets,
+            plural(rx.frames, "frame"),
+            plural(rx.super_packets, "super-packet"),
             causes(report)
         )
     }

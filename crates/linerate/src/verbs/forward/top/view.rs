@@ -1,5 +1,6 @@
 //! One view of the rates, on any terminal that ratatui draws on.
 
+use crate::cli::stdio::plural;
 use linerate_forward::snapshot::State;
 use linerate_forward::table::session::Session;
 use ratatui::backend::TestBackend;
@@ -137,8 +138,10 @@ fn header(rates: &Rates, look: Look) -> Vec<Line<'_>> {
             Span::from(paused).bold(),
         ]),
         Line::from(format!(
-            "{} sessions, table {full:.1}% full, generation {}, {} blocked{keys}",
-            sessions.active, rates.generation, rates.blocked
+            "{}, table {full:.1}% full, generation {}, {} blocked{keys}",
+            plural(sessions.active, "session"),
+            rates.generation,
+            rates.blocked
         )),
     ]
 }
