@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::meter::{Flow, Meter, MeterOptions, MeterStatistics, MeteredPacket, Position};
+use crate::meter::{ByteRange, Flow, Meter, MeterOptions, MeterStatistics, MeteredPacket};
 use crate::outputs::{OutputOptions, OutputStatistics, Outputs};
 use crate::{FlowRecord, PacketLocation, Result};
 
@@ -32,7 +32,7 @@ const END_ALIGNMENT: u64 = 4096;
 pub trait PacketLocator: Send + Sync {
     /// The file of the first packet, or an earlier file. `None` if none of them is in a file; pending until they are
     /// written.
-    fn locate(&self, position: Position) -> Poll<Option<PacketLocation>>;
+    fn locate(&self, byte_range: ByteRange) -> Poll<Option<PacketLocation>>;
 }
 
 /// Locates the packets of one meter, if they are in files.
@@ -304,8 +304,8 @@ impl Worker {
                 self.waiting.pop_front();
                 continue;
             };
-            let located = packet_locator.as_ref().zip(flow.position());
-            let located = located.map(|(files, position)| files.locate(position));
+            let located = packet_locator.as_ref().zip(flow.byte_range());
+            let located = located.map(|(files, byte_range)| files.locate(byte_range));
             let Poll::Ready(packets) = located.unwrap_or(Poll::Ready(None)) else { break };
             flows.next();
             let packets = packets.map(|packets| PacketLocation {

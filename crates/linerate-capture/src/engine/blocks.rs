@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use linerate_flow::meter::Position;
+use linerate_flow::meter::ByteRange;
 use linerate_pcapfile::edit::RawRecord;
 use linerate_pcapfile::{
     Block, BlockReader, BlockType, Encoder, Error as FileError, Format, InterfaceDescription,
@@ -104,10 +104,10 @@ fn copy(
                 None => raw.put_cut(out, input.snaplen as usize),
             });
         }
-        let position = kept.then(|| Position { begin, end: output.position() });
+        let byte_range = kept.then(|| ByteRange { begin, end: output.position() });
         if accepted
             && let Some(meter) = &mut meter
-            && !meter.packet(record, interfaces, linktype, position)
+            && !meter.packet(record, interfaces, linktype, byte_range)
         {
             break;
         }

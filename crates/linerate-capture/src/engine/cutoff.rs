@@ -38,7 +38,7 @@ impl Cutoff {
         time: Timestamp,
     ) -> bool {
         let (interface, Timestamp(time)) = (interface as u16, time);
-        let packet = MeteredPacket { frame, wire_len, linktype, interface, time, position: None };
+        let packet = MeteredPacket { frame, wire_len, linktype, interface, time, byte_range: None };
         self.meter.packet(&packet, |_| {}).is_none_or(|before| before < self.bytes)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use linerate_flow::PacketLocation;
 use linerate_flow::export::{Exporter, ExportingMeter, InterfaceName, PacketLocator};
-use linerate_flow::meter::{MeteredPacket, Position};
+use linerate_flow::meter::{ByteRange, MeteredPacket};
 use linerate_pcapfile::{
     BlockReader, DescribedRecord, Error as FileError, Format, InterfaceDescription, Reader, Record,
 };
@@ -172,8 +172,8 @@ impl InputFile {
 }
 
 impl PacketLocator for InputFile {
-    fn locate(&self, position: Position) -> Poll<Option<PacketLocation>> {
-        let Position { begin: first, end } = position;
+    fn locate(&self, byte_range: ByteRange) -> Poll<Option<PacketLocation>> {
+        let ByteRange { begin: first, end } = byte_range;
         let located = |file| PacketLocation { file, first, end: Some(end) };
         Poll::Ready(self.0.clone().map(located))
     }
@@ -260,7 +260,7 @@ impl FileMeter {
         record: &Record<'_>,
         interfaces: &[InterfaceDescription],
         linktype: u16,
-        position: Option<Position>,
+        byte_range: Option<ByteRange>,
     ) -> bool {
         for interface in &interfaces[self.named..] {
             let name = interface.name.as_deref().map(Into::into);
@@ -273,7 +273,7 @@ impl FileMeter {
             linktype,
             interface: record.interface as u16,
             time: record.frame.timestamp.unwrap_or_default().0,
-            position,
+            byte_range,
         });
         self.packets += 1;
         if self.packets.is_multiple_of(PUBLISH_PACKETS) {
@@ -345,7 +345,7 @@ fn copy(
         let (begin, end) =
             if has_files { (begin, output.position()) } else { (offsets.start, offsets.end) };
         if let Some(meter) = &mut meter
-            && !meter.packet(&record, interfaces, linktype, Some(Position { begin, end }))
+            && !meter.packet(&record, interfaces, linktype, Some(ByteRange { begin, end }))
         {
             break;
         }

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use linerate_flow::export::ExportingMeter;
-use linerate_flow::meter::{MeteredPacket, Position};
+use linerate_flow::meter::{ByteRange, MeteredPacket};
 use linerate_net::cpu;
 use linerate_pcapfile::Record;
 use linerate_ring::{Frame, Timestamp};
@@ -149,7 +149,7 @@ impl PacketPath {
         let more = self.push(frame, round);
         if self.meter.is_some() {
             let end = self.sink.position();
-            self.meter_frame(frame, round, (end > begin).then_some(Position { begin, end }));
+            self.meter_frame(frame, round, (end > begin).then_some(ByteRange { begin, end }));
         }
         more
     }
@@ -164,13 +164,13 @@ impl PacketPath {
         true
     }
 
-    /// Meters the flow of a frame that is at this position in the output.
+    /// Meters the flow of a frame that has these bytes of the output.
     #[inline(always)]
     fn meter_frame(
         &mut self,
         frame: &Frame<'_>,
         round: &mut Round<'_>,
-        position: Option<Position>,
+        byte_range: Option<ByteRange>,
     ) {
         let Some(meter) = &mut self.meter else { return };
         meter.packet(&MeteredPacket {
@@ -180,7 +180,7 @@ impl PacketPath {
             linktype: self.linktype,
             interface: self.interface as u16,
             time: round.time(frame).0,
-            position,
+            byte_range,
         });
     }
 

@@ -2,7 +2,7 @@
 
 use linerate_wire::tcp::Flags;
 
-use super::Position;
+use super::ByteRange;
 use super::packet::{Initiator, Key, Packet};
 use crate::{BiflowDirection, Direction, EndReason, FlowRecord};
 
@@ -17,7 +17,7 @@ pub(super) struct Entry {
     pub(super) last: u64,
     /// When the first packet of the initiator's peer came; 0 without one.
     reverse_first: u64,
-    /// Where the first packet with a position begins, and where the last one ends; 0 without one.
+    /// Where the first output packet begins, and where the last one ends; 0 without one.
     position_begin: u64,
     position_end: u64,
     octets: [u64; 2],
@@ -87,12 +87,12 @@ impl Entry {
 
     /// Counts a packet.
     #[inline]
-    pub(super) fn count(&mut self, packet: &Packet, now: u64, position: Option<Position>) {
+    pub(super) fn count(&mut self, packet: &Packet, now: u64, byte_range: Option<ByteRange>) {
         let side = usize::from(!packet.from_a);
         if !self.has_packets() {
             (self.first, self.last) = (now, now);
         }
-        if let Some(Position { begin, end }) = position {
+        if let Some(ByteRange { begin, end }) = byte_range {
             if self.position_end == 0 {
                 self.position_begin = begin;
             }
@@ -153,10 +153,10 @@ impl Flow {
         self.entry.key.interface()
     }
 
-    /// From the first to the last packet that has a position; `None` without one.
-    pub fn position(&self) -> Option<Position> {
+    /// From the first to the last packet that was output; `None` without one.
+    pub fn byte_range(&self) -> Option<ByteRange> {
         let Entry { position_begin: begin, position_end: end, .. } = self.entry;
-        (end != 0).then_some(Position { begin, end })
+        (end != 0).then_some(ByteRange { begin, end })
     }
 
     /// Its record, without what the meter does not know: the name and index of the interface, and the packet file.

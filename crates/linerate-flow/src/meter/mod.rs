@@ -94,14 +94,14 @@ pub struct MeteredPacket<'a> {
     pub interface: u16,
     /// When it came, in nanoseconds since 1970 (UTC).
     pub time: u64,
-    /// Its position, if it is output. The meter keeps where the first packet of a flow begins, and where the last one
+    /// Where it is in the output, if it is output. The meter keeps where the first packet of a flow begins, and where the last one
     /// ends.
-    pub position: Option<Position>,
+    pub byte_range: Option<ByteRange>,
 }
 
 /// A range of bytes in the output of one reader: one packet, or all packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct ByteRange {
     /// The first byte.
     pub begin: u64,
     /// After the last byte; not 0.
@@ -186,7 +186,7 @@ impl Meter {
         packet: &MeteredPacket<'_>,
         mut export: impl FnMut(&Flow),
     ) -> Option<u64> {
-        let MeteredPacket { frame, wire_len, linktype, interface, time, position } = *packet;
+        let MeteredPacket { frame, wire_len, linktype, interface, time, byte_range } = *packet;
         self.advance(time, &mut export);
         let fragments = &mut self.fragments;
         let parsed = Packet::parse(frame, wire_len, linktype, interface, time, fragments);
@@ -218,7 +218,7 @@ impl Meter {
         };
         let entry = self.table.entry_mut(number);
         let before = entry.octets();
-        entry.count(&packet, time, position);
+        entry.count(&packet, time, byte_range);
         Some(before)
     }
 

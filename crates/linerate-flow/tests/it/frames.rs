@@ -84,7 +84,7 @@ impl Metered {
             linktype: ETHERNET,
             interface: 0,
             time,
-            position: None,
+            byte_range: None,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use etherparse::{PacketBuilder, VlanId};
-use linerate_flow::meter::{MeteredPacket, Position};
+use linerate_flow::meter::{ByteRange, MeteredPacket};
 use linerate_flow::{BiflowDirection, EndReason, FlowRecord};
 
 use crate::frames::{A, ETHERNET, F, Metered, R, S, SECOND, START, tcp, udp};
@@ -177,7 +177,7 @@ fn vlans_and_interfaces_divide_flows() {
         linktype: ETHERNET,
         interface: 3,
         time: START,
-        position: None,
+        byte_range: None,
     });
     let mut seen: Vec<_> = metered
         .finish()
@@ -325,7 +325,7 @@ fn what_is_in_no_flow_is_counted_by_its_cause() {
         linktype: 147,
         interface: 0,
         time: START,
-        position: None,
+        byte_range: None,
     });
     let counted = metered.meter.statistics();
     assert_eq!(
@@ -350,7 +350,7 @@ fn other_link_layers_give_the_same_flow() {
             linktype,
             interface: 0,
             time: START,
-            position: None,
+            byte_range: None,
         });
     }
     let records = metered.finish();
@@ -381,14 +381,14 @@ fn a_full_table_exports_early_and_loses_nothing() {
 fn a_flow_has_the_positions_of_its_packets_that_are_output() {
     let mut meter = Metered::new(16, 600, 600).meter;
     let frame = udp((host(1), 1), (host(2), 2), 1);
-    for position in [None, Some((100, 140)), None, Some((200, 240)), Some((300, 340)), None] {
-        let position = position.map(|(begin, end)| Position { begin, end });
+    for byte_range in [None, Some((100, 140)), None, Some((200, 240)), Some((300, 340)), None] {
+        let byte_range = byte_range.map(|(begin, end)| ByteRange { begin, end });
         let (frame, wire_len, linktype) = (&frame[..], frame.len() as u32, ETHERNET);
         let packet =
-            MeteredPacket { frame, wire_len, linktype, interface: 4, time: START, position };
+            MeteredPacket { frame, wire_len, linktype, interface: 4, time: START, byte_range };
         meter.packet(&packet, |_| panic!("no flow has ended"));
     }
     let mut seen = Vec::new();
-    meter.finish(|flow| seen.push((flow.position(), flow.interface())));
-    assert_eq!(seen, [(Some(Position { begin: 100, end: 340 }), 4)]);
+    meter.finish(|flow| seen.push((flow.byte_range(), flow.interface())));
+    assert_eq!(seen, [(Some(ByteRange { begin: 100, end: 340 }), 4)]);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use linerate_flow::meter::Position;
+use linerate_flow::meter::ByteRange;
 use linerate_pcapfile::Format;
 use linerate_pcapfile::write::{EncodedRecord, records};
 use linerate_ring::Timestamp;
@@ -35,13 +35,13 @@ pub(super) struct ReaderRun {
     pub(super) interface: u32,
     pub(super) frames: u64,
     /// The range of their bytes in all bytes of the reader.
-    pub(super) position: Position,
+    pub(super) byte_range: ByteRange,
 }
 
 impl ReaderRun {
     /// Its length in bytes.
     pub(super) fn len(&self) -> usize {
-        (self.position.end - self.position.begin) as usize
+        (self.byte_range.end - self.byte_range.begin) as usize
     }
 }
 

@@ -11,7 +11,7 @@ use std::task::Poll;
 
 use linerate_flow::PacketLocation;
 use linerate_flow::export::PacketLocator;
-use linerate_flow::meter::Position;
+use linerate_flow::meter::ByteRange;
 
 /// The most extents of a reader.
 const MAX_EXTENTS: usize = 1 << 14;
@@ -51,8 +51,8 @@ struct ReaderExtents {
 
 /// Consecutive records of a reader.
 struct Extent {
-    /// Their position among all bytes of the reader.
-    position: Position,
+    /// Where they are among all bytes of the reader.
+    byte_range: ByteRange,
     /// Where they begin and end in files, without the compression.
     first: (Arc<str>, u64),
     last: (Arc<str>, u64),
@@ -66,13 +66,13 @@ impl Extent {
 
     /// Whether no other records are between these.
     fn is_contiguous(&self) -> bool {
-        let Position { begin, end } = self.position;
+        let ByteRange { begin, end } = self.byte_range;
         self.has_one_file() && self.last.1 - self.first.1 == end - begin
     }
 
     /// Whether `next` can be merged into this extent.
     fn accepts(&self, next: &Self) -> bool {
-        let adjacent = self.position.end == next.position.begin
+        let adjacent = self.byte_range.end == next.byte_range.begin
             && self.has_one_file()
             && Arc::ptr_eq(&self.last.0, &next.first.0);
         let contiguous =
@@ -82,19 +82,19 @@ impl Extent {
 
     /// Merges the extent that follows.
     fn extend(&mut self, next: Self) {
-        self.position.end = next.position.end;
+        self.byte_range.end = next.byte_range.end;
         self.last = next.last;
     }
 
     /// An offset in the file of its first record, at or before this position.
     fn at_or_before(&self, position: u64) -> u64 {
-        let within = position.saturating_sub(self.position.begin);
+        let within = position.saturating_sub(self.byte_range.begin);
         self.first.1 + if self.is_contiguous() { within } else { 0 }
     }
 
     /// An offset in the file of its last record, at or after this position.
     fn at_or_after(&self, position: u64) -> u64 {
-        let behind = self.position.end.saturating_sub(position);
+        let behind = self.byte_range.end.saturating_sub(position);
         self.last.1 - if self.is_contiguous() { behind } else { 0 }
     }
 }
@@ -112,10 +112,16 @@ impl Extents {
 
 impl ExtentTable {
     /// Records of a reader were written to `file` from the offset `first` on.
-    pub(super) fn add(&mut self, reader: usize, position: Position, file: &Arc<str>, first: u64) {
-        let last = first + (position.end - position.begin);
+    pub(super) fn add(
+        &mut self,
+        reader: usize,
+        byte_range: ByteRange,
+        file: &Arc<str>,
+        first: u64,
+    ) {
+        let last = first + (byte_range.end - byte_range.begin);
         let [first, last] = [first, last].map(|offset| (Arc::clone(file), offset));
-        let extent = Extent { position, first, last };
+        let extent = Extent { byte_range, first, last };
         let extents = &mut self.reader(reader).extents;
         match extents.back_mut() {
             Some(before) if before.accepts(&extent) => before.extend(extent),
@@ -144,14 +150,14 @@ impl ExtentTable {
         &mut self.readers[reader]
     }
 
-    fn locate(&mut self, reader: usize, position: Position) -> Poll<Option<PacketLocation>> {
+    fn locate(&mut self, reader: usize, byte_range: ByteRange) -> Poll<Option<PacketLocation>> {
         let ended = self.ended;
         let ReaderExtents { extents, done } = self.reader(reader);
-        if *done < position.end && !ended {
+        if *done < byte_range.end && !ended {
             return Poll::Pending;
         }
-        let from = extents.partition_point(|extent| extent.position.end <= position.begin);
-        let to = extents.partition_point(|extent| extent.position.begin < position.end);
+        let from = extents.partition_point(|extent| extent.byte_range.end <= byte_range.begin);
+        let to = extents.partition_point(|extent| extent.byte_range.begin < byte_range.end);
         if from >= to {
             return Poll::Ready(None);
         }
@@ -159,8 +165,8 @@ impl ExtentTable {
         let (file, later) = (&first.first.0, &last.last.0);
         Poll::Ready(Some(PacketLocation {
             file: Arc::clone(file),
-            first: first.at_or_before(position.begin),
-            end: Arc::ptr_eq(file, later).then(|| last.at_or_after(position.end)),
+            first: first.at_or_before(byte_range.begin),
+            end: Arc::ptr_eq(file, later).then(|| last.at_or_after(byte_range.end)),
         }))
     }
 }
@@ -192,8 +198,8 @@ impl ReaderLocator {
 }
 
 impl PacketLocator for ReaderLocator {
-    fn locate(&self, position: Position) -> Poll<Option<PacketLocation>> {
-        self.extents.lock().locate(self.reader, position)
+    fn locate(&self, byte_range: ByteRange) -> Poll<Option<PacketLocation>> {
+        self.extents.lock().locate(self.reader, byte_range)
     }
 }
 
@@ -201,8 +207,8 @@ impl PacketLocator for ReaderLocator {
 mod tests {
     use super::*;
 
-    fn at(begin: u64, end: u64) -> Position {
-        Position { begin, end }
+    fn at(begin: u64, end: u64) -> ByteRange {
+        ByteRange { begin, end }
     }
 
     fn name(name: &str) -> Arc<str> {
@@ -212,9 +218,9 @@ mod tests {
     fn located(
         all: &mut ExtentTable,
         reader: usize,
-        position: Position,
+        byte_range: ByteRange,
     ) -> (String, u64, Option<u64>) {
-        match all.locate(reader, position) {
+        match all.locate(reader, byte_range) {
             Poll::Ready(Some(PacketLocation { file, first, end })) => {
                 (file.to_string(), first, end)
             }
@@ -259,9 +265,9 @@ mod tests {
         // Two readers take turns, 100 bytes each.
         for turn in 0..10_000 {
             for reader in 0..2 {
-                let position = at(turn * 100, turn * 100 + 100);
-                all.add(reader, position, &file, turn * 200 + reader as u64 * 100);
-                all.set_done(reader, position.end);
+                let byte_range = at(turn * 100, turn * 100 + 100);
+                all.add(reader, byte_range, &file, turn * 200 + reader as u64 * 100);
+                all.set_done(reader, byte_range.end);
             }
         }
         assert!(all.readers[1].extents.len() < 40);

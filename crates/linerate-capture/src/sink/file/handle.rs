@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Release};
 use std::time::{Duration, Instant};
 
 use linerate_flow::export::PacketLocator;
-use linerate_flow::meter::Position;
+use linerate_flow::meter::ByteRange;
 use linerate_pcapfile::write::EncodedRecord;
 use linerate_pcapfile::{Encoder, Format, InterfaceDescription, Record};
 use linerate_ring::Frame;
@@ -165,11 +165,11 @@ impl FileSinkHandle {
 
     /// The buffer with everything that was pushed.
     fn filled(&mut self) -> Chunk {
-        let position = Position { begin: self.sent, end: self.position() };
-        self.sent = position.end;
+        let byte_range = ByteRange { begin: self.sent, end: self.position() };
+        self.sent = byte_range.end;
         let mut chunk = std::mem::take(&mut self.chunk);
         let Self { reader, interface, .. } = *self;
-        chunk.runs.push(ReaderRun { reader, interface, frames: chunk.frames, position });
+        chunk.runs.push(ReaderRun { reader, interface, frames: chunk.frames, byte_range });
         (chunk.reader, chunk.sent) = (reader, Some(Instant::now()));
         chunk
     }

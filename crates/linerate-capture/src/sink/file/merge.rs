@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 use std::time::{Duration, Instant};
 
-use linerate_flow::meter::Position;
+use linerate_flow::meter::ByteRange;
 use linerate_pcapfile::Format;
 use linerate_pcapfile::write::records;
 use linerate_ring::Timestamp;
@@ -219,15 +219,15 @@ impl Merge {
             gathered.last = gathered.last.max(run.last);
             // A buffer has one run, of its reader.
             let all = from.runs[0];
-            let begin = all.position.begin + reader.at as u64;
-            let position = Position { begin, end: begin + run.bytes as u64 };
+            let begin = all.byte_range.begin + reader.at as u64;
+            let byte_range = ByteRange { begin, end: begin + run.bytes as u64 };
             match gathered.runs.last_mut() {
-                Some(last) if last.reader == number && last.position.end == begin => {
+                Some(last) if last.reader == number && last.byte_range.end == begin => {
                     last.frames += run.frames;
-                    last.position.end = position.end;
+                    last.byte_range.end = byte_range.end;
                 }
                 _ => {
-                    gathered.runs.push(ReaderRun { frames: run.frames, position, ..all });
+                    gathered.runs.push(ReaderRun { frames: run.frames, byte_range, ..all });
                 }
             }
         }

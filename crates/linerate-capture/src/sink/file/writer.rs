@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_flow::meter::Position;
+use linerate_flow::meter::ByteRange;
 use linerate_pcapfile::{Compression, Format, OutputFile};
 use linerate_ring::Timestamp;
 
@@ -271,7 +271,7 @@ impl Writer {
         }
         if self.pool.extents.is_enabled() {
             let mut extents = self.pool.extents.lock();
-            chunk.runs.iter().for_each(|run| extents.set_done(run.reader, run.position.end));
+            chunk.runs.iter().for_each(|run| extents.set_done(run.reader, run.byte_range.end));
         }
     }
 
@@ -285,9 +285,14 @@ impl Writer {
         for run in runs {
             let (begin, end) = (at.max(range.start), (at + run.len()).min(range.end));
             if begin < end {
-                let position = |offset: usize| run.position.begin + (offset - at) as u64;
-                let position = Position { begin: position(begin), end: position(end) };
-                extents.add(run.reader, position, name, file_offset + (begin - range.start) as u64);
+                let position = |offset: usize| run.byte_range.begin + (offset - at) as u64;
+                let byte_range = ByteRange { begin: position(begin), end: position(end) };
+                extents.add(
+                    run.reader,
+                    byte_range,
+                    name,
+                    file_offset + (begin - range.start) as u64,
+                );
             }
             at += run.len();
         }
