@@ -67,8 +67,13 @@ pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
 
 /// Prints the warnings.
 pub(super) fn warn(opened: &[OpenInterface]) {
-    for warning in opened.iter().flat_map(|one| &one.warnings) {
-        stdio::eprintln(format_args!("linerate: warning: {warning}"));
+    for one in opened {
+        // The same name may be in several namespaces.
+        let place =
+            if one.namespace.is_some() { format!("{}: ", one.label) } else { String::new() };
+        for warning in &one.warnings {
+            stdio::eprintln(format_args!("linerate: warning: {place}{warning}"));
+        }
     }
 }
 

@@ -162,14 +162,16 @@ fn from_interfaces(
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
     let opened = match arguments.netns.as_slice() {
-        [] => open(&names[0], &options, any, &signals)?,
-        [netns] => open(&names[0], &options, any, &signals).with_context(|| in_namespace(netns))?,
+        [] => open(&names[0], &options, any, &signals, "")?,
+        [netns] => {
+            open(&names[0], &options, any, &signals, "").with_context(|| in_namespace(netns))?
+        }
         several => {
             let mut all = Vec::new();
             for (netns, names) in several.iter().zip(&names) {
                 let namespace = Arc::new(Namespace::find(netns)?);
                 let opened = namespace
-                    .run(|| open(names, &options, any, &signals))?
+                    .run(|| open(names, &options, any, &signals, &format!("{netns}/")))?
                     .with_context(|| in_namespace(netns))?;
                 all.extend(opened.into_iter().map(|one| OpenInterface {
                     label: format!("{netns}/{}", one.label),
@@ -242,12 +244,14 @@ fn in_namespace(netns: &str) -> String {
     format!("in the network namespace {netns}")
 }
 
-/// Opens these interfaces of the namespace of the calling thread; with `any` those that are there.
+/// Opens these interfaces of the namespace of the calling thread; with `any` those that are there. `place` stands before
+/// their names in messages.
 fn open(
     names: &[String],
     options: &SourceOptions,
     any: bool,
     signals: &Signals,
+    place: &str,
 ) -> Result<Vec<OpenInterface>> {
     let drops = options.source == Some(SourceKind::Drops);
     let names = list::resolve(names, drops || options.cooked.is_some())?;
@@ -260,7 +264,9 @@ fn open(
     }
     let (opened, gone) = engine::open_remaining(&names, &options, &signals.stop())?;
     for name in gone {
-        stdio::eprintln(format_args!("linerate: {name} is gone; the capture starts without it"));
+        stdio::eprintln(format_args!(
+            "linerate: {place}{name} is gone; the capture starts without it"
+        ));
     }
     Ok(opened)
 }

@@ -131,6 +131,16 @@ fn an_interface_is_named_with_its_namespace() {
         }
     }
 
+    // A warning has the namespace, too.
+    cable.veth().b.set_features(&[("rx-vlan-hw-parse", true)]).unwrap();
+    let output = capture(&both, &of_both)
+        .args(["--source", "tee", "-B", "8M", "-a", "duration:0.1"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let mut warnings = printed.lines().filter(|line| line.contains("rx-vlan-offload"));
+    assert!(warnings.any(|line| line.contains(&format!("warning: {far}/far: "))), "{printed}");
+
     // One that goes away while it is captured on.
     let mut command = capture(&both, &of_both);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
