@@ -188,11 +188,12 @@ pub struct ExportingMeter {
 }
 
 impl ExportingMeter {
-    /// Counts a packet. If the records before it are not written yet, and the queue is full, this waits.
+    /// Counts a packet, at the latest when [`ExportingMeter::publish`] is called. If the records before it are not
+    /// written yet, and the queue is full, this waits.
     #[inline]
     pub fn packet(&mut self, packet: &MeteredPacket<'_>) {
         let batch = &mut self.batch;
-        self.meter.packet(packet, |flow| batch.push(*flow));
+        self.meter.push(packet, |flow| batch.push(*flow));
         if self.batch.len() >= BATCH_FLOWS {
             self.send();
         }
@@ -206,6 +207,7 @@ impl ExportingMeter {
 
     /// Ends flows that were silent for long enough, and publishes the counts; to be called between batches of packets.
     pub fn maintain(&mut self, now: Instant) {
+        self.flush();
         // The clock of the packets may be another one than the host's: that of a network card.
         let time = self.meter.time();
         if self.latest.is_none_or(|(latest, _)| latest != time) {
@@ -222,10 +224,16 @@ impl ExportingMeter {
 
     /// Sends the flows that have ended, and publishes the counts, where the last time is long ago.
     pub fn publish(&mut self, now: Instant) {
+        self.flush();
         if now.duration_since(self.sent) >= MAINTENANCE_INTERVAL || self.batch.len() >= BATCH_FLOWS
         {
             self.send();
         }
+    }
+
+    fn flush(&mut self) {
+        let batch = &mut self.batch;
+        self.meter.flush(|flow| batch.push(*flow));
     }
 
     /// Whether records cannot be written any more. The exporter tells why when it finishes.

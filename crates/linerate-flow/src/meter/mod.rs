@@ -138,7 +138,22 @@ pub struct Meter {
     sweep_due: u64,
     /// The next entry of the sweep.
     cursor: u32,
+    /// Packets whose flows are looked up together.
+    batch: Vec<Parsed>,
     statistics: MeterStatistics,
+}
+
+/// Packets in a batch. Three cache lines of each, two of a flow and one of the index, fit into the first level of any
+/// cache.
+const BATCH_PACKETS: usize = 32;
+
+/// A packet in a batch.
+#[derive(Clone, Copy)]
+struct Parsed {
+    packet: Packet,
+    hash: u32,
+    time: u64,
+    byte_range: Option<ByteRange>,
 }
 
 impl Meter {
@@ -147,7 +162,8 @@ impl Meter {
 
     /// Bytes that a meter takes for this many flows.
     pub const fn memory(max_flows: u32) -> usize {
-        size_of::<Self>() + Fragments::LEN + max_flows as usize * Self::BYTES_PER_FLOW
+        let batch = BATCH_PACKETS * size_of::<Parsed>();
+        size_of::<Self>() + Fragments::LEN + batch + max_flows as usize * Self::BYTES_PER_FLOW
     }
 
     /// A meter without flows.
@@ -164,6 +180,7 @@ impl Meter {
             now: 0,
             sweep_due: 0,
             cursor: 0,
+            batch: Vec::with_capacity(BATCH_PACKETS),
             statistics: MeterStatistics::default(),
         }
     }
@@ -186,8 +203,57 @@ impl Meter {
         packet: &MeteredPacket<'_>,
         mut export: impl FnMut(&Flow),
     ) -> Option<u64> {
+        self.flush(&mut export);
+        self.advance(packet.time, &mut export);
+        let parsed = self.parse(packet)?;
+        Some(self.count(&parsed, &mut export))
+    }
+
+    /// Counts a packet later: with the packets after it, or at the next [`Meter::flush`]. The records are those of
+    /// [`Meter::packet`].
+    ///
+    /// With many flows, a packet waits for three cache lines from memory. Those of a batch are loaded together.
+    #[inline]
+    pub fn push(&mut self, packet: &MeteredPacket<'_>, mut export: impl FnMut(&Flow)) {
+        match self.parse(packet) {
+            Some(parsed) => {
+                self.batch.push(parsed);
+                if self.batch.len() >= BATCH_PACKETS {
+                    self.flush(&mut export);
+                }
+            }
+            None => {
+                self.flush(&mut export);
+                self.advance(packet.time, &mut export);
+            }
+        }
+    }
+
+    /// Counts the packets that [`Meter::push`] was given.
+    #[inline]
+    pub fn flush(&mut self, mut export: impl FnMut(&Flow)) {
+        if !self.batch.is_empty() {
+            self.count_batch(&mut export);
+        }
+    }
+
+    fn count_batch(&mut self, export: &mut impl FnMut(&Flow)) {
+        let mut batch = std::mem::take(&mut self.batch);
+        // No load depends on another one, so the processor has several under way.
+        let slots = batch.iter().fold(0, |all, one| all ^ self.table.load_slot(one.hash));
+        let entries = batch.iter().fold(0, |all, one| all ^ self.table.load_entry(one.hash));
+        std::hint::black_box(slots ^ entries);
+        for parsed in batch.drain(..) {
+            self.advance(parsed.time, &mut *export);
+            self.count(&parsed, export);
+        }
+        self.batch = batch;
+    }
+
+    /// What the meter needs of a packet; `None` if it belongs to no flow, which is counted.
+    #[inline]
+    fn parse(&mut self, packet: &MeteredPacket<'_>) -> Option<Parsed> {
         let MeteredPacket { frame, wire_len, linktype, interface, time, byte_range } = *packet;
-        self.advance(time, &mut export);
         let fragments = &mut self.fragments;
         let parsed = Packet::parse(frame, wire_len, linktype, interface, time, fragments);
         let statistics = &mut self.statistics;
@@ -205,21 +271,27 @@ impl Meter {
         statistics.packets += 1;
         statistics.octets += u64::from(packet.octets);
         statistics.without_ports += u64::from(packet.without_ports);
-        let found = self.table.find(&packet.key);
-        let number = match found.filter(|number| self.goes_on(*number, &packet, time, &mut export))
-        {
+        Some(Parsed { hash: self.table.hash(&packet.key), packet, time, byte_range })
+    }
+
+    /// Counts a packet for its flow. Returns the octets before it.
+    #[inline]
+    fn count(&mut self, parsed: &Parsed, export: &mut impl FnMut(&Flow)) -> u64 {
+        let Parsed { packet, hash, time, byte_range } = parsed;
+        let found = self.table.find(*hash, &packet.key);
+        let number = match found.filter(|number| self.goes_on(*number, packet, *time, export)) {
             Some(number) => number,
             None => {
                 if self.table.is_full() {
-                    self.make_room(&mut export);
+                    self.make_room(export);
                 }
-                self.table.insert(Entry::begin(&packet))
+                self.table.insert(*hash, Entry::begin(packet))
             }
         };
         let entry = self.table.entry_mut(number);
         let before = entry.octets();
-        entry.count(&packet, time, byte_range);
-        Some(before)
+        entry.count(packet, *time, *byte_range);
+        before
     }
 
     /// Whether a packet belongs to this flow. If the flow has ended before it, the entry is removed; if a record is
@@ -326,6 +398,7 @@ impl Meter {
 
     /// Ends all flows.
     pub fn finish(&mut self, mut export: impl FnMut(&Flow)) {
+        self.flush(&mut export);
         for number in 0..self.table.high_water() {
             if self.table.entry(number).is_used() && self.expire(number, self.now, &mut export) {
                 self.end(number, EndReason::ForcedEnd, &mut export);

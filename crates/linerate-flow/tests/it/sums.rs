@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use linerate_flow::meter::MeteredPacket;
 use proptest::prelude::*;
 
-use crate::frames::{Metered, udp};
+use crate::frames::{ETHERNET, Metered, START, tcp, udp};
 
 /// Packets and octets of one direction.
 type Sums = HashMap<(IpAddr, u16, IpAddr, u16), (u64, u64)>;
@@ -52,5 +53,45 @@ proptest! {
         let counted = metered.meter.statistics();
         prop_assert_eq!(counted.packets, packets.len() as u64);
         prop_assert_eq!((counted.exported, counted.active), (metered.records.len() as u64, 0));
+    }
+
+    /// A batch takes flows that end and begin again within it, full tables, and frames in no flow, like packets that
+    /// come one by one.
+    #[test]
+    fn packets_in_batches_make_the_same_records(
+        max_flows in 1_u32..12,
+        active in 1_u64..20,
+        idle in 1_u64..20,
+        packets in prop::collection::vec((0_u8..6, 0_u8..6, 0_u8..32, 0_u32..500, any::<bool>()), 1..400),
+        flush_every in 1_usize..100,
+    ) {
+        let [mut single, mut batches] = [(); 2].map(|()| Metered::new(max_flows, active, idle));
+        let mut milliseconds = 0;
+        for (number, (from, to, flags, wait, is_ip)) in packets.iter().enumerate() {
+            milliseconds += u64::from(*wait);
+            let frame = match is_ip {
+                true => tcp((*from, 1), (*to, 2), *flags, 0),
+                // An EtherType for experiments (IEEE 802).
+                false => [0x88, 0xb5].repeat(10),
+            };
+            let packet = MeteredPacket {
+                frame: &frame,
+                wire_len: frame.len() as u32,
+                linktype: ETHERNET,
+                interface: 0,
+                time: START + milliseconds * 1_000_000,
+                position: None,
+            };
+            single.packet(&packet);
+            let Metered { meter, records } = &mut batches;
+            meter.push(&packet, |flow| records.push(flow.record()));
+            if number % flush_every == 0 {
+                meter.flush(|flow| records.push(flow.record()));
+                prop_assert_eq!(meter.statistics(), single.meter.statistics());
+                prop_assert_eq!(meter.time(), single.meter.time());
+            }
+        }
+        prop_assert_eq!(single.finish(), batches.finish());
+        prop_assert_eq!(single.meter.statistics(), batches.meter.statistics());
     }
 }
