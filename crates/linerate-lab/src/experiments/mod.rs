@@ -2,6 +2,7 @@
 
 pub(crate) mod capture;
 pub(crate) mod context;
+mod flows;
 mod forward;
 mod receive;
 mod replay;
@@ -20,7 +21,7 @@ use crate::report::summary::{Summary, claim_table};
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Experiment; 28] = [
+pub(crate) const ALL: [Experiment; 31] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
@@ -49,6 +50,9 @@ pub(crate) const ALL: [Experiment; 28] = [
     receive::dns::EXPERIMENT,
     receive::quic::EXPERIMENT,
     replay::gaps::EXPERIMENT,
+    flows::rate::EXPERIMENT,
+    flows::meter::EXPERIMENT,
+    flows::find::EXPERIMENT,
 ];
 
 /// Finds experiments by name; `all` stands for each of them.

@@ -27,6 +27,9 @@ pub(crate) const XDPDUMP: &str = "xdpdump";
 /// The name of [`Peer::capture_as_xdp_loop`].
 pub(crate) const LIKE_XDP_LOOP: &str = "xdp sockets, as the plain loop";
 
+/// Room for the flows of [`Peer::metering`]: a million and some.
+const MAX_FLOWS: &str = "1048576";
+
 /// A program at the receiving end.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
@@ -37,6 +40,8 @@ pub(crate) struct Peer {
     program: Program,
     /// Where it writes; `None` to throw frames away.
     file: Option<PathBuf>,
+    /// The folder of its flow records; `None` where it meters no flows.
+    flows: Option<PathBuf>,
     /// The source that `linerate run` gives it; `None` where it runs alone.
     under: Option<&'static str>,
 }
@@ -90,7 +95,8 @@ impl Peer {
     /// `linerate capture` from a source, with everything else at its default.
     pub(crate) fn capture(source: &'static str) -> Self {
         let program = Program::Capture { source, options: Vec::new(), discard: false };
-        Self { name: source.to_owned(), role: Role::Ours, program, file: None, under: None }
+        let (name, role) = (source.to_owned(), Role::Ours);
+        Self { name, role, program, file: None, flows: None, under: None }
     }
 
     /// `linerate capture --source xdp` through AF_XDP sockets over these pages.
@@ -201,7 +207,8 @@ impl Peer {
     }
 
     fn other(name: &str, program: Program) -> Self {
-        Self { name: name.into(), role: Role::Peer, program, file: None, under: None }
+        let (name, role) = (name.into(), Role::Peer);
+        Self { name, role, program, file: None, flows: None, under: None }
     }
 
     fn limit(name: &str, program: Program) -> Self {
@@ -224,6 +231,13 @@ impl Peer {
             *discard = true;
             self.name += ", discarding";
         }
+        self
+    }
+
+    /// The same, metering flows into a folder, where it is `linerate capture`.
+    #[must_use]
+    pub(crate) fn metering(mut self, folder: PathBuf) -> Self {
+        self.flows = Some(folder);
         self
     }
 
@@ -361,7 +375,11 @@ impl Peer {
                 words.extend(["--take-over", "--json", "--quiet"]);
                 words.extend(if *discard { vec!["--discard"] } else { vec!["-w", file] });
                 words.extend(options);
-                ours(&words)
+                let mut command = ours(&words)?;
+                if let Some(folder) = &self.flows {
+                    command.arg("--flows").arg(folder).args(["--max-flows", MAX_FLOWS]);
+                }
+                Ok(command)
             }
             Program::Consumer { source, pages, delay, every } => {
                 let (delay, every) = (delay.to_string(), every.to_string());

@@ -22,7 +22,7 @@ use crate::measure::napi;
 use crate::measure::process::{Running, count};
 use crate::programs;
 use crate::topology::pair::{Pair, SENDER};
-use crate::traffic::generated::{EAST_ADDRESS, Headers, SendReport, Sessions, WEST_ADDRESS};
+use crate::traffic::generated::{EAST_ADDRESS, Headers, Order, SendReport, Sessions, WEST_ADDRESS};
 
 /// The router's interface towards the west.
 pub(crate) const LEFT_INTERFACE: &str = "left";
@@ -334,7 +334,7 @@ impl RoutedPair {
         // A session is admitted at its second packet, if no other candidate took its place meanwhile: of a million at
         // once one in sixty is not learned with the third.
         let frames = (8 * traffic.sessions.count).max(10_000);
-        let sessions = Sessions { zipf: false, ..traffic.sessions };
+        let sessions = Sessions { order: Order::Turns, ..traffic.sessions };
         let all = SessionTraffic { frames, sessions, rate: None, ..*traffic };
         let sender = self.generate(&all, false)?;
         Ok(finish(sender)?.frames)

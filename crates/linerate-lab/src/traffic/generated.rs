@@ -58,8 +58,19 @@ pub(crate) const ZIPF: f64 = 1.1;
 pub(crate) struct Sessions {
     pub(crate) count: u64,
     pub(crate) headers: Headers,
-    /// By Zipf's law with the exponent [`ZIPF`]; one after the other otherwise.
-    pub(crate) zipf: bool,
+    pub(crate) order: Order,
+}
+
+/// Of which session each frame is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// One after the other.
+    #[default]
+    Turns,
+    /// By Zipf's law with the exponent [`ZIPF`].
+    Zipf,
+    /// Each is as probable as the others.
+    Random,
 }
 
 /// The headers in front of UDP.
@@ -85,7 +96,13 @@ impl Headers {
 impl Sessions {
     /// This many of IPv4, one after the other.
     pub(crate) fn uniform(count: u64) -> Self {
-        Self { count, headers: Headers::Ipv4, zipf: false }
+        Self { count, headers: Headers::Ipv4, order: Order::Turns }
+    }
+
+    /// The same in random order.
+    #[must_use]
+    pub(crate) fn shuffled(self) -> Self {
+        Self { order: Order::Random, ..self }
     }
 
     /// The arguments of `linerate generate` for what the west sends.
@@ -93,13 +110,15 @@ impl Sessions {
         let (west, east) = self.headers.ends();
         let (last, ports, count) = (self.last_sender(), self.ports(), self.count);
         let mut all = words(&format!(
-            "--udp --src {west}-{last} --dst {east} --sport {ports} --dport {EAST_PORT} --flows {count}"
+            "--udp --src {west}-{last} --dst {east} --sport {ports} --dport {EAST_PORT}"
         ));
+        all.extend(words(&match self.order {
+            Order::Turns => format!("--flows {count}"),
+            Order::Zipf => format!("--flows {count} --zipf {ZIPF}"),
+            Order::Random => "--random src,sport".to_owned(),
+        }));
         if self.headers == Headers::Tagged {
             all.extend(words("--vlan 0"));
-        }
-        if self.zipf {
-            all.extend(words(&format!("--zipf {ZIPF}")));
         }
         all
     }

@@ -2,3 +2,4 @@
 
 pub(crate) mod exchange;
 pub(crate) mod generated;
+pub(crate) mod recorded;

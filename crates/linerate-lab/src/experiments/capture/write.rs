@@ -60,7 +60,7 @@ fn run(context: &mut Context) -> Result<()> {
 }
 
 /// A tmpfs with room for `bytes`.
-pub(super) fn memory_folder(bytes: u64) -> Result<PathBuf> {
+pub(in crate::experiments) fn memory_folder(bytes: u64) -> Result<PathBuf> {
     for folder in ["/dev/shm", "/run", "/tmp"].map(Path::new) {
         let Ok(system) = statfs(folder) else { continue };
         let free = system.blocks_available() * u64::try_from(system.block_size()).unwrap_or(0);

@@ -9,7 +9,7 @@ use crate::report::summary::{Axis, Chart, Claim, Line, Role};
 use crate::topology::routed::{
     Datapath, ForwardOutcome, RoutedPair, Rules, SessionTraffic, TALK, end_datapath, without_router,
 };
-use crate::traffic::generated::{Headers, Sessions};
+use crate::traffic::generated::{Headers, Order, Sessions};
 
 /// Seconds that building the topology, starting and ending take beside the sending.
 const OVERHEAD: f64 = 4.0;
@@ -175,7 +175,8 @@ fn measure(
     both: bool,
 ) -> Result<Option<PairedRun>> {
     let (x, traffic) = *place;
-    let sessions = Sessions { headers: one.headers, zipf: one.zipf, ..traffic.sessions };
+    let order = if one.zipf { Order::Zipf } else { Order::Turns };
+    let sessions = Sessions { headers: one.headers, order, ..traffic.sessions };
     let traffic = SessionTraffic { sessions, ..traffic };
     let slowest = 1e6;
     let talk = if one.rules == Rules::None { 0.0 } else { TALK.as_secs_f64() };
