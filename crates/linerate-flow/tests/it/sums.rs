@@ -80,7 +80,7 @@ proptest! {
                 linktype: ETHERNET,
                 interface: 0,
                 time: START + milliseconds * 1_000_000,
-                position: None,
+                byte_range: None,
             };
             single.packet(&packet);
             let Metered { meter, records } = &mut batches;
