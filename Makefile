@@ -70,12 +70,14 @@ flows: ## the release build of linerate-flows, which `linerate flows` and `liner
 	@scripts/setup build
 	cargo build --release --locked --manifest-path flows/Cargo.toml --target-dir $(BUILT)
 
-test-flows: ## the tests of linerate-flows, against tcpdump
+test-flows: ## the tests of linerate-flows, against tcpdump, and its formatting and clippy
 	@scripts/setup flows
+	cargo fmt --manifest-path flows/Cargo.toml --check
+	cargo clippy --quiet --locked --manifest-path flows/Cargo.toml --target-dir $(BUILT) --all-targets -- -D warnings
 	@scripts/test --manifest-path flows/Cargo.toml --target-dir $(BUILT)
 
-test-fleet: ## linerate-flows, DuckDB, ClickHouse and SeaweedFS on the same flow records; downloads them from PyPI
-	@scripts/setup flows
+test-fleet: ## linerate-flows with the engines of fleets (Spark, ClickHouse, Kafka, ...) on the same records; downloads them
+	@scripts/setup fleet
 	@scripts/test-fleet
 
 build: ## the release build of the command, of `linerate lab` and of the library of `linerate run`

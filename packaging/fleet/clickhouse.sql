@@ -28,3 +28,19 @@ FROM flows WHERE natEvent IS NULL GROUP BY protocol, port ORDER BY octets DESC, 
 SELECT extract(path, 'sensor=([^/]*)') AS sensor, count() AS flows,
     sum(packetDeltaCount + reversePacketDeltaCount) AS packets, sum(octetDeltaCount + reverseOctetDeltaCount) AS octets
 FROM flows WHERE natEvent IS NULL GROUP BY sensor ORDER BY octets DESC, sensor LIMIT 10;
+
+-- directions
+SELECT coalesce(IPv4NumToString(s4), IPv6NumToString(s6)) AS source,
+    coalesce(IPv4NumToString(d4), IPv6NumToString(d6)) AS destination, protocol, source_port, destination_port,
+    sum(packets) AS packets, sum(octets) AS octets
+FROM (
+    SELECT sourceIPv4Address AS s4, sourceIPv6Address AS s6, destinationIPv4Address AS d4, destinationIPv6Address AS d6,
+        protocolIdentifier AS protocol, sourceTransportPort AS source_port,
+        destinationTransportPort AS destination_port, packetDeltaCount AS packets, octetDeltaCount AS octets
+    FROM flows WHERE natEvent IS NULL
+    UNION ALL
+    SELECT destinationIPv4Address, destinationIPv6Address, sourceIPv4Address, sourceIPv6Address,
+        protocolIdentifier, destinationTransportPort, sourceTransportPort, reversePacketDeltaCount,
+        reverseOctetDeltaCount
+    FROM flows WHERE natEvent IS NULL AND reversePacketDeltaCount > 0)
+GROUP BY s4, s6, d4, d6, protocol, source_port, destination_port;

@@ -1,7 +1,8 @@
 -- Flow records in DuckDB. @PLACE@ is the folder, or s3://BUCKET/PREFIX (INSTALL httpfs; CREATE SECRET ...).
 
 -- define
-CREATE OR REPLACE MACRO v4(a) AS concat_ws('.', a >> 24, (a >> 16) & 255, (a >> 8) & 255, a & 255);
+CREATE OR REPLACE MACRO v4(a) AS
+    CASE WHEN a IS NOT NULL THEN concat_ws('.', a >> 24, (a >> 16) & 255, (a >> 8) & 255, a & 255) END;
 CREATE OR REPLACE MACRO v6(a) AS rtrim(regexp_replace(lower(hex(a)), '(....)', '\1:', 'g'), ':');
 CREATE OR REPLACE VIEW flows AS
     SELECT * FROM read_parquet('@PLACE@/**/*.parquet', hive_partitioning = true, union_by_name = true);
@@ -30,3 +31,18 @@ FROM flows WHERE natEvent IS NULL GROUP BY ALL ORDER BY octets DESC, protocol, p
 SELECT sensor, count(*) AS flows, sum(packetDeltaCount + reversePacketDeltaCount) AS packets,
     sum(octetDeltaCount + reverseOctetDeltaCount) AS octets
 FROM flows WHERE natEvent IS NULL GROUP BY sensor ORDER BY octets DESC, sensor LIMIT 10;
+
+-- directions
+SELECT coalesce(v4(s4), v6(s6)) AS source, coalesce(v4(d4), v6(d6)) AS destination, protocol, source_port,
+    destination_port, sum(packets) AS packets, sum(octets) AS octets
+FROM (
+    SELECT sourceIPv4Address AS s4, sourceIPv6Address AS s6, destinationIPv4Address AS d4, destinationIPv6Address AS d6,
+        protocolIdentifier AS protocol, sourceTransportPort AS source_port,
+        destinationTransportPort AS destination_port, packetDeltaCount AS packets, octetDeltaCount AS octets
+    FROM flows WHERE natEvent IS NULL
+    UNION ALL
+    SELECT destinationIPv4Address, destinationIPv6Address, sourceIPv4Address, sourceIPv6Address,
+        protocolIdentifier, destinationTransportPort, sourceTransportPort, reversePacketDeltaCount,
+        reverseOctetDeltaCount
+    FROM flows WHERE natEvent IS NULL AND reversePacketDeltaCount > 0)
+GROUP BY s4, s6, d4, d6, protocol, source_port, destination_port;

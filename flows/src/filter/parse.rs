@@ -275,7 +275,10 @@ impl Parser<'_> {
                     Some((_, version, number)) => (*version, *number),
                     None => (
                         None,
-                        Some(name.parse().map_err(|_| anyhow!("{name:?} is not a protocol of IP"))?),
+                        Some(
+                            name.parse()
+                                .map_err(|_| anyhow!("{name:?} is not a protocol of IP"))?,
+                        ),
                     ),
                 };
                 leaf(

@@ -189,7 +189,7 @@ pub fn meter(files: &[PathBuf]) -> Vec<FlowRecord> {
 }
 
 /// What a meter finds in a frame: the key of its flow, and its octets.
-fn key(frame: &[u8]) -> Option<(FlowKey, u64)> {
+pub fn key(frame: &[u8]) -> Option<(FlowKey, u64)> {
     let (vlan, packet) = match frame[12..14] {
         [0x81, 0] => (Some(u16::from_be_bytes([frame[14], frame[15]])), &frame[16..]),
         _ => (None, &frame[12..]),

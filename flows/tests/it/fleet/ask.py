@@ -1,0 +1,105 @@
+"""Asks the questions of a file of packaging/fleet: ask.py ENGINE FILE [NAME]...
+
+A question has its name before it (`-- name`). Each answer is printed as a JSON line: name, rows. For Spark,
+LINERATE_SPARK is the URL of the cluster.
+"""
+import json
+import os
+import sys
+import threading
+import time
+
+engine, path, *chosen = sys.argv[1:]
+questions = {}
+for line in open(path):
+    if line.startswith('-- '):
+        name = line[3:].strip()
+    questions.setdefault(name, []).append('' if line.startswith('--') else line)
+questions = {name: ''.join(text).strip() for name, text in questions.items() if ''.join(text).strip()}
+
+
+def statements(text):
+    return [one.strip() for one in text.split(';\n') + [''] if one.strip(' ;\n')]
+
+
+if engine == 'duckdb':
+    import duckdb
+    connection = duckdb.connect()
+
+    def rows(text):
+        cursor = connection.execute(text)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row)) for row in cursor.fetchall()]
+
+    define = connection.execute
+elif engine == 'clickhouse':
+    import tempfile
+    from chdb.session import Session
+    session = Session(tempfile.mkdtemp())
+    session.query('CREATE DATABASE IF NOT EXISTS fleet ENGINE = Atomic; USE fleet')
+    settings = ' SETTINGS output_format_json_quote_64bit_integers = 0'
+
+    def rows(text):
+        return [json.loads(row) for row in str(session.query(text.rstrip(';') + settings, 'JSONEachRow')).splitlines()]
+
+    def define(text):
+        try:
+            session.query(text)
+        except Exception as error:
+            # The engine without its server makes and reads a table of Kafka, and says this once.
+            if 'ENGINE = Kafka' not in text or 'Shutdown was called' not in str(error):
+                raise
+else:
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.master(os.environ['LINERATE_SPARK']).appName('questions').getOrCreate()
+    spark.sparkContext.setLogLevel('ERROR')
+
+    def rows(text):
+        return [row.asDict() for row in spark.sql(text.rstrip(';')).collect()]
+
+    def define(text):
+        spark.sql(text.rstrip(';'))
+
+
+def executors():
+    """Executors that work, and tasks that failed on those that do not."""
+    store = spark.sparkContext._jsc.sc().statusStore().executorList(False)
+    listed = [store.apply(n) for n in range(store.size())]
+    return {
+        'active': sum(one.isActive() for one in listed if one.id() != 'driver'),
+        'lost': sum(not one.isActive() for one in listed if one.id() != 'driver'),
+    }
+
+
+def watch():
+    """Says when tasks of the query have ended and others have not: now a worker may be killed."""
+    tracker = spark.sparkContext.statusTracker()
+    while True:
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            if info and info.numCompletedTasks >= 4 and info.numTasks - info.numCompletedTasks >= 4:
+                print(json.dumps(['running', [dict(info._asdict())]]), flush=True)
+                return
+        time.sleep(0.01)
+
+
+for name, text in questions.items():
+    if name == 'define':
+        for one in statements(text):
+            define(one)
+    elif name == 'wait':
+        # Until rows that arrive from elsewhere are all there: their number is the next argument.
+        deadline = time.time() + 300
+        while rows(text)[0]['records'] < int(os.environ['LINERATE_RECORDS']):
+            if time.time() > deadline:
+                sys.exit(f'of {os.environ["LINERATE_RECORDS"]} records {rows(text)} arrived')
+            time.sleep(0.5)
+    elif not chosen or name in chosen:
+        if name.startswith('long'):
+            threading.Thread(target=watch, daemon=True).start()
+        print(json.dumps([name, rows(text)], default=int), flush=True)
+        if name.startswith('long'):
+            print(json.dumps(['executors', [executors()]]), flush=True)
+sys.stdout.flush()
+# The engine of ClickHouse does not end while it reads from Kafka.
+os._exit(0)

@@ -1,0 +1,82 @@
+//! The programs that fleets have get what was sent, also when a part of the fleet fails. scripts/test-fleet downloads
+//! them.
+
+use std::path::{Path, PathBuf};
+
+mod engines;
+mod equal;
+mod faults;
+mod site;
+
+/// What scripts/test-fleet has downloaded and built.
+pub(crate) struct Fleet {
+    folder: PathBuf,
+    /// The program `linerate`.
+    linerate: PathBuf,
+}
+
+impl Fleet {
+    pub(crate) fn find() -> Option<Self> {
+        let path = |name| std::env::var_os(name).map(PathBuf::from);
+        Some(Self { folder: path("LINERATE_FLEET")?, linerate: path("LINERATE_COMMAND")? })
+    }
+
+    /// A Python that has the engines.
+    fn python(&self) -> PathBuf {
+        self.folder.join("python/bin/python3")
+    }
+
+    /// SeaweedFS.
+    pub(crate) fn weed(&self) -> PathBuf {
+        self.folder.join("python/bin/weed")
+    }
+
+    fn goflow2(&self) -> PathBuf {
+        self.folder.join("goflow2/goflow2")
+    }
+
+    /// The class path of Kafka.
+    fn kafka(&self) -> String {
+        format!("{}/kafka/lib/*", self.folder.display())
+    }
+
+    /// The folder of Spark.
+    fn spark(&self) -> PathBuf {
+        let lib = self.folder.join("python/lib");
+        let versions = std::fs::read_dir(&lib).unwrap().map(|entry| entry.unwrap().path());
+        let mut found = versions.map(|path| path.join("site-packages/pyspark"));
+        found.find(|path| path.exists()).unwrap_or_else(|| panic!("no Spark in {}", lib.display()))
+    }
+}
+
+/// The programs, or the end of a test that cannot have them.
+macro_rules! fleet_or_skip {
+    () => {
+        match crate::fleet::Fleet::find() {
+            Some(fleet) => fleet,
+            None => linerate_testkit::skip!("LINERATE_FLEET is not set: run scripts/test-fleet"),
+        }
+    };
+}
+pub(crate) use fleet_or_skip;
+
+/// Prints a figure of a test that passes, too.
+macro_rules! figure {
+    ($($format:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($format)*);
+    }};
+}
+pub(crate) use figure;
+
+/// Whether the long forms of tests are wanted.
+pub(crate) fn thorough() -> bool {
+    std::env::var_os("LINERATE_THOROUGH").is_some()
+}
+
+/// `packaging/fleet/NAME`, with words in place of others.
+fn definitions(name: &str, words: &[(&str, &str)]) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/fleet").join(name);
+    let text = std::fs::read_to_string(path).unwrap();
+    words.iter().fold(text, |text, (from, to)| text.replace(from, to))
+}
