@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::thread::JoinHandle;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use linerate_flow::{FlowKey, FlowRecord, NatEvent, Translation};
 use linerate_net::netlink::{Message, Notifications, Protocol, Received, attribute, bytes_at};
@@ -21,6 +21,8 @@ const RECEIVE_BUFFER: usize = 16 << 20;
 const MAX_MESSAGES: usize = 1024;
 /// How long the thread sleeps without events.
 const POLL_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long the thread goes on reading at the stop, if there are always events.
+const MAX_DRAIN: Duration = Duration::from_secs(2);
 
 /// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_DELETE` of `linux/netfilter/nfnetlink_conntrack.h`.
 const NEW: u16 = (libc::NFNL_SUBSYS_CTNETLINK << 8) as u16;
@@ -88,8 +90,9 @@ impl NatMonitor {
                     return;
                 }
             }
-            // The events before the stop.
-            let _ = read(&mut socket, &queue, &counts);
+            // The events before the stop: more than one read has room for.
+            let end = Instant::now() + MAX_DRAIN;
+            while Instant::now() < end && matches!(read(&mut socket, &queue, &counts), Ok(true)) {}
         };
         let thread = std::thread::Builder::new().name("nat-events".into()).spawn(run);
         Ok(Self { thread: Some(thread.map_err(failed)?), stop, counters })
@@ -105,15 +108,15 @@ impl Drop for NatMonitor {
     }
 }
 
-/// Waits for events, and queues their records.
+/// Waits for events, and queues their records. Returns whether there were messages.
 fn read(
     socket: &mut Notifications,
     queue: &SyncSender<Vec<PendingRecord>>,
     counters: &NatCounters,
-) -> std::io::Result<()> {
+) -> std::io::Result<bool> {
     let sleep = Timespec { tv_sec: 0, tv_nsec: POLL_TIMEOUT.as_nanos() as i64 };
     match poll(&mut [PollFd::new(&*socket, PollFlags::IN)], Some(&sleep)) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
         other => other?,
     };
     let mut events = Vec::new();
@@ -126,14 +129,14 @@ fn read(
         tracing::warn!("NAT events lost: the netlink receive buffer overran");
     }
     if events.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     counters.events.fetch_add(events.len() as u64, Relaxed);
     if let Err(TrySendError::Full(lost) | TrySendError::Disconnected(lost)) = queue.try_send(events)
     {
         counters.lost.fetch_add(lost.len() as u64, Relaxed);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Addresses and ports of one direction. For ICMP, the identifier stands for both ports.
