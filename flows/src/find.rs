@@ -7,6 +7,7 @@ mod beginning;
 mod parts;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io::{BufWriter, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -243,14 +244,15 @@ fn program<'p>(
     filter: &str,
     linktype: u16,
 ) -> Result<&'p BpfProgram> {
-    if !programs.contains_key(&linktype) {
-        let dead = Capture::dead(Linktype(i32::from(linktype)))?;
-        let compiled = dead
-            .compile(filter, true)
-            .with_context(|| format!("libpcap refuses the filter {filter:?}"))?;
-        programs.insert(linktype, compiled);
-    }
-    Ok(&programs[&linktype])
+    Ok(match programs.entry(linktype) {
+        Entry::Occupied(compiled) => compiled.into_mut(),
+        Entry::Vacant(vacant) => {
+            let dead = Capture::dead(Linktype(i32::from(linktype)))?;
+            let compiled = dead.compile(filter, true);
+            vacant
+                .insert(compiled.with_context(|| format!("libpcap refuses the filter {filter:?}"))?)
+        }
+    })
 }
 
 fn open(path: &Path) -> Result<File> {

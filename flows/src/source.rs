@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use datafusion::arrow::array::{Array, ArrayRef, FixedSizeBinaryArray, StringBuilder, UInt32Array};
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::cast::{as_fixed_size_binary_array, as_uint32_array};
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
@@ -57,9 +57,9 @@ pub(crate) async fn open(places: &[String]) -> Result<SessionContext> {
     ));
     let mut urls = Vec::new();
     for place in places {
-        if place.starts_with(S3) {
+        if let Some(rest) = place.strip_prefix(S3) {
             let (store, _) = object_store(place)?;
-            let bucket = place[S3.len()..].split('/').next().unwrap_or_default();
+            let bucket = rest.split('/').next().unwrap_or_default();
             let base =
                 format!("{S3}{bucket}").parse().with_context(|| format!("{place} is no URL"))?;
             context.register_object_store(&base, store);
@@ -104,11 +104,8 @@ pub(crate) async fn open(places: &[String]) -> Result<SessionContext> {
         .infer_schema(&state)
         .await
         .with_context(|| format!("no flow records can be read in {}", places.join(", ")))?;
-    if !config
-        .file_schema
-        .as_ref()
-        .is_some_and(|schema| schema.field_with_name("flowStartNanoseconds").is_ok())
-    {
+    let is_record = |schema: &SchemaRef| schema.field_with_name("flowStartNanoseconds").is_ok();
+    if !config.file_schema.as_ref().is_some_and(is_record) {
         bail!("there are no flow records in {}", places.join(", "));
     }
     context.register_table(TABLE, Arc::new(ListingTable::try_new(config)?))?;

@@ -156,7 +156,7 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
          at once, and {options} options records in all; the exporter counted {refused} refused messages",
         numbers.len()
     );
-    assert!(options % 2 == 0 && options <= 2 * refreshes, "{options} {refreshes}");
+    assert!(options.is_multiple_of(2) && options <= 2 * refreshes, "{options} {refreshes}");
     assert!(longest >= lost && longest <= lost + options, "{longest} {lost}");
     assert!(lost > 0 && lines(&files[1]).len() > 1_000, "{lost}");
 }
