@@ -1,5 +1,5 @@
--- Flow records in ClickHouse. @PLACE@ is the folder below user_files; for an object store s3('URL/**/*.parquet') takes the
--- place of file(...). For many sensors, load a MergeTree: CREATE TABLE ... ENGINE = MergeTree ORDER BY
+-- Flow records in ClickHouse. @PLACE@ is the folder below user_files; for an object store s3('URL/**/*.parquet') takes
+-- the place of file(...). For many sensors, load a MergeTree: CREATE TABLE ... ENGINE = MergeTree ORDER BY
 -- (flowStartNanoseconds) TTL toDateTime(flowStartNanoseconds) + INTERVAL 90 DAY AS SELECT * FROM flows.
 
 -- define

@@ -29,8 +29,8 @@ ENGINE = Kafka SETTINGS kafka_broker_list = '@BROKERS@', kafka_topic_list = '@TO
 CREATE MATERIALIZED VIEW flows_consumer TO flows AS
 SELECT sampler_address AS sensor, fromUnixTimestamp64Nano(time_flow_start_ns::Int64, 'UTC') AS start,
     fromUnixTimestamp64Nano(time_flow_end_ns::Int64, 'UTC') AS end, sequence_num AS sequence,
-    toIPv6(src_addr) AS source, toIPv6(dst_addr) AS destination, proto AS protocol, src_port AS source_port, dst_port AS destination_port, packets,
-    bytes AS octets
+    toIPv6(src_addr) AS source, toIPv6(dst_addr) AS destination, proto AS protocol, src_port AS source_port,
+    dst_port AS destination_port, packets, bytes AS octets
 FROM flows_queue;
 
 -- sum
