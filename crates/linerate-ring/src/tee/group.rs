@@ -41,6 +41,8 @@ pub(crate) struct RingGroup {
     counts: Counts,
     /// The reader may sleep on the descriptors whenever it has no batch.
     polled: AtomicBool,
+    /// The reader has said that it sleeps.
+    announced: AtomicBool,
     /// TAI less UTC, in nanoseconds.
     tai_offset_ns: u64,
     polls: Vec<PollFd<'static>>,
@@ -97,6 +99,7 @@ impl RingGroup {
             copying_since: None,
             counts: Counts::default(),
             polled: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
             tai_offset_ns: 0,
             polls,
         })
@@ -123,13 +126,28 @@ impl RingGroup {
         self.rings.iter_mut().any(|ring| ring.records.ready())
     }
 
-    /// Whether a frame can be read.
+    /// Whether a frame can be read. If not, and the reader has said that it sleeps, the next frame wakes it.
     #[inline]
     pub(crate) fn has_frame(&mut self) -> bool {
-        match &mut self.rings[..] {
-            [only] => only.records.has_frame(),
-            _ => self.next_ring().is_some(),
+        loop {
+            let before = self.wakeups();
+            let found = match &mut self.rings[..] {
+                [only] => only.records.has_frame(),
+                _ => self.next_ring().is_some(),
+            };
+            // The program clears the announcement before the wake-up can be passed over. This look may have passed over
+            // one that is younger than the announcement.
+            if found || before == self.wakeups() || !self.announced.load(Ordering::Relaxed) {
+                return found;
+            }
+            self.announce_sleep();
         }
+    }
+
+    /// How many wake-ups were passed over.
+    #[inline]
+    fn wakeups(&self) -> u64 {
+        self.rings.iter().map(|ring| ring.records.wakeups()).sum()
     }
 
     /// Gives the space of everything lent back to the kernel.
@@ -139,6 +157,7 @@ impl RingGroup {
     }
 
     pub(crate) fn announce_sleep(&self) {
+        self.announced.store(true, Ordering::Relaxed);
         self.state.announce_sleep(self.rings.iter().map(|ring| ring.index));
     }
 
@@ -148,6 +167,7 @@ impl RingGroup {
     }
 
     pub(crate) fn cancel_sleep(&self) {
+        self.announced.store(false, Ordering::Relaxed);
         self.rings.iter().for_each(|ring| self.state.cancel_sleep(ring.index));
     }
 

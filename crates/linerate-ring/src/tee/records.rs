@@ -50,6 +50,8 @@ pub(super) struct Records {
     released: u64,
     /// How often the writer's position was looked at.
     looks: u64,
+    /// Records that hold nothing and were passed over: each carried a wake-up.
+    wakeups: u64,
 }
 
 // SAFETY: the mappings belong to this value; what the kernel writes is only touched through atomics,
@@ -68,8 +70,17 @@ impl Records {
         // SAFETY: the data begins one page into a mapping that is longer.
         let data = unsafe { writer.as_ptr().add(page) };
         let mask = u64::from(size) - 1;
-        let mut records =
-            Self { reader, writer, data, mask, position: 0, limit: 0, released: 0, looks: 0 };
+        let mut records = Self {
+            reader,
+            writer,
+            data,
+            mask,
+            position: 0,
+            limit: 0,
+            released: 0,
+            looks: 0,
+            wakeups: 0,
+        };
         records.position = records.reader_position().load(Ordering::Relaxed);
         records.limit = records.position;
         records.released = records.position;
@@ -116,6 +127,12 @@ impl Records {
         self.looks
     }
 
+    /// How many wake-ups were passed over.
+    #[inline]
+    pub(super) fn wakeups(&self) -> u64 {
+        self.wakeups
+    }
+
     /// Whether the next record is complete and has bytes. Passes over those that hold nothing.
     #[inline]
     pub(super) fn has_frame(&mut self) -> bool {
@@ -124,6 +141,7 @@ impl Records {
             if header & DISCARDED == 0 {
                 return header & BUSY == 0;
             }
+            self.wakeups += 1;
             self.pass(header);
         }
         false
@@ -179,6 +197,7 @@ impl Records {
             if header & DISCARDED == 0 {
                 return Some(header);
             }
+            self.wakeups += 1;
             self.pass(header);
         }
         None

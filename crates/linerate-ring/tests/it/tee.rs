@@ -1,6 +1,7 @@
 //! Tees on real veth pairs: a copy for each capture, the stack still gets everything, and nothing
 //! stays attached.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use linerate_bpf::tee::probe;
 use linerate_ring::tee::{Builder, Statistics, Tee};
 use linerate_ring::xdp::{AttachMode, Sockets, WaitStrategy};
 use linerate_ring::{Error, Frame, Result};
-use linerate_testkit::{VethOptions, only_this_test, root_or_skip};
+use linerate_testkit::{VethOptions, only_this_test, root_or_skip, uninterrupted};
+use rustix::event::{Timespec, epoll};
 
 fn open<'f>(
     cable: &Cable,
@@ -62,6 +64,45 @@ fn all_that_is_sent_is_copied_in_order_and_unchanged() {
     let counts = tee.statistics().unwrap();
     assert_eq!((expected, counts.received, counts.lost()), (20_000, 20_000, 0), "{counts:?}");
     assert_eq!(tee.mode(), AttachMode::Native, "a veth has native XDP");
+}
+
+/// The record that carries a wake-up may be passed over in the look after the announcement. The program has cleared the
+/// announcement by then.
+#[test]
+fn a_look_that_passes_over_a_wake_up_announces_the_sleep_again() {
+    root_or_skip!();
+    let cable = Cable::new(VethOptions::default());
+    let filter = to_port(7);
+    let mut tee = tee(&cable, |b| b.filter(Some(&filter)).batch(1));
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let ring = tee.descriptors().next().unwrap().try_clone_to_owned().unwrap();
+    let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&epoll, &ring, epoll::EventData::new_u64(0), edges).unwrap();
+    let raw = cable.raw();
+    for turn in 0..10 {
+        tee.announce_sleep();
+        raw.send(&udp(7, turn, 100));
+        assert!(is_woken(&epoll), "turn {turn}: the frame wakes the reader");
+        // Reads the frame, and not the empty record behind it.
+        let frame =
+            tee.next_batch().and_then(|mut batch| batch.next().map(|frame| number(frame.head())));
+        assert_eq!(frame, Some(turn), "turn {turn}");
+        assert!(!tee.ready(), "turn {turn}: there is one frame");
+        raw.send(&udp(7, turn, 100));
+        assert!(
+            is_woken(&epoll),
+            "turn {turn}: the reader said that it sleeps, and no frame was there"
+        );
+        assert_eq!(drain(&mut tee, |_| ()), 1, "turn {turn}");
+    }
+}
+
+/// Whether there is an event within a second.
+fn is_woken(epoll: &OwnedFd) -> bool {
+    let mut events =
+        [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+    let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+    uninterrupted(|| Ok(epoll::wait(epoll, &mut events[..], Some(&limit))?)).unwrap() > 0
 }
 
 #[test]
