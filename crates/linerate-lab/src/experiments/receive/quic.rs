@@ -33,10 +33,19 @@ const SOCKETS: [(&str, Role, Option<&str>); 5] = [
 const PORT: u16 = 4433;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Bytes a second, and CPU seconds of both ends for each gigabyte.
+/// Bytes a second, and CPU seconds for each gigabyte.
 struct Throughput {
     rate: f64,
-    cpu: f64,
+    client: f64,
+    server: f64,
+}
+
+/// What one transfer took.
+struct Transfer {
+    bytes: u64,
+    seconds: f64,
+    client_cpu: f64,
+    server_cpu: f64,
 }
 
 fn run(context: &mut Context) -> Result<()> {
@@ -49,17 +58,21 @@ fn run(context: &mut Context) -> Result<()> {
         let seen = context.try_measure(name, 1.0, repeat, seconds + 1.5, |_| {
             measure(backend, &certificate, seconds)
         })?;
-        let Some((bytes, time, cpu)) = seen else { return Ok(None) };
+        let Some(Transfer { bytes, seconds, client_cpu, server_cpu }) = seen else {
+            return Ok(None);
+        };
         let cells = [
             ("line", name.to_owned()),
             ("x", "1".to_owned()),
             ("repeat", repeat.to_string()),
             ("bytes", bytes.to_string()),
-            ("seconds", format!("{time:.6}")),
-            ("cpu_seconds", format!("{cpu:.6}")),
+            ("seconds", format!("{seconds:.6}")),
+            ("client_cpu_seconds", format!("{client_cpu:.6}")),
+            ("server_cpu_seconds", format!("{server_cpu:.6}")),
         ];
         context.row("raw", &cells)?;
-        Ok(Some(Throughput { rate: bytes as f64 / time, cpu: cpu * 1e9 / bytes as f64 }))
+        let [client, server] = [client_cpu, server_cpu].map(|cpu| cpu * 1e9 / bytes as f64);
+        Ok(Some(Throughput { rate: bytes as f64 / seconds, client, server }))
     })?;
     context.charts.extend([
         Chart::bars(
@@ -70,11 +83,19 @@ fn run(context: &mut Context) -> Result<()> {
             samples.bars(1.0, |one| one.rate / 1e6),
         ),
         Chart::bars(
-            "cpu".to_owned(),
-            "CPU of both ends".to_owned(),
+            "server-cpu".to_owned(),
+            "CPU of the server, which receives".to_owned(),
             "Shorter is better.",
             Axis::linear("CPU", "s/GB"),
-            samples.bars(1.0, |one| one.cpu),
+            samples.bars(1.0, |one| one.server),
+        ),
+        Chart::bars(
+            "client-cpu".to_owned(),
+            "CPU of the client, which sends; on a veth with the server's receive interrupts"
+                .to_owned(),
+            "Shorter is better.",
+            Axis::linear("CPU", "s/GB"),
+            samples.bars(1.0, |one| one.client),
         ),
     ]);
     let peer = ("quinn-udp", 1.0);
@@ -91,11 +112,18 @@ fn run(context: &mut Context) -> Result<()> {
         ),
         Claim::at_least("throughput of quinn: xdp over quinn-udp", ratio("xdp"), 1.3, repeats),
     ]);
+    let server = samples.ratio(("xdp", 1.0), peer, |one: &Throughput| one.server);
+    let client = samples.ratio(("xdp", 1.0), peer, |one: &Throughput| one.client);
+    if let (Some(server), Some(client)) = (server, client) {
+        context.notes.push(format!(
+            "CPU of xdp over quinn-udp, for each byte: {:.3} at the server, {:.3} at the client",
+            server.median, client.median
+        ));
+    }
     Ok(())
 }
 
-/// Bytes, seconds, and CPU seconds of both ends.
-fn measure(backend: Option<&str>, certificate: &Path, seconds: f64) -> Result<(u64, f64, f64)> {
+fn measure(backend: Option<&str>, certificate: &Path, seconds: f64) -> Result<Transfer> {
     let pair = Pair::build()?;
     pair.add_receiver_address()?;
     let Pair { sender, receiver, cores, .. } = &pair;
@@ -122,7 +150,7 @@ fn measure(backend: Option<&str>, certificate: &Path, seconds: f64) -> Result<(u
     let (sent, came) = (client.json()?, server.json()?);
     let bytes = count(&sent, "bytes")?;
     ensure!(bytes == count(&came, "bytes")?, "{bytes} bytes were sent, and others came: {came}");
-    let time = sent["seconds"].as_f64().unwrap_or(f64::NAN);
-    let cpu = [client.cpu, server.cpu].iter().map(|cpu| cpu.user + cpu.system).sum();
-    Ok((bytes, time, cpu))
+    let seconds = sent["seconds"].as_f64().unwrap_or(f64::NAN);
+    let [client_cpu, server_cpu] = [client.cpu, server.cpu].map(|cpu| cpu.user + cpu.system);
+    Ok(Transfer { bytes, seconds, client_cpu, server_cpu })
 }
