@@ -22,8 +22,8 @@ help: ## this list
 
 demo: ## real traffic in namespaces, all four jobs beside their rivals: report/index.html
 	@scripts/setup demo
-	cargo build --release --target-dir $(BUILT) $(PACKAGES)
-	@scripts/as-root $(BUILT)/release/linerate lab demo --out report
+	cargo build --profile demo --target-dir $(BUILT) $(PACKAGES)
+	@scripts/as-root $(BUILT)/demo/linerate lab demo --out report
 
 test: ## every test that needs no virtual machine
 	@scripts/setup test
