@@ -56,6 +56,7 @@ fn run(context: &mut Context) -> Result<()> {
             ("wrong", seen.wrong.to_string()),
             ("answers_per_second", format!("{:.0}", seen.per_second)),
             ("cpu_seconds", format!("{:.6}", seen.cpu)),
+            ("dnsperf_load", format!("{:.3}", seen.client_load)),
         ];
         context.row("raw", &cells)?;
         Ok(Some(seen))
@@ -81,6 +82,15 @@ fn run(context: &mut Context) -> Result<()> {
     let rate = |name| samples.median((name, 1.0), |one: &Answered| one.per_second);
     let ours = SERVERS[1..].iter().map(|(name, ..)| *name).filter(|name| rate(name).is_finite());
     let best = ours.max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or("xdp");
+    let load = |name| samples.median((name, 1.0), |one: &Answered| one.client_load * 100.0);
+    let loads = [load(plain.0), load(best)];
+    if let [at_plain, at_best] = loads
+        && loads.iter().all(|load| load.is_finite())
+    {
+        context.notes.push(format!(
+            "dnsperf used {at_plain:.0}% of its core at plain sockets, {at_best:.0}% at {best}; at 100% it sets the rate"
+        ));
+    }
     let repeats = context.options.repeats;
     let wrong: u64 = SERVERS
         .iter()

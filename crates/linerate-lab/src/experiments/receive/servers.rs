@@ -54,6 +54,8 @@ pub(super) struct Answered {
     pub(super) per_second: f64,
     /// CPU time of the server.
     pub(super) cpu: f64,
+    /// The share of its core that dnsperf used; on a veth with the server's receive interrupts.
+    pub(super) client_load: f64,
 }
 
 /// Two hosts, one of which serves.
@@ -175,6 +177,7 @@ impl ServerBed {
             wrong: (sent - right) as u64,
             per_second: number("Queries per second:")?,
             cpu: served.cpu.user + served.cpu.system,
+            client_load: (asked.cpu.user + asked.cpu.system) / f64::from(seconds),
         })
     }
 
