@@ -76,7 +76,7 @@ test-flows: ## the tests of linerate-flows, against tcpdump, and its formatting 
 	cargo clippy --quiet --locked --manifest-path flows/Cargo.toml --target-dir $(BUILT) --all-targets -- -D warnings
 	@scripts/test --manifest-path flows/Cargo.toml --target-dir $(BUILT)
 
-test-fleet: ## linerate-flows with the engines of fleets (Spark, ClickHouse, Kafka, ...) on the same records; downloads them
+test-fleet: ## linerate-flows beside Spark, ClickHouse, Kafka and others on the same records; downloads them
 	@scripts/setup fleet
 	@scripts/test-fleet
 

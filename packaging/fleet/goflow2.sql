@@ -1,7 +1,8 @@
--- Flow records by IPFIX in ClickHouse, through goflow2 and Kafka. @BROKERS@ are Kafka's, @TOPIC@ is the topic.
+-- Flow records by IPFIX in ClickHouse, through goflow2 and Kafka. @BROKERS@: addresses of Kafka brokers. @TOPIC@: the
+-- topic.
 --   goflow2 -listen netflow://:4739 -transport kafka -transport.kafka.brokers @BROKERS@ -transport.kafka.topic @TOPIC@
 --   linerate capture -i eth0 --flows 'ipfix://COLLECTOR?uniflow'
--- goflow2 has no biflows: each direction is a record. IPv4 addresses are ::ffff:a.b.c.d.
+-- goflow2 does not support biflows: each direction is a record. IPv4 addresses are ::ffff:a.b.c.d.
 
 -- define
 CREATE TABLE flows
