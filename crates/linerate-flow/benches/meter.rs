@@ -10,7 +10,7 @@ use linerate_flow::meter::{Flow, Meter, MeterOptions, MeteredPacket};
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
 
-/// Frames between two readings of the clock. They fit into a cache, as those that a ring lends.
+/// Frames between two readings of the clock. They fit into a cache, like those that a ring lends.
 const FRAMES: usize = 1024;
 
 /// Bytes of a frame.
@@ -63,7 +63,7 @@ impl Bench {
     /// Makes the next frames those of random flows.
     fn shuffle(&mut self) {
         for frame in &mut self.frames {
-            // Numerical Recipes' generator: any will do.
+            // The generator of Numerical Recipes; any other would do.
             self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
             self.random = self.random.wrapping_add(1_442_695_040_888_963_407);
             set_flow(frame, (((self.random >> 32) * u64::from(self.flows)) >> 32) as u32);

@@ -79,7 +79,7 @@ impl Entry {
         self.state & RST != 0 || self.state & (FIN[0] | FIN[1]) == FIN[0] | FIN[1]
     }
 
-    /// Loads both cache lines. The result means nothing.
+    /// Reads both cache lines, so that they are in the cache. The value has no meaning.
     #[inline]
     pub(super) fn load(&self) -> u32 {
         u32::from(self.state) ^ self.packets[0]

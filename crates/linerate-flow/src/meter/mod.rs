@@ -94,8 +94,8 @@ pub struct MeteredPacket<'a> {
     pub interface: u16,
     /// When it came, in nanoseconds since 1970 (UTC).
     pub time: u64,
-    /// Where it is in the output, if it is output. The meter keeps where the first packet of a flow begins, and where the last one
-    /// ends.
+    /// Where it is in the output, if it is output. The meter keeps where the first packet of a flow begins, and where
+    /// the last one ends.
     pub byte_range: Option<ByteRange>,
 }
 
@@ -143,8 +143,7 @@ pub struct Meter {
     statistics: MeterStatistics,
 }
 
-/// Packets in a batch. Three cache lines of each, two of a flow and one of the index, fit into the first level of any
-/// cache.
+/// Packets in a batch. Three cache lines of each, two of a flow and one of the index, fit into any first-level cache.
 const BATCH_PACKETS: usize = 32;
 
 /// A packet in a batch.
@@ -239,7 +238,7 @@ impl Meter {
 
     fn count_batch(&mut self, export: &mut impl FnMut(&Flow)) {
         let mut batch = std::mem::take(&mut self.batch);
-        // No load depends on another one, so the processor has several under way.
+        // No load depends on another one, so the processor overlaps them.
         let slots = batch.iter().fold(0, |all, one| all ^ self.table.load_slot(one.hash));
         let entries = batch.iter().fold(0, |all, one| all ^ self.table.load_entry(one.hash));
         std::hint::black_box(slots ^ entries);
@@ -250,7 +249,7 @@ impl Meter {
         self.batch = batch;
     }
 
-    /// What the meter needs of a packet; `None` if it belongs to no flow, which is counted.
+    /// Parses what the meter needs of a packet. `None` if it belongs to no flow; that is counted.
     #[inline]
     fn parse(&mut self, packet: &MeteredPacket<'_>) -> Option<Parsed> {
         let MeteredPacket { frame, wire_len, linktype, interface, time, byte_range } = *packet;

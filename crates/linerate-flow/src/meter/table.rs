@@ -95,13 +95,13 @@ impl Table {
         if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
     }
 
-    /// Loads the slot that a probe sequence begins with into the cache. The result means nothing.
+    /// Reads the first slot of a probe sequence, so that it is in the cache. The value has no meaning.
     #[inline]
     pub(super) fn load_slot(&self, hash: u32) -> u32 {
         self.slots[self.home(hash)].hash
     }
 
-    /// Loads the entry that this hash probably has into the cache. The result means nothing.
+    /// Reads the entry that probably has this hash, so that it is in the cache. The value has no meaning.
     #[inline]
     pub(super) fn load_entry(&self, hash: u32) -> u32 {
         let mut at = self.home(hash);
@@ -131,7 +131,7 @@ impl Table {
         }
     }
 
-    /// Adds an entry whose key has this hash and is not in the table, which is not full.
+    /// Adds an entry. Its key has this hash and is not in the table, and the table is not full.
     pub(super) fn insert(&mut self, hash: u32, entry: Entry) -> u32 {
         let number = self.free.pop().unwrap_or(self.high_water);
         self.high_water = self.high_water.max(number + 1);

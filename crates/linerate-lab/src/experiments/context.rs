@@ -157,7 +157,7 @@ impl Context {
         self.run.as_ref().map(|run| run.pair.cores)
     }
 
-    /// Does something with the two hosts that is no measurement; `None` in a dry run.
+    /// Runs `work` on the two hosts, outside of a measurement; `None` in a dry run.
     pub(crate) fn with_pair<T>(&self, work: impl FnOnce(&Pair) -> T) -> Option<T> {
         self.run.as_ref().map(|run| work(&run.pair))
     }

@@ -93,10 +93,10 @@ pub(crate) fn nothing_selected(
     })
 }
 
-/// Makes the host ready for an experiment.
+/// Prepares the host for an experiment.
 ///
 /// # Errors
-/// What the host lacks for all its measurements.
+/// What the host lacks, so that no measurement could succeed.
 pub(crate) fn prepare(experiment: &Experiment) -> Result<()> {
     // `linerate forward` pins its programs. Without a place for them it would not start in any measurement.
     if experiment.name.starts_with(FORWARD) {
@@ -107,7 +107,7 @@ pub(crate) fn prepare(experiment: &Experiment) -> Result<()> {
     Ok(())
 }
 
-/// What the names of the experiments on forwarding start with.
+/// The prefix of the names of the experiments on forwarding.
 const FORWARD: &str = "forward-";
 
 /// Runs one, stores it, prints its claims, and returns its summary and folder.

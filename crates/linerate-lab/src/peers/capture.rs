@@ -27,7 +27,7 @@ pub(crate) const XDPDUMP: &str = "xdpdump";
 /// The name of [`Peer::capture_as_xdp_loop`].
 pub(crate) const LIKE_XDP_LOOP: &str = "xdp sockets, as the plain loop";
 
-/// Room for the flows of [`Peer::metering`]: a million and some.
+/// The size of the flow table of [`Peer::metering`]: more than a million.
 const MAX_FLOWS: &str = "1048576";
 
 /// A program at the receiving end.
@@ -40,7 +40,7 @@ pub(crate) struct Peer {
     program: Program,
     /// Where it writes; `None` to throw frames away.
     file: Option<PathBuf>,
-    /// The folder of its flow records; `None` where it meters no flows.
+    /// The folder of its flow records; `None` without metering.
     flows: Option<PathBuf>,
     /// The source that `linerate run` gives it; `None` where it runs alone.
     under: Option<&'static str>,
@@ -234,7 +234,7 @@ impl Peer {
         self
     }
 
-    /// The same, metering flows into a folder, where it is `linerate capture`.
+    /// The same, with flow records in a folder, if it is `linerate capture`.
     #[must_use]
     pub(crate) fn metering(mut self, folder: PathBuf) -> Self {
         self.flows = Some(folder);

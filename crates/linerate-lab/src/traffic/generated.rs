@@ -61,15 +61,15 @@ pub(crate) struct Sessions {
     pub(crate) order: Order,
 }
 
-/// Of which session each frame is.
+/// Which session each frame belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// One after the other.
+    /// Round robin.
     #[default]
     Turns,
     /// By Zipf's law with the exponent [`ZIPF`].
     Zipf,
-    /// Each is as probable as the others.
+    /// At random, with the same probability for each.
     Random,
 }
 

@@ -1,4 +1,4 @@
-//! Capture files of frames that no interface has seen: as large as an experiment needs, and in every run the same.
+//! Synthetic capture files: as large as an experiment needs, and the same in every run.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -14,7 +14,7 @@ use linerate_wire::ethernet::{self, Address};
 use linerate_wire::ip::{self, Protocol};
 use linerate_wire::{tcp, udp};
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -24,14 +24,14 @@ impl Random {
 
     /// A number below `limit`, which is at most 2^32.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        // Numerical Recipes' generator: any will do.
+        // The generator of Numerical Recipes; any other would do.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 32) * limit) >> 32
     }
 }
 
-/// Address and port.
+/// An address and a port.
 pub(crate) type End = (Ipv4Addr, u16);
 
 /// A packet to write.
@@ -39,7 +39,7 @@ pub(crate) type End = (Ipv4Addr, u16);
 pub(crate) struct Packet {
     pub(crate) from: End,
     pub(crate) to: End,
-    /// TCP (segments of no connection's beginning or end), or UDP.
+    /// TCP (a segment with ACK only), or UDP.
     pub(crate) tcp: bool,
     /// Bytes of the frame.
     pub(crate) size: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// A new file. Its times have microseconds, as those of most programs.
+    /// Creates a file with timestamps in microseconds, as most programs write them.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
         let mut recorder = Self {
@@ -87,7 +87,7 @@ impl Recorder {
         self.len
     }
 
-    /// Writes a packet of this time, in microseconds since 1970.
+    /// Writes a packet with this timestamp, in microseconds since 1970.
     pub(crate) fn write(&mut self, microseconds: u64, packet: &Packet) -> Result<()> {
         emit(packet, &mut self.frame)?;
         let mut frame = Frame::new(&self.frame);
@@ -104,7 +104,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Completes the file, and returns its bytes.
+    /// Completes the file, and returns its size in bytes.
     pub(crate) fn finish(mut self) -> Result<u64> {
         self.file.flush().with_context(|| format!("cannot write {}", self.path.display()))?;
         Ok(self.len)

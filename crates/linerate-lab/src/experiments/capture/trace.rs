@@ -15,12 +15,12 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "capture-trace",
     title: "Frames lost while an XDP program is traced",
     about: "64-byte frames at a fixed rate, and as fast as they can be sent, to an XDP program that drops them. A \
-            capture traces the program at its entry and writes each frame to a file that throws it away. Everything \
+            capture traces the program at its entry and writes each frame to a file that discards it. Everything \
             is at its default size. The kernel has to allow programs to trace programs.",
     run,
 };
 
-/// Where frames are sent as fast as they can be. No rate is void there, so that a slow machine measures, too.
+/// Stands for full speed. No measurement there is void for a low rate, so slow machines are measured, too.
 const FULL_SPEED: f64 = f64::INFINITY;
 
 fn run(context: &mut Context) -> Result<()> {

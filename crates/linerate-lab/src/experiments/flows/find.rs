@@ -1,4 +1,4 @@
-//! `flows-find`: the packets of one host, out of many captures.
+//! `flows-find`: finds the packets of one host in many captures.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,18 +24,18 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "flows-find",
     title: "The packets of one host in many captures",
     about: "An hour of 500 hosts in 64 pcap files, of 20 GiB together (1 GiB when quick), on the disk of the \
-            run's folder. A host visits a server now and then, ten times on average. A visit is a question to a \
-            name server and four TCP connections of one to eight seconds. The files are metered by linerate \
-            capture -r --flows. Then linerate find searches one host, and tcpdump reads all files with the same \
-            filter, in turns. Their packets are compared: time, length and bytes. How fast tcpdump is depends \
-            on how much of the files is in the page cache, so that times are for a comparison only.",
+            run's folder. A host visits a server now and then, ten times on average. A visit is a DNS query and four \
+            TCP connections of one to eight seconds. linerate capture -r --flows meters the files. Then, in turns, \
+            linerate find searches for one host, and tcpdump reads all files with the same filter. The packets \
+            that they find are compared: time, length and bytes. The time of tcpdump depends on how much of the \
+            files is in the page cache, so times are for comparison only.",
     run,
 };
 
 const FIND: &str = "linerate find";
 const TCPDUMP: &str = "tcpdump";
 
-/// Files, hosts, visits of all, and microseconds that they take.
+/// Files, hosts, visits of all hosts, microseconds of the capture, and connections of a visit.
 const FILES: u64 = 64;
 const HOSTS: u64 = 500;
 const VISITS: u64 = 5000;
@@ -45,7 +45,7 @@ const CONNECTIONS: u64 = 4;
 /// When the first packet came, in microseconds since 1970.
 const START: u64 = 1_700_000_000_000_000;
 
-/// The host that is searched.
+/// The host that is searched for.
 const HOST: Ipv4Addr = host(77);
 
 const NAME_SERVER: End = (Ipv4Addr::new(10, 9, 0, 53), 53);
@@ -54,14 +54,14 @@ const fn host(number: u64) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, (number / 250) as u8, (number % 250) as u8 + 1)
 }
 
-/// What a search took.
+/// The result of a search, and what it took.
 #[derive(Debug, PartialEq)]
 struct Searched {
     seconds: f64,
     packets: u64,
     /// Bytes of packet files that were read.
     bytes_read: u64,
-    /// Packets of only one of the two programs; not a number if they were not compared.
+    /// Packets that only one of the two programs found; NaN if they were not compared.
     different: f64,
 }
 
@@ -147,7 +147,7 @@ fn unavailable(context: &mut Context) -> Result<Option<String>> {
         Running::start(FIND, &mut command)?.wait(Duration::from_secs(20))
     });
     let Some(finished) = searched.transpose()? else { return Ok(None) };
-    // The program itself complains about the folder, and the command about the program.
+    // linerate-flows reports the missing folder; without it, the command says how to build it.
     let missing = finished.stderr.contains("make flows");
     Ok(missing.then(|| finished.stderr.trim().to_owned()))
 }
@@ -233,7 +233,7 @@ impl Set {
     }
 }
 
-/// `linerate: 12 packets of 3 flow records; read 4096 bytes of 81920 in 2 files`: packets and bytes read.
+/// `linerate: 12 packets of 3 flow records; read 4096 of 81920 bytes in 2 files`: packets and bytes read.
 fn find_report(said: &str) -> Result<(u64, u64)> {
     let line = said.lines().find(|line| line.contains(" flow records; read "));
     let line = line.with_context(|| format!("{FIND} did not say what it read: {said}"))?;
@@ -249,7 +249,7 @@ fn compare(ours: &[PathBuf], theirs: &[PathBuf]) -> Result<(u64, u64)> {
     let mut heads = [sides[0].next()?, sides[1].next()?];
     let (mut packets, mut different) = (0, 0);
     loop {
-        // Both are in the order of time. Where they differ, the earlier packet is in one only.
+        // Both are in the order of time. Where they differ, only one of them has the earlier packet.
         let skip = match &heads {
             [None, None] => return Ok((packets, different)),
             [Some(one), Some(other)] if one == other => None,
@@ -291,7 +291,7 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// A connection, or a question and its answer.
+/// A TCP connection, or a DNS query and its answer.
 struct Exchange {
     client: End,
     server: End,
@@ -322,19 +322,19 @@ fn write(folder: &Path, bytes: u64, visits: u64, duration: u64) -> Result<(Vec<P
     let mut random = Random::new(1);
     let packets_of_connection = (bytes / visits / CONNECTIONS / (1530 * 2 + 70) * 3).max(3);
     let mut exchanges: Vec<Exchange> = Vec::new();
-    // The exchanges that go on, by the time of their next packet.
+    // The exchanges that are not over, by the time of their next packet.
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     let (mut files, mut packets, mut last) = (Vec::new(), 0_u64, 0);
     let mut recorder: Option<Recorder> = None;
     for visit in 0..=visits {
         let begin = visit * duration / visits;
         while let Some(Reverse((time, number))) = next.peek().copied() {
-            // After the last visit what is left is written.
+            // After the last visit, the packets that are left are written.
             if time >= begin && visit < visits {
                 break;
             }
             next.pop();
-            // No two packets have the same time: their order is then the same everywhere.
+            // No two packets have the same time, so their order is the same for all programs.
             last = time.max(last + 1);
             if recorder.as_ref().is_none_or(|recorder| recorder.len() > bytes / FILES) {
                 if let Some(full) = recorder.take() {
@@ -378,7 +378,7 @@ fn write(folder: &Path, bytes: u64, visits: u64, duration: u64) -> Result<(Vec<P
         last.finish()?;
     }
     for file in &files {
-        // What is measured is not what the kernel still has to write.
+        // Otherwise the kernel would write them during the measurement.
         fs::File::open(file)?.sync_all()?;
     }
     Ok((files, packets))
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_find_says_is_read() {
-        let said = "linerate: 12 packets of 3 flow records; read 4096 bytes of 81920 in 2 files\n";
+        let said = "linerate: 12 packets of 3 flow records; read 4096 of 81920 bytes in 2 files\n";
         assert_eq!(find_report(said).unwrap(), (12, 4096));
         assert!(find_report("linerate: no such folder").is_err());
     }

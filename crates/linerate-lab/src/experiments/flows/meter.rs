@@ -1,4 +1,4 @@
-//! `flows-meter`: the flows of a capture file, beside the meters that people use.
+//! `flows-meter`: metering the flows of a capture file, beside other meters.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -43,7 +43,7 @@ const PORTS: u64 = 1000;
 /// Microseconds that the packets take.
 const DURATION: u64 = 10_000_000;
 
-/// What a packet takes in the file, and its share of all records, at most.
+/// Maximum bytes of a packet in the file, with its share of all records.
 const BYTES_A_PACKET: u64 = 512;
 
 /// How long pmacctd sleeps before it reads a file.
@@ -58,10 +58,10 @@ enum Meter {
     Argus,
 }
 
-/// What metering the file took.
+/// What metering the file cost.
 struct Metered {
     seconds: f64,
-    /// CPU time, of pmacctd without that of the process that writes the file.
+    /// Seconds of CPU time; of pmacctd without the process that writes the file.
     cpu: f64,
     /// Bytes written.
     bytes: u64,
@@ -115,7 +115,7 @@ impl Meter {
         Running::start(self.name(), &mut command)
     }
 
-    /// Whether it metered all packets, as far as it says so.
+    /// Fails unless it metered all packets. pmacctd and argus do not report how many they metered.
     fn verify(self, finished: &Finished, packets: u64) -> Result<()> {
         let said = match self {
             Self::Linerate => {
@@ -140,7 +140,7 @@ impl Meter {
     }
 }
 
-/// Aggregates by what the others call a flow.
+/// Aggregates by addresses, ports and protocol, as the other meters do.
 fn pmacctd_config(input: &str, output: &str) -> String {
     let (entries, file) = (4 * FLOWS + 9, format!("{output}/pmacctd.csv"));
     format!(
@@ -151,7 +151,7 @@ fn pmacctd_config(input: &str, output: &str) -> String {
     )
 }
 
-/// The number behind these words.
+/// The number after these words.
 fn number_after(stdout: &str, stderr: &str, words: &str) -> Option<u64> {
     let after = |text: &str| {
         let (_, rest) = text.split_once(words)?;
@@ -228,7 +228,7 @@ fn run(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Writes the file, and returns its bytes.
+/// Writes the file, and returns its size in bytes.
 fn record(path: &Path, packets: u64) -> Result<u64> {
     const SIZES: [usize; 12] = [64, 64, 64, 64, 64, 64, 64, 590, 590, 590, 590, 1514];
     let mut recorder = Recorder::create(path)?;

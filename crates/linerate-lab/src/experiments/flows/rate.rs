@@ -18,35 +18,35 @@ use crate::traffic::generated::{Sessions, Traffic};
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "flows-rate",
     title: "Metering flows while capturing",
-    about: "64-byte frames of so many flows in random order, at full speed, to linerate capture --source xdp \
-            --discard, alone and with --flows, in turns (A B A B …). First one frame of each flow is sent, so that \
-            all flows are in the table. Flow records go to a tmpfs. What metering adds to a packet is the CPU \
-            time of the capture for each frame, less that of the capture alone right before it, from the first \
-            frame until the last one was read. The records are written after that: what a record costs is the \
-            CPU time until the end, divided by the records.",
+    about: "64-byte frames of 1, 100,000 and 1,000,000 flows in random order, at full speed, to linerate capture \
+            --source xdp --discard, alone and with --flows, in turns (A B A B …). First one frame of each flow is \
+            sent, so that all flows are in the table. Flow records go to a tmpfs. CPU time for each frame counts \
+            from the first frame until the last one was read. What metering adds to a packet is that time less \
+            that of the capture alone right before it. The records are written after that: what a record costs \
+            is the CPU time until the end, divided by the records.",
     run,
 };
 
 const ALONE: &str = "capture alone";
 const METERING: &str = "with --flows";
 
-/// Flows, and nanoseconds that metering may add to a packet of so many.
+/// Numbers of flows, each with the nanoseconds that metering may add to a packet.
 const PLACES: [(u64, f64); 3] = [(1, 60.0), (100_000, 120.0), (1_000_000, 200.0)];
 
-/// Frames a second that first bring each flow into the table.
+/// Frames a second at first, while each flow is added to the table.
 const WARM_UP_RATE: u64 = 500_000;
 
 /// Bytes that the flow records may take.
 const RECORD_BYTES: u64 = 256 << 20;
 
-/// What came through.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug)]
 struct Received {
     sent: u64,
     captured: u64,
     /// From the first frame sent until the last was read.
     seconds: f64,
-    /// CPU time of the capture meanwhile.
+    /// CPU time of the capture in these seconds.
     cpu: Duration,
     /// Flow records, and the CPU time of the capture from the last frame to its end.
     records: u64,
@@ -130,7 +130,7 @@ fn run(context: &mut Context) -> Result<()> {
             (samples.values(metering, Received::cost), samples.values(alone, Received::cost));
         let claim = format!("CPU time that metering adds to a packet in ns, flows: {flows}");
         context.claims.push(Claim::at_most(&claim, added(&with, &without), bound, repeats));
-        // One record says nothing of the cost of a record.
+        // The cost of a record cannot be told from a single one.
         let record = samples.distribution(metering, Received::cost_of_record);
         if let Some(record) = record.filter(|_| flows > 1) {
             let Distribution { min, median, max, .. } = record;
@@ -143,7 +143,7 @@ fn run(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// What the first are above the second, repeat by repeat.
+/// The differences of the first and the second, repeat by repeat.
 fn added(with: &[f64], without: &[f64]) -> Option<Distribution> {
     Distribution::of(with.iter().zip(without).map(|(with, without)| with - without))
 }

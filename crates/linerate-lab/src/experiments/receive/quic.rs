@@ -141,7 +141,7 @@ fn measure(backend: Option<&str>, certificate: &Path, seconds: f64) -> Result<Tr
     )));
     let mut send = programs::helper(sender, cores.generator, send)?;
     let client = Running::start("the client", &mut send)?.wait(LIMIT)?.success();
-    // A client whose server has failed says no more than that no answer came.
+    // If the server has failed, the client only says that no answer came.
     if client.is_err() {
         server.check()?;
     }
