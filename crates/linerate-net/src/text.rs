@@ -1,4 +1,4 @@
-//! Counts in messages.
+//! Singular and plural in messages.
 
 /// A count with its noun, in the plural unless the count is 1.
 ///
@@ -10,7 +10,7 @@ pub fn plural(count: u64, name: &str) -> String {
     format!("{count} {}", noun(count, name))
 }
 
-/// The noun for a count that is printed in another way.
+/// The noun alone, for a count that is formatted elsewhere.
 pub fn noun(count: u64, name: &str) -> String {
     format!("{name}{}", if count == 1 { "" } else { "s" })
 }

@@ -50,7 +50,7 @@ impl SocketWatch {
     }
 }
 
-/// Attaches a tracing program (fentry) to a function of the kernel, and detaches it at once. It finds nothing to do:
+/// Attaches a tracing program (fentry) to a function of the kernel, and detaches it at once. The program does nothing:
 /// no interface has the index 0.
 ///
 /// # Errors

@@ -164,7 +164,7 @@ impl PacketPath {
         true
     }
 
-    /// Meters the flow of a frame that has these bytes of the output.
+    /// Meters a frame, which is at this range of the output.
     #[inline(always)]
     fn meter_frame(
         &mut self,
@@ -277,7 +277,7 @@ impl Reader {
                     break;
                 }
                 Err(linerate_ring::Error::InterfaceGone(_)) => {
-                    // The name has the namespace, too.
+                    // This name includes the namespace.
                     let gone = linerate_ring::Error::InterfaceGone(self.name.clone());
                     self.path.shared.fail(gone.into());
                     break;

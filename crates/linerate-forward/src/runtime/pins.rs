@@ -91,18 +91,19 @@ impl Pins {
         &self.directory
     }
 
-    /// Checks that instances can be seen, if there are any.
+    /// Checks that this process would see an instance.
     ///
     /// # Errors
-    /// [`Error::Pin`] where no BPF file system is mounted at `bpffs`, and others may have one, as under `ip netns exec`.
+    /// [`Error::Pin`] if no BPF file system is mounted at `bpffs` for this process, but one may be for others, as under
+    /// `ip netns exec`.
     pub fn check_visible(bpffs: &Path) -> Result<()> {
         bpffs::check_visible(bpffs)
     }
 
-    /// Sees to it that a BPF file system is mounted at `bpffs`, as [`Pins::lock`] does.
+    /// Mounts a BPF file system at `bpffs` unless one is mounted, as [`Pins::lock`] does.
     ///
     /// # Errors
-    /// [`Error::Pin`] if none is mounted, and none can be.
+    /// [`Error::Pin`] if none can be mounted.
     pub fn ensure_bpffs(bpffs: &Path) -> Result<()> {
         bpffs::ensure(bpffs)
     }

@@ -269,7 +269,7 @@ impl Ring {
         self.request.blocks
     }
 
-    /// The share of the blocks that the kernel has handed over and that were not given back, 0 to 1.
+    /// The share of the blocks that the kernel has filled and the reader has not given back, 0 to 1.
     pub fn fill_level(&self) -> f32 {
         let blocks = self.request.blocks;
         let is_filled = |ahead: u32| {

@@ -41,7 +41,7 @@ pub(crate) struct RingGroup {
     counts: Counts,
     /// The reader may sleep on the descriptors whenever it has no batch.
     polled: AtomicBool,
-    /// The reader has said that it sleeps.
+    /// The reader has announced that it sleeps.
     announced: AtomicBool,
     /// TAI less UTC, in nanoseconds.
     tai_offset_ns: u64,
@@ -126,7 +126,7 @@ impl RingGroup {
         self.rings.iter_mut().any(|ring| ring.records.ready())
     }
 
-    /// Whether a frame can be read. If not, and the reader has said that it sleeps, the next frame wakes it.
+    /// Whether a frame can be read. If not, and the reader has announced that it sleeps, the next frame wakes it.
     #[inline]
     pub(crate) fn has_frame(&mut self) -> bool {
         loop {
@@ -135,8 +135,8 @@ impl RingGroup {
                 [only] => only.records.has_frame(),
                 _ => self.next_ring().is_some(),
             };
-            // The program clears the announcement before the wake-up can be passed over. This look may have passed over
-            // one that is younger than the announcement.
+            // The program clears the announcement before it commits a wake-up record. If this call has passed over a
+            // record that is newer than the announcement, nothing would wake the reader: it announces its sleep again.
             if found || before == self.wakeups() || !self.announced.load(Ordering::Relaxed) {
                 return found;
             }

@@ -50,7 +50,7 @@ pub(super) struct Records {
     released: u64,
     /// How often the writer's position was looked at.
     looks: u64,
-    /// Records that hold nothing and were passed over: each carried a wake-up.
+    /// Empty records that were passed over: each carried a wake-up.
     wakeups: u64,
 }
 

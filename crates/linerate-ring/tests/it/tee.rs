@@ -66,7 +66,7 @@ fn all_that_is_sent_is_copied_in_order_and_unchanged() {
     assert_eq!(tee.mode(), AttachMode::Native, "a veth has native XDP");
 }
 
-/// The record that carries a wake-up may be passed over in the look after the announcement. The program has cleared the
+/// The check after the announcement may pass over the record that carries a wake-up. The program has cleared the
 /// announcement by then.
 #[test]
 fn a_look_that_passes_over_a_wake_up_announces_the_sleep_again() {

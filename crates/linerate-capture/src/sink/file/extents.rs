@@ -51,7 +51,7 @@ struct ReaderExtents {
 
 /// Consecutive records of a reader.
 struct Extent {
-    /// Where they are among all bytes of the reader.
+    /// Their range in all bytes of the reader.
     byte_range: ByteRange,
     /// Where they begin and end in files, without the compression.
     first: (Arc<str>, u64),

@@ -21,7 +21,7 @@ const RECEIVE_BUFFER: usize = 16 << 20;
 const MAX_MESSAGES: usize = 1024;
 /// How long the thread sleeps without events.
 const POLL_TIMEOUT: Duration = Duration::from_millis(200);
-/// How long the thread goes on reading at the stop, if there are always events.
+/// How long the thread reads on after the stop, if events keep coming.
 const MAX_DRAIN: Duration = Duration::from_secs(2);
 
 /// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_DELETE` of `linux/netfilter/nfnetlink_conntrack.h`.
@@ -90,7 +90,7 @@ impl NatMonitor {
                     return;
                 }
             }
-            // The events before the stop: more than one read has room for.
+            // Reads the events before the stop. One read may not have room for all of them.
             let end = Instant::now() + MAX_DRAIN;
             while Instant::now() < end && matches!(read(&mut socket, &queue, &counts), Ok(true)) {}
         };

@@ -44,7 +44,7 @@ pub fn is_bpffs(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.f_type as u32 == BPFFS_MAGIC)
 }
 
-/// Checks that an instance that exists can be seen: not without a BPF file system, if others may have one mounted.
+/// Fails if an instance may exist that this process cannot see: it has no BPF file system, and others may have one.
 ///
 /// # Errors
 /// [`Error::Pin`].
@@ -52,7 +52,7 @@ pub(super) fn check_visible(bpffs: &Path) -> Result<()> {
     if is_bpffs(bpffs) || !may_have_own_mounts() { Ok(()) } else { Err(not_mounted(bpffs)) }
 }
 
-/// Why no instance is found where no BPF file system is mounted.
+/// The error where no BPF file system is mounted, so that no instance is visible.
 pub(super) fn not_mounted(bpffs: &Path) -> Error {
     Error::Pin {
         path: bpffs.to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn not_mounted(bpffs: &Path) -> Error {
     }
 }
 
-/// Whether this process has other mounts than process 1, or cannot know it.
+/// Whether this process has a mount namespace other than that of process 1, or cannot tell.
 fn may_have_own_mounts() -> bool {
     let namespace = |process| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     namespace("self") != namespace("1")
