@@ -113,7 +113,7 @@ pub(crate) fn bytes(text: &str, least: usize, most: usize) -> Result<usize, Stri
         })
 }
 
-/// The size of a capture buffer, in KiB as tcpdump has it, or with its unit, as 64M or 64MiB; bytes of whole KiB.
+/// The size of a capture buffer in KiB. The text is in KiB, as in tcpdump, or has a unit, such as 64M or 64MiB.
 pub(crate) fn capture_buffer(text: &str) -> Result<u64, String> {
     let kib = match text.parse::<u64>() {
         Ok(kib) => Some(kib),
@@ -124,7 +124,7 @@ pub(crate) fn capture_buffer(text: &str) -> Result<u64, String> {
     })
 }
 
-/// The largest capture buffer.
+/// The largest capture buffer, in KiB.
 const MAX_BUFFER_KIB: u64 = 1 << 31;
 
 /// A number above 0 with or without a fraction; not `inf` and not `nan`.

@@ -156,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if report.sent > 0 && report.accepted == 0 {
         let hint = report.hint.as_deref().unwrap_or("no reason given");
-        anyhow::bail!("nothing was accepted of {}: {hint}", plural(report.sent, "frame"));
+        anyhow::bail!("0 of {} accepted: {hint}", plural(report.sent, "frame"));
     }
     check_rate(report.rate_reached, arguments.strict, arguments.quiet)?;
     Ok(ExitCode::SUCCESS)

@@ -233,7 +233,7 @@ fn summarise(report: &Report) -> Result<()> {
     }
     if *cut > 0 {
         let frames = plural(*cut, "frame");
-        stdio::println(format_args!("{frames} sent as captured, which is not whole"))?;
+        stdio::println(format_args!("{frames} sent as captured, cut short"))?;
     }
     if *too_short > 0 {
         let frames = plural(*too_short, "frame");

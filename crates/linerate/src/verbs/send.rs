@@ -155,8 +155,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         ));
         if report.unreachable > 0 {
             stdio::eprintln(format_args!(
-                "linerate: {} that nobody listens on {} (ICMP; the kernel limits them)",
-                plural(report.unreachable, "answer"),
+                "linerate: {} from {}: no socket listens there (the kernel limits their rate)",
+                plural(report.unreachable, "ICMP error"),
                 arguments.to
             ));
         }

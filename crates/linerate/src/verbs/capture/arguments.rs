@@ -29,8 +29,8 @@ pub(crate) struct Arguments {
     pub(super) interface: Vec<String>,
 
     /// Capture in this network namespace: a name of `ip netns`, or the number of a process that is in it. May be given
-    /// several times: then the interfaces of each are called NAMESPACE/NAME, and -i takes these names, too; -i NAME
-    /// stands for the interface of that name in each of them.
+    /// several times: then the interfaces of each are called NAMESPACE/NAME, and -i takes these names, too. -i NAME
+    /// means the interface of that name in each of them.
     #[arg(long, value_name = "NAME|PID", conflicts_with = "read")]
     pub(super) netns: Vec<String>,
 

@@ -84,7 +84,7 @@ fn add(words: &mut Vec<String>, option: &Arg, values: Vec<String>) -> Result<(),
         (None, Some(short)) => format!("-{short}"),
         (None, None) => return Err("this is not an option".to_owned()),
     };
-    // What may be given several times is written as on the command line: "tt" for -tt.
+    // An option that may be given several times is written as on the command line: "tt" for -tt.
     let letter = option.get_short().filter(|_| matches!(option.get_action(), ArgAction::Count));
     let is_switch = matches!(option.get_action(), ArgAction::SetTrue | ArgAction::Count);
     for value in values {
@@ -108,7 +108,7 @@ fn add(words: &mut Vec<String>, option: &Arg, values: Vec<String>) -> Result<(),
     Ok(())
 }
 
-/// Whether this is the letter, once or more often.
+/// Whether this is the letter, once or several times.
 fn is_repeated(text: &str, letter: char) -> bool {
     !text.is_empty() && text.chars().all(|one| one == letter)
 }

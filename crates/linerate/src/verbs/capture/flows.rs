@@ -37,7 +37,7 @@ pub(super) fn metering(
     }
     if exporter.statistics().output.files.interruptions > 0 && !arguments.quiet {
         stdio::eprintln(format_args!(
-            "linerate: an earlier capture with --flows was interrupted: the records of its last {} or less are missing",
+            "linerate: an earlier capture with --flows was interrupted: records of at most its last {} are missing",
             config::write_duration(arguments.flow_file_time)
         ));
     }

@@ -1,6 +1,6 @@
 //! Options of tcpdump and dumpcap that `linerate capture` does not have, and what to use instead.
 
-/// What helps with options about printing.
+/// What to use for options about printing.
 const PRINTING: &str = "it concerns printing: `linerate capture -w - ... | tcpdump -r -` takes the options of tcpdump for \
                         that. A filter comes last, without an option";
 
@@ -40,10 +40,9 @@ pub(crate) fn remedy(option: &str) -> Option<&'static str> {
         }
         "-k" => "set the channel first: `iw dev NAME set channel NUMBER`",
         "--capture-comment" => "`editcap --capture-comment TEXT` adds it to the file afterwards",
-        "--temp-dir" => "there are no temporary files: -w names the file, and with it the folder",
+        "--temp-dir" => "there are no temporary files: -w names the file and its folder",
         "--ifname" | "--ifdescr" => {
-            "interfaces are in the file by their names; a pipe with packets is a file for -r, and its interfaces keep \
-             their names"
+            "files have the names of interfaces; -r reads a pipe, and keeps the names in it"
         }
         "--log-level" | "--log-fatal" | "--log-domains" | "--log-debug" | "--log-noisy" => {
             "-v shows more, twice for debugging; RUST_LOG selects by module"

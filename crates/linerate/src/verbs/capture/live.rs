@@ -191,7 +191,7 @@ pub(super) fn conclude(
             format!("reading stopped after {packets}; the file may have more")
         });
         let drops = &report.dropped.causes;
-        // The counts are all that is asked for.
+        // The counts are all that the user asked for.
         let counted = arguments.discard && arguments.final_report && !arguments.quiet;
         let counted = counted.then(|| file_counts(report));
         let lines = [counted, unwritten(drops), stopped, deleted(report), flows(report)];
@@ -235,7 +235,7 @@ fn counts(report: &Report) -> String {
     }
     if drops[DropCause::OutOfOrder] > 0 {
         let late = plural(drops[DropCause::OutOfOrder], "packet");
-        text += &format!("\n{late} came too late for the order of time");
+        text += &format!("\n{late} came too late to be sorted by time");
     }
     if report.dropped.total > 0 || drops[DropCause::Freezes] > 0 {
         text += &format!("\nlost by cause: {drops}");

@@ -239,13 +239,13 @@ fn from_interfaces(
     live::conclude(outcome, arguments, decoder)
 }
 
-/// What precedes an error about an interface of a namespace.
+/// The context of an error about an interface of a namespace.
 fn in_namespace(netns: &str) -> String {
     format!("in the network namespace {netns}")
 }
 
-/// Opens these interfaces of the namespace of the calling thread; with `any` those that are there. `place` stands before
-/// their names in messages.
+/// Opens these interfaces of the namespace of the calling thread; with `any` those that still exist. `place` is the
+/// prefix of their names in messages.
 fn open(
     names: &[String],
     options: &SourceOptions,

@@ -1,14 +1,13 @@
-//! The interfaces of each namespace: `-i NAME` stands for one in each `--netns`, `-i NAMESPACE/NAME` for one in that
+//! The interfaces of each namespace: `-i NAME` means one in each `--netns`, `-i NAMESPACE/NAME` means one in that
 //! namespace.
 
 use super::arguments::Arguments;
 
-/// The names for each `--netns`, in their order; one list without any. An empty list leaves the choice to us.
+/// The names for each `--netns`, in their order; one list without `--netns`. An empty list means the default.
 ///
 /// # Errors
 ///
-/// The text of a usage error: an interface is named twice, or is of a namespace that is not captured in, or a namespace
-/// has none.
+/// The text of a usage error: an interface is given twice, its namespace is not given, or a namespace has no interface.
 pub(super) fn interfaces(arguments: &Arguments) -> Result<Vec<Vec<String>>, String> {
     let (given, namespaces) = (&arguments.interface, &arguments.netns);
     let mut names = vec![Vec::new(); namespaces.len().max(1)];

@@ -164,12 +164,12 @@ pub(super) fn tag_readings() -> impl TypedValueParser<Value = TagReading> {
     parse_known(["live", "file"])
 }
 
-/// The most bytes of a packet, as in tcpdump.
+/// The snapshot length in bytes; 0 stands for the most, as in tcpdump.
 pub(super) fn snapshot_length(text: &str) -> Result<u32, String> {
     crate::cli::values::bytes(text, 0, super::DEFAULT_SNAPLEN as usize).map(|bytes| bytes as u32)
 }
 
-/// A time of flow records, written as for `linerate forward`.
+/// A timeout of flow records, in the notation of `linerate forward`.
 pub(super) fn flow_time(text: &str) -> Result<Duration, String> {
     let range = &config::ACTIVE_TIMEOUT_RANGE;
     let time = config::duration(text)?;

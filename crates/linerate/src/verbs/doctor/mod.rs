@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     all: bool,
 
-    /// Do not attach an XDP program and a tracing program for a moment: some drivers reset their queues for the former.
+    /// Do not attach an XDP program and a tracing program as a test: some drivers reset their queues for XDP.
     #[arg(long)]
     no_attach: bool,
 
