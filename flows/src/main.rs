@@ -248,7 +248,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             );
             if report.without_files > 0 {
                 let records = print::plural(report.without_files, "flow record");
-                bail!("{records} without the place of their packets");
+                bail!("no packet file is known for {records}");
             }
             Ok(ExitCode::SUCCESS)
         }

@@ -1,6 +1,6 @@
-"""Asks the questions of a file of packaging/fleet: ask.py ENGINE FILE [NAME]...
+"""Runs the queries of a file of packaging/fleet: ask.py ENGINE FILE [NAME]...
 
-A question has its name before it (`-- name`). Each answer is printed as a JSON line: name, rows. For Spark,
+A query has its name before it (`-- name`). Its result is printed as a JSON line: name, rows. For Spark,
 LINERATE_SPARK is the URL of the cluster.
 """
 import json
@@ -46,7 +46,7 @@ elif engine == 'clickhouse':
         try:
             session.query(text)
         except Exception as error:
-            # The engine without its server makes and reads a table of Kafka, and says this once.
+            # Without its server, the engine creates and reads a Kafka table, and raises this error once.
             if 'ENGINE = Kafka' not in text or 'Shutdown was called' not in str(error):
                 raise
 else:
@@ -62,7 +62,7 @@ else:
 
 
 def executors():
-    """Executors that work, and tasks that failed on those that do not."""
+    """How many executors are active, and how many were lost."""
     store = spark.sparkContext._jsc.sc().statusStore().executorList(False)
     listed = [store.apply(n) for n in range(store.size())]
     return {
@@ -72,7 +72,7 @@ def executors():
 
 
 def watch():
-    """Says when tasks of the query have ended and others have not: now a worker may be killed."""
+    """Prints a line when some tasks of the query have ended and others have not: a worker may be killed now."""
     tracker = spark.sparkContext.statusTracker()
     while True:
         for stage in tracker.getActiveStageIds():
@@ -88,7 +88,7 @@ for name, text in questions.items():
         for one in statements(text):
             define(one)
     elif name == 'wait':
-        # Until rows that arrive from elsewhere are all there: their number is the next argument.
+        # Waits until all LINERATE_RECORDS rows have arrived.
         deadline = time.time() + 300
         while rows(text)[0]['records'] < int(os.environ['LINERATE_RECORDS']):
             if time.time() > deadline:
@@ -101,5 +101,5 @@ for name, text in questions.items():
         if name.startswith('long'):
             print(json.dumps(['executors', [executors()]]), flush=True)
 sys.stdout.flush()
-# The engine of ClickHouse does not end while it reads from Kafka.
+# chDB does not exit while it reads from Kafka.
 os._exit(0)

@@ -29,14 +29,14 @@ pub(super) fn asking(engine: &str, questions: &str, folder: &Path) -> (PathBuf, 
     (program, [engine.into(), file])
 }
 
-/// What the engine has printed.
+/// The answers that an engine has printed.
 pub(super) fn parse(text: &[u8]) -> Answers {
     let text = String::from_utf8_lossy(text);
     let json = text.lines().filter(|line| line.starts_with('['));
     json.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What an engine answers about the files of a folder.
+/// The answers of an engine about the files of a folder.
 fn ask(fleet: &Fleet, engine: &str, place: &str) -> Answers {
     let folder = tempfile::tempdir().unwrap();
     let questions = definitions(&format!("{engine}.sql"), &[("@PLACE@", place)]);

@@ -19,7 +19,7 @@ fn frames(count: u64, flows: u64, base: u64) -> Vec<Vec<u8>> {
     let mut random = Random(base);
     (0..count)
         .map(|n| {
-            // Each flow has a packet, and few have most.
+            // Each flow has a packet, and a few flows have most packets.
             let limit = 1 + random.below(flows);
             let flow = if n < flows { n } else { random.below(limit) };
             let host = if flow % 4 == 0 { v6 } else { v4 };
@@ -131,7 +131,7 @@ fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
     let (generated, generated_flows) = (packets * 4 / 10, flows * 4 / 10);
     for flow in 0..generated_flows {
         let (source, destination) = ("198.18.0.1".parse().unwrap(), "198.19.0.1".parse().unwrap());
-        // A frame of 64 bytes has 50 of IP.
+        // A frame of 64 bytes has an IP packet of 50.
         let frame = frame(source, destination, 17, (1024 + flow as u16, 9), None, 10);
         add(&mut sent, &frame, generated / generated_flows);
     }
@@ -150,8 +150,8 @@ fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
         .enumerate()
         .map(|(n, sensor)| {
             let [biflow, uniflow, kafka] = PORTS.map(|port| format!("ipfix://10.99.{n}.1:{port}"));
-            // All flows begin together, and so would all records of an active timeout: more than the queue of an
-            // exporter holds. At the end of a capture they wait.
+            // All flows start together, so an active timeout would export all of them at once: more records than the
+            // queue of an exporter holds. At the end of a capture, records wait for room in the queue.
             let options = format!(
                 "--flows {biflow} --flows {uniflow}?uniflow --flows {kafka}?uniflow --flow-file-time 10 \
                  --active-timeout 600"

@@ -1,4 +1,4 @@
-//! Parts of a fleet fail: nothing is double, and what is missing is counted.
+//! Parts of a fleet fail: no record is duplicated, and what is missing is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
@@ -104,7 +104,7 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
     let start = |file: &str| site.goflow2(&format!("-transport.file {file}"));
     let lines = |file: &str| {
         let text = std::fs::read_to_string(file).unwrap_or_default();
-        // The last line may be half.
+        // The last line may be incomplete.
         let end = text.rfind('\n').map_or(0, |end| end + 1);
         text[..end].lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
     };
@@ -132,7 +132,7 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
     });
     collector.end(Signal::SIGINT);
     assert_eq!(site.lost_datagrams(), 0, "the buffer of the collector's socket was full");
-    // A message has the number of records before it: the collector knows from it what it has not got.
+    // The sequence number of a message is the number of records before it, so the collector knows what it missed.
     let mut messages = BTreeMap::<u64, u64>::new();
     let mut numbers = BTreeMap::<u64, u64>::new();
     for row in files.iter().flat_map(|file| lines(file)) {
@@ -146,7 +146,7 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
         longest = longest.max(gap);
         next = sequence + records;
     }
-    // goflow2 does not print the two options records of each refresh: with every 1,000th message, and once a minute.
+    // goflow2 does not print the two options records of each refresh, every 1,000 messages and every minute.
     let lost = COUNT - numbers.len() as u64;
     let options = gaps - lost;
     let refreshes = json["flows"]["collectors"][0]["messages"].as_u64().unwrap() / 1_000 + 3;
@@ -163,7 +163,7 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
 
 #[test]
 fn a_query_has_the_same_answer_when_a_worker_of_spark_is_killed_in_it() {
-    /// How often a record is counted, so that the query takes some seconds.
+    /// How often each record is counted, so that the query takes several seconds.
     const COPIES: u64 = 3_000;
     let fleet = fleet_or_skip!();
     if !is_root() {

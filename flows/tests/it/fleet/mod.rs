@@ -1,5 +1,4 @@
-//! The programs that fleets have get what was sent, also when a part of the fleet fails. scripts/test-fleet downloads
-//! them.
+//! The programs of a fleet get what was sent, even if one of them fails. scripts/test-fleet downloads them.
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +48,7 @@ impl Fleet {
     }
 }
 
-/// The programs, or the end of a test that cannot have them.
+/// The programs; skips the test if they are missing.
 macro_rules! fleet_or_skip {
     () => {
         match crate::fleet::Fleet::find() {
@@ -60,7 +59,7 @@ macro_rules! fleet_or_skip {
 }
 pub(crate) use fleet_or_skip;
 
-/// Prints a figure of a test that passes, too.
+/// Prints a result, even if the test passes.
 macro_rules! figure {
     ($($format:tt)*) => {{
         use std::io::Write;
@@ -74,7 +73,7 @@ pub(crate) fn thorough() -> bool {
     std::env::var_os("LINERATE_THOROUGH").is_some()
 }
 
-/// `packaging/fleet/NAME`, with words in place of others.
+/// `packaging/fleet/NAME`, with placeholders replaced.
 fn definitions(name: &str, words: &[(&str, &str)]) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/fleet").join(name);
     let text = std::fs::read_to_string(path).unwrap();

@@ -22,7 +22,7 @@ pub(super) const PORTS: [u16; 3] = [4739, 4740, 4741];
 pub(super) struct Sensor {
     namespace: Namespace,
     number: u8,
-    /// The pair that traffic comes in by; its name in the namespace of traffic is `tap`.
+    /// The pair that brings the traffic.
     _tap: Veth,
     _uplink: Veth,
 }
@@ -66,14 +66,14 @@ impl<'a> Site<'a> {
         let mut command = sensor.namespace.command_killed_with_parent(&self.fleet.linerate);
         command.args(["capture", "-i", "eth1", "--source", "packet", "--json", "--flows"]);
         command.arg(self.path("flows")).arg("--sensor").arg(format!("s{}", sensor.number));
-        // Control messages of the interfaces are not what was sent.
+        // Frames that the interfaces send themselves, such as router solicitations, are not metered.
         command.args(options.split_whitespace()).arg("tcp or udp");
         let mut capture = Process::start(&mut command);
         capture.until("listening on");
         capture
     }
 
-    /// Sends traffic to a sensor with this verb; what it prints as JSON, when it has ended.
+    /// Sends traffic to a sensor with this verb. Returns the JSON that it prints at the end.
     pub(super) fn send(&self, sensor: usize, verb: &str, arguments: &str) -> JoinHandle<Value> {
         let mut command = self.traffic.command(&self.fleet.linerate);
         command.args([verb, "-i", &format!("tap{sensor}"), "--json", "-q"]);
@@ -86,7 +86,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// A collector, which reads before others: the buffer of its socket has room for tens of messages only.
+    /// A collector with real-time priority: the buffer of its socket has room for tens of messages only.
     fn collector(&self, program: &Path, arguments: &[&str], ready: &str) -> Process {
         let mut command = self.namespace.command_killed_with_parent("chrt");
         command.args(["--fifo", "1"]).arg(program).args(arguments).current_dir(&self.folder);
@@ -137,7 +137,7 @@ impl<'a> Site<'a> {
         lines[1][column].parse().unwrap()
     }
 
-    /// A broker of Kafka, which is its own controller.
+    /// A Kafka broker that is also the controller.
     pub(super) fn kafka(&self) -> Process {
         let text = format!(
             "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:9093\n\
@@ -192,7 +192,7 @@ impl<'a> Site<'a> {
         Spark { _master: master, workers }
     }
 
-    /// A program that asks an engine these questions, in the site.
+    /// The command that sends these queries to an engine, in the namespace of the site.
     pub(super) fn asking(&self, engine: &str, questions: &str, records: u64) -> Command {
         let (program, arguments) = engines::asking(engine, questions, &self.folder);
         let mut command = self.namespace.command_killed_with_parent(self.fleet.python());
