@@ -1,4 +1,4 @@
-//! The program, on captures that tcpdump reads too, and beside the programs of fleets.
+//! The program on captures that tcpdump reads, too, and beside the programs of fleets.
 
 mod ask;
 mod find;

@@ -1,4 +1,4 @@
-//! Records reach SeaweedFS's object store, also when it is away for a while.
+//! Records reach SeaweedFS's object store, even if it is unreachable for a while.
 
 use std::fs;
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// A store with its data in this folder, that does not run yet.
+    /// A store that does not run yet, with its data in this folder.
     pub(crate) fn new(fleet: &Fleet, folder: &Path) -> Self {
         static STORES: AtomicU16 = AtomicU16::new(0);
         let port = 20_000 + (std::process::id() % 5_000) as u16;
@@ -139,7 +139,7 @@ fn nothing_is_lost_or_double_while_the_store_is_away() {
         }
     };
     waits(0);
-    // The store is away: files wait in the folder.
+    // The store is unreachable: files wait in the folder.
     store.stop();
     (4..8).for_each(add);
     let away = Duration::from_secs(if thorough() { 60 } else { 5 });

@@ -146,7 +146,7 @@ checks! {
      "forward cannot pin its programs and does not start", Host(kernel::bpffs)),
     ("lockdown", CAPTURE, "Does lockdown allow tracing?", "/sys/kernel/security/lockdown",
      "no --source trace, no --source drops", Host(kernel::lockdown)),
-    ("tracing", CAPTURE, "Can programs trace functions?", "by attaching one (fentry) for a moment",
+    ("tracing", CAPTURE, "Can programs trace functions?", "by attaching an fentry program for a moment",
      "no --source trace; --source auto gives an interface back to a new packet socket after up to 50 ms, not at once",
      Host(kernel::tracing)),
     ("bpf-jit", &[Capture, Forward, Receive, Uplink], "Are BPF programs compiled, without blinding?",

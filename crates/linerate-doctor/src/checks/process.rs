@@ -102,5 +102,5 @@ pub(super) fn cpus(context: &Context<'_>) -> Vec<Verdict> {
         let remedy = format!("taskset -c {} linerate ..., or widen its cpuset", list.join(","));
         return Verdict::warning(what).by_hand(&remedy).alone();
     }
-    Verdict::ok(format!("all of {}", plural(online.len() as u64, "CPU"))).alone()
+    Verdict::ok(format!("{} of {}", online.len(), plural(online.len() as u64, "CPU"))).alone()
 }

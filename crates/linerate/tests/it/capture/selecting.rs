@@ -96,7 +96,7 @@ fn an_interface_is_named_with_its_namespace() {
         command.args(["--discard", "-c", "1"]);
         command
     };
-    // `near` has no interface `far`, and the other way round.
+    // `near` has no interface `far`, and vice versa.
     let of_both = [format!("{near}/near"), format!("{far}/far")];
     let mut command = Command::new(LINERATE);
     command.args(["capture", "--json", "-w"]).arg(folder.path().join("both.pcapng")).args(both);
@@ -131,7 +131,7 @@ fn an_interface_is_named_with_its_namespace() {
         }
     }
 
-    // A warning has the namespace, too.
+    // A warning names the namespace, too.
     cable.veth().b.set_features(&[("rx-vlan-hw-parse", true)]).unwrap();
     let output = capture(&both, &of_both)
         .args(["--source", "tee", "-B", "8M", "-a", "duration:0.1"])
@@ -141,7 +141,7 @@ fn an_interface_is_named_with_its_namespace() {
     let mut warnings = printed.lines().filter(|line| line.contains("rx-vlan-offload"));
     assert!(warnings.any(|line| line.contains(&format!("warning: {far}/far: "))), "{printed}");
 
-    // One that goes away while it is captured on.
+    // An interface that is deleted during the capture.
     let mut command = capture(&both, &of_both);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Process::from(command.spawn().unwrap());

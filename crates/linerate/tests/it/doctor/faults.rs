@@ -194,7 +194,7 @@ fn faults_around_the_process_are_found() {
     }
 }
 
-/// What the doctor says about tracing is what a capture by tracing meets.
+/// The finding about tracing agrees with a capture by tracing.
 #[test]
 fn tracing_is_judged_as_a_capture_finds_it() {
     root_or_skip!();

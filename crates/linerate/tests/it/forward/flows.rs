@@ -208,7 +208,7 @@ fn nat_events_are_those_of_conntrack(connections: u32) {
     let daemon = net.run(&arguments);
     let log = folder.path().join("conntrack.log");
     let mut command = net.router.command_killed_with_parent("sh");
-    // It reads before others, so that its socket's buffer never overruns.
+    // Real-time priority keeps the buffer of its socket from overrunning.
     let line = format!(
         "exec chrt --fifo 1 stdbuf -oL conntrack -E -e NEW,DESTROY -b 67108864 >{}",
         log.display()
@@ -231,7 +231,7 @@ fn nat_events_are_those_of_conntrack(connections: u32) {
         let lines = log.lines().filter(|line| line.contains(kind));
         lines.filter(|line| !line.contains("sport=999 ")).count()
     };
-    // The program loses events where it falls behind: each step waits for its log.
+    // conntrack loses events when it falls behind, so each step waits for its log.
     let each = sockets.len();
     let ports = 10_000..10_000 + connections as usize / each;
     for port in ports.clone() {
