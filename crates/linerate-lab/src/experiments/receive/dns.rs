@@ -88,7 +88,7 @@ fn run(context: &mut Context) -> Result<()> {
         && loads.iter().all(|load| load.is_finite())
     {
         context.notes.push(format!(
-            "dnsperf used {at_plain:.0}% of its core at plain sockets, {at_best:.0}% at {best}; at 100% it sets the rate"
+            "dnsperf used {at_plain:.0}% of its core at plain sockets, {at_best:.0}% at {best}; at 100% it limits the rate"
         ));
     }
     let repeats = context.options.repeats;
