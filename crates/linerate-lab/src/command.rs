@@ -100,14 +100,25 @@ fn measure(names: &[String], out: &Path, options: &Options) -> Result<ExitCode> 
         Err(error) => return Ok(cli::usage_error(&error.to_string())),
     };
     let plan = |experiment| (experiment, experiments::plan(&experiment, options));
-    let planned: Vec<_> = chosen.into_iter().map(plan).collect();
+    let mut planned: Vec<_> = chosen.into_iter().map(plan).collect();
     let empty = planned.iter().find_map(|(experiment, plan)| {
         experiments::nothing_selected(experiment, options, plan.as_ref().ok()?)
     });
     if let Some(reason) = empty {
         return Ok(cli::usage_error(&reason));
     }
-    planned.iter().try_for_each(|(experiment, _)| experiments::prepare(experiment))?;
+    let mut refused = Vec::new();
+    planned.retain(|(experiment, _)| {
+        experiments::prepare(experiment).map_err(|error| refused.push(error)).is_ok()
+    });
+    match refused.pop() {
+        // What was asked for cannot run at all.
+        Some(error) if planned.is_empty() => return Err(error),
+        last => refused.extend(last),
+    }
+    for error in refused {
+        stdio::println(format_args!("skipped: {error:#}"))?;
+    }
     let mut held = true;
     for (experiment, plan) in planned {
         let plan = plan?;

@@ -64,7 +64,7 @@ fn tracing_of(tried: Result<(), String>, is_allowed: bool) -> Verdict {
     match tried {
         Ok(()) => Verdict::ok("a program can trace a function of the kernel (fentry)"),
         Err(_) if !is_allowed => {
-            Verdict::unknown("not tried: it needs CAP_BPF and CAP_PERFMON").by_hand("run it as root")
+            Verdict::unknown("it cannot be tried without CAP_BPF and CAP_PERFMON").by_hand("run it as root")
         }
         Err(error) if error.contains(&Errno::PERM.to_string()) => Verdict::warning(error).by_hand(
             "a security module, or the host of this container or virtual machine, refuses tracing programs: allow them \

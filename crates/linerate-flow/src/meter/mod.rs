@@ -202,7 +202,6 @@ impl Meter {
         packet: &MeteredPacket<'_>,
         mut export: impl FnMut(&Flow),
     ) -> Option<u64> {
-        self.flush(&mut export);
         self.advance(packet.time, &mut export);
         let parsed = self.parse(packet)?;
         Some(self.count(&parsed, &mut export))
@@ -222,7 +221,6 @@ impl Meter {
                 }
             }
             None => {
-                self.flush(&mut export);
                 self.advance(packet.time, &mut export);
             }
         }
@@ -243,7 +241,7 @@ impl Meter {
         let entries = batch.iter().fold(0, |all, one| all ^ self.table.load_entry(one.hash));
         std::hint::black_box(slots ^ entries);
         for parsed in batch.drain(..) {
-            self.advance(parsed.time, &mut *export);
+            self.advance_clock(parsed.time, export);
             self.count(&parsed, export);
         }
         self.batch = batch;
@@ -318,12 +316,18 @@ impl Meter {
         self.expire(number, time, export)
     }
 
-    /// Advances the clock to `time`, and exports flows that have ended by then.
-    #[inline]
+    /// Counts the packets that [`Meter::push`] was given, advances the clock to `time`, and exports flows that have ended
+    /// by then.
     pub fn advance(&mut self, time: u64, mut export: impl FnMut(&Flow)) {
+        self.flush(&mut export);
+        self.advance_clock(time, &mut export);
+    }
+
+    #[inline]
+    fn advance_clock(&mut self, time: u64, export: &mut impl FnMut(&Flow)) {
         self.now = self.now.max(time);
         if self.now >= self.sweep_due {
-            self.sweep(&mut export);
+            self.sweep(export);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -43,6 +43,8 @@ pub(crate) struct RingGroup {
     polled: AtomicBool,
     /// The reader has announced that it sleeps.
     announced: AtomicBool,
+    /// [`RingGroup::wakeups`] at the announcement.
+    wakeups_passed: AtomicU64,
     /// TAI less UTC, in nanoseconds.
     tai_offset_ns: u64,
     polls: Vec<PollFd<'static>>,
@@ -100,6 +102,7 @@ impl RingGroup {
             counts: Counts::default(),
             polled: AtomicBool::new(false),
             announced: AtomicBool::new(false),
+            wakeups_passed: AtomicU64::new(0),
             tai_offset_ns: 0,
             polls,
         })
@@ -130,18 +133,39 @@ impl RingGroup {
     #[inline]
     pub(crate) fn has_frame(&mut self) -> bool {
         loop {
-            let before = self.wakeups();
             let found = match &mut self.rings[..] {
                 [only] => only.records.has_frame(),
                 _ => self.next_ring().is_some(),
             };
-            // The program clears the announcement before it commits a wake-up record. If this call has passed over a
-            // record that is newer than the announcement, nothing would wake the reader: it announces its sleep again.
-            if found || before == self.wakeups() || !self.announced.load(Ordering::Relaxed) {
+            if found || !self.announced.load(Ordering::Relaxed) {
                 return found;
             }
-            self.announce_sleep();
+            if self.wakeups_passed.load(Ordering::Relaxed) != self.wakeups() {
+                // The program clears the announcement before it commits a wake-up record. If one that is newer than the
+                // announcement was passed over, nothing would wake the reader: it announces its sleep again.
+                self.announce_sleep();
+            } else if !self.is_withholding() {
+                return false;
+            }
         }
+    }
+
+    /// Whether a frame is withheld for the [`CLOCK_SKEW_NS`] in which another ring may get an earlier one. The wake-up
+    /// for it may be spent. If an earlier one is being copied, its own wake-up follows.
+    #[inline]
+    fn is_withholding(&mut self) -> bool {
+        if self.rings.len() == 1 {
+            return false;
+        }
+        let mut is_complete = false;
+        for ring in &mut self.rings {
+            match ring.records.head() {
+                Head::Empty => {}
+                Head::Busy => return false,
+                Head::Stamp(_) => is_complete = true,
+            }
+        }
+        is_complete
     }
 
     /// How many wake-ups were passed over.
@@ -158,6 +182,7 @@ impl RingGroup {
 
     pub(crate) fn announce_sleep(&self) {
         self.announced.store(true, Ordering::Relaxed);
+        self.wakeups_passed.store(self.wakeups(), Ordering::Relaxed);
         self.state.announce_sleep(self.rings.iter().map(|ring| ring.index));
     }
 

@@ -46,12 +46,14 @@ fn a_sensor_that_is_killed_loses_its_open_interval_and_doubles_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let site = Site::new(&fleet, 1, folder.path());
     let flows = folder.path().join("flows");
-    let options = "--idle-timeout 1 --flow-file-time 1";
+    let options = "--idle-timeout 1s --flow-file-time 1s";
     let capture = site.capture(&site.sensors[0], options);
     let sender = site.send(0, "generate", &generate(COUNT, RATE));
     wait_for("three complete files", || files(&flows) >= 3);
+    let killed = std::time::Instant::now();
     capture.end(Signal::SIGKILL);
     let capture = site.capture(&site.sensors[0], options);
+    let interval = killed.elapsed();
     let sender = sender.join().unwrap();
     assert_eq!(sender["sent"], COUNT, "{sender}");
     let (status, json, printed) = capture.interrupt();
@@ -83,7 +85,9 @@ fn a_sensor_that_is_killed_loses_its_open_interval_and_doubles_nothing() {
         gap as f64 / RATE as f64,
         json["flows"]["interruptions"]
     );
-    assert!(gap <= 10 * RATE, "{gap}");
+    // Until it listens again, and what the table and the open file held for a second each and a sweep.
+    let limit = (interval.as_secs_f64() + 5.0) * RATE as f64;
+    assert!((gap as f64) <= limit, "{gap} in {interval:?}");
     // What the second capture has seen is there in full.
     let captured = json["flows"]["packets"].as_u64().unwrap();
     assert_eq!(there.range(COUNT - captured..).count() as u64, captured);
@@ -99,7 +103,7 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
     let _alone = exclusive();
     let folder = tempfile::tempdir().unwrap();
     let site = Site::new(&fleet, 1, folder.path());
-    let options = format!("--flows ipfix://10.99.0.1:{}?uniflow --idle-timeout 1", PORTS[2]);
+    let options = format!("--flows ipfix://10.99.0.1:{}?uniflow --idle-timeout 1s", PORTS[2]);
     let files = ["before.json", "after.json"].map(|name| site.path(name));
     let start = |file: &str| site.goflow2(&format!("-transport.file {file}"));
     let lines = |file: &str| {
@@ -123,12 +127,20 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
     assert_eq!((sent, &json["dropped"]["total"]), (COUNT, &0.into()), "{json}");
     let refused = json["flows"]["collectors"][0]["refused"].as_u64().unwrap();
     assert!(refused > 0, "{json}");
+    let mut known = 0;
     wait_for("the last record", || {
         let after = lines(&files[1]);
-        after.last().is_some_and(|last| {
+        let is_last = after.last().is_some_and(|last| {
             let same = after.iter().filter(|one| one["sequence_num"] == last["sequence_num"]);
             last["sequence_num"].as_u64().unwrap() + same.count() as u64 >= COUNT
-        })
+        });
+        // Sequence numbers count options records, too, so a few records may follow.
+        let is_complete = is_last && after.len() == known;
+        known = after.len();
+        if is_last && !is_complete {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        is_complete
     });
     collector.end(Signal::SIGINT);
     assert_eq!(site.lost_datagrams(), 0, "the buffer of the collector's socket was full");
@@ -148,7 +160,7 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
     }
     // goflow2 does not print the two options records of each refresh, every 1,000 messages and every minute.
     let lost = COUNT - numbers.len() as u64;
-    let options = gaps - lost;
+    let options = gaps.checked_sub(lost).expect("what is lost is a gap");
     let refreshes = json["flows"]["collectors"][0]["messages"].as_u64().unwrap() / 1_000 + 3;
     assert!(numbers.values().all(|times| *times == 1), "a record is there twice");
     figure!(

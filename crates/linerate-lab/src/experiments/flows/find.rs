@@ -198,6 +198,8 @@ impl Set {
     }
 
     fn find(&mut self, pair: &Pair) -> Result<Searched> {
+        // What is compared later has to be of this search.
+        let _ = fs::remove_file(&self.found);
         let arguments = [String::from("find"), HOST.to_string(), "-r".into()];
         let mut command = programs::linerate(&pair.receiver, pair.cores.consumer, arguments)?;
         command.arg(self.folder.path().join("flows")).arg("-w").arg(&self.found);
@@ -205,6 +207,7 @@ impl Set {
         let finished = Running::start(FIND, &mut command)?.wait(Duration::from_secs(1200))?;
         let seconds = start.elapsed().as_secs_f64();
         let (packets, bytes_read) = find_report(&finished.success()?.stderr)?;
+        ensure!(packets > 0, "{FIND} found no packet of {HOST}");
         Ok(Searched { seconds, packets, bytes_read, different: f64::NAN })
     }
 
@@ -235,7 +238,7 @@ impl Set {
 
 /// `linerate: 12 packets of 3 flow records; read 4096 of 81920 bytes in 2 files`: packets and bytes read.
 fn find_report(said: &str) -> Result<(u64, u64)> {
-    let line = said.lines().find(|line| line.contains(" flow records; read "));
+    let line = said.lines().find(|line| line.contains("; read "));
     let line = line.with_context(|| format!("{FIND} did not say what it read: {said}"))?;
     let number = |before: &str| -> Option<u64> {
         line.split_once(before)?.1.split(' ').next()?.parse().ok()
@@ -392,6 +395,8 @@ mod tests {
     fn what_find_says_is_read() {
         let said = "linerate: 12 packets of 3 flow records; read 4096 of 81920 bytes in 2 files\n";
         assert_eq!(find_report(said).unwrap(), (12, 4096));
+        let said = "linerate: 1 packet of 1 flow record; read 96 of 8192 bytes in 1 file\n";
+        assert_eq!(find_report(said).unwrap(), (1, 96));
         assert!(find_report("linerate: no such folder").is_err());
     }
 

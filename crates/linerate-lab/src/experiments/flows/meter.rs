@@ -25,7 +25,8 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
             the tmpfs: linerate Parquet, nfpcapd its own format, argus its own, pmacctd CSV. softflowd writes no \
             files and exports nowhere, which costs it less. The two seconds that pmacctd sleeps before it reads \
             a file do not count. In the ten seconds of the file no flow ends, so that each program writes all of \
-            them at the end. Each must have metered all packets.",
+            them at the end. pmacctd and argus do not say \
+            how many packets they metered; each of the others must have metered all.",
     run,
 };
 

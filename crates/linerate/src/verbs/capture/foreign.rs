@@ -38,7 +38,7 @@ pub(crate) fn remedy(option: &str) -> Option<&'static str> {
         "-g" => {
             "files have the mode of the umask: `umask 027` lets the group read them; -Z changes the owner"
         }
-        "-k" => "set the channel first: `iw dev NAME set channel NUMBER`",
+        "-k" => "set the channel first: `iw dev NAME set freq MHZ`",
         "--capture-comment" => "`editcap --capture-comment TEXT` adds it to the file afterwards",
         "--temp-dir" => "there are no temporary files: -w names the file and its folder",
         "--ifname" | "--ifdescr" => {

@@ -1,6 +1,8 @@
 //! The interfaces of each namespace: `-i NAME` means one in each `--netns`, `-i NAMESPACE/NAME` means one in that
 //! namespace.
 
+use linerate_capture::interface::ANY;
+
 use super::arguments::Arguments;
 
 /// The names for each `--netns`, in their order; one list without `--netns`. An empty list means the default.
@@ -10,6 +12,10 @@ use super::arguments::Arguments;
 /// The text of a usage error: an interface is given twice, its namespace is not given, or a namespace has no interface.
 pub(super) fn interfaces(arguments: &Arguments) -> Result<Vec<Vec<String>>, String> {
     let (given, namespaces) = (&arguments.interface, &arguments.netns);
+    let twice = namespaces.iter().enumerate().find(|(at, netns)| namespaces[..*at].contains(netns));
+    if let Some((_, netns)) = twice {
+        return Err(format!("--netns {netns} is given twice: each packet would be captured twice"));
+    }
     let mut names = vec![Vec::new(); namespaces.len().max(1)];
     for one in given {
         let own = |netns: &String| one.strip_prefix(netns.as_str())?.strip_prefix('/');
@@ -17,6 +23,11 @@ pub(super) fn interfaces(arguments: &Arguments) -> Result<Vec<Vec<String>>, Stri
         // A kernel interface has no slash in its name.
         match (named, one.rsplit_once('/')) {
             (Some((at, name)), _) => add(&mut names[at], name, one)?,
+            (None, Some(("", _))) => {
+                return Err(format!(
+                    "-i {one} names no network namespace: write -i NAMESPACE{one}"
+                ));
+            }
             (None, Some((netns, _))) => {
                 return Err(format!(
                     "-i {one} is in another network namespace: give --netns {netns}, too"
@@ -26,6 +37,13 @@ pub(super) fn interfaces(arguments: &Arguments) -> Result<Vec<Vec<String>>, Stri
                 names.iter_mut().try_for_each(|names| add(names, one, one))?;
             }
         }
+    }
+    let has_any = |names: &Vec<String>| names.iter().any(|name| name == ANY);
+    if names.iter().any(has_any) && !names.iter().all(has_any) {
+        return Err(
+            "-i any in one network namespace, and interfaces by name in another, take two captures: the link types differ"
+                .to_owned(),
+        );
     }
     let without = namespaces.iter().zip(&names).find(|(_, names)| names.is_empty());
     match without {

@@ -113,7 +113,8 @@ fn an_interface_is_named_with_its_namespace() {
 
     /// The namespaces, the interfaces, the exit status, and words of the message.
     type Refused<'a> = (&'a [&'a str], Vec<String>, i32, Vec<String>);
-    let refused: [Refused<'_>; 7] = [
+    let twice = ["--netns", near, "--netns", near];
+    let refused: [Refused<'_>; 10] = [
         (&both, vec!["nope".into()], 1, vec![near.clone(), "no interface named nope".into()]),
         (&both[..2], vec!["nope".into()], 1, vec![near.clone(), "no interface named nope".into()]),
         (&both, vec!["near".into()], 1, vec![far.clone(), "no interface named near".into()]),
@@ -121,6 +122,14 @@ fn an_interface_is_named_with_its_namespace() {
         (&[], vec![of_both[0].clone()], 2, vec![format!("give --netns {near}, too")]),
         (&both, vec![of_both[0].clone()], 2, vec![format!("give -i {far}/NAME")]),
         (&both, vec!["near".into(), of_both[0].clone()], 2, vec!["given twice".into()]),
+        (&twice, vec!["near".into()], 2, vec![format!("--netns {near} is given twice")]),
+        (&both, vec!["/near".into()], 2, vec!["-i /near names no network namespace".into()]),
+        (
+            &both,
+            vec![format!("{near}/any"), of_both[1].clone()],
+            2,
+            vec!["take two captures".into()],
+        ),
     ];
     for (netns, interfaces, code, words) in refused {
         let output = capture(netns, &interfaces).output().unwrap();
