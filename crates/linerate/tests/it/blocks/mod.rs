@@ -26,6 +26,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     ("docs/doctor.md", "linerate doctor --undo", "as above"),
     ("docs/fleet.md", "linerate ", "a program of its own; make test-flows asks it"),
+    ("docs/fleet.md", "goflow2 ", "make test-fleet runs it"),
     ("docs/figures.md", "linerate lab", "measures for minutes"),
     ("docs/kernel.md", "", "builds a kernel; make test-kernel does it"),
     ("docs/lab.md", "linerate lab run", "measures for hours"),
