@@ -16,6 +16,10 @@ use crate::{Error, Result, Timestamp};
 /// unless a hypervisor stops the CPU in the middle of it.
 const MAX_COPY_TIME: Duration = Duration::from_millis(100);
 
+/// How often a reader looks for a frame that is withheld, before it sleeps: for some 100 µs. Longer, a clock that was set
+/// back would keep it here.
+const MAX_LOOKS: u32 = 1000;
+
 /// By how much the clocks of two CPUs may differ.
 const CLOCK_SKEW_NS: u64 = 1_000;
 
@@ -132,7 +136,7 @@ impl RingGroup {
     /// Whether a frame can be read. If not, and the reader has announced that it sleeps, the next frame wakes it.
     #[inline]
     pub(crate) fn has_frame(&mut self) -> bool {
-        loop {
+        for _ in 0..MAX_LOOKS {
             let found = match &mut self.rings[..] {
                 [only] => only.records.has_frame(),
                 _ => self.next_ring().is_some(),
@@ -145,9 +149,10 @@ impl RingGroup {
                 // announcement was passed over, nothing would wake the reader: it announces its sleep again.
                 self.announce_sleep();
             } else if !self.is_withholding() {
-                return false;
+                break;
             }
         }
+        false
     }
 
     /// Whether a frame is withheld for the [`CLOCK_SKEW_NS`] in which another ring may get an earlier one. The wake-up
