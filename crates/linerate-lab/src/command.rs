@@ -1,6 +1,5 @@
 //! The command line of `linerate-lab`: that of `linerate lab`, and the helpers.
 
-use linerate_net::text::plural;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -8,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use linerate::cli::{self, logging, stdio};
 use linerate::lab;
+use linerate_net::text::plural;
 
 use crate::experiments;
 use crate::experiments::context::Options;

@@ -1,6 +1,5 @@
 //! [`Uplink`]: everything that needs privileges, opened and not yet running.
 
-use linerate_net::text::plural;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +11,7 @@ use linerate_bpf::ingress_drop::{DropScope, IngressDrop};
 use linerate_bpf::steer;
 use linerate_bpf::xdp::require_free;
 use linerate_net::link::{self, Link};
+use linerate_net::text::plural;
 use linerate_net::{Connection, cpu};
 use linerate_ring::packet::{Fanout, Mode, Promiscuous};
 use linerate_ring::tun::{Device, Kind, Offloads, Queue};

@@ -1,6 +1,5 @@
 //! [`OpenInterface`]: opens the sources of one interface.
 
-use linerate_net::text::plural;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use linerate_bpf::filter::{CookedHeader, Instruction};
 use linerate_bpf::xdp::AttachedProgram;
 use linerate_net::cpu;
 use linerate_net::namespace::Namespace;
+use linerate_net::text::plural;
 use linerate_ring::packet::{self, Allocation, Fanout, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;

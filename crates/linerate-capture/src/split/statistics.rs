@@ -1,8 +1,8 @@
 //! What was split and joined, and what was not, by reason.
 
-use linerate_net::text::plural;
 use std::fmt;
 
+use linerate_net::text::plural;
 use linerate_segment::Error;
 use linerate_segment::coalesce;
 use serde::ser::{Serialize, SerializeMap, Serializer};

@@ -1,7 +1,8 @@
 //! The machine: huge pages, the frequency and idle states of CPUs, irqbalance.
 
-use linerate_net::text::plural;
 use std::path::{Path, PathBuf};
+
+use linerate_net::text::plural;
 
 use super::Verdict;
 use crate::context::Context;

@@ -1,10 +1,10 @@
 //! Queues of an interface: their number, hash, rings, coalescing, and the CPUs that serve them.
 
-use linerate_net::text::plural;
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_net::ethtool::{self, Parameter, Rss, Value};
 use linerate_net::link::{self, Link};
+use linerate_net::text::plural;
 use linerate_net::{cpu, interrupts};
 
 use super::Verdict;

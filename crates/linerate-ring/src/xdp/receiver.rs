@@ -1,6 +1,5 @@
 //! [`Receiver`]: takes the frames of an interface by XDP, through AF_XDP sockets or a BPF ring buffer.
 
-use linerate_net::text::plural;
 use std::fmt::{self, Display};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer::TimestampSource;
 use linerate_bpf::xdp::AttachMode;
 use linerate_net::link;
+use linerate_net::text::plural;
 
 use super::sockets::DEFAULT_CHUNK_SIZE;
 use super::{

@@ -1,6 +1,5 @@
 //! `linerate generate`: synthetic traffic.
 
-use crate::cli::stdio::plural;
 use std::fmt;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +23,7 @@ use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::progress::{self, Meter, Moment, Stats, StatusLine, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
+use crate::cli::stdio::plural;
 use crate::cli::values::{one_cpu, positive, seconds};
 
 /// Arguments of `linerate generate`.

@@ -1,6 +1,5 @@
 //! `linerate replay`: captured traffic again.
 
-use crate::cli::stdio::plural;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,6 +19,7 @@ use crate::cli::json::{self, Schema};
 use crate::cli::progress::{self, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
+use crate::cli::stdio::plural;
 use crate::cli::values::{one_cpu, positive};
 
 /// Arguments of `linerate replay`.

@@ -1,6 +1,5 @@
 //! `linerate send`: UDP messages, the counterpart of `linerate receive`.
 
-use crate::cli::stdio::plural;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -21,6 +20,7 @@ use crate::cli::json::{self, Schema};
 use crate::cli::progress::scaled;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
+use crate::cli::stdio::plural;
 use crate::cli::values::{duration, endpoint};
 
 /// How often a sender that waits for its turn checks whether it is to end.

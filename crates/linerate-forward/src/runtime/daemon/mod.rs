@@ -9,7 +9,6 @@ mod ports;
 mod rules;
 mod setup;
 
-use linerate_net::text::plural;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -39,6 +38,7 @@ use crate::{Error, Result};
 use handle::InstanceHandle;
 use linerate_net::Steering;
 use linerate_net::link::Link;
+use linerate_net::text::plural;
 use linerate_service::{Exporter, Manager, Server};
 use neighbours::NeighbourConfirmer;
 use ports::Ports;

@@ -1,12 +1,12 @@
 //! Checks of one interface.
 
-use linerate_net::text::plural;
 use std::io;
 use std::thread;
 
 use linerate_net::ethtool::{self, Channels};
 use linerate_net::link::Link;
 use linerate_net::namespace::Namespace;
+use linerate_net::text::plural;
 
 use super::offload::turn_off;
 use super::report::{Check, Outcome, Report, refused, warning};

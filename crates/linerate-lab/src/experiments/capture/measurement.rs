@@ -1,9 +1,9 @@
 //! One measurement: a receiver, traffic, and the outcome of every frame.
 
-use linerate_net::text::plural;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use linerate_net::text::plural;
 
 use crate::interrupt;
 use crate::measure::cpu::{CoreMonitor, CpuShares};

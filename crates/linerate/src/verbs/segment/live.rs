@@ -1,6 +1,5 @@
 //! While a file is rewritten: requests by signal, and the live line.
 
-use crate::cli::stdio::noun;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use linerate_capture::split::{Progress, Report};
 
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
+use crate::cli::stdio::noun;
 
 /// How often signals are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -3,7 +3,6 @@
 mod arguments;
 mod live;
 
-use crate::cli::stdio::plural;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,6 +17,7 @@ use arguments::Joined;
 use super::capture::{FileFormat, compression, extension, same_file, uncompressed};
 use crate::cli::json::{self, Schema};
 use crate::cli::signals::Signals;
+use crate::cli::stdio::plural;
 use crate::cli::{self, stdio};
 
 /// Runs the verb.
