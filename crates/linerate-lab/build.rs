@@ -7,7 +7,7 @@ mod compile;
 const FORWARD: &str = "../linerate-forward/src/bpf";
 
 fn main() {
-    compile::compile(&["sink", "redirect", "xdp_loop"], &[]);
+    compile::compile(&["sink", "redirect", "redirect_tc", "xdp_loop"], &[]);
     println!("cargo:rerun-if-changed={FORWARD}");
     compile::compile(
         &["forward_hashed", "forward_fib"],

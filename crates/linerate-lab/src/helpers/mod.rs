@@ -7,6 +7,7 @@ mod datagrams;
 mod pcap_loop;
 mod quic;
 mod redirect;
+mod redirect_tc;
 mod sink;
 pub(crate) mod splitter;
 mod stream;
@@ -127,6 +128,8 @@ pub(crate) enum Helper {
         #[arg(long)]
         src_mac: Mac,
     },
+    /// Redirect TCP over IPv4 at tcx with constant addresses, the limit of forwarding by TC.
+    RedirectTc(redirect_tc::Options),
     /// Count and drop frames in the driver.
     Sink {
         /// The interface.
@@ -180,6 +183,7 @@ impl Helper {
             Self::Redirect { interface, to, dst_mac, src_mac } => {
                 redirect::run(interface, to, *dst_mac, *src_mac)
             }
+            Self::RedirectTc(options) => redirect_tc::run(options),
             Self::Sink { interface } => {
                 let (frames, bytes) = sink::run(interface)?;
                 report(&json!({"captured": frames, "bytes": bytes, "dropped": {}}))

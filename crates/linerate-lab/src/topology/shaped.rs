@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use linerate_testkit::{Namespace, Veth, VethOptions};
+use linerate_testkit::{Mac, Namespace, Veth, VethOptions};
 
 use crate::interrupt;
 use crate::measure::cores::Cores;
@@ -78,7 +78,7 @@ pub(crate) struct ShapedUplink {
     /// Of `linerate forward run`.
     ports: Vec<&'static str>,
     cores: Cores,
-    _veths: [Veth; 2],
+    veths: [Veth; 2],
     _dialled: Vec<Running>,
 }
 
@@ -103,7 +103,7 @@ impl ShapedUplink {
             uplink: RIGHT,
             ports: vec![LEFT, RIGHT],
             cores,
-            _veths: [left, right],
+            veths: [left, right],
             _dialled: Vec::new(),
         };
         match uplink {
@@ -205,6 +205,33 @@ impl ShapedUplink {
         };
         running.wait_until("linerate forward to start", Duration::from_secs(60), status)?;
         Ok(running)
+    }
+
+    /// Starts a plain redirect at tcx in each direction, with the translation as constants: the limit of TC. For an
+    /// uplink by Ethernet.
+    pub(crate) fn start_redirects(&self) -> Result<Vec<Running>> {
+        let [left, right] = &self.veths;
+        let start = |from: &str, to: (&str, Mac, Mac), field: &str, address: Ipv4Addr| {
+            let line = format!(
+                "redirect-tc -i {} --to {} --dst-mac {} --src-mac {} {field} {address}",
+                from, to.0, to.2, to.1
+            );
+            let words = programs::words(&line);
+            let mut command = programs::helper(&self.router, self.cores.consumer, words)?;
+            let mut running = Running::start("the plain redirect at tcx", &mut command)?;
+            let attached = || {
+                let index = self.router.interface(from)?.index();
+                Ok(self.router.run(|| linerate_bpf::link::has_tcx_ingress_program(index))??)
+            };
+            running.wait_until("a redirect to begin", Duration::from_secs(20), attached)?;
+            Ok::<_, anyhow::Error>(running)
+        };
+        let lan = (LEFT, left.b.mac(), left.a.mac());
+        let wan = (RIGHT, right.a.mac(), right.b.mac());
+        Ok(vec![
+            start(LEFT, wan, "--source", RIGHT_ADDRESS)?,
+            start(RIGHT, lan, "--destination", WEST_ADDRESS)?,
+        ])
     }
 
     /// One TCP stream from the west to the east, as fast as possible, measured for `time`.

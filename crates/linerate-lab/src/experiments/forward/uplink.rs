@@ -19,7 +19,8 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
             all cores a byte, less that of the same stream at the same rate between the hosts without a router, right \
             before. The router merges what it receives (GRO); no interface segments. Linerate once as it comes, and once \
             with the TC datapath alone: a veth with an XDP program copies each segment of a local TCP sender, also where \
-            the stream then takes TC.",
+            the stream then takes TC. On Ethernet also a plain redirect at tcx, with constants for addresses and \
+            translation, and the shaper after it: no program at TC can cost less.",
     run,
 };
 
@@ -29,9 +30,19 @@ const UPLINKS: [(Uplink, [&str; 3]); 3] = [
     (Uplink::Vlan, ["Linux, on a stick", "Linerate, on a stick", "Linerate TC, on a stick"]),
     (Uplink::Pppoe, ["Linux, PPPoE", "Linerate, PPPoE", "Linerate TC, PPPoE"]),
 ];
+const REDIRECT: &str = "plain redirect at tcx, Ethernet";
 
-/// `--datapath` of each line; none for plain Linux.
-const DATAPATHS: [Option<&str>; 3] = [None, Some("auto"), Some("tc")];
+/// What forwards on the router.
+#[derive(Clone, Copy)]
+enum Forwarder {
+    Linux,
+    /// With this `--datapath`.
+    Linerate(&'static str),
+    Redirect,
+}
+
+const FORWARDERS: [Forwarder; 3] =
+    [Forwarder::Linux, Forwarder::Linerate("auto"), Forwarder::Linerate("tc")];
 
 /// Percent of what Linux forwards: the shaper's rate. Neither the hosts nor the router are at their limit.
 const SHARE: f64 = 30.0;
@@ -64,20 +75,25 @@ fn run(context: &mut Context) -> Result<()> {
             rate as f64 / 1e9
         ));
     }
-    let all: Vec<_> = uplinks
+    let mut all: Vec<_> = uplinks
         .iter()
         .flat_map(|(uplink, names)| {
-            names.iter().zip(DATAPATHS).map(|(name, datapath)| (*uplink, *name, datapath))
+            names.iter().zip(FORWARDERS).map(|(name, forwarder)| (*uplink, *name, forwarder))
         })
         .collect();
-    let role = |datapath: Option<&str>| datapath.map_or(Role::Peer, |_| Role::Ours);
-    let lines = all.iter().map(|(_, name, datapath)| ((*name).to_owned(), role(*datapath)));
+    all.push((Uplink::Ethernet, REDIRECT, Forwarder::Redirect));
+    let role = |forwarder| match forwarder {
+        Forwarder::Linux => Role::Peer,
+        Forwarder::Linerate(_) => Role::Ours,
+        Forwarder::Redirect => Role::Limit,
+    };
+    let lines = all.iter().map(|(_, name, forwarder)| ((*name).to_owned(), role(*forwarder)));
     let lines = lines.collect();
     let samples = Samples::collect(context, lines, &[SHARE], |context, line, _, repeat| {
-        let (uplink, name, datapath) = all[line];
+        let (uplink, name, forwarder) = all[line];
         let about = 2.0 * time.as_secs_f64() + 9.0;
         let done = context.try_measure(name, SHARE, repeat, about, |pair| {
-            measure(pair.cores, uplink, datapath, rate, time)
+            measure(pair.cores, uplink, forwarder, rate, time)
         })?;
         let Some((direct, routed)) = done else { return Ok(None) };
         let outcome =
@@ -114,6 +130,14 @@ fn run(context: &mut Context) -> Result<()> {
             )
         }));
     }
+    let limit = samples.ratio((REDIRECT, SHARE), (UPLINKS[0].1[0], SHARE), |one| one.cost);
+    context.notes.extend(limit.map(|ratio| {
+        format!(
+            "{REDIRECT}: {:.2} ({:.2} to {:.2}) of plain Linux's CPU a byte: the merging, the shaper and the \
+             segmentation stay.",
+            ratio.median, ratio.min, ratio.max
+        )
+    }));
     for line in &UPLINKS[0].1[1..] {
         let claim = format!("rate of the shaped stream: {line}");
         let bound = format!("within {NEAR}% of the shaper's");
@@ -134,15 +158,19 @@ fn run(context: &mut Context) -> Result<()> {
 fn measure(
     cores: Cores,
     uplink: Uplink,
-    datapath: Option<&str>,
+    forwarder: Forwarder,
     rate: u64,
     time: Duration,
 ) -> Result<(ShapedStream, ShapedStream)> {
     let direct = shaped::direct(cores, rate, time)?;
     let built = ShapedUplink::build(cores, uplink, Some(rate))?;
-    let running = datapath.map(|datapath| built.start_forward(datapath)).transpose()?;
+    let running = match forwarder {
+        Forwarder::Linux => Vec::new(),
+        Forwarder::Linerate(datapath) => vec![built.start_forward(datapath)?],
+        Forwarder::Redirect => built.start_redirects()?,
+    };
     let routed = built.stream(time)?;
-    if let Some(running) = running {
+    for running in running {
         running.stop(Duration::from_secs(30))?.success()?;
     }
     for one in [&direct, &routed] {
