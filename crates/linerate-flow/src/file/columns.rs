@@ -67,51 +67,61 @@ fn write_column(
     field: &Field,
     records: &[FlowRecord],
 ) -> Result<()> {
-    let values = || records.iter().filter_map(|record| (field.value)(record));
-    let levels: Option<Vec<i16>> = field
-        .nullable
-        .then(|| records.iter().map(|record| i16::from((field.value)(record).is_some())).collect());
-    let levels = levels.as_deref();
     let number = |value| match value {
         Value::Unsigned(number) => number,
         other => unreachable!("{} is not a number: {other}", field.name),
     };
     match column.untyped() {
         ColumnWriter::Int32ColumnWriter(writer) => {
-            let values: Vec<i32> = values().map(|value| number(value) as u32 as i32).collect();
-            writer.write_batch(&values, levels, None)?;
+            let (values, levels) = gather(field, records, |value| number(value) as u32 as i32);
+            writer.write_batch(&values, levels.as_deref(), None)?;
         }
         ColumnWriter::Int64ColumnWriter(writer) => {
-            let values: Vec<i64> = values().map(|value| number(value) as i64).collect();
-            writer.write_batch(&values, levels, None)?;
+            let (values, levels) = gather(field, records, |value| number(value) as i64);
+            writer.write_batch(&values, levels.as_deref(), None)?;
         }
         ColumnWriter::DoubleColumnWriter(writer) => {
-            let float = |value| match value {
+            let (values, levels) = gather(field, records, |value| match value {
                 Value::Float(value) => value,
                 other => unreachable!("{} is not a float: {other}", field.name),
-            };
-            let values: Vec<f64> = values().map(float).collect();
-            writer.write_batch(&values, levels, None)?;
+            });
+            writer.write_batch(&values, levels.as_deref(), None)?;
         }
         ColumnWriter::FixedLenByteArrayColumnWriter(writer) => {
-            let address = |value| match value {
+            let (values, levels) = gather(field, records, |value| match value {
                 Value::Ipv6(address) => {
                     FixedLenByteArray::from(ByteArray::from(address.octets().to_vec()))
                 }
                 other => unreachable!("{} is not an address: {other}", field.name),
-            };
-            let values: Vec<FixedLenByteArray> = values().map(address).collect();
-            writer.write_batch(&values, levels, None)?;
+            });
+            writer.write_batch(&values, levels.as_deref(), None)?;
         }
         ColumnWriter::ByteArrayColumnWriter(writer) => {
-            let text = |value| match value {
+            let (values, levels) = gather(field, records, |value| match value {
                 Value::String(text) => ByteArray::from(text),
                 other => unreachable!("{} is not text: {other}", field.name),
-            };
-            let values: Vec<ByteArray> = values().map(text).collect();
-            writer.write_batch(&values, levels, None)?;
+            });
+            writer.write_batch(&values, levels.as_deref(), None)?;
         }
         _ => unreachable!("no field is {}", Physical::BOOLEAN),
     }
     Ok(())
+}
+
+/// The values of a column, and its definition levels if a record may be without one.
+fn gather<'a, T>(
+    field: &Field,
+    records: &'a [FlowRecord],
+    convert: impl Fn(Value<'a>) -> T,
+) -> (Vec<T>, Option<Vec<i16>>) {
+    let value = |record| (field.value)(record).map(&convert);
+    if !field.nullable {
+        return (records.iter().filter_map(value).collect(), None);
+    }
+    let (mut values, mut levels) = (Vec::new(), Vec::with_capacity(records.len()));
+    for value in records.iter().map(value) {
+        levels.push(i16::from(value.is_some()));
+        values.extend(value);
+    }
+    (values, Some(levels))
 }

@@ -2,12 +2,14 @@
 //! `forward-uplink` measures on.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions};
+use tempfile::NamedTempFile;
 
 use crate::interrupt;
 use crate::measure::cores::Cores;
@@ -80,6 +82,8 @@ pub(crate) struct ShapedUplink {
     cores: Cores,
     veths: [Veth; 2],
     _dialled: Vec<Running>,
+    /// Of the access concentrator's pppd, which reads them for each client.
+    _options: Option<NamedTempFile>,
 }
 
 impl ShapedUplink {
@@ -105,6 +109,7 @@ impl ShapedUplink {
             cores,
             veths: [left, right],
             _dialled: Vec::new(),
+            _options: None,
         };
         match uplink {
             Uplink::Ethernet => built.address(LEFT, WEST_INTERFACE)?,
@@ -161,13 +166,18 @@ impl ShapedUplink {
         {
             ip(host, &format!("addr add {address}/16 dev {interface}"))?;
         }
+        let mut options = NamedTempFile::new().context("cannot make a file for pppd's options")?;
+        options.write_all(b"noauth\n").context("cannot write pppd's options")?;
         let mut server = self.east.command_killed_with_parent("pppoe-server");
-        server.args(["-F", "-N", "1", "-I", EAST_INTERFACE, "-O", "/dev/null"]);
+        server.args(["-F", "-N", "1", "-I", EAST_INTERFACE, "-O"]).arg(options.path());
+        self._options = Some(options);
         server.args(["-L", &EAST_ADDRESS.to_string(), "-R", &RIGHT_ADDRESS.to_string()]);
         self._dialled.push(Running::start("pppoe-server", &mut server)?);
         let mut client = self.router.command_killed_with_parent("pppd");
         client
             .args(format!("plugin rp-pppoe.so nic-{RIGHT} noauth nodetach noipdefault").split(' '));
+        // What it says of a link that ends is in the error.
+        client.args(["logfd", "2"]);
         client.args("ifname ppp0 mtu 1492 mru 1492 lcp-echo-interval 0".split(' '));
         let mut client = Running::start("pppd", &mut client)?;
         let addressed = |host: &Namespace| {
