@@ -7,6 +7,9 @@
 //! disables that too: half of all sequence numbers are before the last one that it has seen, and a connection
 //! transfers two gigabytes within seconds. Both are settings of a network namespace; nf_flowtable does the
 //! same for each connection that it takes over.
+//!
+//! What the kernel knows of a connection does not catch up: it leaves the window alone while packets are outside. So
+//! the connections that are open at the end get a flag of their own before the settings return.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,6 +17,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::runtime::ctnetlink::accept_outside_window;
 use crate::{Error, Result};
 
 /// `Documentation/networking/nf_conntrack-sysctl.rst`. Of the network namespace of the thread.
@@ -52,12 +56,23 @@ pub fn relax_tcp_tracking() -> Result<SavedSysctls> {
     Ok(SavedSysctls { liberal, resets })
 }
 
-/// Restores the settings, unless somebody has changed them since.
+/// Restores the settings, unless somebody has changed them since. TCP connections that are open now keep what the
+/// settings gave them until they end, as after nf_flowtable: the first packet of a connection that returns from the
+/// fast path would be INVALID otherwise, and leave untranslated.
 ///
 /// # Errors
 /// As for [`relax_tcp_tracking`]; the other setting is restored nevertheless. A missing conntrack module is not an
-/// error.
+/// error. If the connections cannot be changed, the settings stay.
 pub fn restore(saved: SavedSysctls) -> Result<()> {
+    let settings = [(TCP_BE_LIBERAL, saved.liberal), (TCP_IGNORE_INVALID_RST, saved.resets)];
+    if settings.iter().any(|(setting, saved)| *saved == Some(0) && matches!(read(setting), Ok(1..)))
+    {
+        let connections = accept_outside_window().map_err(|source| {
+            let settings = "net.netfilter.nf_conntrack_tcp_be_liberal and nf_conntrack_tcp_ignore_invalid_rst stay 1";
+            Error::system(format!("exempt open TCP connections from window tracking, so {settings}"), source)
+        })?;
+        tracing::debug!(connections, "open TCP connections are exempt from window tracking");
+    }
     restore_setting(TCP_BE_LIBERAL, saved.liberal)
         .and(restore_setting(TCP_IGNORE_INVALID_RST, saved.resets))
 }

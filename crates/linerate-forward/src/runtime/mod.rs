@@ -2,6 +2,7 @@
 //! sysctls, links and change notifications.
 
 pub mod conntrack;
+mod ctnetlink;
 pub mod daemon;
 mod datapath;
 pub mod flows;

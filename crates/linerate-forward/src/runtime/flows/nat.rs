@@ -12,6 +12,7 @@ use linerate_flow::{FlowKey, FlowRecord, NatEvent, Translation};
 use linerate_net::netlink::{Message, Notifications, Protocol, Received, attribute, bytes_at};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::runtime::ctnetlink::{DELETE, HEADER, NEW, attr};
 use crate::table::flows::PendingRecord;
 use crate::{Error, Result};
 
@@ -23,32 +24,6 @@ const MAX_MESSAGES: usize = 1024;
 const POLL_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the thread reads on after the stop, if events keep coming.
 const MAX_DRAIN: Duration = Duration::from_secs(2);
-
-/// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_DELETE` of `linux/netfilter/nfnetlink_conntrack.h`.
-const NEW: u16 = (libc::NFNL_SUBSYS_CTNETLINK << 8) as u16;
-const DELETE: u16 = NEW | 2;
-/// Bytes of `struct nfgenmsg`, before the attributes.
-const HEADER: usize = 4;
-
-/// Attributes of the same header, there with the prefix `CTA_`.
-mod attr {
-    pub(super) const TUPLE_ORIG: u16 = 1;
-    pub(super) const TUPLE_REPLY: u16 = 2;
-    pub(super) const TIMESTAMP: u16 = 20;
-    pub(super) const TUPLE_IP: u16 = 1;
-    pub(super) const TUPLE_PROTO: u16 = 2;
-    pub(super) const V4_SRC: u16 = 1;
-    pub(super) const V4_DST: u16 = 2;
-    pub(super) const V6_SRC: u16 = 3;
-    pub(super) const V6_DST: u16 = 4;
-    pub(super) const PROTO_NUM: u16 = 1;
-    pub(super) const SRC_PORT: u16 = 2;
-    pub(super) const DST_PORT: u16 = 3;
-    pub(super) const ICMP_ID: u16 = 4;
-    pub(super) const ICMPV6_ID: u16 = 7;
-    pub(super) const TIMESTAMP_START: u16 = 1;
-    pub(super) const TIMESTAMP_STOP: u16 = 2;
-}
 
 /// Counts of events.
 #[derive(Debug, Default)]

@@ -9,6 +9,7 @@ use super::causes::Cause;
 use super::links::{LINK_HEADER, Links};
 use super::neighbours::{self, Neighbours};
 use super::routing::{self, Routing};
+use crate::runtime::ctnetlink;
 
 // Constants of `linux/rtnetlink.h` that libc lacks.
 const RTM_NEWNEXTHOP: u16 = 104;
@@ -31,8 +32,6 @@ const XFRM_MSG_MIGRATE: u16 = 33;
 /// A change of the ruleset has been committed.
 pub(super) const NEW_GENERATION: u16 =
     (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_NEWGEN) as u16;
-/// A tracked connection was removed (`IPCTNL_MSG_CT_DELETE`).
-const CONNECTION_GONE: u16 = (libc::NFNL_SUBSYS_CTNETLINK << 8 | 2) as u16;
 
 /// The part of the kernel's state that is needed to recognise changes.
 #[derive(Debug, Default)]
@@ -70,7 +69,7 @@ impl ChangeDetector {
             Protocol::Route => return self.detect_route(message),
             Protocol::Netfilter => match message.kind {
                 NEW_GENERATION => Some(Cause::Nftables),
-                CONNECTION_GONE => Some(Cause::Conntrack),
+                ctnetlink::DELETE => Some(Cause::Conntrack),
                 _ => None,
             },
             Protocol::Xfrm => match message.kind {
@@ -222,7 +221,7 @@ mod tests {
             Some(Cause::TrafficControl)
         );
         assert_eq!(detect(Protocol::Netfilter, NEW_GENERATION, &[0; 4]), Some(Cause::Nftables));
-        assert_eq!(detect(Protocol::Netfilter, CONNECTION_GONE, &[0; 4]), Some(Cause::Conntrack));
+        assert_eq!(detect(Protocol::Netfilter, ctnetlink::DELETE, &[0; 4]), Some(Cause::Conntrack));
         assert_eq!(detect(Protocol::Netfilter, NEW_GENERATION - 1, &[0; 4]), None);
         assert_eq!(detect(Protocol::Xfrm, XFRM_MSG_FLUSHPOLICY, &[]), Some(Cause::Ipsec));
         assert_eq!(detect(Protocol::Xfrm, 24, &[]), None);

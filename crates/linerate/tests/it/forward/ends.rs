@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use linerate_forward::runtime::memory::Memory;
 use linerate_forward::runtime::program::Options;
+use linerate_testkit::tools::run;
 use linerate_testkit::{Process, root_or_skip, skip, wait_for};
 use nix::sys::signal::Signal;
 
@@ -244,6 +245,33 @@ fn a_transfer_survives_the_beginning_and_the_end() {
         });
         net.stdout_of("detach");
     }
+}
+
+/// Connection tracking saw nothing of the first half, so the second half is far outside of the window that it knows.
+#[test]
+fn a_translated_transfer_survives_the_end() {
+    root_or_skip!();
+    let net = Net::new();
+    net.router_does("nft add table inet nat");
+    net.router_does("nft add chain inet nat out { type nat hook postrouting priority srcnat; }");
+    net.router_does("nft add rule inet nat out oifname right masquerade");
+    for family in [0, 1] {
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            let daemon = net.run("");
+            net.tcp(family, 64 << 20, || {
+                let sessions = net.sessions();
+                assert_eq!(sessions.len(), 2, "learned: {sessions:?}");
+                daemon.end(signal);
+                if signal == Signal::SIGKILL {
+                    net.stdout_of("detach");
+                }
+            });
+        }
+    }
+    let counters = run(&net.router, "conntrack", &["-S"], "");
+    let invalid = counters.split_whitespace().filter_map(|word| word.strip_prefix("invalid="));
+    let invalid: Vec<_> = invalid.collect();
+    assert!(!invalid.is_empty() && invalid.iter().all(|count| *count == "0"), "{counters}");
 }
 
 #[test]
