@@ -1,7 +1,9 @@
 //! The accelerator, with the kernel as the oracle.
 
-mod changes;
+#[macro_use]
 mod common;
+
+mod changes;
 mod differential;
 mod endings;
 mod failopen;

@@ -11,6 +11,14 @@ use std::path::Path;
 
 use linerate_testkit::tools::compile_bpf;
 
+/// Returns from a test without root, or on a kernel that no session can be learned on, and says so.
+macro_rules! learner_or_skip {
+    () => {
+        linerate_testkit::root_or_skip!();
+        linerate_testkit::probe_or_skip!(linerate_forward::runtime::program::unavailable());
+    };
+}
+
 /// Compiles `NAME.bpf.c` beside this file; where the object is.
 pub(crate) fn compiled(name: &str) -> String {
     let source = format!("{}/tests/it/common/{name}.bpf.c", env!("CARGO_MANIFEST_DIR"));

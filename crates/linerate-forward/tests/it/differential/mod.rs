@@ -115,38 +115,38 @@ fn reached(router: &Router) -> u64 {
 
 #[test]
 fn xdp_routes_as_the_kernel_does() {
-    root_or_skip!();
+    learner_or_skip!();
     accelerated(Datapath::Xdp, ROUTED, setup::routing, seed(2), false);
 }
 
 #[test]
 fn tc_routes_as_the_kernel_does() {
-    root_or_skip!();
+    learner_or_skip!();
     accelerated(Datapath::Tc, ROUTED, setup::routing, seed(2), false);
 }
 
 #[test]
 fn xdp_translates_as_the_kernel_does() {
-    root_or_skip!();
+    learner_or_skip!();
     accelerated(Datapath::Xdp, TRANSLATED, setup::translating, seed(3), false);
 }
 
 #[test]
 fn tc_translates_as_the_kernel_does() {
-    root_or_skip!();
+    learner_or_skip!();
     accelerated(Datapath::Tc, TRANSLATED, setup::translating, seed(3), false);
 }
 
 /// With `nf_conntrack_checksum` as the kernel has it by default, and `--verify-checksums`.
 #[test]
 fn xdp_translates_what_the_kernel_finds_right() {
-    root_or_skip!();
+    learner_or_skip!();
     accelerated(Datapath::Xdp, TRANSLATED, setup::judging, seed(4), true);
 }
 
 #[test]
 fn tc_translates_what_the_kernel_finds_right() {
-    root_or_skip!();
+    learner_or_skip!();
     accelerated(Datapath::Tc, TRANSLATED, setup::judging, seed(4), true);
 }
 
@@ -163,21 +163,21 @@ fn by_devices(wan: Device, dmz: Device) {
 
 #[test]
 fn bridge_and_macvlan_forward_as_the_kernel_does() {
-    root_or_skip!();
+    learner_or_skip!();
     probe_or_skip!(Device::Bridge.missing().or_else(|| Device::Macvlan.missing()));
     by_devices(Device::Bridge, Device::Macvlan);
 }
 
 #[test]
 fn bond_and_filtering_bridge_forward_as_the_kernel_does() {
-    root_or_skip!();
+    learner_or_skip!();
     probe_or_skip!(Device::Bond.missing().or_else(|| Device::FilteringBridge.missing()));
     by_devices(Device::Bond, Device::FilteringBridge);
 }
 
 #[test]
 fn vlan_devices_forward_as_the_kernel_does() {
-    root_or_skip!();
+    learner_or_skip!();
     probe_or_skip!(Device::Vlan.missing());
     by_devices(Device::Vlan, Device::Trunk);
 }
