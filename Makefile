@@ -46,6 +46,10 @@ test-packages: ## the packages of `make packages`: lintian; installed, used and 
 	@scripts/setup packages
 	@scripts/test-packages
 
+time-first-use: ## seconds from the .deb on a stock Debian 13 to a capture file, to Prometheus and to tshark
+	@scripts/setup packages
+	@scripts/time-first-use
+
 test-crates: ## the crates as cargo publishes them, and a project outside of the workspace that uses them
 	@scripts/setup build
 	@scripts/test-crates
@@ -112,5 +116,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service, install-flows and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command flows service c
 
-.PHONY: help demo test test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages test-crates build lint bench build-c \
+.PHONY: help demo test test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
 	install install-service install-flows install-c uninstall

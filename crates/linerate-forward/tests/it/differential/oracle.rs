@@ -129,7 +129,8 @@ fn order(port: usize, plain: &[Vec<u8>], other: &[Vec<u8>]) -> Option<Difference
     })
 }
 
-/// What a host sees a session by: the addresses and ports behind all tags. All else is one session.
+/// What a host sees a session by: the addresses and ports behind all tags; of ARP who says it, since a macvlan device
+/// gets a broadcast later than the interface below, from a work queue. All else is one session.
 fn session(frame: &[u8]) -> Vec<u8> {
     let at = ether_type_at(frame);
     let packet = frame.get(at + 2..).unwrap_or_default();
@@ -140,6 +141,7 @@ fn session(frame: &[u8]) -> Vec<u8> {
         (Some([0x86, 0xdd]), Some(_)) if packet.len() >= 44 => {
             [&packet[6..7], &packet[8..44]].concat()
         }
+        (Some([0x08, 0x06]), _) => frame[6..12].to_vec(),
         _ => Vec::new(),
     }
 }
