@@ -2,23 +2,20 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
 use super::batch::{Batch, Counts};
 use super::records::{Head, ReaderState, Records};
+use super::sleep::{SleepState, Sleeper};
 use crate::xdp::{WaitStrategy, sys};
 use crate::{Error, Result, Timestamp};
 
 /// How long frames wait for one that a CPU is copying, which may be earlier. A copy takes less than a microsecond,
 /// unless a hypervisor stops the CPU in the middle of it.
 const MAX_COPY_TIME: Duration = Duration::from_millis(100);
-
-/// How often a reader looks for a frame that is withheld, before it sleeps: for some 100 µs. Longer, a clock that was set
-/// back would keep it here.
-const MAX_LOOKS: u32 = 1000;
 
 /// By how much the clocks of two CPUs may differ.
 const CLOCK_SKEW_NS: u64 = 1_000;
@@ -45,10 +42,7 @@ pub(crate) struct RingGroup {
     counts: Counts,
     /// The reader may sleep on the descriptors whenever it has no batch.
     polled: AtomicBool,
-    /// The reader has announced that it sleeps.
-    announced: AtomicBool,
-    /// [`RingGroup::wakeups`] at the announcement.
-    wakeups_passed: AtomicU64,
+    sleep: SleepState,
     /// TAI less UTC, in nanoseconds.
     tai_offset_ns: u64,
     polls: Vec<PollFd<'static>>,
@@ -105,8 +99,7 @@ impl RingGroup {
             copying_since: None,
             counts: Counts::default(),
             polled: AtomicBool::new(false),
-            announced: AtomicBool::new(false),
-            wakeups_passed: AtomicU64::new(0),
+            sleep: SleepState::default(),
             tai_offset_ns: 0,
             polls,
         })
@@ -133,50 +126,9 @@ impl RingGroup {
         self.rings.iter_mut().any(|ring| ring.records.ready())
     }
 
-    /// Whether a frame can be read. If not, and the reader has announced that it sleeps, the next frame wakes it.
-    #[inline]
-    pub(crate) fn has_frame(&mut self) -> bool {
-        for _ in 0..MAX_LOOKS {
-            let found = match &mut self.rings[..] {
-                [only] => only.records.has_frame(),
-                _ => self.next_ring().is_some(),
-            };
-            if found || !self.announced.load(Ordering::Relaxed) {
-                return found;
-            }
-            if self.wakeups_passed.load(Ordering::Relaxed) != self.wakeups() {
-                // The program clears the announcement before it commits a wake-up record. If one that is newer than the
-                // announcement was passed over, nothing would wake the reader: it announces its sleep again.
-                self.announce_sleep();
-            } else if !self.is_withholding() {
-                break;
-            }
-        }
-        false
-    }
-
-    /// Whether a frame is withheld for the [`CLOCK_SKEW_NS`] in which another ring may get an earlier one. The wake-up
-    /// for it may be spent. If an earlier one is being copied, its own wake-up follows.
-    #[inline]
-    fn is_withholding(&mut self) -> bool {
-        if self.rings.len() == 1 {
-            return false;
-        }
-        let mut is_complete = false;
-        for ring in &mut self.rings {
-            match ring.records.head() {
-                Head::Empty => {}
-                Head::Busy => return false,
-                Head::Stamp(_) => is_complete = true,
-            }
-        }
-        is_complete
-    }
-
     /// How many wake-ups were passed over.
-    #[inline]
-    fn wakeups(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.records.wakeups()).sum()
+    pub(crate) fn wakeups(&self) -> u64 {
+        Sleeper::wakeups(self)
     }
 
     /// Gives the space of everything lent back to the kernel.
@@ -185,10 +137,20 @@ impl RingGroup {
         self.rings.iter_mut().for_each(|ring| ring.records.release());
     }
 
+    /// Whether a frame can be read. If not, and the reader has announced that it sleeps, the next frame wakes it.
+    #[inline]
+    pub(crate) fn has_frame(&mut self) -> bool {
+        Sleeper::has_frame(self)
+    }
+
+    /// The same for a reader that sleeps only after this returned false, which then has announced its sleep.
+    #[inline]
+    pub(crate) fn has_frame_or_announces(&mut self) -> bool {
+        Sleeper::has_frame_or_announces(self)
+    }
+
     pub(crate) fn announce_sleep(&self) {
-        self.announced.store(true, Ordering::Relaxed);
-        self.wakeups_passed.store(self.wakeups(), Ordering::Relaxed);
-        self.state.announce_sleep(self.rings.iter().map(|ring| ring.index));
+        Sleeper::announce_sleep(self);
     }
 
     pub(crate) fn announce_polling(&self) {
@@ -197,8 +159,7 @@ impl RingGroup {
     }
 
     pub(crate) fn cancel_sleep(&self) {
-        self.announced.store(false, Ordering::Relaxed);
-        self.rings.iter().for_each(|ring| self.state.cancel_sleep(ring.index));
+        Sleeper::cancel_sleep(self);
     }
 
     /// Programs that start from now on copy nothing into these rings.
@@ -314,5 +275,50 @@ impl RingGroup {
         let fill =
             |ring: &Ring| ring.records.pending() as f32 / ring.records.capacity().max(1) as f32;
         self.rings.iter().map(fill).fold(0.0, f32::max)
+    }
+}
+
+impl Sleeper for RingGroup {
+    fn sleep_state(&self) -> &SleepState {
+        &self.sleep
+    }
+
+    #[inline]
+    fn is_readable(&mut self) -> bool {
+        match &mut self.rings[..] {
+            [only] => only.records.has_frame(),
+            _ => self.next_ring().is_some(),
+        }
+    }
+
+    /// Whether a frame is withheld for the [`CLOCK_SKEW_NS`] in which another ring may get an earlier one. If an earlier
+    /// one is being copied, its own wake-up follows.
+    #[inline]
+    fn is_withholding(&mut self) -> bool {
+        if self.rings.len() == 1 {
+            return false;
+        }
+        let mut is_complete = false;
+        for ring in &mut self.rings {
+            match ring.records.head() {
+                Head::Empty => {}
+                Head::Busy => return false,
+                Head::Stamp(_) => is_complete = true,
+            }
+        }
+        is_complete
+    }
+
+    #[inline]
+    fn wakeups(&self) -> u64 {
+        self.rings.iter().map(|ring| ring.records.wakeups()).sum()
+    }
+
+    fn set_waiting(&self) {
+        self.state.announce_sleep(self.rings.iter().map(|ring| ring.index));
+    }
+
+    fn clear_waiting(&self) {
+        self.rings.iter().for_each(|ring| self.state.cancel_sleep(ring.index));
     }
 }

@@ -32,6 +32,7 @@
 mod batch;
 mod group;
 mod records;
+mod sleep;
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -173,6 +174,19 @@ impl Tee {
     #[inline]
     pub fn ready(&mut self) -> bool {
         self.group.has_frame()
+    }
+
+    /// Whether a frame can be read. If not, the next frame makes one of [`Tee::descriptors`] readable, as after
+    /// [`Tee::announce_sleep`]. For a reader that sleeps on them only after this returned false: while it reads, it is not
+    /// woken.
+    #[inline]
+    pub fn ready_or_announce_sleep(&mut self) -> bool {
+        self.group.has_frame_or_announces()
+    }
+
+    /// Wake-ups that the programs have sent, of those that were passed over.
+    pub fn wakeups(&self) -> u64 {
+        self.group.wakeups()
     }
 
     /// Returns the space of everything lent to the kernel; see [`Batch::suspend`].

@@ -314,6 +314,16 @@ impl Receiver {
         either!(self, rings => rings.ready())
     }
 
+    /// Whether a frame can be read. If not, the reader has announced its sleep ([`Receiver::announce_sleep`]). For one
+    /// that sleeps on the descriptors only after this returned false: while it reads, nothing wakes it.
+    #[inline]
+    pub fn ready_or_announce_sleep(&mut self) -> bool {
+        match &mut self.rings {
+            Rings::Sockets(sockets) => sockets.ready(),
+            Rings::RingBuffer(tee) => tee.ready_or_announce_sleep(),
+        }
+    }
+
     /// The frames that have come, up to the size of a batch; `None` when there are none.
     #[inline]
     pub fn next_batch(&mut self) -> Option<Frames<'_>> {

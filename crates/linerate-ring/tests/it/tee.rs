@@ -97,6 +97,81 @@ fn a_look_that_passes_over_a_wake_up_announces_the_sleep_again() {
     }
 }
 
+/// An epoll instance with an edge for each wake-up of the reader.
+fn edges_of(tee: &Tee) -> OwnedFd {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    for ring in tee.descriptors() {
+        epoll::add(&epoll, ring, epoll::EventData::new_u64(0), flags).unwrap();
+    }
+    epoll
+}
+
+/// A reader that announces its sleep only when it finds nothing is woken once for each announcement.
+#[test]
+fn a_reader_that_is_awake_is_not_woken() {
+    root_or_skip!();
+    let cable = Cable::new(VethOptions::default());
+    let filter = to_port(7);
+    let mut tee = tee(&cable, |b| b.filter(Some(&filter)).batch(3));
+    let epoll = edges_of(&tee);
+    let raw = cable.raw();
+    for turn in 0..20 {
+        assert!(!tee.ready_or_announce_sleep(), "turn {turn}: a frame");
+        assert_eq!(tee.wakeups(), turn);
+        raw.send(&udp(7, 0, 100));
+        assert!(is_woken(&epoll), "turn {turn}: the frame wakes the reader");
+        assert!(tee.ready_or_announce_sleep());
+        (1..50).for_each(|n| raw.send(&udp(7, n, 100)));
+        let (mut count, end) = (0, Instant::now() + Duration::from_secs(20));
+        while count < 50 {
+            assert!(Instant::now() < end, "turn {turn}: {count} frames");
+            let Some(mut batch) = tee.next_batch() else { continue };
+            while let Some(frame) = batch.next() {
+                assert_eq!(number(frame.head()), count, "turn {turn}");
+                count += 1;
+            }
+        }
+    }
+    assert!(!tee.ready_or_announce_sleep());
+    assert_eq!(tee.wakeups(), 20, "frames that came while the reader was awake woke it");
+}
+
+/// Frames that come at any moment of the announcement wake the reader, with one ring and with several.
+#[test]
+fn an_edge_triggered_reader_misses_no_wake_up() {
+    const FRAMES: u64 = 3000;
+    root_or_skip!();
+    for (rings, timestamps) in [(1, true), (2, true), (2, false)] {
+        let cable = Cable::new(VethOptions { queues: rings, ..VethOptions::default() });
+        let filter = to_port(7);
+        let mut tee = tee(&cable, |b| b.filter(Some(&filter)).timestamps(timestamps));
+        let epoll = edges_of(&tee);
+        let raw = cable.raw();
+        let sender = std::thread::spawn(move || {
+            for n in 0..FRAMES {
+                // From a few hundred nanoseconds, in which the reader is about to sleep, to a sleep.
+                (0..n * 37 % 400).for_each(|_| std::hint::spin_loop());
+                if n % 16 == 0 {
+                    std::thread::sleep(Duration::from_micros(n % 100));
+                }
+                raw.send(&udp(7, n, 100));
+            }
+        });
+        let mut count = 0;
+        while count < FRAMES {
+            while tee.ready_or_announce_sleep() {
+                let Some(mut batch) = tee.next_batch() else { continue };
+                while batch.next().is_some() {
+                    count += 1;
+                }
+            }
+            assert!(count == FRAMES || is_woken(&epoll), "not woken after {count} frames");
+        }
+        sender.join().unwrap();
+    }
+}
+
 /// Whether there is an event within a second.
 fn is_woken(epoll: &OwnedFd) -> bool {
     let mut events =
