@@ -1,7 +1,7 @@
 //! [`AsyncReceiver`] and [`AsyncTransmitter`]: the halves of a [`Socket`] in tokio (feature `tokio`).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -33,9 +33,9 @@ impl Socket {
     /// # Errors
     /// [`Error::System`].
     pub fn into_async(self) -> Result<(AsyncReceiver, AsyncTransmitter)> {
-        let (receiver, transmitter) = self.into_split();
-        let readable = register(&receiver, Interest::READABLE)?;
-        let writable = register(&transmitter, Interest::WRITABLE)?;
+        let (mut receiver, transmitter) = self.into_split();
+        let readable = register(receiver.edge_fd(), Interest::READABLE)?;
+        let writable = register(transmitter.as_fd(), Interest::WRITABLE)?;
         Ok((AsyncReceiver { readable, receiver }, AsyncTransmitter { writable, transmitter }))
     }
 }
@@ -49,19 +49,24 @@ impl AsyncReceiver {
     pub async fn recv_batch(&mut self) -> Result<Batch<'_>> {
         // Messages that always wait must not keep other tasks from running.
         consume_budget().await;
-        let found = loop {
-            if let Some(found) = self.receiver.try_fill()? {
-                break found;
-            }
+        let found = match self.receiver.try_fill()? {
+            Some(found) => found,
+            None => self.wait().await?,
+        };
+        Ok(self.receiver.batch(found))
+    }
+
+    /// Waits for messages: true, or for ICMP errors.
+    async fn wait(&mut self) -> Result<bool> {
+        loop {
             let mut ready = self.readable.readable().await.map_err(waiting)?;
             // Try once more before clearing the readiness: the notification is edge-triggered.
             if let Some(found) = self.receiver.try_fill()? {
                 ready.retain_ready();
-                break found;
+                return Ok(found);
             }
             ready.clear_ready();
-        };
-        Ok(self.receiver.batch(found))
+        }
     }
 
     /// The receiver.
@@ -132,8 +137,8 @@ impl AsyncTransmitter {
 }
 
 /// Has the I/O driver of the runtime watch a duplicate.
-pub(crate) fn register(fd: &impl AsFd, interest: Interest) -> Result<AsyncFd<OwnedFd>> {
-    let duplicate = fd.as_fd().try_clone_to_owned().map_err(waiting)?;
+pub(crate) fn register(fd: BorrowedFd<'_>, interest: Interest) -> Result<AsyncFd<OwnedFd>> {
+    let duplicate = fd.try_clone_to_owned().map_err(waiting)?;
     #[allow(deprecated, reason = "an OwnedFd stays open; what replaces this is unsafe")]
     AsyncFd::with_interest(duplicate, interest).map_err(waiting)
 }

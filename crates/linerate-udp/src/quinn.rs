@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -46,7 +46,7 @@ impl ReceiverBuilder {
         self.options.icmp_errors = false;
         (self.options.send.timestamps, self.options.send.transmit_clock) = (false, None);
         let discovery = *self.options.send.mtu_discovery.get_or_insert(MtuDiscovery::Probe);
-        let (receiver, transmitter) = self.build_socket()?.into_split();
+        let (mut receiver, transmitter) = self.build_socket()?.into_split();
         let direct = match receiver.backend() {
             Backend::Recvmmsg | Backend::Gro | Backend::Remember => {
                 let state = UdpSocketState::new((&receiver.socket()).into());
@@ -55,8 +55,8 @@ impl ReceiverBuilder {
             Backend::Uring | Backend::Xdp => None,
         };
         Ok(Arc::new(QuinnSocket {
-            readable: register(&receiver, Interest::READABLE)?,
-            writable: register(&transmitter, Interest::WRITABLE)?,
+            readable: register(receiver.edge_fd(), Interest::READABLE)?,
+            writable: register(transmitter.as_fd(), Interest::WRITABLE)?,
             address: receiver.address(),
             may_fragment: matches!(discovery, MtuDiscovery::Off | MtuDiscovery::Fragment),
             receiver: Mutex::new(receiver),
@@ -89,8 +89,10 @@ impl QuinnSocket {
         let mut used = 0;
         // All frames of a batch of xdp may have had wrong checksums; more may wait then.
         while used == 0 {
-            let batch = match receiver.try_receive() {
-                Ok(batch) => batch,
+            let found = match receiver.try_fill() {
+                Ok(Some(found)) => found,
+                // Only now the next message wakes the endpoint.
+                Ok(None) => return Err(io::ErrorKind::WouldBlock.into()),
                 // An endpoint that loses its socket ends. Messages arrive again when the interface is up.
                 Err(Error::Ring(error @ linerate_ring::Error::InterfaceDown(_))) => {
                     tracing::warn!("{error}");
@@ -98,10 +100,7 @@ impl QuinnSocket {
                 }
                 Err(error) => return Err(io::Error::other(error)),
             };
-            if batch.is_empty() {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            used = fill(batch, &mut bufs[..room], meta);
+            used = fill(receiver.batch(found), &mut bufs[..room], meta);
             if self.address.is_ipv6() {
                 meta[..used].iter_mut().for_each(|meta| meta.addr = mapped(meta.addr));
             }

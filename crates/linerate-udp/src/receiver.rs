@@ -19,7 +19,7 @@ use crate::group::Group;
 use crate::message::Drops;
 use crate::options::Options;
 use crate::socket::icmp::{Entry, TransmitTimestamp};
-use crate::socket::{self, Membership, SocketDrops, WaitOutcome};
+use crate::socket::{self, Membership, Readiness, SocketDrops, WaitOutcome, Watched};
 use crate::transmitter::Transmitter;
 use crate::watch::Watch;
 use crate::{Error, IcmpError, Result};
@@ -114,10 +114,11 @@ impl Receiver {
             // Changes from before the watch was opened.
             engine.follow(watch);
         }
-        let mut others = engine.descriptors();
-        others.extend(watch.as_ref().map(Watch::as_fd));
+        let rings = engine.descriptors().into_iter().map(|fd| (fd, Watched::Ring));
+        let mut others: Vec<_> = rings.collect();
+        others.extend(watch.as_ref().map(|watch| (watch.as_fd(), Watched::Interface)));
         let epoll = (!others.is_empty()).then(|| {
-            others.push(socket.as_fd());
+            others.push((socket.as_fd(), Watched::Socket));
             socket::epoll_of(others.into_iter())
         });
         let room = |on| if on { MAX_QUEUE_ENTRIES } else { 0 };
@@ -346,12 +347,53 @@ impl Receiver {
     /// are only ICMP errors, `None` if there is neither.
     #[inline]
     pub(crate) fn try_fill(&mut self) -> Result<Option<bool>> {
+        if self.engine.is_edge_triggered() {
+            return self.try_fill_edge();
+        }
         if self.fill()? {
             return Ok(Some(true));
         }
         let has_errors = self.collect_errors()?;
         self.follow()?;
         Ok(has_errors.then_some(false))
+    }
+
+    /// The same for an edge-triggered reader of `xdp`, which sleeps only after `None`: only then the program may wake it.
+    /// One system call says whether there is anything but frames in the rings. The rings come last, so that frames that
+    /// arrive meanwhile wake nobody.
+    #[inline]
+    fn try_fill_edge(&mut self) -> Result<Option<bool>> {
+        if self.engine.has_batch() {
+            return Ok(Some(true));
+        }
+        self.engine.start_turn();
+        self.waits += 1;
+        let ready = match &self.epoll {
+            Some(epoll) => socket::epoll_ready(epoll.as_fd())
+                .map_err(|error| Error::system("look at several sockets", error))?,
+            None => Readiness::ALL,
+        };
+        if ready.of(Watched::Socket) {
+            let found = self.engine.fill_companion(self.socket.as_fd());
+            if found.map_err(|error| Error::system(format!("receive on {}", self.bound), error))? {
+                return Ok(Some(true));
+            }
+            if self.collect_errors()? {
+                return Ok(Some(false));
+            }
+        }
+        if ready.of(Watched::Interface) || self.watch.as_ref().is_some_and(Watch::is_gone) {
+            self.follow()?;
+        }
+        Ok((!self.engine.ring_is_empty()).then_some(true))
+    }
+
+    /// What an edge-triggered reader sleeps on after [`Receiver::try_fill`] returned `None`, and only then. It spares the
+    /// core that receives the wake-ups that [`AsFd`] causes.
+    pub(crate) fn edge_fd(&mut self) -> BorrowedFd<'_> {
+        let readable = readable(&self.epoll, &self.socket);
+        self.engine.announce_edges(readable);
+        readable
     }
 
     /// Checks the watch. A change of the interface is an error, or the engine follows it.

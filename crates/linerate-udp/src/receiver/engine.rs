@@ -42,6 +42,8 @@ pub(super) enum Engine {
         companion: RecvMmsg,
         /// The caller has the receiver's descriptor, and may sleep on it whenever a call has returned.
         polled: AtomicBool,
+        /// The reader sleeps on the descriptor only after [`Engine::ring_is_empty`].
+        edge: bool,
         /// Batches of the rings since the socket was read.
         batches: u32,
     },
@@ -92,7 +94,8 @@ impl Engine {
                 })?;
                 let companion = array(batch.min(256), false)?;
                 let xdp = Box::new(XdpReceiver::open(options, &interface, bound.port())?);
-                Self::Xdp { xdp, companion, polled: AtomicBool::new(false), batches: 0 }
+                let polled = AtomicBool::new(false);
+                Self::Xdp { xdp, companion, polled, edge: false, batches: 0 }
             }
             Backend::Remember => {
                 let mut array = array(batch, false)?;
@@ -137,7 +140,6 @@ impl Engine {
                     xdp.receiver.announce_sleep();
                 }
                 if xdp.receiver.ready() && *batches < XDP_BATCHES_PER_SOCKET_READ {
-                    *batches += 1;
                     return Ok(true);
                 }
                 *batches = 0;
@@ -152,6 +154,45 @@ impl Engine {
         }
     }
 
+    /// Whether messages are there for [`Engine::next_batch`], without a system call. False as well when it is the
+    /// socket's turn. For an edge-triggered reader of `xdp`.
+    #[inline]
+    pub(super) fn has_batch(&mut self) -> bool {
+        let Self::Xdp { xdp, companion, batches, .. } = self else { return false };
+        if companion.has_more() {
+            return true;
+        }
+        xdp.receiver.cancel_sleep();
+        *batches < XDP_BATCHES_PER_SOCKET_READ && xdp.receiver.ready()
+    }
+
+    /// The socket has its turn now: [`Engine::has_batch`] looks at the rings again.
+    #[inline]
+    pub(super) fn start_turn(&mut self) {
+        if let Self::Xdp { batches, .. } = self {
+            *batches = 0;
+        }
+    }
+
+    /// Reads the companion socket; true where there are messages for [`Engine::next_batch`].
+    pub(super) fn fill_companion(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        match self {
+            Self::Xdp { companion, .. } => companion.fill(socket),
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether no frame is in the rings. The next one then makes the descriptor readable: call this last.
+    pub(super) fn ring_is_empty(&mut self) -> bool {
+        let Self::Xdp { xdp, .. } = self else { return true };
+        let is_empty = !xdp.receiver.ready_or_announce_sleep();
+        if is_empty {
+            // Empty records, which only carried wake-ups.
+            xdp.receiver.release();
+        }
+        is_empty
+    }
+
     /// The messages that [`Engine::fill`] found.
     #[inline]
     pub(super) fn next_batch(&mut self) -> Source<'_> {
@@ -160,7 +201,10 @@ impl Engine {
             Self::Uring(uring) => Source::Uring(uring),
             // The socket's messages first: there are none while the rings are read.
             Self::Xdp { companion, .. } if companion.has_more() => Source::Recvmmsg(companion),
-            Self::Xdp { xdp, .. } => xdp.next_batch().map_or(Source::Empty, Source::Xdp),
+            Self::Xdp { xdp, batches, .. } => {
+                *batches += 1;
+                xdp.next_batch().map_or(Source::Empty, Source::Xdp)
+            }
         }
     }
 
@@ -203,10 +247,26 @@ impl Engine {
             && !polled.swap(true, Ordering::Relaxed)
         {
             xdp.receiver.announce_polling();
-            // The program woke nobody for what arrived before.
-            for fd in xdp.receiver.descriptors() {
-                socket::epoll_rearm(readable, fd);
-            }
+            rearm(xdp, readable);
+        }
+    }
+
+    /// From now on the reader sleeps on `readable` only after [`Engine::ring_is_empty`]. While it reads, the program
+    /// need not wake it.
+    pub(super) fn announce_edges(&mut self, readable: BorrowedFd<'_>) {
+        if let Self::Xdp { xdp, edge, .. } = self {
+            *edge = true;
+            xdp.receiver.announce_sleep();
+            rearm(xdp, readable);
+        }
+    }
+
+    /// Whether the reader has said so, and nobody else sleeps on the descriptor.
+    #[inline]
+    pub(super) fn is_edge_triggered(&mut self) -> bool {
+        match self {
+            Self::Xdp { edge, polled, .. } => *edge && !*polled.get_mut(),
+            _ => false,
         }
     }
 
@@ -279,5 +339,12 @@ impl Engine {
             Self::Xdp { xdp, .. } => Some(xdp),
             _ => None,
         }
+    }
+}
+
+/// Has `readable` look at the rings again: the program woke nobody for what arrived before.
+fn rearm(xdp: &XdpReceiver, readable: BorrowedFd<'_>) {
+    for fd in xdp.receiver.descriptors() {
+        socket::epoll_rearm(readable, fd);
     }
 }

@@ -107,17 +107,60 @@ pub(crate) fn sleep(time: Duration) -> bool {
     matches!(nanosleep(&timespec(time)), NanosleepRelativeResult::Ok)
 }
 
+/// What an epoll instance of a receiver watches; the values are bits of [`epoll_ready`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Watched {
+    /// A ring of the backend.
+    Ring = 1,
+    Socket = 2,
+    /// Notifications about the interface.
+    Interface = 4,
+}
+
+/// What may be ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readiness(u64);
+
+impl Readiness {
+    pub(crate) const ALL: Self = Self(u64::MAX);
+
+    pub(crate) fn of(self, what: Watched) -> bool {
+        self.0 & what as u64 != 0
+    }
+}
+
 /// An epoll instance that is readable when any of `fds` is.
-pub(crate) fn epoll_of<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<OwnedFd> {
+pub(crate) fn epoll_of<'a>(
+    fds: impl Iterator<Item = (BorrowedFd<'a>, Watched)>,
+) -> io::Result<OwnedFd> {
     let instance = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in fds {
-        epoll::add(&instance, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    for (fd, what) in fds {
+        epoll::add(&instance, fd, epoll::EventData::new_u64(what as u64), epoll::EventFlags::IN)?;
     }
     Ok(instance)
 }
 
-/// Has an epoll instance check again whether `fd`, which it watches, is readable.
-pub(crate) fn epoll_rearm(instance: BorrowedFd<'_>, fd: BorrowedFd<'_>) {
+/// Has an epoll instance check again whether a ring, which it watches, is readable.
+pub(crate) fn epoll_rearm(instance: BorrowedFd<'_>, ring: BorrowedFd<'_>) {
+    let data = epoll::EventData::new_u64(Watched::Ring as u64);
     // It is watched, so this cannot fail.
-    let _ = epoll::modify(instance, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+    let _ = epoll::modify(instance, ring, data, epoll::EventFlags::IN);
+}
+
+/// What is ready of an epoll instance of [`epoll_of`], errors included. Never waits.
+pub(crate) fn epoll_ready(instance: BorrowedFd<'_>) -> io::Result<Readiness> {
+    const NONE: epoll::Event =
+        epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+    // Room for the socket, the interface, and some rings.
+    let mut events = [NONE; 8];
+    match epoll::wait(instance, &mut events[..], Some(&timespec(Duration::ZERO))) {
+        // There may be more.
+        Ok(count) if count == events.len() => Ok(Readiness::ALL),
+        Ok(count) => {
+            let bits = events[..count].iter().map(|event| event.data.u64());
+            Ok(Readiness(bits.fold(0, |all, one| all | one)))
+        }
+        Err(Errno::INTR) => Ok(Readiness::ALL),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::net::UdpSocket;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use linerate_testkit::{root_or_skip, test_name, uninterrupted};
 use linerate_udp::{Receiver, Transmit};
@@ -54,6 +54,60 @@ fn a_server_in_tokio_answers_on_every_back_end() {
         peer.send_to(b"end", to).unwrap();
         let statistics = runtime.block_on(server).unwrap().unwrap();
         assert_eq!(statistics.messages, (0..50).map(|round| 1 + round % 9).sum::<u64>(), "{kind}");
+    }
+}
+
+/// Messages come alone and in bursts, in the rings and through the companion socket of `xdp` (as fragments), and each
+/// wakes the task.
+#[test]
+fn a_receiver_in_tokio_misses_no_message() {
+    const MESSAGES: u32 = 2000;
+    root_or_skip!();
+    let cable = Cable::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for kind in kinds(&cable, test_name!()) {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).backend(Some(kind.backend)).delivery(kind.delivery);
+        let builder = builder.ring_size(16 << 20).batch(8).message_size(4000);
+        let socket = cable.here.run(|| builder.build_socket()).unwrap().unwrap();
+        let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
+        let _entered = runtime.enter();
+        let (mut receiver, _transmitter) = socket.into_async().unwrap();
+        let came = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&came);
+        let sender = std::thread::spawn(move || {
+            let mut bytes = [0; 4000];
+            for number in 0..MESSAGES {
+                // So that no buffer is full.
+                let end = Instant::now() + TIMEOUT;
+                while number - count.load(Ordering::Relaxed) > 20 && Instant::now() < end {
+                    std::thread::yield_now();
+                }
+                if number % 7 == 0 {
+                    std::thread::sleep(Duration::from_micros(u64::from(number % 50) * 4));
+                }
+                bytes[..4].copy_from_slice(&number.to_be_bytes());
+                let len = if number % 23 == 0 { bytes.len() } else { 100 };
+                peer.send_to(&bytes[..len], to).unwrap();
+            }
+        });
+        let mut seen = vec![false; MESSAGES as usize];
+        runtime.block_on(async {
+            while came.load(Ordering::Relaxed) < MESSAGES {
+                let batch = tokio::time::timeout(TIMEOUT, receiver.recv_batch()).await;
+                let batch = batch.unwrap_or_else(|_| panic!("{kind}: asleep after {came:?}"));
+                let mut batch = batch.unwrap();
+                while let Some(message) = batch.next() {
+                    let number = u32::from_be_bytes(*message.payload.first_chunk().unwrap());
+                    assert!(
+                        !std::mem::replace(&mut seen[number as usize], true),
+                        "{kind}: {number}"
+                    );
+                    came.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        sender.join().unwrap();
     }
 }
 
