@@ -59,7 +59,7 @@ impl ReceiverBuilder {
             writable: register(transmitter.as_fd(), Interest::WRITABLE)?,
             address: receiver.address(),
             may_fragment: matches!(discovery, MtuDiscovery::Off | MtuDiscovery::Fragment),
-            receiver: Mutex::new(receiver),
+            receiver: Mutex::new(Reader { receiver, has_received: false }),
             transmitter: Mutex::new(transmitter),
             direct,
         }))
@@ -71,7 +71,7 @@ struct QuinnSocket {
     readable: AsyncFd<OwnedFd>,
     writable: AsyncFd<OwnedFd>,
     // Quinn receives in one task and sends in many. A lock is taken once a batch or super-datagram, and not a message.
-    receiver: Mutex<Receiver>,
+    receiver: Mutex<Reader>,
     transmitter: Mutex<Transmitter>,
     /// Receives from the socket into quinn's buffers, where the messages are in the socket.
     direct: Option<UdpSocketState>,
@@ -79,16 +79,35 @@ struct QuinnSocket {
     may_fragment: bool,
 }
 
+#[derive(Debug)]
+struct Reader {
+    receiver: Receiver,
+    /// Messages were received since the last look that found none.
+    has_received: bool,
+}
+
 impl QuinnSocket {
-    fn receive(&self, bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]) -> io::Result<usize> {
-        let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+    /// As [`UdpSocketState::recv`]; `None` to look again when the tasks have run that the messages have woken.
+    fn receive(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> io::Result<Option<usize>> {
+        let mut reader = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        let Reader { receiver, has_received } = &mut *reader;
         if let Some(direct) = &self.direct {
-            return direct.recv((&receiver.socket()).into(), bufs, meta);
+            return direct.recv((&receiver.socket()).into(), bufs, meta).map(Some);
         }
         let room = bufs.len().min(meta.len());
         let mut used = 0;
         // All frames of a batch of xdp may have had wrong checksums; more may wait then.
         while used == 0 {
+            // As NAPI polls once more before it enables interrupts: while connections use what was received, more
+            // arrives. A wake-up for it would cost the core that receives as much as some ten messages.
+            if *has_received && !receiver.has_batch() {
+                *has_received = false;
+                return Ok(None);
+            }
             let found = match receiver.try_fill() {
                 Ok(Some(found)) => found,
                 // Only now the next message wakes the endpoint.
@@ -105,7 +124,8 @@ impl QuinnSocket {
                 meta[..used].iter_mut().for_each(|meta| meta.addr = mapped(meta.addr));
             }
         }
-        Ok(used)
+        *has_received = true;
+        Ok(Some(used))
     }
 
     fn send(&self, transmit: &udp::Transmit<'_>) -> io::Result<()> {
@@ -197,8 +217,14 @@ impl AsyncUdpSocket for QuinnSocket {
     ) -> Poll<io::Result<usize>> {
         loop {
             let mut ready = ready!(self.readable.poll_read_ready(cx))?;
-            if let Ok(received) = ready.try_io(|_| self.receive(bufs, meta)) {
-                return Poll::Ready(received);
+            match ready.try_io(|_| self.receive(bufs, meta)) {
+                Ok(Ok(Some(received))) => return Poll::Ready(Ok(received)),
+                Ok(Ok(None)) => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Ok(Err(error)) => return Poll::Ready(Err(error)),
+                Err(_would_block) => {}
             }
         }
     }

@@ -358,7 +358,14 @@ impl Receiver {
         Ok(has_errors.then_some(false))
     }
 
-    /// The same for an edge-triggered reader of `xdp`, which sleeps only after `None`: only then the program may wake it.
+    /// Whether messages are there for [`Receiver::batch`], of those that are seen without a system call. Announces
+    /// nothing: an edge-triggered reader of `xdp` calls [`Receiver::try_fill`] before it sleeps.
+    #[inline]
+    pub(crate) fn has_batch(&mut self) -> bool {
+        self.engine.is_edge_triggered() && self.engine.has_batch()
+    }
+
+    /// The same as [`Receiver::try_fill`] for an edge-triggered reader of `xdp`, which sleeps only after `None`: only then the program may wake it.
     /// One system call says whether there is anything but frames in the rings. The rings come last, so that frames that
     /// arrive meanwhile wake nobody.
     #[inline]
