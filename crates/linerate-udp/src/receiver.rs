@@ -365,9 +365,9 @@ impl Receiver {
         self.engine.is_edge_triggered() && self.engine.has_batch()
     }
 
-    /// The same as [`Receiver::try_fill`] for an edge-triggered reader of `xdp`, which sleeps only after `None`: only then the program may wake it.
-    /// One system call says whether there is anything but frames in the rings. The rings come last, so that frames that
-    /// arrive meanwhile wake nobody.
+    /// The same as [`Receiver::try_fill`] for an edge-triggered reader of `xdp`, which sleeps only after `None`: only then
+    /// the program may wake it. One system call says whether there is anything but frames in the rings. The rings come
+    /// last, so that frames that arrive meanwhile wake nobody.
     #[inline]
     fn try_fill_edge(&mut self) -> Result<Option<bool>> {
         if self.engine.has_batch() {
