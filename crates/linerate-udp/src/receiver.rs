@@ -361,6 +361,7 @@ impl Receiver {
     /// Whether messages are there for [`Receiver::batch`], of those that are seen without a system call. Announces
     /// nothing: an edge-triggered reader of `xdp` calls [`Receiver::try_fill`] before it sleeps.
     #[inline]
+    #[cfg(feature = "quinn")]
     pub(crate) fn has_batch(&mut self) -> bool {
         self.engine.is_edge_triggered() && self.engine.has_batch()
     }
@@ -397,6 +398,7 @@ impl Receiver {
 
     /// What an edge-triggered reader sleeps on after [`Receiver::try_fill`] returned `None`, and only then. It spares the
     /// core that receives the wake-ups that [`AsFd`] causes.
+    #[cfg(feature = "tokio")]
     pub(crate) fn edge_fd(&mut self) -> BorrowedFd<'_> {
         let readable = readable(&self.epoll, &self.socket);
         self.engine.announce_edges(readable);

@@ -253,6 +253,7 @@ impl Engine {
 
     /// From now on the reader sleeps on `readable` only after [`Engine::ring_is_empty`]. While it reads, the program
     /// need not wake it.
+    #[cfg(feature = "tokio")]
     pub(super) fn announce_edges(&mut self, readable: BorrowedFd<'_>) {
         if let Self::Xdp { xdp, edge, .. } = self {
             *edge = true;
