@@ -68,6 +68,7 @@ site: ## the documents as a site that works offline: target/site/book/index.html
 
 test-site: site ## the site: no dead link, every page in Chromium, search; and each code block of the documents
 	@scripts/test-site
+	@cargo build --quiet --target-dir $(BUILT) $(PACKAGES)
 	@scripts/test -p linerate --test it blocks::
 
 flows: ## the release build of linerate-flows, which `linerate flows` and `linerate find` start: minutes, for DataFusion
