@@ -46,7 +46,7 @@ test-packages: ## the packages of `make packages`: lintian; installed, used and 
 	@scripts/setup packages
 	@scripts/test-packages
 
-time-first-use: ## seconds from the .deb on a stock Debian 13 to a capture file, to Prometheus and to tshark
+time-first-use: ## a new user's first steps on Debian 13, in seconds: from the .deb to a file, to Prometheus, to tshark
 	@scripts/setup packages
 	@scripts/time-first-use
 

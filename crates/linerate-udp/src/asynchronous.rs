@@ -34,7 +34,7 @@ impl Socket {
     /// [`Error::System`].
     pub fn into_async(self) -> Result<(AsyncReceiver, AsyncTransmitter)> {
         let (mut receiver, transmitter) = self.into_split();
-        let readable = register(receiver.edge_fd(), Interest::READABLE)?;
+        let readable = register(receiver.edge_triggered_fd(), Interest::READABLE)?;
         let writable = register(transmitter.as_fd(), Interest::WRITABLE)?;
         Ok((AsyncReceiver { readable, receiver }, AsyncTransmitter { writable, transmitter }))
     }

@@ -55,11 +55,11 @@ impl ReceiverBuilder {
             Backend::Uring | Backend::Xdp => None,
         };
         Ok(Arc::new(QuinnSocket {
-            readable: register(receiver.edge_fd(), Interest::READABLE)?,
+            readable: register(receiver.edge_triggered_fd(), Interest::READABLE)?,
             writable: register(transmitter.as_fd(), Interest::WRITABLE)?,
             address: receiver.address(),
             may_fragment: matches!(discovery, MtuDiscovery::Off | MtuDiscovery::Fragment),
-            receiver: Mutex::new(Reader { receiver, has_received: false }),
+            receiver: Mutex::new(Reader { receiver, poll_again: false }),
             transmitter: Mutex::new(transmitter),
             direct,
         }))
@@ -82,19 +82,19 @@ struct QuinnSocket {
 #[derive(Debug)]
 struct Reader {
     receiver: Receiver,
-    /// Messages were received since the last look that found none.
-    has_received: bool,
+    /// Messages were received since the rings were polled in vain.
+    poll_again: bool,
 }
 
 impl QuinnSocket {
-    /// As [`UdpSocketState::recv`]; `None` to look again when the tasks have run that the messages have woken.
+    /// As [`UdpSocketState::recv`]; `None` to poll again when the tasks have run that the messages have woken.
     fn receive(
         &self,
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> io::Result<Option<usize>> {
         let mut reader = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
-        let Reader { receiver, has_received } = &mut *reader;
+        let Reader { receiver, poll_again } = &mut *reader;
         if let Some(direct) = &self.direct {
             return direct.recv((&receiver.socket()).into(), bufs, meta).map(Some);
         }
@@ -103,9 +103,9 @@ impl QuinnSocket {
         // All frames of a batch of xdp may have had wrong checksums; more may wait then.
         while used == 0 {
             // As NAPI polls once more before it enables interrupts: while connections use what was received, more
-            // arrives. A wake-up for it would cost the core that receives as much as some ten messages.
-            if *has_received && !receiver.has_batch() {
-                *has_received = false;
+            // arrives. A wake-up for it would cost the core that receives as much as about ten messages.
+            if *poll_again && receiver.is_drained() {
+                *poll_again = false;
                 return Ok(None);
             }
             let found = match receiver.try_fill() {
@@ -124,7 +124,7 @@ impl QuinnSocket {
                 meta[..used].iter_mut().for_each(|meta| meta.addr = mapped(meta.addr));
             }
         }
-        *has_received = true;
+        *poll_again = true;
         Ok(Some(used))
     }
 

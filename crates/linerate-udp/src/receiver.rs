@@ -19,7 +19,7 @@ use crate::group::Group;
 use crate::message::Drops;
 use crate::options::Options;
 use crate::socket::icmp::{Entry, TransmitTimestamp};
-use crate::socket::{self, Membership, Readiness, SocketDrops, WaitOutcome, Watched};
+use crate::socket::{self, EventSource, Membership, Readiness, SocketDrops, WaitOutcome};
 use crate::transmitter::Transmitter;
 use crate::watch::Watch;
 use crate::{Error, IcmpError, Result};
@@ -114,11 +114,11 @@ impl Receiver {
             // Changes from before the watch was opened.
             engine.follow(watch);
         }
-        let rings = engine.descriptors().into_iter().map(|fd| (fd, Watched::Ring));
+        let rings = engine.descriptors().into_iter().map(|fd| (fd, EventSource::Ring));
         let mut others: Vec<_> = rings.collect();
-        others.extend(watch.as_ref().map(|watch| (watch.as_fd(), Watched::Interface)));
+        others.extend(watch.as_ref().map(|watch| (watch.as_fd(), EventSource::Interface)));
         let epoll = (!others.is_empty()).then(|| {
-            others.push((socket.as_fd(), Watched::Socket));
+            others.push((socket.as_fd(), EventSource::Socket));
             socket::epoll_of(others.into_iter())
         });
         let room = |on| if on { MAX_QUEUE_ENTRIES } else { 0 };
@@ -358,12 +358,12 @@ impl Receiver {
         Ok(has_errors.then_some(false))
     }
 
-    /// Whether messages are there for [`Receiver::batch`], of those that are seen without a system call. Announces
-    /// nothing: an edge-triggered reader of `xdp` calls [`Receiver::try_fill`] before it sleeps.
+    /// Whether nothing can be received without a system call. Announces nothing: an edge-triggered reader of `xdp` calls
+    /// [`Receiver::try_fill`] before it sleeps. Always false with other backends.
     #[inline]
     #[cfg(feature = "quinn")]
-    pub(crate) fn has_batch(&mut self) -> bool {
-        self.engine.is_edge_triggered() && self.engine.has_batch()
+    pub(crate) fn is_drained(&mut self) -> bool {
+        self.engine.is_edge_triggered() && self.engine.is_drained()
     }
 
     /// The same as [`Receiver::try_fill`] for an edge-triggered reader of `xdp`, which sleeps only after `None`: only then
@@ -374,34 +374,40 @@ impl Receiver {
         if self.engine.has_batch() {
             return Ok(Some(true));
         }
-        self.engine.start_turn();
+        self.engine.reset_budget();
         self.waits += 1;
         let ready = match &self.epoll {
             Some(epoll) => socket::epoll_ready(epoll.as_fd())
                 .map_err(|error| Error::system("look at several sockets", error))?,
             None => Readiness::ALL,
         };
-        if ready.of(Watched::Socket) {
+        // First: a socket that always has messages must not hide what may move them to the rings.
+        if ready.contains(EventSource::Interface) || self.watch.as_ref().is_some_and(Watch::is_gone)
+        {
+            self.follow()?;
+        }
+        if ready.contains(EventSource::Socket) {
             let found = self.engine.fill_companion(self.socket.as_fd());
             if found.map_err(|error| Error::system(format!("receive on {}", self.bound), error))? {
+                self.unread += 1;
+                if self.unread >= BATCHES_PER_ERROR_READ {
+                    self.collect_errors()?;
+                }
                 return Ok(Some(true));
             }
             if self.collect_errors()? {
                 return Ok(Some(false));
             }
         }
-        if ready.of(Watched::Interface) || self.watch.as_ref().is_some_and(Watch::is_gone) {
-            self.follow()?;
-        }
-        Ok((!self.engine.ring_is_empty()).then_some(true))
+        Ok(self.engine.ready_or_announce_sleep().then_some(true))
     }
 
     /// What an edge-triggered reader sleeps on after [`Receiver::try_fill`] returned `None`, and only then. It spares the
     /// core that receives the wake-ups that [`AsFd`] causes.
     #[cfg(feature = "tokio")]
-    pub(crate) fn edge_fd(&mut self) -> BorrowedFd<'_> {
+    pub(crate) fn edge_triggered_fd(&mut self) -> BorrowedFd<'_> {
         let readable = readable(&self.epoll, &self.socket);
-        self.engine.announce_edges(readable);
+        self.engine.enable_edge_triggered(readable);
         readable
     }
 

@@ -8,8 +8,8 @@
 //! transfers two gigabytes within seconds. Both are settings of a network namespace; nf_flowtable does the
 //! same for each connection that it takes over.
 //!
-//! What the kernel knows of a connection does not catch up: it leaves the window alone while packets are outside. So
-//! the connections that are open at the end get a flag of their own before the settings return.
+//! The window that conntrack knows does not catch up: packets outside of it do not update it. So the connections that are
+//! open at the end get a flag of their own before the settings are restored.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::ctnetlink::accept_outside_window;
+use crate::runtime::ctnetlink::set_be_liberal;
 use crate::{Error, Result};
 
 /// `Documentation/networking/nf_conntrack-sysctl.rst`. Of the network namespace of the thread.
@@ -56,23 +56,36 @@ pub fn relax_tcp_tracking() -> Result<SavedSysctls> {
     Ok(SavedSysctls { liberal, resets })
 }
 
-/// Restores the settings, unless somebody has changed them since. TCP connections that are open now keep what the
-/// settings gave them until they end, as after nf_flowtable: the first packet of a connection that returns from the
-/// fast path would be INVALID otherwise, and leave untranslated.
+/// Exempts open TCP connections from window tracking, and restores the settings unless somebody has changed them since.
+/// The first packet of a connection that returns from the fast path would be INVALID otherwise, and leave untranslated.
+/// nf_flowtable does the same for its connections. A kernel without ctnetlink cannot exempt them, which is logged.
+///
+/// # Errors
+/// As for [`restore_settings`].
+pub fn restore(saved: SavedSysctls) -> Result<()> {
+    let settings = [(TCP_BE_LIBERAL, saved.liberal), (TCP_IGNORE_INVALID_RST, saved.resets)];
+    let changes = |(setting, saved)| saved == Some(0) && matches!(read(setting), Ok(1..));
+    if settings.into_iter().any(changes) {
+        match set_be_liberal() {
+            Ok(connections) => {
+                tracing::info!(connections, "open TCP connections are exempt from window tracking");
+            }
+            Err(error) => tracing::warn!(
+                %error,
+                "cannot exempt all open TCP connections from window tracking: translated ones may break now"
+            ),
+        }
+    }
+    restore_settings(saved)
+}
+
+/// Restores the settings, unless somebody has changed them since: after a start that failed, when no packet has taken the
+/// fast path.
 ///
 /// # Errors
 /// As for [`relax_tcp_tracking`]; the other setting is restored nevertheless. A missing conntrack module is not an
-/// error. If the connections cannot be changed, the settings stay.
-pub fn restore(saved: SavedSysctls) -> Result<()> {
-    let settings = [(TCP_BE_LIBERAL, saved.liberal), (TCP_IGNORE_INVALID_RST, saved.resets)];
-    if settings.iter().any(|(setting, saved)| *saved == Some(0) && matches!(read(setting), Ok(1..)))
-    {
-        let connections = accept_outside_window().map_err(|source| {
-            let settings = "net.netfilter.nf_conntrack_tcp_be_liberal and nf_conntrack_tcp_ignore_invalid_rst stay 1";
-            Error::system(format!("exempt open TCP connections from window tracking, so {settings}"), source)
-        })?;
-        tracing::debug!(connections, "open TCP connections are exempt from window tracking");
-    }
+/// error.
+pub fn restore_settings(saved: SavedSysctls) -> Result<()> {
     restore_setting(TCP_BE_LIBERAL, saved.liberal)
         .and(restore_setting(TCP_IGNORE_INVALID_RST, saved.resets))
 }

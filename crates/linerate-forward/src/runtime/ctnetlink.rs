@@ -48,17 +48,18 @@ const BE_LIBERAL: u8 = 0x08;
 /// `IP_CT_TCP_FLAG_MAXACK_SET`: the largest acknowledgement, which a RST is compared with, is known.
 const MAXACK_SET: u8 = 0x20;
 
-/// Lets open TCP connections of this thread's network namespace have packets outside of the window that is known
-/// ([`BE_LIBERAL`]) until they end, and any RST until the next acknowledgement. Returns how many connections.
+/// Exempts open TCP connections of this thread's network namespace from window tracking until they end ([`BE_LIBERAL`]).
+/// A RST is compared with the last acknowledgement again once a segment is inside the window that is known, which for a
+/// connection that was long on the fast path may be never. Returns how many connections were changed.
 ///
 /// # Errors
-/// If the connections cannot be listed or changed. One that ended meanwhile is no error.
-pub(super) fn accept_outside_window() -> io::Result<u64> {
+/// If the connections cannot be listed, or some of them not changed. A connection that has ended is not an error.
+pub(super) fn set_be_liberal() -> io::Result<u64> {
     let (list, change) = (Socket::open(Protocol::Netfilter)?, Socket::open(Protocol::Netfilter)?);
     let (mut changed, mut failed) = (0, Ok(()));
     // The dump is read in pieces: a million connections take no memory.
     let _ = list.dump(GET, &[0; HEADER], |message| {
-        let Some(request) = liberal(message) else { return };
+        let Some(request) = be_liberal_request(message) else { return };
         match change.request(NEW, 0, &request, |_| ()) {
             Ok(()) => changed += 1,
             Err(error) if error.kind() == io::ErrorKind::NotFound => (),
@@ -69,7 +70,7 @@ pub(super) fn accept_outside_window() -> io::Result<u64> {
 }
 
 /// The change of a listed connection; `None` if it is not an open TCP connection.
-fn liberal(message: Message<'_>) -> Option<Vec<u8>> {
+fn be_liberal_request(message: Message<'_>) -> Option<Vec<u8>> {
     let attributes = message.body.get(HEADER..)?;
     let tcp = attribute(attribute(attributes, attr::PROTOINFO)?, attr::PROTOINFO_TCP)?;
     let state = attribute(tcp, attr::TCP_STATE)?.first()?;

@@ -54,7 +54,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
         (Some(source), _) => (26, source),
         (None, destination) => (30, destination.context("no address to translate to")?),
     };
-    constants.address_at = at;
+    constants.address_offset = at;
     constants.address = u32::from_ne_bytes(address.octets());
     let skeleton = open.load().context("the kernel does not take the redirecting program")?;
     let program = skeleton.progs.redirect_tc.as_fd();

@@ -82,7 +82,7 @@ pub(crate) struct ShapedUplink {
     cores: Cores,
     veths: [Veth; 2],
     _dialled: Vec<Running>,
-    /// Of the access concentrator's pppd, which reads them for each client.
+    /// The options file of the pppd that pppoe-server starts for each client.
     _options: Option<NamedTempFile>,
 }
 
@@ -176,7 +176,7 @@ impl ShapedUplink {
         let mut client = self.router.command_killed_with_parent("pppd");
         client
             .args(format!("plugin rp-pppoe.so nic-{RIGHT} noauth nodetach noipdefault").split(' '));
-        // What it says of a link that ends is in the error.
+        // An error then includes what pppd logs.
         client.args(["logfd", "2"]);
         client.args("ifname ppp0 mtu 1492 mru 1492 lcp-echo-interval 0".split(' '));
         let mut client = Running::start("pppd", &mut client)?;
@@ -233,7 +233,7 @@ impl ShapedUplink {
                 let index = self.router.interface(from)?.index();
                 Ok(self.router.run(|| linerate_bpf::link::has_tcx_ingress_program(index))??)
             };
-            running.wait_until("a redirect to begin", Duration::from_secs(20), attached)?;
+            running.wait_until("the program to attach", Duration::from_secs(20), attached)?;
             Ok::<_, anyhow::Error>(running)
         };
         let lan = (LEFT, left.b.mac(), left.a.mac());
@@ -242,6 +242,15 @@ impl ShapedUplink {
             start(LEFT, wan, "--source", RIGHT_ADDRESS)?,
             start(RIGHT, lan, "--destination", WEST_ADDRESS)?,
         ])
+    }
+
+    /// IPv4 packets that the stack of the router has forwarded.
+    pub(crate) fn routed_packets(&self) -> Result<u64> {
+        let table = self.router.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
+        let mut lines = table.lines().filter_map(|line| line.strip_prefix("Ip: "));
+        let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let at = names.split(' ').position(|name| name == "ForwDatagrams");
+        at.and_then(|at| values.split(' ').nth(at)?.parse().ok()).context("no ForwDatagrams")
     }
 
     /// One TCP stream from the west to the east, as fast as possible, measured for `time`.

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::batch::{Batch, Counts};
 use super::records::{Head, ReaderState, Records};
-use super::sleep::{SleepState, Sleeper};
+use super::sleep::{SleepProtocol, SleepState};
 use crate::xdp::{WaitStrategy, sys};
 use crate::{Error, Result, Timestamp};
 
@@ -126,9 +126,9 @@ impl RingGroup {
         self.rings.iter_mut().any(|ring| ring.records.ready())
     }
 
-    /// How many wake-ups were passed over.
+    /// Wake-up records that the reader has passed.
     pub(crate) fn wakeups(&self) -> u64 {
-        Sleeper::wakeups(self)
+        SleepProtocol::wakeups(self)
     }
 
     /// Gives the space of everything lent back to the kernel.
@@ -140,17 +140,17 @@ impl RingGroup {
     /// Whether a frame can be read. If not, and the reader has announced that it sleeps, the next frame wakes it.
     #[inline]
     pub(crate) fn has_frame(&mut self) -> bool {
-        Sleeper::has_frame(self)
+        SleepProtocol::has_frame(self)
     }
 
     /// The same for a reader that sleeps only after this returned false, which then has announced its sleep.
     #[inline]
-    pub(crate) fn has_frame_or_announces(&mut self) -> bool {
-        Sleeper::has_frame_or_announces(self)
+    pub(crate) fn poll_or_announce_sleep(&mut self) -> bool {
+        SleepProtocol::poll_or_announce_sleep(self)
     }
 
     pub(crate) fn announce_sleep(&self) {
-        Sleeper::announce_sleep(self);
+        SleepProtocol::announce_sleep(self);
     }
 
     pub(crate) fn announce_polling(&self) {
@@ -159,7 +159,7 @@ impl RingGroup {
     }
 
     pub(crate) fn cancel_sleep(&self) {
-        Sleeper::cancel_sleep(self);
+        SleepProtocol::cancel_sleep(self);
     }
 
     /// Programs that start from now on copy nothing into these rings.
@@ -278,7 +278,7 @@ impl RingGroup {
     }
 }
 
-impl Sleeper for RingGroup {
+impl SleepProtocol for RingGroup {
     fn sleep_state(&self) -> &SleepState {
         &self.sleep
     }

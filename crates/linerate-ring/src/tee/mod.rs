@@ -181,10 +181,10 @@ impl Tee {
     /// woken.
     #[inline]
     pub fn ready_or_announce_sleep(&mut self) -> bool {
-        self.group.has_frame_or_announces()
+        self.group.poll_or_announce_sleep()
     }
 
-    /// Wake-ups that the programs have sent, of those that were passed over.
+    /// Wake-up records that the reader has passed.
     pub fn wakeups(&self) -> u64 {
         self.group.wakeups()
     }

@@ -127,7 +127,7 @@ impl Records {
         self.looks
     }
 
-    /// How many wake-ups were passed over.
+    /// Wake-up records that the reader has passed.
     #[inline]
     pub(super) fn wakeups(&self) -> u64 {
         self.wakeups

@@ -1,4 +1,4 @@
-//! [`Sleeper`]: how a reader says that it sleeps, so that the programs wake it then and only then.
+//! [`SleepProtocol`]: how a reader says that it sleeps, so that the programs wake it then and only then.
 //!
 //! A reader sets a word (`waiting` of `struct tee_reader`), and looks at the rings once more. A program commits a frame,
 //! and looks at the word. There is a full barrier between the two steps of each: one of the two sees the other. The
@@ -9,21 +9,21 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How often a reader looks for a frame that is withheld, before it sleeps: for some 100 µs. Longer, a clock that was set
+/// How often a reader polls for a frame that is withheld, before it sleeps: for some 100 µs. Longer, a clock that was set
 /// back would keep it here.
-const MAX_LOOKS: u32 = 1000;
+const MAX_POLLS: u32 = 1000;
 
 /// What a reader has announced. It alone writes these.
 #[derive(Debug, Default)]
 pub(super) struct SleepState {
     /// The reader has announced that it sleeps.
     announced: AtomicBool,
-    /// [`Sleeper::wakeups`] at the announcement.
+    /// [`SleepProtocol::wakeups`] at the announcement.
     wakeups_passed: AtomicU64,
 }
 
 /// A reader of rings that sleeps.
-pub(super) trait Sleeper {
+pub(super) trait SleepProtocol {
     fn sleep_state(&self) -> &SleepState;
 
     /// Whether a frame can be read now.
@@ -32,7 +32,7 @@ pub(super) trait Sleeper {
     /// Whether a frame is there that is withheld for a moment. The wake-up for it may be spent.
     fn is_withholding(&mut self) -> bool;
 
-    /// How many wake-ups were passed over.
+    /// Wake-up records that the reader has passed.
     fn wakeups(&self) -> u64;
 
     /// Sets the word of each ring, and orders that before later looks at the rings: a full barrier.
@@ -62,7 +62,7 @@ pub(super) trait Sleeper {
     /// Whether a frame can be read. If not, and the reader has announced that it sleeps, the next frame wakes it.
     #[inline]
     fn has_frame(&mut self) -> bool {
-        for _ in 0..MAX_LOOKS {
+        for _ in 0..MAX_POLLS {
             let found = self.is_readable();
             let SleepState { announced, wakeups_passed } = self.sleep_state();
             if found || !announced.load(Ordering::Relaxed) {
@@ -73,17 +73,18 @@ pub(super) trait Sleeper {
                 // announcement was passed over, nothing would wake the reader: it announces its sleep again.
                 self.announce_sleep();
             } else if !self.is_withholding() {
-                break;
+                return false;
             }
         }
-        false
+        // The last turn may have announced.
+        self.is_readable()
     }
 
     /// Whether a frame can be read. If not, the reader has announced that it sleeps, and the next frame wakes it. A
     /// reader that sleeps only after this returned false is not woken while it is awake: a wake-up costs the core that
     /// sends it more than a frame does.
     #[inline]
-    fn has_frame_or_announces(&mut self) -> bool {
+    fn poll_or_announce_sleep(&mut self) -> bool {
         self.cancel_sleep();
         if self.has_frame() {
             return true;

@@ -42,7 +42,7 @@ pub(super) enum Engine {
         companion: RecvMmsg,
         /// The caller has the receiver's descriptor, and may sleep on it whenever a call has returned.
         polled: AtomicBool,
-        /// The reader sleeps on the descriptor only after [`Engine::ring_is_empty`].
+        /// The reader sleeps on the descriptor only after [`Engine::ready_or_announce_sleep`].
         edge: bool,
         /// Batches of the rings since the socket was read.
         batches: u32,
@@ -154,8 +154,8 @@ impl Engine {
         }
     }
 
-    /// Whether messages are there for [`Engine::next_batch`], without a system call. False as well when it is the
-    /// socket's turn. For an edge-triggered reader of `xdp`.
+    /// Whether messages are there for [`Engine::next_batch`], without a system call. False as well when the budget for the
+    /// rings is spent, and the socket is due. For an edge-triggered reader of `xdp`.
     #[inline]
     pub(super) fn has_batch(&mut self) -> bool {
         let Self::Xdp { xdp, companion, batches, .. } = self else { return false };
@@ -166,9 +166,9 @@ impl Engine {
         *batches < XDP_BATCHES_PER_SOCKET_READ && xdp.receiver.ready()
     }
 
-    /// The socket has its turn now: [`Engine::has_batch`] looks at the rings again.
+    /// The reader looks at the socket now: [`Engine::has_batch`] has a new budget for the rings.
     #[inline]
-    pub(super) fn start_turn(&mut self) {
+    pub(super) fn reset_budget(&mut self) {
         if let Self::Xdp { batches, .. } = self {
             *batches = 0;
         }
@@ -182,15 +182,27 @@ impl Engine {
         }
     }
 
-    /// Whether no frame is in the rings. The next one then makes the descriptor readable: call this last.
-    pub(super) fn ring_is_empty(&mut self) -> bool {
-        let Self::Xdp { xdp, .. } = self else { return true };
-        let is_empty = !xdp.receiver.ready_or_announce_sleep();
-        if is_empty {
+    /// Whether nothing can be received without a system call. For an edge-triggered reader of `xdp`.
+    #[inline]
+    #[cfg(feature = "quinn")]
+    pub(super) fn is_drained(&mut self) -> bool {
+        let Self::Xdp { xdp, companion, .. } = self else { return false };
+        if companion.has_more() {
+            return false;
+        }
+        xdp.receiver.cancel_sleep();
+        !xdp.receiver.ready()
+    }
+
+    /// Whether a frame is in the rings. If not, the next one makes the descriptor readable: call this last.
+    pub(super) fn ready_or_announce_sleep(&mut self) -> bool {
+        let Self::Xdp { xdp, .. } = self else { return false };
+        let is_ready = xdp.receiver.ready_or_announce_sleep();
+        if !is_ready {
             // Empty records, which only carried wake-ups.
             xdp.receiver.release();
         }
-        is_empty
+        is_ready
     }
 
     /// The messages that [`Engine::fill`] found.
@@ -251,10 +263,10 @@ impl Engine {
         }
     }
 
-    /// From now on the reader sleeps on `readable` only after [`Engine::ring_is_empty`]. While it reads, the program
+    /// From now on the reader sleeps on `readable` only after [`Engine::ready_or_announce_sleep`]. While it reads, the program
     /// need not wake it.
     #[cfg(feature = "tokio")]
-    pub(super) fn announce_edges(&mut self, readable: BorrowedFd<'_>) {
+    pub(super) fn enable_edge_triggered(&mut self, readable: BorrowedFd<'_>) {
         if let Self::Xdp { xdp, edge, .. } = self {
             *edge = true;
             xdp.receiver.announce_sleep();

@@ -109,7 +109,7 @@ pub(crate) fn sleep(time: Duration) -> bool {
 
 /// What an epoll instance of a receiver watches; the values are bits of [`epoll_ready`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Watched {
+pub(crate) enum EventSource {
     /// A ring of the backend.
     Ring = 1,
     Socket = 2,
@@ -124,14 +124,14 @@ pub(crate) struct Readiness(u64);
 impl Readiness {
     pub(crate) const ALL: Self = Self(u64::MAX);
 
-    pub(crate) fn of(self, what: Watched) -> bool {
+    pub(crate) fn contains(self, what: EventSource) -> bool {
         self.0 & what as u64 != 0
     }
 }
 
 /// An epoll instance that is readable when any of `fds` is.
 pub(crate) fn epoll_of<'a>(
-    fds: impl Iterator<Item = (BorrowedFd<'a>, Watched)>,
+    fds: impl Iterator<Item = (BorrowedFd<'a>, EventSource)>,
 ) -> io::Result<OwnedFd> {
     let instance = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (fd, what) in fds {
@@ -142,7 +142,7 @@ pub(crate) fn epoll_of<'a>(
 
 /// Has an epoll instance check again whether a ring, which it watches, is readable.
 pub(crate) fn epoll_rearm(instance: BorrowedFd<'_>, ring: BorrowedFd<'_>) {
-    let data = epoll::EventData::new_u64(Watched::Ring as u64);
+    let data = epoll::EventData::new_u64(EventSource::Ring as u64);
     // It is watched, so this cannot fail.
     let _ = epoll::modify(instance, ring, data, epoll::EventFlags::IN);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use linerate_testkit::tools::run;
 use linerate_testkit::{root_or_skip, test_name, uninterrupted};
 use linerate_udp::{Receiver, Transmit};
 
@@ -108,6 +109,53 @@ fn a_receiver_in_tokio_misses_no_message() {
             }
         });
         sender.join().unwrap();
+    }
+}
+
+/// The socket always has messages, as what is added to the interface has at first. It moves to the rings nevertheless.
+#[test]
+fn a_receiver_in_tokio_follows_its_interface_while_the_socket_is_busy() {
+    const ADDED: &str = "10.77.0.88";
+    root_or_skip!();
+    let cable = Cable::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for kind in kinds(&cable, test_name!()) {
+        if kind.backend != linerate_udp::Backend::Xdp {
+            continue;
+        }
+        let builder = Receiver::builder(address("0.0.0.0", 7000)).interface("rx");
+        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
+        let builder = builder.ring_size(16 << 20).batch(1).message_size(4000);
+        let socket = cable.here.run(|| builder.build_socket()).unwrap().unwrap();
+        let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
+        let _entered = runtime.enter();
+        let (mut receiver, _transmitter) = socket.into_async().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let sender = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                // Fragments are for the socket.
+                peer.send_to(&[0; 4000], address(HERE, 7000)).unwrap();
+                let _ = peer.send_to(&[1; 100], address(ADDED, 7000));
+            }
+        });
+        let mut came = |until: &dyn Fn(&Receiver) -> bool| {
+            let end = Instant::now() + TIMEOUT;
+            runtime.block_on(async {
+                while !until(receiver.receiver()) {
+                    assert!(Instant::now() < end, "{kind}");
+                    drop(receiver.recv_batch().await.unwrap());
+                    // Slower than the sender.
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+        };
+        came(&|receiver| receiver.messages() > 100);
+        run(&cable.here, "ip", &["address", "add", &format!("{ADDED}/32"), "dev", "rx"], "");
+        came(&|receiver| receiver.ring_messages() > 0);
+        is_over.store(true, Ordering::Relaxed);
+        sender.join().unwrap();
+        run(&cable.here, "ip", &["address", "del", &format!("{ADDED}/32"), "dev", "rx"], "");
     }
 }
 

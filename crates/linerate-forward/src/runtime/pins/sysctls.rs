@@ -22,8 +22,11 @@ impl Pins {
         let _all = self.everybody()?;
         let now = self.set_sysctls(state)?;
         let created = self.create(lock, programs, state);
-        if created.is_err() && self.beside().next().is_none() {
-            conntrack::restore(now)?;
+        if created.is_err()
+            && self.beside().next().is_none()
+            && let Err(error) = conntrack::restore_settings(now)
+        {
+            tracing::warn!(%error, "after a start that failed");
         }
         created
     }

@@ -129,7 +129,7 @@ fn order(port: usize, plain: &[Vec<u8>], other: &[Vec<u8>]) -> Option<Difference
     })
 }
 
-/// What a host sees a session by: the addresses and ports behind all tags; of ARP who says it, since a macvlan device
+/// What a host sees a session by: the addresses and ports behind all tags; for ARP the source MAC address, since a macvlan device
 /// gets a broadcast later than the interface below, from a work queue. All else is one session.
 fn session(frame: &[u8]) -> Vec<u8> {
     let at = ether_type_at(frame);

@@ -17,8 +17,6 @@ struct Ring {
     producer: AtomicU32,
     records: [AtomicU32; 4],
     waiting: AtomicU32,
-    /// Wake-ups that were sent.
-    wakeups: AtomicU32,
 }
 
 /// The ring buffers, and the descriptor on which the reader sleeps.
@@ -33,13 +31,8 @@ impl Shared {
             producer: AtomicU32::new(0),
             records: std::array::from_fn(|_| AtomicU32::new(0)),
             waiting: AtomicU32::new(0),
-            wakeups: AtomicU32::new(0),
         };
         Arc::new(Self { rings: (0..rings).map(ring).collect(), edge: Notify::new() })
-    }
-
-    fn wakeups(&self) -> u32 {
-        self.rings.iter().map(|ring| ring.wakeups.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -60,7 +53,6 @@ impl Ring {
         self.commit(FRAME, || ());
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.commit(DISCARDED, || self.waiting.store(0, Ordering::Relaxed));
-            self.wakeups.fetch_add(1, Ordering::Relaxed);
             edge.notify();
         }
     }
@@ -72,7 +64,6 @@ struct Reader {
     positions: Vec<u32>,
     released: Vec<u32>,
     wakeups: u64,
-    announcements: std::cell::Cell<u32>,
 }
 
 impl Reader {
@@ -84,7 +75,6 @@ impl Reader {
             shared,
             sleep: SleepState::default(),
             wakeups: 0,
-            announcements: 0.into(),
         }
     }
 
@@ -107,7 +97,12 @@ impl Reader {
     /// Reads until nothing is left, as before `WouldBlock`; how many frames.
     fn drain(&mut self) -> u32 {
         let mut frames = 0;
-        while self.has_frame_or_announces() {
+        while self.poll_or_announce_sleep() {
+            let waiting = |ring: &Ring| ring.waiting.load(Ordering::Relaxed) != 0;
+            assert!(
+                !self.shared.rings.iter().any(waiting),
+                "awake, and the programs would wake it"
+            );
             let ring = self.next().expect("a frame");
             self.positions[ring] += 1;
             frames += 1;
@@ -140,13 +135,10 @@ impl Reader {
             }
             self.sleep();
         }
-        // Each announcement brings one wake-up from each ring at most, and a reader that is awake brings none.
-        let most = self.announcements.get() * self.shared.rings.len() as u32;
-        assert!(self.shared.wakeups() <= most, "woken while awake");
     }
 }
 
-impl Sleeper for Reader {
+impl SleepProtocol for Reader {
     fn sleep_state(&self) -> &SleepState {
         &self.sleep
     }
@@ -160,7 +152,6 @@ impl Sleeper for Reader {
         self.wakeups
     }
     fn set_waiting(&self) {
-        self.announcements.set(self.announcements.get() + 1);
         self.shared.rings.iter().for_each(|ring| ring.waiting.store(1, Ordering::Relaxed));
         fence(Ordering::SeqCst);
     }
@@ -201,28 +192,4 @@ fn a_reader_that_announces_again_is_woken() {
 #[test]
 fn a_reader_of_several_rings_is_woken() {
     model(2, 1, false);
-}
-
-#[test]
-fn frames_that_wait_wake_nobody() {
-    loom::model(|| {
-        let shared = Shared::new(1);
-        let program = {
-            let shared = shared.clone();
-            thread::spawn(move || (0..2).for_each(|_| shared.rings[0].copy(&shared.edge)))
-        };
-        let mut reader = Reader::new(shared.clone());
-        let mut count = 0;
-        while count < 2 {
-            // A reader with other work: it does not sleep, and looks without an announcement.
-            if Sleeper::has_frame(&mut reader) {
-                reader.positions[0] += 1;
-                count += 1;
-            } else {
-                thread::yield_now();
-            }
-        }
-        program.join().unwrap();
-        assert_eq!(shared.wakeups(), 0);
-    });
 }
