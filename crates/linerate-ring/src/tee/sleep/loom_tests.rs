@@ -17,6 +17,8 @@ struct Ring {
     producer: AtomicU32,
     records: [AtomicU32; 4],
     waiting: AtomicU32,
+    /// Wake-ups that were sent.
+    wakeups: AtomicU32,
 }
 
 /// The ring buffers, and the descriptor on which the reader sleeps.
@@ -31,8 +33,13 @@ impl Shared {
             producer: AtomicU32::new(0),
             records: std::array::from_fn(|_| AtomicU32::new(0)),
             waiting: AtomicU32::new(0),
+            wakeups: AtomicU32::new(0),
         };
         Arc::new(Self { rings: (0..rings).map(ring).collect(), edge: Notify::new() })
+    }
+
+    fn wakeups(&self) -> u32 {
+        self.rings.iter().map(|ring| ring.wakeups.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -53,6 +60,7 @@ impl Ring {
         self.commit(FRAME, || ());
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.commit(DISCARDED, || self.waiting.store(0, Ordering::Relaxed));
+            self.wakeups.fetch_add(1, Ordering::Relaxed);
             edge.notify();
         }
     }
@@ -64,6 +72,7 @@ struct Reader {
     positions: Vec<u32>,
     released: Vec<u32>,
     wakeups: u64,
+    announcements: std::cell::Cell<u32>,
 }
 
 impl Reader {
@@ -75,6 +84,7 @@ impl Reader {
             shared,
             sleep: SleepState::default(),
             wakeups: 0,
+            announcements: 0.into(),
         }
     }
 
@@ -98,11 +108,6 @@ impl Reader {
     fn drain(&mut self) -> u32 {
         let mut frames = 0;
         while self.poll_or_announce_sleep() {
-            let waiting = |ring: &Ring| ring.waiting.load(Ordering::Relaxed) != 0;
-            assert!(
-                !self.shared.rings.iter().any(waiting),
-                "awake, and the programs would wake it"
-            );
             let ring = self.next().expect("a frame");
             self.positions[ring] += 1;
             frames += 1;
@@ -135,6 +140,9 @@ impl Reader {
             }
             self.sleep();
         }
+        // Each announcement brings one wake-up from each ring at most, and a reader that is awake brings none.
+        let most = self.announcements.get() * self.shared.rings.len() as u32;
+        assert!(self.shared.wakeups() <= most, "woken while awake");
     }
 }
 
@@ -152,6 +160,7 @@ impl SleepProtocol for Reader {
         self.wakeups
     }
     fn set_waiting(&self) {
+        self.announcements.set(self.announcements.get() + 1);
         self.shared.rings.iter().for_each(|ring| ring.waiting.store(1, Ordering::Relaxed));
         fence(Ordering::SeqCst);
     }
