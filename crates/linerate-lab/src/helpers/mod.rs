@@ -19,7 +19,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use linerate::cli::stdio;
-use linerate_testkit::Mac;
 use serde::Serialize;
 use serde_json::json;
 
@@ -114,20 +113,7 @@ pub(crate) enum Helper {
         max_sessions: u64,
     },
     /// Redirect every frame with constant addresses, the limit of forwarding.
-    Redirect {
-        /// The interface that frames come in by.
-        #[arg(short, long)]
-        interface: String,
-        /// The interface that they leave by.
-        #[arg(long)]
-        to: String,
-        /// The destination address that they leave with.
-        #[arg(long)]
-        dst_mac: Mac,
-        /// The source address that they leave with.
-        #[arg(long)]
-        src_mac: Mac,
-    },
+    Redirect(redirect::Options),
     /// Redirect TCP over IPv4 at tcx with constant addresses, the limit of forwarding by TC.
     RedirectTc(redirect_tc::Options),
     /// Count and drop frames in the driver.
@@ -180,9 +166,7 @@ impl Helper {
                     forward::Options { max_sessions: *max_sessions, ..forward::Options::default() };
                 forward::run(*baseline, interface, &options)
             }
-            Self::Redirect { interface, to, dst_mac, src_mac } => {
-                redirect::run(interface, to, *dst_mac, *src_mac)
-            }
+            Self::Redirect(options) => redirect::run(options),
             Self::RedirectTc(options) => redirect_tc::run(options),
             Self::Sink { interface } => {
                 let (frames, bytes) = sink::run(interface)?;

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use linerate_bpf::link::{Hook, Link};
-use linerate_testkit::Mac;
 
+use super::redirect;
 use crate::interrupt;
 
 include!(concat!(env!("OUT_DIR"), "/redirect_tc.rs"));
@@ -18,18 +18,8 @@ include!(concat!(env!("OUT_DIR"), "/redirect_tc.rs"));
 /// The arguments of this helper.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The interface that packets come in by.
-    #[arg(short, long)]
-    interface: String,
-    /// The interface that they leave by.
-    #[arg(long)]
-    to: String,
-    /// The destination MAC address that they leave with.
-    #[arg(long)]
-    dst_mac: Mac,
-    /// The source MAC address that they leave with.
-    #[arg(long)]
-    src_mac: Mac,
+    #[command(flatten)]
+    redirect: redirect::Options,
     /// The source address that they leave with.
     #[arg(long, conflicts_with = "destination", required_unless_present = "destination")]
     source: Option<Ipv4Addr>,
@@ -40,16 +30,14 @@ pub(crate) struct Options {
 
 /// Redirects TCP over IPv4 until a signal asks for the end.
 pub(super) fn run(options: &Options) -> Result<()> {
-    let index = |name| linerate_net::link::by_name(name).map(|link| link.index);
-    let (from, to) = (index(&options.interface)?, index(&options.to)?);
+    let (from, to) = options.redirect.indices()?;
     let mut object = MaybeUninit::uninit();
     let mut open = skeleton::RedirectTcSkelBuilder::default()
         .open(&mut object)
         .context("cannot open the redirecting program")?;
     let constants = open.maps.rodata_data.as_deref_mut().context("the program has no constants")?;
     constants.out_ifindex = to;
-    constants.macs[..6].copy_from_slice(&options.dst_mac.0);
-    constants.macs[6..].copy_from_slice(&options.src_mac.0);
+    constants.macs = options.redirect.macs();
     let (at, address) = match (options.source, options.destination) {
         (Some(source), _) => (26, source),
         (None, destination) => (30, destination.context("no address to translate to")?),
@@ -58,7 +46,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     constants.address = u32::from_ne_bytes(address.octets());
     let skeleton = open.load().context("the kernel does not take the redirecting program")?;
     let program = skeleton.progs.redirect_tc.as_fd();
-    let link = Link::attach(program, &options.interface, from, Hook::TcxIngress)?;
+    let link = Link::attach(program, &options.redirect.interface, from, Hook::TcxIngress)?;
     interrupt::wait();
     drop(link);
     Ok(())
