@@ -27,7 +27,7 @@ use pcap::{BpfProgram, Capture, Linktype};
 use self::beginning::Beginning;
 use self::parts::{Part, Parts};
 use crate::filter::{self, Meaning};
-use crate::questions::condition;
+use crate::queries::condition;
 use crate::source::TABLE;
 use crate::time::Range;
 
@@ -107,7 +107,7 @@ struct Search {
     encoder: Encoder,
     blocks: BufWriter<File>,
     written: u64,
-    /// Time, place and length of each block. The sort is stable: packets of one instant stay in the order of files.
+    /// Time, location and length of each block. The sort is stable: packets of one instant stay in the order of files.
     index: Vec<(u64, u64, u32)>,
     buffer: Vec<u8>,
 }

@@ -1,11 +1,11 @@
-//! `linerate-flows`: questions to flow records, the packets behind them, and their way to an object store.
+//! `linerate-flows`: queries of flow records, the packets behind them, and shipping to an object store.
 //! `linerate flows` and `linerate find` start it.
 #![forbid(unsafe_code)]
 
 mod filter;
 mod find;
 mod print;
-mod questions;
+mod queries;
 mod ship;
 mod source;
 mod time;
@@ -21,10 +21,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::filter::Meaning;
 use crate::print::Form;
-use crate::questions::{By, Sort};
+use crate::queries::{By, Sort};
 use crate::time::Range;
 
-/// Ask flow records, find the packets behind them, ship them.
+/// Query flow records, find the packets behind them, ship them.
 #[derive(Debug, Parser)]
 #[command(name = "linerate", version, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 on success, 1 on failure, 2 on a wrong command line.\n\
@@ -41,10 +41,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Ask flow records, and ship them.
+    /// Query flow records, and ship them.
     Flows {
         #[command(subcommand)]
-        question: Question,
+        command: FlowsCommand,
     },
     /// Write the packets of a host or a filter, from the files that flow records point at.
     #[command(after_help = "\
@@ -66,7 +66,7 @@ Examples:
 }
 
 #[derive(Debug, Subcommand)]
-enum Question {
+enum FlowsCommand {
     /// Who has most.
     Top {
         #[command(flatten)]
@@ -89,7 +89,7 @@ enum Question {
         records: Records,
         #[command(flatten)]
         answer: Answer,
-        /// Events of NAT in place of flows.
+        /// NAT events instead of flows.
         #[arg(long)]
         nat_events: bool,
         /// Rows at most.
@@ -106,16 +106,16 @@ enum Question {
         #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
         every: Option<i64>,
     },
-    /// Ask in SQL. The table is `flows`; `ip(v4, v6)` makes an address of the two columns that have it.
+    /// Query in SQL. The table is `flows`; `ip(v4, v6)` makes an address of the two columns that have it.
     #[command(after_help = "\
 Examples:
   linerate flows query -r flows 'SELECT count(*) FROM flows WHERE \"maximumTTL\" < 5'")]
     Query {
         #[command(flatten)]
-        place: Place,
+        location: Location,
         #[command(flatten)]
         answer: Answer,
-        /// The question.
+        /// The query.
         sql: String,
     },
     /// Copy or move whole files of records to an object store.
@@ -148,16 +148,16 @@ Examples:
 }
 
 #[derive(Debug, Args)]
-struct Place {
+struct Location {
     /// A file or folder of records, or s3://BUCKET/PREFIX; repeatable.
-    #[arg(short = 'r', long = "records", value_name = "PLACE", default_value = ".")]
-    places: Vec<String>,
+    #[arg(short = 'r', long = "records", value_name = "LOCATION", default_value = ".")]
+    locations: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct Records {
     #[command(flatten)]
-    place: Place,
+    location: Location,
     /// Flows with a part at or after this time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' (UTC), seconds since 1970, -2h.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::parse)]
     after: Option<i64>,
@@ -207,7 +207,7 @@ impl Records {
 
     fn condition(&self) -> Result<String> {
         let filter = filter::parse(&self.filter())?;
-        Ok(questions::condition(filter.as_ref(), self.range(), Meaning::Flow))
+        Ok(queries::condition(filter.as_ref(), self.range(), Meaning::Flow))
     }
 }
 
@@ -231,9 +231,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 async fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Flows { question } => ask(question).await,
+        Command::Flows { command } => flows(command).await,
         Command::Find { records, out, packets } => {
-            let (context, filter) = (source::open(&records.place.places).await?, records.filter());
+            let (context, filter) =
+                (source::open(&records.location.locations).await?, records.filter());
             let range = records.range();
             let options =
                 find::Options { filter: &filter, range, folder: packets.as_deref(), out: &out };
@@ -255,34 +256,34 @@ async fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-async fn ask(question: Question) -> Result<ExitCode> {
-    let (places, answer, limit, sql) = match question {
-        Question::Ship { folder, url, delete, follow, retry_for, json } => {
+async fn flows(command: FlowsCommand) -> Result<ExitCode> {
+    let (locations, answer, limit, sql) = match command {
+        FlowsCommand::Ship { folder, url, delete, follow, retry_for, json } => {
             let duration = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
             let (follow, retry_for) = (follow.map(duration), duration(retry_for));
             let options = ship::Options { folder: &folder, url: &url, delete, follow, retry_for };
             return ship(&options, json).await;
         }
-        Question::Top { records, answer, by, sort, count } => {
-            let sql = questions::top(by, sort, count, &records.condition()?);
-            (records.place.places, answer, None, sql)
+        FlowsCommand::Top { records, answer, by, sort, count } => {
+            let sql = queries::top(by, sort, count, &records.condition()?);
+            (records.location.locations, answer, None, sql)
         }
-        Question::List { records, answer, nat_events, count } => {
-            let sql = questions::list(count.saturating_add(1), &records.condition()?, nat_events);
-            (records.place.places, answer, Some(count), sql)
+        FlowsCommand::List { records, answer, nat_events, count } => {
+            let sql = queries::list(count.saturating_add(1), &records.condition()?, nat_events);
+            (records.location.locations, answer, Some(count), sql)
         }
-        Question::Sum { records, answer, every } => {
-            let sql = questions::sum(every, &records.condition()?);
-            (records.place.places, answer, None, sql)
+        FlowsCommand::Sum { records, answer, every } => {
+            let sql = queries::sum(every, &records.condition()?);
+            (records.location.locations, answer, None, sql)
         }
-        Question::Query { place, answer, sql } => (place.places, answer, None, sql),
+        FlowsCommand::Query { location, answer, sql } => (location.locations, answer, None, sql),
     };
     if answer.print_sql {
         println!("{sql}");
         return Ok(ExitCode::SUCCESS);
     }
-    let context = source::open(&places).await?;
-    let frame = context.sql(&sql).await.context("cannot ask this")?;
+    let context = source::open(&locations).await?;
+    let frame = context.sql(&sql).await.context("cannot run this query")?;
     let rows = print::run(frame, answer.form()).await?;
     if limit.is_some_and(|limit| rows > limit) {
         eprintln!("linerate: there are more records: -n says how many to list");

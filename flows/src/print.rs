@@ -26,7 +26,7 @@ pub(crate) enum Form {
     Csv,
 }
 
-/// Runs a question and prints its answer. Returns its rows.
+/// Runs a query and prints its answer. Returns its rows.
 pub(crate) async fn run(frame: DataFrame, form: Form) -> Result<usize> {
     let context = Arc::new(frame.task_ctx());
     let plan = frame.create_physical_plan().await?;

@@ -38,8 +38,8 @@ pub(crate) fn object_store(url: &str) -> Result<(Arc<dyn ObjectStore>, String)> 
     Ok((Arc::new(store), prefix.trim_matches('/').to_owned()))
 }
 
-/// A session whose table `flows` has all records in these places.
-pub(crate) async fn open(places: &[String]) -> Result<SessionContext> {
+/// A session whose table `flows` has all records in these locations.
+pub(crate) async fn open(locations: &[String]) -> Result<SessionContext> {
     let mut config = SessionConfig::new();
     // Names of columns are those of IANA, with capitals.
     config.options_mut().sql_parser.enable_ident_normalization = false;
@@ -56,22 +56,23 @@ pub(crate) async fn open(places: &[String]) -> Result<SessionContext> {
         }),
     ));
     let mut urls = Vec::new();
-    for place in places {
-        if let Some(rest) = place.strip_prefix(S3) {
-            let (store, _) = object_store(place)?;
+    for location in locations {
+        if let Some(rest) = location.strip_prefix(S3) {
+            let (store, _) = object_store(location)?;
             let bucket = rest.split('/').next().unwrap_or_default();
             let base =
-                format!("{S3}{bucket}").parse().with_context(|| format!("{place} is no URL"))?;
+                format!("{S3}{bucket}").parse().with_context(|| format!("{location} is no URL"))?;
             context.register_object_store(&base, store);
-            let folder = place.ends_with(".parquet") || place.ends_with('/');
+            let folder = location.ends_with(".parquet") || location.ends_with('/');
             urls.push(ListingTableUrl::parse(if folder {
-                place.clone()
+                location.clone()
             } else {
-                format!("{place}/")
+                format!("{location}/")
             })?);
         } else {
-            let path = fs::canonicalize(place).with_context(|| format!("cannot read {place}"))?;
-            let text = path.to_str().with_context(|| format!("{place} is not UTF-8"))?;
+            let path =
+                fs::canonicalize(location).with_context(|| format!("cannot read {location}"))?;
+            let text = path.to_str().with_context(|| format!("{location} is not UTF-8"))?;
             urls.push(ListingTableUrl::parse(if path.is_dir() {
                 format!("{text}/")
             } else {
@@ -89,7 +90,7 @@ pub(crate) async fn open(places: &[String]) -> Result<SessionContext> {
         match &partitions {
             Some((other, before)) if *before != found => {
                 bail!(
-                    "{url} has the folders {found:?}, {other} has {before:?}: ask for one of them at a time"
+                    "{url} has the folders {found:?}, {other} has {before:?}: query one of them at a time"
                 );
             }
             _ => partitions = Some((url.to_string(), found)),
@@ -103,10 +104,10 @@ pub(crate) async fn open(places: &[String]) -> Result<SessionContext> {
     let config = config
         .infer_schema(&state)
         .await
-        .with_context(|| format!("no flow records can be read in {}", places.join(", ")))?;
+        .with_context(|| format!("no flow records can be read in {}", locations.join(", ")))?;
     let is_record = |schema: &SchemaRef| schema.field_with_name("flowStartNanoseconds").is_ok();
     if !config.file_schema.as_ref().is_some_and(is_record) {
-        bail!("there are no flow records in {}", places.join(", "));
+        bail!("there are no flow records in {}", locations.join(", "));
     }
     context.register_table(TABLE, Arc::new(ListingTable::try_new(config)?))?;
     Ok(context)

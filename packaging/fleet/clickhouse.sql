@@ -1,9 +1,9 @@
--- Flow records in ClickHouse. @PLACE@ is the folder below user_files; for an object store s3('URL/**/*.parquet') takes
+-- Flow records in ClickHouse. @LOCATION@ is the folder below user_files; for an object store s3('URL/**/*.parquet') takes
 -- the place of file(...). For many sensors, load a MergeTree: CREATE TABLE ... ENGINE = MergeTree ORDER BY
 -- (flowStartNanoseconds) TTL toDateTime(flowStartNanoseconds) + INTERVAL 90 DAY AS SELECT * FROM flows.
 
 -- define
-CREATE VIEW flows AS SELECT *, _path AS path FROM file('@PLACE@/**/*.parquet', Parquet);
+CREATE VIEW flows AS SELECT *, _path AS path FROM file('@LOCATION@/**/*.parquet', Parquet);
 
 -- sum
 SELECT count() AS flows, sum(packetDeltaCount + reversePacketDeltaCount) AS packets,

@@ -1,11 +1,11 @@
--- Flow records in DuckDB. @PLACE@ is the folder, or s3://BUCKET/PREFIX (INSTALL httpfs; CREATE SECRET ...).
+-- Flow records in DuckDB. @LOCATION@ is the folder, or s3://BUCKET/PREFIX (INSTALL httpfs; CREATE SECRET ...).
 
 -- define
 CREATE OR REPLACE MACRO v4(a) AS
     CASE WHEN a IS NOT NULL THEN concat_ws('.', a >> 24, (a >> 16) & 255, (a >> 8) & 255, a & 255) END;
 CREATE OR REPLACE MACRO v6(a) AS rtrim(regexp_replace(lower(hex(a)), '(....)', '\1:', 'g'), ':');
 CREATE OR REPLACE VIEW flows AS
-    SELECT * FROM read_parquet('@PLACE@/**/*.parquet', hive_partitioning = true, union_by_name = true);
+    SELECT * FROM read_parquet('@LOCATION@/**/*.parquet', hive_partitioning = true, union_by_name = true);
 
 -- sum
 SELECT count(*) AS flows, sum(packetDeltaCount + reversePacketDeltaCount) AS packets,

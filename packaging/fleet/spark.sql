@@ -1,4 +1,4 @@
--- Flow records in Spark 4. @PLACE@ is the folder, or s3a://BUCKET/PREFIX (spark-submit --packages
+-- Flow records in Spark 4. @LOCATION@ is the folder, or s3a://BUCKET/PREFIX (spark-submit --packages
 -- org.apache.hadoop:hadoop-aws:VERSION with the version of Spark's Hadoop; spark.hadoop.fs.s3a.endpoint for a store
 -- of your own). Times are numbers: nanoseconds since 1970.
 
@@ -8,7 +8,7 @@ CREATE OR REPLACE TEMPORARY FUNCTION v4(a BIGINT) RETURNS STRING
     RETURN concat_ws('.', shiftright(a, 24), shiftright(a, 16) & 255, shiftright(a, 8) & 255, a & 255);
 CREATE OR REPLACE TEMPORARY FUNCTION v6(a BINARY) RETURNS STRING
     RETURN rtrim(':', regexp_replace(lower(hex(a)), '(....)', '$1:'));
-CREATE OR REPLACE TEMPORARY VIEW flows USING parquet OPTIONS (path '@PLACE@');
+CREATE OR REPLACE TEMPORARY VIEW flows USING parquet OPTIONS (path '@LOCATION@');
 
 -- sum
 SELECT count(*) AS flows, sum(packetDeltaCount + reversePacketDeltaCount) AS packets,

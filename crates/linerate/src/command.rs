@@ -51,7 +51,7 @@ Examples:
   linerate find 10.0.0.7 -r /var/lib/linerate/flows --after -2h -w host.pcapng
   linerate find -r flows -w - tcp port 443 and net 192.0.2.0/24 | tcpdump -r -")]
     Find(flows::FindArguments),
-    /// Ask flow records, and ship them to an object store.
+    /// Query flow records, and ship them to an object store.
     #[command(after_help = "\
 linerate-flows, a program of its own, does it; `make flows` builds it.
 

@@ -15,9 +15,9 @@ fn the_packets_of_a_filter_are_those_of_tcpdump_over_all_files() {
     let files: [PathBuf; 2] = ["a_1.pcapng", "a_2.pcapng"].map(|name| folder.path().join(name));
     write(&files[0], &frames[..half], START);
     write(&files[1], &frames[half..], START + half as u64 * 1_000_000);
-    let place = folder.path().join("flows/1.parquet");
-    parquet(&place, &meter(&files));
-    let (place, out) = (place.to_str().unwrap(), folder.path().join("out.pcapng"));
+    let location = folder.path().join("flows/1.parquet");
+    parquet(&location, &meter(&files));
+    let (location, out) = (location.to_str().unwrap(), folder.path().join("out.pcapng"));
     for filter in [
         "host 10.0.0.3",
         "src host 10.0.0.3",
@@ -28,14 +28,14 @@ fn the_packets_of_a_filter_are_those_of_tcpdump_over_all_files() {
         "ip and not tcp",
         "not (host 10.0.0.3 or not udp)",
     ] {
-        answer(&["find", "-r", place, "-w", out.to_str().unwrap(), filter]);
+        answer(&["find", "-r", location, "-w", out.to_str().unwrap(), filter]);
         let expected = tcpdump(&files, filter, folder.path());
         assert!(!expected.is_empty(), "{filter}");
         assert_eq!(packets(&out), expected, "{filter}");
     }
     // An address alone, and a range of time.
     let range = ["--after", "1700000009.990", "--before", "1700000010.010"];
-    let words = ["find", "-r", place, "-w", out.to_str().unwrap()];
+    let words = ["find", "-r", location, "-w", out.to_str().unwrap()];
     answer(&[&words[..], &range, &["10.0.0.3"]].concat());
     let inside =
         |(time, _): &(u64, Vec<u8>)| (START + 9_990_000_000..START + 10_010_000_000).contains(time);
@@ -74,11 +74,11 @@ fn only_the_parts_of_a_file_are_read_that_records_point_at() {
     }
     let file = folder.path().join("a.pcapng");
     write(&file, &frames, START);
-    let place = folder.path().join("1.parquet");
-    parquet(&place, &meter(std::slice::from_ref(&file)));
+    let location = folder.path().join("1.parquet");
+    parquet(&location, &meter(std::slice::from_ref(&file)));
     let out = folder.path().join("out.pcapng");
     let output =
-        run(&["find", "-r", place.to_str().unwrap(), "-w", out.to_str().unwrap(), "10.0.0.200"]);
+        run(&["find", "-r", location.to_str().unwrap(), "-w", out.to_str().unwrap(), "10.0.0.200"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(packets(&out), tcpdump(&[file], "host 10.0.0.200", folder.path()));
     let words: Vec<_> = said.split_whitespace().collect();

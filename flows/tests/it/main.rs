@@ -1,7 +1,7 @@
 //! The program on captures that tcpdump reads, too, and beside the programs of fleets.
 
-mod ask;
 mod find;
 mod fleet;
+mod queries;
 mod ship;
 mod support;

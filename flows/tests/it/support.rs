@@ -145,7 +145,7 @@ pub fn write(path: &Path, frames: &[Vec<u8>], start: u64) {
     writer.flush().unwrap();
 }
 
-/// The flows of files that follow each other, with the place of their packets.
+/// The flows of files that follow each other, with the location of their packets.
 pub fn meter(files: &[PathBuf]) -> Vec<FlowRecord> {
     let mut flows: BTreeMap<String, FlowRecord> = BTreeMap::new();
     for path in files {

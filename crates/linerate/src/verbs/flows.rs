@@ -1,5 +1,5 @@
-//! `linerate flows` and `linerate find`: questions to flow records, and the packets behind them. A separate program,
-//! `linerate-flows`, answers them: it has DataFusion, which takes minutes to build.
+//! `linerate flows` and `linerate find`: queries of flow records, and the packets behind them. A separate program,
+//! `linerate-flows`, runs them: it has DataFusion, which takes minutes to build.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -13,14 +13,14 @@ use crate::cli::companion::Companion;
 #[derive(Debug, Args)]
 pub(crate) struct FlowsArguments {
     /// top, list, sum, query or ship, with its options; `linerate flows help top` prints them.
-    #[arg(value_name = "QUESTION", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
     _words: Vec<OsString>,
 }
 
 /// What the program gets.
 #[derive(Debug, Args)]
 pub(crate) struct FindArguments {
-    /// An address or a filter, with options: -r PLACE for the records, -w FILE, --after TIME, --before TIME, --packets
+    /// An address or a filter, with options: -r LOCATION for the records, -w FILE, --after TIME, --before TIME, --packets
     /// DIR.
     #[arg(value_name = "FILTER", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
     _words: Vec<OsString>,

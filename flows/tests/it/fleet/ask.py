@@ -10,12 +10,12 @@ import threading
 import time
 
 engine, path, *chosen = sys.argv[1:]
-questions = {}
+queries = {}
 for line in open(path):
     if line.startswith('-- '):
         name = line[3:].strip()
-    questions.setdefault(name, []).append('' if line.startswith('--') else line)
-questions = {name: ''.join(text).strip() for name, text in questions.items() if ''.join(text).strip()}
+    queries.setdefault(name, []).append('' if line.startswith('--') else line)
+queries = {name: ''.join(text).strip() for name, text in queries.items() if ''.join(text).strip()}
 
 
 def statements(text):
@@ -51,7 +51,7 @@ elif engine == 'clickhouse':
                 raise
 else:
     from pyspark.sql import SparkSession
-    spark = SparkSession.builder.master(os.environ['LINERATE_SPARK']).appName('questions').getOrCreate()
+    spark = SparkSession.builder.master(os.environ['LINERATE_SPARK']).appName('queries').getOrCreate()
     spark.sparkContext.setLogLevel('ERROR')
 
     def rows(text):
@@ -83,7 +83,7 @@ def watch():
         time.sleep(0.01)
 
 
-for name, text in questions.items():
+for name, text in queries.items():
     if name == 'define':
         for one in statements(text):
             define(one)

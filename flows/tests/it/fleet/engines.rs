@@ -1,4 +1,4 @@
-//! The engines get the same answers from the same files, by the questions of packaging/fleet.
+//! The engines get the same answers from the same files, by the queries of packaging/fleet.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::{Fleet, definitions, figure, fleet_or_skip};
 use crate::support::{START, answer, meter, parquet, traffic, write};
 
-/// Asks the questions of a file, and prints the rows of each as a JSON line.
+/// Runs the queries of a file, and prints the rows of each as a JSON line.
 const ASK: &str = include_str!("ask.py");
 
-/// The answers of an engine by the name of the question.
+/// The answers of an engine by the name of the query.
 pub(super) type Answers = Vec<(String, Vec<Value>)>;
 
 /// A direction of a flow: source, destination, protocol and both ports.
@@ -21,11 +21,11 @@ pub(super) type Direction = (IpAddr, IpAddr, u64, u64, u64);
 /// Packets and octets by direction.
 pub(super) type Sums = HashMap<Direction, (u64, u64)>;
 
-/// The program that asks, the questions, and the arguments.
-pub(super) fn asking(engine: &str, questions: &str, folder: &Path) -> (PathBuf, [PathBuf; 2]) {
+/// The program that runs queries, and its arguments.
+pub(super) fn asking(engine: &str, queries: &str, folder: &Path) -> (PathBuf, [PathBuf; 2]) {
     let (program, file) = (folder.join("ask.py"), folder.join(format!("{engine}.sql")));
     std::fs::write(&program, ASK).unwrap();
-    std::fs::write(&file, questions).unwrap();
+    std::fs::write(&file, queries).unwrap();
     (program, [engine.into(), file])
 }
 
@@ -37,10 +37,10 @@ pub(super) fn parse(text: &[u8]) -> Answers {
 }
 
 /// The answers of an engine about the files of a folder.
-fn ask(fleet: &Fleet, engine: &str, place: &str) -> Answers {
+fn ask(fleet: &Fleet, engine: &str, location: &str) -> Answers {
     let folder = tempfile::tempdir().unwrap();
-    let questions = definitions(&format!("{engine}.sql"), &[("@PLACE@", place)]);
-    let (program, arguments) = asking(engine, &questions, folder.path());
+    let queries = definitions(&format!("{engine}.sql"), &[("@LOCATION@", location)]);
+    let (program, arguments) = asking(engine, &queries, folder.path());
     let mut command = Command::new(fleet.python());
     // Without a cluster, Spark runs in the process that asks.
     command
@@ -72,7 +72,7 @@ fn address(text: &Value) -> IpAddr {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Packets and octets by direction, from the rows of the question `directions`.
+/// Packets and octets by direction, from the rows of the query `directions`.
 pub(super) fn sums(rows: &[Value]) -> Sums {
     let mut sums = Sums::new();
     for row in rows {
@@ -95,8 +95,8 @@ pub(super) fn sums(rows: &[Value]) -> Sums {
     sums
 }
 
-/// The question `directions` for the engine of `linerate flows`.
-pub(super) fn own_directions(place: &str) -> Vec<Value> {
+/// The query `directions` for the engine of `linerate flows`.
+pub(super) fn own_directions(location: &str) -> Vec<Value> {
     let side = |source: &str, destination: &str, reverse: &str| {
         let counts = match reverse {
             "" => "packetDeltaCount AS packets, octetDeltaCount AS octets".to_owned(),
@@ -112,12 +112,12 @@ pub(super) fn own_directions(place: &str) -> Vec<Value> {
     };
     let (there, back) =
         (side("source", "destination", ""), side("destination", "source", "reverse"));
-    let question = format!(
+    let query = format!(
         "SELECT ip(s4, s6) AS source, ip(d4, d6) AS destination, protocol, source_port, destination_port, \
          sum(packets) AS packets, sum(octets) AS octets FROM ({there} UNION ALL {back} AND reversePacketDeltaCount > 0) \
          GROUP BY s4, s6, d4, d6, protocol, source_port, destination_port"
     );
-    let text = answer(&["flows", "query", "-r", place, "--json", &question]);
+    let text = answer(&["flows", "query", "-r", location, "--json", &query]);
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -132,10 +132,10 @@ fn engines_of_fleets_give_the_same_answers() {
         let folder = folder.path().join(format!("flows/date=2023-11-14/hour=22/sensor=s{n}"));
         parquet(&folder.join("flows-1.parquet"), part);
     }
-    let place = folder.path().join("flows");
-    let place = place.to_str().unwrap();
+    let location = folder.path().join("flows");
+    let location = location.to_str().unwrap();
     let own = |arguments: &[&str]| {
-        let text = answer(&[&["flows"], arguments, &["-r", place, "--json"]].concat());
+        let text = answer(&[&["flows"], arguments, &["-r", location, "--json"]].concat());
         normal(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     };
     let mut sum = own(&["sum"]);
@@ -149,16 +149,16 @@ fn engines_of_fleets_give_the_same_answers() {
         ("top ports", own(&["top", "--by", "port"])),
         ("top sensors", own(&["top", "--by", "sensor"])),
     ];
-    let directions = sums(&own_directions(place));
+    let directions = sums(&own_directions(location));
     for engine in ["duckdb", "clickhouse", "spark"] {
-        let answers = ask(&fleet, engine, place);
+        let answers = ask(&fleet, engine, location);
         let found = |name: &str| &answers.iter().find(|(found, _)| found == name).expect(name).1;
         for (name, expected) in &expected {
             assert_eq!(&normal(found(name).clone()), expected, "{engine}: {name}");
         }
         assert_eq!(sums(found("directions")), directions, "{engine}");
-        assert_eq!(answers.len(), expected.len() + 1, "{engine}: a question that is not compared");
+        assert_eq!(answers.len(), expected.len() + 1, "{engine}: a query that is not compared");
         let rows: usize = answers.iter().map(|(_, rows)| rows.len()).sum();
-        figure!("{engine}: {} questions, {rows} rows: those of linerate flows", answers.len());
+        figure!("{engine}: {} queries, {rows} rows: those of linerate flows", answers.len());
     }
 }

@@ -195,19 +195,19 @@ fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
     assert_eq!(received, packets);
     assert_eq!(site.lost_datagrams(), 0, "the buffers of the collectors' sockets were full");
 
-    let place = site.path("flows");
-    compare("linerate flows (DataFusion)", &sums(&own_directions(&place)), &sent);
+    let location = site.path("flows");
+    compare("linerate flows (DataFusion)", &sums(&own_directions(&location)), &sent);
     let _cluster = site.spark();
     for engine in ["duckdb", "clickhouse", "spark"] {
-        let questions = definitions(&format!("{engine}.sql"), &[("@PLACE@", &place)]);
-        let answers = site.ask(engine, &questions, 0);
+        let queries = definitions(&format!("{engine}.sql"), &[("@LOCATION@", &location)]);
+        let answers = site.ask(engine, &queries, 0);
         let (_, rows) = answers.iter().find(|(name, _)| name == "directions").unwrap();
         compare(engine, &sums(rows), &sent);
     }
-    let questions = definitions("goflow2.sql", &[("@BROKERS@", KAFKA), ("@TOPIC@", TOPIC)]);
+    let queries = definitions("goflow2.sql", &[("@BROKERS@", KAFKA), ("@TOPIC@", TOPIC)]);
     let wait = "-- wait\nSELECT count() AS records FROM flows;\n\n-- sum";
-    let questions = questions.replacen("-- sum", wait, 1);
-    let answers = site.ask("clickhouse", &questions, uniflows);
+    let queries = queries.replacen("-- sum", wait, 1);
+    let answers = site.ask("clickhouse", &queries, uniflows);
     let (_, rows) = answers.iter().find(|(name, _)| name == "directions").unwrap();
     compare("goflow2, Kafka, ClickHouse", &sums(rows), &sent);
     goflow2.end(Signal::SIGINT);

@@ -63,11 +63,11 @@ fn a_sensor_that_is_killed_loses_its_open_interval_and_doubles_nothing() {
         (&0.into(), &1.into())
     );
 
-    let question = "SELECT sourceTransportPort AS a, destinationTransportPort AS b, count(*) AS records, \
+    let query = "SELECT sourceTransportPort AS a, destinationTransportPort AS b, count(*) AS records, \
          sum(packetDeltaCount + reversePacketDeltaCount) AS packets FROM flows \
          GROUP BY sourceTransportPort, destinationTransportPort";
-    let place = flows.to_str().unwrap();
-    let text = answer(&["flows", "query", "-r", place, "--json", question]);
+    let location = flows.to_str().unwrap();
+    let text = answer(&["flows", "query", "-r", location, "--json", query]);
     let mut there = BTreeSet::new();
     for line in text.lines() {
         let row: Value = serde_json::from_str(line).unwrap();
@@ -191,9 +191,9 @@ fn a_query_has_the_same_answer_when_a_worker_of_spark_is_killed_in_it() {
     let packets: u64 = records.iter().map(|one| one.forward.packets + one.reverse.packets).sum();
     let octets: u64 = records.iter().map(|one| one.forward.octets + one.reverse.octets).sum();
 
-    let questions = definitions("spark.sql", &[("@PLACE@", &site.path("flows"))]);
-    let define = &questions[..questions.find("-- sum").unwrap()];
-    let questions = format!(
+    let queries = definitions("spark.sql", &[("@LOCATION@", &site.path("flows"))]);
+    let define = &queries[..queries.find("-- sum").unwrap()];
+    let queries = format!(
         "{define}\nSET spark.sql.adaptive.enabled = false;\nSET spark.sql.shuffle.partitions = 48;\n\n-- long\n\
          SELECT sum(flows) AS flows, sum(packets) AS packets, sum(octets) AS octets FROM (\n\
              SELECT sourceIPv4Address, sourceIPv6Address, sourceTransportPort, destinationTransportPort, copy,\n\
@@ -203,7 +203,7 @@ fn a_query_has_the_same_answer_when_a_worker_of_spark_is_killed_in_it() {
              GROUP BY ALL);\n"
     );
     let cluster = site.spark();
-    let mut asking = site.asking("spark", &questions, 0).spawn().unwrap();
+    let mut asking = site.asking("spark", &queries, 0).spawn().unwrap();
     let mut stderr = asking.stderr.take().unwrap();
     let errors = std::thread::spawn(move || {
         let mut text = String::new();

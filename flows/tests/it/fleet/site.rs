@@ -193,8 +193,8 @@ impl<'a> Site<'a> {
     }
 
     /// The command that sends these queries to an engine, in the namespace of the site.
-    pub(super) fn asking(&self, engine: &str, questions: &str, records: u64) -> Command {
-        let (program, arguments) = engines::asking(engine, questions, &self.folder);
+    pub(super) fn asking(&self, engine: &str, queries: &str, records: u64) -> Command {
+        let (program, arguments) = engines::asking(engine, queries, &self.folder);
         let mut command = self.namespace.command_killed_with_parent(self.fleet.python());
         command.arg(program).args(arguments).current_dir(&self.folder);
         command.env("LINERATE_SPARK", SPARK).env("SPARK_LOCAL_IP", "127.0.0.1");
@@ -204,8 +204,8 @@ impl<'a> Site<'a> {
     }
 
     /// The answers of an engine.
-    pub(super) fn ask(&self, engine: &str, questions: &str, records: u64) -> engines::Answers {
-        let output = self.asking(engine, questions, records).output().unwrap();
+    pub(super) fn ask(&self, engine: &str, queries: &str, records: u64) -> engines::Answers {
+        let output = self.asking(engine, queries, records).output().unwrap();
         assert!(output.status.success(), "{engine}: {}", String::from_utf8_lossy(&output.stderr));
         engines::parse(&output.stdout)
     }

@@ -1,4 +1,4 @@
-//! The ready questions, as SQL.
+//! The ready queries, as SQL.
 
 use clap::ValueEnum;
 
