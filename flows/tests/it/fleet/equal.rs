@@ -1,12 +1,12 @@
 //! Packets and octets of each flow, in every engine and collector, against what was sent.
 
-use linerate_testkit::{exclusive, is_root, skip, wait_for};
+use linerate_testkit::wait_for;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::engines::{Sums, own_directions, sums};
-use super::site::{KAFKA, PORTS, Site, TOPIC};
-use super::{definitions, figure, fleet_or_skip, thorough};
+use super::site::{KAFKA, PORTS, TOPIC};
+use super::{definitions, figure, site_or_skip, thorough};
 use crate::support::{Random, START, frame, key, v4, v6, write};
 
 /// Packets a second of each sensor.
@@ -110,15 +110,9 @@ fn nfacctd(path: &str) -> Sums {
 
 #[test]
 fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
-    let fleet = fleet_or_skip!();
-    if !is_root() {
-        skip!("needs root");
-    }
-    let _alone = exclusive();
+    let site = site_or_skip!(3);
     let (packets, flows) =
         if thorough() { (10_000_000, 100_000) } else { (1_000_000_u64, 10_000_u64) };
-    let folder = tempfile::tempdir().unwrap();
-    let site = Site::new(&fleet, 3, folder.path());
 
     // What is sent: two sensors see files that are replayed, in both directions of flows of both versions of IP; the
     // third sees frames of `linerate generate`.
@@ -126,7 +120,7 @@ fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
     for sensor in 0..2 {
         let frames = frames(packets * 3 / 10 / ROUNDS, flows * 3 / 10, 1 + sensor * 10_000);
         frames.iter().for_each(|frame| add(&mut sent, frame, ROUNDS));
-        write(&folder.path().join(format!("{sensor}.pcapng")), &frames, START);
+        write(&site.folder().join(format!("{sensor}.pcapng")), &frames, START);
     }
     let (generated, generated_flows) = (packets * 4 / 10, flows * 4 / 10);
     for flow in 0..generated_flows {

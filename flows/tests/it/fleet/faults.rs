@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use linerate_testkit::{exclusive, is_root, skip, wait_for};
+use linerate_testkit::{Process, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::site::{PORTS, Site};
-use super::{definitions, figure, fleet_or_skip};
+use super::site::PORTS;
+use super::{definitions, figure, site_or_skip};
 use crate::support::{START, answer, meter, parquet, traffic, write};
 
 /// Complete files of records below a folder.
@@ -29,6 +30,16 @@ fn generate(count: u64, rate: u64) -> String {
     format!("--count {count} --sport 1024-65535 --dport 9-99 --rate {rate}pps")
 }
 
+/// Waits until all packets are sent, and ends the capture, which must have lost none. Returns the JSON that it prints.
+fn end(capture: Process, sender: JoinHandle<Value>, count: u64) -> Value {
+    let sender = sender.join().unwrap();
+    assert_eq!(sender["sent"], count, "{sender}");
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!(json["dropped"]["total"], 0, "{json}");
+    json
+}
+
 fn number(source_port: &Value, destination_port: &Value) -> u64 {
     let port = |value: &Value| value.as_u64().unwrap();
     (port(destination_port) - 9) * 64_512 + port(source_port) - 1024
@@ -38,14 +49,8 @@ fn number(source_port: &Value, destination_port: &Value) -> u64 {
 fn a_sensor_that_is_killed_loses_its_open_interval_and_doubles_nothing() {
     const COUNT: u64 = 40_000;
     const RATE: u64 = 2_000;
-    let fleet = fleet_or_skip!();
-    if !is_root() {
-        skip!("needs root");
-    }
-    let _alone = exclusive();
-    let folder = tempfile::tempdir().unwrap();
-    let site = Site::new(&fleet, 1, folder.path());
-    let flows = folder.path().join("flows");
+    let site = site_or_skip!(1);
+    let flows = site.folder().join("flows");
     let options = "--idle-timeout 1s --flow-file-time 1s";
     let capture = site.capture(&site.sensors[0], options);
     let sender = site.send(0, "generate", &generate(COUNT, RATE));
@@ -54,14 +59,8 @@ fn a_sensor_that_is_killed_loses_its_open_interval_and_doubles_nothing() {
     capture.end(Signal::SIGKILL);
     let capture = site.capture(&site.sensors[0], options);
     let interval = killed.elapsed();
-    let sender = sender.join().unwrap();
-    assert_eq!(sender["sent"], COUNT, "{sender}");
-    let (status, json, printed) = capture.interrupt();
-    assert!(status.success(), "{printed}");
-    assert_eq!(
-        (&json["dropped"]["total"], &json["flows"]["interruptions"]),
-        (&0.into(), &1.into())
-    );
+    let json = end(capture, sender, COUNT);
+    assert_eq!(json["flows"]["interruptions"], 1, "{json}");
 
     let query = "SELECT sourceTransportPort AS a, destinationTransportPort AS b, count(*) AS records, \
          sum(packetDeltaCount + reversePacketDeltaCount) AS packets FROM flows \
@@ -96,13 +95,7 @@ fn a_sensor_that_is_killed_loses_its_open_interval_and_doubles_nothing() {
 #[test]
 fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted() {
     const COUNT: u64 = 90_000;
-    let fleet = fleet_or_skip!();
-    if !is_root() {
-        skip!("needs root");
-    }
-    let _alone = exclusive();
-    let folder = tempfile::tempdir().unwrap();
-    let site = Site::new(&fleet, 1, folder.path());
+    let site = site_or_skip!(1);
     let options = format!("--flows ipfix://10.99.0.1:{}?uniflow --idle-timeout 1s", PORTS[2]);
     let files = ["before.json", "after.json"].map(|name| site.path(name));
     let start = |file: &str| site.goflow2(&format!("-transport.file {file}"));
@@ -119,12 +112,8 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
     collector.end(Signal::SIGKILL);
     std::thread::sleep(Duration::from_secs(2));
     let collector = start(&files[1]);
-    let sender = sender.join().unwrap();
-    assert_eq!(sender["sent"], COUNT, "{sender}");
-    let (status, json, printed) = capture.interrupt();
-    assert!(status.success(), "{printed}");
-    let sent = json["flows"]["collectors"][0]["records"].as_u64().unwrap();
-    assert_eq!((sent, &json["dropped"]["total"]), (COUNT, &0.into()), "{json}");
+    let json = end(capture, sender, COUNT);
+    assert_eq!(json["flows"]["collectors"][0]["records"], COUNT, "{json}");
     let refused = json["flows"]["collectors"][0]["refused"].as_u64().unwrap();
     assert!(refused > 0, "{json}");
     let mut known = 0;
@@ -177,17 +166,11 @@ fn a_collector_that_is_restarted_gets_templates_again_and_its_losses_are_counted
 fn a_query_has_the_same_answer_when_a_worker_of_spark_is_killed_in_it() {
     /// How often each record is counted, so that the query takes several seconds.
     const COPIES: u64 = 3_000;
-    let fleet = fleet_or_skip!();
-    if !is_root() {
-        skip!("needs root");
-    }
-    let _alone = exclusive();
-    let folder = tempfile::tempdir().unwrap();
-    let site = Site::new(&fleet, 0, folder.path());
-    let file = folder.path().join("a.pcapng");
+    let site = site_or_skip!(0);
+    let file = site.folder().join("a.pcapng");
     write(&file, &traffic(6_000, false), START);
     let records = meter(&[file]);
-    parquet(&folder.path().join("flows/sensor=a/1.parquet"), &records);
+    parquet(&site.folder().join("flows/sensor=a/1.parquet"), &records);
     let packets: u64 = records.iter().map(|one| one.forward.packets + one.reverse.packets).sum();
     let octets: u64 = records.iter().map(|one| one.forward.octets + one.reverse.octets).sum();
 

@@ -59,6 +59,18 @@ macro_rules! fleet_or_skip {
 }
 pub(crate) use fleet_or_skip;
 
+/// A [`Site`](site::Site) with so many sensors; skips the test without the programs or without root.
+macro_rules! site_or_skip {
+    ($sensors:expr) => {{
+        let fleet = crate::fleet::fleet_or_skip!();
+        if !linerate_testkit::is_root() {
+            linerate_testkit::skip!("needs root");
+        }
+        crate::fleet::site::Site::new(fleet, $sensors)
+    }};
+}
+use site_or_skip;
+
 /// Prints a result, even if the test passes.
 macro_rules! figure {
     ($($format:tt)*) => {{

@@ -1,14 +1,17 @@
 //! A site in namespaces: sensors, their traffic, collectors, Kafka and a cluster of Spark.
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::thread::JoinHandle;
 
-use linerate_testkit::{Command, Namespace, Process, Veth, VethOptions, wait_for};
+use linerate_testkit::{
+    Command, Exclusive, Namespace, Process, Veth, VethOptions, exclusive, wait_for,
+};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::{Fleet, engines};
 
@@ -27,18 +30,20 @@ pub(super) struct Sensor {
     _uplink: Veth,
 }
 
-pub(super) struct Site<'a> {
-    fleet: &'a Fleet,
+pub(super) struct Site {
+    fleet: Fleet,
     /// Collectors, Kafka, Spark.
     pub(super) namespace: Namespace,
     traffic: Namespace,
     pub(super) sensors: Vec<Sensor>,
-    /// Where its programs write.
-    pub(super) folder: PathBuf,
+    folder: TempDir,
+    _alone: Exclusive,
 }
 
-impl<'a> Site<'a> {
-    pub(super) fn new(fleet: &'a Fleet, sensors: u8, folder: &Path) -> Self {
+impl Site {
+    /// A site with so many sensors. It has the machine to itself.
+    pub(super) fn new(fleet: Fleet, sensors: u8) -> Self {
+        let alone = exclusive();
         let create = |name| Namespace::create(name).unwrap();
         let (namespace, traffic) = (create("site"), create("traffic"));
         let sensor = |number: u8| {
@@ -54,11 +59,17 @@ impl<'a> Site<'a> {
             Sensor { namespace: sensor, number, _tap: tap, _uplink: uplink }
         };
         let sensors = (0..sensors).map(sensor).collect();
-        Self { fleet, namespace, traffic, sensors, folder: folder.to_owned() }
+        let folder = tempfile::tempdir().unwrap();
+        Self { fleet, namespace, traffic, sensors, folder, _alone: alone }
+    }
+
+    /// Where its programs write.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(super) fn path(&self, name: &str) -> String {
-        self.folder.join(name).to_str().unwrap().to_owned()
+        self.folder().join(name).to_str().unwrap().to_owned()
     }
 
     /// Starts a capture of a sensor: it meters, with these options, into the folder `flows`.
@@ -89,7 +100,7 @@ impl<'a> Site<'a> {
     /// A collector with real-time priority: the buffer of its socket has room for tens of messages only.
     fn collector(&self, program: &Path, arguments: &[&str], ready: &str) -> Process {
         let mut command = self.namespace.command_killed_with_parent("chrt");
-        command.args(["--fifo", "1"]).arg(program).args(arguments).current_dir(&self.folder);
+        command.args(["--fifo", "1"]).arg(program).args(arguments).current_dir(self.folder());
         let mut process = Process::start(&mut command);
         process.until(ready);
         process
@@ -179,7 +190,7 @@ impl<'a> Site<'a> {
             command.args(["--host", "127.0.0.1"]).args(arguments.split_whitespace());
             command.env("SPARK_HOME", &spark).env("SPARK_LOCAL_IP", "127.0.0.1");
             command.env("SPARK_WORKER_DIR", self.path("spark")).env("SPARK_DAEMON_MEMORY", "256m");
-            Process::start(command.current_dir(&self.folder).own_group())
+            Process::start(command.current_dir(self.folder()).own_group())
         };
         let mut master = start("master.Master", "--port 7077 --webui-port 8090");
         master.until("I have been elected leader");
@@ -194,9 +205,9 @@ impl<'a> Site<'a> {
 
     /// The command that sends these queries to an engine, in the namespace of the site.
     pub(super) fn asking(&self, engine: &str, queries: &str, records: u64) -> Command {
-        let (program, arguments) = engines::asking(engine, queries, &self.folder);
+        let (program, arguments) = engines::asking(engine, queries, self.folder());
         let mut command = self.namespace.command_killed_with_parent(self.fleet.python());
-        command.arg(program).args(arguments).current_dir(&self.folder);
+        command.arg(program).args(arguments).current_dir(self.folder());
         command.env("LINERATE_SPARK", SPARK).env("SPARK_LOCAL_IP", "127.0.0.1");
         command.env("LINERATE_RECORDS", records.to_string());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
