@@ -5,7 +5,11 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::FixedState;
 
 /// Packets whose fragments are under way at one time.
-const CAPACITY: usize = 1024;
+const CAPACITY: usize = SETS * WAYS;
+
+/// An identity selects a set, in which each of some slots may have it.
+const SETS: usize = 128;
+const WAYS: usize = 8;
 
 /// How long the fragments of a packet may take in nanoseconds: as long as Linux waits (`ipfrag_time`).
 const LIFETIME: u64 = 30_000_000_000;
@@ -36,26 +40,29 @@ struct Slot {
     since: u64,
 }
 
-/// The ports of the latest packets in fragments. A newer packet overwrites an older one in its slot.
-pub(super) struct Fragments(Box<[Slot]>);
+/// The ports of the latest packets in fragments. A newer packet overwrites the oldest one of its set.
+pub(super) struct Fragments(Box<[[Slot; WAYS]]>);
 
 impl Fragments {
     /// Bytes that it takes.
     pub(super) const LEN: usize = CAPACITY * size_of::<Slot>();
 
     pub(super) fn new() -> Self {
-        Self(vec![Slot::default(); CAPACITY].into_boxed_slice())
+        Self(vec![[Slot::default(); WAYS]; SETS].into_boxed_slice())
     }
 
     #[cold]
     pub(super) fn remember(&mut self, identity: Identity, ports: (u16, u16), now: u64) {
-        self.0[identity.0 as usize % CAPACITY] = Slot { identity: identity.0, ports, since: now };
+        let set = &mut self.0[identity.0 as usize % SETS];
+        let age = |slot: &&mut Slot| if slot.identity == identity.0 { 0 } else { slot.since };
+        let slot = set.iter_mut().min_by_key(age).expect("a set has slots");
+        *slot = Slot { identity: identity.0, ports, since: now };
     }
 
     #[cold]
     pub(super) fn ports(&self, identity: Identity, now: u64) -> Option<(u16, u16)> {
-        let slot = &self.0[identity.0 as usize % CAPACITY];
-        let known = slot.identity == identity.0 && now.abs_diff(slot.since) < LIFETIME;
-        (known && slot.since != 0).then_some(slot.ports)
+        let set = &self.0[identity.0 as usize % SETS];
+        let slot = set.iter().find(|slot| slot.since != 0 && slot.identity == identity.0)?;
+        (now.abs_diff(slot.since) < LIFETIME).then_some(slot.ports)
     }
 }

@@ -280,7 +280,7 @@ impl Meter {
             Some(number) => number,
             None => {
                 if self.table.is_full() {
-                    self.make_room(export);
+                    self.make_room(*time, export);
                 }
                 self.table.insert(*hash, Entry::begin(packet))
             }
@@ -301,19 +301,20 @@ impl Meter {
         time: u64,
         export: &mut impl FnMut(&Flow),
     ) -> bool {
-        let entry = self.table.entry(number);
-        let reused =
-            entry.is_closed() && packet.key.is_tcp() && packet.initiator != Initiator::Unknown;
-        if entry.is_exhausted() {
-            self.end(number, EndReason::ActiveTimeout, export);
-            self.table.entry_mut(number).restart();
+        if !self.expire(number, time, export) {
+            return false;
         }
-        if reused {
+        let entry = self.table.entry(number);
+        if entry.is_closed() && packet.key.is_tcp() && packet.initiator != Initiator::Unknown {
             self.end(number, EndReason::EndOfFlow, export);
             self.table.remove(number);
             return false;
         }
-        self.expire(number, time, export)
+        if entry.is_exhausted() {
+            self.end(number, EndReason::ActiveTimeout, export);
+            self.table.entry_mut(number).restart();
+        }
+        true
     }
 
     /// Counts the packets that [`Meter::push`] was given, advances the clock to `time`, and exports flows that have ended
@@ -334,8 +335,9 @@ impl Meter {
     #[cold]
     fn sweep(&mut self, export: &mut impl FnMut(&Flow)) {
         const STEP: u64 = SWEEP_TIME / SWEEP_STEPS;
-        let steps = ((self.now - self.sweep_due) / STEP + 1).min(SWEEP_STEPS);
-        self.sweep_due = self.now + STEP;
+        let due = (self.now - self.sweep_due) / STEP + 1;
+        self.sweep_due = self.sweep_due.saturating_add(due.saturating_mul(STEP));
+        let steps = due.min(SWEEP_STEPS);
         let high_water = u64::from(self.table.high_water());
         for _ in 0..(high_water * steps).div_ceil(SWEEP_STEPS) {
             if self.cursor >= self.table.high_water() {
@@ -375,15 +377,18 @@ impl Meter {
         !ended
     }
 
-    /// Ends one flow early: the least recently active of the next few in the table.
+    /// Removes one flow: the least recently active of the next few in the table. Unless it has ended, it ends early.
     #[cold]
-    fn make_room(&mut self, export: &mut impl FnMut(&Flow)) {
+    fn make_room(&mut self, time: u64, export: &mut impl FnMut(&Flow)) {
         const CANDIDATES: u32 = 8;
         let full = self.table.high_water();
         let candidates = (0..CANDIDATES.min(full)).map(|step| (self.cursor + step) % full);
         let oldest = candidates.min_by_key(|number| self.table.entry(*number).last);
         let oldest = oldest.expect("a full table has entries");
         self.cursor = (self.cursor + CANDIDATES) % full;
+        if !self.expire(oldest, time, export) {
+            return;
+        }
         if self.table.entry(oldest).has_packets() {
             self.end(oldest, EndReason::LackOfResources, export);
             self.statistics.overflow += 1;

@@ -5,4 +5,6 @@ mod frames;
 mod ipfix;
 mod manual;
 mod meter;
+mod model;
 mod sums;
+mod traffic;

@@ -126,6 +126,48 @@ fn timeouts_end_records_at_the_same_packets_whoever_looks() {
 }
 
 #[test]
+fn a_syn_after_the_active_timeout_of_a_closed_flow_finds_the_record_that_was_due() {
+    let (client, server) = ((9, 40000), (1, 80));
+    for looked in [false, true] {
+        let mut metered = Metered::new(1000, 10, 15);
+        metered.frame(0.0, &tcp(client, server, S, 0));
+        // With many other flows, the sweep takes a second to come to this one.
+        for port in 0..if looked { 0 } else { 300 } {
+            metered.frame(0.1, &udp((host(1), 1000 + port), (host(2), 53), 10));
+        }
+        metered.frame(9.9, &tcp(server, client, R, 0)).frame(9.999, &[0; 60]);
+        if looked {
+            let Metered { meter, records } = &mut metered;
+            meter.advance(START + SECOND * 101 / 10, |flow| records.push(flow.record()));
+        }
+        let records = metered.frame(10.001, &tcp(client, server, S, 0)).finish();
+        let of_client = records.iter().filter(|record| record.key.protocol == 6);
+        let reasons: Vec<_> = of_client.map(|record| record.end_reason).collect();
+        let expected = [EndReason::ActiveTimeout, EndReason::ForcedEnd].map(Some);
+        assert_eq!(reasons, expected, "{looked}");
+    }
+}
+
+#[test]
+fn flows_are_exported_a_second_after_their_end_at_any_pace_of_the_clock() {
+    // A step of the sweep takes 3.9 ms: the clock may advance by a little less than two of them.
+    for step in [1_000_000, 3_900_000, 5_000_000, 7_800_000, 300_000_000] {
+        let mut metered = Metered::new(2000, 600, 2);
+        for port in 0..1500 {
+            metered.frame(0.0, &udp((host(1), 1000 + port), (host(2), 53), 10));
+        }
+        let Metered { meter, records } = &mut metered;
+        let end = START + 3 * SECOND + step;
+        let mut time = START;
+        while time < end {
+            time = end.min(time + step);
+            meter.advance(time, |flow| records.push(flow.record()));
+        }
+        assert_eq!((records.len(), meter.statistics().active), (1500, 0), "{step} ns");
+    }
+}
+
+#[test]
 fn a_flow_that_goes_on_keeps_its_initiator() {
     let (client, server) = ((9, 40000), (1, 80));
     let mut metered = Metered::new(10, 2, 15);
@@ -277,6 +319,16 @@ fn later_fragments_have_the_ports_of_the_first() {
 }
 
 #[test]
+fn hundreds_of_packets_may_come_in_fragments_at_one_time() {
+    let mut metered = Metered::new(10, 60, 15);
+    for part in [0, 1] {
+        (0..256).for_each(|packet| _ = metered.frame(0.0, &fragments(packet)[part]));
+    }
+    assert_eq!(metered.meter.statistics().without_ports, 0);
+    assert_eq!(metered.finish().len(), 1);
+}
+
+#[test]
 fn a_cut_frame_counts_with_its_whole_length() {
     let frame = tcp((1, 1), (2, 2), S, 1400);
     for kept in [54, 48, 38, 36] {
@@ -375,6 +427,20 @@ fn a_full_table_exports_early_and_loses_nothing() {
     let counted = metered.meter.statistics();
     assert_eq!((counted.overflow, counted.active), (early as u64, 0));
     assert!(early > 0);
+}
+
+#[test]
+fn a_flow_that_has_ended_gives_room_with_the_reason_of_its_end() {
+    let mut metered = Metered::new(300, 600, 2);
+    let frame = |port| udp((host(1), port), (host(2), 53), 10);
+    (0..300).for_each(|port| _ = metered.frame(0.0, &frame(1000 + port)));
+    // These find a full table: a step of the sweep has looked at two flows only.
+    metered.frame(1.999, &frame(1000));
+    (0..20).for_each(|port| _ = metered.frame(2.001, &frame(2000 + port)));
+    metered.finish();
+    let early = |record: &&FlowRecord| record.end_reason == Some(EndReason::LackOfResources);
+    assert_eq!(metered.records.iter().filter(early).count(), 0);
+    assert_eq!(metered.meter.statistics().overflow, 0);
 }
 
 #[test]
