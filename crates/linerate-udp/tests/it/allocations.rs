@@ -77,7 +77,7 @@ fn answer_gathered(cable: &Cable, kind: Kind, backend: SendBackend) -> Costs {
     let send = SendOptions { backend, ..SendOptions::default() };
     let builder = Socket::builder(to).backend(Some(kind.backend)).delivery(kind.delivery);
     let builder = builder.ring_size(16 << 20).send_options(send);
-    let mut socket = cable.here.run(|| builder.build_socket()).unwrap().unwrap();
+    let mut socket = cable.socket(&builder);
     // The first answers resolve the neighbour and reserve what io_uring keeps.
     for messages in [64, 2048] {
         cable.fill(to, messages);

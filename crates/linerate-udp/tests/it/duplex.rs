@@ -14,7 +14,7 @@ use crate::support::{
 
 fn open(cable: &Cable, builder: ReceiverBuilder, kind: Kind) -> Socket {
     let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery).ring_size(16 << 20);
-    cable.here.run(|| builder.build_socket()).unwrap().unwrap()
+    cable.socket(&builder)
 }
 
 /// A plain socket of the other host.
@@ -157,11 +157,11 @@ fn a_transmit_goes_as_it_says() {
     for kind in kinds(&cable, test_name!()) {
         let builder = Receiver::builder(address("0.0.0.0", 7000)).interface("rx");
         let mut socket = open(&cable, builder, kind);
-        let there = Receiver::builder(address(THERE, 7001)).metadata(Metadata::ALL);
+        let there = Receiver::builder(address(THERE, 0)).metadata(Metadata::ALL);
         let there = there.backend(Some(linerate_udp::Backend::Recvmmsg));
         let mut there = cable.there.run(|| there.build()).unwrap().unwrap();
         let index = Some(cable.veth.b.index());
-        let to = address(THERE, 7001);
+        let to = there.address();
         let contents: Vec<u8> = (0..100).collect();
         let plain = Transmit::new(to, &contents[..7]);
         // The second goes nowhere, which is no matter of the others.
@@ -223,7 +223,7 @@ fn options_of_the_socket_are_set() {
             (MtuDiscovery::Off, 0),
         ] {
             let builder = Receiver::builder(address(bind, 7000)).send_options(options(discovery));
-            let mut socket = cable.here.run(|| builder.build_socket()).unwrap().unwrap();
+            let mut socket = cable.socket(&builder);
             let plain = UdpSocket::from(socket.receiver().socket().try_clone_to_owned().unwrap());
             assert_eq!(
                 plain.ttl().unwrap(),
@@ -291,16 +291,17 @@ fn a_socket_that_is_bound_already_is_taken() {
         for (bind, asked, from) in
             [(HERE, HERE, THERE), ("0.0.0.0", HERE, THERE), ("::", HERE6, THERE6)]
         {
-            let bound = cable.here.run(|| UdpSocket::bind((bind, 7000))).unwrap().unwrap();
+            let bound = cable.here.run(|| UdpSocket::bind((bind, 0))).unwrap().unwrap();
+            let port = bound.local_addr().unwrap().port();
             let builder = Receiver::from_socket(bound).unwrap().interface("rx");
             let mut socket = open(&cable, builder, kind);
-            assert_eq!(socket.address(), address(bind, 7000));
+            assert_eq!(socket.address(), address(bind, port));
             let peer = peer(&cable, from);
-            peer.send_to(b"hello", (asked, 7000)).unwrap();
+            peer.send_to(b"hello", (asked, port)).unwrap();
             echo(&mut socket, 1);
             assert_eq!(
                 uninterrupted(|| peer.recv_from(&mut [0; 8])).unwrap(),
-                (5, address(asked, 7000)),
+                (5, address(asked, port)),
                 "{kind}"
             );
         }

@@ -58,7 +58,7 @@ fn no_descriptor_stays_open() {
             let builder = Receiver::builder(address(HERE, 7000)).interface("rx");
             let builder = builder.ring_size(1 << 20).icmp_errors(true).send_options(options);
             let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
-            let socket = cable.here.run(|| builder.clone().build_socket()).unwrap().unwrap();
+            let socket = cable.socket(&builder);
             assert!(cable.here.run(|| builder.clone().build()).unwrap().is_err());
             if round % 3 == 1 {
                 let entered = runtime.enter();
@@ -68,9 +68,9 @@ fn no_descriptor_stays_open() {
                 drop(socket);
                 let build = || {
                     let _entered = runtime.enter();
-                    builder.build_quinn()
+                    builder.clone().build_quinn()
                 };
-                drop(cable.here.run(build).unwrap().unwrap());
+                drop(cable.bind(build).unwrap());
             }
             // The driver of tokio closes what was deregistered.
             runtime.block_on(tokio::task::yield_now());
@@ -103,7 +103,7 @@ fn odd_options_work_or_are_refused() {
         .enumerate()
         {
             let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
-            let Ok(mut socket) = cable.here.run(|| builder.build_socket()).unwrap() else {
+            let Ok(mut socket) = cable.bind(|| builder.clone().build_socket()) else {
                 continue;
             };
             let mut sender = cable.send(Sender::builder(address(HERE, 7000)));
@@ -321,7 +321,7 @@ fn fragments_and_other_ports_stay_with_the_stack() {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).message_size(9000);
         let mut receiver = cable.receive_by(builder, kind).unwrap();
-        let other = cable.here.run(|| std::net::UdpSocket::bind((HERE, 7001))).unwrap().unwrap();
+        let other = cable.here.run(|| std::net::UdpSocket::bind((HERE, 0))).unwrap().unwrap();
         other.set_read_timeout(Some(TIMEOUT)).unwrap();
         // Three fragments each, and whole ones between.
         let mut sender = cable.send(Sender::builder(to).message_size(9000).gso(false));
@@ -337,7 +337,7 @@ fn fragments_and_other_ports_stay_with_the_stack() {
         });
         came.sort_unstable();
         assert_eq!(came, (0..10).collect::<Vec<u8>>(), "{kind}");
-        let mut sender = cable.send(Sender::builder(address(HERE, 7001)));
+        let mut sender = cable.send(Sender::builder(other.local_addr().unwrap()));
         sender.message(5).unwrap().copy_from_slice(b"hello");
         sender.flush().unwrap();
         let mut bytes = [0; 16];

@@ -38,7 +38,7 @@ fn with_server(
     client: impl FnOnce(&Cable),
 ) {
     let cable = Cable::new();
-    let mut socket = cable.here.run(|| builder(kind).build_socket()).unwrap().unwrap();
+    let mut socket = cable.socket(&builder(kind));
     std::thread::scope(|scope| {
         let server = scope.spawn(move || serve(&mut socket));
         // The server has to end whatever the client meets.
@@ -188,8 +188,8 @@ fn the_feed_reader_asks_for_what_it_missed() {
         let builder = Receiver::builder(bind).interface("rx").join(group.clone());
         let mut receiver = cable.receive_by(builder, kind).unwrap();
         let any = Socket::builder(address("0.0.0.0", 0));
-        let mut requests = cable.here.run(|| any.build_socket()).unwrap().unwrap();
-        let server = cable.there.run(|| UdpSocket::bind((THERE, 7001))).unwrap().unwrap();
+        let mut requests = cable.socket(&any);
+        let server = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
         server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let (is_over, mut came) = (AtomicBool::new(false), Vec::new());
         let asked = std::thread::scope(|scope| {
@@ -208,7 +208,8 @@ fn the_feed_reader_asks_for_what_it_missed() {
             say(58, &messages[57..]);
             say(101, &[]);
             let take = |message: Message<'_>| came.push((message.number, message.bytes.to_vec()));
-            feed::read(&mut receiver, &mut requests, address(THERE, 7001), take).unwrap();
+            let to = server.local_addr().unwrap();
+            feed::read(&mut receiver, &mut requests, to, take).unwrap();
             is_over.store(true, Relaxed);
             serving.join().unwrap()
         });

@@ -76,9 +76,9 @@ fn serves(name: &str, bind: &str, to: &str, from: &str) {
         let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
         let build = || {
             let _entered = runtime.enter();
-            builder.build_quinn()
+            builder.clone().build_quinn()
         };
-        let socket = cable.here.run(build).unwrap().unwrap();
+        let socket = cable.bind(build).unwrap();
         let config = EndpointConfig::default();
         let server = Some(server.clone());
         let endpoint = Endpoint::new_with_abstract_socket(config, server, socket, tokio()).unwrap();
@@ -133,9 +133,9 @@ fn quinn_connects_to_both_versions_from_one_address() {
         let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
         let build = || {
             let _entered = runtime.enter();
-            builder.build_quinn()
+            builder.clone().build_quinn()
         };
-        let socket = cable.here.run(build).unwrap().unwrap();
+        let socket = cable.bind(build).unwrap();
         let config = EndpointConfig::default();
         let mut endpoint =
             Endpoint::new_with_abstract_socket(config, None, socket, tokio()).unwrap();
@@ -172,9 +172,9 @@ fn quinn_outlives_icmp_errors() {
         let builder = builder.icmp_errors(true).send_options(send);
         let build = || {
             let _entered = runtime.enter();
-            builder.build_quinn()
+            builder.clone().build_quinn()
         };
-        let socket = cable.here.run(build).unwrap().unwrap();
+        let socket = cable.bind(build).unwrap();
         let config = EndpointConfig::default();
         let mut endpoint =
             Endpoint::new_with_abstract_socket(config, None, socket, tokio()).unwrap();

@@ -17,7 +17,7 @@ use crate::support::{
 fn open(cable: &Cable, bind: &str, kind: Kind, send: SendOptions) -> Socket {
     let builder = Receiver::builder(address(bind, 7000)).interface("rx").send_options(send);
     let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery).ring_size(16 << 20);
-    cable.here.run(|| builder.build_socket()).unwrap().unwrap()
+    cable.socket(&builder)
 }
 
 fn by(backend: SendBackend) -> SendOptions {
@@ -218,7 +218,7 @@ fn transmit_time_stamps_name_their_datagrams() {
             let builder = builder.send_options(send).metadata(Metadata::ALL);
             let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
             let builder = builder.ring_size(16 << 20);
-            let mut socket = cable.here.run(|| builder.build_socket()).unwrap().unwrap();
+            let mut socket = cable.socket(&builder);
             let peer = cable.there.run(|| UdpSocket::bind((to, 0))).unwrap().unwrap();
             let to = peer.local_addr().unwrap();
             let joined = Transmit { segment_size: Some(3), ..Transmit::new(to, b"in three") };
@@ -271,7 +271,7 @@ fn time_stamps_come_while_messages_wait() {
         let builder = Receiver::builder(to).batch(1).send_options(send);
         let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
         let builder = builder.ring_size(16 << 20);
-        let mut socket = cable.here.run(|| builder.build_socket()).unwrap().unwrap();
+        let mut socket = cable.socket(&builder);
         let peer = peer(&cable, THERE, Backend::Recvmmsg);
         let mut stamps = 0;
         // Different destinations, so that GRO joins none.
@@ -341,5 +341,5 @@ fn transmit_times_are_kept_by_fq_and_said_to_be_ignored_elsewhere() {
 fn open_at(cable: &Cable, port: u16, send: SendOptions) -> Socket {
     let builder = Receiver::builder(address(HERE, port)).send_options(send);
     let builder = builder.backend(Some(Backend::Recvmmsg));
-    cable.here.run(|| builder.build_socket()).unwrap().unwrap()
+    cable.socket(&builder)
 }

@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{Namespace, Veth, VethOptions};
-use linerate_udp::{Backend, Delivery, Receiver, ReceiverBuilder, Sender, SenderBuilder};
+use linerate_udp::{
+    Backend, Delivery, Error, Receiver, ReceiverBuilder, Sender, SenderBuilder, Socket,
+};
 
 /// Long enough for anything on any machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -100,7 +102,29 @@ impl Cable {
     ) -> linerate_udp::Result<Receiver> {
         let delivery = kind.map_or(Delivery::Auto, |kind| kind.delivery);
         let builder = builder.backend(kind.map(|kind| kind.backend)).delivery(delivery);
-        self.here.run(|| builder.build()).expect("the namespace")
+        self.bind(|| builder.clone().build())
+    }
+
+    /// A socket of this host.
+    pub(crate) fn socket(&self, builder: &ReceiverBuilder) -> Socket {
+        self.bind(|| builder.clone().build_socket()).expect("a socket")
+    }
+
+    /// Binds on this host, also to a port that the test has just given up: a program that another test starts
+    /// has our descriptors until it runs, and the port is in use as long.
+    pub(crate) fn bind<T: Send>(
+        &self,
+        bind: impl Fn() -> linerate_udp::Result<T> + Sync,
+    ) -> linerate_udp::Result<T> {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            match self.here.run(&bind).expect("the namespace") {
+                Err(Error::AddressInUse(_)) if Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Sends `count` messages of 64 bytes, a few at a time, each few through the receiver's stack before the

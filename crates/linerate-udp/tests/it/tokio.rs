@@ -19,11 +19,7 @@ fn a_server_in_tokio_answers_on_every_back_end() {
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).backend(Some(kind.backend)).delivery(kind.delivery);
-        let socket = cable
-            .here
-            .run(|| builder.ring_size(16 << 20).batch(32).build_socket())
-            .unwrap()
-            .unwrap();
+        let socket = cable.socket(&builder.ring_size(16 << 20).batch(32));
         let server = runtime.spawn(async move {
             let (mut receiver, mut transmitter) = socket.into_async()?;
             loop {
@@ -70,7 +66,7 @@ fn a_receiver_in_tokio_misses_no_message() {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).backend(Some(kind.backend)).delivery(kind.delivery);
         let builder = builder.ring_size(16 << 20).batch(8).message_size(4000);
-        let socket = cable.here.run(|| builder.build_socket()).unwrap().unwrap();
+        let socket = cable.socket(&builder);
         let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
         let _entered = runtime.enter();
         let (mut receiver, _transmitter) = socket.into_async().unwrap();
@@ -126,7 +122,7 @@ fn a_receiver_in_tokio_follows_its_interface_while_the_socket_is_busy() {
         let builder = Receiver::builder(address("0.0.0.0", 7000)).interface("rx");
         let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
         let builder = builder.ring_size(16 << 20).batch(1).message_size(4000);
-        let socket = cable.here.run(|| builder.build_socket()).unwrap().unwrap();
+        let socket = cable.socket(&builder);
         let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
         let _entered = runtime.enter();
         let (mut receiver, _transmitter) = socket.into_async().unwrap();
