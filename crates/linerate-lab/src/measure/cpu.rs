@@ -85,6 +85,15 @@ impl Core {
         let all = (user + system + interrupt + rest).max(1.0);
         CpuShares { user: user / all, system: system / all, interrupt: interrupt / all }
     }
+
+    /// Seconds of `elapsed` in which the core worked since `before`, to 10 ms. The kernel samples what a core does at
+    /// its ticks, but times how long it is idle (`NO_HZ`): what is not idle is more exact than the sum of the samples.
+    pub(crate) fn busy_since(self, before: Self, elapsed: Duration) -> f64 {
+        let rest = |core: Self| core.idle + core.iowait + core.steal;
+        let ticks = rest(self).saturating_sub(rest(before)) as f64;
+        let busy = elapsed.as_secs_f64() - ticks / rustix::param::clock_ticks_per_second() as f64;
+        busy.max(0.0)
+    }
 }
 
 /// What a [`CoreMonitor`] saw.
@@ -202,6 +211,9 @@ mod tests {
         let share = after.since(before);
         assert_eq!((share.user, share.system, share.interrupt), (0.3, 0.0, 0.2));
         assert_eq!(Core::parse(&text(1, 1), 0), None);
+        let idle = 50.0 / rustix::param::clock_ticks_per_second() as f64;
+        let busy = after.busy_since(before, Duration::from_secs(2));
+        assert!((busy - (2.0 - idle)).abs() < 1e-9, "{busy}");
     }
 
     #[test]

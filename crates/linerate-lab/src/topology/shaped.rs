@@ -35,7 +35,7 @@ const RIGHT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 const RAMP: Duration = Duration::from_millis(1500);
 
 /// What the router sends by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Uplink {
     /// An interface of its own.
     Ethernet,
@@ -319,13 +319,13 @@ fn stream(
     let read = || cores.iter().map(|core| Core::read(*core)).collect::<Result<Vec<_>>>();
     let (began, before, bytes) = (Instant::now(), read()?, arrived()?);
     interrupt::sleep(time)?;
-    let (seconds, after, bytes) = (began.elapsed().as_secs_f64(), read()?, arrived()? - bytes);
+    let (elapsed, after, bytes) = (began.elapsed(), read()?, arrived()? - bytes);
     client.check()?;
-    let shares = after.into_iter().zip(before).map(|(after, before)| after.since(before).busy());
-    let busy = shares.sum::<f64>() * seconds;
+    let busy = after.iter().zip(before).map(|(after, before)| after.busy_since(before, elapsed));
+    let busy = busy.sum();
     client.wait(Duration::from_secs(60))?.success()?;
     server.wait(Duration::from_secs(10))?;
-    Ok(ShapedStream { bytes, seconds, busy })
+    Ok(ShapedStream { bytes, seconds: elapsed.as_secs_f64(), busy })
 }
 
 fn ip(host: &Namespace, line: &str) -> Result<()> {
