@@ -76,8 +76,8 @@ pub struct Daemon {
     flows: Option<Flows>,
     confirmer: NeighbourConfirmer,
     exporter: Exporter<Metrics>,
-    /// Serves until it is dropped.
-    _servers: Vec<Server>,
+    /// They serve what the exporter has until they are dropped.
+    servers: Vec<Server>,
     manager: Manager,
     /// What no message tells of the ports and the devices above them, when it was polled last.
     unreported: BTreeMap<u32, datapath::Unreported>,
@@ -149,7 +149,7 @@ impl Daemon {
                     flows,
                     confirmer,
                     exporter,
-                    _servers: servers,
+                    servers,
                     manager: Manager::find(),
                     unreported: BTreeMap::new(),
                     steering: open_steering(),
@@ -255,8 +255,16 @@ impl Daemon {
         for entry in self.handle.deny_list(&self.control, self.clock)?.sweep()? {
             tracing::info!(target = %entry.target, dropped = entry.dropped, "block expired");
         }
-        let snapshot = self.snapshot()?;
         self.manager.status(&self.status());
+        if !self.servers.is_empty() {
+            self.publish()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the metrics to those who serve them. It takes hundreds of system calls.
+    fn publish(&self) -> Result<()> {
+        let snapshot = self.snapshot()?;
         let aged = self.ageing.statistics();
         let counts = self.watch.counts();
         let causes = Cause::ALL.iter().zip(counts.causes);
