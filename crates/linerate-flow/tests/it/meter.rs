@@ -320,12 +320,17 @@ fn later_fragments_have_the_ports_of_the_first() {
 
 #[test]
 fn hundreds_of_packets_may_come_in_fragments_at_one_time() {
-    let mut metered = Metered::new(10, 60, 15);
+    let mut metered = Metered::new(100, 60, 15);
     for part in [0, 1] {
-        (0..256).for_each(|packet| _ = metered.frame(0.0, &fragments(packet)[part]));
+        for packet in 0..256 {
+            let mut frame = fragments(packet % 16)[part].clone();
+            // The source address.
+            frame[28] = (packet / 16) as u8;
+            metered.frame(0.0, &frame);
+        }
     }
     assert_eq!(metered.meter.statistics().without_ports, 0);
-    assert_eq!(metered.finish().len(), 1);
+    assert_eq!(metered.finish().len(), 16);
 }
 
 #[test]
