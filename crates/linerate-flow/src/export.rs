@@ -1,15 +1,15 @@
 //! [`Exporter`]: a thread that writes the records of several meters to files, and sends them to collectors.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::meter::{ByteRange, Flow, Meter, MeterOptions, MeterStatistics, MeteredPacket};
-use crate::outputs::{OutputOptions, OutputStatistics, Outputs};
+use crate::outputs::{END_TIMEOUT, OutputOptions, OutputStatistics, Outputs};
 use crate::{FlowRecord, PacketLocation, Result};
 
 /// Flows that a meter sends at once.
@@ -18,11 +18,24 @@ const BATCH_FLOWS: usize = 1024;
 /// Batches on their way. A meter that finds no room for another one waits.
 const QUEUE_BATCHES: usize = 64;
 
+/// Flows on their way from which on sweeps leave flows in the table. The rest of the queue is for flows that packets
+/// end.
+const SWEEP_ROOM: usize = QUEUE_BATCHES * BATCH_FLOWS / 2;
+
+/// The most flows that wait for collectors. More than these do not wait, so memory is bounded.
+const MAX_WAITING_FLOWS: usize = QUEUE_BATCHES * BATCH_FLOWS;
+
+/// How long a meter that ends waits for room, if the thread writes nothing: longer than it waits for a collector.
+const STALL_TIMEOUT: Duration = Duration::from_secs(7);
+
 /// How often the thread checks whether files are due.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often the thread looks for packets that are not written yet.
-const LOCATE_INTERVAL: Duration = Duration::from_millis(20);
+/// How often the thread looks for packets that are not written yet, and for room in the queues of collectors.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How often a meter that ends looks for room.
+const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The end of a flow's packets is rounded up to a multiple of this many bytes. This makes the files of records
 /// smaller, and a disk reads whole pages anyway.
@@ -68,8 +81,13 @@ pub struct ExportStatistics {
 struct Shared {
     meters: Mutex<Vec<MeterStatistics>>,
     output: Mutex<OutputStatistics>,
-    /// Meters wait for collectors: they read a file, or have ended.
+    /// Meters wait for collectors: they read a file.
     blocking: AtomicBool,
+    /// Flows that meters gave to the thread, and those that it has output.
+    given: AtomicUsize,
+    written: AtomicUsize,
+    /// As [`SWEEP_ROOM`], and a batch for each meter.
+    sweep_room: AtomicUsize,
 }
 
 impl Shared {
@@ -77,6 +95,13 @@ impl Shared {
         let meters = lock(&self.meters);
         let meter = meters.iter().copied().fold(MeterStatistics::default(), MeterStatistics::plus);
         ExportStatistics { meter, output: lock(&self.output).clone() }
+    }
+
+    /// Whether there is room for flows that need not be exported now.
+    fn has_room(&self) -> bool {
+        let written = self.written.load(Relaxed);
+        let on_their_way = self.given.load(Relaxed).saturating_sub(written);
+        self.blocking.load(Relaxed) || on_their_way < self.sweep_room.load(Relaxed)
     }
 }
 
@@ -114,12 +139,17 @@ impl Exporter {
             sampling_probability,
             shared: Arc::clone(&shared),
             waiting: VecDeque::new(),
+            waiting_flows: 0,
         };
         let thread = std::thread::Builder::new().name("flows".into());
+        let ended = Arc::clone(&shared);
         let thread = thread
             .spawn(move || {
                 prepare_thread();
-                worker.run(&receiver)
+                let outcome = worker.run(&receiver);
+                // No meter waits for a thread that has ended.
+                ended.sweep_room.store(usize::MAX, Relaxed);
+                outcome
             })
             .map_err(crate::Error::Thread)?;
         Ok(Self { thread, sender, shared })
@@ -138,17 +168,24 @@ impl Exporter {
     ) -> ExportingMeter {
         let mut meters = lock(&self.shared.meters);
         meters.push(MeterStatistics::default());
+        let number = meters.len() - 1;
+        self.shared.sweep_room.store(SWEEP_ROOM + meters.len() * BATCH_FLOWS, Relaxed);
+        let mut meter = Meter::new(options);
+        let shared = Arc::clone(&self.shared);
+        meter.set_room(move || shared.has_room());
         ExportingMeter {
-            meter: Meter::new(options),
-            packet_locator,
-            batch: Vec::with_capacity(BATCH_FLOWS),
-            sent: Instant::now(),
-            sender: SyncSender::clone(&self.sender),
-            shared: Arc::clone(&self.shared),
-            number: meters.len() - 1,
+            meter,
+            queue: Queue {
+                packet_locator,
+                batch: Vec::with_capacity(BATCH_FLOWS),
+                sender: SyncSender::clone(&self.sender),
+                shared: Arc::clone(&self.shared),
+                waited: Duration::ZERO,
+                closed: false,
+            },
+            number,
+            published: Instant::now(),
             latest: None,
-            waited: Duration::ZERO,
-            closed: false,
         }
     }
 
@@ -170,21 +207,72 @@ impl Exporter {
     }
 }
 
-/// A meter of one thread. Its drop ends all flows.
+/// A meter of one thread. Its drop ends all flows. It waits for room for them, at most 20 seconds.
 pub struct ExportingMeter {
     meter: Meter,
-    packet_locator: Locator,
-    batch: Vec<Flow>,
-    /// When the last batch was sent.
-    sent: Instant,
-    sender: SyncSender<Message>,
-    shared: Arc<Shared>,
+    queue: Queue,
     number: usize,
+    /// When the counts were published last.
+    published: Instant,
     /// The time of the packets when it was looked at, and when that was.
     latest: Option<(u64, Instant)>,
+}
+
+/// From a meter to the thread.
+struct Queue {
+    packet_locator: Locator,
+    batch: Vec<Flow>,
+    sender: SyncSender<Message>,
+    shared: Arc<Shared>,
     waited: Duration,
     /// The thread has ended: it could not write.
     closed: bool,
+}
+
+impl Queue {
+    fn push(&mut self, flow: &Flow) {
+        self.shared.given.fetch_add(1, Relaxed);
+        self.batch.push(*flow);
+        if self.batch.len() >= BATCH_FLOWS {
+            self.send();
+        }
+    }
+
+    #[cold]
+    fn send(&mut self) {
+        if !self.batch.is_empty() {
+            let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_FLOWS));
+            let message = Message::Flows(self.packet_locator.clone(), full);
+            match self.sender.try_send(message) {
+                Ok(()) => {}
+                Err(TrySendError::Disconnected(_)) => self.closed = true,
+                Err(TrySendError::Full(message)) => {
+                    let since = Instant::now();
+                    self.closed |= self.sender.send(message).is_err();
+                    self.waited += since.elapsed();
+                }
+            }
+        }
+    }
+
+    /// Waits for room. False if there is none at the deadline, or if the thread writes nothing for some time.
+    fn wait_for_room(&mut self, deadline: Instant) -> bool {
+        let written = |shared: &Shared| shared.written.load(Relaxed);
+        let (mut before, mut since) = (written(&self.shared), Instant::now());
+        while !self.shared.has_room() {
+            // It may be these that take the room.
+            self.send();
+            let now = Instant::now();
+            if written(&self.shared) != before {
+                (before, since) = (written(&self.shared), now);
+            }
+            if self.closed || now >= deadline || now.duration_since(since) >= STALL_TIMEOUT {
+                return false;
+            }
+            std::thread::sleep(ROOM_INTERVAL);
+        }
+        true
+    }
 }
 
 impl ExportingMeter {
@@ -192,17 +280,14 @@ impl ExportingMeter {
     /// written yet, and the queue is full, this waits.
     #[inline]
     pub fn packet(&mut self, packet: &MeteredPacket<'_>) {
-        let batch = &mut self.batch;
-        self.meter.push(packet, |flow| batch.push(*flow));
-        if self.batch.len() >= BATCH_FLOWS {
-            self.send();
-        }
+        let queue = &mut self.queue;
+        self.meter.push(packet, |flow| queue.push(flow));
     }
 
     /// Adds an interface of a file, after those that the exporter knows.
     pub fn interface(&mut self, interface: InterfaceName) {
         // An error means that the thread has ended, which the exporter tells.
-        let _ = self.sender.send(Message::Interface(interface));
+        let _ = self.queue.sender.send(Message::Interface(interface));
     }
 
     /// Ends flows that were silent for long enough, and publishes the counts; to be called between batches of packets.
@@ -214,9 +299,9 @@ impl ExportingMeter {
             self.latest = Some((time, now));
         } else if let Some((_, since)) = self.latest {
             let silent = now.duration_since(since).as_nanos() as u64;
-            let batch = &mut self.batch;
+            let queue = &mut self.queue;
             let time = time.saturating_add(silent);
-            self.meter.advance(time, |flow| batch.push(*flow));
+            self.meter.advance(time, |flow| queue.push(flow));
             self.latest = Some((self.meter.time(), now));
         }
         self.publish(now);
@@ -225,45 +310,42 @@ impl ExportingMeter {
     /// Sends the flows that have ended, and publishes the counts, where the last time is long ago.
     pub fn publish(&mut self, now: Instant) {
         self.flush();
-        if now.duration_since(self.sent) >= MAINTENANCE_INTERVAL || self.batch.len() >= BATCH_FLOWS
-        {
+        if now.duration_since(self.published) >= MAINTENANCE_INTERVAL {
+            self.published = now;
             self.send();
         }
     }
 
     fn flush(&mut self) {
-        let batch = &mut self.batch;
-        self.meter.flush(|flow| batch.push(*flow));
+        let queue = &mut self.queue;
+        self.meter.flush(|flow| queue.push(flow));
+    }
+
+    fn send(&mut self) {
+        lock(&self.queue.shared.meters)[self.number] = self.meter.statistics();
+        self.queue.send();
     }
 
     /// Whether records cannot be written any more. The exporter tells why when it finishes.
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.queue.closed
     }
 
     /// How long it has waited for the thread since the last call.
     pub fn take_wait_time(&mut self) -> Duration {
-        std::mem::take(&mut self.waited)
-    }
-
-    #[cold]
-    fn send(&mut self) {
-        lock(&self.shared.meters)[self.number] = self.meter.statistics();
-        self.sent = Instant::now();
-        if !self.batch.is_empty() {
-            let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_FLOWS));
-            let message = Message::Flows(self.packet_locator.clone(), full);
-            self.closed |= self.sender.send(message).is_err();
-            self.waited += self.sent.elapsed();
-        }
+        std::mem::take(&mut self.queue.waited)
     }
 }
 
 impl Drop for ExportingMeter {
     fn drop(&mut self) {
-        let Self { meter, batch, shared, .. } = self;
-        shared.blocking.store(true, Relaxed);
-        meter.finish(|flow| batch.push(*flow));
+        let Self { meter, queue, .. } = self;
+        let deadline = Instant::now() + END_TIMEOUT;
+        let mut has_room = true;
+        meter.finish(|flow| {
+            has_room = has_room && queue.wait_for_room(deadline);
+            queue.push(flow);
+        });
         self.send();
     }
 }
@@ -273,30 +355,33 @@ struct Worker {
     interfaces: Vec<InterfaceName>,
     sampling_probability: f64,
     shared: Arc<Shared>,
-    /// Flows whose packets may not be written yet. Their number is bounded by what the packet writer holds back and
-    /// what meters export meanwhile.
+    /// Flows that wait for room in the queues of collectors, or until their packets are written. Their number is bounded
+    /// by what the packet writer holds back and what meters export meanwhile.
     waiting: VecDeque<(Locator, std::vec::IntoIter<Flow>)>,
+    waiting_flows: usize,
 }
 
 impl Worker {
     fn run(mut self, receiver: &Receiver<Message>) -> Result<()> {
-        let mut connected = true;
-        while connected || !self.waiting.is_empty() {
+        // When all meters had ended.
+        let mut ended: Option<Instant> = None;
+        while ended.is_none() || !self.waiting.is_empty() {
             let interval =
-                if self.waiting.is_empty() { MAINTENANCE_INTERVAL } else { LOCATE_INTERVAL };
+                if self.waiting.is_empty() { MAINTENANCE_INTERVAL } else { RETRY_INTERVAL };
             match receiver.recv_timeout(interval) {
                 Ok(Message::Interface(interface)) => self.interfaces.push(interface),
                 Ok(Message::Flows(packet_locator, flows)) => {
+                    self.waiting_flows += flows.len();
                     self.waiting.push_back((packet_locator, flows.into_iter()));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    if !std::mem::take(&mut connected) {
-                        std::thread::sleep(LOCATE_INTERVAL);
-                    }
-                }
+                Err(RecvTimeoutError::Disconnected) => match ended {
+                    None => ended = Some(Instant::now()),
+                    Some(_) => std::thread::sleep(RETRY_INTERVAL),
+                },
             }
-            self.write()?;
+            let is_late = ended.is_some_and(|ended| ended.elapsed() >= END_TIMEOUT);
+            self.write(is_late)?;
             self.outputs.maintain(Instant::now())?;
             *lock(&self.shared.output) = self.outputs.statistics();
         }
@@ -305,8 +390,10 @@ impl Worker {
         outcome
     }
 
-    /// Outputs the records of flows up to the first whose packets are not written.
-    fn write(&mut self) -> Result<()> {
+    /// Outputs the records of flows up to the first whose packets are not written, or that waits for a collector. If
+    /// `is_late`, none waits for collectors.
+    fn write(&mut self, is_late: bool) -> Result<()> {
+        let blocking = self.shared.blocking.load(Relaxed) && !is_late;
         while let Some((packet_locator, flows)) = self.waiting.front_mut() {
             let Some(flow) = flows.as_slice().first().copied() else {
                 self.waiting.pop_front();
@@ -315,13 +402,19 @@ impl Worker {
             let located = packet_locator.as_ref().zip(flow.byte_range());
             let located = located.map(|(files, byte_range)| files.locate(byte_range));
             let Poll::Ready(packets) = located.unwrap_or(Poll::Ready(None)) else { break };
+            let may_wait = !blocking && !is_late && self.waiting_flows <= MAX_WAITING_FLOWS;
+            if may_wait && !self.outputs.is_ready() {
+                break;
+            }
             flows.next();
+            self.waiting_flows -= 1;
             let packets = packets.map(|packets| PacketLocation {
                 end: packets.end.map(|end| end.next_multiple_of(END_ALIGNMENT)),
                 ..packets
             });
             let record = FlowRecord { packets, ..self.record(&flow) };
-            self.outputs.push(&record, self.shared.blocking.load(Relaxed))?;
+            self.outputs.push(&record, blocking)?;
+            self.shared.written.fetch_add(1, Relaxed);
         }
         Ok(())
     }

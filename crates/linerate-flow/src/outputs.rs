@@ -13,8 +13,8 @@ use crate::{FlowRecord, Result};
 /// The most records in a file.
 const MAX_RECORDS: u64 = 1 << 22;
 
-/// How long collectors may take for the remaining records at the end.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long each step of the end of a run waits for collectors that make progress.
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One place that records go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,8 @@ pub struct OutputStatistics {
     pub collectors: Vec<(Target, ipfix::Statistics)>,
 }
 
-/// Files and collectors. The caller waits for files; it waits for collectors only on request.
+/// Files and collectors. The caller waits for files; it waits for collectors only on request. [`Outputs::is_ready`] says
+/// whether it would have to.
 pub struct Outputs {
     files: Vec<Files>,
     collectors: Vec<ipfix::Exporter>,
@@ -99,6 +100,13 @@ impl Outputs {
             }
         }
         Ok(Self { files, collectors })
+    }
+
+    /// Whether a record finds room in the queue of each collector. A full queue from which no message was sent for five
+    /// seconds does not count: its records are counted as not sent.
+    pub fn is_ready(&self) -> bool {
+        // Each collector has to be asked: the time without a message begins when it is.
+        self.collectors.iter().fold(true, |ready, one| one.is_ready() && ready)
     }
 
     /// Adds a record. If `blocking`, this waits for slow collectors.
@@ -178,7 +186,8 @@ impl Outputs {
         }
     }
 
-    /// Completes files, and sends the remaining records. This waits at most five seconds for all collectors.
+    /// Completes files, and sends the remaining records. This waits at most 20 seconds for all collectors, and at most
+    /// five seconds for one that makes no progress.
     ///
     /// # Errors
     ///
@@ -188,7 +197,7 @@ impl Outputs {
         let collectors = std::thread::scope(|scope| {
             let finish = |one: ipfix::Exporter| {
                 let target = one.target().clone();
-                scope.spawn(move || (target, one.finish(DRAIN_TIMEOUT)))
+                scope.spawn(move || (target, one.finish(END_TIMEOUT)))
             };
             let threads: Vec<_> = collectors.into_iter().map(finish).collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {

@@ -13,7 +13,7 @@ mod tls;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -31,8 +31,10 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 const MAX_UNSENT: usize = 4096;
 /// Records that the thread takes from its queue at once.
 const BATCH_RECORDS: usize = 256;
-/// How long [`Exporter::send`] waits for a collector that makes no progress.
+/// How long records wait for a collector that makes no progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an exporter that is dropped tries to send what is queued.
+const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Errors of this module.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +70,7 @@ pub enum Error {
 pub struct Options {
     /// The observation domain, which distinguishes sensors that share an address.
     pub domain: u32,
-    /// Records that wait for the collector; more are dropped and counted.
+    /// Records that wait for the collector. More are dropped and counted, unless the caller waits for room.
     pub queue_records: usize,
     /// How often UDP sends the templates and the statistics again. TCP sends the statistics as often.
     pub refresh: Duration,
@@ -116,6 +118,8 @@ pub struct Statistics {
 /// The statistics while the thread runs.
 #[derive(Default)]
 struct Counters {
+    /// Records in the queue.
+    queued: AtomicUsize,
     sent: [AtomicU64; 5],
     not_sent: [AtomicU64; 3],
     refused: AtomicU64,
@@ -137,6 +141,11 @@ impl Counters {
             let counters = self.not_sent.iter().zip(counts);
             counters.for_each(|(counter, n)| _ = counter.fetch_add(n, Relaxed));
         }
+    }
+
+    /// Messages sent.
+    fn messages(&self) -> u64 {
+        self.sent[0].load(Relaxed)
     }
 
     fn set_error(&self, error: Option<String>) {
@@ -172,8 +181,10 @@ pub struct Exporter {
     /// When the thread gives up after [`Exporter::finish`].
     deadline: Arc<Mutex<Option<Instant>>>,
     target: Target,
-    /// The number of messages sent when [`Exporter::send`] gave up; `u64::MAX` before that.
-    stalled: AtomicU64,
+    /// Records that fit into the queue.
+    capacity: usize,
+    /// Since when the queue is full and no message was sent, and the number of messages before.
+    full: Mutex<Option<(Instant, u64)>>,
 }
 
 impl Exporter {
@@ -183,7 +194,8 @@ impl Exporter {
     ///
     /// [`Error::Thread`]; [`Error::Tls`] if a file is missing or has something else.
     pub fn start(target: Target, options: &Options, prepare_thread: fn()) -> Result<Self, Error> {
-        let (queue, records) = sync_channel(options.queue_records.max(1));
+        let capacity = options.queue_records.max(1);
+        let (queue, records) = sync_channel(capacity);
         let counters = Arc::<Counters>::default();
         let deadline = Arc::<Mutex<Option<Instant>>>::default();
         let worker = Worker {
@@ -203,13 +215,18 @@ impl Exporter {
         });
         let thread =
             Some(thread.map_err(|source| Error::Thread { target: target.clone(), source })?);
-        let stalled = AtomicU64::new(u64::MAX);
-        Ok(Self { queue: Some(queue), counters, thread, deadline, target, stalled })
+        let full = Mutex::default();
+        Ok(Self { queue: Some(queue), counters, thread, deadline, target, capacity, full })
     }
 
     /// Queues a record without waiting. A record that finds the queue full is counted as not sent.
     pub fn try_send(&self, record: FlowRecord) {
-        if let Some(record) = self.enqueue(record) {
+        let Some(queue) = &self.queue else { return };
+        self.counters.queued.fetch_add(1, Relaxed);
+        if let Err(TrySendError::Full(record) | TrySendError::Disconnected(record)) =
+            queue.try_send(record)
+        {
+            self.counters.queued.fetch_sub(1, Relaxed);
             self.counters.not_sent([&record]);
         }
     }
@@ -217,30 +234,27 @@ impl Exporter {
     /// Queues a record, and waits for room in the queue. If no message was sent for five seconds, records are counted
     /// as not sent until a message is sent again.
     pub fn send(&self, record: FlowRecord) {
-        let sent = || self.counters.sent[0].load(Relaxed);
-        let (mut record, mut before, mut since) = (record, sent(), Instant::now());
-        while let Some(refused) = self.enqueue(record) {
-            if since.elapsed() >= STALL_TIMEOUT {
-                self.stalled.store(before, Relaxed);
-            }
-            if self.stalled.load(Relaxed) == before {
-                self.counters.not_sent([&refused]);
-                return;
-            }
+        while !self.is_ready() {
             thread::sleep(Duration::from_millis(1));
-            if sent() != before {
-                (before, since) = (sent(), Instant::now());
-            }
-            record = refused;
         }
+        self.try_send(record);
     }
 
-    /// Queues a record; returns it if the queue is full.
-    fn enqueue(&self, record: FlowRecord) -> Option<FlowRecord> {
-        let Some(queue) = &self.queue else { return Some(record) };
-        match queue.try_send(record) {
-            Ok(()) => None,
-            Err(TrySendError::Full(record) | TrySendError::Disconnected(record)) => Some(record),
+    /// Whether the queue has room for a record. Also true if a caller has found it full for five seconds, and no message
+    /// was sent: it is no use to wait.
+    pub fn is_ready(&self) -> bool {
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.counters.queued.load(Relaxed) < self.capacity {
+            *full = None;
+            return true;
+        }
+        let sent = self.counters.messages();
+        match *full {
+            Some((since, before)) if before == sent => since.elapsed() >= STALL_TIMEOUT,
+            _ => {
+                *full = Some((Instant::now(), sent));
+                false
+            }
         }
     }
 
@@ -254,7 +268,8 @@ impl Exporter {
         &self.target
     }
 
-    /// Sends the queued records and ends the session. Records that cannot be sent in `timeout` count as not sent.
+    /// Sends the queued records and ends the session. Records that are not sent in `timeout`, or before five seconds pass
+    /// without a message, count as not sent.
     pub fn finish(mut self, timeout: Duration) -> Statistics {
         self.end(timeout);
         self.counters.statistics()
@@ -272,7 +287,7 @@ impl Exporter {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        self.end(Duration::ZERO);
+        self.end(DROP_TIMEOUT);
     }
 }
 
@@ -294,12 +309,9 @@ struct Worker {
 impl Worker {
     fn run(mut self, records: &Receiver<FlowRecord>) {
         let mut flush = Instant::now() + MAX_WAIT;
-        loop {
+        while !self.is_ending() {
             if !self.connect() && self.unsent.len() >= MAX_UNSENT {
                 thread::sleep(self.session.wait().min(MAX_WAIT));
-                if self.is_over() {
-                    break;
-                }
                 continue;
             }
             let wait = flush.saturating_duration_since(Instant::now());
@@ -322,9 +334,16 @@ impl Worker {
 
     /// What remains when the exporter ends: as much as the collector takes until the deadline.
     fn last(mut self, records: &Receiver<FlowRecord>) {
+        let (mut sent, mut since) = (self.counters.messages(), Instant::now());
         loop {
             if self.connect() {
-                records.try_iter().for_each(|record| self.take(record));
+                while !self.is_over()
+                    && let Ok(record) = records.try_recv()
+                {
+                    self.take(record);
+                }
+            }
+            if self.encoder.is_some() && self.counters.queued.load(Relaxed) == 0 {
                 self.flush();
                 if self.unsent.is_empty() {
                     let statistics = self.counters.statistics();
@@ -339,7 +358,10 @@ impl Worker {
                     return;
                 }
             }
-            if self.is_over() {
+            if self.counters.messages() != sent {
+                (sent, since) = (self.counters.messages(), Instant::now());
+            }
+            if self.is_over() || since.elapsed() >= STALL_TIMEOUT {
                 break;
             }
             thread::sleep(self.session.wait().min(Duration::from_millis(100)));
@@ -348,9 +370,16 @@ impl Worker {
         records.try_iter().for_each(|record| self.counters.not_sent([&record]));
     }
 
+    fn deadline(&self) -> Option<Instant> {
+        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.deadline().is_some()
+    }
+
     fn is_over(&self) -> bool {
-        let deadline = *self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
-        deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        self.deadline().is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Makes sure that there is a session. A new one begins with the records that the last one did not send.
@@ -380,6 +409,7 @@ impl Worker {
 
     /// Encodes a record, or one for each of its directions.
     fn take(&mut self, record: FlowRecord) {
+        self.counters.queued.fetch_sub(1, Relaxed);
         if self.biflow {
             self.encode(record);
         } else {

@@ -121,8 +121,11 @@ pub fn supports_link_type(linktype: u16) -> bool {
 /// A sweep of the whole table takes this many steps.
 const SWEEP_STEPS: u64 = 256;
 
-/// How long a sweep takes, in nanoseconds. A flow is exported at most this long after its end.
+/// How long a sweep takes, in nanoseconds. A flow is exported at most this long after its end, if there is room.
 const SWEEP_TIME: u64 = 1_000_000_000;
+
+/// The longest time that a flow waits for room, in nanoseconds.
+const MAX_ROOM_WAIT: u64 = 10_000_000_000;
 
 /// Finds flows in packets.
 ///
@@ -140,6 +143,8 @@ pub struct Meter {
     cursor: u32,
     /// Packets whose flows are looked up together.
     batch: Vec<Parsed>,
+    /// Whether there is room for flows of the sweep.
+    has_room: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     statistics: MeterStatistics,
 }
 
@@ -180,8 +185,15 @@ impl Meter {
             sweep_due: 0,
             cursor: 0,
             batch: Vec::with_capacity(BATCH_PACKETS),
+            has_room: None,
             statistics: MeterStatistics::default(),
         }
+    }
+
+    /// While `has_room` is false, flows that have ended stay in the table: each for ten seconds at most, and only while
+    /// a quarter of the table is free. Without this there is always room. Their records do not change.
+    pub fn set_room(&mut self, has_room: impl Fn() -> bool + Send + Sync + 'static) {
+        self.has_room = Some(Box::new(has_room));
     }
 
     /// The counts now.
@@ -343,11 +355,31 @@ impl Meter {
             if self.cursor >= self.table.high_water() {
                 self.cursor = 0;
             }
-            if self.table.entry(self.cursor).is_used() {
+            let entry = self.table.entry(self.cursor);
+            if entry.is_used() && self.is_due(entry) {
                 self.expire(self.cursor, self.now, export);
             }
             self.cursor += 1;
         }
+    }
+
+    /// Whether the sweep exports or removes this entry now.
+    fn is_due(&self, entry: &Entry) -> bool {
+        let (ends, record) = self.times(entry);
+        if !entry.has_packets() {
+            return ends <= self.now;
+        }
+        let due = ends.min(record);
+        let is_late = || self.now - due >= MAX_ROOM_WAIT || self.table.is_crowded();
+        due <= self.now && (self.has_room.as_ref().is_none_or(|has_room| has_room()) || is_late())
+    }
+
+    /// When a flow ends if no packet comes, and when the active timeout of its record passes.
+    #[inline]
+    fn times(&self, entry: &Entry) -> (u64, u64) {
+        let idle =
+            if entry.is_closed() { self.idle_timeout.min(LINGER) } else { self.idle_timeout };
+        (entry.last.saturating_add(idle), entry.first.saturating_add(self.active_timeout))
     }
 
     /// Exports what is due by `time`; false if the flow has ended, and its entry was removed.
@@ -358,9 +390,7 @@ impl Meter {
     fn expire(&mut self, number: u32, time: u64, export: &mut impl FnMut(&Flow)) -> bool {
         let entry = self.table.entry(number);
         let closed = entry.is_closed();
-        let idle = if closed { self.idle_timeout.min(LINGER) } else { self.idle_timeout };
-        let ends = entry.last.saturating_add(idle);
-        let due = entry.first.saturating_add(self.active_timeout);
+        let (ends, due) = self.times(entry);
         let ended = time >= ends;
         if entry.has_packets() {
             if time >= due && due < ends {

@@ -60,6 +60,11 @@ impl Table {
         self.len == self.entries.len()
     }
 
+    /// Whether more than three quarters of the entries are in use.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.len > self.entries.len() / 4 * 3
+    }
+
     /// Entries up to this number may be in use.
     pub(super) fn high_water(&self) -> u32 {
         self.high_water

@@ -1,5 +1,6 @@
 //! The tests of the crate.
 
+mod export;
 mod files;
 mod frames;
 mod ipfix;

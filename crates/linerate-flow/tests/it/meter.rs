@@ -1,6 +1,8 @@
 //! What RFC 7011, 7012 and 5103 say of flows.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use etherparse::{PacketBuilder, VlanId};
 use linerate_flow::meter::{ByteRange, MeteredPacket};
@@ -165,6 +167,38 @@ fn flows_are_exported_a_second_after_their_end_at_any_pace_of_the_clock() {
         }
         assert_eq!((records.len(), meter.statistics().active), (1500, 0), "{step} ns");
     }
+}
+
+#[test]
+fn flows_wait_for_room_at_most_ten_seconds_and_in_a_table_with_room() {
+    let frame = |port: u16| udp((host(1), port), (host(2), 53), 10);
+    let sweep = |metered: &mut Metered, seconds: u64| {
+        let Metered { meter, records } = metered;
+        meter.advance(START + seconds * SECOND, |flow| records.push(flow.record()));
+        (records.len(), meter.statistics().active)
+    };
+    let room = Arc::new(AtomicBool::new(false));
+    let metered = |max_flows: u32| {
+        let (mut metered, room) = (Metered::new(max_flows, 60, 2), Arc::clone(&room));
+        metered.meter.set_room(move || room.load(Relaxed));
+        (0..100).for_each(|port| _ = metered.frame(0.0, &frame(1000 + port)));
+        metered
+    };
+    let mut waits = metered(1000);
+    assert_eq!(sweep(&mut waits, 5), (0, 100));
+    // A packet ends its flow without room, at the time when it was due.
+    waits.frame(6.0, &frame(1000));
+    assert_eq!((waits.records.len(), waits.records[0].end), (1, START));
+    room.store(true, Relaxed);
+    assert_eq!(sweep(&mut waits, 7), (100, 1));
+    assert!(waits.records.iter().all(|one| one.end_reason == Some(EndReason::IdleTimeout)));
+
+    room.store(false, Relaxed);
+    let mut late = metered(1000);
+    assert_eq!(sweep(&mut late, 11), (0, 100));
+    assert_eq!(sweep(&mut late, 12), (100, 0));
+    // Until a quarter of the table is free.
+    assert_eq!(sweep(&mut metered(120), 5), (10, 90));
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! Many flows that end at once: their records reach files and collectors.
+
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linerate_flow::export::{ExportStatistics, Exporter, ExportingMeter, InterfaceName};
+use linerate_flow::meter::MeterOptions;
+use linerate_flow::outputs::{Destination, OutputOptions};
+use linerate_testkit::wait_for;
+
+use crate::frames::{START, udp};
+use crate::traffic::metered;
+
+const FLOWS: u64 = 100_000;
+
+/// Records that go to a folder and to a collector.
+struct Run {
+    exporter: Exporter,
+    meter: ExportingMeter,
+    _folder: tempfile::TempDir,
+}
+
+impl Run {
+    /// With flows of one packet each.
+    fn start(collector: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = OutputOptions {
+            destinations: vec![
+                Destination::Folder(folder.path().into()),
+                collector.parse().unwrap(),
+            ],
+            sensor: Some("edge-1".into()),
+            max_age: Duration::from_secs(60),
+            sealed: None,
+        };
+        let exporter = Exporter::start(&options, vec![InterfaceName::default()], 1.0, || ());
+        let exporter = exporter.unwrap();
+        let idle_timeout = Duration::from_secs(1);
+        let options = MeterOptions { idle_timeout, ..MeterOptions::default() };
+        let mut meter = exporter.meter(&options, None);
+        for flow in 0..FLOWS as u32 {
+            let source = IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + flow));
+            let destination = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+            meter.packet(&metered(&udp((source, 1), (destination, 53), 10), 0, START, None));
+        }
+        Self { exporter, meter, _folder: folder }
+    }
+
+    /// The end of the run: what was written and sent.
+    fn finish(self) -> ExportStatistics {
+        drop(self.meter);
+        let (statistics, outcome) = self.exporter.finish();
+        outcome.unwrap();
+        assert_eq!(statistics.meter.exported, FLOWS);
+        assert_eq!(statistics.output.files.records, FLOWS);
+        statistics
+    }
+}
+
+/// A collector that reads 4 MB a second, which is slower than a sweep. Its thread returns the number of octets.
+fn slow_collector() -> (String, JoinHandle<u64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("ipfix+tcp://{}", listener.local_addr().unwrap());
+    let read = move || {
+        let (mut stream, mut buffer, mut octets) = (listener.accept().unwrap().0, vec![0; 4000], 0);
+        loop {
+            match stream.read(&mut buffer).unwrap() {
+                0 => return octets,
+                len => octets += len as u64,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    (target, std::thread::spawn(read))
+}
+
+fn assert_all_arrived(statistics: &ExportStatistics, octets: u64) {
+    let sent = &statistics.output.collectors[0].1;
+    assert_eq!((sent.flows, sent.not_sent_flows, sent.connections), (FLOWS, 0, 1), "{sent:?}");
+    assert_eq!(sent.octets, octets);
+}
+
+#[test]
+fn flows_that_are_idle_at_once_reach_a_slow_collector() {
+    let (target, collector) = slow_collector();
+    let mut run = Run::start(&target);
+    wait_for("all flows to end", || {
+        run.meter.maintain(Instant::now());
+        std::thread::sleep(Duration::from_millis(100));
+        run.exporter.statistics().meter.exported == FLOWS
+    });
+    assert_eq!(run.meter.take_wait_time(), Duration::ZERO, "packets do not wait");
+    let statistics = run.finish();
+    assert_all_arrived(&statistics, collector.join().unwrap());
+}
+
+#[test]
+fn flows_that_the_end_of_a_run_ends_reach_a_slow_collector() {
+    let (target, collector) = slow_collector();
+    let statistics = Run::start(&target).finish();
+    assert_all_arrived(&statistics, collector.join().unwrap());
+}
+
+#[test]
+fn the_end_of_a_run_waits_a_limited_time_for_a_collector_that_is_absent() {
+    // Nobody listens there.
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let run = Run::start(&format!("ipfix+tcp://{unused}"));
+    let since = Instant::now();
+    let statistics = run.finish();
+    let sent = &statistics.output.collectors[0].1;
+    assert_eq!((sent.flows, sent.not_sent_flows), (0, FLOWS), "{sent:?}");
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+}
