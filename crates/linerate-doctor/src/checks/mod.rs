@@ -208,7 +208,8 @@ checks! {
     ("queues", ALL, "Has each CPU a queue?", "ethtool -l (netlink)", "one CPU receives what several could",
      Interface(queues::queues)),
     ("rss-hash", queues::HASH_JOBS, "Is the hash symmetric?", "ethtool -x (netlink)",
-     "the two directions of a connection meet on two CPUs, and in two files with --per-thread-files",
+     "the two directions of a connection meet on two CPUs; with --threads they are in two flow records, and in two \
+      files with --per-thread-files",
      Interface(queues::hash)),
     ("ring-size", ALL, "Are the rings large?", "ethtool -g (netlink)",
      "a ring of N descriptors loses frames when its CPU is away for more than N frames", Interface(queues::rings)),

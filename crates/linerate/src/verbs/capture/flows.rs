@@ -3,13 +3,52 @@
 use anyhow::Result;
 use linerate_capture::engine::Metering;
 use linerate_capture::privilege;
+use linerate_capture::source::{OpenInterface, SourceKind};
 use linerate_flow::export::{Exporter, InterfaceName};
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::OutputOptions;
 use linerate_forward::config;
+use linerate_net::ethtool;
+use linerate_ring::packet::Mode;
 
 use super::arguments::Arguments;
 use crate::cli::stdio;
+
+/// The warning that the two directions of a flow may have a record each, if they may reach two readers.
+pub(super) fn divided(opened: &OpenInterface, fanout: &Mode) -> Option<String> {
+    if opened.sources.len() < 2 {
+        return None;
+    }
+    let name = &opened.label;
+    let why = match (opened.selection.kind, fanout) {
+        (SourceKind::Packet, Mode::Hash) => return None,
+        (SourceKind::Packet, mode) => {
+            format!("--fanout {mode} does not keep the two directions of a flow together")
+        }
+        _ => match is_symmetric(opened) {
+            Some(true) => return None,
+            Some(false) => format!(
+                "the receive hash of {name} is not symmetric (`linerate doctor capture -i {name}` says how to change it)"
+            ),
+            None => format!("the driver of {name} does not show its receive hash"),
+        },
+    };
+    Some(format!(
+        "{why}: if the two directions of a flow reach two readers, each direction has its own flow record; one reader \
+         (without --threads) or --source packet --fanout hash keeps them in one record"
+    ))
+}
+
+/// Whether the card gives both directions of a flow to one receive queue; `None` if the driver does not show it.
+fn is_symmetric(opened: &OpenInterface) -> Option<bool> {
+    let index = opened.interface.index;
+    let ask = || ethtool::rss(index).ok().flatten();
+    let found = match &opened.namespace {
+        Some(namespace) => namespace.run(ask).ok().flatten(),
+        None => ask(),
+    };
+    found?.is_symmetric()
+}
 
 /// Starts the exporter of flow records, if `--flows` is given.
 ///

@@ -161,7 +161,7 @@ fn from_interfaces(
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
-    let opened = match arguments.netns.as_slice() {
+    let mut opened = match arguments.netns.as_slice() {
         [] => open(&names[0], &options, any, &signals, "")?,
         [netns] => {
             open(&names[0], &options, any, &signals, "").with_context(|| in_namespace(netns))?
@@ -193,6 +193,11 @@ fn from_interfaces(
     {
         let (name, linktype) = (&other.label, link_type::name(other.linktype).0);
         bail!("--sample cannot find flows on {name}: it does not parse the link type {linktype}");
+    }
+    if !arguments.flows.is_empty() {
+        for one in &mut opened {
+            one.warnings.extend(flows::divided(one, &arguments.fanout));
+        }
     }
     if !arguments.quiet {
         live::announce(&opened, snaplen(arguments));

@@ -261,6 +261,28 @@ fn a_live_capture_meters_beside_the_file_and_instead_of_it() {
 }
 
 #[test]
+fn a_capture_warns_if_the_directions_of_a_flow_may_reach_two_readers() {
+    root_or_skip!();
+    let cable = Cable::with_queues(2);
+    // A veth does not show its hash.
+    for (options, warning) in [
+        ("--source packet --threads 2", None),
+        ("--source packet --threads 2 --fanout lb", Some("--fanout lb does not keep")),
+        ("--source tee --threads 2", Some("does not show its receive hash")),
+        ("--source tee", None),
+    ] {
+        let folder = folder();
+        let capture =
+            cable.capture(&format!("{options} --flows {} --json", folder.path().display()));
+        let (status, _, printed) = capture.interrupt();
+        assert!(status.success(), "{options}: {printed}");
+        let found = printed.contains("each direction has its own flow record");
+        assert_eq!(found, warning.is_some(), "{options}: {printed}");
+        assert!(printed.contains(warning.unwrap_or_default()), "{options}: {printed}");
+    }
+}
+
+#[test]
 fn two_captures_of_one_sensor_and_wrong_names_are_refused() {
     let folder = folder();
     let input = folder.path().join("in.pcap");
