@@ -22,15 +22,19 @@ const RECEIVE_BUFFER: usize = 16 << 20;
 const MAX_MESSAGES: usize = 1024;
 /// How long the thread sleeps without events.
 const POLL_TIMEOUT: Duration = Duration::from_millis(200);
-/// How long the thread reads on after the stop, if events keep coming.
+/// How long the thread reads on after the stop, if events keep coming, and waits for room in the queue.
 const MAX_DRAIN: Duration = Duration::from_secs(2);
+/// Events that wait for room in the queue. With more, the socket's receive buffer holds the next ones.
+const MAX_WAITING: usize = 1 << 16;
+/// How often the thread looks for room in the queue.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counts of events.
 #[derive(Debug, Default)]
 pub(super) struct NatCounters {
     /// Events of translated connections.
     pub(super) events: AtomicU64,
-    /// Those that found the queue full, because records cannot be written.
+    /// Those that found no room in the queue until the end, because records cannot be written.
     pub(super) lost: AtomicU64,
     /// How often the kernel dropped events (ENOBUFS), because they were read too slowly. It does not tell how many.
     pub(super) overruns: AtomicU64,
@@ -59,15 +63,26 @@ impl NatMonitor {
         let (stop, counters) = (Arc::<AtomicBool>::default(), Arc::<NatCounters>::default());
         let (stopped, counts) = (Arc::clone(&stop), Arc::clone(&counters));
         let run = move || {
+            // A burst comes in many small batches, while the writer may be busy with the disk.
+            let mut waiting = Vec::new();
             while !stopped.load(Relaxed) {
-                if let Err(error) = read(&mut socket, &queue, &counts) {
+                if waiting.len() >= MAX_WAITING {
+                    std::thread::sleep(RETRY_INTERVAL);
+                } else if let Err(error) = read(&mut socket, &mut waiting, &counts) {
                     tracing::error!(%error, "reading NAT events failed: no more are recorded");
-                    return;
+                    break;
                 }
+                enqueue(&queue, &mut waiting);
             }
             // Reads the events before the stop. One read may not have room for all of them.
             let end = Instant::now() + MAX_DRAIN;
-            while Instant::now() < end && matches!(read(&mut socket, &queue, &counts), Ok(true)) {}
+            while Instant::now() < end
+                && matches!(read(&mut socket, &mut waiting, &counts), Ok(true))
+            {}
+            while Instant::now() < end && !enqueue(&queue, &mut waiting) {
+                std::thread::sleep(RETRY_INTERVAL);
+            }
+            counts.lost.fetch_add(waiting.len() as u64, Relaxed);
         };
         let thread = std::thread::Builder::new().name("nat-events".into()).spawn(run);
         Ok(Self { thread: Some(thread.map_err(failed)?), stop, counters })
@@ -83,33 +98,41 @@ impl Drop for NatMonitor {
     }
 }
 
-/// Waits for events, and queues their records. Returns whether there were messages.
+/// Queues all events that wait, if the queue has room. Returns whether none wait.
+fn enqueue(queue: &SyncSender<Vec<PendingRecord>>, waiting: &mut Vec<PendingRecord>) -> bool {
+    if waiting.is_empty() {
+        return true;
+    }
+    match queue.try_send(std::mem::take(waiting)) {
+        Ok(()) => true,
+        Err(TrySendError::Full(events) | TrySendError::Disconnected(events)) => {
+            *waiting = events;
+            false
+        }
+    }
+}
+
+/// Waits for events, and appends their records. Returns whether there were messages.
 fn read(
     socket: &mut Notifications,
-    queue: &SyncSender<Vec<PendingRecord>>,
+    waiting: &mut Vec<PendingRecord>,
     counters: &NatCounters,
 ) -> std::io::Result<bool> {
-    let sleep = Timespec { tv_sec: 0, tv_nsec: POLL_TIMEOUT.as_nanos() as i64 };
+    let timeout = if waiting.is_empty() { POLL_TIMEOUT } else { RETRY_INTERVAL };
+    let sleep = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos() as i64 };
     match poll(&mut [PollFd::new(&*socket, PollFlags::IN)], Some(&sleep)) {
         Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
         other => other?,
     };
-    let mut events = Vec::new();
+    let before = waiting.len();
     let received = socket.receive(MAX_MESSAGES, |message| {
         let event = event(message);
-        events.extend(event.map(|record| PendingRecord { record, checkpoint: None, sequence: 0 }));
+        waiting.extend(event.map(|record| PendingRecord { record, checkpoint: None, sequence: 0 }));
     })?;
+    counters.events.fetch_add((waiting.len() - before) as u64, Relaxed);
     if received == Received::Overrun {
         counters.overruns.fetch_add(1, Relaxed);
         tracing::warn!("NAT events lost: the netlink receive buffer overran");
-    }
-    if events.is_empty() {
-        return Ok(true);
-    }
-    counters.events.fetch_add(events.len() as u64, Relaxed);
-    if let Err(TrySendError::Full(lost) | TrySendError::Disconnected(lost)) = queue.try_send(events)
-    {
-        counters.lost.fetch_add(lost.len() as u64, Relaxed);
     }
     Ok(true)
 }
@@ -206,4 +229,31 @@ fn event(message: Message<'_>) -> Option<FlowRecord> {
         nat_event: Some(event),
         ..FlowRecord::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn events_that_find_the_queue_full_wait_in_order() {
+        let (queue, received) = sync_channel(1);
+        let event = |start| {
+            let record = FlowRecord { start, ..FlowRecord::default() };
+            PendingRecord { record, checkpoint: None, sequence: 0 }
+        };
+        let mut waiting = vec![event(0)];
+        assert!(enqueue(&queue, &mut waiting));
+        for start in 1..4 {
+            waiting.push(event(start));
+            assert!(!enqueue(&queue, &mut waiting));
+        }
+        let mut starts: Vec<u64> =
+            received.recv().unwrap().iter().map(|one| one.record.start).collect();
+        assert!(enqueue(&queue, &mut waiting) && waiting.is_empty());
+        starts.extend(received.recv().unwrap().iter().map(|one| one.record.start));
+        assert_eq!(starts, [0, 1, 2, 3]);
+    }
 }
