@@ -1,6 +1,7 @@
--- Flow records in ClickHouse. @LOCATION@ is the folder below user_files; for an object store s3('URL/**/*.parquet') takes
--- the place of file(...). For many sensors, load a MergeTree: CREATE TABLE ... ENGINE = MergeTree ORDER BY
--- (flowStartNanoseconds) TTL toDateTime(flowStartNanoseconds) + INTERVAL 90 DAY AS SELECT * FROM flows.
+-- Flow records in ClickHouse. @LOCATION@ is the folder below user_files. For an object store, replace file(...) by
+-- s3('https://HOST/BUCKET/PREFIX/**/*.parquet', 'KEY', 'SECRET', 'Parquet'). For many sensors, load a MergeTree:
+-- CREATE TABLE ... ENGINE = MergeTree ORDER BY (flowStartNanoseconds)
+-- TTL toDateTime(flowStartNanoseconds) + INTERVAL 90 DAY AS SELECT * FROM flows.
 
 -- define
 CREATE VIEW flows AS SELECT *, _path AS path FROM file('@LOCATION@/**/*.parquet', Parquet);
@@ -44,3 +45,20 @@ FROM (
         reverseOctetDeltaCount
     FROM flows WHERE natEvent IS NULL AND reversePacketDeltaCount > 0)
 GROUP BY s4, s6, d4, d6, protocol, source_port, destination_port;
+
+-- translations
+SELECT protocolIdentifier AS protocol,
+    coalesce(IPv4NumToString(sourceIPv4Address), IPv6NumToString(sourceIPv6Address)) AS source,
+    sourceTransportPort AS source_port,
+    coalesce(IPv4NumToString(destinationIPv4Address), IPv6NumToString(destinationIPv6Address)) AS destination,
+    destinationTransportPort AS destination_port,
+    coalesce(IPv4NumToString(postNATSourceIPv4Address), IPv6NumToString(postNATSourceIPv6Address)) AS translated_source,
+    postNAPTSourceTransportPort AS translated_source_port, min(flowStartNanoseconds) AS first,
+    max(flowEndNanoseconds) AS last, countIf(natEvent IN (4, 6)) AS created,
+    countIf(natEvent IN (5, 7)) AS deleted, sum(packetDeltaCount) AS packets, sum(octetDeltaCount) AS octets
+FROM flows
+WHERE postNATSourceIPv4Address <> sourceIPv4Address OR postNATSourceIPv6Address <> sourceIPv6Address
+    OR postNAPTSourceTransportPort <> sourceTransportPort
+GROUP BY protocolIdentifier, sourceIPv4Address, sourceIPv6Address, sourceTransportPort, destinationIPv4Address,
+    destinationIPv6Address, destinationTransportPort, postNATSourceIPv4Address, postNATSourceIPv6Address,
+    postNAPTSourceTransportPort;

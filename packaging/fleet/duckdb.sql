@@ -1,4 +1,6 @@
--- Flow records in DuckDB. @LOCATION@ is the folder, or s3://BUCKET/PREFIX (INSTALL httpfs; CREATE SECRET ...).
+-- Flow records in DuckDB. @LOCATION@ is the folder, or s3://BUCKET/PREFIX. For an object store:
+--   INSTALL httpfs; LOAD httpfs; CREATE SECRET (TYPE s3, KEY_ID 'KEY', SECRET 'SECRET', REGION 'REGION');
+-- A store of your own also needs ENDPOINT 'HOST:PORT', URL_STYLE 'path', and USE_SSL false for http.
 
 -- define
 CREATE OR REPLACE MACRO v4(a) AS
@@ -46,3 +48,19 @@ FROM (
         reverseOctetDeltaCount
     FROM flows WHERE natEvent IS NULL AND reversePacketDeltaCount > 0)
 GROUP BY s4, s6, d4, d6, protocol, source_port, destination_port;
+
+-- translations
+SELECT protocolIdentifier AS protocol,
+    coalesce(v4(sourceIPv4Address), v6(sourceIPv6Address)) AS source, sourceTransportPort AS source_port,
+    coalesce(v4(destinationIPv4Address), v6(destinationIPv6Address)) AS destination,
+    destinationTransportPort AS destination_port,
+    coalesce(v4(postNATSourceIPv4Address), v6(postNATSourceIPv6Address)) AS translated_source,
+    postNAPTSourceTransportPort AS translated_source_port, CAST(min(flowStartNanoseconds) AS VARCHAR) AS first,
+    CAST(max(flowEndNanoseconds) AS VARCHAR) AS last, count(*) FILTER (natEvent IN (4, 6)) AS created,
+    count(*) FILTER (natEvent IN (5, 7)) AS deleted, sum(packetDeltaCount) AS packets, sum(octetDeltaCount) AS octets
+FROM flows
+WHERE postNATSourceIPv4Address <> sourceIPv4Address OR postNATSourceIPv6Address <> sourceIPv6Address
+    OR postNAPTSourceTransportPort <> sourceTransportPort
+GROUP BY protocolIdentifier, sourceIPv4Address, sourceIPv6Address, sourceTransportPort, destinationIPv4Address,
+    destinationIPv6Address, destinationTransportPort, postNATSourceIPv4Address, postNATSourceIPv6Address,
+    postNAPTSourceTransportPort;

@@ -1,6 +1,7 @@
 -- Flow records in Spark 4. @LOCATION@ is the folder, or s3a://BUCKET/PREFIX (spark-submit --packages
--- org.apache.hadoop:hadoop-aws:VERSION with the version of Spark's Hadoop; spark.hadoop.fs.s3a.endpoint for a store
--- of your own). Times are numbers: nanoseconds since 1970.
+-- org.apache.hadoop:hadoop-aws:VERSION with the version of Spark's Hadoop; SET fs.s3a.access.key and
+-- fs.s3a.secret.key; for a store of your own also fs.s3a.endpoint and fs.s3a.path.style.access).
+-- Times are numbers: nanoseconds since 1970.
 
 -- define
 SET spark.sql.legacy.parquet.nanosAsLong = true;
@@ -51,3 +52,22 @@ FROM (
         reverseOctetDeltaCount
     FROM flows WHERE natEvent IS NULL AND reversePacketDeltaCount > 0)
 GROUP BY s4, s6, d4, d6, protocol, source_port, destination_port;
+
+-- translations
+SELECT protocolIdentifier AS protocol,
+    CASE WHEN sourceIPv4Address IS NULL THEN v6(sourceIPv6Address) ELSE v4(sourceIPv4Address) END AS source,
+    sourceTransportPort AS source_port,
+    CASE WHEN destinationIPv4Address IS NULL THEN v6(destinationIPv6Address) ELSE v4(destinationIPv4Address) END
+        AS destination,
+    destinationTransportPort AS destination_port,
+    CASE WHEN postNATSourceIPv4Address IS NULL THEN v6(postNATSourceIPv6Address) ELSE v4(postNATSourceIPv4Address) END
+        AS translated_source,
+    postNAPTSourceTransportPort AS translated_source_port, min(flowStartNanoseconds) AS first,
+    max(flowEndNanoseconds) AS last, count_if(natEvent IN (4, 6)) AS created,
+    count_if(natEvent IN (5, 7)) AS deleted, sum(packetDeltaCount) AS packets, sum(octetDeltaCount) AS octets
+FROM flows
+WHERE postNATSourceIPv4Address <> sourceIPv4Address OR postNATSourceIPv6Address <> sourceIPv6Address
+    OR postNAPTSourceTransportPort <> sourceTransportPort
+GROUP BY protocolIdentifier, sourceIPv4Address, sourceIPv6Address, sourceTransportPort, destinationIPv4Address,
+    destinationIPv6Address, destinationTransportPort, postNATSourceIPv4Address, postNATSourceIPv6Address,
+    postNAPTSourceTransportPort;

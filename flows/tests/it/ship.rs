@@ -21,6 +21,9 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// A key and its secret.
+    pub(crate) const KEYS: [&str; 2] = ["key", "secret"];
+
     /// A store that does not run yet, with its data in this folder.
     pub(crate) fn new(fleet: &Fleet, folder: &Path) -> Self {
         static STORES: AtomicU16 = AtomicU16::new(0);
@@ -57,7 +60,7 @@ impl Store {
         command.envs(self.environment()).stdout(Stdio::null()).stderr(Stdio::null());
         self.server = Some(command.spawn().unwrap());
         let deadline = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect(("127.0.0.1", self.port + 3)).is_err() {
+        while TcpStream::connect(self.endpoint()).is_err() {
             assert!(Instant::now() < deadline, "SeaweedFS does not start");
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -70,12 +73,17 @@ impl Store {
         }
     }
 
+    /// Host and port of its S3 interface.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.port + 3)
+    }
+
     fn environment(&self) -> [(&'static str, String); 5] {
         [
-            ("AWS_ACCESS_KEY_ID", "key".into()),
-            ("AWS_SECRET_ACCESS_KEY", "secret".into()),
+            ("AWS_ACCESS_KEY_ID", Self::KEYS[0].into()),
+            ("AWS_SECRET_ACCESS_KEY", Self::KEYS[1].into()),
             ("AWS_REGION", "us-east-1".into()),
-            ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.port + 3)),
+            ("AWS_ENDPOINT_URL", format!("http://{}", self.endpoint())),
             ("AWS_ALLOW_HTTP", "true".into()),
         ]
     }

@@ -3,8 +3,10 @@
 A query has its name before it (`-- name`). Its result is printed as a JSON line: name, rows. For Spark,
 LINERATE_SPARK is the URL of the cluster.
 """
+import decimal
 import json
 import os
+import pathlib
 import sys
 import threading
 import time
@@ -24,7 +26,12 @@ def statements(text):
 
 if engine == 'duckdb':
     import duckdb
+    import duckdb_extension_httpfs
     connection = duckdb.connect()
+    # The extension for object stores, from PyPI: INSTALL would download it from DuckDB's own server.
+    folder = pathlib.Path(duckdb_extension_httpfs.__file__).parent
+    for extension in folder.glob(f'**/v{duckdb.__version__}/httpfs.duckdb_extension'):
+        connection.execute(f"LOAD '{extension}'")
 
     def rows(text):
         cursor = connection.execute(text)
@@ -51,7 +58,11 @@ elif engine == 'clickhouse':
                 raise
 else:
     from pyspark.sql import SparkSession
-    spark = SparkSession.builder.master(os.environ['LINERATE_SPARK']).appName('queries').getOrCreate()
+    builder = SparkSession.builder.master(os.environ['LINERATE_SPARK']).appName('queries')
+    if 's3a:' in queries['define']:
+        jars = pathlib.Path(os.environ['LINERATE_FLEET'], 'hadoop-aws/lib').glob('*.jar')
+        builder = builder.config('spark.jars', ','.join(map(str, jars)))
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel('ERROR')
 
     def rows(text):
@@ -83,6 +94,11 @@ def watch():
         time.sleep(0.01)
 
 
+def plain(value):
+    """Sums are decimals in some engines; times become text."""
+    return int(value) if isinstance(value, decimal.Decimal) else str(value)
+
+
 for name, text in queries.items():
     if name == 'define':
         for one in statements(text):
@@ -97,7 +113,7 @@ for name, text in queries.items():
     elif not chosen or name in chosen:
         if name.startswith('long'):
             threading.Thread(target=watch, daemon=True).start()
-        print(json.dumps([name, rows(text)], default=int), flush=True)
+        print(json.dumps([name, rows(text)], default=plain), flush=True)
         if name.startswith('long'):
             print(json.dumps(['executors', [executors()]]), flush=True)
 sys.stdout.flush()

@@ -8,10 +8,14 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::{Fleet, definitions, figure, fleet_or_skip};
+use crate::ship::Store;
 use crate::support::{START, answer, meter, parquet, traffic, write};
 
 /// Runs the queries of a file, and prints the rows of each as a JSON line.
 const ASK: &str = include_str!("ask.py");
+
+/// Engines that read the files.
+pub(super) const ENGINES: [&str; 3] = ["duckdb", "clickhouse", "spark"];
 
 /// The answers of an engine by the name of the query.
 pub(super) type Answers = Vec<(String, Vec<Value>)>;
@@ -20,6 +24,10 @@ pub(super) type Answers = Vec<(String, Vec<Value>)>;
 pub(super) type Direction = (IpAddr, IpAddr, u64, u64, u64);
 /// Packets and octets by direction.
 pub(super) type Sums = HashMap<Direction, (u64, u64)>;
+/// A connection whose source is translated: its direction before, its source address and port after.
+pub(super) type Connection = (Direction, IpAddr, u64);
+/// NAT events of creation and of deletion, packets and octets of the source, by connection.
+pub(super) type Connections = HashMap<Connection, [u64; 4]>;
 
 /// The program that runs queries, and its arguments.
 pub(super) fn asking(engine: &str, queries: &str, folder: &Path) -> (PathBuf, [PathBuf; 2]) {
@@ -36,11 +44,50 @@ pub(super) fn parse(text: &[u8]) -> Answers {
     json.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The answers of an engine about the files of a folder.
-fn ask(fleet: &Fleet, engine: &str, location: &str) -> Answers {
+/// The queries of an engine about the files of a folder.
+pub(super) fn folder_queries(engine: &str, folder: &str) -> String {
+    definitions(&format!("{engine}.sql"), &[("@LOCATION@", folder)])
+}
+
+/// The queries of an engine about the objects below `s3://PATH`.
+pub(super) fn store_queries(engine: &str, store: &Store, path: &str) -> String {
+    let (endpoint, [key, secret]) = (store.endpoint(), Store::KEYS);
+    match engine {
+        "duckdb" => {
+            let queries = folder_queries(engine, &format!("s3://{path}"));
+            let secret = format!(
+                "-- define\nCREATE SECRET (TYPE s3, KEY_ID '{key}', SECRET '{secret}', REGION 'us-east-1', \
+                 ENDPOINT '{endpoint}', URL_STYLE 'path', USE_SSL false);\n"
+            );
+            queries.replacen("-- define\n", &secret, 1)
+        }
+        "clickhouse" => {
+            let file = "file('@LOCATION@/**/*.parquet', Parquet)";
+            let url = format!("http://{endpoint}/{path}/**/*.parquet");
+            let s3 = format!("s3('{url}', '{key}', '{secret}', 'Parquet')");
+            let queries = definitions("clickhouse.sql", &[(file, &s3)]);
+            assert!(queries.contains(&s3), "{queries}");
+            queries
+        }
+        _ => {
+            let queries = folder_queries(engine, &format!("s3a://{path}"));
+            let settings = [
+                ("endpoint", &*format!("http://{endpoint}")),
+                ("path.style.access", "true"),
+                ("access.key", key),
+                ("secret.key", secret),
+            ];
+            let set = |(name, value)| format!("SET fs.s3a.{name} = {value};\n");
+            let define = format!("-- define\n{}", settings.map(set).concat());
+            queries.replacen("-- define\n", &define, 1)
+        }
+    }
+}
+
+/// The answers of an engine to these queries.
+fn ask(fleet: &Fleet, engine: &str, queries: &str) -> Answers {
     let folder = tempfile::tempdir().unwrap();
-    let queries = definitions(&format!("{engine}.sql"), &[("@LOCATION@", location)]);
-    let (program, arguments) = asking(engine, &queries, folder.path());
+    let (program, arguments) = asking(engine, queries, folder.path());
     let mut command = Command::new(fleet.python());
     // Without a cluster, Spark runs in the process that asks.
     command
@@ -72,27 +119,45 @@ fn address(text: &Value) -> IpAddr {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
+fn number(row: &Value, name: &str) -> u64 {
+    match &row[name] {
+        Value::String(name) if name == "TCP" => 6,
+        Value::String(name) if name == "UDP" => 17,
+        other => other.as_u64().unwrap_or_else(|| panic!("{name}: {row}")),
+    }
+}
+
+fn direction(row: &Value) -> Direction {
+    let [protocol, source_port, destination_port] =
+        ["protocol", "source_port", "destination_port"].map(|name| number(row, name));
+    let (source, destination) = (address(&row["source"]), address(&row["destination"]));
+    (source, destination, protocol, source_port, destination_port)
+}
+
 /// Packets and octets by direction, from the rows of the query `directions`.
 pub(super) fn sums(rows: &[Value]) -> Sums {
     let mut sums = Sums::new();
     for row in rows {
-        let number = |name: &str| match &row[name] {
-            Value::String(name) if name == "TCP" => 6,
-            Value::String(name) if name == "UDP" => 17,
-            other => other.as_u64().unwrap_or_else(|| panic!("{name}: {row}")),
-        };
-        let direction = (
-            address(&row["source"]),
-            address(&row["destination"]),
-            number("protocol"),
-            number("source_port"),
-            number("destination_port"),
-        );
-        let sum = sums.entry(direction).or_default();
-        sum.0 += number("packets");
-        sum.1 += number("octets");
+        let sum = sums.entry(direction(row)).or_default();
+        sum.0 += number(row, "packets");
+        sum.1 += number(row, "octets");
     }
     sums
+}
+
+/// Translated connections, from the rows of the query `translations`. Counts that rows do not have are 0.
+pub(super) fn connections(rows: &[Value]) -> Connections {
+    let mut connections = Connections::new();
+    for row in rows {
+        let translated =
+            (address(&row["translated_source"]), number(row, "translated_source_port"));
+        let connection = connections.entry((direction(row), translated.0, translated.1));
+        let counts = connection.or_default();
+        for (count, name) in counts.iter_mut().zip(["created", "deleted", "packets", "octets"]) {
+            *count += if row[name].is_null() { 0 } else { number(row, name) };
+        }
+    }
+    connections
 }
 
 /// The query `directions` for the engine of `linerate flows`.
@@ -119,6 +184,25 @@ pub(super) fn own_directions(location: &str) -> Vec<Value> {
     );
     let text = answer(&["flows", "query", "-r", location, "--json", &query]);
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// NAT events as `linerate flows` lists them, as rows of the query `translations`.
+pub(super) fn own_nat_events(location: &str, filter: &str) -> Vec<Value> {
+    let arguments = ["flows", "list", "--nat-events", "-n", "1000000", "-r", location, "--json"];
+    let filter: Vec<_> = filter.split_whitespace().collect();
+    let text = answer(&[&arguments[..], &filter].concat());
+    let row = |line| {
+        let mut row: Value = serde_json::from_str(line).unwrap();
+        // RFC 8158, section 4.3: NAT44 and NAT64 sessions.
+        let event = match row["event"].as_u64() {
+            Some(4 | 6) => "created",
+            Some(5 | 7) => "deleted",
+            _ => panic!("{row}"),
+        };
+        row[event] = 1.into();
+        row
+    };
+    text.lines().map(row).collect()
 }
 
 #[test]
@@ -150,15 +234,26 @@ fn engines_of_fleets_give_the_same_answers() {
         ("top sensors", own(&["top", "--by", "sensor"])),
     ];
     let directions = sums(&own_directions(location));
-    for engine in ["duckdb", "clickhouse", "spark"] {
-        let answers = ask(&fleet, engine, location);
+    let data = folder.path().join("store");
+    std::fs::create_dir(&data).unwrap();
+    let mut store = Store::new(&fleet, &data);
+    store.start();
+    store.json(&["flows", "ship", location, "s3://flows/site", "--json"]);
+    let files = |engine| (engine, "files", folder_queries(engine, location));
+    let objects = |engine| (engine, "objects", store_queries(engine, &store, "flows/site"));
+    for (engine, kind, queries) in ENGINES.map(files).into_iter().chain(ENGINES.map(objects)) {
+        let answers = ask(&fleet, engine, &queries);
         let found = |name: &str| &answers.iter().find(|(found, _)| found == name).expect(name).1;
         for (name, expected) in &expected {
             assert_eq!(&normal(found(name).clone()), expected, "{engine}: {name}");
         }
         assert_eq!(sums(found("directions")), directions, "{engine}");
-        assert_eq!(answers.len(), expected.len() + 1, "{engine}: a query that is not compared");
+        assert!(found("translations").is_empty(), "{engine}");
+        assert_eq!(answers.len(), expected.len() + 2, "{engine}: a query that is not compared");
         let rows: usize = answers.iter().map(|(_, rows)| rows.len()).sum();
-        figure!("{engine}: {} queries, {rows} rows: those of linerate flows", answers.len());
+        figure!(
+            "{engine}, {kind}: {} queries, {rows} rows: those of linerate flows",
+            answers.len()
+        );
     }
 }

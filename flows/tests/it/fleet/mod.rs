@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 mod engines;
 mod equal;
 mod faults;
+mod router;
 mod site;
 
 /// What scripts/test-fleet has downloaded and built.
@@ -85,9 +86,13 @@ pub(crate) fn thorough() -> bool {
     std::env::var_os("LINERATE_THOROUGH").is_some()
 }
 
-/// `packaging/fleet/NAME`, with placeholders replaced.
+/// `packaging/fleet/NAME`.
+fn definitions_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/fleet").join(name)
+}
+
+/// Its text, with placeholders replaced.
 fn definitions(name: &str, words: &[(&str, &str)]) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/fleet").join(name);
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = std::fs::read_to_string(definitions_path(name)).unwrap();
     words.iter().fold(text, |text, (from, to)| text.replace(from, to))
 }

@@ -13,7 +13,9 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Fleet, engines};
+use super::router::Router;
+use super::{Fleet, definitions_path, engines};
+use crate::ship::Store;
 
 pub(super) const KAFKA: &str = "127.0.0.1:9092";
 pub(super) const TOPIC: &str = "flows";
@@ -72,6 +74,12 @@ impl Site {
         self.folder().join(name).to_str().unwrap().to_owned()
     }
 
+    /// A router that translates, with conntrack's log of its connections.
+    pub(super) fn router(&self) -> Router {
+        let log = self.folder().join("conntrack.log");
+        Router::new(&self.namespace, self.fleet.linerate.clone(), log)
+    }
+
     /// Starts a capture of a sensor: it meters, with these options, into the folder `flows`.
     pub(super) fn capture(&self, sensor: &Sensor, options: &str) -> Process {
         let mut command = sensor.namespace.command_killed_with_parent(&self.fleet.linerate);
@@ -117,7 +125,8 @@ impl Site {
     pub(super) fn nfacctd(&self, out: &str) -> Process {
         let text = format!(
             "daemonize: false\nnfacctd_ip: 0.0.0.0\nnfacctd_port: {}\nnfacctd_pipe_size: 4000000\n\
-             plugins: print\naggregate: src_host, dst_host, src_port, dst_port, proto\n\
+             plugins: print\naggregate: src_host, dst_host, src_port, dst_port, proto, post_nat_src_host, \
+             post_nat_src_port, nat_event\n\
              plugin_pipe_size: 400000000\nplugin_buffer_size: 40000\nprint_cache_entries: 999983\n\
              print_output: json\nprint_output_file: {out}\nprint_refresh_time: 86400\n",
             PORTS[1]
@@ -130,7 +139,10 @@ impl Site {
     /// goflow2, with these options for its output. Several workers would mix their lines in a file.
     pub(super) fn goflow2(&self, transport: &str) -> Process {
         let listen = format!("netflow://0.0.0.0:{}?workers=1", PORTS[2]);
-        let mut arguments = vec!["-listen", &listen, "-addr", "127.0.0.1:8080"];
+        let mapping = definitions_path("goflow2.yaml");
+        let mapping = mapping.to_str().unwrap();
+        let mut arguments =
+            vec!["-listen", &listen, "-addr", "127.0.0.1:8080", "-mapping", mapping];
         arguments.extend(transport.split_whitespace());
         self.collector(&self.fleet.goflow2(), &arguments, "starting collection")
     }
@@ -173,6 +185,19 @@ impl Site {
         let process = Process::start(java().args(["kafka.Kafka", &config]));
         self.listens(KAFKA);
         process
+    }
+
+    /// An object store that has the files of this folder below `s3://PATH`.
+    pub(super) fn store(&self, folder: &str, path: &str) -> Store {
+        let data = self.folder().join("store");
+        std::fs::create_dir(&data).unwrap();
+        let mut store = Store::new(&self.fleet, &data);
+        let fill = || {
+            store.start();
+            store.json(&["flows", "ship", folder, &format!("s3://{path}"), "--json"])
+        };
+        self.namespace.run(fill).unwrap();
+        store
     }
 
     fn listens(&self, address: &str) {
