@@ -106,7 +106,7 @@ impl Outputs {
     /// seconds does not count: its records are counted as not sent.
     pub fn is_ready(&self) -> bool {
         // Each collector has to be asked: the time without a message begins when it is.
-        self.collectors.iter().fold(true, |ready, one| one.is_ready() && ready)
+        self.collectors.iter().filter(|one| !one.is_ready()).count() == 0
     }
 
     /// Adds a record. If `blocking`, this waits for slow collectors.

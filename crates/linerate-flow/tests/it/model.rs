@@ -99,7 +99,7 @@ impl Flow {
     fn byte_range(&self) -> Option<ByteRange> {
         let mut ranges = self.packets.iter().filter_map(|seen| seen.byte_range);
         let first = ranges.next()?;
-        Some(ByteRange { begin: first.begin, end: ranges.last().unwrap_or(first).end })
+        Some(ByteRange { begin: first.begin, end: ranges.next_back().unwrap_or(first).end })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use linerate_flow::meter::{Flow, Meter, MeterOptions};
+use linerate_flow::meter::Flow;
 use proptest::prelude::*;
 
 use crate::frames::{Metered, SECOND};

@@ -126,7 +126,7 @@ impl Packet {
             frame.extend([8, 0, 0x45, 0]);
             frame.extend((20 + bytes.len() as u16).to_be_bytes());
             frame.extend([0, id]);
-            frame.extend((more << 13 | offset / 8).to_be_bytes());
+            frame.extend(((more << 13) | (offset / 8)).to_be_bytes());
             frame.extend([self.ttl, self.protocol(), 0, 0]);
         }
         for host in [self.hosts.0, self.hosts.1] {
