@@ -149,6 +149,13 @@ fn nfcapd_gets_what_was_sent() {
         process.until("Startup nfcapd");
         let query = if biflow { "" } else { "?uniflow" };
         namespace.run(|| export(&format!("ipfix://127.0.0.1:4739{query}"), &records)).unwrap();
+        // It does not read what is in its socket after the signal.
+        wait_for("nfcapd to empty its socket", || {
+            let sockets = namespace.command("ss").args(["-uanH"]).output().unwrap();
+            let sockets = String::from_utf8_lossy(&sockets.stdout).into_owned();
+            let of_nfcapd = sockets.lines().find(|line| line.contains(":4739"));
+            of_nfcapd.and_then(|line| line.split_whitespace().nth(1)) == Some("0")
+        });
         let (_, _, said) = process.end(Signal::SIGTERM);
         let Totals { flows, packets, octets } = Totals::of(&records, biflow);
         let line = format!(
