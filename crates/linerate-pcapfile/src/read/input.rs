@@ -7,8 +7,9 @@ use super::stream::Cancelled;
 use crate::compression::decompress;
 use crate::{Error, Record, Result};
 
-/// Bytes of one read: large enough that one system call serves thousands of small packets.
-const CHUNK: usize = 1 << 20;
+/// Bytes of one read: one system call serves thousands of small packets, and they are still in the core's own cache
+/// when they are parsed.
+const CHUNK: usize = 1 << 18;
 
 /// A packet, borrowed from the buffer; its record as in version 2.4 of pcap or in pcapng; and the offsets of the record
 /// in the decompressed file.
@@ -37,7 +38,8 @@ pub(super) struct Input {
 impl Input {
     /// Chooses the decompressor by the first bytes of `stream`.
     pub(super) fn new(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
-        let mut stream = BufReader::with_capacity(CHUNK, stream);
+        // Each read of `fill` asks for as much at least, so it does not go through this buffer.
+        let mut stream = BufReader::with_capacity(CHUNK / 2, stream);
         let failed = |source| unreadable(name, 0, source, 0);
         let mut magic = [0; 4];
         let mut have = 0;
