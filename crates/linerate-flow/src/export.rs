@@ -18,8 +18,7 @@ const BATCH_FLOWS: usize = 1024;
 /// Batches on their way. A meter that finds no room for another one waits.
 const QUEUE_BATCHES: usize = 64;
 
-/// Flows on their way from which on sweeps leave flows in the table. The rest of the queue is for flows that packets
-/// end.
+/// Sweeps export no more while this many flows are on their way. The rest of the queue is for flows that packets end.
 const SWEEP_ROOM: usize = QUEUE_BATCHES * BATCH_FLOWS / 2;
 
 /// The most flows that wait for collectors. More than these do not wait, so memory is bounded.
@@ -27,6 +26,9 @@ const MAX_WAITING_FLOWS: usize = QUEUE_BATCHES * BATCH_FLOWS;
 
 /// How long a meter that ends waits for room, if the thread writes nothing: longer than it waits for a collector.
 const STALL_TIMEOUT: Duration = Duration::from_secs(7);
+
+/// What is left to collectors of the end, at least, when meters and files have ended.
+const MIN_COLLECTOR_TIME: Duration = Duration::from_secs(5);
 
 /// How often the thread checks whether files are due.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(500);
@@ -88,6 +90,8 @@ struct Shared {
     written: AtomicUsize,
     /// As [`SWEEP_ROOM`], and a batch for each meter.
     sweep_room: AtomicUsize,
+    /// Until when the end waits for collectors: some time after the last meter began to end.
+    deadline: Mutex<Option<Instant>>,
 }
 
 impl Shared {
@@ -207,7 +211,7 @@ impl Exporter {
     }
 }
 
-/// A meter of one thread. Its drop ends all flows. It waits for room for them, at most 20 seconds.
+/// A meter of one thread. Its drop ends all flows. It waits for slow collectors, at most 20 seconds.
 pub struct ExportingMeter {
     meter: Meter,
     queue: Queue,
@@ -241,7 +245,11 @@ impl Queue {
     #[cold]
     fn send(&mut self) {
         if !self.batch.is_empty() {
-            let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_FLOWS));
+            let mut full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_FLOWS));
+            if full.len() < BATCH_FLOWS / 2 {
+                // Many small batches wait when a meter ends and collectors are slow.
+                full.shrink_to_fit();
+            }
             let message = Message::Flows(self.packet_locator.clone(), full);
             match self.sender.try_send(message) {
                 Ok(()) => {}
@@ -341,6 +349,7 @@ impl Drop for ExportingMeter {
     fn drop(&mut self) {
         let Self { meter, queue, .. } = self;
         let deadline = Instant::now() + END_TIMEOUT;
+        *lock(&queue.shared.deadline) = Some(deadline);
         let mut has_room = true;
         meter.finish(|flow| {
             has_room = has_room && queue.wait_for_room(deadline);
@@ -355,17 +364,16 @@ struct Worker {
     interfaces: Vec<InterfaceName>,
     sampling_probability: f64,
     shared: Arc<Shared>,
-    /// Flows that wait for room in the queues of collectors, or until their packets are written. Their number is bounded
-    /// by what the packet writer holds back and what meters export meanwhile.
+    /// Flows that wait for room in the queues of collectors, or until their packets are written. No more than
+    /// [`MAX_WAITING_FLOWS`] wait for collectors; the packet writer bounds the others.
     waiting: VecDeque<(Locator, std::vec::IntoIter<Flow>)>,
     waiting_flows: usize,
 }
 
 impl Worker {
     fn run(mut self, receiver: &Receiver<Message>) -> Result<()> {
-        // When all meters had ended.
-        let mut ended: Option<Instant> = None;
-        while ended.is_none() || !self.waiting.is_empty() {
+        let mut has_ended = false;
+        while !has_ended || !self.waiting.is_empty() {
             let interval =
                 if self.waiting.is_empty() { MAINTENANCE_INTERVAL } else { RETRY_INTERVAL };
             match receiver.recv_timeout(interval) {
@@ -375,19 +383,27 @@ impl Worker {
                     self.waiting.push_back((packet_locator, flows.into_iter()));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => match ended {
-                    None => ended = Some(Instant::now()),
-                    Some(_) => std::thread::sleep(RETRY_INTERVAL),
-                },
+                Err(RecvTimeoutError::Disconnected) if has_ended => {
+                    std::thread::sleep(RETRY_INTERVAL);
+                }
+                Err(RecvTimeoutError::Disconnected) => has_ended = true,
             }
-            let is_late = ended.is_some_and(|ended| ended.elapsed() >= END_TIMEOUT);
+            let is_late = has_ended && self.time_left().is_zero();
             self.write(is_late)?;
             self.outputs.maintain(Instant::now())?;
             *lock(&self.shared.output) = self.outputs.statistics();
         }
-        let (statistics, outcome) = self.outputs.finish();
+        let timeout = self.time_left().max(MIN_COLLECTOR_TIME);
+        let (statistics, outcome) = self.outputs.finish(timeout);
         *lock(&self.shared.output) = statistics;
         outcome
+    }
+
+    /// How long the end still waits for collectors.
+    fn time_left(&self) -> Duration {
+        let deadline = *lock(&self.shared.deadline);
+        deadline
+            .map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Outputs the records of flows up to the first whose packets are not written, or that waits for a collector. If

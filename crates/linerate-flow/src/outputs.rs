@@ -13,7 +13,7 @@ use crate::{FlowRecord, Result};
 /// The most records in a file.
 const MAX_RECORDS: u64 = 1 << 22;
 
-/// How long each step of the end of a run waits for collectors that make progress.
+/// How long the end of a run waits for collectors that make progress.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One place that records go to.
@@ -186,26 +186,15 @@ impl Outputs {
         }
     }
 
-    /// Completes files, and sends the remaining records. This waits at most 20 seconds for all collectors, and at most
-    /// five seconds for one that makes no progress.
+    /// Completes files, and then sends the remaining records to collectors. This waits for all collectors as long as
+    /// `timeout`, and five seconds for one that makes no progress.
     ///
     /// # Errors
     ///
     /// As [`Files::push`]. The statistics are right even then.
-    pub fn finish(self) -> (OutputStatistics, Result<()>) {
+    pub fn finish(self, timeout: Duration) -> (OutputStatistics, Result<()>) {
         let Self { files, collectors } = self;
-        let collectors = std::thread::scope(|scope| {
-            let finish = |one: ipfix::Exporter| {
-                let target = one.target().clone();
-                scope.spawn(move || (target, one.finish(END_TIMEOUT)))
-            };
-            let threads: Vec<_> = collectors.into_iter().map(finish).collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            threads.into_iter().map(join).collect()
-        });
-        let mut statistics = OutputStatistics { collectors, ..OutputStatistics::default() };
+        let mut statistics = OutputStatistics::default();
         let mut outcome = Ok(());
         for one in files {
             let before = one.statistics();
@@ -217,6 +206,17 @@ impl Outputs {
                 }
             }
         }
+        statistics.collectors = std::thread::scope(|scope| {
+            let finish = |one: ipfix::Exporter| {
+                let target = one.target().clone();
+                scope.spawn(move || (target, one.finish(timeout)))
+            };
+            let threads: Vec<_> = collectors.into_iter().map(finish).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        });
         (statistics, outcome)
     }
 }

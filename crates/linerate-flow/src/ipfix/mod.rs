@@ -231,8 +231,8 @@ impl Exporter {
         }
     }
 
-    /// Queues a record, and waits for room in the queue. If no message was sent for five seconds, records are counted
-    /// as not sent until a message is sent again.
+    /// Queues a record, and waits for room in the queue, if there is one caller at a time. If no message was sent for
+    /// five seconds, records are counted as not sent until a message is sent again.
     pub fn send(&self, record: FlowRecord) {
         while !self.is_ready() {
             thread::sleep(Duration::from_millis(1));

@@ -22,7 +22,7 @@ const RECEIVE_BUFFER: usize = 16 << 20;
 const MAX_MESSAGES: usize = 1024;
 /// How long the thread sleeps without events.
 const POLL_TIMEOUT: Duration = Duration::from_millis(200);
-/// How long the thread reads on after the stop, if events keep coming, and waits for room in the queue.
+/// How long the thread reads on after the stop, if events keep coming; then as long for room in the queue.
 const MAX_DRAIN: Duration = Duration::from_secs(2);
 /// Events that wait for room in the queue. With more, the socket's receive buffer holds the next ones.
 const MAX_WAITING: usize = 1 << 16;
@@ -77,12 +77,20 @@ impl NatMonitor {
             // Reads the events before the stop. One read may not have room for all of them.
             let end = Instant::now() + MAX_DRAIN;
             while Instant::now() < end
+                && waiting.len() < MAX_WAITING
                 && matches!(read(&mut socket, &mut waiting, &counts), Ok(true))
-            {}
-            while Instant::now() < end && !enqueue(&queue, &mut waiting) {
+            {
+                enqueue(&queue, &mut waiting);
+            }
+            let end = Instant::now() + MAX_DRAIN;
+            while !enqueue(&queue, &mut waiting) && Instant::now() < end {
                 std::thread::sleep(RETRY_INTERVAL);
             }
-            counts.lost.fetch_add(waiting.len() as u64, Relaxed);
+            if !waiting.is_empty() {
+                counts.lost.fetch_add(waiting.len() as u64, Relaxed);
+                let events = waiting.len();
+                tracing::error!(events, "NAT events lost: records cannot be written");
+            }
         };
         let thread = std::thread::Builder::new().name("nat-events".into()).spawn(run);
         Ok(Self { thread: Some(thread.map_err(failed)?), stop, counters })

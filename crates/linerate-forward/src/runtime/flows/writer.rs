@@ -19,6 +19,8 @@ const MAX_RECORDS: usize = 1 << 16;
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// The longest time that records wait for a batch, if there are only collectors.
 const MAX_WAIT: Duration = Duration::from_secs(1);
+/// How long the end waits for collectors: well within the time that the service manager gives it.
+const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the thread shares.
 #[derive(Debug, Default)]
@@ -89,7 +91,7 @@ impl Writer {
         if !batch.is_empty() && self.write(&mut batch).is_err() {
             tracing::error!(records = batch.len(), "flow records lost: they cannot be written");
         }
-        let (statistics, outcome) = self.outputs.finish();
+        let (statistics, outcome) = self.outputs.finish(COLLECTOR_TIMEOUT);
         self.shared.set_output(statistics);
         if let Err(error) = outcome {
             tracing::error!(%error, "cannot complete the files of flow records");
