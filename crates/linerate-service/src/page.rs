@@ -14,8 +14,9 @@ h2 { font-size: 1.02rem; }
 .tile { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 0.5rem 1rem; }
 .tile .sub { display: block; margin: 0; }
 .tile strong { font-size: 1.25rem; font-variant-numeric: tabular-nums; }
+.sub { overflow-wrap: anywhere; }
 .key { margin: 0.25rem 0 0; }
-.named { color: var(--c); font-weight: 600; margin-right: 1rem; white-space: nowrap; }
+.named { color: var(--c); display: inline-block; font-weight: 600; margin-right: 1rem; }
 ";
 
 const SCRIPT: &str = include_str!("charts.js");

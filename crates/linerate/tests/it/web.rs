@@ -111,6 +111,8 @@ fn hold(namespace: &Namespace, charts: usize, traffic: impl Fn() + Sync) {
                 traffic();
             }
         });
+        // The scope waits for its thread after a failed assertion, too.
+        let _end = SetOnDrop(&done);
         for (width, dark) in [(1280, false), (390, true)] {
             let open = |path: &str| {
                 let url = format!("{}/{path}", proxy.address);
@@ -122,8 +124,15 @@ fn hold(namespace: &Namespace, charts: usize, traffic: impl Fn() + Sync) {
             let dom = open("page");
             assert!(dom.contains("data-moved=\"true\""), "{dom}");
         }
-        done.store(true, Relaxed);
     });
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 /// The page refers to nothing outside of its server, and nothing there changes anything.
