@@ -15,6 +15,7 @@ h2 { font-size: 1.02rem; }
 .tile .sub { display: block; margin: 0; }
 .tile strong { font-size: 1.25rem; font-variant-numeric: tabular-nums; }
 .sub { overflow-wrap: anywhere; }
+#state { white-space: normal; }
 .key { margin: 0.25rem 0 0; }
 .named { color: var(--c); display: inline-block; font-weight: 600; margin-right: 1rem; }
 ";
