@@ -38,7 +38,7 @@ test-kernels: ## root tests on Debian's own kernels, each in a virtual machine; 
 	@scripts/setup kernels
 	@scripts/test-kernels
 
-packages: ## .deb, .rpm, tarball, OCI image, their SBOMs and sums: target/packages
+packages: ## .deb, .rpm, tarball, OCI image, their SBOMs and sums: target/packages; most of it builds linerate-flows
 	@scripts/setup packages
 	@scripts/packages
 
