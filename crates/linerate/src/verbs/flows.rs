@@ -28,7 +28,8 @@ pub(crate) struct FindArguments {
 
 /// Becomes `linerate-flows`, with the same arguments.
 pub(crate) fn run(verb: &'static str) -> Result<ExitCode> {
-    let remedy = "`make flows` builds it, `make install-flows` puts it in its place";
+    let remedy = "the package linerate-flows has it; from source, `make flows` builds it and \
+        `make install-flows` puts it in its place";
     let companion = Companion { program: "linerate-flows", verb, remedy };
     let [_, after] = companion.arguments();
     companion.exec([verb.into()].into_iter().chain(after))
