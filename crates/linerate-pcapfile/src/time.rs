@@ -28,7 +28,24 @@ impl Resolution {
 
     /// `ticks` since the epoch plus `offset` seconds; clamped to what a [`Timestamp`] holds (1970 to
     /// 2554), and rounded down to nanoseconds.
+    #[inline]
     pub fn timestamp(self, ticks: u64, offset: i64) -> Timestamp {
+        /// Nanoseconds of a tick, by the exponent of [`Self::Decimal`].
+        const TICKS: [u64; 10] =
+            [1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
+        // Nearly every packet of every file, without 128-bit arithmetic.
+        if let (Self::Decimal(exponent @ 0..=9), Ok(seconds)) = (self, u64::try_from(offset))
+            && let Some(fraction) = ticks.checked_mul(TICKS[usize::from(exponent)])
+            && let Some(whole) = seconds.checked_mul(TICKS[0])
+            && let Some(nanos) = whole.checked_add(fraction)
+        {
+            return Timestamp(nanos);
+        }
+        self.any_timestamp(ticks, offset)
+    }
+
+    #[cold]
+    fn any_timestamp(self, ticks: u64, offset: i64) -> Timestamp {
         let ticks = u128::from(ticks);
         let nanos = match self {
             Self::Decimal(exponent @ 0..=9) => {

@@ -1,4 +1,4 @@
-//! [`Table`]: flows by their keys, in memory that is allocated once.
+//! [`Table`]: flows by their keys, in memory that is allocated once, and that takes pages only as it is used.
 //!
 //! Entries are in one array, and an index of hashes points to them: open addressing with linear probing, two slots for
 //! each entry, so that most look-ups touch one cache line of the index. A removal moves the slots behind it back. So
@@ -14,20 +14,35 @@ use super::packet::Key;
 /// Slots of the index for each entry.
 const SLOTS_PER_ENTRY: usize = 2;
 
-/// A slot of the index. A zero word is empty.
-#[derive(Clone, Copy, Default)]
+/// A slot of the index. A number, because an array of zeros comes from the kernel as it is: nothing clears it again.
+#[derive(Clone, Copy)]
 struct Slot {
     /// The hash of the key, which also says where its probe sequence begins.
     hash: u32,
-    /// The number of the entry, plus one.
+    /// The number of the entry, plus one; 0 in an empty slot.
     entry: u32,
 }
 
+impl Slot {
+    const EMPTY: u64 = 0;
+
+    #[inline]
+    fn from_word(word: u64) -> Self {
+        Self { hash: (word >> 32) as u32, entry: word as u32 }
+    }
+
+    #[inline]
+    fn word(self) -> u64 {
+        u64::from(self.hash) << 32 | u64::from(self.entry)
+    }
+}
+
 pub(super) struct Table {
-    slots: Box<[Slot]>,
-    entries: Box<[Entry]>,
-    /// Entries below this number were in use.
-    high_water: u32,
+    /// Each a [`Slot`].
+    slots: Box<[u64]>,
+    /// Those that were ever in use. It has its capacity from the start.
+    entries: Vec<Entry>,
+    capacity: usize,
     /// Entries that are free again.
     free: Vec<u32>,
     hasher: FixedState,
@@ -43,9 +58,9 @@ impl Table {
     pub(super) fn new(capacity: u32, seed: u64) -> Self {
         let slots = capacity as usize * SLOTS_PER_ENTRY;
         Self {
-            slots: vec![Slot::default(); slots].into_boxed_slice(),
-            entries: vec![Entry::default(); capacity as usize].into_boxed_slice(),
-            high_water: 0,
+            slots: vec![Slot::EMPTY; slots].into_boxed_slice(),
+            entries: Vec::with_capacity(capacity as usize),
+            capacity: capacity as usize,
             free: Vec::with_capacity(capacity as usize),
             hasher: FixedState::with_seed(seed),
             len: 0,
@@ -57,17 +72,22 @@ impl Table {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.len == self.entries.len()
+        self.len == self.capacity
     }
 
     /// Whether more than three quarters of the entries are in use.
     pub(super) fn is_crowded(&self) -> bool {
-        self.len > self.entries.len() / 4 * 3
+        self.len > self.capacity / 4 * 3
     }
 
     /// Entries up to this number may be in use.
     pub(super) fn high_water(&self) -> u32 {
-        self.high_water
+        self.entries.len() as u32
+    }
+
+    #[inline]
+    fn slot(&self, at: usize) -> Slot {
+        Slot::from_word(self.slots[at])
     }
 
     #[inline]
@@ -103,7 +123,7 @@ impl Table {
     /// Reads the first slot of a probe sequence, so that it is in the cache. The value has no meaning.
     #[inline]
     pub(super) fn load_slot(&self, hash: u32) -> u32 {
-        self.slots[self.home(hash)].hash
+        self.slot(self.home(hash)).hash
     }
 
     /// Reads the entry that probably has this hash, so that it is in the cache. The value has no meaning.
@@ -111,7 +131,7 @@ impl Table {
     pub(super) fn load_entry(&self, hash: u32) -> u32 {
         let mut at = self.home(hash);
         loop {
-            let slot = self.slots[at];
+            let slot = self.slot(at);
             match slot.entry.checked_sub(1) {
                 None => return 0,
                 Some(number) if slot.hash == hash => {
@@ -127,7 +147,7 @@ impl Table {
     pub(super) fn find(&self, hash: u32, key: &Key) -> Option<u32> {
         let mut at = self.home(hash);
         loop {
-            let slot = self.slots[at];
+            let slot = self.slot(at);
             let number = slot.entry.checked_sub(1)?;
             if slot.hash == hash && self.entries[number as usize].key == *key {
                 return Some(number);
@@ -138,14 +158,21 @@ impl Table {
 
     /// Adds an entry. Its key has this hash and is not in the table, and the table is not full.
     pub(super) fn insert(&mut self, hash: u32, entry: Entry) -> u32 {
-        let number = self.free.pop().unwrap_or(self.high_water);
-        self.high_water = self.high_water.max(number + 1);
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.entries[number as usize] = entry;
+                number
+            }
+            None => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+        };
         let mut at = self.home(hash);
-        while self.slots[at].entry != 0 {
+        while self.slots[at] != Slot::EMPTY {
             at = self.next(at);
         }
-        self.slots[at] = Slot { hash, entry: number + 1 };
-        self.entries[number as usize] = entry;
+        self.slots[at] = Slot { hash, entry: number + 1 }.word();
         self.len += 1;
         number
     }
@@ -154,13 +181,13 @@ impl Table {
     pub(super) fn remove(&mut self, number: u32) {
         let hash = self.hash(&self.entries[number as usize].key);
         let mut hole = self.home(hash);
-        while self.slots[hole].entry != number + 1 {
+        while self.slot(hole).entry != number + 1 {
             hole = self.next(hole);
         }
         // A later slot whose probe sequence includes the hole moves there, and leaves the next hole.
         let mut at = self.next(hole);
-        while self.slots[at].entry != 0 {
-            let home = self.home(self.slots[at].hash);
+        while self.slots[at] != Slot::EMPTY {
+            let home = self.home(self.slot(at).hash);
             let len = self.slots.len();
             let distance = |from: usize| (at + len - from) % len;
             if distance(home) >= distance(hole) {
@@ -169,7 +196,7 @@ impl Table {
             }
             at = self.next(at);
         }
-        self.slots[hole] = Slot::default();
+        self.slots[hole] = Slot::EMPTY;
         self.entries[number as usize] = Entry::default();
         self.free.push(number);
         self.len -= 1;
@@ -187,8 +214,8 @@ mod tests {
     #[test]
     fn a_flow_takes_at_most_160_bytes() {
         let table = Table::new(1000, 0);
-        let bytes =
-            size_of_val(&*table.slots) + size_of_val(&*table.entries) + 4 * table.free.capacity();
+        let entries = table.entries.capacity() * size_of::<Entry>();
+        let bytes = size_of_val(&*table.slots) + entries + 4 * table.free.capacity();
         assert_eq!(bytes, 1000 * Table::BYTES_PER_FLOW);
         assert_eq!(size_of::<Entry>(), 128);
         const { assert!(Table::BYTES_PER_FLOW <= 160) };

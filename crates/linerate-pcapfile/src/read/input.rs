@@ -67,6 +67,7 @@ impl Input {
     }
 
     /// Up to `wanted` bytes from the current position; fewer only at the end of the stream.
+    #[inline]
     pub(super) fn peek(&mut self, wanted: usize) -> Result<&[u8]> {
         self.release();
         if self.end - self.start < wanted {
@@ -76,6 +77,7 @@ impl Input {
     }
 
     /// All `length` bytes at the current position, or [`Error::Truncated`].
+    #[inline]
     pub(super) fn whole(&mut self, length: usize, what: &'static str) -> Result<&[u8]> {
         let available = self.peek(length)?.len();
         if available < length {
@@ -85,12 +87,14 @@ impl Input {
     }
 
     /// Skips `length` bytes that [`Input::whole`] returned.
+    #[inline]
     pub(super) fn skip(&mut self, length: usize) {
         self.start += length;
         self.offset += length as u64;
     }
 
     /// Makes a packet's record [`Input::lent`] until the next call that takes `&mut self`.
+    #[inline]
     pub(super) fn lend(&mut self, length: usize, what: &'static str) -> Result<()> {
         self.whole(length, what)?;
         (self.lent, self.lent_packet) = (length, true);
@@ -103,6 +107,7 @@ impl Input {
     }
 
     /// The record of the last [`Input::lend`].
+    #[inline]
     pub(super) fn lent(&self) -> &[u8] {
         &self.buffer[self.start..self.start + self.lent]
     }
@@ -113,6 +118,7 @@ impl Input {
     }
 
     /// The offsets of the lent record in the decompressed file.
+    #[inline]
     pub(super) fn offsets(&self) -> Range<u64> {
         self.offset..self.offset + self.lent as u64
     }
@@ -122,12 +128,14 @@ impl Input {
         &self.buffer[self.start + self.lent..self.end]
     }
 
+    #[cold]
     pub(super) fn truncated(&self, what: &'static str, needed: u64, available: u64) -> Error {
         let (name, offset, salvaged) = (self.name.clone(), self.offset, self.records);
         Error::Truncated { name, offset, what, needed, available, salvaged }
     }
 
     /// The record at the current position contradicts the format.
+    #[cold]
     pub(super) fn malformed(&self, what: impl Into<String>) -> Error {
         let (name, offset, salvaged) = (self.name.clone(), self.offset, self.records);
         Error::Malformed { name, offset, what: what.into(), salvaged }
@@ -141,6 +149,7 @@ impl Input {
         Error::NotACapture { name: self.name.clone(), found }
     }
 
+    #[inline]
     fn release(&mut self) {
         if self.lent > 0 {
             self.skip(self.lent);
@@ -151,6 +160,7 @@ impl Input {
 
     /// Makes `wanted` bytes available if the stream has them. The buffer grows only as bytes really
     /// arrive, so that a record's invented length costs no memory.
+    #[cold]
     fn fill(&mut self, wanted: usize) -> Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;

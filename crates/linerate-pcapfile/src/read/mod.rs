@@ -128,6 +128,7 @@ impl Reader {
     /// # Errors
     ///
     /// As [`Reader::next`].
+    #[inline]
     pub fn next_described(&mut self) -> Result<Option<DescribedRecord<'_>>> {
         if self.finished {
             return Ok(None);

@@ -116,6 +116,7 @@ impl State {
     }
 
     /// Bytes of the record that begins with this header: before the packet, and of it.
+    #[inline]
     fn lengths(&self, header: &[u8; RECORD_HEADER_LEN]) -> (usize, u32) {
         let word = |at: usize| {
             let word = [header[at], header[at + 1], header[at + 2], header[at + 3]];
@@ -136,6 +137,7 @@ impl State {
     }
 
     /// The next packet.
+    #[inline]
     pub(super) fn next<'a>(&self, input: &'a mut Input) -> Result<Option<BorrowedRecord<'a>>> {
         if input.peek(1)?.is_empty() {
             return Ok(None);
@@ -170,6 +172,7 @@ impl State {
         record.copy_within(..RECORD_HEADER_LEN, self.gap);
     }
 
+    #[inline]
     fn record<'a>(&self, block: &LegacyPcapBlock<'a>) -> Record<'a> {
         let fraction = self.resolution.timestamp(u64::from(block.ts_usec), i64::from(block.ts_sec));
         let mut frame = Frame::new(block.data);

@@ -138,7 +138,7 @@ pub(super) fn accompany(
 ) -> Outcome {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let watcher = scope.spawn(|| {
             let mut line = Line::new(arguments);
             while !done.load(Relaxed) {
                 std::thread::park_timeout(POLL_INTERVAL);
@@ -156,6 +156,7 @@ pub(super) fn accompany(
         });
         let outcome = read();
         done.store(true, Relaxed);
+        watcher.thread().unpark();
         outcome
     })
 }
