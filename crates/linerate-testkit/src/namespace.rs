@@ -157,6 +157,24 @@ impl Namespace {
         })
     }
 
+    /// A counter of the namespace's stack, as `/proc/net/snmp` names it: `("Ip", "InReceives")`.
+    ///
+    /// # Errors
+    /// When the table cannot be read, or has no such counter.
+    pub fn snmp_counter(&self, protocol: &str, name: &str) -> Result<u64> {
+        let read = || {
+            let table = fs::read_to_string("/proc/thread-self/net/snmp")?;
+            snmp_counter(&table, protocol, name).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::NotFound, format!("no {protocol} {name}"))
+            })
+        };
+        self.run(read)?.map_err(|source| Error::Namespace {
+            name: self.name().to_owned(),
+            action: "read a counter of /proc/net/snmp in",
+            source,
+        })
+    }
+
     /// Removes what processes of this crate left behind when they died without unwinding.
     /// Returns the names. A namespace whose maker lives is never touched.
     pub fn remove_orphans() -> Vec<String> {
@@ -261,6 +279,13 @@ impl Handle {
 /// Whether the kernel has IPv6, which can be compiled out or switched off at boot.
 pub(crate) fn has_ipv6() -> bool {
     Path::new("/proc/sys/net/ipv6/conf/default").exists()
+}
+
+/// A counter of `/proc/net/snmp`, which has a line of names and a line of values for each protocol.
+fn snmp_counter(table: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut rows = table.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(": "));
+    let (names, values) = (rows.next()?, rows.next()?);
+    names.split(' ').zip(values.split(' ')).find(|(one, _)| *one == name)?.1.parse().ok()
 }
 
 /// Takes the next free name, by making the file that the namespace is mounted on.

@@ -246,11 +246,7 @@ impl ShapedUplink {
 
     /// IPv4 packets that the stack of the router has forwarded.
     pub(crate) fn routed_packets(&self) -> Result<u64> {
-        let table = self.router.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
-        let mut lines = table.lines().filter_map(|line| line.strip_prefix("Ip: "));
-        let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-        let at = names.split(' ').position(|name| name == "ForwDatagrams");
-        at.and_then(|at| values.split(' ').nth(at)?.parse().ok()).context("no ForwDatagrams")
+        Ok(self.router.snmp_counter("Ip", "ForwDatagrams")?)
     }
 
     /// One TCP stream from the west to the east, as fast as possible, measured for `time`.

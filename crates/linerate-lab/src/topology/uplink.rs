@@ -381,34 +381,16 @@ impl UplinkTestbed {
             add("no room at the host", inner.a.statistics()?.tx_dropped);
             add("the host's interface", inner.b.statistics()?.rx_dropped);
         }
-        let snmp = |host: &Namespace| host.run(|| fs::read_to_string("/proc/thread-self/net/snmp"));
-        let (near, far) = (snmp(&self.guest)??, snmp(&self.receiver)??);
-        add("the receiving socket", snmp_count(&far, "Udp", "InErrors"));
-        add("the sending socket", snmp_count(&near, "Udp", "SndbufErrors"));
-        add(RESENT, snmp_count(&near, "Tcp", "RetransSegs"));
+        add("the receiving socket", self.receiver.snmp_counter("Udp", "InErrors")?);
+        add("the sending socket", self.guest.snmp_counter("Udp", "SndbufErrors")?);
+        add(RESENT, self.guest.snmp_counter("Tcp", "RetransSegs")?);
         Ok(counts)
     }
-}
-
-/// A count of `/proc/net/snmp`: a line of names, a line of numbers.
-fn snmp_count(text: &str, protocol: &str, name: &str) -> u64 {
-    let mut lines = text.lines().filter(|line| line.split(':').next() == Some(protocol));
-    let (Some(names), Some(numbers)) = (lines.next(), lines.next()) else { return 0 };
-    let mut both = names.split(' ').zip(numbers.split(' '));
-    both.find(|(one, _)| *one == name).and_then(|(_, count)| count.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_count_is_found_under_its_name() {
-        let text = "Tcp: RtoMin RetransSegs\nTcp: 200 17\nUdp: InErrors X\nUdp: 3 4\n";
-        assert_eq!(snmp_count(text, "Tcp", "RetransSegs"), 17);
-        assert_eq!(snmp_count(text, "Udp", "InErrors"), 3);
-        assert_eq!(snmp_count(text, "Udp", "Y"), 0);
-    }
 
     #[test]
     fn a_busy_neighbour_makes_a_run_void() {

@@ -19,6 +19,17 @@ fn names_tell_their_maker() {
 }
 
 #[test]
+fn a_counter_is_found_under_its_name() {
+    let table =
+        "Tcp: RtoMin RetransSegs\nTcp: 200 17\nUdp: InErrors X\nUdp: 3 4\nUdpLite: X\nUdpLite: 9\n";
+    assert_eq!(snmp_counter(table, "Tcp", "RetransSegs"), Some(17));
+    assert_eq!(snmp_counter(table, "Udp", "InErrors"), Some(3));
+    assert_eq!(snmp_counter(table, "UdpLite", "X"), Some(9));
+    assert_eq!(snmp_counter(table, "Udp", "Y"), None);
+    assert_eq!(snmp_counter(table, "Icmp", "X"), None);
+}
+
+#[test]
 fn is_listed_and_goes_with_its_owner() {
     root_or_skip!();
     let namespace = Namespace::create("seen").unwrap();

@@ -102,12 +102,7 @@ fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
 
 /// IPv4 packets that the stack of the far host has received.
 fn packets(cable: &Cable) -> u64 {
-    let read = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let table = cable.far.run(read).unwrap();
-    let mut rows = table.lines().filter_map(|line| line.strip_prefix("Ip: "));
-    let names = rows.next().unwrap().split(' ');
-    let mut columns = names.zip(rows.next().unwrap().split(' '));
-    columns.find(|(name, _)| *name == "InReceives").unwrap().1.parse().unwrap()
+    cable.far.snmp_counter("Ip", "InReceives").unwrap()
 }
 
 #[test]
