@@ -15,16 +15,16 @@ use crate::{FlowRecord, PacketLocation, Result};
 /// Flows that a meter sends at once.
 const BATCH_FLOWS: usize = 1024;
 
-/// Batches on their way. A meter that finds no room for another one waits.
+/// Batches in the queue of the thread. A meter that finds it full waits.
 const QUEUE_BATCHES: usize = 64;
 
-/// Sweeps export no more while this many flows are on their way. The rest of the queue is for flows that packets end.
-const SWEEP_ROOM: usize = QUEUE_BATCHES * BATCH_FLOWS / 2;
+/// Sweeps pause while this many flows are queued. The rest of the queue is for flows that packets end.
+const SWEEP_LIMIT: usize = QUEUE_BATCHES * BATCH_FLOWS / 2;
 
 /// The most flows that wait for collectors. More than these do not wait, so memory is bounded.
 const MAX_WAITING_FLOWS: usize = QUEUE_BATCHES * BATCH_FLOWS;
 
-/// How long a meter that ends waits for room, if the thread writes nothing: longer than it waits for a collector.
+/// How long a meter that ends waits for the queue, if the thread writes nothing: longer than it waits for a collector.
 const STALL_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// What is left to collectors of the end, at least, when meters and files have ended.
@@ -33,11 +33,11 @@ const MIN_COLLECTOR_TIME: Duration = Duration::from_secs(5);
 /// How often the thread checks whether files are due.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often the thread looks for packets that are not written yet, and for room in the queues of collectors.
+/// How often the thread looks for packets that are not written yet, and whether collectors can take more.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How often a meter that ends looks for room.
-const ROOM_INTERVAL: Duration = Duration::from_millis(1);
+/// How often a meter that ends looks at the queue.
+const QUEUE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The end of a flow's packets is rounded up to a multiple of this many bytes. This makes the files of records
 /// smaller, and a disk reads whole pages anyway.
@@ -85,11 +85,11 @@ struct Shared {
     output: Mutex<OutputStatistics>,
     /// Meters wait for collectors: they read a file.
     blocking: AtomicBool,
-    /// Flows that meters gave to the thread, and those that it has output.
-    given: AtomicUsize,
-    written: AtomicUsize,
-    /// As [`SWEEP_ROOM`], and a batch for each meter.
-    sweep_room: AtomicUsize,
+    /// Flows that meters submitted to the thread, and those that it has output.
+    submitted: AtomicUsize,
+    completed: AtomicUsize,
+    /// [`SWEEP_LIMIT`], and a batch for each meter.
+    sweep_limit: AtomicUsize,
     /// Until when the end waits for collectors: some time after the last meter began to end.
     deadline: Mutex<Option<Instant>>,
 }
@@ -101,11 +101,11 @@ impl Shared {
         ExportStatistics { meter, output: lock(&self.output).clone() }
     }
 
-    /// Whether there is room for flows that need not be exported now.
-    fn has_room(&self) -> bool {
-        let written = self.written.load(Relaxed);
-        let on_their_way = self.given.load(Relaxed).saturating_sub(written);
-        self.blocking.load(Relaxed) || on_their_way < self.sweep_room.load(Relaxed)
+    /// Whether flows that need not be exported now should wait.
+    fn is_congested(&self) -> bool {
+        let completed = self.completed.load(Relaxed);
+        let queued = self.submitted.load(Relaxed).saturating_sub(completed);
+        queued >= self.sweep_limit.load(Relaxed) && !self.blocking.load(Relaxed)
     }
 }
 
@@ -152,7 +152,7 @@ impl Exporter {
                 prepare_thread();
                 let outcome = worker.run(&receiver);
                 // No meter waits for a thread that has ended.
-                ended.sweep_room.store(usize::MAX, Relaxed);
+                ended.sweep_limit.store(usize::MAX, Relaxed);
                 outcome
             })
             .map_err(crate::Error::Thread)?;
@@ -173,10 +173,10 @@ impl Exporter {
         let mut meters = lock(&self.shared.meters);
         meters.push(MeterStatistics::default());
         let number = meters.len() - 1;
-        self.shared.sweep_room.store(SWEEP_ROOM + meters.len() * BATCH_FLOWS, Relaxed);
+        self.shared.sweep_limit.store(SWEEP_LIMIT + meters.len() * BATCH_FLOWS, Relaxed);
         let mut meter = Meter::new(options);
         let shared = Arc::clone(&self.shared);
-        meter.set_room(move || shared.has_room());
+        meter.pause_sweeps_while(move || shared.is_congested());
         ExportingMeter {
             meter,
             queue: Queue {
@@ -235,7 +235,7 @@ struct Queue {
 
 impl Queue {
     fn push(&mut self, flow: &Flow) {
-        self.shared.given.fetch_add(1, Relaxed);
+        self.shared.submitted.fetch_add(1, Relaxed);
         self.batch.push(*flow);
         if self.batch.len() >= BATCH_FLOWS {
             self.send();
@@ -263,21 +263,22 @@ impl Queue {
         }
     }
 
-    /// Waits for room. False if there is none at the deadline, or if the thread writes nothing for some time.
-    fn wait_for_room(&mut self, deadline: Instant) -> bool {
-        let written = |shared: &Shared| shared.written.load(Relaxed);
-        let (mut before, mut since) = (written(&self.shared), Instant::now());
-        while !self.shared.has_room() {
-            // It may be these that take the room.
+    /// Waits while the queue is congested. False if it still is at the deadline, or if the thread writes nothing for
+    /// some time.
+    fn wait_until_clear(&mut self, deadline: Instant) -> bool {
+        let completed = |shared: &Shared| shared.completed.load(Relaxed);
+        let (mut before, mut since) = (completed(&self.shared), Instant::now());
+        while self.shared.is_congested() {
+            // It may be these that congest it.
             self.send();
             let now = Instant::now();
-            if written(&self.shared) != before {
-                (before, since) = (written(&self.shared), now);
+            if completed(&self.shared) != before {
+                (before, since) = (completed(&self.shared), now);
             }
             if self.closed || now >= deadline || now.duration_since(since) >= STALL_TIMEOUT {
                 return false;
             }
-            std::thread::sleep(ROOM_INTERVAL);
+            std::thread::sleep(QUEUE_INTERVAL);
         }
         true
     }
@@ -350,9 +351,9 @@ impl Drop for ExportingMeter {
         let Self { meter, queue, .. } = self;
         let deadline = Instant::now() + END_TIMEOUT;
         *lock(&queue.shared.deadline) = Some(deadline);
-        let mut has_room = true;
+        let mut may_wait = true;
         meter.finish(|flow| {
-            has_room = has_room && queue.wait_for_room(deadline);
+            may_wait = may_wait && queue.wait_until_clear(deadline);
             queue.push(flow);
         });
         self.send();
@@ -364,7 +365,7 @@ struct Worker {
     interfaces: Vec<InterfaceName>,
     sampling_probability: f64,
     shared: Arc<Shared>,
-    /// Flows that wait for room in the queues of collectors, or until their packets are written. No more than
+    /// Flows that wait for the queues of collectors, or until their packets are written. No more than
     /// [`MAX_WAITING_FLOWS`] wait for collectors; the packet writer bounds the others.
     waiting: VecDeque<(Locator, std::vec::IntoIter<Flow>)>,
     waiting_flows: usize,
@@ -430,7 +431,7 @@ impl Worker {
             });
             let record = FlowRecord { packets, ..self.record(&flow) };
             self.outputs.push(&record, blocking)?;
-            self.shared.written.fetch_add(1, Relaxed);
+            self.shared.completed.fetch_add(1, Relaxed);
         }
         Ok(())
     }

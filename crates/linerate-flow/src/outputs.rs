@@ -16,7 +16,7 @@ const MAX_RECORDS: u64 = 1 << 22;
 /// How long the end of a run waits for collectors that make progress.
 pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One place that records go to.
+/// A destination of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Parquet files below this folder.
@@ -46,7 +46,7 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Where records go.
+/// Where records go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputOptions {
     /// All of these.
@@ -68,8 +68,8 @@ pub struct OutputStatistics {
     pub collectors: Vec<(Target, ipfix::Statistics)>,
 }
 
-/// Files and collectors. The caller waits for files; it waits for collectors only on request. [`Outputs::is_ready`] says
-/// whether it would have to.
+/// Files and collectors. The caller waits for files; it waits for collectors only on request. [`Outputs::is_ready`]
+/// says whether it would have to.
 pub struct Outputs {
     files: Vec<Files>,
     collectors: Vec<ipfix::Exporter>,

@@ -240,8 +240,8 @@ impl Exporter {
         self.try_send(record);
     }
 
-    /// Whether the queue has room for a record. Also true if a caller has found it full for five seconds, and no message
-    /// was sent: it is no use to wait.
+    /// Whether the queue has room for a record. Also true if a caller has found it full for five seconds, and no
+    /// message was sent: it is no use to wait.
     pub fn is_ready(&self) -> bool {
         let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
         if self.counters.queued.load(Relaxed) < self.capacity {
@@ -268,8 +268,8 @@ impl Exporter {
         &self.target
     }
 
-    /// Sends the queued records and ends the session. Records that are not sent in `timeout`, or before five seconds pass
-    /// without a message, count as not sent.
+    /// Sends the queued records and ends the session. Records that are not sent in `timeout`, or before five seconds
+    /// pass without a message, count as not sent.
     pub fn finish(mut self, timeout: Duration) -> Statistics {
         self.end(timeout);
         self.counters.statistics()

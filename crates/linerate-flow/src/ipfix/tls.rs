@@ -73,7 +73,8 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
                 let why =
                     found.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
                 return Err(format!(
-                    "this system has no certificates of authorities (Debian: ca-certificates); name a file by ca=. {why}"
+                    "this system has no certificates of authorities (Debian: ca-certificates); name a file by ca=. \
+                     {why}"
                 ));
             }
         }

@@ -121,11 +121,11 @@ pub fn supports_link_type(linktype: u16) -> bool {
 /// A sweep of the whole table takes this many steps.
 const SWEEP_STEPS: u64 = 256;
 
-/// How long a sweep takes, in nanoseconds. A flow is exported at most this long after its end, if there is room.
+/// How long a sweep takes, in nanoseconds. A flow is exported at most this long after its end, unless sweeps pause.
 const SWEEP_TIME: u64 = 1_000_000_000;
 
-/// The longest time that a flow waits for room, in nanoseconds.
-const MAX_ROOM_WAIT: u64 = 10_000_000_000;
+/// The longest time that a flow waits for a sweep that pauses, in nanoseconds.
+const MAX_SWEEP_PAUSE: u64 = 10_000_000_000;
 
 /// Finds flows in packets.
 ///
@@ -143,8 +143,8 @@ pub struct Meter {
     cursor: u32,
     /// Packets whose flows are looked up together.
     batch: Vec<Parsed>,
-    /// Whether there is room for flows of the sweep.
-    has_room: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// Whether sweeps pause.
+    is_congested: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     statistics: MeterStatistics,
 }
 
@@ -185,15 +185,15 @@ impl Meter {
             sweep_due: 0,
             cursor: 0,
             batch: Vec::with_capacity(BATCH_PACKETS),
-            has_room: None,
+            is_congested: None,
             statistics: MeterStatistics::default(),
         }
     }
 
-    /// While `has_room` is false, flows that have ended stay in the table: each for ten seconds at most, and only while
-    /// a quarter of the table is free. Without this there is always room. Their records do not change.
-    pub fn set_room(&mut self, has_room: impl Fn() -> bool + Send + Sync + 'static) {
-        self.has_room = Some(Box::new(has_room));
+    /// While `is_congested` says so, flows that have ended stay in the table: each for ten seconds at most, and only
+    /// while a quarter of the table is free. Without this call sweeps never pause. Their records do not change.
+    pub fn pause_sweeps_while(&mut self, is_congested: impl Fn() -> bool + Send + Sync + 'static) {
+        self.is_congested = Some(Box::new(is_congested));
     }
 
     /// The counts now.
@@ -329,8 +329,8 @@ impl Meter {
         true
     }
 
-    /// Counts the packets that [`Meter::push`] was given, advances the clock to `time`, and exports flows that have ended
-    /// by then.
+    /// Counts the packets that [`Meter::push`] was given, advances the clock to `time`, and exports flows that have
+    /// ended by then.
     pub fn advance(&mut self, time: u64, mut export: impl FnMut(&Flow)) {
         self.flush(&mut export);
         self.advance_clock(time, &mut export);
@@ -370,8 +370,9 @@ impl Meter {
             return ends <= self.now;
         }
         let due = ends.min(record);
-        let is_late = || self.now - due >= MAX_ROOM_WAIT || self.table.is_crowded();
-        due <= self.now && (self.has_room.as_ref().is_none_or(|has_room| has_room()) || is_late())
+        let is_paused = || self.is_congested.as_ref().is_some_and(|is_congested| is_congested());
+        let is_urgent = || self.now - due >= MAX_SWEEP_PAUSE || self.table.is_nearly_full();
+        due <= self.now && (!is_paused() || is_urgent())
     }
 
     /// When a flow ends if no packet comes, and when the active timeout of its record passes.

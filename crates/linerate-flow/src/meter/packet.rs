@@ -117,7 +117,7 @@ pub(super) struct Packet {
     pub(super) octets: u32,
     pub(super) ttl: u8,
     pub(super) flags: tcp::Flags,
-    /// It is a fragment whose first one is not known, or its headers were cut off.
+    /// Its protocol has ports, but it is a fragment whose first one is not known, or its headers were cut off.
     pub(super) without_ports: bool,
 }
 
@@ -191,14 +191,15 @@ impl Packet {
         };
         let mut rest = u32::from(interface) << 16 | u32::from(protocol.0) << 8;
         rest |= if is_v6 { Key::IPV6 } else { 0 };
-        let flags = layers.tcp_flags(frame).unwrap_or(tcp::Flags(0));
-        let (mut ports, mut flags) = (layers.ports(frame), flags);
-        let mut later = false;
+        let mut flags = layers.tcp_flags(frame).unwrap_or(tcp::Flags(0));
+        // The type and code of ICMP stand in place of both ports.
+        let type_code = |(kind, code)| u16::from_be_bytes([kind, code]);
+        let icmp = || layers.icmp(frame).map(|both| (type_code(both), type_code(both)));
+        let mut ports = layers.ports(frame).or_else(icmp);
         if let Some(fragment) = layers.fragment(frame) {
             let ends = [u128::from(source), u128::from(destination)];
             let identity = Identity::of(ends, fragment.identification, rest, vlans);
-            later = fragment.offset != 0;
-            if later {
+            if fragment.offset != 0 {
                 (ports, flags) = (fragments.ports(identity, now), tcp::Flags(0));
             } else if let Some(ports) = ports {
                 fragments.remember(identity, ports, now);
@@ -212,21 +213,22 @@ impl Packet {
             Protocol::TCP if !flags.contains(tcp::Flags::SYN) => Initiator::Unknown,
             _ => Initiator::Sender,
         };
-        let (source_port, destination_port) = match (ports, layers.icmp(frame)) {
-            (Some(ports), _) => {
+        let (source_port, destination_port) = match ports {
+            Some(ports) if protocol.has_ports() => {
                 rest |= Key::PORTS;
                 ports
             }
-            (None, Some((kind, code))) if !later => {
+            Some((type_code, _)) => {
                 rest |= Key::ICMP;
+                let [kind, code] = type_code.to_be_bytes();
                 let request = icmp_request(kind, is_v6);
                 if request != kind {
                     initiator = Initiator::Receiver;
                 }
-                let type_code = u16::from(request) << 8 | u16::from(code);
+                let type_code = u16::from_be_bytes([request, code]);
                 (type_code, type_code)
             }
-            _ => (0, 0),
+            None => (0, 0),
         };
         let (a, b) =
             ((u128::from(source), source_port), (u128::from(destination), destination_port));

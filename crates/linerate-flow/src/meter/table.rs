@@ -76,7 +76,7 @@ impl Table {
     }
 
     /// Whether more than three quarters of the entries are in use.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(super) fn is_nearly_full(&self) -> bool {
         self.len > self.capacity / 4 * 3
     }
 
@@ -228,7 +228,11 @@ mod tests {
         /// Against the map of the standard library. The table is small and gets full, so that probe sequences are long
         /// and wrap around.
         #[test]
-        fn it_is_a_map(capacity in 1_u32..40, seed: u64, operations in prop::collection::vec((any::<bool>(), 0_u32..60), 0..400)) {
+        fn it_is_a_map(
+            capacity in 1_u32..40,
+            seed: u64,
+            operations in prop::collection::vec((any::<bool>(), 0_u32..60), 0..400),
+        ) {
             let mut table = Table::new(capacity, seed);
             let mut oracle = HashMap::new();
             for (insert, number) in operations {

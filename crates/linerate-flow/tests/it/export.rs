@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,10 @@ use linerate_flow::export::{ExportStatistics, Exporter, ExportingMeter, Interfac
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::{Destination, OutputOptions};
 use linerate_testkit::wait_for;
+use nix::sys::socket::sockopt::RcvBuf;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, setsockopt, socket,
+};
 
 use crate::frames::{START, udp};
 use crate::traffic::metered;
@@ -59,9 +64,11 @@ impl Run {
     }
 }
 
-/// A collector that reads 4 MB a second, which is slower than a sweep. Its thread returns the number of octets.
+/// A collector that reads 4 MB a second, which is slower than a sweep, and does not leave the rest to the kernel. Its
+/// thread returns the number of octets.
 fn slow_collector() -> (String, JoinHandle<u64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    setsockopt(&listener, RcvBuf, &65536).unwrap();
     let target = format!("ipfix+tcp://{}", listener.local_addr().unwrap());
     let read = move || {
         let (mut stream, mut buffer, mut octets) = (listener.accept().unwrap().0, vec![0; 4000], 0);
@@ -105,9 +112,11 @@ fn flows_that_the_end_of_a_run_ends_reach_a_slow_collector() {
 
 #[test]
 fn the_end_of_a_run_waits_a_limited_time_for_a_collector_that_is_absent() {
-    // Nobody listens there.
-    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let run = Run::start(&format!("ipfix+tcp://{unused}"));
+    // Nobody listens there, and nobody else gets the port.
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+    bind(socket.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+    let address: SockaddrIn = getsockname(socket.as_raw_fd()).unwrap();
+    let run = Run::start(&format!("ipfix+tcp://{address}"));
     let since = Instant::now();
     let statistics = run.finish();
     let sent = &statistics.output.collectors[0].1;

@@ -170,30 +170,31 @@ fn flows_are_exported_a_second_after_their_end_at_any_pace_of_the_clock() {
 }
 
 #[test]
-fn flows_wait_for_room_at_most_ten_seconds_and_in_a_table_with_room() {
+fn flows_wait_for_paused_sweeps_at_most_ten_seconds_and_not_in_a_table_that_is_nearly_full() {
     let frame = |port: u16| udp((host(1), port), (host(2), 53), 10);
     let sweep = |metered: &mut Metered, seconds: u64| {
         let Metered { meter, records } = metered;
         meter.advance(START + seconds * SECOND, |flow| records.push(flow.record()));
         (records.len(), meter.statistics().active)
     };
-    let room = Arc::new(AtomicBool::new(false));
+    let is_congested = Arc::new(AtomicBool::new(true));
     let metered = |max_flows: u32| {
-        let (mut metered, room) = (Metered::new(max_flows, 60, 2), Arc::clone(&room));
-        metered.meter.set_room(move || room.load(Relaxed));
+        let mut metered = Metered::new(max_flows, 60, 2);
+        let is_congested = Arc::clone(&is_congested);
+        metered.meter.pause_sweeps_while(move || is_congested.load(Relaxed));
         (0..100).for_each(|port| _ = metered.frame(0.0, &frame(1000 + port)));
         metered
     };
     let mut waits = metered(1000);
     assert_eq!(sweep(&mut waits, 5), (0, 100));
-    // A packet ends its flow without room, at the time when it was due.
+    // A packet ends its flow without a sweep, at the time when it was due.
     waits.frame(6.0, &frame(1000));
     assert_eq!((waits.records.len(), waits.records[0].end), (1, START));
-    room.store(true, Relaxed);
+    is_congested.store(false, Relaxed);
     assert_eq!(sweep(&mut waits, 7), (100, 1));
     assert!(waits.records.iter().all(|one| one.end_reason == Some(EndReason::IdleTimeout)));
 
-    room.store(false, Relaxed);
+    is_congested.store(true, Relaxed);
     let mut late = metered(1000);
     assert_eq!(sweep(&mut late, 11), (0, 100));
     assert_eq!(sweep(&mut late, 12), (100, 0));
@@ -317,7 +318,11 @@ fn icmp_has_type_and_code_and_an_answer_joins_its_request() {
 
 /// The IPv4 fragments of a UDP datagram from port 1000 to 53.
 fn fragments(identification: u16) -> [Vec<u8>; 2] {
-    let whole = udp((host(1), 1000), (host(2), 53), 100);
+    divided(&udp((host(1), 1000), (host(2), 53), 100), identification)
+}
+
+/// Two fragments of an IPv4 packet.
+fn divided(whole: &[u8], identification: u16) -> [Vec<u8>; 2] {
     let (ethernet, header, payload) = (&whole[..14], &whole[14..34], &whole[34..]);
     let piece = |bytes: &[u8], offset: usize, more: bool| {
         let mut header = header.to_vec();
@@ -350,6 +355,27 @@ fn later_fragments_have_the_ports_of_the_first() {
     let without = records.iter().filter(|record| record.key.source_port.is_none());
     assert_eq!(without.map(|record| record.forward.packets).sum::<u64>(), 3, "{records:?}");
     assert_eq!(metered.meter.statistics().without_ports, 3);
+}
+
+#[test]
+fn later_fragments_of_a_large_ping_are_in_its_flow() {
+    let echo = |from: u8, to: u8, reply: bool| {
+        let ip =
+            PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10, 0, 0, from], [10, 0, 0, to], 64);
+        let icmp = if reply { ip.icmpv4_echo_reply(1, 2) } else { ip.icmpv4_echo_request(1, 2) };
+        let mut whole = Vec::new();
+        icmp.write(&mut whole, &[0; 100]).unwrap();
+        divided(&whole, 7)
+    };
+    let (request, reply) = (echo(1, 2, false), echo(2, 1, true));
+    for frames in [[&request, &reply], [&reply, &request]] {
+        let mut metered = Metered::new(10, 60, 15);
+        frames.into_iter().flatten().for_each(|frame| _ = metered.frame(0.0, frame));
+        let records = metered.finish();
+        let [record] = records else { panic!("{records:?}") };
+        assert_eq!((record.key.source, record.key.icmp_type_code), (host(1), Some(8 << 8)));
+        assert_eq!([record.forward.packets, record.reverse.packets], [2, 2]);
+    }
 }
 
 #[test]

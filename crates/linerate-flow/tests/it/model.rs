@@ -119,8 +119,8 @@ pub(crate) struct Metered {
 pub(crate) struct Model {
     active_timeout: u64,
     idle_timeout: u64,
-    /// The ports of the first fragment, and its time.
-    fragments: HashMap<Fragmented, ((u16, u16), u64)>,
+    /// The first fragment of a packet, and its time.
+    fragments: HashMap<Fragmented, (Packet, u64)>,
     flows: HashMap<Key, Flow>,
     /// When each record was due, and its text.
     pub(crate) records: Vec<(u64, String)>,
@@ -145,24 +145,20 @@ impl Model {
         self.flows.len()
     }
 
-    fn ports(&mut self, packet: &Packet, now: u64) -> Option<(u16, u16)> {
-        if !matches!(packet.payload, Payload::Udp | Payload::Tcp(_)) {
-            return None;
-        }
+    /// The packet, or the first fragment of it, which has the transport header.
+    fn first(&mut self, packet: &Packet, now: u64) -> Option<Packet> {
         let fragmented = |id: u8| (packet.hosts, packet.v6, packet.protocol(), id);
-        let ports = match packet.part {
-            Part::Whole => Some(packet.ports),
+        match packet.part {
+            Part::Whole => Some(packet.clone()),
             Part::First(id) => {
-                self.fragments.insert(fragmented(id), (packet.ports, now));
-                Some(packet.ports)
+                self.fragments.insert(fragmented(id), (packet.clone(), now));
+                Some(packet.clone())
             }
             Part::Later(id) => {
                 let first = self.fragments.get(&fragmented(id));
-                first.filter(|first| now - first.1 < FRAGMENT_LIFETIME).map(|first| first.0)
+                first.filter(|first| now - first.1 < FRAGMENT_LIFETIME).map(|first| first.0.clone())
             }
-        };
-        self.without_ports += u64::from(ports.is_none());
-        ports
+        }
     }
 
     pub(crate) fn packet(
@@ -171,16 +167,21 @@ impl Model {
         now: u64,
         byte_range: Option<ByteRange>,
     ) -> Metered {
-        let ports = self.ports(packet, now);
+        let first = self.first(packet, now);
+        let has_ports = matches!(packet.payload, Payload::Udp | Payload::Tcp(_));
+        let ports = first.as_ref().filter(|_| has_ports).map(|first| first.ports);
+        self.without_ports += u64::from(has_ports && ports.is_none());
         let from = (address(packet.hosts.0, packet.v6), ports.map(|ports| ports.0));
         let to = (address(packet.hosts.1, packet.v6), ports.map(|ports| ports.1));
-        // What is in the transport header is in no later fragment.
-        let has_header = !matches!(packet.part, Part::Later(_));
-        let (flags, reply, icmp_type_code) = match packet.payload {
-            _ if !has_header => (0, false, None),
-            Payload::Tcp(flags) => (flags, false, None),
-            Payload::Echo { reply } => (0, reply, Some(if packet.v6 { 128 << 8 } else { 8 << 8 })),
-            Payload::Udp | Payload::Gre => (0, false, None),
+        let (flags, reply, icmp_type_code) = match first.as_ref().map(|first| &first.payload) {
+            // The flags of a segment count once.
+            Some(Payload::Tcp(flags)) if !matches!(packet.part, Part::Later(_)) => {
+                (*flags, false, None)
+            }
+            Some(Payload::Echo { reply }) => {
+                (0, *reply, Some(if packet.v6 { 128 << 8 } else { 8 << 8 }))
+            }
+            _ => (0, false, None),
         };
         let mut ends = [from, to];
         ends.sort();

@@ -20,8 +20,8 @@ pub(crate) struct FlowsArguments {
 /// What the program gets.
 #[derive(Debug, Args)]
 pub(crate) struct FindArguments {
-    /// An address or a filter, with options: -r LOCATION for the records, -w FILE, --after TIME, --before TIME, --packets
-    /// DIR.
+    /// An address or a filter, with options: -r LOCATION for the records, -w FILE, --after TIME, --before TIME,
+    /// --packets DIR.
     #[arg(value_name = "FILTER", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
     _words: Vec<OsString>,
 }

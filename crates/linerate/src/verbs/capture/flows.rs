@@ -15,7 +15,7 @@ use super::arguments::Arguments;
 use crate::cli::stdio;
 
 /// The warning that the two directions of a flow may have a record each, if they may reach two readers.
-pub(super) fn divided(opened: &OpenInterface, fanout: &Mode) -> Option<String> {
+pub(super) fn split_flow_warning(opened: &OpenInterface, fanout: &Mode) -> Option<String> {
     if opened.sources.len() < 2 {
         return None;
     }
@@ -28,7 +28,8 @@ pub(super) fn divided(opened: &OpenInterface, fanout: &Mode) -> Option<String> {
         _ => match is_symmetric(opened) {
             Some(true) => return None,
             Some(false) => format!(
-                "the receive hash of {name} is not symmetric (`linerate doctor capture -i {name}` says how to change it)"
+                "the receive hash of {name} is not symmetric (`linerate doctor capture -i {name}` says how to change \
+                 it)"
             ),
             None => format!("the driver of {name} does not show its receive hash"),
         },

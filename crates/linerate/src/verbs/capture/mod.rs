@@ -196,7 +196,7 @@ fn from_interfaces(
     }
     if !arguments.flows.is_empty() {
         for one in &mut opened {
-            one.warnings.extend(flows::divided(one, &arguments.fanout));
+            one.warnings.extend(flows::split_flow_warning(one, &arguments.fanout));
         }
     }
     if !arguments.quiet {
