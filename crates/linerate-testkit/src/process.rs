@@ -6,13 +6,14 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getpgid};
 use serde_json::Value;
 
 use crate::{Command, TIMEOUT};
 
-/// A program that runs beside a test, and is killed when this value is dropped.
+/// A program that runs beside a test, and is killed when this value is dropped: with all of its process group, if it
+/// is the leader of one ([`Command::own_group`]).
 ///
 /// What it prints is read all the time, so that it never waits for a reader. Every method panics where the
 /// program does not do what the test expects of it, and shows what it has printed.
@@ -146,6 +147,13 @@ impl From<Child> for Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // Until it has been waited for, nothing else gets its number.
+        if let Ok(None) = self.child.try_wait() {
+            let id = Pid::from_raw(self.child.id().cast_signed());
+            if getpgid(Some(id)) == Ok(id) {
+                let _ = killpg(id, Signal::SIGKILL);
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -165,4 +173,24 @@ fn forward(
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Namespace, root_or_skip, wait_for};
+
+    #[test]
+    fn a_group_ends_with_its_leader() {
+        root_or_skip!();
+        let namespace = Namespace::create("group").unwrap();
+        let mut command = namespace.command("sh");
+        command.args(["-c", "sleep 1000 & echo started; wait"]);
+        let mut process = Process::start(command.own_group());
+        process.until("started");
+        let group = Pid::from_raw(process.id().cast_signed());
+        assert_eq!(killpg(group, None), Ok(()));
+        drop(process);
+        wait_for("the end of the group", || killpg(group, None).is_err());
+    }
 }

@@ -12,7 +12,7 @@ use crate::ship::Store;
 use crate::support::{START, answer, meter, parquet, traffic, write};
 
 /// Runs the queries of a file, and prints the rows of each as a JSON line.
-const ASK: &str = include_str!("ask.py");
+const QUERY_PROGRAM: &str = include_str!("query.py");
 
 /// Engines that read the files.
 pub(super) const ENGINES: [&str; 3] = ["duckdb", "clickhouse", "spark"];
@@ -30,9 +30,9 @@ pub(super) type Connection = (Direction, IpAddr, u64);
 pub(super) type Connections = HashMap<Connection, [u64; 4]>;
 
 /// The program that runs queries, and its arguments.
-pub(super) fn asking(engine: &str, queries: &str, folder: &Path) -> (PathBuf, [PathBuf; 2]) {
-    let (program, file) = (folder.join("ask.py"), folder.join(format!("{engine}.sql")));
-    std::fs::write(&program, ASK).unwrap();
+pub(super) fn query_command(engine: &str, queries: &str, folder: &Path) -> (PathBuf, [PathBuf; 2]) {
+    let (program, file) = (folder.join("query.py"), folder.join(format!("{engine}.sql")));
+    std::fs::write(&program, QUERY_PROGRAM).unwrap();
     std::fs::write(&file, queries).unwrap();
     (program, [engine.into(), file])
 }
@@ -85,11 +85,11 @@ pub(super) fn store_queries(engine: &str, store: &Store, path: &str) -> String {
 }
 
 /// The answers of an engine to these queries.
-fn ask(fleet: &Fleet, engine: &str, queries: &str) -> Answers {
+fn query(fleet: &Fleet, engine: &str, queries: &str) -> Answers {
     let folder = tempfile::tempdir().unwrap();
-    let (program, arguments) = asking(engine, queries, folder.path());
+    let (program, arguments) = query_command(engine, queries, folder.path());
     let mut command = Command::new(fleet.python());
-    // Without a cluster, Spark runs in the process that asks.
+    // Without a cluster, Spark runs in the process of the query.
     command
         .arg(program)
         .args(arguments)
@@ -242,7 +242,7 @@ fn engines_of_fleets_give_the_same_answers() {
     let files = |engine| (engine, "files", folder_queries(engine, location));
     let objects = |engine| (engine, "objects", store_queries(engine, &store, "flows/site"));
     for (engine, kind, queries) in ENGINES.map(files).into_iter().chain(ENGINES.map(objects)) {
-        let answers = ask(&fleet, engine, &queries);
+        let answers = query(&fleet, engine, &queries);
         let found = |name: &str| &answers.iter().find(|(found, _)| found == name).expect(name).1;
         for (name, expected) in &expected {
             assert_eq!(&normal(found(name).clone()), expected, "{engine}: {name}");

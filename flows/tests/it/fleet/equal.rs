@@ -308,13 +308,14 @@ fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
     let _cluster = site.spark();
     for engine in ENGINES {
         let queries = store_queries(engine, &store, STORED);
-        let answers = site.ask(engine, &queries, 0);
+        let answers = site.query(engine, &queries, 0);
         compare_answers(engine, &answers, &sent, &translated);
     }
     let queries = definitions("goflow2.sql", &[("@BROKERS@", KAFKA), ("@TOPIC@", TOPIC)]);
     let wait = "-- wait\nSELECT count() AS records FROM flows;\n\n-- sum";
     let queries = queries.replacen("-- sum", wait, 1);
-    let answers = site.ask("clickhouse", &queries, uniflows + routed["records"].as_u64().unwrap());
+    let answers =
+        site.query("clickhouse", &queries, uniflows + routed["records"].as_u64().unwrap());
     compare_answers("goflow2, Kafka, ClickHouse", &answers, &sent, &translated);
     goflow2.end(Signal::SIGINT);
     let (_, _, said) = nfcapd_process.end(Signal::SIGTERM);

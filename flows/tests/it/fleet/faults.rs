@@ -186,15 +186,15 @@ fn a_query_has_the_same_answer_when_a_worker_of_spark_is_killed_in_it() {
              GROUP BY ALL);\n"
     );
     let cluster = site.spark();
-    let mut asking = site.asking("spark", &queries, 0).spawn().unwrap();
-    let mut stderr = asking.stderr.take().unwrap();
+    let mut query = site.query_command("spark", &queries, 0).spawn().unwrap();
+    let mut stderr = query.stderr.take().unwrap();
     let errors = std::thread::spawn(move || {
         let mut text = String::new();
         let _ = stderr.read_to_string(&mut text);
         text
     });
     let (mut running, mut answers) = (None, BTreeMap::<String, Value>::new());
-    for line in BufReader::new(asking.stdout.take().unwrap()).lines() {
+    for line in BufReader::new(query.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         let Ok((name, mut rows)) = serde_json::from_str::<(String, Vec<Value>)>(&line) else {
             continue;
@@ -206,7 +206,7 @@ fn a_query_has_the_same_answer_when_a_worker_of_spark_is_killed_in_it() {
             answers.insert(name, rows.remove(0));
         }
     }
-    let status = asking.wait().unwrap();
+    let status = query.wait().unwrap();
     assert!(status.success(), "{}", errors.join().unwrap());
     let running = running.expect("the query took long enough");
     let found = &answers["long"];

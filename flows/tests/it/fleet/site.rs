@@ -109,7 +109,8 @@ impl Site {
     fn collector(&self, program: &Path, arguments: &[&str], ready: &str) -> Process {
         let mut command = self.namespace.command_killed_with_parent("chrt");
         command.args(["--fifo", "1"]).arg(program).args(arguments).current_dir(self.folder());
-        let mut process = Process::start(&mut command);
+        // nfacctd has processes of its own.
+        let mut process = Process::start(command.own_group());
         process.until(ready);
         process
     }
@@ -149,15 +150,7 @@ impl Site {
 
     /// Datagrams that no collector's socket had room for.
     pub(super) fn lost_datagrams(&self) -> u64 {
-        let output = self.namespace.command("cat").arg("/proc/self/net/snmp").output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let lines: Vec<Vec<&str>> = text
-            .lines()
-            .filter(|line| line.starts_with("Udp:"))
-            .map(|line| line.split_whitespace().collect())
-            .collect();
-        let column = lines[0].iter().position(|name| *name == "RcvbufErrors").unwrap();
-        lines[1][column].parse().unwrap()
+        self.namespace.snmp_counter("Udp", "RcvbufErrors").unwrap()
     }
 
     /// A Kafka broker that is also the controller.
@@ -229,8 +222,8 @@ impl Site {
     }
 
     /// The command that sends these queries to an engine, in the namespace of the site.
-    pub(super) fn asking(&self, engine: &str, queries: &str, records: u64) -> Command {
-        let (program, arguments) = engines::asking(engine, queries, self.folder());
+    pub(super) fn query_command(&self, engine: &str, queries: &str, records: u64) -> Command {
+        let (program, arguments) = engines::query_command(engine, queries, self.folder());
         let mut command = self.namespace.command_killed_with_parent(self.fleet.python());
         command.arg(program).args(arguments).current_dir(self.folder());
         command.env("LINERATE_SPARK", SPARK).env("SPARK_LOCAL_IP", "127.0.0.1");
@@ -240,8 +233,8 @@ impl Site {
     }
 
     /// The answers of an engine.
-    pub(super) fn ask(&self, engine: &str, queries: &str, records: u64) -> engines::Answers {
-        let output = self.asking(engine, queries, records).output().unwrap();
+    pub(super) fn query(&self, engine: &str, queries: &str, records: u64) -> engines::Answers {
+        let output = self.query_command(engine, queries, records).output().unwrap();
         assert!(output.status.success(), "{engine}: {}", String::from_utf8_lossy(&output.stderr));
         engines::parse(&output.stdout)
     }
