@@ -320,24 +320,26 @@ fn copy(
     let mut described = input.reader.interfaces().len();
     let has_files = output.format().is_some();
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
-        let DescribedRecord { record, interfaces, offsets } = match input.reader.next_described() {
+        // The record stays in the result: moved out of it, it would be copied.
+        let next = input.reader.next_described();
+        let DescribedRecord { record, interfaces, offsets } = match &next {
             Ok(Some(next)) => next,
             Ok(None) | Err(FileError::Cancelled { .. }) => break,
-            Err(error) => return Err(error.into()),
+            Err(_) => return Err(next.map(drop).expect_err("it is an error").into()),
         };
         report.received += 1;
         progress.note(report);
         let frame = &record.frame;
         let linktype = registered(interfaces[record.interface as usize].linktype);
-        if !selector.accepts(&record, linktype, report)? {
+        if !selector.accepts(record, linktype, report)? {
             continue;
         }
         if only.is_some_and(|only| only != linktype) {
             return Err(Error::LinkLayers);
         }
-        if !selector.keeps(&record, linktype, report) {
+        if !selector.keeps(record, linktype, report) {
             if let Some(meter) = &mut meter
-                && !meter.packet(&record, interfaces, linktype, None)
+                && !meter.packet(record, interfaces, linktype, None)
             {
                 break;
             }
@@ -351,11 +353,11 @@ fn copy(
         }
         described = interfaces.len();
         let begin = output.position();
-        let more = output.push(linktype, || record);
+        let more = output.push(linktype, || *record);
         let (begin, end) =
             if has_files { (begin, output.position()) } else { (offsets.start, offsets.end) };
         if let Some(meter) = &mut meter
-            && !meter.packet(&record, interfaces, linktype, Some(ByteRange { begin, end }))
+            && !meter.packet(record, interfaces, linktype, Some(ByteRange { begin, end }))
         {
             break;
         }

@@ -134,14 +134,21 @@ impl Reader {
             return Ok(None);
         }
         self.finished = true;
-        let next = match &mut self.format {
-            State::Pcap(state) => state.next(&mut self.input)?,
-            State::Pcapng(state) => state.next(&mut self.input, &mut self.interfaces)?,
-        };
-        let Some(BorrowedRecord { record, offsets, .. }) = next else { return Ok(None) };
-        self.finished = false;
-        self.records += 1;
-        Ok(Some(DescribedRecord { record, interfaces: &self.interfaces, offsets }))
+        // Each has its own result: a common one would be a copy of the record.
+        match &mut self.format {
+            State::Pcap(state) => {
+                let next = state.next(&mut self.input)?;
+                let Some(BorrowedRecord { record, offsets, .. }) = next else { return Ok(None) };
+                (self.finished, self.records) = (false, self.records + 1);
+                Ok(Some(DescribedRecord { record, interfaces: &self.interfaces, offsets }))
+            }
+            State::Pcapng(state) => {
+                let next = state.next(&mut self.input, &mut self.interfaces)?;
+                let Some(BorrowedRecord { record, offsets, .. }) = next else { return Ok(None) };
+                (self.finished, self.records) = (false, self.records + 1);
+                Ok(Some(DescribedRecord { record, interfaces: &self.interfaces, offsets }))
+            }
+        }
     }
 }
 

@@ -237,7 +237,7 @@ fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
             // All flows start together, so an active timeout would export all of them at once: more records than the
             // queue of an exporter holds. At the end of a capture, records wait for room in the queue.
             let options = format!(
-                "--flows {} --flow-file-time 10s --active-timeout 600s",
+                "--flows {} --flow-file-time 10s",
                 collectors(n).join(" --flows ")
             );
             site.capture(sensor, &options)
