@@ -41,11 +41,11 @@ impl Resolution {
         {
             return Timestamp(nanos);
         }
-        self.any_timestamp(ticks, offset)
+        self.wide_timestamp(ticks, offset)
     }
 
     #[cold]
-    fn any_timestamp(self, ticks: u64, offset: i64) -> Timestamp {
+    fn wide_timestamp(self, ticks: u64, offset: i64) -> Timestamp {
         let ticks = u128::from(ticks);
         let nanos = match self {
             Self::Decimal(exponent @ 0..=9) => {
@@ -60,5 +60,26 @@ impl Resolution {
         let shift = i128::from(offset) * NANOS_PER_SECOND as i128;
         let shifted = i128::try_from(nanos).unwrap_or(i128::MAX).saturating_add(shift);
         Timestamp(u64::try_from(shifted.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What 64 bits hold is as 128 bits say.
+        #[test]
+        fn a_short_way_says_the_same(
+            option: u8,
+            ticks in prop_oneof![any::<u64>(), 0_u64..4_000_000_000],
+            offset in prop_oneof![any::<i64>(), -10_i64..10, 0_i64..0x1_0000_0000, 18_446_744_070_i64..18_446_744_080],
+        ) {
+            let resolution = Resolution::from_option(option);
+            let wide = resolution.wide_timestamp(ticks, offset);
+            prop_assert_eq!(resolution.timestamp(ticks, offset), wide);
+        }
     }
 }
