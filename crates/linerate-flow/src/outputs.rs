@@ -151,14 +151,19 @@ impl Outputs {
         sealed
     }
 
-    /// Gives sealed files their names, and sends these records to collectors. Waits for slow collectors.
+    /// Gives sealed files their names, and sends these records to collectors. Waits for slow collectors while
+    /// `may_wait` says so.
     ///
     /// # Errors
     ///
     /// [`crate::Error::Io`].
-    pub fn publish<'r>(&mut self, records: impl Iterator<Item = &'r FlowRecord>) -> Result<()> {
+    pub fn publish<'r>(
+        &mut self,
+        records: impl Iterator<Item = &'r FlowRecord>,
+        may_wait: impl Fn() -> bool,
+    ) -> Result<()> {
         self.files.iter_mut().try_for_each(Files::publish)?;
-        records.for_each(|record| self.send(record, true));
+        records.for_each(|record| self.send(record, may_wait()));
         Ok(())
     }
 

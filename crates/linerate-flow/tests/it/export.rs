@@ -6,9 +6,10 @@ use std::os::fd::AsRawFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use linerate_flow::FlowRecord;
 use linerate_flow::export::{ExportStatistics, Exporter, ExportingMeter, InterfaceName};
 use linerate_flow::meter::MeterOptions;
-use linerate_flow::outputs::{Destination, OutputOptions};
+use linerate_flow::outputs::{Destination, OutputOptions, Outputs};
 use linerate_testkit::wait_for;
 use nix::sys::socket::sockopt::RcvBuf;
 use nix::sys::socket::{
@@ -81,6 +82,27 @@ fn slow_collector() -> (String, JoinHandle<u64>) {
         }
     };
     (target, std::thread::spawn(read))
+}
+
+#[test]
+fn published_records_wait_for_a_slow_collector_as_long_as_they_may() {
+    let (target, collector) = slow_collector();
+    let options = OutputOptions {
+        destinations: vec![target.parse().unwrap()],
+        sensor: None,
+        max_age: Duration::from_secs(60),
+        sealed: None,
+    };
+    let mut outputs = Outputs::open(&options, || ()).unwrap();
+    let records = vec![FlowRecord::default(); FLOWS as usize];
+    let deadline = Instant::now() + Duration::from_millis(100);
+    outputs.publish(records.iter(), || Instant::now() < deadline).unwrap();
+    let (statistics, outcome) = outputs.finish(Duration::ZERO);
+    outcome.unwrap();
+    let sent = &statistics.collectors[0].1;
+    assert_eq!(sent.flows + sent.not_sent_flows, FLOWS, "{sent:?}");
+    assert!(sent.not_sent_flows > 0, "{sent:?}");
+    assert_eq!(sent.octets, collector.join().unwrap());
 }
 
 fn assert_all_arrived(statistics: &ExportStatistics, octets: u64) {

@@ -1,9 +1,9 @@
 //! [`Writer`]: the thread that writes records and commits their checkpoints.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use linerate_flow::outputs::{OutputStatistics, Outputs};
@@ -19,8 +19,10 @@ const MAX_RECORDS: usize = 1 << 16;
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// The longest time that records wait for a batch, if there are only collectors.
 const MAX_WAIT: Duration = Duration::from_secs(1);
-/// How long the end waits for collectors: well within the time that the service manager gives it.
+/// How long the end waits for collectors that make progress: well within the time that the service manager gives it.
 const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the end waits at least for collectors to take what is queued.
+const MIN_COLLECTOR_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What the thread shares.
 #[derive(Debug, Default)]
@@ -28,13 +30,24 @@ pub(super) struct Shared {
     /// The highest sequence number in a complete file.
     pub(super) saved: Arc<AtomicU64>,
     output: Mutex<OutputStatistics>,
-    is_ending: AtomicBool,
+    /// Until when records wait for collectors, since the end has begun.
+    deadline: OnceLock<Instant>,
 }
 
 impl Shared {
-    /// A batch that cannot be written is not tried again.
+    /// From now on a batch that cannot be written is not tried again, and collectors have a limited time.
     pub(super) fn end(&self) {
-        self.is_ending.store(true, Relaxed);
+        self.deadline.get_or_init(|| Instant::now() + COLLECTOR_TIMEOUT);
+    }
+
+    fn is_ending(&self) -> bool {
+        self.deadline.get().is_some()
+    }
+
+    /// How long records may still wait for collectors; `None` without a limit.
+    fn time_left(&self) -> Option<Duration> {
+        let deadline = self.deadline.get()?;
+        Some(deadline.saturating_duration_since(Instant::now()))
     }
 
     pub(super) fn output(&self) -> OutputStatistics {
@@ -68,7 +81,7 @@ impl Writer {
             if is_full {
                 // New records wait in the queue.
                 std::thread::sleep(POLL_INTERVAL.min(due_in(retry)));
-                is_over = self.shared.is_ending.load(Relaxed);
+                is_over = self.shared.is_ending();
             } else {
                 match queue.recv_timeout(POLL_INTERVAL) {
                     Ok(records) => batch.extend(records),
@@ -91,7 +104,8 @@ impl Writer {
         if !batch.is_empty() && self.write(&mut batch).is_err() {
             tracing::error!(records = batch.len(), "flow records lost: they cannot be written");
         }
-        let (statistics, outcome) = self.outputs.finish(COLLECTOR_TIMEOUT);
+        let timeout = self.shared.time_left().unwrap_or(COLLECTOR_TIMEOUT);
+        let (statistics, outcome) = self.outputs.finish(timeout.max(MIN_COLLECTOR_TIMEOUT));
         self.shared.set_output(statistics);
         if let Err(error) = outcome {
             tracing::error!(%error, "cannot complete the files of flow records");
@@ -111,7 +125,8 @@ impl Writer {
         }
         // The records are now in files even if this process is killed: the next daemon publishes them.
         self.checkpoints.commit(number);
-        if let Err(error) = self.outputs.publish(records) {
+        let may_wait = || self.shared.time_left().is_none_or(|left| !left.is_zero());
+        if let Err(error) = self.outputs.publish(records, may_wait) {
             tracing::error!(%error, "cannot publish flow records: they stay in hidden files");
         }
         let saved = batch.iter().map(|pending| pending.sequence).max().unwrap_or_default();
