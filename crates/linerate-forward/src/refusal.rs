@@ -28,7 +28,7 @@ crate::named::counters! {
     SourceMac "source-mac" "A rule of the packet filter looks at the source MAC address.",
     Unreported "unreported" "The connection may end without a report, and cannot be looked up (a conntrack zone).",
     Expiring "expiring" "The connection is about to time out.",
-    Busy "busy" "The slot in the table is being written.",
+    Busy "busy" "The slot in the table is being written, or has an ended session whose tuple NAT has given to another connection.",
     Full "full" "No free slot in its buckets of the table.",
     Hop "hop" "No room for another pair of input link and next hop, or IPv6 address after NAT.",
     Ended "ended" "The session ended while it was being learned.",

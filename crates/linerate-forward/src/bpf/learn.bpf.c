@@ -159,6 +159,24 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 	}
 }
 
+/* Whether the session's packets leave as this one does, by address and port. */
+static __always_inline int leaves_alike(const struct entry *entry, const struct egress *egress, void *end)
+{
+	const struct packet *packet = &egress->packet;
+	const struct session *session = entry->session;
+	__u64 out[4];
+
+	if (*(const __u32 *)&session->source_port != packet->ports)
+		return 0;
+	if ((packet->kind & KIND_FAMILY) == KIND_IPV4)
+		return packet->network + IPV4_LEN <= end && session->source == load32(packet->network + 12) &&
+		       session->destination == load32(packet->network + 16);
+	if (packet->network + IPV6_LEN > end || !entry->addresses)
+		return 0;
+	out_addresses(session, entry->addresses, out);
+	return same_addresses((const struct addresses *)out, packet->network + 8);
+}
+
 /* The packet's key, from its own headers, its connection and its ingress metadata; 0, or REFUSAL_* plus one.
  * */
 static __always_inline __u32 rebuild_key(struct egress *egress, const struct ingress_meta *meta,
@@ -374,6 +392,12 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 	__sync_fetch_and_or((__u32 *)&session->owner, SESSION_REFERENCED);
 }
 
+/* `cold.created` at these jiffies, with the number of a session in its slot. */
+static __always_inline __u32 created_word(__u32 jiffies, __u32 number)
+{
+	return (jiffies & ~(CREATED_NUMBER | CREATED_WANTED)) | (number & CREATED_NUMBER);
+}
+
 /* Fills in the key of an entry just claimed, which has its hop, and what counts for it; not the generation. Returns 0,
  * and the entry is free again, if a learner on another CPU is about to do the same: both write the key before they look
  * for it elsewhere, with a full barrier in between, so that at least one of them sees the other. */
@@ -383,6 +407,7 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 	struct session *session = entry->session;
 	struct cold *cold = cold_of(entry);
 	struct counters count;
+	__u32 number;
 
 	if (!cold) {
 		session_unclaim(session);
@@ -401,8 +426,9 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 	*(__u32 *)&session->owner = 0; /* and the route generation */
 	session->packets = 0;
 	session->bytes = 0;
+	number = cold->created + 1;
 	__builtin_memset(cold, 0, sizeof(*cold));
-	cold->created = bpf_jiffies64();
+	cold->created = created_word(bpf_jiffies64(), number);
 	prelearn_take(egress, &count);
 	session_add(entry, key, &count);
 	return 1;
@@ -424,7 +450,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	__u32 is_ipv4;
 	__u32 reason, refusal, version, before = 0, left = 0, now, until, routes, hop, flags = 0;
 	__u32 ifindex = skb->ifindex;
-	int is_tracked, is_known;
+	int is_tracked, is_known, is_other = 0;
 
 	kernel = kernel_skb(skb);
 	if (!kernel || !egress.rebuilt)
@@ -465,6 +491,11 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	is_known = session_find(&egress.rebuilt->key, &egress.rebuilt->in, &entry);
 	if (is_known) {
 		before = READ_ONCE(entry.session->generation);
+		/* After the end, NAT may have given its tuple to another connection, which is not counted with it. The ager
+		 * frees the slot soon, and the session that is learned then has these packets, too. */
+		is_other = (before & GENERATION_ENDED) && !leaves_alike(&entry, &egress, end);
+	}
+	if (is_known && !is_other) {
 		count_egress(&entry, &egress);
 	} else {
 		prelearn_add(&egress);
@@ -484,6 +515,13 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	 * session that nothing ends. A SYN, or a free slot, begins anew. */
 	if (!is_tracked && (before & GENERATION_CLOSED))
 		return REFUSAL_NOT_ESTABLISHED + 1;
+	if (is_other) {
+		struct cold *cold = cold_of(&entry);
+
+		if (cold && !(READ_ONCE(cold->created) & CREATED_WANTED))
+			__sync_fetch_and_or(&cold->created, CREATED_WANTED);
+		return REFUSAL_BUSY + 1;
+	}
 	refusal = check_rules(egress.rebuilt->key.kind & KIND_FAMILY);
 	if (refusal)
 		return refusal;
@@ -571,7 +609,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 			__sync_fetch_and_add(&cold->used, COLD_REVALIDATION);
 		/* It had ended and starts again: a new age, and the counts continue. */
 		if (before & GENERATION_ENDED)
-			cold->created = now;
+			cold->created = created_word(now, cold->created);
 	} else {
 		if (!session_claim(&egress.rebuilt->key, &entry, &version))
 			return REFUSAL_FULL + 1;

@@ -30,7 +30,8 @@ enum refusal {
 	REFUSAL_SOURCE_MAC,	   /* a rule looks at the source MAC of packets of this family */
 	REFUSAL_UNREPORTED,	   /* the connection may end without a report, and cannot be looked up */
 	REFUSAL_EXPIRING,	   /* the connection is about to time out */
-	REFUSAL_BUSY,		   /* another writer has the lock of this slot */
+	REFUSAL_BUSY,		   /* another writer has the lock of this slot, or it has an ended session whose tuple NAT has
+				    * given to another connection */
 	REFUSAL_FULL,		   /* no free slot in its two buckets */
 	REFUSAL_HOP,		   /* no room for another pair of link and next hop, or IPv6 address after NAT */
 	REFUSAL_ENDED,		   /* ended while it was being learned */

@@ -383,6 +383,9 @@ impl Ageing {
             self.locked.remove(&index);
             if self.table.slot(index).free_abandoned(version) {
                 self.counted[index] = 0;
+                if let Some(meter) = &mut self.meter {
+                    meter.forget(index);
+                }
                 self.statistics.abandoned += 1;
             }
         }
@@ -407,6 +410,9 @@ impl Ageing {
             if let Some(total) = slot.free(stamp) {
                 self.count(index, datapath, total.packets);
                 self.counted[index] = 0;
+                if let Some(meter) = &mut self.meter {
+                    meter.forget(index);
+                }
                 self.statistics.freed += 1;
                 self.statistics.packets = self.statistics.packets.wrapping_add(total.packets);
                 self.statistics.bytes = self.statistics.bytes.wrapping_add(total.bytes);

@@ -16,6 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use linerate_flow::{Direction, EndReason, FlowKey, FlowRecord, Translation};
 
 use crate::table::clock::Clock;
+use crate::table::layout::CREATED_NUMBER;
 use crate::table::mapped::Slot;
 use crate::table::session::Record;
 use crate::tuple::Protocol;
@@ -29,7 +30,7 @@ const WAITING_SLOTS_DIVISOR: usize = 8;
 /// The sum of the records of the session in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// When the session was learned, the low half of jiffies. It tells sessions of one slot apart.
+    /// When the session began, and its number among the sessions of its slot, as in `cold.created`.
     pub created: u32,
     /// Its packets in records.
     pub packets: u64,
@@ -136,6 +137,10 @@ impl SessionMeter {
         if is_enqueued && self.sequences[index] <= self.saved.load(Relaxed) {
             return true;
         }
+        if is_enqueued && slot.is_wanted() {
+            self.statistics.unsaved += 1;
+            return true;
+        }
         self.waiting += 1;
         if self.waiting <= self.checkpoints.len() / WAITING_SLOTS_DIVISOR {
             return false;
@@ -174,15 +179,25 @@ impl SessionMeter {
     /// The checkpoint of the session in this slot.
     #[inline]
     fn checkpoint(&mut self, index: usize, slot: Slot<'_>) -> Checkpoint {
-        let created = slot.created();
+        let created = slot.created_word();
         let checkpoint = &mut self.checkpoints[index];
         if checkpoint.created != created || checkpoint.since == 0 {
-            let age = self.clock.since(created).as_nanos() as u64;
-            *checkpoint =
-                Checkpoint { created, since: now().saturating_sub(age), ..Checkpoint::default() };
-            self.sequences[index] = 0;
+            let begin = now().saturating_sub(self.clock.since(slot.created()).as_nanos() as u64);
+            let is_same = (checkpoint.created ^ created) & CREATED_NUMBER == 0;
+            if is_same && checkpoint.since != 0 {
+                // It had ended and begins again. Its counters continue.
+                (checkpoint.created, checkpoint.since) = (created, checkpoint.since.max(begin));
+            } else {
+                *checkpoint = Checkpoint { created, since: begin, ..Checkpoint::default() };
+                self.sequences[index] = 0;
+            }
         }
         *checkpoint
+    }
+
+    /// Forgets the session of this slot, which is free now.
+    pub(super) fn forget(&mut self, index: usize) {
+        self.checkpoints[index] = Checkpoint::default();
     }
 
     /// Makes a record, and adds it to the batch. Returns whether there was room.

@@ -18,6 +18,7 @@ const LAYOUTS: &[u64] = &[
     0x47d0_886a_5da2_edb5,
     0xa5a0_e610_bccc_4000,
     0xd226_bb97_47fe_f68e,
+    0xd226_bb97_47fe_f68e,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -59,6 +60,16 @@ pub mod interface {
     pub const TC_OUT: u16 = 1 << 4;
     pub const ETHERNET: u16 = 1 << 5;
     pub const VLAN: u16 = 1 << 6;
+}
+
+/// Bits of [`Cold::created`] that count the sessions of a slot.
+pub const CREATED_NUMBER: u32 = 0xf;
+/// Another connection waits for the slot of this session, which has ended.
+pub const CREATED_WANTED: u32 = 0x10;
+
+/// When a session began, low half of jiffies, of [`Cold::created`].
+pub const fn created(word: u32) -> u32 {
+    word & !(CREATED_NUMBER | CREATED_WANTED)
 }
 
 /// Set in the generation of a session that has ended.

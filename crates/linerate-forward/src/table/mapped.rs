@@ -300,8 +300,11 @@ impl<'t> Slot<'t> {
         ];
         let session: layout::Session = zerocopy::transmute!(words);
         let remote = self.remote();
-        let cold =
-            Cold { remote, created: self.created(), used: self.cold_half(at::USED).load(Relaxed) };
+        let cold = Cold {
+            remote,
+            created: self.created_word(),
+            used: self.cold_half(at::USED).load(Relaxed),
+        };
         let hop = self.table.hops.read(session.hop);
         let is_ipv6 = session.kind & kind::FAMILY == kind::IPV6;
         let mut session = Fields::new(&session, &hop, &cold);
@@ -386,10 +389,22 @@ impl<'t> Slot<'t> {
         }
     }
 
-    /// When the session was first learned, low half of jiffies.
+    /// When the session began, low half of jiffies, and the number of the session among those of its slot.
+    #[inline]
+    pub(crate) fn created_word(self) -> u32 {
+        self.cold_half(at::CREATED).load(Relaxed)
+    }
+
+    /// When the session began, low half of jiffies.
     #[inline]
     pub(crate) fn created(self) -> u32 {
-        self.cold_half(at::CREATED).load(Relaxed)
+        layout::created(self.created_word())
+    }
+
+    /// Whether another connection waits for the slot, whose session has ended.
+    #[inline]
+    pub(crate) fn is_wanted(self) -> bool {
+        self.created_word() & layout::CREATED_WANTED != 0
     }
 
     /// Clears the reference bit, and notes the time. A program that sets the bit at this moment may have found it set,

@@ -358,7 +358,7 @@ impl SessionBuilder {
             tracked: session.flags & flags::TRACKED != 0,
             datapath,
             reason: (datapath == Datapath::Tc).then(|| self.not_xdp(session)),
-            age: self.clock.since(session.created),
+            age: self.clock.since(layout::created(session.created)),
             due: self.due(session),
             idle: LastUse::of(session).idle(self.clock.seconds()),
             revalidations: session.revalidations,

@@ -234,12 +234,10 @@ fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
         .iter()
         .enumerate()
         .map(|(n, sensor)| {
-            // All flows start together, so an active timeout would export all of them at once: more records than the
-            // queue of an exporter holds. At the end of a capture, records wait for room in the queue.
-            let options = format!(
-                "--flows {} --flow-file-time 10s",
-                collectors(n).join(" --flows ")
-            );
+            // All flows start together, so an active timeout exports all of them at once: more records than the queue of
+            // an exporter holds.
+            let options =
+                format!("--flows {} --flow-file-time 10s", collectors(n).join(" --flows "));
             site.capture(sensor, &options)
         })
         .collect();
@@ -281,8 +279,7 @@ fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
     }
     assert_eq!(received, packets);
     // The router sends its records after those of the sensors.
-    let routed =
-        router.run(forward, if thorough() { 20 } else { 4 }, if thorough() { 500 } else { 250 });
+    let routed = router.run(forward, if thorough() { 100 } else { 10 });
     sent.extend(routed.directions);
     let translated = routed.connections;
     assert_eq!(site.lost_datagrams(), 0, "the buffers of the collectors' sockets were full");

@@ -17,6 +17,8 @@ use super::figure;
 const PORT: u16 = 5000;
 /// The first port of each host. The router translates it into another one.
 const FIRST_PORT: u16 = 4000;
+/// Connections of a host, which end at once. The buffer of conntrack's socket has room for about 160 events.
+const CONNECTIONS: u16 = 100;
 /// Datagrams each way of a connection that is answered.
 const ROUNDS: u64 = 10;
 const UDP: u64 = 17;
@@ -72,9 +74,10 @@ impl Router {
     /// Starts conntrack's log.
     fn log_events(&self) -> Process {
         let mut command = self.lab.router.command_killed_with_parent("sh");
-        // Real-time priority keeps the buffer of its socket from overrunning.
+        // Real-time priority keeps the buffer of its socket from overrunning. It has the default size: `-b` of conntrack
+        // 1.4.7 sets that of another socket.
         let line = format!(
-            "exec chrt --fifo 1 stdbuf -oL conntrack -E -e NEW,DESTROY -p udp -b 67108864 >{}",
+            "exec chrt --fifo 1 stdbuf -oL conntrack -E -e NEW,DESTROY -p udp >{}",
             self.log.display()
         );
         let conntrack = Process::start(command.args(["-c", &line]));
@@ -124,9 +127,9 @@ impl Router {
         forward
     }
 
-    /// So many hosts, every other one with IPv6, each open so many connections to the server; every fourth is a single
+    /// So many hosts, every other one with IPv6, each open [`CONNECTIONS`] to the server; every fourth is a single
     /// datagram without an answer. The router then forgets the connections, and ends its records.
-    pub(super) fn run(mut self, forward: Process, hosts: u8, connections: u16) -> Sent {
+    pub(super) fn run(mut self, forward: Process, hosts: u8) -> Sent {
         let mut sent = Sums::new();
         let mut translated = HashMap::<Direction, SocketAddr>::new();
         for number in 0..hosts {
@@ -134,8 +137,8 @@ impl Router {
             let host = address(&format!("{}{}", ["10.1.0.", "fd01::"][family], 10 + number));
             self.lab.lan.b.add_address(host, [24, 64][family]).unwrap();
             self.lab.lan.a.add_neighbour(host, self.lab.lan.b.mac()).unwrap();
-            self.talk(host, family, connections, &mut sent, &mut translated);
-            let log = usize::from(number + 1) * usize::from(connections);
+            self.talk(host, family, &mut sent, &mut translated);
+            let log = usize::from(number + 1) * usize::from(CONNECTIONS);
             wait_for("connections in conntrack's log", || self.logged("[NEW]").len() == log);
             self.conntrack(&["-D", "-f", ["ipv4", "ipv6"][family], "-s", &host.to_string()]);
             wait_for("their end in conntrack's log", || self.logged("[DESTROY]").len() == log);
@@ -153,13 +156,12 @@ impl Router {
         &self,
         host: IpAddr,
         family: usize,
-        connections: u16,
         sent: &mut Sums,
         translated: &mut HashMap<Direction, SocketAddr>,
     ) {
         let open = || {
             let bind = |n| bind_udp(SocketAddr::new(host, FIRST_PORT + n));
-            (0..connections).map(bind).collect::<Vec<UdpSocket>>()
+            (0..CONNECTIONS).map(bind).collect::<Vec<UdpSocket>>()
         };
         let clients = self.lab.left.run(open).unwrap();
         let server = self.lab.right.run(|| bind_udp(at(RIGHT[family], PORT))).unwrap();

@@ -35,6 +35,7 @@ pub struct Fields {
     pub out_tags: u8,
     pub flags: u8,
     pub port: u8,
+    /// When it began, and its number among the sessions of its slot.
     pub created: u32,
     pub out_ifindex: u32,
     pub mark: u32,

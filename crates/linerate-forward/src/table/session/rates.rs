@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::Record;
+use crate::table::layout::CREATED_NUMBER;
 
 /// The rate of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -55,9 +56,9 @@ impl Rates {
     /// because its counts may be older.
     pub fn rate(&mut self, record: &Record) -> Option<Rate> {
         let cell = self.before.get_mut(usize::try_from(record.slot).ok()?)?;
-        let created = record.session.created;
+        let number = record.session.created & CREATED_NUMBER;
         // Compares session and reading, because another session may have the slot now.
-        let mark = u64::from(created) << 32 | u64::from(self.reading);
+        let mark = u64::from(number) << 32 | u64::from(self.reading);
         let now = [mark, record.packets(), record.bytes()];
         let [before, packets, bytes] = std::mem::replace(cell, now);
         let same = before + 1 == mark && packets <= now[1] && bytes <= now[2];
