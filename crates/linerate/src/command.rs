@@ -45,7 +45,7 @@ enum Verb {
     Extcap(Box<extcap::Arguments>),
     /// Write the packets of a host or a filter, from the files that flow records point at.
     #[command(after_help = "\
-linerate-flows, a program of its own, does it; `make flows` builds it.
+linerate-flows, a separate program, does it; `make flows` builds it.
 
 Examples:
   linerate find 10.0.0.7 -r /var/lib/linerate/flows --after -2h -w host.pcapng
@@ -53,7 +53,7 @@ Examples:
     Find(flows::FindArguments),
     /// Query flow records, and ship them to an object store.
     #[command(after_help = "\
-linerate-flows, a program of its own, does it; `make flows` builds it.
+linerate-flows, a separate program, does it; `make flows` builds it.
 
 Examples:
   linerate flows top -r /var/lib/linerate/flows --by port net 10.0.0.0/8

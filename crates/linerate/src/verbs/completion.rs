@@ -12,6 +12,7 @@ use linerate_forward::runtime::pins::{BPFFS, Pins};
 
 use crate::Cli;
 use crate::cli::stdio;
+use crate::verbs::flows;
 
 /// The environment variable that the script sets to ask for candidates.
 const VARIABLE: &str = "LINERATE_COMPLETE";
@@ -47,6 +48,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// If a shell's script asks for candidates, prints them and ends the process.
 pub(crate) fn complete_if_asked() {
+    if std::env::var_os(VARIABLE).is_some() {
+        // The script gives the words of the command line after two dashes.
+        let words: Vec<_> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
+        flows::complete(&words);
+    }
     CompleteEnv::with_factory(|| with_candidates(Cli::command())).var(VARIABLE).complete();
 }
 
