@@ -4,6 +4,7 @@
 //! packet in them, so the answer is that of tcpdump over all files.
 
 mod beginning;
+mod output;
 mod parts;
 
 use std::collections::HashMap;
@@ -65,6 +66,7 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
             "this filter also matches packets that are in no flow (ARP, say): name a host, net, port or protocol"
         );
     }
+    output::check_name(options.out)?;
     let mut report = Report::default();
     let mut parts = Parts::new(options.folder);
     let sql = format!(
@@ -88,6 +90,7 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     }
     let parts = parts.finish()?;
     report.bytes_total = parts.bytes_total;
+    output::check_inputs(options.out, parts.files.keys())?;
     let mut search = Search::new(options)?;
     for (path, parts) in &parts.files {
         report.files += 1;
@@ -211,6 +214,10 @@ impl Search {
     /// Writes the file. Returns its packets.
     fn finish(mut self, out: &Path) -> Result<u64> {
         self.index.sort_by_key(|(time, ..)| *time);
+        if self.interfaces.is_empty() {
+            // tcpdump reads no file without an interface.
+            self.interfaces.push(InterfaceDescription { linktype: 1, ..Default::default() });
+        }
         let mut writer = Writer::create(out, Compression::None, &AtomicBool::new(false))?;
         let application = Some(concat!("linerate-flows ", env!("CARGO_PKG_VERSION")).to_owned());
         let section = SectionHeader { application, ..SectionHeader::default() };

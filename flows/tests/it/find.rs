@@ -1,7 +1,8 @@
 //! The packets behind records are those of tcpdump.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::support::{START, answer, meter, packets, parquet, run, tcpdump, traffic, write};
 
@@ -85,4 +86,59 @@ fn only_the_parts_of_a_file_are_read_that_records_point_at() {
     let at = words.iter().position(|word| *word == "read").expect("what was read is said");
     let (read, all): (u64, u64) = (words[at + 1].parse().unwrap(), words[at + 3].parse().unwrap());
     assert!(read * 20 < all, "{said}");
+}
+
+/// Two packet files in a folder, and the records of their packets.
+fn two_files(folder: &Path, names: [&str; 2]) -> ([PathBuf; 2], String) {
+    let frames = traffic(200, false);
+    let files = names.map(|name| folder.join(name));
+    write(&files[0], &frames[..100], START);
+    write(&files[1], &frames[100..], START + 100_000_000);
+    let location = folder.join("flows/1.parquet");
+    parquet(&location, &meter(&files));
+    (files, location.to_str().unwrap().to_owned())
+}
+
+/// What `find` of everything says when it fails.
+fn refusal(location: &str, out: &Path) -> String {
+    let output = run(&["find", "-r", location, "-w", out.to_str().unwrap(), "ip or ip6"]);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_packet_file_that_is_read_is_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, location) = two_files(folder.path(), ["a_1.pcapng", "a_2.pcapng"]);
+    let (hard, symbolic) = (folder.path().join("hard"), folder.path().join("symbolic.pcapng"));
+    fs::hard_link(&files[1], &hard).unwrap();
+    std::os::unix::fs::symlink(&files[0], &symbolic).unwrap();
+    let records = PathBuf::from(&location);
+    let before = [&files[0], &files[1], &records].map(|file| fs::read(file).unwrap());
+    for out in [&files[0], &files[1], &hard, &symbolic] {
+        let said = refusal(&location, out);
+        assert!(said.contains("would be emptied before it is read"), "{said}");
+    }
+    // The records would be lost, too.
+    let said = refusal(&location, &records);
+    assert!(said.contains("flow records"), "{said}");
+    assert_eq!([&files[0], &files[1], &records].map(|file| fs::read(file).unwrap()), before);
+}
+
+#[test]
+fn names_that_promise_another_format_are_refused_and_an_empty_result_is_a_file_for_tcpdump() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, location) = two_files(folder.path(), ["a_1.pcapng", "a_2.pcapng"]);
+    for name in ["f.pcap", "f.CAP", "f.pcapng.zst", "f.pcapng.gz", "f.lz4", "f.xz"] {
+        let out = folder.path().join(name);
+        let said = refusal(&location, &out);
+        assert!(said.contains("find writes pcapng, uncompressed") && said.contains(name), "{said}");
+        assert!(!out.exists(), "{name}");
+    }
+    let out = folder.path().join("none.pcapng");
+    answer(&["find", "-r", &location, "-w", out.to_str().unwrap(), "192.0.2.1"]);
+    let read = Command::new("tcpdump").arg("-r").arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&read.stderr);
+    assert!(read.status.success() && said.contains("EN10MB"), "{said}");
+    assert!(read.stdout.is_empty());
 }

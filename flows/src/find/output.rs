@@ -1,0 +1,51 @@
+//! What must not be written to.
+
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+/// Endings of names that promise another format, or a compression.
+const OTHER_FORMATS: [&str; 7] = ["pcap", "cap", "gz", "zst", "lz4", "xz", "bz2"];
+
+/// The first bytes of a file of records.
+const PARQUET_MAGIC: &[u8] = b"PAR1";
+
+/// Refuses names that promise what the file will not be.
+pub(super) fn check_name(out: &Path) -> Result<()> {
+    let ending = out.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    if OTHER_FORMATS.iter().any(|other| ending.eq_ignore_ascii_case(other)) {
+        bail!(
+            "find writes pcapng, uncompressed, and {} ends in .{ending}: name it .pcapng, or pipe -w - to another program",
+            out.display()
+        );
+    }
+    Ok(())
+}
+
+/// Refuses to write over what is read: packet files, by any name or link, and files of records.
+pub(super) fn check_inputs<'p>(
+    out: &Path,
+    packet_files: impl IntoIterator<Item = &'p PathBuf>,
+) -> Result<()> {
+    let Some(place) = place(out) else { return Ok(()) };
+    for input in packet_files {
+        if self::place(input) == Some(place) {
+            bail!("{} would be emptied before it is read; write into another file", input.display());
+        }
+    }
+    let mut magic = Vec::new();
+    let read = File::open(out).and_then(|file| file.take(4).read_to_end(&mut magic));
+    if read.is_ok() && magic == PARQUET_MAGIC {
+        bail!("{} has flow records, which would be lost; write into another file", out.display());
+    }
+    Ok(())
+}
+
+/// Device and inode of a regular file.
+fn place(path: &Path) -> Option<(u64, u64)> {
+    let found = path.metadata().ok().filter(Metadata::is_file)?;
+    Some((found.dev(), found.ino()))
+}
