@@ -16,7 +16,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::env::CompleteEnv;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::filter::Meaning;
@@ -26,7 +27,7 @@ use crate::time::Range;
 
 /// Query flow records, find the packets behind them, ship them.
 #[derive(Debug, Parser)]
-#[command(name = "linerate", version, max_term_width = 100)]
+#[command(name = "linerate", bin_name = "linerate", version, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 on success, 1 on failure, 2 on a wrong command line.\n\
     \n\
     Examples:\n  \
@@ -213,6 +214,8 @@ impl Records {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    // `linerate` becomes this program for a shell that completes its verbs.
+    CompleteEnv::with_factory(Cli::command).var("LINERATE_COMPLETE").complete();
     match run(Cli::parse().command).await {
         Ok(status) => status,
         // Who reads has enough.

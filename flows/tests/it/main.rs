@@ -1,5 +1,6 @@
 //! The program on captures that tcpdump reads, too, and beside the programs of fleets.
 
+mod completion;
 mod find;
 mod fleet;
 mod queries;
