@@ -6,15 +6,16 @@
 //! A caller may have to know which records are in files, even if it is killed at any time. It completes files in two
 //! steps. [`Files::seal`] writes them to the disk under a hidden name with a batch number. The caller stores this
 //! number (it commits the batch). Then [`Files::publish`] gives the files their names. After a kill, the next meter
-//! publishes the sealed files of the committed batch.
+//! publishes the sealed files of committed batches.
 //!
-//! A state file says that a meter runs. A meter that finds the state file of a dead meter removes the hidden files, and
-//! counts an interruption.
+//! A state file says that a meter runs. A meter that finds the state file of a dead meter removes the other hidden
+//! files, and counts an interruption.
 
 mod columns;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +36,8 @@ pub struct FilesOptions {
     pub max_age: Duration,
     /// A file gets its name at the latest with this many records.
     pub max_records: u64,
-    /// The last committed batch: files that an interrupted meter sealed with this number are published.
+    /// The last committed batch: files that an interrupted meter sealed with this number or a lower one are published.
+    /// Files with the number 0 are published in any case.
     pub sealed: Option<u64>,
 }
 
@@ -69,6 +71,9 @@ impl FilesStatistics {
 /// Records of a row group. Enough for good compression; few enough to keep.
 const ROW_GROUP_RECORDS: usize = 1 << 16;
 
+/// Files that are written at one time. Records of many hours have a file each, and a process may open few files.
+const MAX_OPEN_FILES: usize = 32;
+
 /// The start of hidden names.
 const HIDDEN: &str = ".";
 
@@ -81,20 +86,56 @@ const SEALED: &str = ".sealed-";
 /// Nanoseconds of an hour.
 const HOUR: u64 = 3_600_000_000_000;
 
-/// A file that is not whole.
+/// A file that is not complete.
 struct Open {
     path: PathBuf,
     partial: PathBuf,
     writer: SerializedFileWriter<File>,
     records: u64,
+    /// The number of its last row group.
+    written: u64,
+}
+
+impl Open {
+    /// Writes the end of the file. After an error, the file is removed.
+    fn close(self) -> Result<Closed> {
+        let Self { path, partial, writer, records, .. } = self;
+        let close = || {
+            let failed = |source| Error::Parquet { path: path.clone(), source };
+            let file = writer.into_inner().map_err(failed)?;
+            file.sync_all().map_err(Error::io("write", &partial))?;
+            let metadata = file.metadata().map_err(Error::io("read the size of", &partial))?;
+            Ok(metadata.len())
+        };
+        match close() {
+            Ok(bytes) => Ok(Closed { path, hidden: partial, bytes, records, is_named: false }),
+            Err(error) => {
+                let _ = fs::remove_file(&partial);
+                Err(error)
+            }
+        }
+    }
 }
 
 /// A file that is complete and not published.
-struct Sealed {
+struct Closed {
     path: PathBuf,
     hidden: PathBuf,
     bytes: u64,
     records: u64,
+    /// It has its name, which may not be on the disk.
+    is_named: bool,
+}
+
+impl Closed {
+    /// Gives the file its name.
+    fn publish(&mut self) -> Result<()> {
+        if !self.is_named {
+            fs::rename(&self.hidden, &self.path).map_err(Error::io("rename", &self.hidden))?;
+            self.is_named = true;
+        }
+        sync_folder(&self.path)
+    }
 }
 
 /// Writes records. Dropping it loses the records that are in no complete file; [`Files::finish`] completes them.
@@ -105,13 +146,26 @@ pub struct Files {
     pending: Vec<FlowRecord>,
     /// By the hour since 1970 in which their records begin.
     open: BTreeMap<u64, Open>,
-    sealed: Vec<Sealed>,
+    /// Row groups so far.
+    row_groups: u64,
+    /// Files that gave up their place in `open`, and are not sealed.
+    closed: Vec<Closed>,
+    /// Files of the batch that is not published.
+    sealed: Vec<Closed>,
+    /// Files of earlier batches that could not get their names.
+    unpublished: Vec<Closed>,
+    /// Hidden files that could not be removed. The next meter would publish them with a batch of their number.
+    discarded: Vec<PathBuf>,
     /// When the oldest record came that is in no complete file.
     since: Option<Instant>,
     /// A number for the next file of this meter.
     next: u64,
+    /// Folders that did not exist, the innermost first.
+    created: Vec<PathBuf>,
+    /// Whether there were records that a kill would have lost.
+    is_used: bool,
     /// Locked while this meter lives.
-    state: File,
+    _state: File,
     statistics: FilesStatistics,
 }
 
@@ -132,11 +186,18 @@ impl Files {
             return Err(Error::Sensor(options.sensor));
         }
         let folder = &options.folder;
-        fs::create_dir_all(folder).map_err(Error::io("create the folder", folder))?;
-        let path = folder.join(format!("{HIDDEN}sensor={}", options.sensor));
+        let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let created: Vec<_> =
+            folder.ancestors().take_while(is_missing).map(Path::to_path_buf).collect();
+        let path = state_path(folder, &options.sensor);
         let exists = path.exists();
-        let state = File::options().create(true).append(true).open(&path);
-        let state = state.map_err(Error::io("create", &path))?;
+        let state = fs::create_dir_all(folder)
+            .map_err(Error::io("create the folder", folder))
+            .and_then(|()| {
+                let state = File::options().create(true).append(true).open(&path);
+                state.map_err(Error::io("create", &path))
+            })
+            .inspect_err(|_| remove_folders(&created))?;
         if state.try_lock().is_err() {
             return Err(Error::InUse { path: folder.clone(), sensor: options.sensor });
         }
@@ -150,12 +211,23 @@ impl Files {
             properties: Arc::new(columns::properties()),
             pending: Vec::new(),
             open: BTreeMap::new(),
+            row_groups: 0,
+            closed: Vec::new(),
             sealed: Vec::new(),
+            unpublished: Vec::new(),
+            discarded: Vec::new(),
             since: None,
             next: 0,
-            state,
+            created,
+            is_used: false,
+            _state: state,
             statistics,
         })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.options.folder
     }
 
     /// The counts of complete files.
@@ -170,13 +242,16 @@ impl Files {
     /// [`Error::Io`] and [`Error::Parquet`] of the file that gets a row group.
     pub fn push(&mut self, record: FlowRecord) -> Result<()> {
         self.since.get_or_insert_with(Instant::now);
+        self.is_used = true;
         self.pending.push(record);
         let max_records = self.options.max_records;
         if self.pending.len() < ROW_GROUP_RECORDS.min(max_records as usize) {
             return Ok(());
         }
         self.write_row_groups()?;
-        if self.open.values().map(|open| open.records).sum::<u64>() >= max_records {
+        let open = self.open.values().map(|open| open.records);
+        let closed = self.closed.iter().map(|closed| closed.records);
+        if open.chain(closed).sum::<u64>() >= max_records {
             return self.complete();
         }
         Ok(())
@@ -211,45 +286,66 @@ impl Files {
     ///
     /// As [`Files::push`].
     pub fn seal(&mut self, number: u64) -> Result<()> {
+        self.remove_discarded()?;
         self.write_row_groups()?;
         self.since = None;
         while let Some((_, open)) = self.open.pop_first() {
-            let Open { path, partial, writer, records } = open;
-            let failed = |source| Error::Parquet { path: path.clone(), source };
-            let file = writer.into_inner().map_err(failed)?;
-            file.sync_all().map_err(Error::io("write", &partial))?;
-            let bytes = file.metadata().map_err(Error::io("read the size of", &partial))?.len();
-            let hidden = hidden(&path, &format!("{SEALED}{number}"));
-            fs::rename(&partial, &hidden).map_err(Error::io("rename", &partial))?;
-            self.sealed.push(Sealed { path, hidden, bytes, records });
+            self.closed.push(open.close()?);
+        }
+        while let Some(closed) = self.closed.last() {
+            let sealed = hidden(&closed.path, &format!("{SEALED}{number}"));
+            fs::rename(&closed.hidden, &sealed).map_err(Error::io("rename", &closed.hidden))?;
+            self.sealed.extend(self.closed.pop().map(|closed| Closed { hidden: sealed, ..closed }));
         }
         Ok(())
     }
 
-    /// Gives sealed files their names.
+    /// Gives sealed files their names. A file that cannot get its name gets it when this is called again, or from the
+    /// next meter.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`].
+    /// [`Error::Io`] of the first file without its name.
     pub fn publish(&mut self) -> Result<()> {
-        for Sealed { path, hidden, bytes, records } in self.sealed.drain(..) {
-            publish(&hidden, &path)?;
-            self.statistics.files += 1;
-            self.statistics.bytes += bytes;
-            self.statistics.records += records;
+        self.unpublished.append(&mut self.sealed);
+        let mut outcome = Ok(());
+        for mut file in std::mem::take(&mut self.unpublished) {
+            match file.publish() {
+                Ok(()) => {
+                    self.statistics.files += 1;
+                    self.statistics.bytes += file.bytes;
+                    self.statistics.records += file.records;
+                }
+                Err(error) => {
+                    self.unpublished.push(file);
+                    outcome = outcome.and(Err(error));
+                }
+            }
         }
-        Ok(())
+        outcome
     }
 
-    /// Discards all records that are not published, after an error.
+    /// Discards the records that were pushed or sealed since [`Files::publish`] was called, after an error.
     pub fn discard(&mut self) {
         self.pending.clear();
         self.since = None;
         let open = std::mem::take(&mut self.open).into_values().map(|open| open.partial);
-        for path in open.chain(self.sealed.drain(..).map(|sealed| sealed.hidden)) {
-            // The next meter removes what is left.
-            let _ = fs::remove_file(path);
+        let closed = self.closed.drain(..).chain(self.sealed.drain(..)).map(|closed| closed.hidden);
+        self.discarded.extend(open.chain(closed));
+        // Files that are left are removed before the next batch is sealed, or by the next meter.
+        let _ = self.remove_discarded();
+    }
+
+    fn remove_discarded(&mut self) -> Result<()> {
+        while let Some(path) = self.discarded.last() {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Error::io("remove", path)(error));
+                }
+                _ => self.discarded.pop(),
+            };
         }
+        Ok(())
     }
 
     /// Completes all files, and says that this meter was not interrupted.
@@ -259,10 +355,16 @@ impl Files {
     /// As [`Files::push`].
     pub fn finish(mut self) -> Result<FilesStatistics> {
         self.complete()?;
-        let path = self.options.folder.join(format!("{HIDDEN}sensor={}", self.options.sensor));
+        self.remove_discarded()?;
+        let path = self.state_path();
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-        drop(self.state);
+        // The drop has nothing to remove.
+        self.is_used = true;
         Ok(self.statistics)
+    }
+
+    fn state_path(&self) -> PathBuf {
+        state_path(&self.options.folder, &self.options.sensor)
     }
 
     /// Writes the pending records, a row group for each hour.
@@ -270,7 +372,10 @@ impl Files {
         let mut pending = std::mem::take(&mut self.pending);
         pending.sort_by_key(|record| record.start);
         for records in pending.chunk_by(|a, b| a.start / HOUR == b.start / HOUR) {
+            self.row_groups += 1;
+            let number = self.row_groups;
             let open = self.open(records[0].start / HOUR)?;
+            open.written = number;
             let written = columns::write(&mut open.writer, records);
             written.map_err(|source| Error::Parquet { path: open.path.clone(), source })?;
             open.records += records.len() as u64;
@@ -283,6 +388,9 @@ impl Files {
     /// The file of this hour.
     fn open(&mut self, hour: u64) -> Result<&mut Open> {
         if !self.open.contains_key(&hour) {
+            if self.open.len() >= MAX_OPEN_FILES {
+                self.close_oldest()?;
+            }
             let folder = self.options.folder.join(partition(hour, &self.options.sensor));
             fs::create_dir_all(&folder).map_err(Error::io("create the folder", &folder))?;
             let (path, partial) = self.names(&folder);
@@ -290,12 +398,21 @@ impl Files {
             let writer =
                 SerializedFileWriter::new(file, schema::parquet(), Arc::clone(&self.properties));
             let writer = writer.map_err(|source| Error::Parquet { path: path.clone(), source })?;
-            self.open.insert(hour, Open { path, partial, writer, records: 0 });
+            self.open.insert(hour, Open { path, partial, writer, records: 0, written: 0 });
         }
         Ok(self.open.get_mut(&hour).expect("it was inserted"))
     }
 
-    /// Names that no file of this folder has: whole, and until then.
+    /// Closes the file that was written longest ago.
+    fn close_oldest(&mut self) -> Result<()> {
+        let oldest = self.open.iter().min_by_key(|(_, open)| open.written).map(|(hour, _)| *hour);
+        if let Some(open) = oldest.and_then(|hour| self.open.remove(&hour)) {
+            self.closed.push(open.close()?);
+        }
+        Ok(())
+    }
+
+    /// Names that no file of this folder has: complete, and until then.
     fn names(&mut self, folder: &Path) -> (PathBuf, PathBuf) {
         let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
         loop {
@@ -307,6 +424,28 @@ impl Files {
                 return (path, partial);
             }
         }
+    }
+}
+
+impl Drop for Files {
+    /// Without records nothing was interrupted: the capture or daemon could not start.
+    fn drop(&mut self) {
+        if !self.is_used && self.statistics.interruptions == 0 {
+            let _ = fs::remove_file(self.state_path());
+            remove_folders(&self.created);
+        }
+    }
+}
+
+/// The state file of a sensor.
+fn state_path(folder: &Path, sensor: &str) -> PathBuf {
+    folder.join(format!("{HIDDEN}sensor={sensor}"))
+}
+
+/// Removes folders that were created and are empty.
+fn remove_folders(created: &[PathBuf]) {
+    for folder in created {
+        let _ = fs::remove_dir(folder);
     }
 }
 
@@ -322,16 +461,14 @@ fn hidden(path: &Path, end: &str) -> PathBuf {
     path.with_file_name(format!("{HIDDEN}{name}{end}"))
 }
 
-/// Gives a file its name.
-fn publish(hidden: &Path, path: &Path) -> Result<()> {
-    fs::rename(hidden, path).map_err(Error::io("rename", hidden))?;
-    // fsync(2) of the directory makes the name durable.
+/// Makes the name of a file durable: fsync(2) of its folder.
+fn sync_folder(path: &Path) -> Result<()> {
     let folder = path.parent().unwrap_or(path);
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(Error::io("write the folder", folder))
 }
 
-/// Publishes the files that an interrupted meter sealed with this number, and removes its other hidden files.
+/// Publishes the files that an interrupted meter sealed with numbers up to this one, and removes its other hidden files.
 fn recover(folder: &Path, sensor: &str, sealed: Option<u64>) -> Result<()> {
     let list = |folder: &Path| {
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
@@ -342,6 +479,8 @@ fn recover(folder: &Path, sensor: &str, sealed: Option<u64>) -> Result<()> {
         let of = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));
         Ok(of.map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
     };
+    let is_committed =
+        |number: &str| number.parse().is_ok_and(|number: u64| number <= sealed.unwrap_or(0));
     for date in below(folder, "date=")? {
         for hour in below(&date, "hour=")? {
             let folder = hour.join(format!("sensor={sensor}"));
@@ -354,8 +493,10 @@ fn recover(folder: &Path, sensor: &str, sealed: Option<u64>) -> Result<()> {
                     continue;
                 };
                 match name.split_once(SEALED) {
-                    Some((name, number)) if number.parse().ok() == sealed && sealed.is_some() => {
-                        publish(&path, &folder.join(name))?;
+                    Some((name, number)) if is_committed(number) => {
+                        let name = folder.join(name);
+                        fs::rename(&path, &name).map_err(Error::io("rename", &path))?;
+                        sync_folder(&name)?;
                     }
                     None if !name.ends_with(PARTIAL) => {}
                     _ => fs::remove_file(&path).map_err(Error::io("remove", &path))?,

@@ -185,6 +185,131 @@ fn an_interrupted_meter_leaves_whole_files_only_and_the_next_one_counts_it() {
     assert_eq!(after.statistics().interruptions, 0);
 }
 
+/// The names below a folder that are no complete files.
+fn hidden_files(folder: &Path) -> Vec<PathBuf> {
+    files(folder).into_iter().filter(|path| !is_complete(path)).collect()
+}
+
+fn is_complete(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "parquet")
+}
+
+/// A folder in the place of each file that is sealed, so that it cannot get its name.
+pub(crate) fn block(folder: &Path) -> Vec<PathBuf> {
+    let sealed = hidden_files(folder).into_iter().filter_map(|path| {
+        let (name, _) = path.file_name()?.to_str()?.strip_prefix('.')?.split_once(".sealed-")?;
+        Some(path.with_file_name(name))
+    });
+    let blocked: Vec<_> = sealed.collect();
+    for path in &blocked {
+        std::fs::create_dir(path).unwrap();
+        std::fs::write(path.join("a"), "").unwrap();
+    }
+    blocked
+}
+
+pub(crate) fn unblock(blocked: &[PathBuf]) {
+    blocked.iter().for_each(|path| std::fs::remove_dir_all(path).unwrap());
+}
+
+#[test]
+fn records_of_hundreds_of_hours_need_few_open_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_below = |path: &PathBuf| path.starts_with(folder.path());
+    let opened = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        all.filter_map(|entry| std::fs::read_link(entry.path()).ok()).filter(is_below).count()
+    };
+    let mut written = Files::new(options(folder.path())).unwrap();
+    // Hours come again, and one of them has a record in each round.
+    for number in 0..700 {
+        let hour = if number % 7 == 0 { 0 } else { number % 200 };
+        written.push(full(START + hour * 3600 * SECOND, false)).unwrap();
+    }
+    written.seal(1).unwrap();
+    assert_eq!(files(folder.path()).iter().filter(|path| is_complete(path)).count(), 0);
+    written.publish().unwrap();
+    assert_eq!(written.statistics().records, 700);
+    // A row group of each hour.
+    let group = 1 << 16;
+    for number in 0..group {
+        written.push(full(START + number % 100 * 3600 * SECOND, false)).unwrap();
+    }
+    let most = opened();
+    assert!(most > 1, "{most} files are open");
+    assert!(most <= 33, "{most} files are open: 32 and the state");
+    let statistics = written.finish().unwrap();
+    let complete: Vec<_> = files(folder.path());
+    assert!(complete.iter().all(|path| is_complete(path)), "{complete:?}");
+    assert_eq!((statistics.records, statistics.files), (700 + group, complete.len() as u64));
+    assert_eq!(complete.iter().map(|path| rows(path).len()).sum::<usize>(), 700 + group as usize);
+}
+
+#[test]
+fn a_file_that_cannot_get_its_name_gets_it_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = Files::new(options(folder.path())).unwrap();
+    let push = |writer: &mut Files, hours: std::ops::Range<u64>| {
+        hours.for_each(|hour| writer.push(full(START + hour * 3600 * SECOND, false)).unwrap());
+    };
+    push(&mut writer, 0..3);
+    writer.seal(1).unwrap();
+    let blocked = block(folder.path());
+    unblock(&blocked[1..]);
+    writer.publish().unwrap_err();
+    assert_eq!(writer.statistics().records, 2, "the others have their names");
+    // The next batch is discarded. This one is not.
+    push(&mut writer, 3..5);
+    writer.seal(2).unwrap();
+    writer.discard();
+    unblock(&blocked[..1]);
+    push(&mut writer, 5..6);
+    writer.seal(2).unwrap();
+    writer.publish().unwrap();
+    assert_eq!(writer.statistics().records, 4);
+    assert_eq!(writer.finish().unwrap().records, 4);
+    let complete = files(folder.path());
+    assert_eq!(complete.iter().map(|path| rows(path).len()).sum::<usize>(), 4, "{complete:?}");
+}
+
+#[test]
+fn a_file_that_did_not_get_its_name_gets_it_at_the_next_start() {
+    // Of a batch that is older than the last committed one, and of a capture, which has no batches.
+    for (number, sealed) in [(1, Some(2)), (0, None)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = Files::new(options(folder.path())).unwrap();
+        writer.push(full(START, false)).unwrap();
+        writer.seal(number).unwrap();
+        let blocked = block(folder.path());
+        writer.publish().unwrap_err();
+        drop(writer);
+        unblock(&blocked);
+        let next = Files::new(FilesOptions { sealed, ..options(folder.path()) }).unwrap();
+        next.finish().unwrap();
+        let complete = files(folder.path());
+        assert_eq!(complete.iter().map(|path| rows(path).len()).sum::<usize>(), 1, "{complete:?}");
+    }
+}
+
+#[test]
+fn a_meter_without_records_was_not_interrupted_when_it_is_dropped() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("a/b");
+    drop(Files::new(options(&folder)).unwrap());
+    assert!(!parent.path().join("a").exists(), "what it created is removed");
+    std::fs::create_dir_all(&folder).unwrap();
+    drop(Files::new(options(&folder)).unwrap());
+    assert_eq!(files(&folder), Vec::<PathBuf>::new());
+    assert!(folder.exists(), "it was there before");
+    // A meter that was killed is counted by the next one that gets records.
+    std::fs::write(folder.join(".sensor=edge-1"), "").unwrap();
+    drop(Files::new(options(&folder)).unwrap());
+    let next = Files::new(options(&folder)).unwrap();
+    assert_eq!(next.statistics().interruptions, 1);
+    next.finish().unwrap();
+    assert_eq!(files(&folder), Vec::<PathBuf>::new());
+}
+
 /// Numbers that look random, and are the same each time.
 struct Random(u64);
 
