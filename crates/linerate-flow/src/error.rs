@@ -38,6 +38,20 @@ pub enum Error {
         /// The name.
         sensor: String,
     },
+    /// A destination is given twice.
+    #[error("{} is given twice as a folder of flow records: name each folder once", path.display())]
+    Twice {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The name of a destination.
+    #[error("`{text}` is not a folder of flow records: {reason}")]
+    Destination {
+        /// What was given.
+        text: String,
+        /// What is wrong, and what to write.
+        reason: String,
+    },
     /// The thread that writes records.
     #[error("cannot start the thread that writes flow records: {0}")]
     Thread(io::Error),

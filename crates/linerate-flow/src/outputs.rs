@@ -1,14 +1,14 @@
 //! [`Outputs`]: the files and collectors that records go to.
 
-use std::convert::Infallible;
 use std::fmt;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use crate::file::{Files, FilesOptions, FilesStatistics};
-use crate::ipfix::{self, Target};
-use crate::{FlowRecord, Result};
+use crate::ipfix::{self, Target, is_ipfix};
+use crate::{Error, FlowRecord, Result};
 
 /// The most records in a file.
 const MAX_RECORDS: u64 = 1 << 22;
@@ -26,15 +26,53 @@ pub enum Destination {
 }
 
 impl FromStr for Destination {
-    type Err = ipfix::Error;
+    type Err = Error;
 
-    fn from_str(text: &str) -> std::result::Result<Self, ipfix::Error> {
+    /// A folder, or the URL of a collector. A name that may be meant as an address is refused; such a folder can be
+    /// written as `./NAME`.
+    fn from_str(text: &str) -> Result<Self> {
         if Target::is_one(text) {
-            return text.parse().map(Self::Collector);
+            return Ok(Self::Collector(text.parse()?));
         }
-        let Ok(folder): std::result::Result<_, Infallible> = text.parse();
-        Ok(Self::Folder(folder))
+        match mistake(text) {
+            Some(reason) => Err(Error::Destination { text: text.to_owned(), reason }),
+            None => Ok(Self::Folder(text.into())),
+        }
     }
+}
+
+/// Why this is probably not meant as a folder.
+fn mistake(text: &str) -> Option<String> {
+    if text.is_empty() {
+        return Some("it is empty: name a folder, or a collector as ipfix://HOST".into());
+    }
+    // What has a slash first is a path: `./a:1`.
+    let name = text.split_once("//").map_or(text, |(before, _)| before);
+    let (scheme, rest) = name.split_once(':').filter(|(scheme, _)| !scheme.contains('/'))?;
+    if text[scheme.len()..].starts_with("://") {
+        let address = &text[scheme.len() + 3..];
+        return Some(match scheme.to_ascii_lowercase().as_str() {
+            "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss" | "http" | "https" => {
+                "write to a folder; `linerate flows ship` sends its files to object storage".into()
+            }
+            "file" => format!("write the path of a folder without the scheme: {address}"),
+            "udp" | "netflow" => format!("write ipfix://{address} for IPFIX over UDP"),
+            "tcp" => format!("write ipfix+tcp://{address} for IPFIX over TCP"),
+            "tls" => format!("write ipfix+tls://{address} for IPFIX over TLS"),
+            _ => "the schemes are ipfix (UDP), ipfix+tcp and ipfix+tls".into(),
+        });
+    }
+    if is_ipfix(scheme) {
+        let address = rest.trim_start_matches('/');
+        return Some(format!(
+            "write {scheme}://{address} for a collector, or ./{text} for a folder"
+        ));
+    }
+    let is_address = text.parse::<SocketAddr>().is_ok()
+        || text.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.contains([':', '/']) && !host.is_empty() && port.parse::<u16>().is_ok()
+        });
+    is_address.then(|| format!("write ipfix://{text} for a collector, or ./{text} for a folder"))
 }
 
 impl fmt::Display for Destination {
@@ -85,6 +123,9 @@ impl Outputs {
         let (mut files, mut collectors) = (Vec::new(), Vec::new());
         for destination in &options.destinations {
             match destination {
+                Destination::Folder(folder) if is_open(&files, folder) => {
+                    return Err(Error::Twice { path: folder.clone() });
+                }
                 Destination::Folder(folder) => files.push(Files::new(FilesOptions {
                     folder: folder.clone(),
                     sensor: options.sensor.clone().unwrap_or_else(host_name),
@@ -151,20 +192,20 @@ impl Outputs {
         sealed
     }
 
-    /// Gives sealed files their names, and sends these records to collectors. Waits for slow collectors while
-    /// `may_wait` says so.
+    /// Gives sealed files their names, and sends these records to collectors, even if a file cannot get its name. Waits
+    /// for slow collectors while `may_wait` says so.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Io`].
+    /// As [`Files::publish`].
     pub fn publish<'r>(
         &mut self,
         records: impl Iterator<Item = &'r FlowRecord>,
         may_wait: impl Fn() -> bool,
     ) -> Result<()> {
-        self.files.iter_mut().try_for_each(Files::publish)?;
+        let published = self.files.iter_mut().map(Files::publish).fold(Ok(()), Result::and);
         records.for_each(|record| self.send(record, may_wait()));
-        Ok(())
+        published
     }
 
     /// Whether there are files.
@@ -201,15 +242,11 @@ impl Outputs {
         let Self { files, collectors } = self;
         let mut statistics = OutputStatistics::default();
         let mut outcome = Ok(());
-        for one in files {
-            let before = one.statistics();
-            match one.finish() {
-                Ok(written) => statistics.files = statistics.files.plus(written),
-                Err(error) => {
-                    statistics.files = statistics.files.plus(before);
-                    outcome = outcome.and(Err(error));
-                }
-            }
+        for mut one in files {
+            // Some files may get their names, and others not.
+            let completed = one.complete();
+            statistics.files = statistics.files.plus(one.statistics());
+            outcome = outcome.and(completed.and_then(|()| one.finish().map(drop)));
         }
         statistics.collectors = std::thread::scope(|scope| {
             let finish = |one: ipfix::Exporter| {
@@ -226,7 +263,77 @@ impl Outputs {
     }
 }
 
+/// Whether one of these writes into this folder, perhaps by another path.
+fn is_open(files: &[Files], folder: &Path) -> bool {
+    let Ok(folder) = folder.canonicalize() else { return false };
+    files.iter().any(|one| one.folder().canonicalize().is_ok_and(|other| other == folder))
+}
+
 /// The host's name.
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_may_be_meant_as_addresses_are_no_folders() {
+        let refused = [
+            ("", "it is empty"),
+            ("s3://bucket/x", "linerate flows ship"),
+            ("S3://bucket/x", "linerate flows ship"),
+            ("ipfx://127.0.0.1", "the schemes are"),
+            (" ipfix://127.0.0.1", "the schemes are"),
+            ("://a", "the schemes are"),
+            ("udp://127.0.0.1:4739", "ipfix://127.0.0.1:4739"),
+            ("tcp://a", "ipfix+tcp://a"),
+            ("file:///var/lib/flows", "without the scheme: /var/lib/flows"),
+            (
+                "ipfix:127.0.0.1",
+                "ipfix://127.0.0.1 for a collector, or ./ipfix:127.0.0.1 for a folder",
+            ),
+            ("ipfix:/127.0.0.1", "ipfix://127.0.0.1"),
+            ("ipfix+tcp:a:1", "ipfix+tcp://a:1"),
+            ("IPFIX:a", "IPFIX://a"),
+            ("127.0.0.1:4739", "ipfix://127.0.0.1:4739 for a collector, or ./127.0.0.1:4739"),
+            ("[::1]:4739", "ipfix://[::1]:4739"),
+            ("collector:4739", "ipfix://collector:4739"),
+            ("ipfix://", "it has no host"),
+            ("IPFIX+SCTP://a", "the transports are"),
+        ];
+        for (text, expected) in refused {
+            let error = text.parse::<Destination>().expect_err(text).to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+            assert!(error.starts_with(&format!("`{text}` is ")), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_folders_or_collectors() {
+        let folders = [
+            "flows",
+            "/var/lib/flows",
+            "./127.0.0.1:4739",
+            "./ipfix:a",
+            "./s3://a",
+            "a/b:1",
+            "a//b:1",
+            "2026-11-25T10:00:00",
+            "ipfix",
+            "ipfix+tcp",
+            "10.0.0.1",
+            "a:b",
+        ];
+        for text in folders {
+            assert_eq!(text.parse::<Destination>().unwrap(), Destination::Folder(text.into()));
+        }
+        for (text, written) in [
+            ("IPFIX://Collector", "ipfix://Collector:4739"),
+            ("Ipfix+TCP://10.0.0.1:1", "ipfix+tcp://10.0.0.1:1"),
+        ] {
+            assert_eq!(text.parse::<Destination>().unwrap().to_string(), written);
+        }
+    }
 }

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub(crate) use self::target::is_ipfix;
 pub use self::target::{Target, TlsFiles, Transport};
 
 use self::message::{Encoder, Message, directions};
@@ -40,7 +41,7 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address of a collector cannot be read.
-    #[error("{text} is not a collector: {reason}")]
+    #[error("`{text}` is not a collector: {reason}")]
     Target {
         /// What was given.
         text: String,

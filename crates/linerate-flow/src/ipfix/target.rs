@@ -1,7 +1,8 @@
 //! Where IPFIX messages go: `ipfix://HOST:PORT`, `ipfix+tcp://HOST:PORT`, `ipfix+tls://HOST:PORT`.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -51,7 +52,7 @@ pub struct Target {
 impl Target {
     /// Whether this is the address of a collector, and not a folder.
     pub fn is_one(text: &str) -> bool {
-        text.starts_with("ipfix://") || text.starts_with("ipfix+")
+        text.split_once("://").is_some_and(|(scheme, _)| is_ipfix(scheme))
     }
 
     /// The name or address without brackets.
@@ -66,6 +67,12 @@ impl Target {
     }
 }
 
+/// Whether this is the scheme of a collector.
+pub(crate) fn is_ipfix(scheme: &str) -> bool {
+    let scheme = scheme.to_ascii_lowercase();
+    scheme == "ipfix" || scheme.starts_with("ipfix+")
+}
+
 impl FromStr for Target {
     type Err = Error;
 
@@ -76,7 +83,7 @@ impl FromStr for Target {
         let (authority, query) = rest.split_once('?').unwrap_or((rest, ""));
         let query = Query::parse(query).map_err(refuse)?;
         let biflow = query.biflow;
-        let (transport, default_port) = match scheme {
+        let (transport, default_port) = match scheme.to_ascii_lowercase().as_str() {
             "ipfix" | "ipfix+udp" => (query.without_files(Transport::Udp), DEFAULT_PORT),
             "ipfix+tcp" => (query.without_files(Transport::Tcp), DEFAULT_PORT),
             "ipfix+tls" => {
@@ -87,17 +94,40 @@ impl FromStr for Target {
         };
         let transport = transport.map_err(refuse)?;
         let authority = authority.trim_end_matches('/');
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-                (host, port.parse().map_err(|_| refuse("the port is not a number up to 65535"))?)
-            }
-            _ => (authority, default_port),
-        };
-        if host.is_empty() || host.contains('/') {
-            return Err(refuse("it has no host"));
-        }
+        let (host, port) = split(authority).map_err(refuse)?;
+        let port = port.map_or(default_port, NonZeroU16::get);
         Ok(Self { transport, host: host.to_owned(), port, biflow })
     }
+}
+
+/// The host and the port, if there is one.
+fn split(authority: &str) -> Result<(&str, Option<NonZeroU16>), &'static str> {
+    let end = if authority.starts_with('[') {
+        authority.find(']').map(|bracket| bracket + 1).ok_or("a bracket is not closed")?
+    } else {
+        authority.find(':').unwrap_or(authority.len())
+    };
+    let (host, port) = authority.split_at(end);
+    let port = match port.strip_prefix(':') {
+        _ if port.is_empty() => None,
+        Some(port) if host.starts_with('[') || !port.contains(':') => {
+            Some(port.parse().map_err(|_| "the port is not a number from 1 to 65535")?)
+        }
+        Some(_) => return Err("an IPv6 address is written in brackets, as ipfix://[ADDRESS]:PORT"),
+        None => return Err("only a port can follow the address in brackets"),
+    };
+    if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        // Without the zone, such as %eth0.
+        let address = address.split_once('%').map_or(address, |(address, _)| address);
+        address.parse::<Ipv6Addr>().map_err(|_| "in the brackets is no IPv6 address")?;
+    } else if host.is_empty() {
+        return Err("it has no host");
+    } else if host.contains('/') {
+        return Err("it has a path after the host");
+    } else if host.contains(|c: char| c.is_whitespace() || c.is_control() || "@[]".contains(c)) {
+        return Err("the host has a character that no name or address has");
+    }
+    Ok((host, port))
 }
 
 /// What follows the question mark.

@@ -66,9 +66,23 @@ fn a_target_is_read_as_it_is_written() {
     assert_eq!(target("ipfix://collector").port, 4739);
     assert_eq!(target("ipfix+tls://collector").port, 4740);
     assert_eq!(target("ipfix://[fe80::1]").host, "[fe80::1]");
+    assert_eq!(target("ipfix://[fe80::1%eth0]:9").host, "[fe80::1%eth0]");
+    assert_eq!(target("ipfix://a/").host, "a");
+    assert_eq!(target("IPFIX+TCP://a").to_string(), "ipfix+tcp://a:4739");
     let refused = [
         "ipfix://",
         "ipfix://a:70000",
+        "ipfix://a:0",
+        "ipfix://a:",
+        "ipfix://[127.0.0.1",
+        "ipfix://[127.0.0.1]",
+        "ipfix://127.0.0.1]",
+        "ipfix://[::1",
+        "ipfix://[::1]a",
+        "ipfix://::1",
+        "ipfix://a/b",
+        "ipfix://a@b",
+        "ipfix://a b",
         "ipfix+sctp://a",
         "ipfix+dtls://a",
         "ipfix://a?x",

@@ -1,7 +1,7 @@
 //! Many flows that end at once: their records reach files and collectors.
 
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, bind, getsockname, setsockopt, socket,
 };
 
+use crate::files::{block, unblock};
 use crate::frames::{START, udp};
 use crate::traffic::metered;
 
@@ -103,6 +104,56 @@ fn published_records_wait_for_a_slow_collector_as_long_as_they_may() {
     assert_eq!(sent.flows + sent.not_sent_flows, FLOWS, "{sent:?}");
     assert!(sent.not_sent_flows > 0, "{sent:?}");
     assert_eq!(sent.octets, collector.join().unwrap());
+}
+
+#[test]
+fn a_folder_that_is_given_twice_or_a_wrong_collector_leaves_nothing() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("flows");
+    let open = |second: Destination| {
+        let options = OutputOptions {
+            destinations: vec![Destination::Folder(folder.clone()), second],
+            sensor: Some("edge-1".into()),
+            max_age: Duration::from_secs(60),
+            sealed: None,
+        };
+        Outputs::open(&options, || ()).err().expect("refused").to_string()
+    };
+    let error = open(Destination::Folder(parent.path().join("./flows/")));
+    assert!(error.contains("given twice"), "{error}");
+    assert!(!folder.exists(), "nobody wrote there");
+    open("ipfix+tls://127.0.0.1?ca=/nonexistent".parse().unwrap());
+    assert!(!folder.exists(), "nobody wrote there");
+}
+
+#[test]
+fn collectors_get_records_whose_file_cannot_get_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = format!("ipfix://{}", collector.local_addr().unwrap());
+    let options = OutputOptions {
+        destinations: vec![Destination::Folder(folder.path().into()), target.parse().unwrap()],
+        sensor: Some("edge-1".into()),
+        max_age: Duration::from_secs(60),
+        sealed: Some(0),
+    };
+    let mut outputs = Outputs::open(&options, || ()).unwrap();
+    let records = [FlowRecord { start: START, end: START, ..FlowRecord::default() }];
+    outputs.seal(records.iter(), 1).unwrap();
+    let blocked = block(folder.path());
+    assert_eq!(blocked.len(), 1);
+    outputs.publish(records.iter(), || true).unwrap_err();
+    let (statistics, outcome) = outputs.finish(Duration::from_secs(10));
+    outcome.unwrap_err();
+    assert_eq!(statistics.files.records, 0);
+    let sent = &statistics.collectors[0].1;
+    assert_eq!((sent.flows, sent.not_sent_flows), (1, 0), "{sent:?}");
+    // The next daemon gives the file its name.
+    unblock(&blocked);
+    let options = OutputOptions { sealed: Some(1), ..options };
+    let (_, outcome) = Outputs::open(&options, || ()).unwrap().finish(Duration::ZERO);
+    outcome.unwrap();
+    assert!(blocked[0].is_file());
 }
 
 fn assert_all_arrived(statistics: &ExportStatistics, octets: u64) {
