@@ -15,7 +15,7 @@ pub(super) struct Entry {
     /// When the first and the last packet came, in nanoseconds since 1970.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// When the first packet of the initiator's peer came; 0 without one.
+    /// When the first packet of the responder came, if one is counted.
     reverse_first: u64,
     /// Where the first output packet begins, and where the last one ends; 0 without one.
     position_begin: u64,
@@ -40,7 +40,7 @@ const FIN: [u16; 2] = [8, 16];
 const RST: u16 = 32;
 
 /// How long a TCP connection that has ended keeps its entry, for the last acknowledgements, in nanoseconds.
-pub(super) const LINGER: u64 = 1_000_000_000;
+pub(super) const CLOSED_TIMEOUT: u64 = 1_000_000_000;
 
 impl Entry {
     /// For the flow that this packet begins.
@@ -181,13 +181,14 @@ impl Flow {
                 length: seen.then_some((shortest.into(), longest.into())),
             }
         };
+        let reverse = direction(!initiator_is_a);
         FlowRecord {
             start: entry.first,
             end: entry.last,
-            reverse_start: (entry.reverse_first != 0).then_some(entry.reverse_first),
+            reverse_start: (reverse.packets > 0).then_some(entry.reverse_first),
             key: entry.key.flow_key(initiator_is_a),
             forward: direction(initiator_is_a),
-            reverse: direction(!initiator_is_a),
+            reverse,
             direction: match entry.state & CERTAIN {
                 0 => BiflowDirection::Arbitrary,
                 _ => BiflowDirection::Initiator,

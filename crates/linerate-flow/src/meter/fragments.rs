@@ -37,6 +37,7 @@ impl Identity {
 struct Slot {
     identity: u64,
     ports: (u16, u16),
+    is_used: bool,
     since: u64,
 }
 
@@ -54,15 +55,19 @@ impl Fragments {
     #[cold]
     pub(super) fn remember(&mut self, identity: Identity, ports: (u16, u16), now: u64) {
         let set = &mut self.0[identity.0 as usize % SETS];
-        let age = |slot: &&mut Slot| if slot.identity == identity.0 { 0 } else { slot.since };
-        let slot = set.iter_mut().min_by_key(age).expect("a set has slots");
-        *slot = Slot { identity: identity.0, ports, since: now };
+        // The same packet first, then slots without a packet, then the oldest packet.
+        let order = |slot: &&mut Slot| {
+            let is_other = !slot.is_used || slot.identity != identity.0;
+            (is_other, slot.is_used, slot.since)
+        };
+        let slot = set.iter_mut().min_by_key(order).expect("a set has slots");
+        *slot = Slot { identity: identity.0, ports, is_used: true, since: now };
     }
 
     #[cold]
     pub(super) fn ports(&self, identity: Identity, now: u64) -> Option<(u16, u16)> {
         let set = &self.0[identity.0 as usize % SETS];
-        let slot = set.iter().find(|slot| slot.since != 0 && slot.identity == identity.0)?;
+        let slot = set.iter().find(|slot| slot.is_used && slot.identity == identity.0)?;
         (now.abs_diff(slot.since) < LIFETIME).then_some(slot.ports)
     }
 }

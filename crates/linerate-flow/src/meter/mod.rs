@@ -12,7 +12,7 @@ use linerate_wire::layers::Layers;
 
 use crate::EndReason;
 pub use entry::Flow;
-use entry::{Entry, LINGER};
+use entry::{CLOSED_TIMEOUT, Entry};
 use fragments::Fragments;
 use packet::{Initiator, Packet, Unmetered};
 use table::Table;
@@ -378,8 +378,11 @@ impl Meter {
     /// When a flow ends if no packet comes, and when the active timeout of its record passes.
     #[inline]
     fn times(&self, entry: &Entry) -> (u64, u64) {
-        let idle =
-            if entry.is_closed() { self.idle_timeout.min(LINGER) } else { self.idle_timeout };
+        let idle = if entry.is_closed() {
+            self.idle_timeout.min(CLOSED_TIMEOUT)
+        } else {
+            self.idle_timeout
+        };
         (entry.last.saturating_add(idle), entry.first.saturating_add(self.active_timeout))
     }
 

@@ -45,6 +45,33 @@ fn both_directions_share_a_record_of_the_initiator() {
 }
 
 #[test]
+fn a_clock_that_begins_at_0_is_a_clock() {
+    let mut metered = Metered::new(10, 60, 15);
+    let mut frame = |time, frame: &[u8]| {
+        metered.packet(&MeteredPacket {
+            frame,
+            wire_len: frame.len() as u32,
+            linktype: ETHERNET,
+            interface: 0,
+            time,
+            byte_range: None,
+        });
+    };
+    let (a, b) = ((host(1), 1000), (host(2), 53));
+    frame(0, &udp(a, b, 10));
+    frame(0, &udp(b, a, 10));
+    // The first fragments of several packets, and then the others.
+    let all: Vec<_> = (0..64).map(fragments).collect();
+    all.iter().for_each(|[first, _]| frame(0, first));
+    all.iter().for_each(|[_, later]| frame(0, later));
+    assert_eq!(metered.meter.statistics().without_ports, 0);
+    let records = metered.finish();
+    let [record] = records else { panic!("{records:?}") };
+    assert_eq!((record.start, record.reverse_start), (0, Some(0)));
+    assert_eq!([record.forward.packets, record.reverse.packets], [129, 1]);
+}
+
+#[test]
 fn an_answer_that_comes_first_does_not_make_the_server_the_initiator() {
     let (client, server) = ((9, 40000), (1, 80));
     let mut metered = Metered::new(10, 60, 15);

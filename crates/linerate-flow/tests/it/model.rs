@@ -13,7 +13,7 @@ use crate::traffic::{Packet, Part, Payload, address};
 const FRAGMENT_LIFETIME: u64 = 30 * SECOND;
 
 /// How long a TCP connection that has ended keeps its flow.
-const LINGER: u64 = SECOND;
+const CLOSED_TIMEOUT: u64 = SECOND;
 
 /// A sender or receiver: address and port.
 pub(crate) type End = (IpAddr, Option<u16>);
@@ -227,19 +227,19 @@ impl Model {
         for key in self.flows.keys().cloned().collect::<Vec<_>>() {
             let flow = &self.flows[&key];
             let (reason, idle) = match flow.is_closed() {
-                true => (EndReason::EndOfFlow, self.idle_timeout.min(LINGER)),
+                true => (EndReason::EndOfFlow, self.idle_timeout.min(CLOSED_TIMEOUT)),
                 false => (EndReason::IdleTimeout, self.idle_timeout),
             };
-            let silent = flow.last + idle;
+            let idle_end = flow.last + idle;
             let long = flow.packets.first().map(|seen| seen.time + self.active_timeout);
             match long {
-                Some(long) if long <= now && long < silent => {
+                Some(long) if long <= now && long < idle_end => {
                     self.end(&key, EndReason::ActiveTimeout, long);
                 }
-                _ if silent <= now => self.end(&key, reason, silent),
+                _ if idle_end <= now => self.end(&key, reason, idle_end),
                 _ => {}
             }
-            if silent <= now {
+            if idle_end <= now {
                 self.flows.remove(&key);
             }
         }
