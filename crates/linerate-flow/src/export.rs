@@ -28,7 +28,7 @@ const MAX_WAITING_FLOWS: usize = QUEUE_BATCHES * BATCH_FLOWS;
 const STALL_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// What is left to collectors of the end, at least, when meters and files have ended.
-const MIN_COLLECTOR_TIME: Duration = Duration::from_secs(5);
+const MIN_COLLECTOR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often the thread checks whether files are due.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(500);
@@ -288,18 +288,18 @@ impl ExportingMeter {
     /// Counts a packet, at the latest when [`ExportingMeter::publish`] is called. If the records before it are not
     /// written yet, and the queue is full, this waits.
     #[inline]
-    pub fn packet(&mut self, packet: &MeteredPacket<'_>) {
+    pub fn push(&mut self, packet: &MeteredPacket<'_>) {
         let queue = &mut self.queue;
         self.meter.push(packet, |flow| queue.push(flow));
     }
 
     /// Adds an interface of a file, after those that the exporter knows.
-    pub fn interface(&mut self, interface: InterfaceName) {
+    pub fn add_interface(&mut self, interface: InterfaceName) {
         // An error means that the thread has ended, which the exporter tells.
         let _ = self.queue.sender.send(Message::Interface(interface));
     }
 
-    /// Ends flows that were silent for long enough, and publishes the counts; to be called between batches of packets.
+    /// Ends flows that were idle for long enough, and publishes the counts; to be called between batches of packets.
     pub fn maintain(&mut self, now: Instant) {
         self.flush();
         // The clock of the packets may be another one than the host's: that of a network card.
@@ -307,9 +307,9 @@ impl ExportingMeter {
         if self.latest.is_none_or(|(latest, _)| latest != time) {
             self.latest = Some((time, now));
         } else if let Some((_, since)) = self.latest {
-            let silent = now.duration_since(since).as_nanos() as u64;
+            let idle = now.duration_since(since).as_nanos() as u64;
             let queue = &mut self.queue;
-            let time = time.saturating_add(silent);
+            let time = time.saturating_add(idle);
             self.meter.advance(time, |flow| queue.push(flow));
             self.latest = Some((self.meter.time(), now));
         }
@@ -394,7 +394,7 @@ impl Worker {
             self.outputs.maintain(Instant::now())?;
             *lock(&self.shared.output) = self.outputs.statistics();
         }
-        let timeout = self.time_left().max(MIN_COLLECTOR_TIME);
+        let timeout = self.time_left().max(MIN_COLLECTOR_TIMEOUT);
         let (statistics, outcome) = self.outputs.finish(timeout);
         *lock(&self.shared.output) = statistics;
         outcome

@@ -24,7 +24,7 @@ pub struct FlowRecord {
     pub interface_name: Option<Arc<str>>,
     /// Packets of the initiator.
     pub forward: Direction,
-    /// Packets of its peer.
+    /// Packets of the responder.
     pub reverse: Direction,
     /// How the forward direction was found.
     pub direction: BiflowDirection,
@@ -67,11 +67,11 @@ impl Default for FlowRecord {
 pub struct FlowKey {
     /// The initiator's address.
     pub source: IpAddr,
-    /// Its peer's address, of the same version.
+    /// The responder's address, of the same version.
     pub destination: IpAddr,
     /// The initiator's port; `None` for protocols without ports, and fragments whose first one was not seen.
     pub source_port: Option<u16>,
-    /// Its peer's port.
+    /// The responder's port.
     pub destination_port: Option<u16>,
     /// ICMP: type · 256 + code of the initiator's messages.
     pub icmp_type_code: Option<u16>,

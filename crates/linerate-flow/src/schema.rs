@@ -16,13 +16,13 @@ pub const VERSION: u32 = 1;
 /// The key of [`VERSION`] in the metadata of a Parquet file.
 pub const VERSION_KEY: &str = "linerate.schema_version";
 
-/// The enterprise number of reverse information elements (RFC 5103 section 6.1).
-pub const REVERSE: u32 = 29305;
+/// The private enterprise number (PEN) of reverse information elements (RFC 5103 section 6.1).
+pub const REVERSE_PEN: u32 = 29305;
 
 /// An information element of IPFIX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// The enterprise number: 0 for IANA's own elements, [`REVERSE`] for their reverse.
+    /// The enterprise number: 0 for IANA's own elements, [`REVERSE_PEN`] for their reverse.
     pub enterprise: u32,
     /// The number of the element.
     pub id: u16,
@@ -178,7 +178,7 @@ const fn iana(id: u16) -> Option<Element> {
 }
 
 const fn reverse(id: u16) -> Option<Element> {
-    Some(Element { enterprise: REVERSE, id })
+    Some(Element { enterprise: REVERSE_PEN, id })
 }
 
 fields! {
@@ -187,12 +187,12 @@ fields! {
     reverseFlowStartNanoseconds, reverse(156), DateTimeNanoseconds, "ns since 1970, UTC", null, "first packet of the reverse direction", |r| r.reverse_start.and_then(number);
     ipVersion, iana(60), Unsigned8, "", set, "4 or 6", |r| number(if r.key.source.is_ipv4() { 4_u8 } else { 6 });
     sourceIPv4Address, iana(8), Ipv4Address, "", null, "the initiator", |r| v4(r.key.source);
-    destinationIPv4Address, iana(12), Ipv4Address, "", null, "its peer", |r| v4(r.key.destination);
+    destinationIPv4Address, iana(12), Ipv4Address, "", null, "the responder", |r| v4(r.key.destination);
     sourceIPv6Address, iana(27), Ipv6Address, "", null, "the initiator", |r| v6(r.key.source);
-    destinationIPv6Address, iana(28), Ipv6Address, "", null, "its peer", |r| v6(r.key.destination);
+    destinationIPv6Address, iana(28), Ipv6Address, "", null, "the responder", |r| v6(r.key.destination);
     protocolIdentifier, iana(4), Unsigned8, "", set, "IANA's protocol number, after IPv6 extension headers", |r| number(r.key.protocol);
     sourceTransportPort, iana(7), Unsigned16, "", null, "the initiator's port; missing for protocols without ports", |r| r.key.source_port.and_then(number);
-    destinationTransportPort, iana(11), Unsigned16, "", null, "its peer's port", |r| r.key.destination_port.and_then(number);
+    destinationTransportPort, iana(11), Unsigned16, "", null, "the responder's port", |r| r.key.destination_port.and_then(number);
     icmpTypeCodeIPv4, iana(32), Unsigned16, "", null, "type · 256 + code of the initiator's messages", |r| icmp(r, 1);
     icmpTypeCodeIPv6, iana(139), Unsigned16, "", null, "the same for ICMPv6", |r| icmp(r, 58);
     dot1qVlanId, iana(243), Unsigned16, "", null, "VLAN of the outer tag", |r| r.key.vlan.and_then(number);
@@ -202,27 +202,27 @@ fields! {
     interfaceName, iana(82), String, "", null, "name of the ingress interface", |r| r.interface_name.as_deref().map(Value::String);
     packetDeltaCount, iana(2), Unsigned64, "packets", set, "packets of the initiator", |r| number(r.forward.packets);
     octetDeltaCount, iana(1), Unsigned64, "octets", set, "IP headers and payload of these", |r| number(r.forward.octets);
-    reversePacketDeltaCount, reverse(2), Unsigned64, "packets", set, "packets of its peer", |r| number(r.reverse.packets);
+    reversePacketDeltaCount, reverse(2), Unsigned64, "packets", set, "packets of the responder", |r| number(r.reverse.packets);
     reverseOctetDeltaCount, reverse(1), Unsigned64, "octets", set, "IP headers and payload of these", |r| number(r.reverse.octets);
     tcpControlBits, iana(6), Unsigned16, "", null, "TCP flags of the initiator, or-ed", |r| flags(r, &r.forward);
-    reverseTcpControlBits, reverse(6), Unsigned16, "", null, "TCP flags of its peer, or-ed", |r| flags(r, &r.reverse);
+    reverseTcpControlBits, reverse(6), Unsigned16, "", null, "TCP flags of the responder, or-ed", |r| flags(r, &r.reverse);
     minimumTTL, iana(52), Unsigned8, "hops", null, "smallest TTL or hop limit of the initiator", |r| number(r.forward.ttl?.0);
     maximumTTL, iana(53), Unsigned8, "hops", null, "largest", |r| number(r.forward.ttl?.1);
-    reverseMinimumTTL, reverse(52), Unsigned8, "hops", null, "smallest of its peer", |r| number(r.reverse.ttl?.0);
-    reverseMaximumTTL, reverse(53), Unsigned8, "hops", null, "largest of its peer", |r| number(r.reverse.ttl?.1);
+    reverseMinimumTTL, reverse(52), Unsigned8, "hops", null, "smallest of the responder", |r| number(r.reverse.ttl?.0);
+    reverseMaximumTTL, reverse(53), Unsigned8, "hops", null, "largest of the responder", |r| number(r.reverse.ttl?.1);
     minimumIpTotalLength, iana(25), Unsigned64, "octets", null, "smallest packet of the initiator", |r| number(r.forward.length?.0);
     maximumIpTotalLength, iana(26), Unsigned64, "octets", null, "largest", |r| number(r.forward.length?.1);
-    reverseMinimumIpTotalLength, reverse(25), Unsigned64, "octets", null, "smallest packet of its peer", |r| number(r.reverse.length?.0);
-    reverseMaximumIpTotalLength, reverse(26), Unsigned64, "octets", null, "largest of its peer", |r| number(r.reverse.length?.1);
-    biflowDirection, iana(239), Unsigned8, "", set, "1: the source is the initiator; 0: the flow began before", |r| number(r.direction as u8);
+    reverseMinimumIpTotalLength, reverse(25), Unsigned64, "octets", null, "smallest packet of the responder", |r| number(r.reverse.length?.0);
+    reverseMaximumIpTotalLength, reverse(26), Unsigned64, "octets", null, "largest of the responder", |r| number(r.reverse.length?.1);
+    biflowDirection, iana(239), Unsigned8, "", set, "1: the source is the initiator; 0: arbitrary, the first packet was not seen", |r| number(r.direction as u8);
     flowEndReason, iana(136), Unsigned8, "", null, "1 idle timeout, 2 active timeout, 3 end of flow, 4 forced end, 5 lack of resources", |r| number(r.end_reason? as u8);
     samplingProbability, iana(311), Float64, "", set, "the share of flows that is metered", |r| Some(Value::Float(r.sampling_probability));
     postNATSourceIPv4Address, iana(225), Ipv4Address, "", null, "the initiator after NAT", |r| v4(nat(r)?.source);
-    postNATDestinationIPv4Address, iana(226), Ipv4Address, "", null, "its peer after NAT", |r| v4(nat(r)?.destination);
+    postNATDestinationIPv4Address, iana(226), Ipv4Address, "", null, "the responder after NAT", |r| v4(nat(r)?.destination);
     postNATSourceIPv6Address, iana(281), Ipv6Address, "", null, "the initiator after NAT", |r| v6(nat(r)?.source);
-    postNATDestinationIPv6Address, iana(282), Ipv6Address, "", null, "its peer after NAT", |r| v6(nat(r)?.destination);
+    postNATDestinationIPv6Address, iana(282), Ipv6Address, "", null, "the responder after NAT", |r| v6(nat(r)?.destination);
     postNAPTSourceTransportPort, iana(227), Unsigned16, "", null, "the initiator's port after NAT", |r| number(nat(r)?.source_port?);
-    postNAPTDestinationTransportPort, iana(228), Unsigned16, "", null, "its peer's port after NAT", |r| number(nat(r)?.destination_port?);
+    postNAPTDestinationTransportPort, iana(228), Unsigned16, "", null, "the responder's port after NAT", |r| number(nat(r)?.destination_port?);
     natEvent, iana(230), Unsigned8, "", null, "the record is a NAT event, not a flow: 4 NAT44 session create, 5 delete; 6 NAT64 session create, 7 delete, also for NAT of IPv6 to IPv6", |r| number(r.nat_event? as u8);
     packetFile, None, String, "", null, "packet file with the first packet", |r| Some(Value::String(&r.packets.as_ref()?.file));
     packetOffset, None, Unsigned64, "bytes", null, "an offset in that file where a packet begins, at or before the first packet", |r| number(r.packets.as_ref()?.first);
@@ -314,7 +314,8 @@ mod tests {
         let distinct: HashSet<_> =
             elements.iter().map(|element| (element.enterprise, element.id)).collect();
         assert_eq!(distinct.len(), elements.len());
-        for one in FIELDS.iter().filter(|one| one.element.is_some_and(|e| e.enterprise == REVERSE))
+        for one in
+            FIELDS.iter().filter(|one| one.element.is_some_and(|e| e.enterprise == REVERSE_PEN))
         {
             let mut forward = one.name.strip_prefix("reverse").expect(one.name).to_owned();
             forward[..1].make_ascii_lowercase();

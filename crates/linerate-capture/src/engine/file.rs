@@ -268,7 +268,7 @@ impl FileMeter {
         if self.named < interfaces.len() {
             self.name_interfaces(interfaces);
         }
-        self.meter.packet(&MeteredPacket {
+        self.meter.push(&MeteredPacket {
             frame: record.frame.head(),
             wire_len: record.frame.wire_len,
             linktype,
@@ -287,7 +287,7 @@ impl FileMeter {
     fn name_interfaces(&mut self, interfaces: &[InterfaceDescription]) {
         for interface in &interfaces[self.named..] {
             let name = interface.name.as_deref().map(Into::into);
-            self.meter.interface(InterfaceName { name, index: None });
+            self.meter.add_interface(InterfaceName { name, index: None });
         }
         self.named = interfaces.len();
     }

@@ -173,7 +173,7 @@ impl PacketPath {
         byte_range: Option<ByteRange>,
     ) {
         let Some(meter) = &mut self.meter else { return };
-        meter.packet(&MeteredPacket {
+        meter.push(&MeteredPacket {
             // All headers are in the first piece.
             frame: frame.head(),
             wire_len: frame.wire_len,

@@ -12,10 +12,10 @@ const MESSAGE_HEADER_LEN: usize = 16;
 const SET_HEADER_LEN: usize = 4;
 const TEMPLATE_SET: u16 = 2;
 const OPTIONS_TEMPLATE_SET: u16 = 3;
-/// The options template of what was sent (RFC 7011 section 4.1).
-const SENT_TEMPLATE: u16 = 256;
-/// The options template of what was not sent (RFC 7011 section 4.3).
-const NOT_SENT_TEMPLATE: u16 = 257;
+/// The Metering Process Statistics Options Template: what was sent (RFC 7011 section 4.1).
+const METERING_STATISTICS_TEMPLATE: u16 = 256;
+/// The Exporting Process Reliability Statistics Options Template: what was not sent (RFC 7011 section 4.3).
+const RELIABILITY_STATISTICS_TEMPLATE: u16 = 257;
 /// The first template of flows.
 const FIRST_TEMPLATE: u16 = 258;
 /// Seconds from 1900, where NTP begins, to 1970.
@@ -32,9 +32,10 @@ const MILLISECONDS: [u16; 2] = [152, 153];
 type OptionsTemplate = (u16, &'static [(u16, u16)]);
 
 /// observationDomainId; exportedMessageTotalCount, exportedFlowRecordTotalCount, exportedOctetTotalCount.
-const SENT: OptionsTemplate = (1, &[(149, 4), (41, 8), (42, 8), (40, 8)]);
+const METERING_STATISTICS_FIELDS: OptionsTemplate = (1, &[(149, 4), (41, 8), (42, 8), (40, 8)]);
 /// exportingProcessId; notSentFlowTotalCount, notSentPacketTotalCount, notSentOctetTotalCount.
-const NOT_SENT: OptionsTemplate = (1, &[(144, 4), (166, 8), (167, 8), (168, 8)]);
+const RELIABILITY_STATISTICS_FIELDS: OptionsTemplate =
+    (1, &[(144, 4), (166, 8), (167, 8), (168, 8)]);
 
 /// A complete message.
 #[derive(Debug, Default)]
@@ -51,7 +52,7 @@ pub(super) struct Message {
 /// Each combination of fields has a template, so no unknown value is sent.
 pub(super) struct Encoder {
     max_len: usize,
-    domain: u32,
+    observation_domain_id: u32,
     /// Data records of this session so far, modulo 2^32.
     sequence: u32,
     /// Templates by the fields that they have.
@@ -65,12 +66,12 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn new(domain: u32, max_len: usize) -> Self {
+    pub(super) fn new(observation_domain_id: u32, max_len: usize) -> Self {
         let max_len = max_len.clamp(MIN_MESSAGE_LEN, usize::from(u16::MAX));
         let (templates, message) = Default::default();
         let mut encoder = Self {
             max_len,
-            domain,
+            observation_domain_id,
             sequence: 0,
             templates,
             message,
@@ -132,8 +133,11 @@ impl Encoder {
         let not_sent =
             [statistics.not_sent_flows, statistics.not_sent_packets, statistics.not_sent_octets];
         let full = self.make_room(256, now);
-        let scopes = [self.domain, std::process::id()];
-        let options = [(SENT_TEMPLATE, SENT, sent), (NOT_SENT_TEMPLATE, NOT_SENT, not_sent)];
+        let scopes = [self.observation_domain_id, std::process::id()];
+        let options = [
+            (METERING_STATISTICS_TEMPLATE, METERING_STATISTICS_FIELDS, sent),
+            (RELIABILITY_STATISTICS_TEMPLATE, RELIABILITY_STATISTICS_FIELDS, not_sent),
+        ];
         for (id, (scope, fields), _) in options {
             self.open(OPTIONS_TEMPLATE_SET);
             put(&mut self.message.bytes, [id, fields.len() as u16, scope]);
@@ -164,7 +168,7 @@ impl Encoder {
         header[2..4].copy_from_slice(&length.to_be_bytes());
         header[4..8].copy_from_slice(&((now / NANOS_PER_SECOND) as u32).to_be_bytes());
         header[8..12].copy_from_slice(&self.sequence.to_be_bytes());
-        header[12..].copy_from_slice(&self.domain.to_be_bytes());
+        header[12..].copy_from_slice(&self.observation_domain_id.to_be_bytes());
         self.sequence = self.sequence.wrapping_add(self.data_records);
         let message = std::mem::take(&mut self.message);
         self.start();

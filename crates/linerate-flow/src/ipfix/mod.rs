@@ -49,7 +49,7 @@ pub enum Error {
         reason: String,
     },
     /// TLS cannot be set up.
-    #[error("cannot send flow records to {target} by TLS: {reason}")]
+    #[error("cannot send flow records to {target} over TLS: {reason}")]
     Tls {
         /// The collector.
         target: Target,
@@ -69,8 +69,8 @@ pub enum Error {
 /// How to export.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The observation domain, which distinguishes sensors that share an address.
-    pub domain: u32,
+    /// The Observation Domain ID (RFC 7011 section 3.1), which distinguishes sensors that share an address.
+    pub observation_domain_id: u32,
     /// Records that wait for the collector. More are dropped and counted, unless the caller waits for room.
     pub queue_records: usize,
     /// How often UDP sends the templates and the statistics again. TCP sends the statistics as often.
@@ -83,7 +83,7 @@ impl Default for Options {
     /// Templates every minute, for a collector that starts later; 16,384 records.
     fn default() -> Self {
         let refresh = Duration::from_secs(60);
-        Self { domain: 1, queue_records: 16 << 10, refresh, refresh_messages: 1000 }
+        Self { observation_domain_id: 1, queue_records: 16 << 10, refresh, refresh_messages: 1000 }
     }
 }
 
@@ -393,8 +393,10 @@ impl Worker {
             Ok(true) => {
                 self.counters.connections.fetch_add(1, Relaxed);
                 self.counters.set_error(None);
-                self.encoder =
-                    Some(Encoder::new(self.options.domain, self.session.max_message_len()));
+                self.encoder = Some(Encoder::new(
+                    self.options.observation_domain_id,
+                    self.session.max_message_len(),
+                ));
                 (self.refreshed, self.refreshed_messages) = (Instant::now(), 0);
                 for record in std::mem::take(&mut self.unsent) {
                     self.encode(record);

@@ -50,7 +50,7 @@ impl Run {
         for flow in 0..FLOWS as u32 {
             let source = IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + flow));
             let destination = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-            meter.packet(&metered(&udp((source, 1), (destination, 53), 10), 0, START, None));
+            meter.push(&metered(&udp((source, 1), (destination, 53), 10), 0, START, None));
         }
         Self { exporter, meter, _folder: folder }
     }
