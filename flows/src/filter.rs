@@ -1,4 +1,4 @@
-//! Filters in the words of pcap-filter(7), as conditions of SQL on flow records.
+//! Filters in the syntax of pcap-filter(7), as conditions of SQL on flow records.
 //!
 //! `and` and `or` have the same precedence and associate to the left, `not` binds more tightly, and a value without
 //! qualifiers takes those of the value before it, as in libpcap. What records do not have is refused by name.

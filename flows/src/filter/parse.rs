@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::{Direction, Filter, Leaf, What};
 
@@ -179,14 +179,14 @@ impl Parser<'_> {
             }
             return Ok(inner);
         }
-        self.primitive().map(Filter::Leaf)
+        self.primitive()
     }
 
-    fn primitive(&mut self) -> Result<Leaf> {
+    fn primitive(&mut self) -> Result<Filter> {
         let start = self.at;
         let mut own = Qualifiers::default();
         if self.take("vlan") {
-            return self.vlan();
+            return self.vlan().map(Filter::Leaf);
         }
         let first = self.peek().unwrap_or_default().to_owned();
         refuse(&first)?;
@@ -209,15 +209,48 @@ impl Parser<'_> {
         let alone = matches!(self.peek(), None | Some("and" | "or" | ")"));
         if protocol.is_some() && directed.is_none() && own.kind.is_none() && alone {
             self.last = own;
-            return Ok(leaf(own, What::Any));
+            return Ok(Filter::Leaf(leaf(own, What::Any)));
         }
         if self.at == start {
             own = self.last;
+        } else if self.peek() == Some("(") {
+            if directed.is_none() && own.kind.is_none() {
+                bail!(
+                    "`{first}` does not go with a parenthesis: use `and`, or a word such as `port` before it"
+                );
+            }
+            self.last = own;
+            return self.values(own);
         }
         let value = self.next()?;
         refuse(&value)?;
         self.last = own;
-        self.value(own, &value)
+        self.value(own, &value).map(Filter::Leaf)
+    }
+
+    /// `(53 or 80)` after qualifiers: each value has them all.
+    fn values(&mut self, own: Qualifiers) -> Result<Filter> {
+        if self.take("not") {
+            return Ok(Filter::Not(Box::new(self.values(own)?)));
+        }
+        if !self.take("(") {
+            let value = self.next()?;
+            refuse(&value)?;
+            return self.value(own, &value).map(Filter::Leaf);
+        }
+        let mut left = self.values(own)?;
+        while !self.take(")") {
+            let is_and = self.take("and");
+            if !is_and && !self.take("or") {
+                match self.peek() {
+                    None => bail!("a parenthesis is not closed"),
+                    Some(word) => bail!("{word:?} stands where `and`, `or` or `)` should follow"),
+                }
+            }
+            let (one, other) = (Box::new(left), Box::new(self.values(own)?));
+            left = if is_and { Filter::And(one, other) } else { Filter::Or(one, other) };
+        }
+        Ok(left)
     }
 
     fn direction(&mut self) -> Result<Option<Direction>> {
@@ -246,10 +279,10 @@ impl Parser<'_> {
                 "a second `vlan` asks for an inner tag, which a filter of flow records cannot: use SQL (dot1qCustomerVlanId)"
             );
         }
-        let id = match self.peek().map(str::parse::<u16>) {
-            Some(Ok(id)) if id < 4096 => Some(id),
-            Some(Ok(id)) => bail!("a VLAN has a number up to 4095, not {id}"),
-            _ => None,
+        let id = match self.peek().and_then(number) {
+            Some(id) if id < 4096 => Some(id as u16),
+            Some(id) => bail!("a VLAN has a number up to 4095, not {id}"),
+            None => None,
         };
         self.at += usize::from(id.is_some());
         Ok(leaf(Qualifiers::default(), What::Vlan(id)))
@@ -276,8 +309,9 @@ impl Parser<'_> {
                     None => (
                         None,
                         Some(
-                            name.parse()
-                                .map_err(|_| anyhow!("{name:?} is not a protocol of IP"))?,
+                            number(name)
+                                .and_then(|number| number.try_into().ok())
+                                .with_context(|| format!("{name:?} is not a protocol of IP"))?,
                         ),
                     ),
                 };
@@ -288,6 +322,11 @@ impl Parser<'_> {
                         ..Qualifiers::default()
                     },
                     What::Any,
+                )
+            }
+            None if !is_known(value) && host(value).is_err() => {
+                bail!(
+                    "`{value}` is not a known word of a filter, nor an address; flow records have no names of hosts"
                 )
             }
             _ if own.protocol.is_some() => {
@@ -316,7 +355,7 @@ impl Parser<'_> {
             let length: u32 = length.unwrap_or("128").parse().map_err(|_| bad())?;
             let hosts = u128::MAX.checked_shr(length).unwrap_or(0);
             if length > 128 || u128::from(address) & hosts != 0 {
-                bail!("{value} has bits behind its prefix");
+                bail!("{value} has host bits set");
             }
             return Ok((address.into(), Ipv6Addr::from(u128::from(address) | hosts).into()));
         }
@@ -339,10 +378,10 @@ impl Parser<'_> {
             u32::MAX.checked_shr(length).unwrap_or(0)
         };
         if hosts & hosts.wrapping_add(1) != 0 {
-            bail!("a mask with gaps is not a prefix");
+            bail!("{value}: non-contiguous netmask");
         }
         if address & hosts != 0 {
-            bail!("{value} has bits behind its prefix");
+            bail!("{value} has host bits set");
         }
         Ok((Ipv4Addr::from(address).into(), Ipv4Addr::from(address | hosts).into()))
     }
@@ -367,20 +406,67 @@ fn host(value: &str) -> Result<(IpAddr, IpAddr)> {
     Ok((address, address))
 }
 
-/// `1000-2000`, or one port.
+/// Whether a word has a meaning in a filter.
+fn is_known(word: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "host",
+        "net",
+        "mask",
+        "port",
+        "portrange",
+        "proto",
+        "src",
+        "dst",
+        "vlan",
+        "and",
+        "or",
+        "not",
+        "(",
+        ")",
+    ];
+    WORDS.contains(&word) || PROTOCOLS.iter().any(|(name, ..)| *name == word)
+}
+
+/// A number as libpcap reads it: decimal, hexadecimal after `0x`, octal after `0`.
+fn number(text: &str) -> Option<u32> {
+    let (digits, radix) = match text.strip_prefix('0') {
+        Some("") | None => (text, 10),
+        Some(rest) => match rest.strip_prefix(['x', 'X']) {
+            Some(digits) => (digits, 16),
+            None => (rest, 8),
+        },
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    u32::from_str_radix(digits, radix).ok()
+}
+
+/// `1000-2000`, `domain-http`, or one port.
 fn ports(value: &str, protocol: Option<u8>) -> Result<(u16, u16)> {
-    match value.split_once('-') {
-        Some((first, last)) if first.parse::<u16>().is_ok() => {
-            Ok((port(first, protocol)?, port(last, protocol)?))
-        }
+    // A name can have a hyphen, too.
+    match value
+        .split_once('-')
+        .map(|(first, last)| (service(first, protocol), service(last, protocol)))
+    {
+        Some((Some(first), Some(last))) => Ok((first, last)),
         _ => port(value, protocol).map(|port| (port, port)),
     }
 }
 
 /// A number, or a name of /etc/services.
 fn port(value: &str, protocol: Option<u8>) -> Result<u16> {
-    if let Ok(port) = value.parse() {
-        return Ok(port);
+    let is_name = !value.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number(value).and_then(|number| number.try_into().ok());
+    number
+        .or_else(|| if is_name { service(value, protocol) } else { None })
+        .with_context(|| format!("{value:?} is neither a port nor a service of /etc/services"))
+}
+
+/// A decimal number, or a name of /etc/services.
+fn service(value: &str, protocol: Option<u8>) -> Option<u16> {
+    if value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return value.parse().ok();
     }
     let protocol = match protocol {
         Some(6) => "tcp",
@@ -396,8 +482,5 @@ fn port(value: &str, protocol: Option<u8>) -> Result<u16> {
         let named = name == value || words.any(|alias| alias == value);
         (named && (protocol.is_empty() || protocol == of)).then(|| port.parse().ok())?
     };
-    services
-        .lines()
-        .find_map(find)
-        .ok_or_else(|| anyhow!("{value:?} is neither a port nor a service of /etc/services"))
+    services.lines().find_map(find)
 }
