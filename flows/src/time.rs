@@ -1,6 +1,6 @@
 //! Times on the command line.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -24,10 +24,7 @@ fn instant(text: &str) -> Result<i64> {
     if let Some(ago) = text.strip_prefix('-') {
         return nanos(Timestamp::now().checked_sub(duration(ago)?)?);
     }
-    if let Ok(seconds) = text.parse::<f64>()
-        && seconds.is_finite()
-    {
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if let Some((whole, fraction)) = seconds(text) {
         let fraction: String = fraction.chars().chain("000000000".chars()).take(9).collect();
         let whole =
             whole.parse::<i64>().ok().and_then(|seconds| seconds.checked_mul(1_000_000_000));
@@ -36,6 +33,12 @@ fn instant(text: &str) -> Result<i64> {
             .and_then(|(whole, fraction)| whole.checked_add(fraction));
         return time.ok_or_else(|| anyhow!("{text} is too far away"));
     }
+    if text.contains('[') {
+        bail!(
+            "{text:?} names a time zone in brackets, which is not supported: write its offset, as in \
+             2026-11-24T10:00:00+01:00"
+        );
+    }
     if let Ok(time) = text.parse::<Timestamp>() {
         return nanos(time);
     }
@@ -43,6 +46,13 @@ fn instant(text: &str) -> Result<i64> {
         anyhow!("{text:?} is not a time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' (UTC), seconds since 1970, or -2h")
     })?;
     nanos(civil.to_zoned(TimeZone::UTC)?.timestamp())
+}
+
+/// The digits of a number of seconds, and of its fraction.
+fn seconds(text: &str) -> Option<(&str, &str)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (!whole.is_empty() && is_digits(whole) && is_digits(fraction)).then_some((whole, fraction))
 }
 
 /// `90s`, `5m`, `2h`, `1h30m`; days have 24 hours.
@@ -79,8 +89,21 @@ mod tests {
         let ago = parse("-2h").unwrap();
         let now = i64::try_from(Timestamp::now().as_nanosecond()).unwrap();
         assert!((7_199..7_300).contains(&((now - ago) / 1_000_000_000)));
-        for text in ["yesterday", "-", "-3", "1e300"] {
-            assert!(parse(text).is_err(), "{text}");
+        for (text, expected) in [
+            ("yesterday", "is not a time"),
+            ("-", "is not a duration"),
+            ("-3", "is not a duration"),
+            ("1e3", "is not a time"),
+            (".5", "is not a time"),
+            ("1.2.3", "is not a time"),
+            ("inf", "is not a time"),
+            ("99999999999", "too far away"),
+            ("2026-11-24T10:00:00[Europe/Paris]", "write its offset"),
+            ("2026-11-24T10:00:00+01:00[Europe/Paris]", "write its offset"),
+            ("2026-11-24[u-ca=hebrew]", "write its offset"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }
