@@ -10,6 +10,7 @@ mod ship;
 mod source;
 mod time;
 
+use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::filter::Meaning;
 use crate::print::Form;
 use crate::queries::{By, Sort};
+use crate::source::TABLE;
 use crate::time::Range;
 
 /// Query flow records, find the packets behind them, ship them.
@@ -63,12 +65,15 @@ Examples:
         /// The folder of the packet files, if it is not the one that the records name.
         #[arg(long, value_name = "DIR")]
         packets: Option<PathBuf>,
+        /// Print the counts as JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
 #[derive(Debug, Subcommand)]
 enum FlowsCommand {
-    /// Who has most.
+    /// Top talkers.
     Top {
         #[command(flatten)]
         records: Records,
@@ -82,7 +87,7 @@ enum FlowsCommand {
         sort: Sort,
         /// Rows at most.
         #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
-        count: usize,
+        count: u64,
     },
     /// List records in the order of time.
     List {
@@ -95,7 +100,7 @@ enum FlowsCommand {
         nat_events: bool,
         /// Rows at most.
         #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
-        count: usize,
+        count: u64,
     },
     /// Totals: flows, packets, octets, first and last time.
     Sum {
@@ -139,7 +144,7 @@ Examples:
         /// Look for new files this often, and do not end.
         #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
         follow: Option<i64>,
-        /// How long to try when the store is away, without --follow.
+        /// How long to try when the store is unreachable, without --follow.
         #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time::parse_duration)]
         retry_for: i64,
         /// Print the counts as JSON, a line for each change.
@@ -159,13 +164,13 @@ struct Location {
 struct Records {
     #[command(flatten)]
     location: Location,
-    /// Flows with a part at or after this time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' (UTC), seconds since 1970, -2h.
+    /// Flows active at or after this time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' (UTC), seconds since 1970, -2h.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::parse)]
     after: Option<i64>,
-    /// Flows with a part before this time.
+    /// Flows active before this time.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::parse)]
     before: Option<i64>,
-    /// A filter in the words of pcap-filter(7), or an address.
+    /// A filter in the syntax of pcap-filter(7), or an address.
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
 }
@@ -221,7 +226,7 @@ async fn main() -> ExitCode {
         // Who reads has enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("linerate: {error:#}");
+            eprintln!("linerate: {}", print::message(&error));
             ExitCode::FAILURE
         }
     }
@@ -235,31 +240,37 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 async fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Flows { command } => flows(command).await,
-        Command::Find { records, out, packets } => {
+        Command::Find { records, out, packets, json } => {
+            if json && out.as_os_str() == "-" {
+                bail!("--json and -w - both write to standard output: write the packets to a file");
+            }
             let (context, filter) =
                 (source::open(&records.location.locations).await?, records.filter());
             let range = records.range();
             let options =
                 find::Options { filter: &filter, range, folder: packets.as_deref(), out: &out };
             let report = find::run(&context, &options).await?;
-            eprintln!(
-                "linerate: {} of {}; read {} of {} bytes in {}",
-                print::plural(report.packets, "packet"),
-                print::plural(report.records, "flow record"),
-                report.bytes_read,
-                report.bytes_total,
-                print::plural(report.files, "file")
-            );
-            if report.without_files > 0 {
-                let records = print::plural(report.without_files, "flow record");
-                bail!("no packet file is known for {records}");
+            let problems = report.problems();
+            problems.iter().for_each(|problem| eprintln!("linerate: {problem}"));
+            if json {
+                println!("{}", report.json());
+            } else {
+                eprintln!(
+                    "linerate: {} of {}; read {} of {} bytes in {}",
+                    print::plural(report.packets, "packet"),
+                    print::plural(report.records, "flow record"),
+                    report.bytes_read,
+                    report.bytes_total,
+                    print::plural(report.files, "file")
+                );
             }
-            Ok(ExitCode::SUCCESS)
+            Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
     }
 }
 
 async fn flows(command: FlowsCommand) -> Result<ExitCode> {
+    let by_sensor = matches!(command, FlowsCommand::Top { by: By::Sensor, .. });
     let (locations, answer, limit, sql) = match command {
         FlowsCommand::Ship { folder, url, delete, follow, retry_for, json } => {
             let duration = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
@@ -269,10 +280,12 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
         }
         FlowsCommand::Top { records, answer, by, sort, count } => {
             let sql = queries::top(by, sort, count, &records.condition()?);
-            (records.location.locations, answer, None, sql)
+            (records.location.locations, answer, Some(count), sql)
         }
         FlowsCommand::List { records, answer, nat_events, count } => {
-            let sql = queries::list(count.saturating_add(1), &records.condition()?, nat_events);
+            // One more, to know whether there are more.
+            let rows = count.saturating_add(u64::from(!answer.print_sql));
+            let sql = queries::list(rows, &records.condition()?, nat_events);
             (records.location.locations, answer, Some(count), sql)
         }
         FlowsCommand::Sum { records, answer, every } => {
@@ -282,12 +295,22 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
         FlowsCommand::Query { location, answer, sql } => (location.locations, answer, None, sql),
     };
     if answer.print_sql {
-        println!("{sql}");
+        writeln!(std::io::stdout(), "{sql}")?;
         return Ok(ExitCode::SUCCESS);
     }
     let context = source::open(&locations).await?;
+    let columns = context.table(TABLE).await?;
+    if by_sensor && !columns.schema().has_column_with_unqualified_name("sensor") {
+        bail!(
+            "the records in {} are not in folders sensor=NAME: --by sensor needs them",
+            locations.join(", ")
+        );
+    }
     let frame = context.sql(&sql).await.context("cannot run this query")?;
-    let rows = print::run(frame, answer.form()).await?;
+    let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX)).await?;
+    if rows == 0 && answer.form() == Form::Table && limit != Some(0) {
+        eprintln!("linerate: no record matches");
+    }
     if limit.is_some_and(|limit| rows > limit) {
         eprintln!("linerate: there are more records: -n says how many to list");
     }

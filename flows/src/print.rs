@@ -26,8 +26,8 @@ pub(crate) enum Form {
     Csv,
 }
 
-/// Runs a query and prints its answer. Returns its rows.
-pub(crate) async fn run(frame: DataFrame, form: Form) -> Result<usize> {
+/// Runs a query and prints the first rows of its answer, at most `limit`. Returns how many rows there are.
+pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64) -> Result<u64> {
     let context = Arc::new(frame.task_ctx());
     let plan = frame.create_physical_plan().await?;
     let progress = progress(&plan);
@@ -41,18 +41,34 @@ pub(crate) async fn run(frame: DataFrame, form: Form) -> Result<usize> {
     }
     while let Some(batch) = stream.next().await {
         let batch = batch?;
-        rows += batch.num_rows();
+        let room = usize::try_from(limit.saturating_sub(rows)).unwrap_or(usize::MAX);
+        rows += batch.num_rows() as u64;
+        let batch = batch.slice(0, room.min(batch.num_rows()));
         match form {
             Form::Table => table.push(batch),
             Form::Json | Form::Csv => lines(&mut out, &schema, &batch, form)?,
         }
     }
     progress.finish_and_clear();
-    if form == Form::Table {
+    if form == Form::Table && table.iter().any(|batch| batch.num_rows() > 0) {
         writeln!(out, "{}", pretty_format_batches(&table)?)?;
     }
     out.flush()?;
     Ok(rows)
+}
+
+/// An error with its causes. A cause whose text is in that of its error is left out.
+pub(crate) fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// A count with its noun, in the plural unless the count is 1.

@@ -1,4 +1,4 @@
-//! The ready queries, as SQL.
+//! The predefined queries, as SQL.
 
 use clap::ValueEnum;
 
@@ -6,6 +6,8 @@ use crate::filter::{Filter, Meaning};
 use crate::source::TABLE;
 use crate::time::Range;
 
+/// The most rows that SQL can ask for.
+const MAX_ROWS: u64 = i64::MAX as u64;
 const PACKETS: &str = "sum(\"packetDeltaCount\" + \"reversePacketDeltaCount\")";
 const OCTETS: &str = "sum(\"octetDeltaCount\" + \"reverseOctetDeltaCount\")";
 const SOURCE: &str = "\"sourceIPv4Address\", \"sourceIPv6Address\"";
@@ -14,7 +16,7 @@ const DESTINATION: &str = "\"destinationIPv4Address\", \"destinationIPv6Address\
 /// What `top` groups by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
-    /// Addresses, whether they began the flow or not. A flow counts for both.
+    /// Addresses, whether they began the flow or not. A flow counts for both, and once if they are the same.
     Host,
     /// The initiator's address.
     Source,
@@ -55,16 +57,23 @@ pub(crate) fn condition(filter: Option<&Filter>, range: Range, meaning: Meaning)
     if all.is_empty() { "TRUE".to_owned() } else { all.join(" AND ") }
 }
 
-/// `top`: who has most.
-pub(crate) fn top(by: By, sort: Sort, count: usize, condition: &str) -> String {
+/// `top`: the top talkers.
+pub(crate) fn top(by: By, sort: Sort, count: u64, condition: &str) -> String {
     let flows = format!("(SELECT * FROM {TABLE} WHERE \"natEvent\" IS NULL AND {condition})");
     let (from, columns, keys) = match by {
         By::Host => {
             let counts = "\"packetDeltaCount\", \"reversePacketDeltaCount\", \"octetDeltaCount\", \"reverseOctetDeltaCount\"";
             let end = |columns: &str| format!("SELECT {columns}, {counts} FROM {flows}");
             let (source, destination) = (end(SOURCE), end(DESTINATION));
+            // A host that talks to itself is one host.
+            let differ = |version: &str| {
+                format!(
+                    "(\"source{version}Address\" IS DISTINCT FROM \"destination{version}Address\")"
+                )
+            };
+            let differ = format!("({} OR {})", differ("IPv4"), differ("IPv6"));
             (
-                format!("({source} UNION ALL {destination})"),
+                format!("({source} UNION ALL {destination} WHERE {differ})"),
                 format!("ip({SOURCE}) AS host"),
                 SOURCE.to_owned(),
             )
@@ -91,6 +100,7 @@ pub(crate) fn top(by: By, sort: Sort, count: usize, condition: &str) -> String {
         By::Interface => single(flows, "interfaceName", "interface"),
         By::Sensor => single(flows, "sensor", "sensor"),
     };
+    let count = count.min(MAX_ROWS);
     let sort = match sort {
         Sort::Octets => "octets",
         Sort::Packets => "packets",
@@ -107,7 +117,7 @@ fn single(flows: String, column: &str, name: &str) -> (String, String, String) {
 }
 
 /// `list`: records in the order of time.
-pub(crate) fn list(count: usize, condition: &str, nat_events: bool) -> String {
+pub(crate) fn list(count: u64, condition: &str, nat_events: bool) -> String {
     let (columns, kind) = if nat_events {
         let translated = "ip(\"postNATSourceIPv4Address\", \"postNATSourceIPv6Address\") AS translated_source, \
              \"postNAPTSourceTransportPort\" AS translated_source_port, \
@@ -119,6 +129,7 @@ pub(crate) fn list(count: usize, condition: &str, nat_events: bool) -> String {
              \"reversePacketDeltaCount\" AS reverse_packets, \"reverseOctetDeltaCount\" AS reverse_octets";
         (counts.to_owned(), "IS NULL")
     };
+    let count = count.min(MAX_ROWS);
     format!(
         "SELECT \"flowStartNanoseconds\" AS start, \"flowEndNanoseconds\" AS \"end\", \"protocolIdentifier\" AS protocol, \
          ip({SOURCE}) AS source, \"sourceTransportPort\" AS source_port, ip({DESTINATION}) AS destination, \

@@ -9,19 +9,23 @@ use anyhow::{Context, Result, bail};
 use datafusion::arrow::array::{Array, ArrayRef, FixedSizeBinaryArray, StringBuilder, UInt32Array};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::cast::{as_fixed_size_binary_array, as_uint32_array};
+use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
-use datafusion::prelude::{SessionConfig, SessionContext};
-use object_store::ObjectStore;
+use datafusion::prelude::{DataFrame, SessionConfig, SessionContext, lit};
+use futures::TryStreamExt;
 use object_store::aws::AmazonS3Builder;
+use object_store::{ObjectMeta, ObjectStore};
 
 /// The table of records.
 pub(crate) const TABLE: &str = "flows";
 /// The scheme of an object store.
 const S3: &str = "s3://";
+/// How names of files of records end.
+const EXTENSION: &str = ".parquet";
 
 /// The object store of `s3://BUCKET/PREFIX`, and the prefix. Keys, region and endpoint are those of the environment:
 /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP.
@@ -36,6 +40,15 @@ pub(crate) fn object_store(url: &str) -> Result<(Arc<dyn ObjectStore>, String)> 
     let store = AmazonS3Builder::from_env().with_bucket_name(bucket).build();
     let store = store.with_context(|| format!("cannot use {url}"))?;
     Ok((Arc::new(store), prefix.trim_matches('/').to_owned()))
+}
+
+/// Files with the same columns outside of them.
+struct Group {
+    urls: Vec<ListingTableUrl>,
+    /// The folders `COLUMN=VALUE` that the locations themselves are in.
+    above: Vec<(String, String)>,
+    /// The columns of the folders `COLUMN=VALUE` below them.
+    below: Vec<String>,
 }
 
 /// A session whose table `flows` has all records in these locations.
@@ -55,62 +68,174 @@ pub(crate) async fn open(locations: &[String]) -> Result<SessionContext> {
             Ok(ColumnarValue::Array(ip(&ColumnarValue::values_to_arrays(arguments)?)?))
         }),
     ));
-    let mut urls = Vec::new();
-    for location in locations {
-        if let Some(rest) = location.strip_prefix(S3) {
-            let (store, _) = object_store(location)?;
-            let bucket = rest.split('/').next().unwrap_or_default();
-            let base =
-                format!("{S3}{bucket}").parse().with_context(|| format!("{location} is no URL"))?;
-            context.register_object_store(&base, store);
-            let folder = location.ends_with(".parquet") || location.ends_with('/');
-            urls.push(ListingTableUrl::parse(if folder {
-                location.clone()
-            } else {
-                format!("{location}/")
-            })?);
-        } else {
-            let path =
-                fs::canonicalize(location).with_context(|| format!("cannot read {location}"))?;
-            let text = path.to_str().with_context(|| format!("{location} is not UTF-8"))?;
-            urls.push(ListingTableUrl::parse(if path.is_dir() {
-                format!("{text}/")
-            } else {
-                text.to_owned()
-            })?);
-        }
-    }
+    let options = listing_options();
     let state = context.state();
-    let options =
-        ListingOptions::new(Arc::new(ParquetFormat::default())).with_file_extension(".parquet");
-    let mut partitions: Option<(String, Vec<String>)> = None;
-    for url in &urls {
-        let found = options.infer_partitions(&state, url).await;
-        let found = found.with_context(|| format!("cannot list the folders of {url}"))?;
-        match &partitions {
-            Some((other, before)) if *before != found => {
-                bail!(
-                    "{url} has the folders {found:?}, {other} has {before:?}: query one of them at a time"
-                );
-            }
-            _ => partitions = Some((url.to_string(), found)),
+    let (mut groups, mut empty) = (Vec::<Group>::new(), Vec::new());
+    for location in locations {
+        let (name, url) = location_url(&context, location)?;
+        if files(&context, &url).await.with_context(|| format!("cannot list {name}"))?.is_empty() {
+            empty.push(name);
+            continue;
+        }
+        let below = options.infer_partitions(&state, &url).await;
+        let below = below.with_context(|| format!("cannot list the folders of {name}"))?;
+        let above = folders_above(&name);
+        match groups.iter_mut().find(|group| group.above == above && group.below == below) {
+            Some(group) => group.urls.push(url),
+            None => groups.push(Group { urls: vec![url], above, below }),
         }
     }
-    let columns = partitions.map(|(_, columns)| columns).unwrap_or_default();
-    let options = options
-        .with_table_partition_cols(columns.into_iter().map(|name| (name, DataType::Utf8)).collect())
+    if groups.is_empty() {
+        bail!("{}", no_files(&empty));
+    }
+    for name in &empty {
+        eprintln!("linerate: {name} has no complete *.parquet file yet");
+    }
+    let mut all: Option<DataFrame> = None;
+    for group in groups {
+        let frame = records(&context, group).await?;
+        all = Some(match all {
+            Some(others) => others.union_by_name(frame)?,
+            None => frame,
+        });
+    }
+    let all = all.context("no location")?;
+    context.register_table(TABLE, all.into_view())?;
+    Ok(context)
+}
+
+fn listing_options() -> ListingOptions {
+    ListingOptions::new(Arc::new(ParquetFormat::default())).with_file_extension(EXTENSION)
+}
+
+/// The name of a location for messages, and its URL. No character of a name is a pattern.
+fn location_url(context: &SessionContext, location: &str) -> Result<(String, ListingTableUrl)> {
+    let (name, base, path, is_folder) = if let Some(rest) = location.strip_prefix(S3) {
+        let (store, _) = object_store(location)?;
+        let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let base = format!("{S3}{bucket}/");
+        let url = base.parse().with_context(|| format!("{location} is not a URL"))?;
+        context.register_object_store(&url, store);
+        (location.to_owned(), base, path.to_owned(), !path.ends_with(EXTENSION))
+    } else {
+        let path = fs::canonicalize(location).with_context(|| format!("cannot read {location}"))?;
+        let name = path.to_str().with_context(|| format!("{location} is not UTF-8"))?.to_owned();
+        if path.is_file() && !name.ends_with(EXTENSION) {
+            bail!("{name} is not a file of flow records: their names end with {EXTENSION}");
+        }
+        let below = name.trim_start_matches('/').to_owned();
+        (name, "file:///".to_owned(), below, path.is_dir())
+    };
+    let mut url = base;
+    for byte in path.trim_end_matches('/').bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'=' => {
+                url.push(byte.into());
+            }
+            _ => url.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if is_folder && !url.ends_with('/') {
+        url.push('/');
+    }
+    let url = ListingTableUrl::parse(url).with_context(|| format!("cannot read {name}"))?;
+    Ok((name, url))
+}
+
+/// The files of a location that are not empty.
+async fn files(
+    context: &SessionContext,
+    url: &ListingTableUrl,
+) -> datafusion::error::Result<Vec<ObjectMeta>> {
+    let (state, store) = (context.state(), context.runtime_env().object_store(url)?);
+    let files = url.list_all_files(&state, store.as_ref(), EXTENSION).await?;
+    files.try_filter(|file| futures::future::ready(file.size > 0)).try_collect().await
+}
+
+/// Says that there are no files, and where some may be.
+fn no_files(names: &[String]) -> String {
+    let below = names.iter().find_map(|name| {
+        let file = local_files(Path::new(name))
+            .ok()?
+            .into_iter()
+            .find(|file| file.metadata().is_ok_and(|file| file.len() > 0))?;
+        Some((name, file))
+    });
+    match below {
+        Some((name, file)) => format!(
+            "{name} has flow records only in other folders below it ({}): name these folders with -r",
+            file.display()
+        ),
+        None => format!(
+            "no complete *{EXTENSION} file in {} yet: a running capture completes one every --flow-file-time (default: \
+             1m); -r names another folder",
+            names.join(", ")
+        ),
+    }
+}
+
+/// The folders `COLUMN=VALUE` at the end of a location's path.
+fn folders_above(name: &str) -> Vec<(String, String)> {
+    let folders = name.trim_end_matches('/').rsplit('/');
+    let is_file = name.ends_with(EXTENSION);
+    let mut above: Vec<_> = folders
+        .skip(usize::from(is_file))
+        .map_while(|folder| folder.split_once('='))
+        .map(|(column, value)| (column.to_owned(), value.to_owned()))
+        .collect();
+    above.reverse();
+    above
+}
+
+/// The records of files, with the columns of their folders.
+async fn records(context: &SessionContext, group: Group) -> Result<DataFrame> {
+    let names = group.urls.iter().map(|url| shown(url.as_str())).collect::<Vec<_>>().join(", ");
+    let columns = group.below.into_iter().map(|name| (name, DataType::Utf8)).collect();
+    let options = listing_options()
+        .with_table_partition_cols(columns)
         .with_session_config_options(&context.copied_config());
-    let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options);
-    let config = config
-        .infer_schema(&state)
-        .await
-        .with_context(|| format!("no flow records can be read in {}", locations.join(", ")))?;
+    let config = ListingTableConfig::new_with_multi_paths(group.urls.clone());
+    let config = match config.with_listing_options(options).infer_schema(&context.state()).await {
+        Ok(config) => config,
+        Err(error) => {
+            let error = unreadable(context, &group.urls).await.unwrap_or_else(|| error.into());
+            return Err(error.context(format!("cannot read the flow records in {names}")));
+        }
+    };
     let is_record = |schema: &SchemaRef| schema.field_with_name("flowStartNanoseconds").is_ok();
     if !config.file_schema.as_ref().is_some_and(is_record) {
-        bail!("there are no flow records in {}", locations.join(", "));
+        bail!("there are no flow records in {names}: the files have other columns");
     }
-    context.register_table(TABLE, Arc::new(ListingTable::try_new(config)?))?;
-    Ok(context)
+    let mut frame = context.read_table(Arc::new(ListingTable::try_new(config)?))?;
+    for (column, value) in group.above {
+        if !frame.schema().has_column_with_unqualified_name(&column) {
+            frame = frame.with_column(&column, lit(value))?;
+        }
+    }
+    Ok(frame)
+}
+
+/// The first file that is no Parquet file, and why.
+async fn unreadable(context: &SessionContext, urls: &[ListingTableUrl]) -> Option<anyhow::Error> {
+    for url in urls {
+        let store = context.runtime_env().object_store(url).ok()?;
+        for file in files(context, url).await.ok()? {
+            let one = std::slice::from_ref(&file);
+            let schema = ParquetFormat::default().infer_schema(&context.state(), &store, one).await;
+            if let Err(error) = schema {
+                let name = shown(&format!("{}{}", url.object_store(), file.location));
+                return Some(anyhow::Error::from(error).context(format!(
+                    "{name} is not a complete Parquet file: move it to another folder"
+                )));
+            }
+        }
+    }
+    None
+}
+
+/// A URL for messages.
+fn shown(url: &str) -> String {
+    url.strip_prefix("file://").unwrap_or(url).to_owned()
 }
 
 /// `ip(v4, v6)`: an address as text, from the column that has it.

@@ -1,9 +1,12 @@
-//! Ready queries, against sums by hand and against tcpdump.
+//! Predefined queries, against sums by hand and against tcpdump.
+
+use std::fs;
+use std::path::Path;
 
 use linerate_flow::FlowRecord;
 use serde_json::Value;
 
-use crate::support::{START, answer, meter, parquet, run, tcpdump, traffic, v4, write};
+use crate::support::{START, answer, frame, meter, parquet, run, tcpdump, traffic, v4, write};
 
 fn rows(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -121,14 +124,250 @@ fn top_list_and_sum_give_what_the_records_have() {
 fn what_cannot_be_asked_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let location = folder.path().to_str().unwrap();
+    let records = folder.path().join("below/1.parquet");
+    parquet(&records, &some_records(folder.path(), 100));
+    let records = records.to_str().unwrap();
     for (arguments, said) in [
-        (vec!["flows", "top", "-r", location], "no flow records"),
+        (vec!["flows", "top", "-r", location], "flow records only in other folders"),
         (vec!["flows", "top", "-r", "/nowhere"], "/nowhere"),
         (vec!["flows", "sum", "-r", location, "ether", "host", "1:2:3:4:5:6"], "ether"),
-        (vec!["find", "-r", location, "-w", "-", "not", "tcp"], "no flow"),
+        (vec!["find", "-r", records, "-w", "-", "not", "tcp"], "no flow"),
     ] {
         let output = run(&arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(said), "{arguments:?}: {error}");
     }
+}
+
+/// The records of this many packets.
+fn some_records(folder: &Path, count: u64) -> Vec<FlowRecord> {
+    let file = folder.join("some.pcapng");
+    write(&file, &traffic(count, false), START);
+    meter(&[file])
+}
+
+/// The status and standard error of a command that fails.
+fn error(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+    error
+}
+
+#[test]
+fn a_flow_of_a_host_with_itself_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.pcapng");
+    let frames: Vec<_> = [(1, 1), (1, 1), (1, 1), (1, 2)]
+        .map(|(source, destination)| frame(v4(source), v4(destination), 17, (53, 53), None, 10))
+        .into();
+    write(&file, &frames, START);
+    let records = folder.path().join("1.parquet");
+    parquet(&records, &meter(&[file]));
+    let records = records.to_str().unwrap();
+    for (by, expected) in
+        [("host", [("10.0.0.1", 4), ("10.0.0.2", 1)].as_slice()), ("port", &[("", 4)])]
+    {
+        let top = rows(&answer(&["flows", "top", "-r", records, "--json", "--by", by]));
+        let found: Vec<_> = top
+            .iter()
+            .map(|row| (row["host"].as_str().unwrap_or_default(), row["packets"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(found, expected, "{by}");
+    }
+}
+
+#[test]
+fn a_list_has_no_more_rows_than_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = some_records(folder.path(), 500);
+    let location = folder.path().join("1.parquet");
+    parquet(&location, &records);
+    let location = location.to_str().unwrap();
+    let all = records.len();
+    for (count, expected) in
+        [("0", 0), ("5", 5), (&*all.to_string(), all), ("18446744073709551615", all)]
+    {
+        for form in ["--json", "--csv", "--print-sql"] {
+            let output = run(&["flows", "list", "-r", location, "-n", count, form]);
+            let lines = String::from_utf8_lossy(&output.stdout).lines().count();
+            let expected = match form {
+                "--json" => expected,
+                "--csv" => expected + 1,
+                _ => 1,
+            };
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{count}: {said}");
+            assert_eq!(lines, expected, "-n {count} {form}");
+            let cut = form != "--print-sql" && (count == "0" || count == "5");
+            assert_eq!(said.contains("more records"), cut, "-n {count} {form}: {said}");
+        }
+        let top = answer(&["flows", "top", "-r", location, "-n", count, "--json"]);
+        assert!(top.lines().count() <= expected, "{top}");
+    }
+    let table = answer(&["flows", "list", "-r", location, "-n", "5"]);
+    assert_eq!(table.lines().count(), 5 + 4, "{table}");
+    assert!(
+        answer(&["flows", "list", "-r", location, "-n", "5", "--print-sql"]).contains("LIMIT 5\n")
+    );
+}
+
+#[test]
+fn a_folder_without_complete_files_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = folder.path().canonicalize().unwrap();
+    let name = location.to_str().unwrap();
+    for verb in [vec!["top"], vec!["list"], vec!["sum"], vec!["query", "SELECT 1 FROM flows"]] {
+        let said = error(&[&["flows"], &verb[..], &["-r", name]].concat());
+        assert!(said.contains(name) && said.contains("--flow-file-time"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    // A file of a capture that runs has a hidden name with another end.
+    let hour = location.join("date=2026-11-24/hour=10/sensor=a");
+    fs::create_dir_all(&hour).unwrap();
+    fs::write(hour.join(".1.parquet.partial"), "PAR1").unwrap();
+    assert!(error(&["flows", "sum", "-r", name]).contains("no complete *.parquet file"));
+    // Another location has records.
+    let records = some_records(folder.path(), 100);
+    let full = location.join("full");
+    parquet(&full.join("below/1.parquet"), &records);
+    let below = full.join("below");
+    let said = error(&["flows", "sum", "-r", full.to_str().unwrap()]);
+    assert!(said.contains(below.to_str().unwrap()) && said.contains("-r"), "{said}");
+    let output = run(&["flows", "sum", "--json", "-r", name, "-r", below.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(name), "{said}");
+    let sum = rows(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(sum[0]["flows"], records.len());
+    // What is no file of records.
+    let said = error(&["flows", "sum", "-r", folder.path().join("some.pcapng").to_str().unwrap()]);
+    assert!(said.contains("some.pcapng is not a file of flow records"), "{said}");
+}
+
+#[test]
+fn a_file_that_is_not_parquet_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = some_records(folder.path(), 100);
+    let location = folder.path().join("sensor=a");
+    parquet(&location.join("1.parquet"), &records);
+    let whole = fs::read(location.join("1.parquet")).unwrap();
+    for junk in [b"junk".to_vec(), vec![0; 5_000], whole[..whole.len() - 100].to_vec()] {
+        let file = location.join("jun k[2].parquet");
+        fs::write(&file, junk).unwrap();
+        for place in [folder.path(), &location, &file] {
+            let said = error(&["flows", "sum", "-r", place.to_str().unwrap()]);
+            let named = format!("{} is not a complete Parquet file", file.display());
+            assert!(said.contains(&named), "{said}");
+        }
+        fs::remove_file(file).unwrap();
+    }
+    // An empty file has no records.
+    fs::write(location.join("2.parquet"), "").unwrap();
+    let sum = rows(&answer(&["flows", "sum", "--json", "-r", folder.path().to_str().unwrap()]));
+    assert_eq!(sum[0]["flows"], records.len());
+}
+
+#[test]
+fn folders_above_a_location_are_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = some_records(folder.path(), 500);
+    let (one, two) = records.split_at(records.len() / 3);
+    let flows = folder.path().join("flows");
+    parquet(&flows.join("date=2023-11-14/hour=22/sensor=a/1.parquet"), one);
+    parquet(&flows.join("date=2023-11-14/hour=22/sensor=b b/1.parquet"), two);
+    let place = |below: &str| flows.join(below).to_str().unwrap().to_owned();
+    let by_sensor = |locations: &[&str]| {
+        let mut words = vec!["flows", "top", "--json", "--by", "sensor", "--sort", "flows"];
+        words.extend(locations.iter().flat_map(|location| ["-r", location]));
+        let count = |row: &Value| (row["sensor"].to_string(), row["flows"].as_u64().unwrap());
+        rows(&answer(&words)).iter().map(count).collect::<Vec<_>>()
+    };
+    let (a, b) = (("\"a\"".to_owned(), one.len() as u64), ("\"b b\"".to_owned(), two.len() as u64));
+    let hour = "date=2023-11-14/hour=22";
+    let (in_a, in_b) = (format!("{hour}/sensor=a"), format!("{hour}/sensor=b b/1.parquet"));
+    assert_eq!(by_sensor(&[&place("")]), [b.clone(), a.clone()]);
+    assert_eq!(by_sensor(&[&place(hour)]), [b.clone(), a.clone()]);
+    assert_eq!(by_sensor(&[&place(&in_a)]), std::slice::from_ref(&a));
+    assert_eq!(by_sensor(&[&place(&in_b)]), std::slice::from_ref(&b));
+    assert_eq!(by_sensor(&[&place(&in_b), &place(&in_a)]), [b, a]);
+    let sql = "SELECT DISTINCT date, hour, sensor FROM flows WHERE hour = '22' ORDER BY sensor";
+    for location in ["", hour, &in_b] {
+        let csv = answer(&["flows", "query", "--csv", "-r", &place(location), sql]);
+        assert!(csv.ends_with("2023-11-14,22,b b\n"), "{csv}");
+    }
+
+    // Without such folders there is no sensor, and the error says so once.
+    let flat = folder.path().join("1.parquet");
+    parquet(&flat, one);
+    let flat = flat.to_str().unwrap();
+    let said = error(&["flows", "top", "-r", flat, "--by", "sensor"]);
+    assert!(said.contains("sensor=NAME") && said.contains(flat), "{said}");
+    let said = error(&["flows", "query", "-r", flat, "SELECT sensor FROM flows"]);
+    assert_eq!(said.matches("No field named").count(), 1, "{said}");
+    // Together with others, its records have none.
+    assert_eq!(by_sensor(&[flat, &place(&in_a)])[0].1, one.len() as u64);
+}
+
+#[test]
+fn characters_of_patterns_in_a_name_stand_for_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = some_records(folder.path(), 100);
+    for name in ["a[1]", "what?", "*", "100%", "a#b c", "%41", "\\", "é", "[", "a=b"] {
+        let location = folder.path().join(format!("in {name}")).join(name);
+        let file = location.join(format!("sensor={name}")).join(format!("{name}.parquet"));
+        parquet(&file, &records);
+        for place in [&location, &file] {
+            let place = place.to_str().unwrap();
+            let sum = rows(&answer(&["flows", "sum", "--json", "-r", place]));
+            assert_eq!(sum[0]["flows"], records.len(), "{place}");
+            let top = rows(&answer(&["flows", "top", "--json", "-r", place, "--by", "sensor"]));
+            assert_eq!(top[0]["sensor"], name, "{place}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_answer_is_a_line_on_standard_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = folder.path().join("1.parquet");
+    parquet(&location, &some_records(folder.path(), 100));
+    let location = location.to_str().unwrap();
+    for verb in [&["top"][..], &["list"], &["sum", "--every", "1h"]] {
+        let words = [&["flows"], verb, &["-r", location, "host", "192.0.2.1"]].concat();
+        let output = run(&words);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{words:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "linerate: no record matches\n");
+        assert!(output.status.success());
+        let output = run(&[&words[..], &["--json"]].concat());
+        assert_eq!((output.stdout.len(), output.stderr.len()), (0, 0));
+    }
+    let sum = answer(&["flows", "sum", "-r", location, "host", "192.0.2.1"]);
+    assert!(sum.contains("| 0     | 0       | 0 "), "{sum}");
+    let none = run(&["flows", "list", "-n", "0", "-r", location]);
+    assert!(!String::from_utf8_lossy(&none.stderr).contains("no record"));
+}
+
+#[test]
+fn filters_with_lists_names_and_hexadecimal_numbers_are_those_of_tcpdump() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = some_records(folder.path(), 2_000);
+    let location = folder.path().join("1.parquet");
+    parquet(&location, &records);
+    let files = [folder.path().join("some.pcapng")];
+    for filter in [
+        "port (domain or https)",
+        "port 0x35",
+        "tcp portrange domain-http",
+        "host (10.0.0.3 or 10.0.0.45)",
+        "ip proto 0x11",
+    ] {
+        let sum =
+            &rows(&answer(&["flows", "sum", "-r", location.to_str().unwrap(), "--json", filter]))
+                [0];
+        let expected = tcpdump(&files, filter, folder.path());
+        assert!(!expected.is_empty(), "{filter}");
+        assert_eq!(sum["packets"], expected.len(), "{filter}: {sum}");
+    }
+    let said = error(&["flows", "sum", "-r", location.to_str().unwrap(), "tcp", "prt", "80"]);
+    assert!(said.contains("`prt` is not a known word"), "{said}");
 }
