@@ -324,7 +324,7 @@ impl Parser<'_> {
                     What::Any,
                 )
             }
-            None if !is_known(value) && host(value).is_err() => {
+            None if !is_known(value) && !value.contains('/') && host(value).is_err() => {
                 bail!(
                     "`{value}` is not a known word of a filter, nor an address; flow records have no names of hosts"
                 )
