@@ -4,33 +4,31 @@
 //! packet in them, so the answer is that of tcpdump over all files.
 
 mod beginning;
+mod later;
 mod output;
 mod parts;
+mod search;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fs::File;
-use std::io::{BufWriter, Cursor, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, bail};
 use datafusion::arrow::array::Array;
 use datafusion::common::cast::{as_int64_array, as_string_array, as_uint64_array};
 use datafusion::prelude::SessionContext;
-use linerate_pcapfile::write::PacketOptions;
-use linerate_pcapfile::{
-    BlockReader, Compression, Encoder, Error as FileError, Format, InterfaceDescription, Record,
-    SectionHeader, Writer,
-};
-use pcap::{BpfProgram, Capture, Linktype};
+use serde_json::json;
 
-use self::beginning::Beginning;
-use self::parts::{Part, Parts};
+use self::parts::{Parts, Period};
+use self::search::Search;
 use crate::filter::{self, Meaning};
+use crate::print::plural;
 use crate::queries::condition;
 use crate::source::TABLE;
 use crate::time::Range;
+
+/// Files of a kind that are named, at most.
+const MAX_NAMED: usize = 5;
 
 /// What a search needs.
 pub(crate) struct Options<'a> {
@@ -54,8 +52,68 @@ pub(crate) struct Report {
     /// Packet files read.
     pub(crate) files: u64,
     pub(crate) bytes_read: u64,
-    /// Bytes of all packet files in the folders.
+    /// Bytes of all packet files that records lead to.
     pub(crate) bytes_total: u64,
+    /// Files that are not there, and how many records point at each.
+    missing: Vec<(PathBuf, u64)>,
+    /// Files that have not the packets that their records point at, and how many records point at each.
+    replaced: Vec<(PathBuf, u64)>,
+    /// Why files were not read to their ends.
+    damaged: Vec<String>,
+}
+
+impl Report {
+    /// Why packets may not have been found, in few lines.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let of = |files: &[(PathBuf, u64)], what: &str| -> Vec<String> {
+            let line = |(path, records): &(PathBuf, u64)| {
+                format!("{} {what} ({})", path.display(), plural(*records, "flow record"))
+            };
+            files.iter().map(line).collect()
+        };
+        let replaced =
+            "was replaced since records were made of it, or cut off: all of it was read instead";
+        let mut lines = Vec::new();
+        for (kind, mut files) in [
+            ("missing", of(&self.missing, "is missing")),
+            ("replaced", of(&self.replaced, replaced)),
+            ("damaged", self.damaged.clone()),
+        ] {
+            let more = files.len().saturating_sub(MAX_NAMED);
+            files.truncate(MAX_NAMED);
+            lines.append(&mut files);
+            if more > 0 {
+                lines.push(format!("{} more {kind}", plural(more as u64, "file")));
+            }
+        }
+        if !self.missing.is_empty() {
+            lines.push(
+                "packets of missing files are not in the result; if files have moved, --packets says where they are"
+                    .to_owned(),
+            );
+        }
+        if self.without_files > 0 {
+            let records = plural(self.without_files, "flow record");
+            lines.push(format!("no packet file is known for {records}"));
+        }
+        lines
+    }
+
+    /// The counts.
+    pub(crate) fn json(&self) -> String {
+        json!({
+            "packets": self.packets,
+            "records": self.records,
+            "records_without_file": self.without_files,
+            "files": self.files,
+            "missing_files": self.missing.len(),
+            "replaced_files": self.replaced.len(),
+            "damaged_files": self.damaged.len(),
+            "bytes_read": self.bytes_read,
+            "bytes_total": self.bytes_total,
+        })
+        .to_string()
+    }
 }
 
 /// Writes the packets of a filter and a range of time, in the order of time.
@@ -71,195 +129,54 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     let mut parts = Parts::new(options.folder);
     let sql = format!(
         "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, \"packetOffset\" AS first, \"packetEnd\" AS \"end\", \
-         arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last FROM {TABLE} WHERE \"natEvent\" IS NULL AND {}",
+         arrow_cast(\"flowStartNanoseconds\", 'Int64') AS start, arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last FROM {TABLE} WHERE \"natEvent\" IS NULL AND {}",
         condition(Some(&filter), options.range, Meaning::MayHavePackets)
     );
     let frame = context.sql(&sql).await?;
     for batch in frame.collect().await? {
-        let (files, lasts) = (as_string_array(batch.column(0))?, as_int64_array(batch.column(3))?);
+        let files = as_string_array(batch.column(0))?;
+        let (starts, lasts) = (as_int64_array(batch.column(3))?, as_int64_array(batch.column(4))?);
         let (firsts, ends) = (as_uint64_array(batch.column(1))?, as_uint64_array(batch.column(2))?);
         for row in 0..batch.num_rows() {
             report.records += 1;
-            if !files.is_valid(row) || !firsts.is_valid(row) {
+            // What went to standard output cannot be read again.
+            if !files.is_valid(row) || !firsts.is_valid(row) || files.value(row) == "-" {
                 report.without_files += 1;
                 continue;
             }
             let end = ends.is_valid(row).then(|| ends.value(row));
-            parts.add(files.value(row), firsts.value(row), end, lasts.value(row))?;
+            let period = Period { start: starts.value(row), last: lasts.value(row) };
+            parts.add(files.value(row), firsts.value(row), end, period);
         }
     }
-    let parts = parts.finish()?;
-    report.bytes_total = parts.bytes_total;
-    output::check_inputs(options.out, parts.files.keys())?;
+    let plan = parts.finish()?;
+    report.bytes_total = plan.bytes_total;
+    report.missing = plan.missing.into_iter().collect();
+    output::check_inputs(options.out, plan.files.keys())?;
     let mut search = Search::new(options)?;
-    for (path, parts) in &parts.files {
+    for (path, of_path) in plan.files {
+        let searched = match search.file(&path, &of_path.parts) {
+            // Its capture has deleted it in the meantime.
+            Err(error) if is_not_found(&error) => {
+                report.missing.push((path, of_path.records));
+                continue;
+            }
+            searched => searched?,
+        };
         report.files += 1;
-        report.bytes_read += search.file(path, parts)?;
+        report.bytes_read += searched.bytes;
+        report.damaged.extend(searched.damage.map(|error| error.to_string()));
+        if searched.replaced {
+            report.replaced.push((path, of_path.records));
+        }
     }
     report.packets = search.finish(options.out)?;
     Ok(report)
 }
 
-/// The packets found so far, as blocks of pcapng in a file without a name.
-struct Search {
-    filter: String,
-    range: Range,
-    /// The filter by link type.
-    programs: HashMap<u16, BpfProgram>,
-    interfaces: Vec<InterfaceDescription>,
-    encoder: Encoder,
-    blocks: BufWriter<File>,
-    written: u64,
-    /// Time, location and length of each block. The sort is stable: packets of one instant stay in the order of files.
-    index: Vec<(u64, u64, u32)>,
-    buffer: Vec<u8>,
-}
-
-impl Search {
-    fn new(options: &Options<'_>) -> Result<Self> {
-        let folder =
-            options.out.parent().filter(|folder| folder.is_dir()).unwrap_or(Path::new("/tmp"));
-        let blocks = tempfile::tempfile_in(folder)
-            .with_context(|| format!("cannot write to {}", folder.display()))?;
-        let packet_options = PacketOptions { direction: true, queue: false };
-        Ok(Self {
-            filter: options.filter.to_owned(),
-            range: options.range,
-            programs: HashMap::new(),
-            interfaces: Vec::new(),
-            encoder: Encoder { format: Format::Pcapng, snaplen: u32::MAX, options: packet_options },
-            blocks: BufWriter::new(blocks),
-            written: 0,
-            index: Vec::new(),
-            buffer: Vec::new(),
-        })
-    }
-
-    /// Searches parts of a file. Returns the bytes that were read.
-    fn file(&mut self, path: &Path, parts: &[Part]) -> Result<u64> {
-        let found = self.index.len();
-        let mut read = 0;
-        if let Some(Beginning { blocks: start, consumed, .. }) = Beginning::of(path)? {
-            read += consumed;
-            let size = path.metadata()?.len();
-            let mut described = true;
-            for part in parts {
-                let mut file = open(path)?;
-                let first = part.first.max(start.len() as u64);
-                let end = part.end.unwrap_or(size).min(size);
-                let length = end.saturating_sub(first);
-                file.seek(SeekFrom::Start(first))?;
-                read += length;
-                let stream = Box::new(Cursor::new(start.clone()).chain(file.take(length)));
-                // A part may end within a packet that is not wanted; so may a file that is still written.
-                described = self.stream(path, stream, true)?;
-                if !described {
-                    break;
-                }
-            }
-            if described {
-                return Ok(read);
-            }
-            // An interface was described later in the file: all of it has to be read.
-            self.index.truncate(found);
-        }
-        self.stream(path, Box::new(open(path)?), false)?;
-        Ok(read + path.metadata()?.len())
-    }
-
-    /// Takes what matches from a stream; `cut` says that it may end within a packet. `false` if it has packets of an
-    /// interface that it does not describe.
-    fn stream(&mut self, path: &Path, stream: Box<dyn Read + Send>, cut: bool) -> Result<bool> {
-        let mut reader = BlockReader::from_stream(&path.display().to_string(), stream)?;
-        let mut numbers: HashMap<u32, u32> = HashMap::new();
-        loop {
-            let (block, interfaces) = match reader.next() {
-                Ok(Some(next)) => next,
-                Ok(None) => return Ok(true),
-                Err(FileError::Truncated { .. }) if cut => return Ok(true),
-                Err(FileError::Malformed { what, .. })
-                    if what.starts_with("a packet of interface") =>
-                {
-                    return Ok(false);
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let Some(record) = block.record else { continue };
-            let time = record.frame.timestamp.unwrap_or_default().0;
-            let nanos = i64::try_from(time).unwrap_or(i64::MAX);
-            if self.range.after.is_some_and(|after| nanos < after)
-                || self.range.before.is_some_and(|before| nanos >= before)
-            {
-                continue;
-            }
-            let described = interfaces.get(record.interface as usize);
-            let interface = described
-                .ok_or_else(|| anyhow!("{}: a packet without an interface", path.display()))?;
-            if !program(&mut self.programs, &self.filter, interface.linktype)?
-                .filter(record.frame.head())
-            {
-                continue;
-            }
-            let number = *numbers
-                .entry(record.interface)
-                .or_insert_with(|| number(&mut self.interfaces, interface));
-            self.buffer.clear();
-            self.encoder.encode(&mut self.buffer, &Record { interface: number, ..record });
-            self.blocks.write_all(&self.buffer).context("cannot write a temporary file")?;
-            self.index.push((time, self.written, self.buffer.len() as u32));
-            self.written += self.buffer.len() as u64;
-        }
-    }
-
-    /// Writes the file. Returns its packets.
-    fn finish(mut self, out: &Path) -> Result<u64> {
-        self.index.sort_by_key(|(time, ..)| *time);
-        if self.interfaces.is_empty() {
-            // tcpdump reads no file without an interface.
-            self.interfaces.push(InterfaceDescription { linktype: 1, ..Default::default() });
-        }
-        let mut writer = Writer::create(out, Compression::None, &AtomicBool::new(false))?;
-        let application = Some(concat!("linerate-flows ", env!("CARGO_PKG_VERSION")).to_owned());
-        let section = SectionHeader { application, ..SectionHeader::default() };
-        writer.write_record(false, |bytes| {
-            self.encoder.encode_file_header(bytes, &section, &self.interfaces)
-        })?;
-        let mut blocks = self.blocks.into_inner().context("cannot write a temporary file")?;
-        for (_, at, length) in &self.index {
-            blocks.seek(SeekFrom::Start(*at))?;
-            self.buffer.resize(*length as usize, 0);
-            blocks.read_exact(&mut self.buffer).context("cannot read a temporary file")?;
-            writer.write_record(true, |bytes| bytes.extend_from_slice(&self.buffer))?;
-        }
-        writer.flush()?;
-        Ok(writer.packets())
-    }
-}
-
-/// The number of an interface in the file that is written.
-fn number(interfaces: &mut Vec<InterfaceDescription>, interface: &InterfaceDescription) -> u32 {
-    let interface = InterfaceDescription { statistics: None, ..interface.clone() };
-    let position = interfaces.iter().position(|one| *one == interface).unwrap_or_else(|| {
-        interfaces.push(interface);
-        interfaces.len() - 1
-    });
-    position as u32
-}
-
-fn program<'p>(
-    programs: &'p mut HashMap<u16, BpfProgram>,
-    filter: &str,
-    linktype: u16,
-) -> Result<&'p BpfProgram> {
-    Ok(match programs.entry(linktype) {
-        Entry::Occupied(compiled) => compiled.into_mut(),
-        Entry::Vacant(vacant) => {
-            let dead = Capture::dead(Linktype(i32::from(linktype)))?;
-            let compiled = dead.compile(filter, true);
-            vacant
-                .insert(compiled.with_context(|| format!("libpcap refuses the filter {filter:?}"))?)
-        }
-    })
+fn is_not_found(error: &Error) -> bool {
+    let is = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    error.downcast_ref::<io::Error>().is_some_and(is)
 }
 
 fn open(path: &Path) -> Result<File> {

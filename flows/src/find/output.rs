@@ -33,7 +33,10 @@ pub(super) fn check_inputs<'p>(
     let Some(place) = place(out) else { return Ok(()) };
     for input in packet_files {
         if self::place(input) == Some(place) {
-            bail!("{} would be emptied before it is read; write into another file", input.display());
+            bail!(
+                "{} would be emptied before it is read; write into another file",
+                input.display()
+            );
         }
     }
     let mut magic = Vec::new();

@@ -1,16 +1,22 @@
 //! The parts of packet files that records point at.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use linerate_pcapfile::Reader;
+use anyhow::Result;
 
-use super::beginning::Beginning;
+use super::later::Captures;
 use super::located;
 
 /// Parts that are closer than this are read as one.
 const MAX_GAP: u64 = 64 << 10;
+
+/// From the first to the last packet of a record, in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Period {
+    pub(super) start: i64,
+    pub(super) last: i64,
+}
 
 /// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,123 +24,97 @@ pub(super) struct Part {
     pub(super) first: u64,
     /// `None`: to the end of the file.
     pub(super) end: Option<u64>,
+    /// The oldest record that points into it: if no packet of its time is there, the file was replaced.
+    pub(super) oldest: Option<Period>,
 }
 
 /// The parts to read, by file.
 pub(super) struct Parts<'a> {
     folder: Option<&'a Path>,
-    files: HashMap<String, Vec<Part>>,
-    /// Records that go on in later files: the first file, the time of the last packet.
-    later: HashMap<String, i64>,
+    files: HashMap<String, FileParts>,
+}
+
+/// What is to be read of a file.
+#[derive(Default)]
+pub(super) struct FileParts {
+    pub(super) parts: Vec<Part>,
+    /// The records that point at it.
+    pub(super) records: u64,
+    /// When those began and ended that go on in later files.
+    later: Option<Period>,
 }
 
 /// The same, ready to be read.
 pub(super) struct Plan {
-    pub(super) files: BTreeMap<PathBuf, Vec<Part>>,
+    pub(super) files: BTreeMap<PathBuf, FileParts>,
+    /// The files that are not there, and how many records point at each.
+    pub(super) missing: BTreeMap<PathBuf, u64>,
     pub(super) bytes_total: u64,
+}
+
+impl FileParts {
+    fn goes_on(&mut self, period: Period) {
+        let Period { start, last } = self.later.unwrap_or(period);
+        self.later = Some(Period { start: start.min(period.start), last: last.max(period.last) });
+    }
 }
 
 impl<'a> Parts<'a> {
     pub(super) fn new(folder: Option<&'a Path>) -> Self {
-        Self { folder, files: HashMap::new(), later: HashMap::new() }
+        Self { folder, files: HashMap::new() }
     }
 
-    pub(super) fn add(
-        &mut self,
-        file: &str,
-        first: u64,
-        end: Option<u64>,
-        last: i64,
-    ) -> Result<()> {
-        if file == "-" {
-            bail!("the packets of a record went to standard output: there is no file to look in");
-        }
+    /// Adds the location of a record's packets.
+    pub(super) fn add(&mut self, file: &str, first: u64, end: Option<u64>, period: Period) {
         if !self.files.contains_key(file) {
-            self.files.insert(file.to_owned(), Vec::new());
+            self.files.insert(file.to_owned(), FileParts::default());
         }
-        if let Some(parts) = self.files.get_mut(file) {
-            parts.push(Part { first, end });
-            // Bounded memory for many records of one file.
-            if parts.len() > 1 << 16 {
-                *parts = merged(std::mem::take(parts));
-            }
+        let Some(of_file) = self.files.get_mut(file) else { return };
+        of_file.records += 1;
+        of_file.parts.push(Part { first, end, oldest: Some(period) });
+        // Bounded memory for many records of one file.
+        if of_file.parts.len() > 1 << 16 {
+            of_file.parts = merged(std::mem::take(&mut of_file.parts));
         }
         if end.is_none() {
-            let known = self.later.entry(file.to_owned()).or_insert(last);
-            *known = last.max(*known);
+            of_file.goes_on(period);
         }
-        Ok(())
     }
 
     pub(super) fn finish(self) -> Result<Plan> {
-        let mut files: BTreeMap<PathBuf, Vec<Part>> = BTreeMap::new();
-        for (file, parts) in self.files {
-            let path = located(&file, self.folder);
-            if !path.is_file() {
-                bail!(
-                    "the packet file {} is not there: it was deleted, or --packets has to say where the files are now",
-                    path.display()
-                );
-            }
-            files.entry(path).or_default().extend(parts);
+        let mut named: BTreeMap<PathBuf, FileParts> = BTreeMap::new();
+        for (file, FileParts { parts, records, later }) in self.files {
+            let of_path = named.entry(located(&file, self.folder)).or_default();
+            of_path.parts.extend(parts);
+            of_path.records += records;
+            later.into_iter().for_each(|period| of_path.goes_on(period));
         }
-        let mut siblings: BTreeMap<PathBuf, Option<i64>> = BTreeMap::new();
-        for path in files.keys() {
-            let folder = path
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty())
-                .unwrap_or(Path::new("."));
-            for entry in
-                folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?
-            {
-                let sibling = entry?.path();
-                if sibling.is_file()
-                    && sibling.extension() == path.extension()
-                    && !siblings.contains_key(&sibling)
-                {
-                    let time = if self.later.is_empty() { None } else { capture_time(&sibling) };
-                    siblings.insert(sibling, time);
-                }
+        let mut captures = Captures::default();
+        let mut later = BTreeSet::new();
+        for (path, of_path) in &named {
+            if let Some(period) = of_path.later {
+                later.extend(captures.later(path, period)?);
             }
         }
-        for (file, last) in self.later {
-            let path = located(&file, self.folder);
-            let begins = first_time(&path);
-            for (sibling, time) in &siblings {
-                // A file may begin a little before its predecessor's last packets.
-                if *sibling != path
-                    && sibling.parent() == path.parent()
-                    && *time >= begins
-                    && time.is_some_and(|time| time <= last)
-                {
-                    files.entry(sibling.clone()).or_default().push(Part { first: 0, end: None });
-                }
+        let mut missing = BTreeMap::new();
+        named.retain(|path, of_path| {
+            let there = path.is_file();
+            if !there {
+                missing.insert(path.clone(), of_path.records);
             }
+            there
+        });
+        let mut files = named;
+        for path in later {
+            files.entry(path).or_default().parts.push(Part { first: 0, end: None, oldest: None });
         }
-        let sizes =
-            siblings.keys().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len());
-        let bytes_total = sizes.sum();
-        let files = files.into_iter().map(|(path, parts)| (path, merged(parts))).collect();
-        Ok(Plan { files, bytes_total })
+        let mut bytes_total = 0;
+        for (path, of_path) in &mut files {
+            of_path.parts = merged(std::mem::take(&mut of_path.parts));
+            bytes_total += path.metadata().map_or(0, |metadata| metadata.len());
+        }
+        Ok(Plan { files, missing, bytes_total })
     }
-}
-
-/// The time of the first packet of a file that a capture can have written.
-fn capture_time(path: &Path) -> Option<i64> {
-    match Beginning::of(path) {
-        Ok(Some(beginning)) if !beginning.of_capture => None,
-        _ => first_time(path),
-    }
-}
-
-/// The time of a file's first packet.
-fn first_time(path: &Path) -> Option<i64> {
-    if let Ok(Some(Beginning { time, .. })) = Beginning::of(path) {
-        return time;
-    }
-    let mut reader = Reader::open(path).ok()?;
-    let record = reader.next().ok()??;
-    i64::try_from(record.frame.timestamp?.0).ok()
 }
 
 /// The same parts in order, without overlaps and small gaps.
@@ -143,12 +123,10 @@ fn merged(mut parts: Vec<Part>) -> Vec<Part> {
     let mut merged: Vec<Part> = Vec::new();
     for part in parts {
         match merged.last_mut() {
-            Some(Part { end: None, .. }) => {}
-            Some(Part { end: Some(before), .. }) if part.first <= *before + MAX_GAP => {
-                match part.end {
-                    Some(end) => *before = end.max(*before),
-                    None => merged.last_mut().expect("one").end = None,
-                }
+            Some(before) if before.end.is_none_or(|end| part.first <= end + MAX_GAP) => {
+                before.end = before.end.zip(part.end).map(|(a, b)| a.max(b));
+                let both = before.oldest.into_iter().chain(part.oldest);
+                before.oldest = both.min_by_key(|period| period.last);
             }
             _ => merged.push(part),
         }
@@ -162,7 +140,7 @@ mod tests {
 
     #[test]
     fn parts_merge_over_small_gaps_only() {
-        let part = |first, end| Part { first, end };
+        let part = |first, end| Part { first, end, oldest: None };
         let far = 10 * MAX_GAP;
         let parts = vec![
             part(far, Some(far + 5)),
@@ -175,5 +153,10 @@ mod tests {
         assert_eq!(merged(parts), [part(0, None)]);
         let parts = vec![part(0, Some(1)), part(2, None)];
         assert_eq!(merged(parts), [part(0, None)]);
+        let of = |first, last| Part {
+            oldest: Some(Period { start: 0, last }),
+            ..part(first, Some(first + 10))
+        };
+        assert_eq!(merged(vec![of(0, 7), of(5, 3), of(8, 9)])[0].oldest, of(0, 3).oldest);
     }
 }

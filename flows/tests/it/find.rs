@@ -8,12 +8,15 @@ use crate::support::{START, answer, meter, packets, parquet, run, tcpdump, traff
 
 const PACKETS: u64 = 20_000;
 
+/// Names as `-b` gives them.
+const NAMES: [&str; 2] = ["a_00001_20231114221320.pcapng", "a_00002_20231114221330.pcapng"];
+
 #[test]
 fn the_packets_of_a_filter_are_those_of_tcpdump_over_all_files() {
     let folder = tempfile::tempdir().unwrap();
     let frames = traffic(PACKETS, true);
     let half = frames.len() / 2;
-    let files: [PathBuf; 2] = ["a_1.pcapng", "a_2.pcapng"].map(|name| folder.path().join(name));
+    let files: [PathBuf; 2] = NAMES.map(|name| folder.path().join(name));
     write(&files[0], &frames[..half], START);
     write(&files[1], &frames[half..], START + half as u64 * 1_000_000);
     let location = folder.path().join("flows/1.parquet");
@@ -109,7 +112,7 @@ fn refusal(location: &str, out: &Path) -> String {
 #[test]
 fn a_packet_file_that_is_read_is_not_written_over() {
     let folder = tempfile::tempdir().unwrap();
-    let (files, location) = two_files(folder.path(), ["a_1.pcapng", "a_2.pcapng"]);
+    let (files, location) = two_files(folder.path(), NAMES);
     let (hard, symbolic) = (folder.path().join("hard"), folder.path().join("symbolic.pcapng"));
     fs::hard_link(&files[1], &hard).unwrap();
     std::os::unix::fs::symlink(&files[0], &symbolic).unwrap();
@@ -128,7 +131,7 @@ fn a_packet_file_that_is_read_is_not_written_over() {
 #[test]
 fn names_that_promise_another_format_are_refused_and_an_empty_result_is_a_file_for_tcpdump() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, location) = two_files(folder.path(), ["a_1.pcapng", "a_2.pcapng"]);
+    let (_, location) = two_files(folder.path(), NAMES);
     for name in ["f.pcap", "f.CAP", "f.pcapng.zst", "f.pcapng.gz", "f.lz4", "f.xz"] {
         let out = folder.path().join(name);
         let said = refusal(&location, &out);
@@ -141,4 +144,169 @@ fn names_that_promise_another_format_are_refused_and_an_empty_result_is_a_file_f
     let said = String::from_utf8_lossy(&read.stderr);
     assert!(read.status.success() && said.contains("EN10MB"), "{said}");
     assert!(read.stdout.is_empty());
+}
+
+/// Files that follow each other, of as many packets, and the location of their records.
+fn rotated(folder: &Path, names: &[&str], packets: u64, start: u64) -> (Vec<PathBuf>, String) {
+    let frames = traffic(packets * names.len() as u64, false);
+    let files: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+    for (n, (file, frames)) in files.iter().zip(frames.chunks(packets as usize)).enumerate() {
+        let start = start + n as u64 * packets * 1_000_000;
+        if !file.to_string_lossy().contains(".pcapng") {
+            let pcapng = folder.join("pcapng");
+            write(&pcapng, frames, start);
+            tcpdump_copy(&pcapng, file);
+            fs::remove_file(pcapng).unwrap();
+        } else {
+            write(file, frames, start);
+        }
+    }
+    let location = folder.join("flows/1.parquet");
+    parquet(&location, &meter(&files));
+    (files, location.to_str().unwrap().to_owned())
+}
+
+fn tcpdump_copy(from: &Path, to: &Path) {
+    let mut command = Command::new("tcpdump");
+    let output = command.arg("-r").arg(from).arg("-w").arg(to).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// `find` with `--json`: its exit status, the counts, and what it says.
+fn counts(location: &str, out: &Path, filter: &str) -> (Option<i32>, serde_json::Value, String) {
+    let output = run(&["find", "--json", "-r", location, "-w", out.to_str().unwrap(), filter]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    (output.status.code(), json, said)
+}
+
+/// What tcpdump finds in files, in the order of time, without files that are gone.
+fn expected(files: &[PathBuf], filter: &str, folder: &Path) -> Vec<(u64, Vec<u8>)> {
+    let there: Vec<PathBuf> = files.iter().filter(|file| file.exists()).cloned().collect();
+    let mut packets = tcpdump(&there, filter, folder);
+    packets.sort_by_key(|(time, _)| *time);
+    packets
+}
+
+#[test]
+fn later_files_are_found_by_the_names_of_each_kind_of_rotation() {
+    for names in [
+        // -C
+        &["r.pcapng", "r.pcapng1", "r.pcapng2", "r.pcapng3"][..],
+        &["r.pcap", "r.pcap1", "r.pcap2"],
+        &["plain", "plain1", "plain2"],
+        // -C -W
+        &["r.pcapng00", "r.pcapng01", "r.pcapng02", "r.pcapng03"],
+        // -G, with -C, and without enough of the time in the name
+        &["f-235959.pcapng", "f-000000.pcapng", "f-000000.pcapng1", "f-000001.pcapng"],
+        &["f-Mon.pcap", "f-Mon.pcap1", "f-Tue.pcap"],
+        // -b
+        &["f_00001_20231114221320.pcapng", "f_00002_20231114221321.pcapng"],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, location) = rotated(folder.path(), names, 1000, START);
+        // Neither these packets nor their number come into the result.
+        let other = folder.path().join("other.pcapng");
+        write(&other, &traffic(5000, false), START);
+        let out = folder.path().join("out.pcapng");
+        for filter in ["host 10.0.0.3", "ip6 and tcp port 80"] {
+            let (status, counts, said) = counts(&location, &out, filter);
+            assert_eq!(status, Some(0), "{names:?}: {said}");
+            let expected = expected(&files, filter, folder.path());
+            assert!(!expected.is_empty());
+            assert!(packets(&out) == expected, "{names:?} {filter}: {counts}");
+            let total: u64 = files.iter().map(|file| file.metadata().unwrap().len()).sum();
+            assert_eq!(counts["bytes_total"], total, "{names:?}");
+            assert!(counts["bytes_read"].as_u64().unwrap() <= total, "{counts}");
+        }
+    }
+}
+
+#[test]
+fn the_packets_of_the_files_that_are_there_are_found() {
+    let names = ["r.pcapng", "r.pcapng1", "r.pcapng2", "r.pcapng3"];
+    for gone in [&[0][..], &[0, 1], &[2], &[0, 1, 2, 3]] {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, location) = rotated(folder.path(), &names, 1000, START);
+        for n in gone {
+            fs::remove_file(&files[*n]).unwrap();
+        }
+        let out = folder.path().join("out.pcapng");
+        let filter = "host 10.0.0.3";
+        let (status, counts, said) = counts(&location, &out, filter);
+        assert!(packets(&out) == expected(&files, filter, folder.path()), "{gone:?}: {said}");
+        if gone.contains(&0) {
+            assert_eq!(status, Some(1));
+            let first = said.lines().next().unwrap();
+            assert!(first.contains("r.pcapng is missing (") && first.contains("flow records)"));
+            assert!(counts["missing_files"].as_u64() >= Some(1), "{counts}");
+        }
+    }
+    // A ring that has lost many files: few lines.
+    let folder = tempfile::tempdir().unwrap();
+    let names: Vec<String> = (0..30).map(|n| format!("r.pcapng{n:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (files, location) = rotated(folder.path(), &names, 20, START);
+    files[..25].iter().for_each(|file| fs::remove_file(file).unwrap());
+    let out = folder.path().join("out.pcapng");
+    let (status, counts, said) = counts(&location, &out, "ip or ip6");
+    assert!(status == Some(1) && said.lines().count() <= 8, "{said}");
+    let missing = counts["missing_files"].as_u64().unwrap();
+    assert!(
+        missing > 10 && said.contains(&format!("{} files more missing", missing - 5)),
+        "{said}"
+    );
+    assert!(packets(&out) == expected(&files, "ip or ip6", folder.path()));
+}
+
+#[test]
+fn a_file_that_was_replaced_is_read_whole() {
+    for (name, later) in [
+        ("r.pcapng", traffic(3000, true)),
+        ("r.pcapng", traffic(10, false)),
+        ("r.pcap", traffic(2500, false)),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, location) = rotated(folder.path(), &[name], 2000, START);
+        fs::remove_file(&files[0]).unwrap();
+        let pcapng = folder.path().join("pcapng");
+        write(&pcapng, &later, START + 3_600_000_000_000);
+        match name {
+            "r.pcap" => tcpdump_copy(&pcapng, &files[0]),
+            _ => drop(fs::copy(&pcapng, &files[0]).unwrap()),
+        }
+        let out = folder.path().join("out.pcapng");
+        for filter in ["host 10.0.0.3", "host 10.0.0.3 and tcp port 443", "ip or ip6"] {
+            let (status, counts, said) = counts(&location, &out, filter);
+            assert!(packets(&out) == expected(&files, filter, folder.path()), "{filter}: {said}");
+            assert_eq!((status, said.matches("was replaced").count()), (Some(1), 1), "{said}");
+            assert_eq!(
+                (&counts["replaced_files"], &counts["damaged_files"]),
+                (&1.into(), &0.into())
+            );
+            assert_eq!(counts["bytes_read"], counts["bytes_total"]);
+        }
+    }
+}
+
+#[test]
+fn damage_is_named_by_its_offset_in_the_file_and_costs_no_other_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["r.pcapng", "r.pcapng1"];
+    let (files, location) = rotated(folder.path(), &names, 1000, START);
+    let all = expected(&files, "ip or ip6", folder.path());
+    // The length of a block in the middle.
+    let mut bytes = fs::read(&files[0]).unwrap();
+    let mut at = 0;
+    while at < bytes.len() / 2 {
+        at += u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
+    }
+    bytes[at + 4] = 3;
+    fs::write(&files[0], bytes).unwrap();
+    let out = folder.path().join("out.pcapng");
+    let (status, counts, said) = counts(&location, &out, "ip or ip6");
+    assert!(status == Some(1) && said.contains(&format!("damaged at byte {at}:")), "{said}");
+    assert_eq!((&counts["damaged_files"], &counts["replaced_files"]), (&1.into(), &0.into()));
+    let found = packets(&out);
+    assert!(found.len() > 1000 && found.len() < 2000 && found.iter().all(|one| all.contains(one)));
 }

@@ -1,0 +1,231 @@
+//! Reads packet files, and writes the packets that are wanted in the order of time.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io::{BufWriter, Cursor, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, anyhow};
+use linerate_pcapfile::write::PacketOptions;
+use linerate_pcapfile::{
+    BlockReader, Compression, Encoder, Error as FileError, Format, InterfaceDescription, Record,
+    SectionHeader, Writer,
+};
+use pcap::{BpfProgram, Capture, Linktype};
+
+use super::beginning::Beginning;
+use super::parts::{Part, Period};
+use super::{Options, open};
+use crate::time::Range;
+
+/// Nanoseconds that the times of a record and of a packet in a file differ by: a file may have microseconds only.
+const RESOLUTION: i64 = 1_000;
+
+/// The packets found so far, as blocks of pcapng in a file without a name.
+pub(super) struct Search {
+    filter: String,
+    range: Range,
+    /// The filter by link type.
+    programs: HashMap<u16, BpfProgram>,
+    interfaces: Vec<InterfaceDescription>,
+    encoder: Encoder,
+    blocks: BufWriter<File>,
+    written: u64,
+    /// Time, location and length of each block. The sort is stable: packets of one instant stay in the order of files.
+    index: Vec<(u64, u64, u32)>,
+    buffer: Vec<u8>,
+}
+
+/// How a file was searched.
+#[derive(Debug)]
+pub(super) struct Searched {
+    /// Bytes of the file that were read, however often.
+    pub(super) bytes: u64,
+    /// It has not the packets that its records point at.
+    pub(super) replaced: bool,
+    /// Why it was not read to its end.
+    pub(super) damage: Option<FileError>,
+}
+
+/// How the reading of a stream ended.
+enum End {
+    /// All of it was read, perhaps but for a packet that is cut off.
+    Whole,
+    /// It has packets of an interface that it does not describe.
+    Undescribed,
+    Damaged(FileError),
+}
+
+impl Search {
+    pub(super) fn new(options: &Options<'_>) -> Result<Self> {
+        let folder =
+            options.out.parent().filter(|folder| folder.is_dir()).unwrap_or(Path::new("/tmp"));
+        let blocks = tempfile::tempfile_in(folder)
+            .with_context(|| format!("cannot write to {}", folder.display()))?;
+        let packet_options = PacketOptions { direction: true, queue: false };
+        Ok(Self {
+            filter: options.filter.to_owned(),
+            range: options.range,
+            programs: HashMap::new(),
+            interfaces: Vec::new(),
+            encoder: Encoder { format: Format::Pcapng, snaplen: u32::MAX, options: packet_options },
+            blocks: BufWriter::new(blocks),
+            written: 0,
+            index: Vec::new(),
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Searches parts of a file, or all of it if it is not the file that records point at.
+    pub(super) fn file(&mut self, path: &Path, parts: &[Part]) -> Result<Searched> {
+        let found = self.index.len();
+        let size = open(path)?.metadata()?.len();
+        let beginning = Beginning::of(path)?;
+        let mut misplaced = false;
+        if let Some(Beginning { blocks: start, .. }) = &beginning {
+            let mut bytes = start.len() as u64;
+            let mut whole = false;
+            for part in parts {
+                let mut file = open(path)?;
+                let first = part.first.max(start.len() as u64);
+                let length = part.end.unwrap_or(size).min(size).saturating_sub(first);
+                file.seek(SeekFrom::Start(first))?;
+                bytes += length;
+                let stream = Box::new(Cursor::new(start.clone()).chain(file.take(length)));
+                // A part may end within a packet that is not wanted; so may a file that is still written.
+                let (end, has_record) = self.stream(path, stream, true, part.oldest)?;
+                // An interface was described later in the file, or the packets are elsewhere.
+                misplaced |= matches!(end, End::Damaged(_)) || !has_record;
+                whole = misplaced || matches!(end, End::Undescribed);
+                if whole {
+                    break;
+                }
+            }
+            if !whole {
+                return Ok(Searched { bytes: bytes.min(size), replaced: false, damage: None });
+            }
+            self.index.truncate(found);
+        }
+        let oldest = parts.iter().filter_map(|part| part.oldest).min_by_key(|period| period.last);
+        let cut = beginning.is_some();
+        let (end, has_record) = self.stream(path, Box::new(open(path)?), cut, oldest)?;
+        let damage = match end {
+            End::Damaged(error) => Some(error),
+            _ => None,
+        };
+        let replaced = damage.is_none() && (misplaced || !has_record);
+        Ok(Searched { bytes: size, replaced, damage })
+    }
+
+    /// Takes what matches from a stream; `cut` says that it may end within a packet. Also says whether a packet of
+    /// this period was there.
+    fn stream(
+        &mut self,
+        path: &Path,
+        stream: Box<dyn Read + Send>,
+        cut: bool,
+        period: Option<Period>,
+    ) -> Result<(End, bool)> {
+        let mut has_period = period.is_none();
+        let mut reader = match BlockReader::from_stream(&path.display().to_string(), stream) {
+            Ok(reader) => reader,
+            Err(error) => return Ok((End::Damaged(error), has_period)),
+        };
+        let mut numbers: HashMap<u32, u32> = HashMap::new();
+        loop {
+            let (block, interfaces) = match reader.next() {
+                Ok(Some(next)) => next,
+                Ok(None) => return Ok((End::Whole, has_period)),
+                Err(FileError::Truncated { .. }) if cut => return Ok((End::Whole, has_period)),
+                Err(FileError::Malformed { what, .. })
+                    if cut && what.starts_with("a packet of interface") =>
+                {
+                    // The whole file decides whether it has the packet.
+                    return Ok((End::Undescribed, true));
+                }
+                Err(error) => return Ok((End::Damaged(error), has_period)),
+            };
+            let Some(record) = block.record else { continue };
+            let time = record.frame.timestamp.unwrap_or_default().0;
+            let nanos = i64::try_from(time).unwrap_or(i64::MAX);
+            has_period |= period.is_none_or(|Period { start, last }| {
+                record.frame.timestamp.is_none()
+                    || (start.saturating_sub(RESOLUTION)..=last.saturating_add(RESOLUTION))
+                        .contains(&nanos)
+            });
+            if self.range.after.is_some_and(|after| nanos < after)
+                || self.range.before.is_some_and(|before| nanos >= before)
+            {
+                continue;
+            }
+            let described = interfaces.get(record.interface as usize);
+            let interface = described
+                .ok_or_else(|| anyhow!("{}: a packet without an interface", path.display()))?;
+            if !program(&mut self.programs, &self.filter, interface.linktype)?
+                .filter(record.frame.head())
+            {
+                continue;
+            }
+            let number = *numbers
+                .entry(record.interface)
+                .or_insert_with(|| number(&mut self.interfaces, interface));
+            self.buffer.clear();
+            self.encoder.encode(&mut self.buffer, &Record { interface: number, ..record });
+            self.blocks.write_all(&self.buffer).context("cannot write a temporary file")?;
+            self.index.push((time, self.written, self.buffer.len() as u32));
+            self.written += self.buffer.len() as u64;
+        }
+    }
+
+    /// Writes the file. Returns its packets.
+    pub(super) fn finish(mut self, out: &Path) -> Result<u64> {
+        self.index.sort_by_key(|(time, ..)| *time);
+        if self.interfaces.is_empty() {
+            // tcpdump reads no file without an interface.
+            self.interfaces.push(InterfaceDescription { linktype: 1, ..Default::default() });
+        }
+        let mut writer = Writer::create(out, Compression::None, &AtomicBool::new(false))?;
+        let application = Some(concat!("linerate-flows ", env!("CARGO_PKG_VERSION")).to_owned());
+        let section = SectionHeader { application, ..SectionHeader::default() };
+        writer.write_record(false, |bytes| {
+            self.encoder.encode_file_header(bytes, &section, &self.interfaces)
+        })?;
+        let mut blocks = self.blocks.into_inner().context("cannot write a temporary file")?;
+        for (_, at, length) in &self.index {
+            blocks.seek(SeekFrom::Start(*at))?;
+            self.buffer.resize(*length as usize, 0);
+            blocks.read_exact(&mut self.buffer).context("cannot read a temporary file")?;
+            writer.write_record(true, |bytes| bytes.extend_from_slice(&self.buffer))?;
+        }
+        writer.flush()?;
+        Ok(writer.packets())
+    }
+}
+
+/// The number of an interface in the file that is written.
+fn number(interfaces: &mut Vec<InterfaceDescription>, interface: &InterfaceDescription) -> u32 {
+    let interface = InterfaceDescription { statistics: None, ..interface.clone() };
+    let position = interfaces.iter().position(|one| *one == interface).unwrap_or_else(|| {
+        interfaces.push(interface);
+        interfaces.len() - 1
+    });
+    position as u32
+}
+
+fn program<'p>(
+    programs: &'p mut HashMap<u16, BpfProgram>,
+    filter: &str,
+    linktype: u16,
+) -> Result<&'p BpfProgram> {
+    Ok(match programs.entry(linktype) {
+        Entry::Occupied(compiled) => compiled.into_mut(),
+        Entry::Vacant(vacant) => {
+            let dead = Capture::dead(Linktype(i32::from(linktype)))?;
+            let compiled = dead.compile(filter, true);
+            vacant
+                .insert(compiled.with_context(|| format!("libpcap refuses the filter {filter:?}"))?)
+        }
+    })
+}
