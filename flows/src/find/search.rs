@@ -8,12 +8,17 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow};
+use linerate_flow::meter;
 use linerate_pcapfile::write::PacketOptions;
 use linerate_pcapfile::{
     BlockReader, Compression, Encoder, Error as FileError, Format, InterfaceDescription, Record,
     SectionHeader, Writer,
 };
-use pcap::{BpfProgram, Capture, Linktype};
+use linerate_wire::ethernet::EtherType;
+use linerate_wire::frame::Frame;
+use linerate_wire::layers::Network;
+use pcap::{BpfProgram, Capture};
+use tempfile::NamedTempFile;
 
 use super::beginning::Beginning;
 use super::parts::{Part, Period};
@@ -163,9 +168,12 @@ impl Search {
             let described = interfaces.get(record.interface as usize);
             let interface = described
                 .ok_or_else(|| anyhow!("{}: a packet without an interface", path.display()))?;
-            if !program(&mut self.programs, &self.filter, interface.linktype)?
-                .filter(record.frame.head())
-            {
+            if !is_ip(&record.frame, interface.linktype) {
+                continue;
+            }
+            let program = program(&mut self.programs, &self.filter, interface.linktype)
+                .with_context(|| format!("cannot search {}", path.display()))?;
+            if !program.filter(record.frame.head()) {
                 continue;
             }
             let number = *numbers
@@ -214,6 +222,18 @@ fn number(interfaces: &mut Vec<InterfaceDescription>, interface: &InterfaceDescr
     position as u32
 }
 
+/// Whether a meter counts this frame for a flow: the others (ARP, malformed ones) are in no record. A frame of which
+/// the file has only the beginning may have been metered with all its headers.
+fn is_ip(frame: &Frame<'_>, linktype: u16) -> bool {
+    let Some(layers) = meter::layers(frame.head(), linktype) else { return false };
+    let is_cut = (frame.head().len() as u64) < u64::from(frame.wire_len);
+    match layers.network {
+        Network::Ipv4 { .. } | Network::Ipv6 { .. } => is_cut || layers.protocol.is_some(),
+        Network::Other => is_cut && matches!(layers.ether_type, EtherType::IPV4 | EtherType::IPV6),
+        Network::Arp => false,
+    }
+}
+
 fn program<'p>(
     programs: &'p mut HashMap<u16, BpfProgram>,
     filter: &str,
@@ -222,10 +242,26 @@ fn program<'p>(
     Ok(match programs.entry(linktype) {
         Entry::Occupied(compiled) => compiled.into_mut(),
         Entry::Vacant(vacant) => {
-            let dead = Capture::dead(Linktype(i32::from(linktype)))?;
-            let compiled = dead.compile(filter, true);
-            vacant
-                .insert(compiled.with_context(|| format!("libpcap refuses the filter {filter:?}"))?)
+            let compiled = compile(filter, linktype).with_context(|| {
+                format!("libpcap refuses the filter {filter:?} for link type {linktype}")
+            })?;
+            vacant.insert(compiled)
         }
     })
+}
+
+/// Compiles a filter for the link type of a file. libpcap's own numbers (DLT) differ from those of files, and it
+/// translates them only where it opens a file: it is given the header of one.
+fn compile(filter: &str, linktype: u16) -> Result<BpfProgram> {
+    let interface = InterfaceDescription { linktype, ..InterfaceDescription::default() };
+    let encoder = Encoder {
+        format: Format::Pcap { nanoseconds: true },
+        snaplen: 1 << 18,
+        options: PacketOptions::default(),
+    };
+    let mut header = Vec::new();
+    encoder.encode_file_header(&mut header, &SectionHeader::default(), &[interface]);
+    let mut file = NamedTempFile::new().context("cannot write a temporary file")?;
+    file.write_all(&header).context("cannot write a temporary file")?;
+    Ok(Capture::from_file(file.path())?.compile(filter, true)?)
 }
