@@ -122,7 +122,7 @@ pub struct Exporter {
 
 impl Exporter {
     /// Prepares the outputs and starts their threads, which first call `prepare_thread`. Each record has this sampling
-    /// probability.
+    /// probability. `warn` gets a warning for each collector that cannot be reached at the start.
     ///
     /// # Errors
     ///
@@ -132,6 +132,7 @@ impl Exporter {
         interfaces: Vec<InterfaceName>,
         sampling_probability: f64,
         prepare_thread: fn(),
+        warn: fn(&str),
     ) -> Result<Self> {
         let outputs = Outputs::open(options, prepare_thread)?;
         let shared = Arc::new(Shared::default());
@@ -144,6 +145,8 @@ impl Exporter {
             shared: Arc::clone(&shared),
             waiting: VecDeque::new(),
             waiting_flows: 0,
+            warn,
+            is_checked: vec![false; options.destinations.len()],
         };
         let thread = std::thread::Builder::new().name("flows".into());
         let ended = Arc::clone(&shared);
@@ -369,6 +372,9 @@ struct Worker {
     /// [`MAX_WAITING_FLOWS`] wait for collectors; the packet writer bounds the others.
     waiting: VecDeque<(Locator, std::vec::IntoIter<Flow>)>,
     waiting_flows: usize,
+    warn: fn(&str),
+    /// Whether the first attempt to reach each collector is over, and was warned of if it failed.
+    is_checked: Vec<bool>,
 }
 
 impl Worker {
@@ -392,12 +398,32 @@ impl Worker {
             let is_late = has_ended && self.time_left().is_zero();
             self.write(is_late)?;
             self.outputs.maintain(Instant::now())?;
-            *lock(&self.shared.output) = self.outputs.statistics();
+            let statistics = self.outputs.statistics();
+            self.check_collectors(&statistics);
+            *lock(&self.shared.output) = statistics;
         }
         let timeout = self.time_left().max(MIN_COLLECTOR_TIMEOUT);
         let (statistics, outcome) = self.outputs.finish(timeout);
         *lock(&self.shared.output) = statistics;
         outcome
+    }
+
+    /// Warns of collectors that could not be reached at the start, as by a name that cannot be resolved.
+    fn check_collectors(&mut self, statistics: &OutputStatistics) {
+        for ((target, sent), is_checked) in statistics.collectors.iter().zip(&mut self.is_checked) {
+            if *is_checked {
+                continue;
+            }
+            *is_checked = sent.connections > 0 || sent.error.is_some();
+            if sent.connections == 0
+                && let Some(error) = &sent.error
+            {
+                (self.warn)(&format!(
+                    "cannot connect to the collector {target}: {error}; it is tried again, and records that find no \
+                     room until then are lost"
+                ));
+            }
+        }
     }
 
     /// How long the end still waits for collectors.

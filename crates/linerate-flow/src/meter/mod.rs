@@ -129,8 +129,8 @@ const MAX_SWEEP_PAUSE: u64 = 10_000_000_000;
 
 /// Finds flows in packets.
 ///
-/// The time is that of the packets, and of [`Meter::advance`]. A flow ends at a time that only its own packets and the
-/// timeouts decide, so the records of a file are always the same. When it is exported depends on the next sweep.
+/// The time is the latest of the packets and of [`Meter::advance`]. If packets come in the order of time, a flow ends at
+/// a time that only its own packets and the timeouts decide. When it is exported depends on the next sweep.
 pub struct Meter {
     table: Table,
     fragments: Fragments,

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,8 @@ impl Run {
             max_age: Duration::from_secs(60),
             sealed: None,
         };
-        let exporter = Exporter::start(&options, vec![InterfaceName::default()], 1.0, || ());
+        let exporter =
+            Exporter::start(&options, vec![InterfaceName::default()], 1.0, || (), |_| ());
         let exporter = exporter.unwrap();
         let idle_timeout = Duration::from_secs(1);
         let options = MeterOptions { idle_timeout, ..MeterOptions::default() };
@@ -154,6 +156,30 @@ fn collectors_get_records_whose_file_cannot_get_its_name() {
     let (_, outcome) = Outputs::open(&options, || ()).unwrap().finish(Duration::ZERO);
     outcome.unwrap();
     assert!(blocked[0].is_file());
+}
+
+#[test]
+fn a_collector_that_cannot_be_reached_at_the_start_is_warned_of_once() {
+    static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let reached = format!("ipfix://{}", collector.local_addr().unwrap());
+    // No name has a label of more than 63 octets, so nobody asks a name server.
+    let unknown = format!("ipfix://{}.invalid:4739", "a".repeat(64));
+    let options = OutputOptions {
+        destinations: [&reached, &unknown].map(|text| text.parse().unwrap()).into(),
+        sensor: None,
+        max_age: Duration::from_secs(60),
+        sealed: None,
+    };
+    let warn = |text: &str| WARNINGS.lock().unwrap().push(text.to_owned());
+    let exporter = Exporter::start(&options, Vec::new(), 1.0, || (), warn).unwrap();
+    wait_for("a warning", || !WARNINGS.lock().unwrap().is_empty());
+    std::thread::sleep(Duration::from_secs(1));
+    exporter.finish().1.unwrap();
+    let warnings = WARNINGS.lock().unwrap();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains(&format!("{unknown}: ")), "{warnings:?}");
+    assert!(warnings[0].contains("it is tried again"), "{warnings:?}");
 }
 
 fn assert_all_arrived(statistics: &ExportStatistics, octets: u64) {

@@ -59,7 +59,8 @@ pub(crate) struct Arguments {
 
     /// Write flow records to Parquet files in this folder (`date=/hour=/sensor=`), or send them to an IPFIX collector:
     /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://…` or `ipfix+tls://…`. Append `?uniflow` for a collector without
-    /// support of biflows (RFC 5103). May be given several times. Without -w no packet is written or printed.
+    /// support of biflows (RFC 5103). May be given several times. Without -w no packet is written or printed. Metering
+    /// the same packets again adds their records again.
     #[arg(long, value_name = "FOLDER|URL")]
     pub(super) flows: Vec<Destination>,
 
@@ -75,8 +76,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", requires = "flows", default_value = "15s", value_parser = values::flow_time)]
     pub(super) idle_timeout: Duration,
 
-    /// Maximum number of flows in the table, of 148 bytes each, allocated at the start. A full table exports flows
-    /// early, and counts them.
+    /// Maximum number of flows in the table (at least 1), of 148 bytes each, allocated at the start. A full table exports
+    /// flows early, and counts them.
     #[arg(long, value_name = "FLOWS", requires = "flows", default_value = "262144",
         value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(super) max_flows: u32,

@@ -7,7 +7,6 @@ use linerate_capture::source::{OpenInterface, SourceKind};
 use linerate_flow::export::{Exporter, InterfaceName};
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::OutputOptions;
-use linerate_forward::config;
 use linerate_net::ethtool;
 use linerate_ring::packet::Mode;
 
@@ -51,6 +50,10 @@ fn is_symmetric(opened: &OpenInterface) -> Option<bool> {
     found?.is_symmetric()
 }
 
+fn warn(text: &str) {
+    stdio::eprintln(format_args!("linerate: {text}"));
+}
+
 /// Starts the exporter of flow records, if `--flows` is given.
 ///
 /// # Errors
@@ -71,15 +74,17 @@ pub(super) fn metering(
         sealed: None,
     };
     let prepare_thread = privilege::keep_file_access;
-    let exporter = Exporter::start(&options, interfaces, sampling_probability, prepare_thread)?;
+    let warn: fn(&str) = if arguments.quiet { |_| () } else { warn };
+    let exporter =
+        Exporter::start(&options, interfaces, sampling_probability, prepare_thread, warn)?;
     if arguments.read.is_some() {
         exporter.set_blocking();
     }
     if exporter.statistics().output.files.interruptions > 0 && !arguments.quiet {
-        stdio::eprintln(format_args!(
-            "linerate: an earlier capture with --flows was interrupted: records of at most its last {} are missing",
-            config::write_duration(arguments.flow_file_time)
-        ));
+        warn(
+            "an earlier capture with --flows was interrupted: its flows that had not ended are missing, and its records \
+             that were in no complete file",
+        );
     }
     Ok(Some(Metering {
         exporter,

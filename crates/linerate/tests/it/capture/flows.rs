@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -224,7 +224,8 @@ fn kill_leaves_readable_files_without_doubles_and_the_next_capture_counts_it() {
         (&1.into(), &1.into()),
         "{json}"
     );
-    assert!(String::from_utf8_lossy(&done.stderr).contains("interrupted"));
+    let printed = String::from_utf8_lossy(&done.stderr);
+    assert!(printed.contains("interrupted: its flows that had not ended are missing"), "{printed}");
     assert_eq!(ports().len(), before.len() + 1);
 }
 
@@ -301,6 +302,51 @@ fn two_captures_of_one_sensor_and_wrong_names_are_refused() {
     state.lock().unwrap();
     let why = refused(&format!("--flows {} --sensor x", output.display()));
     assert!(why.contains("another meter"), "{why}");
+    let why = refused("--flows s3://bucket/x");
+    assert!(why.contains("linerate flows ship"), "{why}");
+    let why = refused("--flows 127.0.0.1:4739");
+    assert!(why.contains("ipfix://127.0.0.1:4739"), "{why}");
+    // What is refused leaves nothing that the next capture takes for an interruption.
+    let twice = folder.path().join("twice");
+    let why = refused(&format!("--flows {0} --flows {0}", twice.display()));
+    assert!(why.contains("given twice"), "{why}");
+    refused(&format!("--flows {} --flows ipfix+tls://127.0.0.1?ca=/nonexistent", twice.display()));
+    assert!(!twice.exists());
+    let done = read(&input, &format!("--flows {} --json", twice.display()));
+    let json: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(json["flows"]["interruptions"], 0, "{json}");
+}
+
+#[test]
+fn a_capture_of_an_unknown_collector_says_so_at_its_start() {
+    // No name has a label of more than 63 octets, so nobody asks a name server.
+    let target = format!("ipfix://{}.invalid", "a".repeat(64));
+    let mut command = Command::new(LINERATE);
+    command.args(["capture", "-r", "-", "--flows", &target]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut capture = command.spawn().unwrap();
+    let mut input = capture.stdin.take().unwrap();
+    input.write_all(&pcap_header()).unwrap();
+    // It still waits for packets.
+    let mut lines = BufReader::new(capture.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let warning = lines.find(|line| line.contains(&format!("{target}:4739: "))).expect("a warning");
+    assert!(warning.contains("it is tried again"), "{warning}");
+    drop(input);
+    assert!(capture.wait().unwrap().success());
+}
+
+#[test]
+fn several_days_of_records_need_few_open_files() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcap"), folder.path().join("flows"));
+    let records_of = |hour: u32| pcap_record(hour * 3600, 1024 + hour as u16, false, 1);
+    let file = (0..100).flat_map(records_of);
+    std::fs::write(&input, pcap_header().into_iter().chain(file).collect::<Vec<_>>()).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh", LINERATE, "capture", "-r"]);
+    let done = command.arg(&input).arg("--flows").arg(&output).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(records(&output).len(), 100);
 }
 
 #[test]
