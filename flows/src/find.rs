@@ -1,7 +1,7 @@
 //! `find`: from flow records to the packets themselves.
 //!
 //! A record says in which part of a file its packets are. Only these parts are read, and libpcap decides about each
-//! packet in them, so the answer is that of tcpdump over all files.
+//! packet in them, so the answer has the IP packets that tcpdump selects over all files.
 
 mod beginning;
 mod later;

@@ -51,7 +51,11 @@ enum Command {
     },
     /// Write the packets of a host or a filter, from the files that flow records point at.
     #[command(after_help = "\
-The packets are those of tcpdump with this filter over all files, in the order of time.
+The packets are the IP packets that tcpdump's filter selects over all files, in the order of time. --after and \
+--before also select packets by their own time. The file is pcapng.
+
+Exit status: 0 when all packets of the records were found, 1 when files are missing, replaced or damaged, or on \
+failure, 2 on a wrong command line.
 
 Examples:
   linerate find 10.0.0.7 -r /var/lib/linerate/flows --after -2h -w host.pcapng
@@ -253,7 +257,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             let problems = report.problems();
             problems.iter().for_each(|problem| eprintln!("linerate: {problem}"));
             if json {
-                println!("{}", report.json());
+                writeln!(std::io::stdout(), "{}", report.json())?;
             } else {
                 eprintln!(
                     "linerate: {} of {}; read {} of {} bytes in {}",
@@ -328,7 +332,8 @@ async fn ship(options: &ship::Options<'_>, json: bool) -> Result<ExitCode> {
     };
     let report = ship::run(options, stop, |report| {
         if json {
-            println!("{}", report.json());
+            // Shipping goes on without a reader.
+            let _ = writeln!(std::io::stdout(), "{}", report.json());
         } else if let Some(error) = &report.error {
             eprintln!(
                 "linerate: {} ({} bytes) waiting: {error}",

@@ -124,7 +124,9 @@ impl Shipper<'_> {
                 (rest.len() as u64, rest.iter().map(size).sum());
             if let Err(error) = self.ship(file).await {
                 self.report.failures += 1;
-                self.report.error = Some(format!("{}: {}", file.display(), error.root_cause()));
+                let (file, cause) = (file.display(), error.root_cause());
+                self.report.error =
+                    Some(format!("cannot ship {file} to {}: {cause}", self.options.url));
                 return Ok(());
             }
         }

@@ -43,8 +43,7 @@ impl Beginning {
         let stream = Box::new(std::io::Cursor::new(stored.to_owned()));
         let mut reader = BlockReader::from_stream(&path.display().to_string(), stream).ok()?;
         let (mut blocks, mut time) = (Vec::new(), None);
-        loop {
-            let Some((block, _)) = reader.next().ok()? else { break };
+        while let Some((block, _)) = reader.next().ok()? {
             if let Some(record) = block.record {
                 time = record.frame.timestamp.and_then(|time| i64::try_from(time.0).ok());
                 break;

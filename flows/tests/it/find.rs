@@ -312,11 +312,14 @@ fn damage_is_named_by_its_offset_in_the_file_and_costs_no_other_file() {
     assert!(found.len() > 1000 && found.len() < 2000 && found.iter().all(|one| all.contains(one)));
 }
 
+/// The link-layer header of another type for an Ethernet frame.
+type Header = dyn Fn(&[u8]) -> Vec<u8>;
+
 /// Writes frames of a link type behind this header of it, and a record for each packet that `key` has.
 fn linked(
     file: &Path,
     linktype: u16,
-    header: &dyn Fn(&[u8]) -> Vec<u8>,
+    header: &Header,
     frames: &[Vec<u8>],
     key: &dyn Fn(usize) -> Option<FlowKey>,
 ) -> String {
@@ -371,7 +374,7 @@ fn link_types_have_the_numbers_of_files() {
     let raw = |_: &[u8]| Vec::new();
     let sll = |frame: &[u8]| [&[0; 14], &frame[12..14]].concat();
     let sll2 = |frame: &[u8]| [&frame[12..14], &[0; 18]].concat();
-    let headers: [(u16, &dyn Fn(&[u8]) -> Vec<u8>, Vec<Vec<u8>>, &str); 6] = [
+    let headers: [(u16, &Header, Vec<Vec<u8>>, &str); 6] = [
         (101, &raw, any.clone(), "host 10.0.0.3"),
         // The number of raw IP at run time: some programs write it.
         (12, &raw, any.clone(), "host 2001:db8::3"),

@@ -1,7 +1,9 @@
 //! Predefined queries, against sums by hand and against tcpdump.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use linerate_flow::FlowRecord;
 use serde_json::Value;
@@ -370,4 +372,75 @@ fn filters_with_lists_names_and_hexadecimal_numbers_are_those_of_tcpdump() {
     }
     let said = error(&["flows", "sum", "-r", location.to_str().unwrap(), "tcp", "prt", "80"]);
     assert!(said.contains("`prt` is not a known word"), "{said}");
+}
+
+/// docs/json.md has the fields of each command, in a row of a table.
+#[test]
+fn documents_name_each_field_of_a_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = folder.path().join("sensor=a/1.parquet");
+    parquet(&location, &some_records(folder.path(), 300));
+    let location = location.to_str().unwrap();
+    let page = include_str!("../../../docs/json.md");
+    let documented = |command: &str| -> BTreeSet<&str> {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{command}` |")));
+        let fields = row.unwrap_or_else(|| panic!("{command}")).split('|').nth(2).unwrap();
+        fields.split('`').skip(1).step_by(2).filter(|word| !word.starts_with('-')).collect()
+    };
+    let mut groups = BTreeSet::new();
+    let counts = documented("top");
+    for by in
+        ["host", "source", "destination", "pair", "port", "protocol", "vlan", "interface", "sensor"]
+    {
+        let csv = answer(&["flows", "top", "-r", location, "--csv", "--by", by]);
+        let columns: BTreeSet<_> =
+            csv.lines().next().unwrap().split(',').map(str::to_owned).collect();
+        assert!(counts.iter().all(|count| columns.contains(*count)), "{by}: {csv}");
+        groups.extend(columns.into_iter().filter(|column| !counts.contains(&**column)));
+    }
+    assert_eq!(groups, documented("top --by").into_iter().map(str::to_owned).collect());
+    for (command, row) in [
+        (vec!["list"], "list"),
+        (vec!["list", "--nat-events"], "list --nat-events"),
+        (vec!["sum", "--every", "1h"], "sum"),
+    ] {
+        let csv = answer(&[&["flows"], &command[..], &["-r", location, "--csv"]].concat());
+        let columns: BTreeSet<_> = csv.lines().next().unwrap().split(',').collect();
+        assert_eq!(columns, documented(row), "{command:?}");
+    }
+    let list = rows(&answer(&["flows", "list", "-r", location, "--json", "-n", "1"]));
+    let row = list[0].as_object().unwrap();
+    assert!(row.keys().all(|field| documented("list").contains(&**field)), "{row:?}");
+    assert!(row["start"].as_str().unwrap().ends_with('Z') && row["packets"].is_number(), "{row:?}");
+}
+
+#[test]
+fn files_that_wait_are_said_with_their_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("1.parquet");
+    fs::write(&file, "x").unwrap();
+    let ship = |options: &[&str]| {
+        let folder = folder.path().to_str().unwrap();
+        Command::new(env!("CARGO_BIN_EXE_linerate-flows"))
+            .args(["flows", "ship", folder, "s3://flows/site-1", "--retry-for", "1s"])
+            .args(options)
+            // Nothing listens on the port of the discard service.
+            .envs([("AWS_ENDPOINT_URL", "http://127.0.0.1:9"), ("AWS_ALLOW_HTTP", "true")])
+            .envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")])
+            .env("AWS_REGION", "us-east-1")
+            .output()
+            .unwrap()
+    };
+    let why = format!("cannot ship {} to s3://flows/site-1: Connection refused", file.display());
+    let output = ship(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&why), "{output:?}");
+    let output = ship(&["--json"]);
+    let object = &rows(&String::from_utf8(output.stdout).unwrap())[0];
+    assert!(object["error"].as_str().unwrap().contains(&why), "{object}");
+    let page = include_str!("../../../docs/json.md");
+    let (_, table) = page.split_once("`ship --json`").unwrap();
+    for field in object.as_object().unwrap().keys() {
+        assert!(table.contains(&format!("\n| `{field}` | ")), "{field}");
+    }
 }
