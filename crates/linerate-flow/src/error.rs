@@ -45,7 +45,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The name of a destination.
-    #[error("`{text}` is not a folder of flow records: {reason}")]
+    #[error("`{text}` is neither a folder nor a collector: {reason}")]
     Destination {
         /// What was given.
         text: String,

@@ -46,6 +46,9 @@ fn mistake(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some("it is empty: name a folder, or a collector as ipfix://HOST".into());
     }
+    if text == "-" {
+        return Some("Parquet files cannot go to standard output: name a folder".into());
+    }
     // What has a slash first is a path: `./a:1`.
     let name = text.split_once("//").map_or(text, |(before, _)| before);
     let (scheme, rest) = name.split_once(':').filter(|(scheme, _)| !scheme.contains('/'))?;
@@ -282,6 +285,7 @@ mod tests {
     fn names_that_may_be_meant_as_addresses_are_no_folders() {
         let refused = [
             ("", "it is empty"),
+            ("-", "standard output"),
             ("s3://bucket/x", "linerate flows ship"),
             ("S3://bucket/x", "linerate flows ship"),
             ("ipfx://127.0.0.1", "the schemes are"),
