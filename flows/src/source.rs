@@ -16,7 +16,8 @@ use datafusion::datasource::listing::{
 };
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext, lit};
-use futures::TryStreamExt;
+use futures::future::ready;
+use futures::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectMeta, ObjectStore};
 
@@ -73,7 +74,8 @@ pub(crate) async fn open(locations: &[String]) -> Result<SessionContext> {
     let (mut groups, mut empty) = (Vec::<Group>::new(), Vec::new());
     for location in locations {
         let (name, url) = location_url(&context, location)?;
-        if files(&context, &url).await.with_context(|| format!("cannot list {name}"))?.is_empty() {
+        let first = files(&context, &url, 1).await;
+        if first.with_context(|| format!("cannot list {name}"))?.is_empty() {
             empty.push(name);
             continue;
         }
@@ -142,14 +144,15 @@ fn location_url(context: &SessionContext, location: &str) -> Result<(String, Lis
     Ok((name, url))
 }
 
-/// The files of a location that are not empty.
+/// The first files of a location that are not empty.
 async fn files(
     context: &SessionContext,
     url: &ListingTableUrl,
+    limit: usize,
 ) -> datafusion::error::Result<Vec<ObjectMeta>> {
     let (state, store) = (context.state(), context.runtime_env().object_store(url)?);
     let files = url.list_all_files(&state, store.as_ref(), EXTENSION).await?;
-    files.try_filter(|file| futures::future::ready(file.size > 0)).try_collect().await
+    files.try_filter(|file| ready(file.size > 0)).take(limit).try_collect().await
 }
 
 /// Says that there are no files, and where some may be.
@@ -219,7 +222,7 @@ async fn records(context: &SessionContext, group: Group) -> Result<DataFrame> {
 async fn unreadable(context: &SessionContext, urls: &[ListingTableUrl]) -> Option<anyhow::Error> {
     for url in urls {
         let store = context.runtime_env().object_store(url).ok()?;
-        for file in files(context, url).await.ok()? {
+        for file in files(context, url, usize::MAX).await.ok()? {
             let one = std::slice::from_ref(&file);
             let schema = ParquetFormat::default().infer_schema(&context.state(), &store, one).await;
             if let Err(error) = schema {
