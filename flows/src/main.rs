@@ -274,6 +274,7 @@ async fn run(command: Command) -> Result<ExitCode> {
 }
 
 async fn flows(command: FlowsCommand) -> Result<ExitCode> {
+    let is_query = matches!(command, FlowsCommand::Query { .. });
     let by_sensor = matches!(command, FlowsCommand::Top { by: By::Sensor, .. });
     let (locations, answer, limit, sql) = match command {
         FlowsCommand::Ship { folder, url, delete, follow, retry_for, json } => {
@@ -313,7 +314,10 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
     let frame = context.sql(&sql).await.context("cannot run this query")?;
     let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX)).await?;
     if rows == 0 && answer.form() == Form::Table && limit != Some(0) {
-        eprintln!("linerate: no record matches");
+        eprintln!(
+            "linerate: {}",
+            if is_query { "the answer has no rows" } else { "no record matches" }
+        );
     }
     if limit.is_some_and(|limit| rows > limit) {
         eprintln!("linerate: there are more records: -n says how many to list");

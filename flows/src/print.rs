@@ -57,18 +57,20 @@ pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64) -> Result<u64>
     Ok(rows)
 }
 
-/// An error with its causes. A cause whose text is in that of its error is left out.
+/// An error with its causes. What it has said already is left out.
 pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        let cause = cause.to_string();
+        let cause = cause.to_string().replace("\ncaused by\n", ": ");
         if text.is_empty() {
             text = cause;
         } else if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }
     }
-    text
+    let mut parts: Vec<_> = text.split(": ").collect();
+    parts.dedup();
+    parts.join(": ")
 }
 
 /// A count with its noun, in the plural unless the count is 1.

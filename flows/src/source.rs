@@ -14,6 +14,7 @@ use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext, lit};
 use futures::future::ready;
@@ -218,7 +219,7 @@ async fn records(context: &SessionContext, group: Group) -> Result<DataFrame> {
     Ok(frame)
 }
 
-/// The first file that is no Parquet file, and why.
+/// The first file that cannot be read, and why.
 async fn unreadable(context: &SessionContext, urls: &[ListingTableUrl]) -> Option<anyhow::Error> {
     for url in urls {
         let store = context.runtime_env().object_store(url).ok()?;
@@ -227,9 +228,13 @@ async fn unreadable(context: &SessionContext, urls: &[ListingTableUrl]) -> Optio
             let schema = ParquetFormat::default().infer_schema(&context.state(), &store, one).await;
             if let Err(error) = schema {
                 let name = shown(&format!("{}{}", url.object_store(), file.location));
-                return Some(anyhow::Error::from(error).context(format!(
-                    "{name} is not a complete Parquet file: move it to another folder"
-                )));
+                let is_damaged = matches!(error.find_root(), DataFusionError::ParquetError(_));
+                let what = if is_damaged {
+                    format!("{name} is not a complete Parquet file: move it to another folder")
+                } else {
+                    format!("cannot read {name}")
+                };
+                return Some(anyhow::Error::from(error).context(what));
             }
         }
     }

@@ -260,6 +260,7 @@ fn a_file_that_is_not_parquet_is_named() {
             let said = error(&["flows", "sum", "-r", place.to_str().unwrap()]);
             let named = format!("{} is not a complete Parquet file", file.display());
             assert!(said.contains(&named), "{said}");
+            assert_eq!(said.matches("Parquet error").count(), 1, "{said}");
         }
         fs::remove_file(file).unwrap();
     }
@@ -345,6 +346,11 @@ fn an_empty_answer_is_a_line_on_standard_error() {
     }
     let sum = answer(&["flows", "sum", "-r", location, "host", "192.0.2.1"]);
     assert!(sum.contains("| 0     | 0       | 0 "), "{sum}");
+    let query = run(&["flows", "query", "-r", location, "SELECT 1 FROM flows LIMIT 0"]);
+    assert!(query.stdout.is_empty() && query.status.success());
+    assert_eq!(String::from_utf8_lossy(&query.stderr), "linerate: the answer has no rows\n");
+    let said = error(&["flows", "query", "-r", location, "DELETE FROM flows"]);
+    assert_eq!(said.lines().count(), 1, "{said}");
     let none = run(&["flows", "list", "-n", "0", "-r", location]);
     assert!(!String::from_utf8_lossy(&none.stderr).contains("no record"));
 }
