@@ -86,4 +86,7 @@ fn flows_and_find_become_their_own_program_or_say_how_to_get_it() {
         let found = installed.linerate(words, Path::new(""));
         assert_eq!(String::from_utf8_lossy(&found.stdout).trim_end(), words.join(" "));
     }
+    // The help is the program's, which has no log.
+    let help = installed.linerate(&["find", "-v", "--help"], Path::new(""));
+    assert_eq!(String::from_utf8_lossy(&help.stdout).trim_end(), "find --help");
 }
