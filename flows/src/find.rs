@@ -153,6 +153,7 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     report.bytes_total = plan.bytes_total;
     report.missing = plan.missing.into_iter().collect();
     output::check_inputs(options.out, plan.files.keys())?;
+    output::check_records(context, options).await?;
     let mut search = Search::new(options)?;
     for (path, of_path) in plan.files {
         let searched = match search.file(&path, &of_path.parts) {

@@ -6,6 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use datafusion::common::cast::as_string_array;
+use datafusion::prelude::SessionContext;
+
+use super::{Options, located};
+use crate::source::TABLE;
 
 /// Endings of names that promise another format, or a compression.
 const OTHER_FORMATS: [&str; 7] = ["pcap", "cap", "gz", "zst", "lz4", "xz", "bz2"];
@@ -47,8 +52,28 @@ pub(super) fn check_inputs<'p>(
     Ok(())
 }
 
+/// Refuses to write over a packet file that other records point at.
+pub(super) async fn check_records(context: &SessionContext, options: &Options<'_>) -> Result<()> {
+    let Some(place) = place(options.out) else { return Ok(()) };
+    let sql = format!(
+        "SELECT DISTINCT arrow_cast(\"packetFile\", 'Utf8') FROM {TABLE} WHERE \"packetFile\" IS NOT NULL"
+    );
+    for batch in context.sql(&sql).await?.collect().await? {
+        for file in as_string_array(batch.column(0))?.iter().flatten() {
+            let path = located(file, options.folder);
+            if self::place(&path) == Some(place) {
+                let path = path.display();
+                bail!(
+                    "flow records point at {path}, which would be emptied; write into another file"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Device and inode of a regular file.
-fn place(path: &Path) -> Option<(u64, u64)> {
+pub(super) fn place(path: &Path) -> Option<(u64, u64)> {
     let found = path.metadata().ok().filter(Metadata::is_file)?;
     Some((found.dev(), found.ino()))
 }

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::later::Captures;
 use super::located;
+use super::output::place;
 
 /// Parts that are closer than this are read as one.
 const MAX_GAP: u64 = 64 << 10;
@@ -108,6 +109,7 @@ impl<'a> Parts<'a> {
         for path in later {
             files.entry(path).or_default().parts.push(Part { first: 0, end: None, oldest: None });
         }
+        let mut files = without_links(files);
         let mut bytes_total = 0;
         for (path, of_path) in &mut files {
             of_path.parts = merged(std::mem::take(&mut of_path.parts));
@@ -115,6 +117,23 @@ impl<'a> Parts<'a> {
         }
         Ok(Plan { files, missing, bytes_total })
     }
+}
+
+/// The same files by one name each: packets of a file that records know by two names are found once.
+fn without_links(files: BTreeMap<PathBuf, FileParts>) -> BTreeMap<PathBuf, FileParts> {
+    let mut names: HashMap<(u64, u64), PathBuf> = HashMap::new();
+    let mut once: BTreeMap<PathBuf, FileParts> = BTreeMap::new();
+    for (path, FileParts { parts, records, later }) in files {
+        let name = match place(&path) {
+            Some(place) => names.entry(place).or_insert(path).clone(),
+            None => path,
+        };
+        let of_file = once.entry(name).or_default();
+        of_file.parts.extend(parts);
+        of_file.records += records;
+        later.into_iter().for_each(|period| of_file.goes_on(period));
+    }
+    once
 }
 
 /// The same parts in order, without overlaps and small gaps.

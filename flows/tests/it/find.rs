@@ -123,6 +123,11 @@ fn a_packet_file_that_is_read_is_not_written_over() {
         let said = refusal(&location, out);
         assert!(said.contains("would be emptied before it is read"), "{said}");
     }
+    // A packet file of other records.
+    let words = ["find", "-r", &location, "-w", files[0].to_str().unwrap()];
+    let output = run(&[&words[..], &["192.0.2.1"]].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("would be emptied"), "{said}");
     // The records would be lost, too.
     let said = refusal(&location, &records);
     assert!(said.contains("flow records"), "{said}");
@@ -435,4 +440,18 @@ fn frames_that_are_in_no_flow_are_in_no_result_wherever_they_are() {
         results.push(only(packets(&out)));
     }
     assert_eq!(results, [vec![packet.clone(); 3], vec![packet; 3]]);
+}
+
+#[test]
+fn packets_of_a_file_with_two_names_are_found_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, location) = rotated(folder.path(), &["r.pcapng"], 500, START);
+    let link = folder.path().join("link.pcapng");
+    std::os::unix::fs::symlink(&files[0], &link).unwrap();
+    parquet(&folder.path().join("flows/2.parquet"), &meter(&[link]));
+    let (out, records) = (folder.path().join("out.pcapng"), Path::new(&location).parent().unwrap());
+    let (status, counts, said) = counts(records.to_str().unwrap(), &out, "ip or ip6");
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(counts["bytes_total"], files[0].metadata().unwrap().len());
+    assert!(packets(&out) == expected(&files, "ip or ip6", folder.path()));
 }
