@@ -171,8 +171,8 @@ fn no_files(names: &[String]) -> String {
             file.display()
         ),
         None => format!(
-            "no complete *{EXTENSION} file in {} yet: a running capture completes one every --flow-file-time (default: \
-             1m); -r names another folder",
+            "no complete *{EXTENSION} file in {} or its folders date=, hour= and sensor= yet: a running capture \
+             completes one every --flow-file-time (default: 1m); -r names another folder",
             names.join(", ")
         ),
     }
