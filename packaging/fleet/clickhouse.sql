@@ -15,7 +15,8 @@ FROM flows WHERE natEvent IS NULL;
 SELECT coalesce(IPv4NumToString(peer.1), IPv6NumToString(peer.2)) AS host, count() AS flows, sum(packets) AS packets,
     sum(octets) AS octets
 FROM (
-    SELECT arrayJoin([(sourceIPv4Address, sourceIPv6Address), (destinationIPv4Address, destinationIPv6Address)]) AS peer,
+    SELECT arrayJoin(arrayDistinct([
+            (sourceIPv4Address, sourceIPv6Address), (destinationIPv4Address, destinationIPv6Address)])) AS peer,
         packetDeltaCount + reversePacketDeltaCount AS packets, octetDeltaCount + reverseOctetDeltaCount AS octets
     FROM flows WHERE natEvent IS NULL)
 GROUP BY peer ORDER BY octets DESC, peer.1 NULLS LAST, peer.2 LIMIT 10;

@@ -17,9 +17,9 @@ FROM flows WHERE natEvent IS NULL;
 -- top hosts
 SELECT coalesce(v4(a4), v6(a6)) AS host, count(*) AS flows, sum(packets) AS packets, sum(octets) AS octets
 FROM (
-    SELECT unnest([
+    SELECT unnest(list_distinct([
         {'a4': sourceIPv4Address, 'a6': sourceIPv6Address},
-        {'a4': destinationIPv4Address, 'a6': destinationIPv6Address}], recursive := true),
+        {'a4': destinationIPv4Address, 'a6': destinationIPv6Address}]), recursive := true),
         packetDeltaCount + reversePacketDeltaCount AS packets, octetDeltaCount + reverseOctetDeltaCount AS octets
     FROM flows WHERE natEvent IS NULL)
 GROUP BY a4, a6 ORDER BY octets DESC, a4, a6 LIMIT 10;

@@ -20,9 +20,9 @@ FROM flows WHERE natEvent IS NULL;
 SELECT CASE WHEN a4 IS NULL THEN v6(a6) ELSE v4(a4) END AS host, count(*) AS flows, sum(packets) AS packets,
     sum(octets) AS octets
 FROM (
-    SELECT inline(array(
+    SELECT inline(array_distinct(array(
             struct(sourceIPv4Address AS a4, sourceIPv6Address AS a6),
-            struct(destinationIPv4Address AS a4, destinationIPv6Address AS a6))),
+            struct(destinationIPv4Address AS a4, destinationIPv6Address AS a6)))),
         packetDeltaCount + reversePacketDeltaCount AS packets, octetDeltaCount + reverseOctetDeltaCount AS octets
     FROM flows WHERE natEvent IS NULL)
 GROUP BY a4, a6 ORDER BY octets DESC, a4 NULLS LAST, a6 LIMIT 10;
