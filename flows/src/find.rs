@@ -67,7 +67,11 @@ impl Report {
     pub(crate) fn problems(&self) -> Vec<String> {
         let of = |files: &[(PathBuf, u64)], what: &str| -> Vec<String> {
             let line = |(path, records): &(PathBuf, u64)| {
-                format!("{} {what} ({})", path.display(), plural(*records, "flow record"))
+                let records = match records {
+                    0 => "flow records that begin in earlier files".to_owned(),
+                    records => plural(*records, "flow record"),
+                };
+                format!("{} {what} ({records})", path.display())
             };
             files.iter().map(line).collect()
         };
@@ -129,7 +133,8 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     let mut parts = Parts::new(options.folder);
     let sql = format!(
         "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, \"packetOffset\" AS first, \"packetEnd\" AS \"end\", \
-         arrow_cast(\"flowStartNanoseconds\", 'Int64') AS start, arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last FROM {TABLE} WHERE \"natEvent\" IS NULL AND {}",
+         arrow_cast(\"flowStartNanoseconds\", 'Int64') AS start, \
+         arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last FROM {TABLE} WHERE \"natEvent\" IS NULL AND {}",
         condition(Some(&filter), options.range, Meaning::MayHavePackets)
     );
     let frame = context.sql(&sql).await?;
@@ -149,7 +154,11 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
             parts.add(files.value(row), firsts.value(row), end, period);
         }
     }
-    let plan = parts.finish()?;
+    let named = match parts.later() {
+        Some(period) => named_files(context, period).await?,
+        None => Vec::new(),
+    };
+    let plan = parts.finish(&named)?;
     report.bytes_total = plan.bytes_total;
     report.missing = plan.missing.into_iter().collect();
     output::check_inputs(options.out, plan.files.keys())?;
@@ -173,6 +182,27 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     }
     report.packets = search.finish(options.out)?;
     Ok(report)
+}
+
+/// The packet files in which flows of a period begin, and when the first one does in each.
+async fn named_files(context: &SessionContext, period: Period) -> Result<Vec<(String, i64)>> {
+    let sql = format!(
+        "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, \
+         arrow_cast(min(\"flowStartNanoseconds\"), 'Int64') AS start FROM {TABLE} \
+         WHERE \"packetFile\" IS NOT NULL AND {} GROUP BY \"packetFile\"",
+        condition(
+            None,
+            Range { after: Some(period.start), before: Some(period.last) },
+            Meaning::Flow
+        )
+    );
+    let mut named = Vec::new();
+    for batch in context.sql(&sql).await?.collect().await? {
+        let (files, starts) = (as_string_array(batch.column(0))?, as_int64_array(batch.column(1))?);
+        let rows = files.iter().flatten().zip(starts.values());
+        named.extend(rows.map(|(file, start)| (file.to_owned(), *start)));
+    }
+    Ok(named)
 }
 
 fn is_not_found(error: &Error) -> bool {

@@ -97,9 +97,7 @@ impl Captures {
     }
 
     fn files(&mut self, path: &Path) -> Result<&[CaptureFile]> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new(".")).to_owned();
-        let pattern = pattern(path);
+        let (folder, pattern) = capture_of(path);
         if !self.folders.contains_key(&folder) {
             let mut names: HashMap<String, Vec<PathBuf>> = HashMap::new();
             if folder.is_dir() {
@@ -135,6 +133,12 @@ impl CaptureFile {
         let time = i64::try_from(reader.next().ok()??.frame.timestamp?.0).ok()?;
         Some(Self { time, path, interfaces: Vec::new() })
     }
+}
+
+/// What the files of a capture have in common: the folder, and the pattern of their names.
+pub(super) fn capture_of(path: &Path) -> (PathBuf, String) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    (folder.unwrap_or(Path::new(".")).to_owned(), pattern(path))
 }
 
 /// What the names of one capture's files have in common: they differ in a number at the end (`-C`) and in the parts of

@@ -23,7 +23,8 @@ pub(super) fn check_name(out: &Path) -> Result<()> {
     let ending = out.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     if OTHER_FORMATS.iter().any(|other| ending.eq_ignore_ascii_case(other)) {
         bail!(
-            "find writes pcapng, uncompressed, and {} ends in .{ending}: name it .pcapng, or pipe -w - to another program",
+            "find writes pcapng, uncompressed, and {} ends in .{ending}: name it .pcapng, or pipe -w - to another \
+             program",
             out.display()
         );
     }

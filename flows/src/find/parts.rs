@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::later::Captures;
+use super::later::{Captures, capture_of};
 use super::located;
 use super::output::place;
 
@@ -82,7 +82,14 @@ impl<'a> Parts<'a> {
         }
     }
 
-    pub(super) fn finish(self) -> Result<Plan> {
+    /// When the records began and ended that go on in later files.
+    pub(super) fn later(&self) -> Option<Period> {
+        let periods = self.files.values().filter_map(|of_file| of_file.later);
+        periods.reduce(|a, b| Period { start: a.start.min(b.start), last: a.last.max(b.last) })
+    }
+
+    /// `named_by_all` are the files in which flows of that time begin, with or without the filter, and the first time in each.
+    pub(super) fn finish(self, named_by_all: &[(String, i64)]) -> Result<Plan> {
         let mut named: BTreeMap<PathBuf, FileParts> = BTreeMap::new();
         for (file, FileParts { parts, records, later }) in self.files {
             let of_path = named.entry(located(&file, self.folder)).or_default();
@@ -98,6 +105,22 @@ impl<'a> Parts<'a> {
             }
         }
         let mut missing = BTreeMap::new();
+        // A later file that is gone is known from other records only.
+        let mut going_on: HashMap<(PathBuf, String), Vec<Period>> = HashMap::new();
+        for (path, of_path) in &named {
+            if let Some(period) = of_path.later {
+                going_on.entry(capture_of(path)).or_default().push(period);
+            }
+        }
+        for (file, time) in named_by_all {
+            let path = located(file, self.folder);
+            let periods = going_on.get(&capture_of(&path)).map_or(&[][..], Vec::as_slice);
+            if periods.iter().any(|period| (period.start..=period.last).contains(time))
+                && !path.is_file()
+            {
+                missing.insert(path, 0);
+            }
+        }
         named.retain(|path, of_path| {
             let there = path.is_file();
             if !there {

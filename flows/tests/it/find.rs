@@ -455,3 +455,27 @@ fn packets_of_a_file_with_two_names_are_found_once() {
     assert_eq!(counts["bytes_total"], files[0].metadata().unwrap().len());
     assert!(packets(&out) == expected(&files, "ip or ip6", folder.path()));
 }
+
+#[test]
+fn a_later_file_that_is_gone_is_known_from_other_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["r.pcapng", "r.pcapng1", "r.pcapng2", "r.pcapng3"];
+    // One flow goes through all files, and others begin in each.
+    let long = frame(v4(200), v4(60), 17, (5, 6), None, 10);
+    let frames: Vec<Vec<u8>> = (0..400)
+        .map(|n| if n % 10 == 0 { long.clone() } else { frame(v4(1), v4(2), 17, (n, 9), None, 0) })
+        .collect();
+    let files: Vec<PathBuf> = names.iter().map(|name| folder.path().join(name)).collect();
+    for (n, (file, frames)) in files.iter().zip(frames.chunks(100)).enumerate() {
+        write(file, frames, START + n as u64 * 100_000_000);
+    }
+    let location = folder.path().join("flows/1.parquet");
+    parquet(&location, &meter(&files));
+    fs::remove_file(&files[2]).unwrap();
+    let out = folder.path().join("out.pcapng");
+    let (status, counts, said) = counts(location.to_str().unwrap(), &out, "host 10.0.0.200");
+    assert_eq!((status, &counts["missing_files"]), (Some(1), &1.into()), "{said}");
+    assert!(said.contains("r.pcapng2 is missing"), "{said}");
+    assert!(packets(&out) == expected(&files, "host 10.0.0.200", folder.path()));
+    assert_eq!(packets(&out).len(), 30);
+}
