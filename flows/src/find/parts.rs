@@ -88,7 +88,8 @@ impl<'a> Parts<'a> {
         periods.reduce(|a, b| Period { start: a.start.min(b.start), last: a.last.max(b.last) })
     }
 
-    /// `named_by_all` are the files in which flows of that time begin, with or without the filter, and the first time in each.
+    /// `named_by_all` are the files in which flows of that time begin, with or without the filter, and the first time in
+    /// each.
     pub(super) fn finish(self, named_by_all: &[(String, i64)]) -> Result<Plan> {
         let mut named: BTreeMap<PathBuf, FileParts> = BTreeMap::new();
         for (file, FileParts { parts, records, later }) in self.files {
