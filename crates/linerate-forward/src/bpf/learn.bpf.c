@@ -60,7 +60,7 @@ struct {
 
 /* Packets that left before their session was learned: direct-mapped by the upper half of the key's hash. */
 struct prelearn {
-	__u64 word; /* lower half of the hash, packets */
+	__u64 word; /* lower half of rebuilt.prelearn, packets */
 	__u64 bytes;
 };
 
@@ -81,6 +81,7 @@ struct rebuilt {
 	struct session_key key;
 	struct tuple in; /* its addresses are laid out as in an IPv6 header */
 	__u64 hash;
+	__u64 prelearn; /* the hash, with the addresses and ports as it leaves */
 	struct hop hop;
 	union {	      /* source and destination as it leaves */
 		__u32 out[2];
@@ -109,29 +110,29 @@ struct egress {
 
 static __always_inline void prelearn_add(const struct egress *egress)
 {
-	__u32 index = (egress->rebuilt->hash >> 32) % PRELEARN_ENTRIES;
+	__u32 index = (egress->rebuilt->prelearn >> 32) % PRELEARN_ENTRIES;
 	struct prelearn *entry = bpf_map_lookup_elem(&prelearn, &index);
 
 	if (!entry)
 		return;
-	if (entry->word >> 32 == (__u32)egress->rebuilt->hash) {
+	if (entry->word >> 32 == (__u32)egress->rebuilt->prelearn) {
 		__sync_fetch_and_add(&entry->word, egress->wire.packets);
 		__sync_fetch_and_add(&entry->bytes, egress->wire.bytes);
 	} else {
 		entry->bytes = egress->wire.bytes;
-		WRITE_ONCE(entry->word, egress->rebuilt->hash << 32 | egress->wire.packets);
+		WRITE_ONCE(entry->word, egress->rebuilt->prelearn << 32 | egress->wire.packets);
 	}
 }
 
 /* Moves what was counted so far into *count; only one of two learners gets it. */
 static __always_inline void prelearn_take(const struct egress *egress, struct counters *count)
 {
-	__u32 index = (egress->rebuilt->hash >> 32) % PRELEARN_ENTRIES;
+	__u32 index = (egress->rebuilt->prelearn >> 32) % PRELEARN_ENTRIES;
 	struct prelearn *entry = bpf_map_lookup_elem(&prelearn, &index);
 
 	count->packets = 0;
 	count->bytes = 0;
-	if (!entry || READ_ONCE(entry->word) >> 32 != (__u32)egress->rebuilt->hash)
+	if (!entry || READ_ONCE(entry->word) >> 32 != (__u32)egress->rebuilt->prelearn)
 		return;
 	count->packets = (__u32)__sync_lock_test_and_set(&entry->word, 0);
 	count->bytes = __sync_lock_test_and_set(&entry->bytes, 0);
@@ -157,6 +158,22 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 		session_unlock(session, version);
 		return;
 	}
+}
+
+/* The hash of the packet's session, mixed with the addresses and ports that it leaves with: NAT may give the tuple that
+ * packets come in with to one connection after the other. */
+static __always_inline __u64 prelearn_hash(const struct egress *egress, void *end)
+{
+	const struct packet *packet = &egress->packet;
+	__u64 out = packet->ports;
+
+	if ((packet->kind & KIND_FAMILY) == KIND_IPV4) {
+		if (packet->network + IPV4_LEN <= end)
+			out = (out + load64(packet->network + 12)) * control.seeds[4];
+	} else if (packet->network + IPV6_LEN <= end) {
+		out = (out + session_signature(packet->network + 8)) * control.seeds[4];
+	}
+	return egress->rebuilt->hash ^ out ^ out >> 32;
 }
 
 /* Whether the session's packets leave as this one does, by address and port. */
@@ -487,6 +504,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	if (refusal)
 		return refusal;
 	measure_wire(skb, &egress.packet, end, &egress.wire);
+	egress.rebuilt->prelearn = prelearn_hash(&egress, end);
 
 	is_known = session_find(&egress.rebuilt->key, &egress.rebuilt->in, &entry);
 	if (is_known) {

@@ -26,6 +26,10 @@ const UDP: u64 = 17;
 /// A direction of a connection, with the packets and bytes that the kernel has counted.
 type Counted = (Direction, (u64, u64));
 
+/// Packets and octets of a direction of a connection, which its original direction identifies. Another connection may
+/// get its translated port later, and with it the same direction of answers.
+type Talked = HashMap<(Direction, Direction), (u64, u64)>;
+
 /// `linerate forward` with NAT between hosts and a server.
 pub(super) struct Router {
     lab: Lab,
@@ -130,7 +134,7 @@ impl Router {
     /// So many hosts, every other one with IPv6, each open [`CONNECTIONS`] to the server; every fourth is a single
     /// datagram without an answer. The router then forgets the connections, and ends its records.
     pub(super) fn run(mut self, forward: Process, hosts: u8) -> Sent {
-        let mut sent = Sums::new();
+        let mut sent = Talked::new();
         let mut translated = HashMap::<Direction, SocketAddr>::new();
         for number in 0..hosts {
             let family = usize::from(number % 2);
@@ -156,7 +160,7 @@ impl Router {
         &self,
         host: IpAddr,
         family: usize,
-        sent: &mut Sums,
+        sent: &mut Talked,
         translated: &mut HashMap<Direction, SocketAddr>,
     ) {
         let open = || {
@@ -180,20 +184,20 @@ impl Router {
                 assert_eq!(len, payload);
                 assert_eq!(from.ip(), address(WAN[family]), "the server sees the router");
                 assert_eq!(*translated.entry(original).or_insert(from), from);
-                add(sent, original, headers + len as u64);
+                add(sent, (original, original), headers + len as u64);
                 if rounds > 1 {
                     server.send_to(&buffer[..len], from).unwrap();
                     let len = uninterrupted(|| client.recv(&mut buffer)).unwrap();
                     let source = (address(RIGHT[family]), PORT.into());
                     let answer = (source.0, from.ip(), UDP, source.1, from.port().into());
-                    add(sent, answer, headers + len as u64);
+                    add(sent, (original, answer), headers + len as u64);
                 }
             }
         }
     }
 
     /// What the records must have.
-    fn expect(&self, sent: &Sums, translated: &HashMap<Direction, SocketAddr>) -> Sent {
+    fn expect(&self, sent: &Talked, translated: &HashMap<Direction, SocketAddr>) -> Sent {
         let (mut directions, mut connections, mut slow) = (sent.clone(), Connections::new(), 0);
         let key = |original: Direction, answer: Direction| -> Connection {
             let seen = translated[&original];
@@ -208,12 +212,14 @@ impl Router {
             for (direction, (packets, _)) in [original, answer] {
                 slow += packets;
                 // A connection that the kernel alone has forwarded has no session.
-                if directions.get(&direction).is_some_and(|sent| sent.0 == packets) {
-                    directions.remove(&direction);
+                let key = (original.0, direction);
+                if directions.get(&key).is_some_and(|sent| sent.0 == packets) {
+                    directions.remove(&key);
                 }
             }
             let connection = connections.entry(key(original.0, answer.0)).or_default();
-            let (packets, octets) = directions.get(&original.0).copied().unwrap_or_default();
+            let talked = directions.get(&(original.0, original.0)).copied();
+            let (packets, octets) = talked.unwrap_or_default();
             *connection = [connection[0], connection[1] + 1, packets, octets];
         }
         let packets: u64 = sent.values().map(|sum| sum.0).sum();
@@ -225,7 +231,12 @@ impl Router {
         assert_eq!(connections.len(), translated.len());
         assert!(connections.keys().all(|(original, _, port)| original.3 != *port));
         assert!(slow < packets / 2, "{slow} of {packets} packets were forwarded by the kernel");
-        Sent { directions, connections }
+        let mut sums = Sums::new();
+        for ((_, direction), (packets, octets)) in directions {
+            let sum = sums.entry(direction).or_default();
+            *sum = (sum.0 + packets, sum.1 + octets);
+        }
+        Sent { directions: sums, connections }
     }
 }
 
@@ -237,8 +248,8 @@ impl Drop for Router {
     }
 }
 
-fn add(sums: &mut Sums, direction: Direction, octets: u64) {
-    let sum = sums.entry(direction).or_default();
+fn add(talked: &mut Talked, key: (Direction, Direction), octets: u64) {
+    let sum = talked.entry(key).or_default();
     *sum = (sum.0 + 1, sum.1 + octets);
 }
 
