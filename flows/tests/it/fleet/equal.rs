@@ -196,7 +196,8 @@ fn nfacctd(path: &str) -> Vec<Value> {
 #[test]
 fn every_engine_and_collector_has_the_packets_and_octets_of_each_flow() {
     let site = site_or_skip!(3);
-    let (packets, flows) = if thorough() { (10_000_000, 100_000) } else { (1_000_000_u64, 10_000_u64) };
+    let (packets, flows) =
+        if thorough() { (10_000_000, 100_000) } else { (1_000_000_u64, 10_000_u64) };
 
     // What is sent: two sensors see files that are replayed, in both directions of flows of both versions of IP; the
     // third sees frames of `linerate generate`.
