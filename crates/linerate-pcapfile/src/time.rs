@@ -31,12 +31,12 @@ impl Resolution {
     #[inline]
     pub fn timestamp(self, ticks: u64, offset: i64) -> Timestamp {
         /// Nanoseconds of a tick, by the exponent of [`Self::Decimal`].
-        const TICKS: [u64; 10] =
+        const NANOS_PER_TICK: [u64; 10] =
             [1_000_000_000, 100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
         // Nearly every packet of every file, without 128-bit arithmetic.
         if let (Self::Decimal(exponent @ 0..=9), Ok(seconds)) = (self, u64::try_from(offset))
-            && let Some(fraction) = ticks.checked_mul(TICKS[usize::from(exponent)])
-            && let Some(whole) = seconds.checked_mul(TICKS[0])
+            && let Some(fraction) = ticks.checked_mul(NANOS_PER_TICK[usize::from(exponent)])
+            && let Some(whole) = seconds.checked_mul(NANOS_PER_TICK[0])
             && let Some(nanos) = whole.checked_add(fraction)
         {
             return Timestamp(nanos);
@@ -70,9 +70,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// What 64 bits hold is as 128 bits say.
         #[test]
-        fn a_short_way_says_the_same(
+        fn arithmetic_of_64_and_of_128_bits_agrees(
             option: u8,
             ticks in prop_oneof![any::<u64>(), 0_u64..4_000_000_000],
             offset in prop_oneof![any::<i64>(), -10_i64..10, 0_i64..0x1_0000_0000, 18_446_744_070_i64..18_446_744_080],

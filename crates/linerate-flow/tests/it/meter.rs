@@ -345,11 +345,11 @@ fn icmp_has_type_and_code_and_an_answer_joins_its_request() {
 
 /// The IPv4 fragments of a UDP datagram from port 1000 to 53.
 fn fragments(identification: u16) -> [Vec<u8>; 2] {
-    divided(&udp((host(1), 1000), (host(2), 53), 100), identification)
+    fragmented(&udp((host(1), 1000), (host(2), 53), 100), identification)
 }
 
 /// Two fragments of an IPv4 packet.
-fn divided(whole: &[u8], identification: u16) -> [Vec<u8>; 2] {
+fn fragmented(whole: &[u8], identification: u16) -> [Vec<u8>; 2] {
     let (ethernet, header, payload) = (&whole[..14], &whole[14..34], &whole[34..]);
     let piece = |bytes: &[u8], offset: usize, more: bool| {
         let mut header = header.to_vec();
@@ -392,7 +392,7 @@ fn later_fragments_of_a_large_ping_are_in_its_flow() {
         let icmp = if reply { ip.icmpv4_echo_reply(1, 2) } else { ip.icmpv4_echo_request(1, 2) };
         let mut whole = Vec::new();
         icmp.write(&mut whole, &[0; 100]).unwrap();
-        divided(&whole, 7)
+        fragmented(&whole, 7)
     };
     let (request, reply) = (echo(1, 2, false), echo(2, 1, true));
     for frames in [[&request, &reply], [&reply, &request]] {

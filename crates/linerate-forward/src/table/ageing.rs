@@ -382,12 +382,17 @@ impl Ageing {
         } else if now.saturating_duration_since(*since) >= DEAD_WRITER_TIMEOUT {
             self.locked.remove(&index);
             if self.table.slot(index).free_abandoned(version) {
-                self.counted[index] = 0;
-                if let Some(meter) = &mut self.meter {
-                    meter.forget(index);
-                }
+                self.forget(index);
                 self.statistics.abandoned += 1;
             }
+        }
+    }
+
+    /// Forgets the session of a slot that is free now.
+    fn forget(&mut self, index: usize) {
+        self.counted[index] = 0;
+        if let Some(meter) = &mut self.meter {
+            meter.forget(index);
         }
     }
 
@@ -409,10 +414,7 @@ impl Ageing {
             }
             if let Some(total) = slot.free(stamp) {
                 self.count(index, datapath, total.packets);
-                self.counted[index] = 0;
-                if let Some(meter) = &mut self.meter {
-                    meter.forget(index);
-                }
+                self.forget(index);
                 self.statistics.freed += 1;
                 self.statistics.packets = self.statistics.packets.wrapping_add(total.packets);
                 self.statistics.bytes = self.statistics.bytes.wrapping_add(total.bytes);

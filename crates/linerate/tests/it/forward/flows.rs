@@ -18,6 +18,13 @@ use crate::flow_records::{find_number, number, records};
 /// Addresses and ports of arriving packets, as text.
 type Session = String;
 
+/// Makes the router translate what leaves to the server, by this statement of nftables.
+fn translate(net: &Net, statement: &str) {
+    net.router_does("nft add table ip nat");
+    net.router_does("nft add chain ip nat out { type nat hook postrouting priority 100 ; }");
+    net.router_does(&format!("nft add rule ip nat out oifname right {statement}"));
+}
+
 /// Packets and bytes by session, as `forward sessions` has them.
 fn counted(net: &Net) -> BTreeMap<Session, (u64, u64)> {
     let row = |one: &Value| {
@@ -69,9 +76,7 @@ fn the_records_of_a_session_have_its_packets_also_after_kill_and_adoption() {
     root_or_skip!();
     for datapath in ["xdp", "tc"] {
         let net = Net::new();
-        net.router_does("nft add table ip nat");
-        net.router_does("nft add chain ip nat out { type nat hook postrouting priority 100 ; }");
-        net.router_does("nft add rule ip nat out oifname right masquerade");
+        translate(&net, "masquerade");
         let folder = tempfile::tempdir().unwrap();
         let arguments = format!(
             "--datapath {datapath} --flows {} --sensor r1 --flow-file-time 1s --active-timeout 1s",
@@ -167,10 +172,8 @@ fn a_session_that_begins_again_is_counted_once_and_for_its_own_host() {
     let missing = Command::new("conntrack").arg("--version").output().is_err();
     probe_or_skip!(missing.then(|| "conntrack is not installed".to_owned()));
     let net = Net::new();
-    net.router_does("nft add table ip nat");
-    net.router_does("nft add chain ip nat out { type nat hook postrouting priority 100 ; }");
     // All clients have one public port, so what answers them is one session after the other.
-    net.router_does("nft add rule ip nat out oifname right udp dport 7000 masquerade to :20000");
+    translate(&net, "udp dport 7000 masquerade to :20000");
     let folder = tempfile::tempdir().unwrap();
     let arguments = format!(
         "--udp-idle 2s --flows {} --sensor r1 --flow-file-time 60s",
@@ -264,9 +267,7 @@ fn nat_events_are_those_of_conntrack(connections: u32) {
     let missing = Command::new("conntrack").arg("--version").output().is_err();
     probe_or_skip!(missing.then(|| "conntrack is not installed".to_owned()));
     let net = Net::new();
-    net.router_does("nft add table ip nat");
-    net.router_does("nft add chain ip nat out { type nat hook postrouting priority 100 ; }");
-    net.router_does("nft add rule ip nat out oifname right masquerade");
+    translate(&net, "masquerade");
     net.router_does("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=600");
     let folder = tempfile::tempdir().unwrap();
     let arguments = format!("--flows {} --sensor r1 --flow-file-time 1s", folder.path().display());
