@@ -1,6 +1,7 @@
 //! IPFIX messages (RFC 7011 section 3): templates, data records and the exporter's own statistics.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use super::Statistics;
 use crate::schema::{Element, FIELDS, Field, Kind, Value};
@@ -50,37 +51,25 @@ pub(super) struct Message {
 /// Turns records into the messages of one transport session.
 ///
 /// Each combination of fields has a template, so no unknown value is sent.
+///
+/// The statistics are messages of their own, of Observation Domain 0, as RFC 7011 section 3.1 advises. Collectors such as
+/// nfcapd do not count options records, and would find a gap in the sequence numbers of flows after each of them.
 pub(super) struct Encoder {
-    max_len: usize,
-    observation_domain_id: u32,
-    /// Data records of this session so far, modulo 2^32.
-    sequence: u32,
+    flows: Builder,
+    statistics: Builder,
     /// Templates by the fields that they have.
     templates: HashMap<u64, u16>,
-    message: Message,
-    /// Data records in the message.
-    data_records: u32,
-    /// The set that is open: its number and where it begins.
-    set: Option<(u16, usize)>,
     scratch: Vec<u8>,
 }
 
 impl Encoder {
-    pub(super) fn new(observation_domain_id: u32, max_len: usize) -> Self {
-        let max_len = max_len.clamp(MIN_MESSAGE_LEN, usize::from(u16::MAX));
-        let (templates, message) = Default::default();
-        let mut encoder = Self {
-            max_len,
-            observation_domain_id,
-            sequence: 0,
-            templates,
-            message,
-            data_records: 0,
-            set: None,
+    pub(super) fn new(observation_domain_id: NonZeroU32, max_len: usize) -> Self {
+        Self {
+            flows: Builder::new(observation_domain_id.get(), max_len),
+            statistics: Builder::new(0, max_len),
+            templates: HashMap::new(),
             scratch: Vec::new(),
-        };
-        encoder.start();
-        encoder
+        }
     }
 
     /// Appends a record. Returns the message before it, if that is full.
@@ -88,76 +77,119 @@ impl Encoder {
         let present =
             fields().enumerate().filter(|(_, (field, _))| (field.value)(record).is_some());
         let mask = present.fold(0_u64, |mask, (bit, _)| mask | 1 << bit);
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
+        self.scratch.clear();
         for (field, _) in fields() {
             if let Some(value) = (field.value)(record) {
-                encode_value(&mut scratch, field.kind, value);
+                encode_value(&mut self.scratch, field.kind, value);
             }
         }
         for time in [record.start, record.end] {
-            scratch.extend_from_slice(&(time / NANOS_PER_MILLISECOND).to_be_bytes());
+            self.scratch.extend_from_slice(&(time / NANOS_PER_MILLISECOND).to_be_bytes());
         }
         let template = self.templates.get(&mask).copied();
         let template_len = if template.is_none() { template_len(mask) } else { 0 };
-        let full = self.make_room(template_len + SET_HEADER_LEN + scratch.len(), now);
+        let len = template_len + SET_HEADER_LEN + self.scratch.len();
+        let full = self.flows.make_room(len, now);
         let id = template.unwrap_or_else(|| self.define(mask));
-        self.open(id);
-        self.message.bytes.extend_from_slice(&scratch);
-        self.scratch = scratch;
-        self.data_records += 1;
-        self.message.flows += 1;
+        self.flows.data_record(id, &self.scratch);
+        let message = &mut self.flows.message;
+        message.flows += 1;
         for direction in [&record.forward, &record.reverse] {
-            self.message.packets += direction.packets;
-            self.message.octets += direction.octets;
+            message.packets += direction.packets;
+            message.octets += direction.octets;
         }
         full
     }
 
-    /// Appends the templates that were defined so far, for collectors that have missed them, and the options.
-    pub(super) fn refresh(&mut self, statistics: &Statistics, now: u64) -> Vec<Message> {
+    /// Appends the templates that were defined so far, for collectors that have missed them.
+    pub(super) fn refresh(&mut self, now: u64) -> Vec<Message> {
         let mut full = Vec::new();
         let mut known: Vec<_> = self.templates.iter().map(|(mask, id)| (*id, *mask)).collect();
         known.sort_unstable();
         for (id, mask) in known {
-            full.extend(self.make_room(template_len(mask), now));
-            self.write_template(id, mask);
+            full.extend(self.flows.make_room(template_len(mask), now));
+            self.flows.template(id, mask);
         }
-        full.extend(self.statistics(statistics, now));
         full
     }
 
-    /// Appends the options templates and their data.
+    /// The message of records so far, if there is something in it.
+    pub(super) fn finish(&mut self, now: u64) -> Option<Message> {
+        self.flows.finish(now)
+    }
+
+    /// A message with the options templates and their data.
     pub(super) fn statistics(&mut self, statistics: &Statistics, now: u64) -> Option<Message> {
         let sent = [statistics.messages, statistics.flows, statistics.octets];
         let not_sent =
             [statistics.not_sent_flows, statistics.not_sent_packets, statistics.not_sent_octets];
-        let full = self.make_room(256, now);
-        let scopes = [self.observation_domain_id, std::process::id()];
+        let scopes = [self.flows.observation_domain_id, std::process::id()];
         let options = [
             (METERING_STATISTICS_TEMPLATE, METERING_STATISTICS_FIELDS, sent),
             (RELIABILITY_STATISTICS_TEMPLATE, RELIABILITY_STATISTICS_FIELDS, not_sent),
         ];
-        for (id, (scope, fields), _) in options {
-            self.open(OPTIONS_TEMPLATE_SET);
-            put(&mut self.message.bytes, [id, fields.len() as u16, scope]);
-            for (element, length) in fields {
-                put(&mut self.message.bytes, [*element, *length]);
-            }
+        for (id, fields, _) in options {
+            self.statistics.options_template(id, fields);
         }
         for ((id, _, values), scope) in options.into_iter().zip(scopes) {
-            self.open(id);
-            self.message.bytes.extend_from_slice(&scope.to_be_bytes());
-            for value in values {
-                self.message.bytes.extend_from_slice(&value.to_be_bytes());
-            }
-            self.data_records += 1;
+            self.scratch.clear();
+            self.scratch.extend_from_slice(&scope.to_be_bytes());
+            values.iter().for_each(|value| self.scratch.extend_from_slice(&value.to_be_bytes()));
+            self.statistics.data_record(id, &self.scratch);
         }
-        full
+        self.statistics.finish(now)
+    }
+
+    /// Defines the template of these fields. Few combinations of fields occur.
+    fn define(&mut self, mask: u64) -> u16 {
+        let id = FIRST_TEMPLATE + self.templates.len() as u16;
+        self.templates.insert(mask, id);
+        self.flows.template(id, mask);
+        id
+    }
+}
+
+/// The messages of one observation domain, one after the other.
+struct Builder {
+    max_len: usize,
+    observation_domain_id: u32,
+    /// Data records of this session and observation domain so far, modulo 2^32.
+    sequence: u32,
+    message: Message,
+    /// Data records in the message.
+    data_records: u32,
+    /// The set that is open: its number and where it begins.
+    set: Option<(u16, usize)>,
+}
+
+impl Builder {
+    fn new(observation_domain_id: u32, max_len: usize) -> Self {
+        let max_len = max_len.clamp(MIN_MESSAGE_LEN, usize::from(u16::MAX));
+        let message = Message::default();
+        let mut builder = Self {
+            max_len,
+            observation_domain_id,
+            sequence: 0,
+            message,
+            data_records: 0,
+            set: None,
+        };
+        builder.start();
+        builder
+    }
+
+    fn start(&mut self) {
+        self.message = Message { bytes: vec![0; MESSAGE_HEADER_LEN], ..Message::default() };
+        (self.data_records, self.set) = (0, None);
+    }
+
+    /// Finishes the message if it has no room for this many more octets.
+    fn make_room(&mut self, octets: usize, now: u64) -> Option<Message> {
+        if self.message.bytes.len() + octets <= self.max_len { None } else { self.finish(now) }
     }
 
     /// The message so far, if there is something in it.
-    pub(super) fn finish(&mut self, now: u64) -> Option<Message> {
+    fn finish(&mut self, now: u64) -> Option<Message> {
         if self.message.bytes.len() == MESSAGE_HEADER_LEN {
             return None;
         }
@@ -173,16 +205,6 @@ impl Encoder {
         let message = std::mem::take(&mut self.message);
         self.start();
         Some(message)
-    }
-
-    fn start(&mut self) {
-        self.message = Message { bytes: vec![0; MESSAGE_HEADER_LEN], ..Message::default() };
-        (self.data_records, self.set) = (0, None);
-    }
-
-    /// Finishes the message if it has no room for this many more octets.
-    fn make_room(&mut self, octets: usize, now: u64) -> Option<Message> {
-        if self.message.bytes.len() + octets <= self.max_len { None } else { self.finish(now) }
     }
 
     /// Opens a set, unless it is open.
@@ -202,15 +224,14 @@ impl Encoder {
         }
     }
 
-    /// Defines the template of these fields. Few combinations of fields occur.
-    fn define(&mut self, mask: u64) -> u16 {
-        let id = FIRST_TEMPLATE + self.templates.len() as u16;
-        self.templates.insert(mask, id);
-        self.write_template(id, mask);
-        id
+    fn data_record(&mut self, template: u16, record: &[u8]) {
+        self.open(template);
+        self.message.bytes.extend_from_slice(record);
+        self.data_records += 1;
     }
 
-    fn write_template(&mut self, id: u16, mask: u64) {
+    /// The template of these fields.
+    fn template(&mut self, id: u16, mask: u64) {
         self.open(TEMPLATE_SET);
         let count = mask.count_ones() as u16 + MILLISECONDS.len() as u16;
         let out = &mut self.message.bytes;
@@ -224,6 +245,15 @@ impl Encoder {
         }
         for element in MILLISECONDS {
             put(out, [element, 8]);
+        }
+    }
+
+    fn options_template(&mut self, id: u16, (scope_count, fields): OptionsTemplate) {
+        self.open(OPTIONS_TEMPLATE_SET);
+        let out = &mut self.message.bytes;
+        put(out, [id, fields.len() as u16, scope_count]);
+        for (element, length) in fields {
+            put(out, [*element, *length]);
         }
     }
 }

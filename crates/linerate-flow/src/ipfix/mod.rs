@@ -13,6 +13,7 @@ mod tls;
 
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,8 +70,6 @@ pub enum Error {
 /// How to export.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The Observation Domain ID (RFC 7011 section 3.1), which distinguishes sensors that share an address.
-    pub observation_domain_id: u32,
     /// Records that wait for the collector. More are dropped and counted, unless the caller waits for room.
     pub queue_records: usize,
     /// How often UDP sends the templates and the statistics again. TCP sends the statistics as often.
@@ -83,7 +82,7 @@ impl Default for Options {
     /// Templates every minute, for a collector that starts later; 16,384 records.
     fn default() -> Self {
         let refresh = Duration::from_secs(60);
-        Self { observation_domain_id: 1, queue_records: 16 << 10, refresh, refresh_messages: 1000 }
+        Self { queue_records: 16 << 10, refresh, refresh_messages: 1000 }
     }
 }
 
@@ -201,6 +200,7 @@ impl Exporter {
         let deadline = Arc::<Mutex<Option<Instant>>>::default();
         let worker = Worker {
             biflow: target.biflow,
+            observation_domain_id: target.observation_domain_id,
             encoder: None,
             session: Session::new(target.clone())?,
             unsent: VecDeque::new(),
@@ -295,6 +295,7 @@ impl Drop for Exporter {
 /// The thread.
 struct Worker {
     biflow: bool,
+    observation_domain_id: NonZeroU32,
     /// Of the session; `None` before the first.
     encoder: Option<Encoder>,
     session: Session,
@@ -347,15 +348,7 @@ impl Worker {
             if self.encoder.is_some() && self.counters.queued.load(Relaxed) == 0 {
                 self.flush();
                 if self.unsent.is_empty() {
-                    let statistics = self.counters.statistics();
-                    let now = now();
-                    let messages = self
-                        .encoder
-                        .as_mut()
-                        .map(|encoder| (encoder.statistics(&statistics, now), encoder.finish(now)));
-                    if let Some((full, last)) = messages {
-                        full.into_iter().chain(last).for_each(|message| self.transmit(&message));
-                    }
+                    self.send_statistics();
                     return;
                 }
             }
@@ -393,10 +386,8 @@ impl Worker {
             Ok(true) => {
                 self.counters.connections.fetch_add(1, Relaxed);
                 self.counters.set_error(None);
-                self.encoder = Some(Encoder::new(
-                    self.options.observation_domain_id,
-                    self.session.max_message_len(),
-                ));
+                let max_len = self.session.max_message_len();
+                self.encoder = Some(Encoder::new(self.observation_domain_id, max_len));
                 (self.refreshed, self.refreshed_messages) = (Instant::now(), 0);
                 for record in std::mem::take(&mut self.unsent) {
                     self.encode(record);
@@ -436,17 +427,24 @@ impl Worker {
             || self.refreshed_messages >= self.options.refresh_messages;
         let Some(encoder) = &mut self.encoder else { return };
         let (now, mut messages) = (now(), Vec::new());
-        if due {
-            let statistics = self.counters.statistics();
-            if self.session.is_stream() {
-                messages.extend(encoder.statistics(&statistics, now));
-            } else {
-                messages.extend(encoder.refresh(&statistics, now));
-            }
-            (self.refreshed, self.refreshed_messages) = (Instant::now(), 0);
+        if due && !self.session.is_stream() {
+            messages.extend(encoder.refresh(now));
         }
         messages.extend(encoder.finish(now));
         messages.iter().for_each(|message| self.transmit(message));
+        if due {
+            self.send_statistics();
+            (self.refreshed, self.refreshed_messages) = (Instant::now(), 0);
+        }
+    }
+
+    fn send_statistics(&mut self) {
+        let statistics = self.counters.statistics();
+        let message =
+            self.encoder.as_mut().and_then(|encoder| encoder.statistics(&statistics, now()));
+        if let Some(message) = message {
+            self.transmit(&message);
+        }
     }
 
     fn transmit(&mut self, message: &Message) {

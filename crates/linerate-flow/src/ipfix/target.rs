@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -12,6 +12,7 @@ use super::Error;
 const DEFAULT_PORT: u16 = 4739;
 /// IANA's port of IPFIX over TLS.
 const DEFAULT_TLS_PORT: u16 = 4740;
+const DEFAULT_DOMAIN: NonZeroU32 = NonZeroU32::MIN;
 
 /// The transport of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,9 @@ pub struct Target {
     /// Whether a record has both directions (RFC 5103). `?uniflow` sends one record for each direction: a collector
     /// that ignores reverse elements loses what they count.
     pub biflow: bool,
+    /// The Observation Domain ID of the flow records (RFC 7011 section 3.1): 1, or that of `?domain=N`. Exporters of one
+    /// host need different ones at a collector that does not distinguish them by their ports. 0 is that of the statistics.
+    pub observation_domain_id: NonZeroU32,
 }
 
 impl Target {
@@ -82,7 +86,7 @@ impl FromStr for Target {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| refuse("it is no URL"))?;
         let (authority, query) = rest.split_once('?').unwrap_or((rest, ""));
         let query = Query::parse(query).map_err(refuse)?;
-        let biflow = query.biflow;
+        let Query { biflow, observation_domain_id, .. } = query;
         let (transport, default_port) = match scheme.to_ascii_lowercase().as_str() {
             "ipfix" | "ipfix+udp" => (query.without_files(Transport::Udp), DEFAULT_PORT),
             "ipfix+tcp" => (query.without_files(Transport::Tcp), DEFAULT_PORT),
@@ -96,7 +100,7 @@ impl FromStr for Target {
         let authority = authority.trim_end_matches('/');
         let (host, port) = split(authority).map_err(refuse)?;
         let port = port.map_or(default_port, NonZeroU16::get);
-        Ok(Self { transport, host: host.to_owned(), port, biflow })
+        Ok(Self { transport, host: host.to_owned(), port, biflow, observation_domain_id })
     }
 }
 
@@ -133,6 +137,7 @@ fn split(authority: &str) -> Result<(&str, Option<NonZeroU16>), &'static str> {
 /// What follows the question mark.
 struct Query {
     biflow: bool,
+    observation_domain_id: NonZeroU32,
     ca: Option<PathBuf>,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -140,18 +145,30 @@ struct Query {
 
 impl Query {
     fn parse(text: &str) -> Result<Self, &'static str> {
-        let mut query = Self { biflow: true, ca: None, certificate: None, key: None };
+        let mut query = Self {
+            biflow: true,
+            observation_domain_id: DEFAULT_DOMAIN,
+            ca: None,
+            certificate: None,
+            key: None,
+        };
         for part in text.split('&').filter(|part| !part.is_empty()) {
             match part.split_once('=') {
                 None if part == "biflow" => query.biflow = true,
                 None if part == "uniflow" => query.biflow = false,
+                Some(("domain", id)) => {
+                    query.observation_domain_id = id
+                        .parse()
+                        .map_err(|_| "the domain is not a number from 1 to 4294967295")?;
+                }
                 Some((_, "")) => return Err("a file has no name"),
                 Some(("ca", file)) => query.ca = Some(file.into()),
                 Some(("certificate", file)) => query.certificate = Some(file.into()),
                 Some(("key", file)) => query.key = Some(file.into()),
                 _ => {
                     return Err(
-                        "what follows the question mark is biflow, uniflow, ca=, certificate= or key=",
+                        "what follows the question mark is biflow, uniflow, domain=, ca=, certificate= or \
+                         key=",
                     );
                 }
             }
@@ -187,6 +204,9 @@ impl fmt::Display for Target {
         let mut query: Vec<String> = Vec::new();
         if !self.biflow {
             query.push("uniflow".into());
+        }
+        if self.observation_domain_id != DEFAULT_DOMAIN {
+            query.push(format!("domain={}", self.observation_domain_id));
         }
         if let Transport::Tls(files) = &self.transport {
             let TlsFiles { ca, identity } = files.as_ref();

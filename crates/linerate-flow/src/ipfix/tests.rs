@@ -57,8 +57,9 @@ fn a_target_is_read_as_it_is_written() {
         "ipfix://collector:2055",
         "ipfix+tcp://10.0.0.1:4739",
         "ipfix://[::1]:9?uniflow",
+        "ipfix://[::1]:9?domain=4294967295",
         "ipfix+tls://collector:4740",
-        "ipfix+tls://collector:9?uniflow&ca=/etc/ca.pem&certificate=/etc/a.pem&key=/etc/a.key",
+        "ipfix+tls://collector:9?uniflow&domain=2&ca=/etc/ca.pem&certificate=/etc/a.pem&key=/etc/a.key",
     ] {
         assert_eq!(target(text).to_string(), text);
         assert!(Target::is_one(text));
@@ -86,6 +87,9 @@ fn a_target_is_read_as_it_is_written() {
         "ipfix+sctp://a",
         "ipfix+dtls://a",
         "ipfix://a?x",
+        "ipfix://a?domain=0",
+        "ipfix://a?domain=4294967296",
+        "ipfix://a?domain=",
         "ipfix+tcp://a?ca=/etc/ca.pem",
         "ipfix+tls://a?ca=",
         "ipfix+tls://a?certificate=/etc/a.pem",
@@ -99,12 +103,19 @@ fn a_target_is_read_as_it_is_written() {
 
 #[test]
 fn messages_fit_and_count_their_data_records() {
-    let mut encoder = Encoder::new(7, 1024);
+    let mut encoder = Encoder::new(NonZeroU32::new(7).unwrap(), 1024);
     let mut messages = Vec::new();
     for n in 0..1000 {
         messages.extend(encoder.record(&record(n), 1_700_000_000_000_000_000));
         if n == 500 {
-            messages.extend(encoder.refresh(&Statistics::default(), 1_700_000_000_000_000_000));
+            messages.extend(encoder.refresh(1_700_000_000_000_000_000));
+            // Statistics are of another observation domain, and leave the sequence of flows as it is.
+            for before in [0, 2] {
+                let of_process = encoder.statistics(&Statistics::default(), 0).unwrap().bytes;
+                assert_eq!((u32_at(&of_process, 8), u32_at(&of_process, 12)), (before, 0));
+                let ids: Vec<_> = sets(&of_process).iter().map(|(id, _)| *id).collect();
+                assert_eq!(ids, [3, 256, 257]);
+            }
         }
     }
     messages.extend(encoder.finish(1_700_000_000_000_000_000));
@@ -117,10 +128,9 @@ fn messages_fit_and_count_their_data_records() {
         assert_eq!(u32_at(bytes, 4), 1_700_000_000);
         assert_eq!(u32_at(bytes, 8), records, "the sequence number counts the data records before");
         assert_eq!(u32_at(bytes, 12), 7);
-        let options = sets(bytes).iter().filter(|(id, _)| [256, 257].contains(id)).count();
-        records += message.flows as u32 + options as u32;
+        records += message.flows as u32;
     }
-    assert_eq!(records, 1000 + 2);
+    assert_eq!(records, 1000);
     let total = |count: fn(&Message) -> u64| messages.iter().map(count).sum::<u64>();
     assert_eq!(total(|m| m.flows), 1000);
     let expected: u64 =

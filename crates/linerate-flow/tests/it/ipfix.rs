@@ -99,13 +99,25 @@ impl Totals {
     }
 }
 
+/// Sends the records in two halves. The options records are sent at the start of each second, so also between them.
 fn export(target: &str, records: &[FlowRecord]) -> Statistics {
     let target: Target = target.parse().unwrap();
-    let exporter = Exporter::start(target, &Options::default(), || ()).unwrap();
-    records.iter().for_each(|record| exporter.send(record.clone()));
+    let options = Options { refresh: Duration::ZERO, ..Options::default() };
+    let exporter = Exporter::start(target, &options, || ()).unwrap();
+    let (first, second) = records.split_at(records.len() / 2);
+    first.iter().for_each(|record| exporter.send(record.clone()));
+    wait_for("the first half to leave", || {
+        let statistics = exporter.statistics();
+        statistics.flow_packets + statistics.not_sent_packets == packets(first)
+    });
+    second.iter().for_each(|record| exporter.send(record.clone()));
     let statistics = exporter.finish(Duration::from_secs(20));
     assert_eq!(statistics.not_sent_flows, 0, "{statistics:?}");
     statistics
+}
+
+fn packets(records: &[FlowRecord]) -> u64 {
+    records.iter().map(|record| record.forward.packets + record.reverse.packets).sum()
 }
 
 /// Why a test that needs this program cannot run.
@@ -241,8 +253,8 @@ fn a_stream_has_what_was_sent_after_a_collector_came_back() {
         (statistics.connections, statistics.octets as usize),
         (2, before.len() + after.len())
     );
-    assert_eq!(dissected(&before), Totals::of(first, true));
-    assert_eq!(dissected(&after), Totals::of(second, true));
+    assert_eq!(dissected(&before), (Totals::of(first, true), 0));
+    assert_eq!(dissected(&after), (Totals::of(second, true), 2));
 }
 
 /// An authority, and certificates that it signed, in PEM files of a folder.
@@ -324,7 +336,9 @@ fn a_tls_session_has_what_was_sent() {
         let len = || std::fs::metadata(received.path()).unwrap().len();
         wait_for("the server to print all", || len() >= statistics.octets);
         let stream = std::fs::read(received.path()).unwrap();
-        assert_eq!(dissected(&stream), Totals::of(&records, true), "{options}");
+        let (totals, of_statistics) = dissected(&stream);
+        assert_eq!(totals, Totals::of(&records, true), "{options}");
+        assert!(of_statistics >= 4, "{options}: {of_statistics}");
         server.kill().unwrap();
         server.wait().unwrap();
     }
@@ -364,26 +378,32 @@ fn a_tls_session_has_what_was_sent() {
     }
 }
 
-/// What Wireshark's dissector finds in a stream of messages.
-fn dissected(stream: &[u8]) -> Totals {
+/// What Wireshark's dissector finds in a stream of messages, and the number of options records.
+fn dissected(stream: &[u8]) -> (Totals, u64) {
     let file = tempfile::Builder::new().suffix(".ipfix").tempfile().unwrap();
     std::fs::write(file.path(), stream).unwrap();
-    let fields = ["cflow.packets", "cflow.octets", "cflow.sequence", "cflow.flow_end_reason"];
+    let fields =
+        ["cflow.packets", "cflow.octets", "cflow.sequence", "cflow.flow_end_reason", "cflow.od_id"];
     let mut arguments = vec!["-r", file.path().to_str().unwrap(), "-T", "fields"];
     fields.iter().for_each(|field| arguments.extend(["-e", field]));
-    let mut totals = Totals::default();
+    let (mut totals, mut options) = (Totals::default(), 0);
     for line in output("tshark", &arguments).lines() {
         let columns: Vec<Vec<u64>> = line
             .split('\t')
             .map(|column| column.split(',').filter_map(|number| number.parse().ok()).collect())
             .collect();
-        // Each message counts the data records before it.
-        assert_eq!(columns[2], [totals.flows], "{line}");
+        // Each message counts the data records of its observation domain before it.
+        if columns[4][0] == 0 {
+            assert_eq!((columns[2][0], columns[3].len()), (options, 0), "{line}");
+            options += 2;
+            continue;
+        }
+        assert_eq!((columns[2][0], columns[4][0]), (totals.flows, 1), "{line}");
         totals.flows += columns[3].len() as u64;
         totals.packets += columns[0].iter().sum::<u64>();
         totals.octets += columns[1].iter().sum::<u64>();
     }
-    totals
+    (totals, options)
 }
 
 #[test]

@@ -59,8 +59,8 @@ pub(crate) struct Arguments {
 
     /// Write flow records to Parquet files in this folder (`date=/hour=/sensor=`), or send them to an IPFIX collector:
     /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://…` or `ipfix+tls://…`. Append `?uniflow` for a collector without
-    /// support of biflows (RFC 5103). May be given several times. Without -w no packet is written or printed. Metering
-    /// the same packets again adds their records again.
+    /// support of biflows (RFC 5103), and `?domain=N` for an Observation Domain other than 1. May be given several
+    /// times. Without -w no packet is written or printed. Metering the same packets again adds their records again.
     #[arg(long, value_name = "FOLDER|URL")]
     pub(super) flows: Vec<Destination>,
 
