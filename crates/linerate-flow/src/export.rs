@@ -146,7 +146,6 @@ impl Exporter {
             waiting: VecDeque::new(),
             waiting_flows: 0,
             warn,
-            is_checked: vec![false; options.destinations.len()],
         };
         let thread = std::thread::Builder::new().name("flows".into());
         let ended = Arc::clone(&shared);
@@ -373,8 +372,6 @@ struct Worker {
     waiting: VecDeque<(Locator, std::vec::IntoIter<Flow>)>,
     waiting_flows: usize,
     warn: fn(&str),
-    /// Whether the first attempt to reach each collector is over, and was warned of if it failed.
-    is_checked: Vec<bool>,
 }
 
 impl Worker {
@@ -398,32 +395,13 @@ impl Worker {
             let is_late = has_ended && self.time_left().is_zero();
             self.write(is_late)?;
             self.outputs.maintain(Instant::now())?;
-            let statistics = self.outputs.statistics();
-            self.check_collectors(&statistics);
-            *lock(&self.shared.output) = statistics;
+            self.outputs.warnings().iter().for_each(|warning| (self.warn)(warning));
+            *lock(&self.shared.output) = self.outputs.statistics();
         }
         let timeout = self.time_left().max(MIN_COLLECTOR_TIMEOUT);
         let (statistics, outcome) = self.outputs.finish(timeout);
         *lock(&self.shared.output) = statistics;
         outcome
-    }
-
-    /// Warns of collectors that could not be reached at the start, as by a name that cannot be resolved.
-    fn check_collectors(&mut self, statistics: &OutputStatistics) {
-        for ((target, sent), is_checked) in statistics.collectors.iter().zip(&mut self.is_checked) {
-            if *is_checked {
-                continue;
-            }
-            *is_checked = sent.connections > 0 || sent.error.is_some();
-            if sent.connections == 0
-                && let Some(error) = &sent.error
-            {
-                (self.warn)(&format!(
-                    "cannot connect to the collector {target}: {error}; it is tried again, and records that find no \
-                     room until then are lost"
-                ));
-            }
-        }
     }
 
     /// How long the end still waits for collectors.

@@ -114,6 +114,8 @@ pub struct OutputStatistics {
 pub struct Outputs {
     files: Vec<Files>,
     collectors: Vec<ipfix::Exporter>,
+    /// Whether the first attempt to reach each collector is over.
+    is_tried: Vec<bool>,
 }
 
 impl Outputs {
@@ -143,7 +145,8 @@ impl Outputs {
                 }
             }
         }
-        Ok(Self { files, collectors })
+        let is_tried = vec![false; collectors.len()];
+        Ok(Self { files, collectors, is_tried })
     }
 
     /// Whether a record finds room in the queue of each collector. A full queue from which no message was sent for five
@@ -225,6 +228,27 @@ impl Outputs {
         self.files.iter_mut().try_for_each(|files| files.maintain(now))
     }
 
+    /// A warning for each collector whose first attempt has failed since the last call, as by a name that cannot be
+    /// resolved.
+    pub fn warnings(&mut self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (collector, is_tried) in self.collectors.iter().zip(&mut self.is_tried) {
+            if *is_tried {
+                continue;
+            }
+            let ipfix::Statistics { connections, error, .. } = collector.statistics();
+            *is_tried = connections > 0 || error.is_some();
+            if let (0, Some(error)) = (connections, error) {
+                warnings.push(format!(
+                    "cannot connect to the collector {}: {error}; it is tried again, and records that find no room \
+                     until then are lost",
+                    collector.target()
+                ));
+            }
+        }
+        warnings
+    }
+
     /// The counts now.
     pub fn statistics(&self) -> OutputStatistics {
         let sum = |sum: FilesStatistics, files: &Files| sum.plus(files.statistics());
@@ -242,7 +266,7 @@ impl Outputs {
     ///
     /// As [`Files::push`]. The statistics are right even then.
     pub fn finish(self, timeout: Duration) -> (OutputStatistics, Result<()>) {
-        let Self { files, collectors } = self;
+        let Self { files, collectors, .. } = self;
         let mut statistics = OutputStatistics::default();
         let mut outcome = Ok(());
         for mut one in files {

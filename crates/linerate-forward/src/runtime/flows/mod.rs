@@ -79,9 +79,8 @@ impl Flows {
         let outputs = Outputs::open(&options, || ())?;
         if outputs.statistics().files.interruptions > 0 {
             tracing::warn!(
-                "the previous daemon was interrupted: NAT events of its last {:?} or less are missing, records of \
-                 sessions are complete",
-                config.flow_file_time
+                "the previous daemon was interrupted: NAT events that it had not written are missing, records of \
+                 sessions are complete"
             );
         }
         let (queue, received) = sync_channel(QUEUE_BATCHES);

@@ -96,12 +96,15 @@ fn prometheus_gets_what_status_says() {
     root_or_skip!();
     let net = Net::new();
     // The number of sessions is that of the ageing's last pass, which takes a quarter of the shortest limit.
-    // A collector has series of its own. Nobody reads what this one gets.
+    // Each collector has series of its own. Nobody reads what the first gets, and the second is not there.
     let folder = tempfile::tempdir().unwrap();
     let collector =
         net.router.run(|| std::net::UdpSocket::bind("127.0.0.1:4739")).unwrap().unwrap();
-    let flows = format!("--flows {} --flows ipfix://127.0.0.1", folder.path().display());
-    let _daemon = net.run(&format!("--tcp-idle 4s {flows}"));
+    let absent = "ipfix+tcp://127.0.0.1:9";
+    let flows =
+        format!("--flows {} --flows ipfix://127.0.0.1 --flows {absent}", folder.path().display());
+    let mut daemon = net.run(&format!("--tcp-idle 4s {flows}"));
+    daemon.until(&format!("cannot connect to the collector {absent}"));
     for port in 4000..4010 {
         assert_eq!(net.ask(0, port, 10), 10);
     }
