@@ -168,7 +168,7 @@ impl Search {
             let described = interfaces.get(record.interface as usize);
             let interface = described
                 .ok_or_else(|| anyhow!("{}: a packet without an interface", path.display()))?;
-            if !is_ip(&record.frame, interface.linktype) {
+            if !is_metered(&record.frame, interface.linktype) {
                 continue;
             }
             let program = program(&mut self.programs, &self.filter, interface.linktype)
@@ -224,7 +224,7 @@ fn number(interfaces: &mut Vec<InterfaceDescription>, interface: &InterfaceDescr
 
 /// Whether a meter counts this frame for a flow: the others (ARP, malformed ones) are in no record. A frame of which
 /// the file has only the beginning may have been metered with all its headers.
-fn is_ip(frame: &Frame<'_>, linktype: u16) -> bool {
+fn is_metered(frame: &Frame<'_>, linktype: u16) -> bool {
     let Some(layers) = meter::layers(frame.head(), linktype) else { return false };
     let is_cut = (frame.head().len() as u64) < u64::from(frame.wire_len);
     match layers.network {
