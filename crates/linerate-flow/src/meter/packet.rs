@@ -1,6 +1,6 @@
 //! [`Packet`]: what the meter needs of a frame.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use linerate_wire::ethernet::{self, EtherType};
 use linerate_wire::ip::Protocol;
@@ -156,11 +156,12 @@ impl Packet {
         fragments: &mut Fragments,
     ) -> Result<Self, Unmetered> {
         let layers = layers(frame, linktype)?;
+        // Addresses are numbers here: of `Ipv6Addr`, which IPv4 would be mapped to, the compiler moves each octet alone.
+        let mapped = |address: Ipv4Addr| 0xffff_0000_0000 | u128::from(u32::from(address));
         let (source, destination, total_len, ttl) = match layers.network {
             Network::Ipv4 { .. } => {
                 let packet = layers.ipv4(frame).ok_or(Unmetered::Malformed)?;
-                let (source, destination) = (packet.source(), packet.destination());
-                let ends = (source.to_ipv6_mapped(), destination.to_ipv6_mapped());
+                let ends = (mapped(packet.source()), mapped(packet.destination()));
                 (ends.0, ends.1, u32::from(packet.total_len()), packet.ttl())
             }
             Network::Ipv6 { .. } => {
@@ -170,7 +171,8 @@ impl Packet {
                     (0, Protocol::HOP_BY_HOP) => 0,
                     (len, _) => linerate_wire::ipv6::HEADER_LEN as u32 + u32::from(len),
                 };
-                (packet.source(), packet.destination(), len, packet.hop_limit())
+                let ends = (u128::from(packet.source()), u128::from(packet.destination()));
+                (ends.0, ends.1, len, packet.hop_limit())
             }
             Network::Arp => return Err(Unmetered::NotIp),
             Network::Other => {
@@ -197,8 +199,8 @@ impl Packet {
         let icmp = || layers.icmp(frame).map(|both| (type_code(both), type_code(both)));
         let mut ports = layers.ports(frame).or_else(icmp);
         if let Some(fragment) = layers.fragment(frame) {
-            let ends = [u128::from(source), u128::from(destination)];
-            let identity = Identity::of(ends, fragment.identification, rest, vlans);
+            let identity =
+                Identity::of([source, destination], fragment.identification, rest, vlans);
             if fragment.offset != 0 {
                 (ports, flags) = (fragments.ports(identity, now), tcp::Flags(0));
             } else if let Some(ports) = ports {
@@ -230,8 +232,7 @@ impl Packet {
             }
             None => (0, 0),
         };
-        let (a, b) =
-            ((u128::from(source), source_port), (u128::from(destination), destination_port));
+        let (a, b) = ((source, source_port), (destination, destination_port));
         // Where both ends are the same, an answer is what comes from `b`.
         let from_a = if a == b { initiator != Initiator::Receiver } else { a < b };
         let (a, b) = if from_a { (a, b) } else { (b, a) };
