@@ -105,9 +105,9 @@ pub struct Statistics {
     pub not_sent_packets: u64,
     /// Octets of these flows.
     pub not_sent_octets: u64,
-    /// Messages that the collector's host refused, because no socket was open there (ICMP port unreachable). This is a
-    /// lower bound: hosts limit the rate of ICMP errors, and a socket keeps only the last one. These messages count as
-    /// sent, too.
+    /// Messages that the collector's host refused, because no socket was open there (ICMP port unreachable), or that a
+    /// firewall refused. This is a lower bound: hosts limit the rate of ICMP errors, and a socket keeps only the last one.
+    /// These messages count as sent, too.
     pub refused: u64,
     /// Connections made. Each after the first may have lost what was in the socket's buffer.
     pub connections: u64,
@@ -469,6 +469,8 @@ impl Worker {
                     self.encoder = None;
                 } else {
                     self.counters.not_sent(self.unsent.drain(..flows).collect::<Vec<_>>().iter());
+                    // The message may have had a template that later ones need.
+                    self.refreshed_messages = self.options.refresh_messages;
                 }
             }
         }

@@ -159,10 +159,12 @@ impl Session {
             Some(Socket::Udp(socket)) => {
                 pace(&mut self.burst);
                 match socket.send(message) {
-                    // The error of an earlier datagram.
-                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                        refused = Some(error);
-                        socket.send(message)
+                    // The error of an earlier datagram: port unreachable, or what a firewall answered. Another error
+                    // comes again.
+                    Err(error) => {
+                        let sent = socket.send(message);
+                        refused = sent.is_ok().then_some(error);
+                        sent
                     }
                     sent => sent,
                 }

@@ -406,6 +406,23 @@ fn dissected(stream: &[u8]) -> (Totals, u64) {
     (totals, options)
 }
 
+/// The kernel tells a socket what a firewall answered in place of the next datagram, which must not be lost for that.
+#[test]
+fn a_firewall_that_refuses_costs_no_other_message() {
+    root_or_skip!();
+    let namespace = Namespace::create("firewall").unwrap();
+    for rule in [
+        "add table inet firewall",
+        "add chain inet firewall input { type filter hook input priority 0 ; }",
+        "add rule inet firewall input udp dport 4739 reject with icmp type host-prohibited",
+    ] {
+        assert!(namespace.command("nft").arg(rule).status().unwrap().success(), "{rule}");
+    }
+    let statistics = namespace.run(|| export("ipfix://127.0.0.1:4739", &records())).unwrap();
+    assert_eq!(statistics.flows, RECORDS);
+    assert!(statistics.refused > 0, "{statistics:?}");
+}
+
 #[test]
 fn what_a_collector_does_not_take_is_counted() {
     let records = records();
