@@ -23,7 +23,7 @@ use self::parts::{Parts, Period};
 use self::search::Search;
 use crate::filter::{self, Meaning};
 use crate::print::plural;
-use crate::queries::condition;
+use crate::queries;
 use crate::source::TABLE;
 use crate::time::Range;
 
@@ -131,11 +131,11 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     output::check_name(options.out)?;
     let mut report = Report::default();
     let mut parts = Parts::new(options.folder);
+    let condition = queries::condition(Some(&filter), options.range, Meaning::MayHavePackets);
     let sql = format!(
         "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, \"packetOffset\" AS first, \"packetEnd\" AS \"end\", \
          arrow_cast(\"flowStartNanoseconds\", 'Int64') AS start, \
-         arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last FROM {TABLE} WHERE \"natEvent\" IS NULL AND {}",
-        condition(Some(&filter), options.range, Meaning::MayHavePackets)
+         arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last FROM {TABLE} WHERE \"natEvent\" IS NULL AND {condition}"
     );
     let frame = context.sql(&sql).await?;
     for batch in frame.collect().await? {
@@ -155,7 +155,7 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
         }
     }
     let named = match parts.later() {
-        Some(period) => named_files(context, period).await?,
+        Some(period) => named_files(context, period, &condition).await?,
         None => Vec::new(),
     };
     let plan = parts.finish(&named)?;
@@ -184,13 +184,23 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     Ok(report)
 }
 
-/// The packet files in which flows of a period begin, and when the first one does in each.
-async fn named_files(context: &SessionContext, period: Period) -> Result<Vec<(String, i64)>> {
+/// The packet files in which flows of a period begin, and when the first one does in each. They are those of sensors that
+/// have records with this condition: another host may have files of the same names.
+async fn named_files(
+    context: &SessionContext,
+    period: Period,
+    of_records: &str,
+) -> Result<Vec<(String, i64)>> {
+    let table = context.table(TABLE).await?;
+    let of_sensors = match table.schema().has_column_with_unqualified_name("sensor") {
+        true => format!("AND sensor IN (SELECT sensor FROM {TABLE} WHERE {of_records})"),
+        false => String::new(),
+    };
     let sql = format!(
         "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, \
          arrow_cast(min(\"flowStartNanoseconds\"), 'Int64') AS start FROM {TABLE} \
-         WHERE \"packetFile\" IS NOT NULL AND {} GROUP BY \"packetFile\"",
-        condition(
+         WHERE \"packetFile\" IS NOT NULL AND {} {of_sensors} GROUP BY \"packetFile\"",
+        queries::condition(
             None,
             Range { after: Some(period.start), before: Some(period.last) },
             Meaning::Flow

@@ -265,6 +265,27 @@ fn the_packets_of_the_files_that_are_there_are_found() {
     assert!(packets(&out) == expected(&files, "ip or ip6", folder.path()));
 }
 
+/// Two hosts name their files alike, and have their records in one place.
+#[test]
+fn files_of_a_sensor_without_such_packets_are_not_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["f_00001_20231114221320.pcapng", "f_00002_20231114221321.pcapng"];
+    let (files, records) = rotated(folder.path(), &names, 1000, START);
+    let flows = folder.path().join("flows");
+    fs::create_dir(flows.join("sensor=a")).unwrap();
+    fs::rename(records, flows.join("sensor=a/1.parquet")).unwrap();
+    let is_ipv4 = |frame: &Vec<u8>| frame[12..14] == [8, 0];
+    let frames: Vec<_> = traffic(1000, false).into_iter().filter(is_ipv4).collect();
+    let elsewhere = folder.path().join("f_00002_20231114221322.pcapng");
+    write(&elsewhere, &frames, START + 500_000_000);
+    parquet(&flows.join("sensor=b/1.parquet"), &meter(std::slice::from_ref(&elsewhere)));
+    fs::remove_file(elsewhere).unwrap();
+    let out = folder.path().join("out.pcapng");
+    let (status, _, said) = counts(flows.to_str().unwrap(), &out, "ip6");
+    assert_eq!((status, said.contains("missing")), (Some(0), false), "{said}");
+    assert!(packets(&out) == expected(&files, "ip6", folder.path()));
+}
+
 #[test]
 fn a_file_that_was_replaced_is_read_whole() {
     for (name, later) in [
