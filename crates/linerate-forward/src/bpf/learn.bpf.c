@@ -138,14 +138,15 @@ static __always_inline void prelearn_take(const struct egress *egress, struct co
 	count->bytes = __sync_lock_test_and_set(&entry->bytes, 0);
 }
 
-/* Counts a packet of a session that went through the kernel. */
-static __always_inline void count_egress(const struct entry *entry, const struct egress *egress)
+/* Counts a packet of a session that went through the kernel, and that had this generation when it was found. Only a
+ * slot whose session had not ended then keeps it until this program is done. */
+static __always_inline void count_egress(const struct entry *entry, const struct egress *egress, __u32 generation)
 {
 	struct counters count = { .packets = egress->wire.packets, .bytes = egress->wire.bytes };
 	struct session *session = entry->session;
 	__u32 version;
 
-	if (!(READ_ONCE(session->generation) & GENERATION_ENDED) || !STORE_REUSES_ENTRIES) {
+	if (!(generation & GENERATION_ENDED) || !STORE_REUSES_ENTRIES) {
 		session_add(entry, &egress->rebuilt->key, &count);
 		return;
 	}
@@ -160,12 +161,13 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 	}
 }
 
-/* The hash of the packet's session, mixed with the addresses and ports that it leaves with: NAT may give the tuple that
- * packets come in with to one connection after the other. */
-static __always_inline __u64 prelearn_hash(const struct egress *egress, void *end)
+/* The hash of the packet's session, mixed with its connection and the addresses and ports that it leaves with. One
+ * connection after the other may have the tuple: each short one of a client with a fixed port does, and NAT may give it
+ * to another host. */
+static __always_inline __u64 prelearn_hash(const struct egress *egress, const struct sk_buff *kernel, void *end)
 {
 	const struct packet *packet = &egress->packet;
-	__u64 out = packet->ports;
+	__u64 out = packet->ports + (kernel_connection(kernel) & ~CONNTRACK_INFO_MASK);
 
 	if ((packet->kind & KIND_FAMILY) == KIND_IPV4) {
 		if (packet->network + IPV4_LEN <= end)
@@ -504,7 +506,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	if (refusal)
 		return refusal;
 	measure_wire(skb, &egress.packet, end, &egress.wire);
-	egress.rebuilt->prelearn = prelearn_hash(&egress, end);
+	egress.rebuilt->prelearn = prelearn_hash(&egress, kernel, end);
 
 	is_known = session_find(&egress.rebuilt->key, &egress.rebuilt->in, &entry);
 	if (is_known) {
@@ -514,7 +516,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		is_other = (before & GENERATION_ENDED) && !leaves_alike(&entry, &egress, end);
 	}
 	if (is_known && !is_other) {
-		count_egress(&entry, &egress);
+		count_egress(&entry, &egress, before);
 	} else {
 		prelearn_add(&egress);
 	}

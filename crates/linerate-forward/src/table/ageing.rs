@@ -147,6 +147,12 @@ impl Default for Statistics {
     }
 }
 
+/// Keeps something of the session of each slot.
+pub(crate) trait FreedSlots: std::fmt::Debug + Send {
+    /// The session of this slot is gone.
+    fn forget(&self, slot: usize);
+}
+
 /// Ages a table. A table must have exactly one ager; any number of others may read it.
 #[derive(Debug)]
 pub struct Ageing {
@@ -159,6 +165,8 @@ pub struct Ageing {
     /// Slots of sessions that were found ended since the last tick.
     to_free: Vec<(usize, SlotVersion, EndReason)>,
     meter: Option<SessionMeter>,
+    /// Who must know of freed slots, if there is no meter.
+    freed_slots: Option<Box<dyn FreedSlots>>,
     hops: HopUse,
     /// Slots found locked, with the version and the time when first found.
     locked: HashMap<usize, (u32, Instant)>,
@@ -190,6 +198,7 @@ impl Ageing {
             cursor: 0,
             to_free: Vec::new(),
             meter: None,
+            freed_slots: None,
             locked: HashMap::new(),
             ticked: now,
             pass_started: now,
@@ -212,6 +221,11 @@ impl Ageing {
     /// Makes flow records from now on.
     pub fn set_meter(&mut self, meter: SessionMeter) {
         self.meter = Some(meter);
+    }
+
+    /// Tells `freed_slots` of each slot that is freed from now on.
+    pub(crate) fn set_freed_slots(&mut self, freed_slots: Box<dyn FreedSlots>) {
+        self.freed_slots = Some(freed_slots);
     }
 
     /// The counts of flow records, if there is a meter.
@@ -393,6 +407,9 @@ impl Ageing {
         self.counted[index] = 0;
         if let Some(meter) = &mut self.meter {
             meter.forget(index);
+        }
+        if let Some(freed_slots) = &self.freed_slots {
+            freed_slots.forget(index);
         }
     }
 

@@ -183,7 +183,10 @@ impl SessionMeter {
         let checkpoint = &mut self.checkpoints[index];
         if checkpoint.created != created || checkpoint.since == 0 {
             let begin = now().saturating_sub(self.clock.since(slot.created()).as_nanos() as u64);
-            let is_same = (checkpoint.created ^ created) & CREATED_NUMBER == 0;
+            let counters = slot.counters();
+            let is_same = (checkpoint.created ^ created) & CREATED_NUMBER == 0
+                && counters.packets >= checkpoint.packets
+                && counters.bytes >= checkpoint.bytes;
             if is_same && checkpoint.since != 0 {
                 // It had ended and begins again. Its counters continue.
                 (checkpoint.created, checkpoint.since) = (created, checkpoint.since.max(begin));

@@ -24,6 +24,15 @@ pub(super) struct InstanceHandle {
     pub(super) programs: Programs,
     /// It was newly created, and not adopted.
     pub(super) is_fresh: bool,
+    /// It was adopted, without the sessions that it had.
+    pub(super) has_lost_sessions: bool,
+}
+
+/// An instance that was taken over.
+struct Adopted {
+    state: InstanceState,
+    programs: Programs,
+    has_lost_sessions: bool,
 }
 
 impl InstanceHandle {
@@ -50,8 +59,9 @@ impl InstanceHandle {
             return Self::create(pins, lock, &options, config.datapath);
         }
         match Self::adopt(&pins, &lock, &options, config.datapath) {
-            Ok((state, programs, ports)) => {
-                let handle = Self { pins, lock, state, programs, is_fresh: false };
+            Ok((Adopted { state, programs, has_lost_sessions }, ports)) => {
+                let handle =
+                    Self { pins, lock, state, programs, is_fresh: false, has_lost_sessions };
                 Ok((handle, ports))
             }
             Err(error) => {
@@ -63,16 +73,13 @@ impl InstanceHandle {
         }
     }
 
-    #[allow(
-        clippy::type_complexity,
-        reason = "the three parts of an instance, taken apart at once"
-    )]
     fn adopt(
         pins: &Pins,
         lock: &Lock,
         options: &Options,
         datapath: Mode,
-    ) -> Result<(InstanceState, Programs, Vec<(PortState, Port)>)> {
+    ) -> Result<(Adopted, Vec<(PortState, Port)>)> {
+        let mut has_lost_sessions = false;
         let mut pinned = pins.open(lock)?;
         let here = Namespace::current()?;
         if pinned.state.namespace != here {
@@ -86,6 +93,7 @@ impl InstanceHandle {
             tracing::info!(from, max_sessions, "adopted programs and sessions");
         } else {
             let upgrade = pins.upgrade(lock, &mut pinned, options)?;
+            has_lost_sessions = upgrade.lost.is_some();
             match upgrade.lost {
                 None => tracing::info!("adopted sessions and replaced the programs"),
                 Some(reason) => {
@@ -111,7 +119,8 @@ impl InstanceHandle {
             pinned.state.datapath = datapath;
             pins.save_state(lock, &pinned.state)?;
         }
-        Ok((pinned.state, pinned.programs, pinned.ports))
+        let (state, programs) = (pinned.state, pinned.programs);
+        Ok((Adopted { state, programs, has_lost_sessions }, pinned.ports))
     }
 
     fn create(
@@ -122,7 +131,10 @@ impl InstanceHandle {
     ) -> Result<(Self, Vec<(PortState, Port)>)> {
         match Self::load(&pins, &lock, options, datapath) {
             Ok((programs, state)) => {
-                Ok((Self { pins, lock, state, programs, is_fresh: true }, Vec::new()))
+                let has_lost_sessions = false;
+                let handle =
+                    Self { pins, lock, state, programs, is_fresh: true, has_lost_sessions };
+                Ok((handle, Vec::new()))
             }
             Err(error) => {
                 // Only the locked directory exists.

@@ -110,8 +110,9 @@ impl Daemon {
             if !handle.is_fresh {
                 ageing.skip_counted();
             }
-            let InstanceHandle { pins, lock, .. } = &handle;
-            let flows = Flows::start(&config, pins, lock, &table, &mut ageing, clock)?;
+            let pins = (&handle.pins, &handle.lock);
+            let has_lost_sessions = handle.has_lost_sessions;
+            let flows = Flows::start(&config, pins, has_lost_sessions, &table, &mut ageing, clock)?;
             let servers = serve(&exporter, &config)?;
             ports.configure(&config.interfaces, &mut handle);
             block(handle.deny_list(&control, clock)?, &config)?;

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use linerate_bpf::map::{MappedArray, create_mappable_array};
 
 use crate::runtime::pins::{Lock, Pins};
+use crate::table::ageing::FreedSlots;
 use crate::table::flows::Checkpoint;
 use crate::{Error, Result};
 
@@ -30,16 +31,37 @@ pub(super) struct Checkpoints(MappedArray);
 impl Checkpoints {
     /// Opens the checkpoints that the previous daemon left, or creates new ones, for a table with this many slots.
     pub(super) fn open(pins: &Pins, lock: &Lock, slots: usize) -> Result<Self> {
-        if let Some(pinned) = pins.open_object(NAME)?
-            && let Ok(array) = MappedArray::new(pinned.as_fd())
-            && (array.max_entries(), array.value_size()) == (slots + 1, 8 * ENTRY_WORDS)
-        {
-            return Ok(Self(array));
+        if let Some(checkpoints) = Self::left(pins, slots)? {
+            return Ok(checkpoints);
         }
         let map = create_mappable_array(NAME, 8 * ENTRY_WORDS as u32, slots as u32 + 1)
             .map_err(|error| Error::bpf("create the map of flow record checkpoints", &error))?;
         pins.pin_object(lock, NAME, map.as_fd())?;
         Ok(Self(MappedArray::new(map.as_fd())?))
+    }
+
+    /// The checkpoints that a previous daemon left, if they fit a table with this many slots.
+    pub(super) fn left(pins: &Pins, slots: usize) -> Result<Option<Self>> {
+        let Some(pinned) = pins.open_object(NAME)? else { return Ok(None) };
+        let array = MappedArray::new(pinned.as_fd()).ok();
+        let has_shape = |array: &_| shape(array) == (slots + 1, 8 * ENTRY_WORDS);
+        let checkpoints = array.filter(has_shape).map(Self);
+        checkpoints.iter().for_each(Self::discard_staged);
+        Ok(checkpoints)
+    }
+
+    /// Discards what was staged for a batch that was not committed: the next batch has the same number.
+    fn discard_staged(&self) {
+        for words in (0..self.slots()).map(|slot| self.words(slot)) {
+            if !self.is_committed(words) {
+                words[BATCH_WORD].store(NO_BATCH, SeqCst);
+            }
+        }
+    }
+
+    /// Forgets all sessions, but not the number of the last batch.
+    pub(super) fn clear(&self) {
+        (0..self.slots()).for_each(|slot| self.forget(slot));
     }
 
     fn slots(&self) -> usize {
@@ -98,6 +120,19 @@ impl Checkpoints {
     }
 }
 
+impl FreedSlots for Checkpoints {
+    fn forget(&self, slot: usize) {
+        let words = self.words(slot);
+        words[BATCH_WORD].store(NO_BATCH, SeqCst);
+        words[..CHECKPOINT_WORDS].iter().for_each(|word| word.store(0, SeqCst));
+    }
+}
+
+/// Entries, and bytes of each.
+fn shape(array: &MappedArray) -> (usize, usize) {
+    (array.max_entries(), array.value_size())
+}
+
 #[cfg(test)]
 mod tests {
     use linerate_testkit::root_or_skip;
@@ -125,5 +160,18 @@ mod tests {
         assert_eq!(checkpoints.load(), [checkpoint(1), checkpoint(2)]);
         checkpoints.commit(2);
         assert_eq!(checkpoints.load(), [checkpoint(1), checkpoint(4)]);
+        // A daemon that was killed has staged this one. The next one's batch has the same number.
+        checkpoints.stage(0, &checkpoint(9), 3);
+        checkpoints.discard_staged();
+        checkpoints.stage(1, &checkpoint(5), 3);
+        checkpoints.commit(3);
+        assert_eq!(checkpoints.load(), [checkpoint(1), checkpoint(5)]);
+        checkpoints.forget(1);
+        assert_eq!(checkpoints.load(), [checkpoint(1), Checkpoint::default()]);
+        checkpoints.clear();
+        assert_eq!(
+            (checkpoints.committed(), checkpoints.load()),
+            (3, vec![Checkpoint::default(); 2])
+        );
     }
 }

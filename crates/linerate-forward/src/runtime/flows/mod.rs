@@ -57,16 +57,25 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    /// Starts the threads, and gives `ageing` a meter, if flow records are configured.
+    /// Starts the threads, and gives `ageing` a meter, if flow records are configured. `has_lost_sessions` says that the
+    /// table is not the one of the previous daemon.
     pub(super) fn start(
         config: &Config,
-        pins: &Pins,
-        lock: &Lock,
+        (pins, lock): (&Pins, &Lock),
+        has_lost_sessions: bool,
         table: &Table,
         ageing: &mut Ageing,
         clock: Clock,
     ) -> Result<Option<Self>> {
+        let left = Checkpoints::left(pins, table.slots())?;
+        if let Some(left) = left.as_ref().filter(|_| has_lost_sessions) {
+            left.clear();
+        }
         if config.flows.is_empty() {
+            // A later daemon may make records again. The sessions of slots that are freed until then are none of them.
+            if let Some(left) = left {
+                ageing.set_freed_slots(Box::new(left));
+            }
             return Ok(None);
         }
         let checkpoints = Checkpoints::open(pins, lock, table.slots())?;

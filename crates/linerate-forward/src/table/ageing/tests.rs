@@ -93,6 +93,16 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
     assert_eq!((ageing.statistics().active, ageing.statistics().freed), (3, 2));
 }
 
+/// The slots that were freed.
+#[derive(Clone, Debug, Default)]
+struct Freed(Arc<std::sync::Mutex<Vec<usize>>>);
+
+impl FreedSlots for Freed {
+    fn forget(&self, slot: usize) {
+        self.0.lock().unwrap().push(slot);
+    }
+}
+
 #[test]
 fn places_of_ended_sessions_are_freed_with_their_counts() {
     root_or_skip!();
@@ -101,10 +111,14 @@ fn places_of_ended_sessions_are_freed_with_their_counts() {
     ended.session.key.generation = GENERATION_ENDED | 2;
     (ended.session.packets, ended.session.bytes) = (7, 700);
     let index = table.insert(0, &ended).unwrap();
+    assert!(table.insert(1, &record(101)).is_some());
+    let freed = Freed::default();
+    ageing.set_freed_slots(Box::new(freed.clone()));
     ageing.pass().unwrap();
     assert_eq!(table.read(index), None);
     let aged = ageing.statistics();
     assert_eq!((aged.freed, aged.idle, aged.packets, aged.bytes), (1, 0, 107, 700));
+    assert_eq!(*freed.0.lock().unwrap(), [index]);
 }
 
 #[test]
