@@ -132,10 +132,11 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     let mut report = Report::default();
     let mut parts = Parts::new(options.folder);
     let condition = queries::condition(Some(&filter), options.range, Meaning::MayHavePackets);
+    let condition = format!("\"natEvent\" IS NULL AND {condition}");
     let sql = format!(
         "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, \"packetOffset\" AS first, \"packetEnd\" AS \"end\", \
          arrow_cast(\"flowStartNanoseconds\", 'Int64') AS start, \
-         arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last FROM {TABLE} WHERE \"natEvent\" IS NULL AND {condition}"
+         arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last FROM {TABLE} WHERE {condition}"
     );
     let frame = context.sql(&sql).await?;
     for batch in frame.collect().await? {

@@ -267,7 +267,7 @@ fn the_packets_of_the_files_that_are_there_are_found() {
 
 /// Two hosts name their files alike, and have their records in one place.
 #[test]
-fn files_of_a_sensor_without_such_packets_are_not_missed() {
+fn files_of_sensors_without_such_packets_are_not_missing() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["f_00001_20231114221320.pcapng", "f_00002_20231114221321.pcapng"];
     let (files, records) = rotated(folder.path(), &names, 1000, START);
