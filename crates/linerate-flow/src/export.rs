@@ -395,7 +395,7 @@ impl Worker {
             let is_late = has_ended && self.time_left().is_zero();
             self.write(is_late)?;
             self.outputs.maintain(Instant::now())?;
-            self.outputs.warnings().iter().for_each(|warning| (self.warn)(warning));
+            self.outputs.take_warnings().iter().for_each(|warning| (self.warn)(warning));
             *lock(&self.shared.output) = self.outputs.statistics();
         }
         let timeout = self.time_left().max(MIN_COLLECTOR_TIMEOUT);

@@ -230,7 +230,7 @@ impl Outputs {
 
     /// A warning for each collector whose first attempt has failed since the last call, as by a name that cannot be
     /// resolved.
-    pub fn warnings(&mut self) -> Vec<String> {
+    pub fn take_warnings(&mut self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (collector, is_tried) in self.collectors.iter().zip(&mut self.is_tried) {
             if *is_tried {

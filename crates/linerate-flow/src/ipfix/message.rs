@@ -55,8 +55,8 @@ pub(super) struct Message {
 /// The statistics are messages of their own, of Observation Domain 0, as RFC 7011 section 3.1 advises. Collectors such as
 /// nfcapd do not count options records, and would find a gap in the sequence numbers of flows after each of them.
 pub(super) struct Encoder {
-    flows: Builder,
-    statistics: Builder,
+    flows: MessageBuilder,
+    statistics: MessageBuilder,
     /// Templates by the fields that they have.
     templates: HashMap<u64, u16>,
     scratch: Vec<u8>,
@@ -65,8 +65,8 @@ pub(super) struct Encoder {
 impl Encoder {
     pub(super) fn new(observation_domain_id: NonZeroU32, max_len: usize) -> Self {
         Self {
-            flows: Builder::new(observation_domain_id.get(), max_len),
-            statistics: Builder::new(0, max_len),
+            flows: MessageBuilder::new(observation_domain_id.get(), max_len),
+            statistics: MessageBuilder::new(0, max_len),
             templates: HashMap::new(),
             scratch: Vec::new(),
         }
@@ -150,7 +150,7 @@ impl Encoder {
 }
 
 /// The messages of one observation domain, one after the other.
-struct Builder {
+struct MessageBuilder {
     max_len: usize,
     observation_domain_id: u32,
     /// Data records of this session and observation domain so far, modulo 2^32.
@@ -162,7 +162,7 @@ struct Builder {
     set: Option<(u16, usize)>,
 }
 
-impl Builder {
+impl MessageBuilder {
     fn new(observation_domain_id: u32, max_len: usize) -> Self {
         let max_len = max_len.clamp(MIN_MESSAGE_LEN, usize::from(u16::MAX));
         let message = Message::default();

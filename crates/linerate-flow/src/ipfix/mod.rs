@@ -431,10 +431,13 @@ impl Worker {
             messages.extend(encoder.refresh(now));
         }
         messages.extend(encoder.finish(now));
+        if due {
+            // Before the templates leave: if they cannot be sent, they are due again.
+            (self.refreshed, self.refreshed_messages) = (Instant::now(), 0);
+        }
         messages.iter().for_each(|message| self.transmit(message));
         if due {
             self.send_statistics();
-            (self.refreshed, self.refreshed_messages) = (Instant::now(), 0);
         }
     }
 

@@ -12,7 +12,7 @@ use super::Error;
 const DEFAULT_PORT: u16 = 4739;
 /// IANA's port of IPFIX over TLS.
 const DEFAULT_TLS_PORT: u16 = 4740;
-const DEFAULT_DOMAIN: NonZeroU32 = NonZeroU32::MIN;
+const DEFAULT_OBSERVATION_DOMAIN_ID: NonZeroU32 = NonZeroU32::MIN;
 
 /// The transport of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Query {
     fn parse(text: &str) -> Result<Self, &'static str> {
         let mut query = Self {
             biflow: true,
-            observation_domain_id: DEFAULT_DOMAIN,
+            observation_domain_id: DEFAULT_OBSERVATION_DOMAIN_ID,
             ca: None,
             certificate: None,
             key: None,
@@ -205,7 +205,7 @@ impl fmt::Display for Target {
         if !self.biflow {
             query.push("uniflow".into());
         }
-        if self.observation_domain_id != DEFAULT_DOMAIN {
+        if self.observation_domain_id != DEFAULT_OBSERVATION_DOMAIN_ID {
             query.push(format!("domain={}", self.observation_domain_id));
         }
         if let Transport::Tls(files) = &self.transport {

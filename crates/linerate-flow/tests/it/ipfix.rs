@@ -408,7 +408,7 @@ fn dissected(stream: &[u8]) -> (Totals, u64) {
 
 /// The kernel tells a socket what a firewall answered in place of the next datagram, which must not be lost for that.
 #[test]
-fn a_firewall_that_refuses_costs_no_other_message() {
+fn the_message_after_an_icmp_error_is_sent() {
     root_or_skip!();
     let namespace = Namespace::create("firewall").unwrap();
     for rule in [

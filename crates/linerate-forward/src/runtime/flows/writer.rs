@@ -98,7 +98,7 @@ impl Writer {
                 retry = self.write(&mut batch).err().map(|()| Instant::now() + RETRY_DELAY);
                 since = since.filter(|_| retry.is_some());
             }
-            self.outputs.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+            self.outputs.take_warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
             self.shared.set_output(self.outputs.statistics());
         }
         batch.extend(queue.try_iter().flatten());
