@@ -147,10 +147,10 @@ impl Default for Statistics {
     }
 }
 
-/// Keeps something of the session of each slot.
-pub(crate) trait FreedSlots: std::fmt::Debug + Send {
-    /// The session of this slot is gone.
-    fn forget(&self, slot: usize);
+/// Learns of slots that are freed.
+pub(crate) trait FreeListener: std::fmt::Debug + Send {
+    /// This slot was freed: its session is gone.
+    fn freed(&self, slot: usize);
 }
 
 /// Ages a table. A table must have exactly one ager; any number of others may read it.
@@ -166,7 +166,7 @@ pub struct Ageing {
     to_free: Vec<(usize, SlotVersion, EndReason)>,
     meter: Option<SessionMeter>,
     /// Who must know of freed slots, if there is no meter.
-    freed_slots: Option<Box<dyn FreedSlots>>,
+    free_listener: Option<Box<dyn FreeListener>>,
     hops: HopUse,
     /// Slots found locked, with the version and the time when first found.
     locked: HashMap<usize, (u32, Instant)>,
@@ -198,7 +198,7 @@ impl Ageing {
             cursor: 0,
             to_free: Vec::new(),
             meter: None,
-            freed_slots: None,
+            free_listener: None,
             locked: HashMap::new(),
             ticked: now,
             pass_started: now,
@@ -223,9 +223,9 @@ impl Ageing {
         self.meter = Some(meter);
     }
 
-    /// Tells `freed_slots` of each slot that is freed from now on.
-    pub(crate) fn set_freed_slots(&mut self, freed_slots: Box<dyn FreedSlots>) {
-        self.freed_slots = Some(freed_slots);
+    /// Tells `listener` of each slot that is freed from now on.
+    pub(crate) fn set_free_listener(&mut self, listener: Box<dyn FreeListener>) {
+        self.free_listener = Some(listener);
     }
 
     /// The counts of flow records, if there is a meter.
@@ -408,8 +408,8 @@ impl Ageing {
         if let Some(meter) = &mut self.meter {
             meter.forget(index);
         }
-        if let Some(freed_slots) = &self.freed_slots {
-            freed_slots.forget(index);
+        if let Some(listener) = &self.free_listener {
+            listener.freed(index);
         }
     }
 

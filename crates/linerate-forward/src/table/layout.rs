@@ -18,6 +18,7 @@ const LAYOUTS: &[u64] = &[
     0x47d0_886a_5da2_edb5,
     0xa5a0_e610_bccc_4000,
     0xd226_bb97_47fe_f68e,
+    0xd226_bb97_47fe_f68e,
     0x9c02_3269_54fb_ac5a,
 ];
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use linerate_bpf::map::{MappedArray, create_mappable_array};
 
 use crate::runtime::pins::{Lock, Pins};
-use crate::table::ageing::FreedSlots;
+use crate::table::ageing::FreeListener;
 use crate::table::flows::Checkpoint;
 use crate::{Error, Result};
 
@@ -29,23 +29,21 @@ const NO_BATCH: u64 = u64::MAX;
 pub(super) struct Checkpoints(MappedArray);
 
 impl Checkpoints {
-    /// Opens the checkpoints that the previous daemon left, or creates new ones, for a table with this many slots.
-    pub(super) fn open(pins: &Pins, lock: &Lock, slots: usize) -> Result<Self> {
-        if let Some(checkpoints) = Self::left(pins, slots)? {
-            return Ok(checkpoints);
-        }
+    /// Creates checkpoints for a table with this many slots.
+    pub(super) fn create(pins: &Pins, lock: &Lock, slots: usize) -> Result<Self> {
         let map = create_mappable_array(NAME, 8 * ENTRY_WORDS as u32, slots as u32 + 1)
             .map_err(|error| Error::bpf("create the map of flow record checkpoints", &error))?;
         pins.pin_object(lock, NAME, map.as_fd())?;
         Ok(Self(MappedArray::new(map.as_fd())?))
     }
 
-    /// The checkpoints that a previous daemon left, if they fit a table with this many slots.
-    pub(super) fn left(pins: &Pins, slots: usize) -> Result<Option<Self>> {
+    /// Adopts the checkpoints of a previous daemon, if there are some that fit a table with this many slots.
+    pub(super) fn adopt(pins: &Pins, slots: usize) -> Result<Option<Self>> {
         let Some(pinned) = pins.open_object(NAME)? else { return Ok(None) };
-        let array = MappedArray::new(pinned.as_fd()).ok();
-        let has_shape = |array: &_| shape(array) == (slots + 1, 8 * ENTRY_WORDS);
-        let checkpoints = array.filter(has_shape).map(Self);
+        let fits = |array: &MappedArray| {
+            (array.max_entries(), array.value_size()) == (slots + 1, 8 * ENTRY_WORDS)
+        };
+        let checkpoints = MappedArray::new(pinned.as_fd()).ok().filter(fits).map(Self);
         checkpoints.iter().for_each(Self::discard_staged);
         Ok(checkpoints)
     }
@@ -61,7 +59,7 @@ impl Checkpoints {
 
     /// Forgets all sessions, but not the number of the last batch.
     pub(super) fn clear(&self) {
-        (0..self.slots()).for_each(|slot| self.forget(slot));
+        (0..self.slots()).for_each(|slot| self.freed(slot));
     }
 
     fn slots(&self) -> usize {
@@ -120,17 +118,12 @@ impl Checkpoints {
     }
 }
 
-impl FreedSlots for Checkpoints {
-    fn forget(&self, slot: usize) {
+impl FreeListener for Checkpoints {
+    fn freed(&self, slot: usize) {
         let words = self.words(slot);
         words[BATCH_WORD].store(NO_BATCH, SeqCst);
         words[..CHECKPOINT_WORDS].iter().for_each(|word| word.store(0, SeqCst));
     }
-}
-
-/// Entries, and bytes of each.
-fn shape(array: &MappedArray) -> (usize, usize) {
-    (array.max_entries(), array.value_size())
 }
 
 #[cfg(test)]
@@ -166,7 +159,7 @@ mod tests {
         checkpoints.stage(1, &checkpoint(5), 3);
         checkpoints.commit(3);
         assert_eq!(checkpoints.load(), [checkpoint(1), checkpoint(5)]);
-        checkpoints.forget(1);
+        checkpoints.freed(1);
         assert_eq!(checkpoints.load(), [checkpoint(1), Checkpoint::default()]);
         checkpoints.clear();
         assert_eq!(

@@ -67,18 +67,21 @@ impl Flows {
         ageing: &mut Ageing,
         clock: Clock,
     ) -> Result<Option<Self>> {
-        let left = Checkpoints::left(pins, table.slots())?;
-        if let Some(left) = left.as_ref().filter(|_| has_lost_sessions) {
-            left.clear();
+        let adopted = Checkpoints::adopt(pins, table.slots())?;
+        if let Some(adopted) = adopted.as_ref().filter(|_| has_lost_sessions) {
+            adopted.clear();
         }
         if config.flows.is_empty() {
             // A later daemon may make records again. The sessions of slots that are freed until then are none of them.
-            if let Some(left) = left {
-                ageing.set_freed_slots(Box::new(left));
+            if let Some(adopted) = adopted {
+                ageing.set_free_listener(Box::new(adopted));
             }
             return Ok(None);
         }
-        let checkpoints = Checkpoints::open(pins, lock, table.slots())?;
+        let checkpoints = match adopted {
+            Some(adopted) => adopted,
+            None => Checkpoints::create(pins, lock, table.slots())?,
+        };
         let options = OutputOptions {
             destinations: config.flows.clone(),
             sensor: config.sensor.clone(),

@@ -95,10 +95,10 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
 
 /// The slots that were freed.
 #[derive(Clone, Debug, Default)]
-struct Freed(Arc<std::sync::Mutex<Vec<usize>>>);
+struct FreedSlots(Arc<std::sync::Mutex<Vec<usize>>>);
 
-impl FreedSlots for Freed {
-    fn forget(&self, slot: usize) {
+impl FreeListener for FreedSlots {
+    fn freed(&self, slot: usize) {
         self.0.lock().unwrap().push(slot);
     }
 }
@@ -112,8 +112,8 @@ fn places_of_ended_sessions_are_freed_with_their_counts() {
     (ended.session.packets, ended.session.bytes) = (7, 700);
     let index = table.insert(0, &ended).unwrap();
     assert!(table.insert(1, &record(101)).is_some());
-    let freed = Freed::default();
-    ageing.set_freed_slots(Box::new(freed.clone()));
+    let freed = FreedSlots::default();
+    ageing.set_free_listener(Box::new(freed.clone()));
     ageing.pass().unwrap();
     assert_eq!(table.read(index), None);
     let aged = ageing.statistics();
