@@ -12,7 +12,7 @@ use linerate_net::Interface;
 use crate::addresses::Addresses;
 use crate::link::{Hook, Link};
 use crate::program::log_to_tracing;
-use crate::{Error, Result};
+use crate::{Error, Result, verifier};
 
 include!(concat!(env!("OUT_DIR"), "/ingress_drop.rs"));
 
@@ -57,7 +57,10 @@ impl IngressDrop {
         if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
             constants.by_address = u32::from(dropped == DropScope::ByAddress);
         }
-        let skeleton = open.load().map_err(failed)?;
+        let skeleton = open.load().map_err(|error| {
+            verifier::refusal("load the program that drops at ingress", &error)
+                .unwrap_or_else(|| failed(error))
+        })?;
         let program = skeleton.progs.linerate_drop.as_fd();
         let link = Link::attach(program, interface.name(), interface.index(), Hook::TcxIngress)?;
         let addresses = skeleton.maps.addresses.as_fd().try_clone_to_owned();

@@ -17,6 +17,7 @@ pub mod steer;
 pub mod tee;
 pub mod test_run;
 pub mod trace;
+pub mod verifier;
 pub mod xdp;
 
 pub use error::{Error, MissingCapabilities, Result, XDP_CAPABILITIES};

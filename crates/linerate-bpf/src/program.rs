@@ -15,7 +15,7 @@ use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel};
 use linerate_net::privilege::{self, CapabilitySet};
 
 use crate::filter::Instruction;
-use crate::{Error, Result};
+use crate::{Error, Result, verifier};
 
 /// Name of the subprogram that a filter replaces.
 const FILTER_STUB: &str = "filter";
@@ -264,6 +264,7 @@ pub fn log_to_tracing() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         libbpf_rs::set_print(Some((PrintLevel::Info, |_, message| {
+            verifier::observe(&message);
             tracing::debug!(target: "libbpf", "{}", message.trim_end());
         })));
     });

@@ -100,6 +100,12 @@ impl Error {
         Self::System { action: action.into(), source: io::Error::new(kind, text) }
     }
 
+    /// The error of libbpf, the kernel or its verifier while loading programs; `action` says which.
+    pub(crate) fn load(action: &str, source: &libbpf_rs::Error) -> Self {
+        linerate_bpf::verifier::refusal(action, source)
+            .map_or_else(|| Self::bpf(action, source), Self::Bpf)
+    }
+
     /// Wraps `source`, which happened while doing `action`.
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
         let action = action.into();

@@ -303,8 +303,11 @@ fn encode(config: &Config, headers: &HeaderTemplate) -> types::generate_config {
 }
 
 fn refusal(name: &str, action: &'static str, error: &libbpf_rs::Error) -> Error {
+    let verifier = linerate_bpf::verifier::refusal(action, error);
+    let is_refused = verifier.is_some();
+    let reason = verifier.map_or_else(|| format!("cannot {action}: {error}"), |error| error.to_string());
     match error.kind() {
-        ErrorKind::PermissionDenied => Error::Privilege {
+        ErrorKind::PermissionDenied if !is_refused => Error::Privilege {
             name: name.to_owned(),
             action,
             capabilities: "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON",
@@ -312,7 +315,7 @@ fn refusal(name: &str, action: &'static str, error: &libbpf_rs::Error) -> Error 
         _ => Error::Unavailable {
             name: name.to_owned(),
             backend: BACKEND_NAME,
-            reason: format!("cannot {action}: {error}"),
+            reason,
         },
     }
 }

@@ -47,12 +47,19 @@ static __always_inline __u32 bucket_of(__u64 hash, __u32 choice)
 	return (choice ? (__u64)(__u32)hash : hash >> 32) * buckets >> 32;
 }
 
+/* Newer compilers add an offset to a map's value before they compare it with NULL, which the verifier refuses. After
+ * the comparison, this keeps what is added where it is. */
+#define CHECKED(value) barrier_var(value)
+
 static __always_inline struct session *session_at(__u32 slot)
 {
 	__u32 index = slot / WAYS;
 	struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
 
-	return bucket ? &bucket->way[slot % WAYS] : NULL;
+	if (!bucket)
+		return NULL;
+	CHECKED(bucket);
+	return &bucket->way[slot % WAYS];
 }
 
 static __always_inline struct addresses *addresses_at(__u32 slot)
@@ -60,7 +67,10 @@ static __always_inline struct addresses *addresses_at(__u32 slot)
 	__u32 index = slot / WAYS;
 	struct bucket6 *bucket = bpf_map_lookup_elem(&table6, &index);
 
-	return bucket ? &bucket->way[slot % WAYS] : NULL;
+	if (!bucket)
+		return NULL;
+	CHECKED(bucket);
+	return &bucket->way[slot % WAYS];
 }
 
 static __always_inline struct cold *cold_at(__u32 slot)
@@ -68,7 +78,10 @@ static __always_inline struct cold *cold_at(__u32 slot)
 	__u32 index = slot / WAYS;
 	struct cold_bucket *bucket = bpf_map_lookup_elem(&cold, &index);
 
-	return bucket ? &bucket->way[slot % WAYS] : NULL;
+	if (!bucket)
+		return NULL;
+	CHECKED(bucket);
+	return &bucket->way[slot % WAYS];
 }
 
 static __always_inline struct cold *cold_of(const struct entry *entry)

@@ -237,7 +237,7 @@ impl Programs {
             }
         }
         let loaded =
-            open.load().map_err(|error| Error::bpf("load the forwarding programs", &error))?;
+            open.load().map_err(|error| Error::load("load the forwarding programs", &error))?;
         Self::of_object(loaded.object())
     }
 

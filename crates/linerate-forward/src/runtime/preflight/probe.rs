@@ -109,6 +109,6 @@ fn load(
         constants.target = target;
     }
     let loaded =
-        open.load().map_err(|error| Error::bpf("load the programs of the preflight", &error))?;
+        open.load().map_err(|error| Error::load("load the programs of the preflight", &error))?;
     pick(&loaded.progs).map_err(|error| Error::system("keep a program of the preflight", error))
 }
