@@ -38,6 +38,10 @@ test-kernels: ## root tests on Debian's own kernels, each in a virtual machine; 
 	@scripts/setup kernels
 	@scripts/test-kernels
 
+test-compilers: ## the BPF programs by each clang from 14 to 22, loaded here and on Debian's kernels
+	@scripts/setup compilers
+	@scripts/test-compilers
+
 packages: ## .deb, .rpm, tarball, OCI image, their SBOMs and sums: target/packages; most of it builds linerate-flows
 	@scripts/setup packages
 	@scripts/packages
@@ -117,5 +121,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service, install-flows and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command flows service c
 
-.PHONY: help demo test test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
+.PHONY: help demo test test-compilers test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
 	install install-service install-flows install-c uninstall

@@ -5,9 +5,10 @@
 //! cargo run --package linerate-bpf --example load_each -- OBJECT...
 //! ```
 
+use std::os::fd::AsFd;
 use std::path::Path;
 
-use libbpf_rs::{MapType, ObjectBuilder, OpenObject};
+use libbpf_rs::{MapHandle, MapType, ObjectBuilder, OpenObject};
 
 fn main() {
     linerate_bpf::log_to_tracing();
@@ -47,7 +48,16 @@ fn load(path: &Path, name: &str) -> Result<(), String> {
                 .map_err(|error| format!("{error:#}"))?;
         }
     }
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        ..Default::default()
+    };
+    let ring = MapHandle::create(MapType::RingBuf, Some("ring"), 0, 0, 4096, &options)
+        .map_err(|error| format!("{error:#}"))?;
     for mut map in object.maps_mut() {
+        if map.map_type() == MapType::ArrayOfMaps {
+            map.set_inner_map_fd(ring.as_fd()).map_err(|error| format!("{error:#}"))?;
+        }
         let least = if map.map_type() == MapType::RingBuf { 4096 } else { 1 };
         if map.max_entries() < least {
             map.set_max_entries(least).map_err(|error| format!("{error:#}"))?;

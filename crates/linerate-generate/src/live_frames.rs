@@ -305,18 +305,15 @@ fn encode(config: &Config, headers: &HeaderTemplate) -> types::generate_config {
 fn refusal(name: &str, action: &'static str, error: &libbpf_rs::Error) -> Error {
     let verifier = linerate_bpf::verifier::refusal(action, error);
     let is_refused = verifier.is_some();
-    let reason = verifier.map_or_else(|| format!("cannot {action}: {error}"), |error| error.to_string());
+    let reason =
+        verifier.map_or_else(|| format!("cannot {action}: {error}"), |error| error.to_string());
     match error.kind() {
         ErrorKind::PermissionDenied if !is_refused => Error::Privilege {
             name: name.to_owned(),
             action,
             capabilities: "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON",
         },
-        _ => Error::Unavailable {
-            name: name.to_owned(),
-            backend: BACKEND_NAME,
-            reason,
-        },
+        _ => Error::Unavailable { name: name.to_owned(), backend: BACKEND_NAME, reason },
     }
 }
 
