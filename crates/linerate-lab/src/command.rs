@@ -131,6 +131,9 @@ fn measure(names: &[String], out: &Path, options: &Options) -> Result<ExitCode> 
         ));
         let (summary, folder) = experiments::run(&experiment, out, options, &plan)
             .with_context(|| format!("{} failed", experiment.name))?;
+        if !summary.claims.is_empty() {
+            stdio::println(claim_table(&summary.claims))?;
+        }
         for note in &summary.notes {
             stdio::println(format_args!("note: {note}"))?;
         }

@@ -100,14 +100,6 @@ impl Pins {
         bpffs::check_visible(bpffs)
     }
 
-    /// Mounts a BPF file system at `bpffs` unless one is mounted, as [`Pins::lock`] does.
-    ///
-    /// # Errors
-    /// [`Error::Pin`] if none can be mounted.
-    pub fn ensure_bpffs(bpffs: &Path) -> Result<()> {
-        bpffs::ensure(bpffs)
-    }
-
     /// Whether the instance has pinned objects.
     pub fn exists(&self) -> bool {
         self.directory.join("state").exists()

@@ -58,13 +58,21 @@ pub(crate) fn run(out: &Path) -> Result<bool> {
         stdio::println(format_args!("void: {void}"))?;
     }
     let mut summaries = vec![demo.summary];
+    let mut claims = Vec::new();
     for job in jobs::JOBS {
         match job.run(out) {
-            Ok(summary) => summaries.push(summary),
+            Ok(summary) => {
+                claims.extend(summary.claims.clone());
+                summaries.push(summary);
+            }
             Err(error) if crate::interrupt::happened() => return Err(error),
-            Err(error) => stdio::println(format_args!("skipped: {}: {error:#}", job.experiment))?,
+            Err(error) => {
+                claims.push(job.failure(&error));
+                summaries[0].claims.push(job.failure(&error));
+            }
         }
     }
+    stdio::println(claim_table(&claims))?;
     let page = out.join("index.html");
     report::write(&page, &summaries)?;
     stdio::println(format_args!("report: {}", page.display()))?;

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use linerate::cli::stdio;
-use linerate_forward::runtime::pins::{BPFFS, Pins};
+use linerate_forward::runtime::pins::{BPFFS, is_bpffs};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
-use crate::report::summary::{Summary, claim_table};
+use crate::report::summary::Summary;
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
@@ -100,17 +101,36 @@ pub(crate) fn nothing_selected(
 pub(crate) fn prepare(experiment: &Experiment) -> Result<()> {
     // `linerate forward` pins its programs. Without a place for them it would not start in any measurement.
     if experiment.name.starts_with(FORWARD) {
-        Pins::ensure_bpffs(BPFFS.as_ref()).with_context(|| {
+        ensure_bpffs().with_context(|| {
             format!("{} cannot run: linerate forward would not start", experiment.name)
         })?;
     }
     Ok(())
 }
 
+/// Mounts a BPF file system where there is none. It is in a mount namespace of this program and those that it starts,
+/// so nothing of it remains.
+fn ensure_bpffs() -> Result<()> {
+    let at = Path::new(BPFFS);
+    if is_bpffs(at) {
+        return Ok(());
+    }
+    let none: Option<&str> = None;
+    let mount_at =
+        |kind: &str, at: &Path| mount(Some(kind), at, Some(kind), MsFlags::empty(), none);
+    unshare(CloneFlags::CLONE_NEWNS)
+        .and_then(|()| mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none))
+        .context("cannot make a mount namespace")?;
+    if !at.exists() {
+        mount_at("sysfs", Path::new("/sys")).context("cannot mount /sys")?;
+    }
+    mount_at("bpf", at).with_context(|| format!("cannot mount a BPF file system at {BPFFS}"))
+}
+
 /// The prefix of the names of the experiments on forwarding.
 const FORWARD: &str = "forward-";
 
-/// Runs one, stores it, prints its claims, and returns its summary and folder.
+/// Runs one, stores it, and returns its summary and folder.
 pub(crate) fn run(
     experiment: &Experiment,
     out: &Path,
@@ -125,9 +145,6 @@ pub(crate) fn run(
     let finished = context.finish(experiment)?;
     outcome?;
     let Some((summary, folder)) = finished else { bail!("a dry run is no run") };
-    if !summary.claims.is_empty() {
-        stdio::println(claim_table(&summary.claims))?;
-    }
     Ok((summary, folder))
 }
 
