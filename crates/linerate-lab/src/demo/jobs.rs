@@ -35,7 +35,7 @@ pub(super) const JOBS: &[Job] = &[
     Job {
         name: "receive",
         experiment: "receive-rate",
-        only: &["recvmmsg at 1", "gro at 1", "xdp at 1"],
+        only: &["recvmmsg at 1", "xdp at 1"],
         chart: "rate-one",
         ours: "xdp",
         rival: "recvmmsg",
