@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod connection;
 mod encoder;
 mod exporter;
 mod manager;

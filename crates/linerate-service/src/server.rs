@@ -2,14 +2,20 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use axum::Router;
-use axum::http::{StatusCode, header};
+use axum::extract::Request;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::oneshot;
+
+use crate::connection::LimitedListener;
 
 /// The content type of OpenMetrics 1.0 text.
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -53,10 +59,14 @@ impl Server {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_io().enable_time().build()?;
         let serve = async move {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let listener = LimitedListener::new(tokio::net::TcpListener::from_std(listener)?);
+            let mut router = router(routes);
+            if address.ip().is_loopback() {
+                router = router.layer(middleware::from_fn(refuse_other_hosts));
+            }
             // A response in progress does not delay the end: dropping the runtime closes its connection.
             tokio::select! {
-                result = axum::serve(listener, router(routes)) => result,
+                result = axum::serve(listener, router) => result,
                 _ = stopped => Ok(()),
             }
         };
@@ -90,6 +100,28 @@ impl fmt::Debug for Route {
     }
 }
 
+/// Refuses requests for another host than this one. A page of a stranger, whose name leads a browser to the loopback
+/// address (DNS rebinding), could read the answers otherwise. Who listens beyond loopback may be called by any name.
+async fn refuse_other_hosts(request: Request, next: Next) -> Response {
+    if is_this_host(request.headers()) {
+        return next.run(request).await;
+    }
+    let text = "this serves the loopback address only: ask for localhost, 127.0.0.1 or [::1]\n";
+    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+}
+
+/// Whether the request names an IP address, `localhost` or this host; HTTP/1.0 may name none.
+fn is_this_host(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else { return true };
+    let Ok(authority) = Authority::try_from(host.as_bytes()) else { return false };
+    let name = authority.host();
+    let is_address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+    let own = rustix::system::uname();
+    is_address
+        || name.eq_ignore_ascii_case("localhost")
+        || own.nodename().to_str().is_ok_and(|own| name.eq_ignore_ascii_case(own))
+}
+
 fn router(routes: Vec<Route>) -> Router {
     routes.into_iter().fold(Router::new(), |router, Route { path, content_type, body }| {
         let body: Arc<Body> = Arc::from(body);
@@ -115,13 +147,18 @@ pub(crate) mod tests {
     use std::net::TcpStream;
 
     use super::*;
+    use crate::connection::MAX_CONNECTIONS;
 
     pub(crate) fn ask(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        ask_for(&mut stream, "localhost", path);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    fn ask_for(stream: &mut TcpStream, host: &str, path: &str) {
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     }
 
     fn start(body: Box<Body>) -> Server {
@@ -144,6 +181,57 @@ pub(crate) mod tests {
         drop(server);
         assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
         drop(silent);
+    }
+
+    #[test]
+    fn other_hosts_are_refused_on_loopback() {
+        let server = start(Box::new(|| Ok("secret".to_owned())));
+        let port = server.address().port();
+        let status = |host: &str| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            ask_for(&mut stream, host, "/metrics");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer.contains("secret"), answer.starts_with("HTTP/1.1 200"));
+            answer[9..12].to_owned()
+        };
+        for host in ["localhost", "LOCALHOST", "127.0.0.1", "[::1]"] {
+            assert_eq!(
+                (status(host), status(&format!("{host}:{port}"))),
+                ("200".into(), "200".into()),
+                "{host}"
+            );
+        }
+        for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", ""] {
+            assert_eq!(
+                (status(host), status(&format!("{host}:{port}"))),
+                ("421".into(), "421".into()),
+                "{host}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_thousand_connections_take_few_descriptors_and_the_next_is_answered() {
+        let server = start(Box::new(|| Ok("yes".to_owned())));
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let before = descriptors();
+        // The queue of the kernel ends at a few hundred, so a connection may not be made at once.
+        let silent: Vec<_> = (0..1000)
+            .map_while(|_| {
+                TcpStream::connect_timeout(&server.address(), std::time::Duration::from_millis(200))
+                    .ok()
+            })
+            .collect();
+        assert!(silent.len() > MAX_CONNECTIONS);
+        let taken = descriptors() - before - silent.len();
+        assert!(
+            taken <= MAX_CONNECTIONS + 8,
+            "{taken} descriptors for {} connections",
+            silent.len()
+        );
+        drop(silent);
+        assert!(ask(server.address(), "/metrics").ends_with("yes"));
     }
 
     #[test]

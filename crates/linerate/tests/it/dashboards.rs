@@ -60,7 +60,7 @@ impl<'n> Prometheus<'n> {
         let stream = self.namespace.run(|| TcpStream::connect(("127.0.0.1", PORT))).unwrap();
         let mut stream = stream.unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();

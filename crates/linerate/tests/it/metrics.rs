@@ -18,7 +18,7 @@ pub(crate) fn get(namespace: &Namespace, port: u16, path: &str) -> String {
     let stream = namespace.run(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
     let mut stream = stream.unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

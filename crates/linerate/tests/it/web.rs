@@ -73,7 +73,7 @@ fn answer(
     let (kind, body) = match path {
         "/data.json" => {
             let mut stream = upstream().ok()?;
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
             let mut text = String::new();
             stream.read_to_string(&mut text).ok()?;
             client.write_all(text.as_bytes()).ok()?;
@@ -150,7 +150,7 @@ fn is_alone(namespace: &Namespace) {
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(
             stream,
-            "POST /data.json HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            "POST /data.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();

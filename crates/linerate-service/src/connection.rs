@@ -1,0 +1,102 @@
+//! What clients can take of the process: a number of connections, each for a time.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Connections that are open at once. Others wait in the kernel's queue, where they cost the process no descriptor.
+pub(crate) const MAX_CONNECTIONS: usize = 32;
+/// How long a client may neither send nor read.
+const MAX_IDLE: Duration = Duration::from_secs(10);
+/// How long a connection may last, so that slow clients make way, too.
+const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// A listener whose connections are limited.
+pub(crate) struct LimitedListener {
+    listener: TcpListener,
+    free: Arc<Semaphore>,
+}
+
+impl LimitedListener {
+    pub(crate) fn new(listener: TcpListener) -> Self {
+        Self { listener, free: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
+    }
+}
+
+impl Listener for LimitedListener {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        let permit = Arc::clone(&self.free).acquire_owned().await.expect("it is never closed");
+        let (stream, address) = Listener::accept(&mut self.listener).await;
+        let now = Instant::now();
+        let idle = Box::pin(sleep_until(now + MAX_IDLE));
+        (Connection { stream, idle, end: now + MAX_AGE, _permit: permit }, address)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that fails when it was idle, or open, for too long.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    idle: Pin<Box<Sleep>>,
+    end: Instant,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// Does `poll`, unless the time is over.
+    fn within_time<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        poll: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.idle.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(ErrorKind::TimedOut.into()));
+        }
+        let result = ready!(poll(Pin::new(&mut self.stream), context));
+        self.idle.as_mut().reset((Instant::now() + MAX_IDLE).min(self.end));
+        Poll::Ready(result)
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.within_time(context, |stream, context| stream.poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.within_time(context, |stream, context| stream.poll_write(context, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
