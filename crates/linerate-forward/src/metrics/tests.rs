@@ -41,7 +41,8 @@ fn scrape(counts: Option<Metrics>) -> String {
     let listener = ListenAddress::loopback(0).listen().unwrap().unwrap();
     let server = exporter.serve_metrics(listener, "forward", Metrics::encode).unwrap();
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,42 @@ impl Drop for Bpffs {
 
 fn options() -> Options {
     Options { max_sessions: 4096, ..Options::default() }
+}
+
+/// Where everybody may write to the BPF file system, another user makes the instance's directory first.
+#[test]
+fn a_directory_of_another_user_is_refused_and_left_alone() {
+    root_or_skip!("a_directory_of_another_user_is_refused_and_left_alone");
+    let bpffs = Bpffs::mount();
+    let at = bpffs.0.path();
+    fs::set_permissions(at, fs::Permissions::from_mode(0o1777)).unwrap();
+    let top = at.join("linerate");
+    let directory = bpffs.pins().directory().to_owned();
+    let refusal = |named: &Path| match bpffs.pins().lock() {
+        Err(Error::Pin { path, reason }) => {
+            assert_eq!(path, named, "{reason}");
+            reason
+        }
+        other => panic!("{other:?}"),
+    };
+
+    fs::create_dir_all(&directory).unwrap();
+    for theirs in [&directory, &top] {
+        chown(theirs, Some(65534), None).unwrap();
+        let reason = refusal(theirs);
+        assert!(reason.contains("user 65534") && reason.contains("mode=700"), "{reason}");
+        assert_eq!(fs::metadata(theirs).unwrap().uid(), 65534);
+        chown(theirs, Some(0), None).unwrap();
+    }
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(refusal(&directory).contains("mode 777"));
+
+    fs::remove_dir_all(&top).unwrap();
+    let lock = bpffs.pins().lock().expect("locked");
+    for ours in directory.ancestors().take(3) {
+        assert_eq!(fs::metadata(ours).unwrap().mode() & 0o7777, 0o700, "{}", ours.display());
+    }
+    drop(lock);
 }
 
 /// Loads, attaches to `ports` and pins, in the namespace of the thread.
@@ -470,7 +507,7 @@ fn where_nothing_can_be_pinned_is_said() {
     root_or_skip!();
     let directory = tempfile::tempdir().unwrap();
     let error = Pins::in_bpffs(directory.path(), "test").lock().unwrap_err().to_string();
-    assert!(error.contains("mount -t bpf bpf"), "{error}");
+    assert!(error.contains("mount -t bpf -o mode=700 bpf"), "{error}");
     assert_eq!(Pins::instances(directory.path()).unwrap(), [""; 0]);
     let missing = fs::metadata(directory.path().join("linerate")).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound, "and nothing is made");

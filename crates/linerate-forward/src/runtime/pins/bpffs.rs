@@ -33,7 +33,7 @@ pub(super) fn ensure(bpffs: &Path) -> Result<()> {
         path: bpffs.to_owned(),
         reason: format!(
             "no BPF file system is mounted there, which has to keep the programs, and {reason}; mount it with \
-             `mount -t bpf bpf {}`",
+             `mount -t bpf -o mode=700 bpf {}`",
             bpffs.display()
         ),
     })

@@ -1,14 +1,15 @@
 //! [`Lock`]: the right to change an instance, a flock(2) of its directory.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::DIRECTORIES;
 use crate::{Error, Result};
 
 /// Number of lock attempts and the delay between them: 250 ms in total, so that a reader that holds the lock
@@ -31,7 +32,15 @@ pub(super) fn acquire(directory: &Path) -> Result<std::result::Result<Lock, Opti
     let action = || format!("make {}", directory.display());
     // The last holder may have removed the directory between our creating and our locking it.
     for attempt in 0..100 {
-        fs::create_dir_all(directory).map_err(|error| Error::system(action(), error))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(|error| Error::system(action(), error))?;
+        // The instance's directory and those of Linerate above it.
+        for ours in directory.ancestors().take(DIRECTORIES.len() + 1) {
+            check_owner(ours)?;
+        }
         let locked = match File::open(directory) {
             Ok(locked) => locked,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -59,6 +68,30 @@ pub(super) fn acquire(directory: &Path) -> Result<std::result::Result<Lock, Opti
         path: directory.to_owned(),
         reason: "it is being made and removed by others all the time; try again".into(),
     })
+}
+
+/// Fails if somebody else could have put what is in `directory` there: where the BPF file system is open to all, they
+/// may have made it first.
+fn check_owner(directory: &Path) -> Result<()> {
+    let failed = |reason| Error::Pin { path: directory.to_owned(), reason };
+    let found = fs::symlink_metadata(directory)
+        .map_err(|error| Error::system(format!("look at {}", directory.display()), error))?;
+    let own = rustix::process::geteuid().as_raw();
+    if found.uid() != 0 && found.uid() != own {
+        return Err(failed(format!(
+            "it belongs to user {}, who may have put anything there; remove it, and mount the BPF file system with \
+             -o mode=700",
+            found.uid()
+        )));
+    }
+    if found.mode() & 0o022 != 0 {
+        return Err(failed(format!(
+            "others may write to it (mode {:o}); `chmod 700 {}`",
+            found.mode() & 0o7777,
+            directory.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Whether the lock of `directory` is free. False if that is unknown.
