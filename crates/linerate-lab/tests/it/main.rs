@@ -33,8 +33,12 @@ struct Run {
 
 impl Run {
     fn new(experiment: &str, only: &[&str]) -> Self {
+        Self::of(lab(), experiment, only)
+    }
+
+    /// As [`Run::new`], by a command that starts the lab.
+    fn of(mut command: Command, experiment: &str, only: &[&str]) -> Self {
         let out = tempfile::tempdir().unwrap();
-        let mut command = lab();
         command.args(["run", experiment, "--quick", "--repeats", "1", "--out"]).arg(out.path());
         only.iter().for_each(|only| _ = command.args(["--only", only]));
         let output = command.output().unwrap();

@@ -102,7 +102,7 @@ fn without_a_bpf_file_system_it_says_what_to_do() {
     let output = output.unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{printed}");
-    for word in ["/sys/fs/bpf", "mount -t bpf bpf /sys/fs/bpf", "nsenter --net"] {
+    for word in ["/sys/fs/bpf", "mount -t bpf -o mode=700 bpf /sys/fs/bpf", "nsenter --net"] {
         assert!(printed.contains(word), "no {word} in {printed}");
     }
     assert!(!net.is_attached());
