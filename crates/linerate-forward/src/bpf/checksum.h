@@ -41,6 +41,9 @@ static __always_inline int sum_is_zero(void *context, int is_xdp, __u32 offset, 
 		   : bpf_skb_load_bytes(context, offset, copy->bytes, length))
 		return 0;
 	*(__u32 *)&copy->bytes[length] = 0;
+	/* Newer compilers leave the first comparison of the loop out otherwise, and Linux 6.1 does not see that the second
+	 * implies it. */
+	barrier_var(length);
 	for (__u32 at = 0; at < TRANSPORT_MAX && at < length; at += TRANSPORT_PIECE) {
 		__u32 piece = (length - at + 3) & ~3u;
 
