@@ -3,6 +3,7 @@
 //! Only this crate calls libbpf's low-level functions; it uses libbpf-rs where that has a wrapper.
 
 pub mod addresses;
+mod bypassed;
 mod error;
 pub mod filter;
 pub mod ingress_drop;
@@ -20,6 +21,7 @@ pub mod trace;
 pub mod verifier;
 pub mod xdp;
 
+pub use bypassed::bypassed;
 pub use error::{Error, MissingCapabilities, Result, XDP_CAPABILITIES};
 pub use program::{LoadedProgram, log_to_tracing};
 pub use rings::RingLayout;
