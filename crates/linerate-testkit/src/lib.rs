@@ -31,6 +31,7 @@ mod namespace;
 mod process;
 mod random;
 mod rerun;
+pub mod situations;
 mod skip;
 pub mod tools;
 mod traffic;
