@@ -67,19 +67,6 @@ pub enum Error {
     /// The kernel does not answer about its interfaces.
     #[error(transparent)]
     Net(#[from] linerate_net::Error),
-    /// XDP would take the traffic away from the users of the interface.
-    #[error(
-        "--source xdp takes the frames of {interface} away from the host, and the interface is in \
-         use: {users}. What the filter matches will not reach the host for as long as the capture \
-         runs; say --take-over if that is meant, or take --source tee or packet, which leave the \
-         traffic alone"
-    )]
-    TakeOver {
-        /// The interface.
-        interface: String,
-        /// What would be cut off.
-        users: String,
-    },
     /// The source does not see this direction.
     #[error(
         "--source {kind} sees only the frames that {interface} receives; use -Q in, or --source \

@@ -50,10 +50,12 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
         return Backend::Libpcap(None);
     }
     if !is_supported(device) {
-        return Backend::Libpcap(unshared(&config));
+        return Backend::Libpcap(unserved(&config));
     }
     let asked = match config.source {
         SourceChoice::Source(kind) => kind,
+        // With consent it takes the frames; else program and host see the same as under libpcap.
+        _ if config.take_over => SourceKind::Xdp,
         _ => SourceKind::Packet,
     };
     let mut why = sharing(&config)
@@ -73,9 +75,13 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
                     rings::warn_once(config.allocation, format_args!("the ring on {device}"), &why);
                 }
                 if kind == SourceKind::Xdp {
-                    let what =
-                        "the host does not get the frames that this program takes (source xdp)";
-                    warn(format_args!("{device}: {what}"));
+                    let by = match opened.bypassed.as_slice() {
+                        [] => String::new(),
+                        some => format!("; they pass by {}", some.join(", ")),
+                    };
+                    warn(format_args!(
+                        "{device}: the host does not get the frames that this program takes (source xdp){by}"
+                    ));
                 }
                 opened.warnings.iter().for_each(|line| warn(format_args!("{device}: {line}")));
                 return Backend::Linerate(Box::new(opened), group);
@@ -95,12 +101,14 @@ fn sharing(config: &Config) -> Option<&'static str> {
     config.cluster.map(|_| "cluster").or((config.threads > 1).then_some("threads"))
 }
 
-/// What such an option does not do where libpcap alone captures.
-fn unshared(config: &Config) -> Option<String> {
-    let by = sharing(config)?;
-    Some(format!(
-        "handles share packets ({by}) only on Ethernet interfaces: each gets every packet"
-    ))
+/// What options do not do where libpcap alone captures.
+fn unserved(config: &Config) -> Option<String> {
+    match sharing(config) {
+        Some(by) => Some(format!(
+            "handles share packets ({by}) only on Ethernet interfaces: each gets every packet"
+        )),
+        None => config.take_over.then(|| "only frames of Ethernet interfaces are taken".to_owned()),
+    }
 }
 
 /// Opens a source. If its ring cannot have the configured memory, it has any, and the error is returned,
@@ -140,7 +148,7 @@ fn capture_request(kind: SourceKind, config: &Config, options: HandleOptions) ->
         source: Some(kind),
         take_over: config.take_over,
         // A program without a filter may be about to set one: the host keeps what that does not match.
-        passing: true,
+        copy_first: true,
         delivery: config.delivery,
         snaplen: snaplen(options),
         buffer: config.buffer.or(asked),
@@ -183,7 +191,7 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
             metrics::add_system_handle("any");
             let (config, errors) = Config::load("any");
             errors.iter().for_each(|line| warn(format_args!("{line}")));
-            if let Some(why) = unshared(&config) {
+            if let Some(why) = unserved(&config) {
                 warn(format_args!("any: continues with libpcap alone: {why}"));
             }
         }

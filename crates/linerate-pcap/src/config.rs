@@ -18,6 +18,7 @@ const DEFAULT_FILE: &str = "/etc/linerate/pcap.toml";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) source: SourceChoice,
+    /// The host need not get the frames: `auto` is `xdp`, where that works.
     pub(crate) take_over: bool,
     pub(crate) delivery: Delivery,
     pub(crate) pages: Pages,
@@ -130,7 +131,12 @@ impl Config {
             cluster: None,
         };
         if let Some(value) = variable("LINERATE_TAKE_OVER") {
-            found.take_over = Some(value != "0");
+            found.take_over = Some(matches!(value.as_str(), "1" | "yes" | "true"));
+            if !matches!(value.as_str(), "1" | "yes" | "true" | "0" | "no" | "false") {
+                errors.push(format!(
+                    "LINERATE_TAKE_OVER={value}: expected yes or no; nothing is taken"
+                ));
+            }
         }
         if let Some(value) = variable("LINERATE_BUFFER") {
             match value.parse() {
@@ -233,6 +239,20 @@ mod tests {
             (config.source, config.take_over, config.threads, config.cluster),
             (SourceChoice::Libpcap, false, 4, Some(65_535))
         );
+    }
+
+    #[test]
+    fn only_a_clear_word_is_consent() {
+        for (word, consents) in
+            [("1", true), ("yes", true), ("true", true), ("0", false), ("no", false)]
+        {
+            let (config, errors) = parsed("eth0", "", &[("LINERATE_TAKE_OVER", word)]);
+            assert_eq!((config.take_over, errors.len()), (consents, 0), "{word}");
+        }
+        for word in ["on", "ja", "YES", "2"] {
+            let (config, errors) = parsed("eth1", TEXT, &[("LINERATE_TAKE_OVER", word)]);
+            assert!(!config.take_over && errors[0].contains(word), "{errors:?}");
+        }
     }
 
     #[test]

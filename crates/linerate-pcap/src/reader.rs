@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use linerate_bpf::LoadedProgram;
 use linerate_capture::source::{DrainOutcome, Source, SourceKind};
+use linerate_ring::tee::Action;
 use linerate_ring::{Direction, Error, Timestamp};
 
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, Header};
@@ -55,21 +56,13 @@ enum UserFiltering {
     All,
 }
 
-/// Whether the host gets the frames that the source takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passing {
-    Never,
-    /// Before the first read: the program may set a filter yet.
-    UntilRead,
-    /// The kernel cannot tell which frames the filter accepts.
-    Always,
-}
-
 /// The reading end of a handle.
 pub(crate) struct Reader {
     pub(crate) source: Source,
     device: String,
-    passing: Passing,
+    /// What happens to the frames of `xdp`: before the first read they are copied, as the program may set a filter yet, and
+    /// where the kernel cannot tell which frames the filter accepts.
+    action: Action,
     /// The XDP program without a filter. It was loaded while the program had the privilege.
     accepting: Option<LoadedProgram>,
     /// The XDP program with the filter that was compiled last.
@@ -110,9 +103,9 @@ pub(crate) struct ReaderConfig {
 impl Reader {
     pub(crate) fn new(source: Source, config: ReaderConfig) -> Self {
         Self {
-            passing: match source.kind() {
-                SourceKind::Xdp => Passing::UntilRead,
-                _ => Passing::Never,
+            action: match source.kind() {
+                SourceKind::Xdp => Action::CopyThenRedirect,
+                _ => Action::Copy,
             },
             accepting: source.load_filter(None).ok(),
             metrics: HandleMetrics::new(&config.device, &source.kind().to_string()).map(Box::new),
@@ -151,8 +144,8 @@ impl Reader {
         if shared.watched.load(Relaxed) {
             select::forget_readable();
         }
-        if self.passing == Passing::UntilRead {
-            self.set_passing(Passing::Never);
+        if self.action == Action::CopyThenRedirect {
+            self.redirect();
         }
         loop {
             match self.wait(shared) {
@@ -319,7 +312,7 @@ impl Reader {
                     }
                     _ => UserFiltering::UntilDry,
                 };
-                self.set_passing(Passing::Never);
+                self.redirect();
             }
             Err(why) => self.filter_in_user(&why)?,
         }
@@ -330,14 +323,14 @@ impl Reader {
     /// Lets all frames come, for a filter that the kernel does not run, and the host have them: those that the
     /// filter rejects are the host's.
     fn filter_in_user(&mut self, why: &Error) -> Result<(), String> {
-        if self.source.kind() == SourceKind::Xdp && self.passing != Passing::Always {
-            if !self.source.set_passing(true) {
+        if self.source.kind() == SourceKind::Xdp && self.action != Action::Copy {
+            if !self.source.set_action(Action::Copy) {
                 return Err(format!(
                     "AF_XDP sockets would take frames that the filter rejects \
                      (LINERATE_XDP_DELIVERY=ringbuf passes them on): {why}"
                 ));
             }
-            self.passing = Passing::Always;
+            self.action = Action::Copy;
             let device = &self.device;
             warn(format_args!(
                 "{device}: the host gets all frames, also those that the filter accepts, because the filter \
@@ -356,10 +349,11 @@ impl Reader {
         Ok(())
     }
 
-    fn set_passing(&mut self, passing: Passing) {
-        if self.passing != passing {
-            self.source.set_passing(passing != Passing::Never);
-            self.passing = passing;
+    /// From now on the host does not get the frames of `xdp` that the filter accepts.
+    fn redirect(&mut self) {
+        if self.source.kind() == SourceKind::Xdp && self.action != Action::Redirect {
+            self.source.set_action(Action::Redirect);
+            self.action = Action::Redirect;
         }
     }
 

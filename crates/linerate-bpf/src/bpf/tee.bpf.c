@@ -138,7 +138,8 @@ int capture(struct xdp_md *ctx)
 }
 
 /* Drops what was copied, unless the reader tells it to pass that on, too. */
-static __attribute__((always_inline)) int take_or_pass(struct xdp_md *ctx)
+SEC("xdp.frags")
+int take(struct xdp_md *ctx)
 {
 	__u32 index = ring_index(ctx->rx_queue_index);
 	struct tee_reader *state;
@@ -147,17 +148,4 @@ static __attribute__((always_inline)) int take_or_pass(struct xdp_md *ctx)
 		return XDP_PASS;
 	state = bpf_map_lookup_elem(&readers, &index);
 	return !state || *(volatile __u32 *)&state->pass ? XDP_PASS : XDP_DROP;
-}
-
-SEC("xdp.frags")
-int take(struct xdp_md *ctx)
-{
-	return take_or_pass(ctx);
-}
-
-/* The same, under a name that says that it passes frames on when a packet socket wants them. */
-SEC("xdp.frags")
-int linerate_yield(struct xdp_md *ctx)
-{
-	return take_or_pass(ctx);
 }

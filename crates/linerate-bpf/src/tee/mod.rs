@@ -1,11 +1,10 @@
 //! The tee's [`Program`]: copies the frames that a filter accepts into BPF ring buffers.
 //!
 //! As a tee it passes every frame on, and up to eight captures, in any processes, share an interface: the first
-//! attaches a root program, which calls the programs of all captures in turn. With [`Options::take`] the accepted
+//! attaches a root program, which calls the programs of all captures in turn. With [`Action::Redirect`] the accepted
 //! frames are dropped after the copy, and the interface is not shared.
 
 mod root;
-mod sockets;
 
 use std::mem::MaybeUninit;
 use std::ops::{AddAssign, Range};
@@ -22,11 +21,9 @@ use crate::rcu::RcuSynchronizer;
 use crate::rings::{RingArray, RingLayout, ring_size};
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
-use crate::xdp::query::{TEE, YIELDING, attached_to};
+use crate::xdp::query::{TEE, attached_to};
 use crate::{Error, Result};
 use root::{Root, Slot};
-use sockets::SocketWatch;
-pub use sockets::try_tracing;
 
 include!(concat!(env!("OUT_DIR"), "/tee.rs"));
 
@@ -51,13 +48,21 @@ pub struct Options<'a> {
     pub timestamps: bool,
     /// Native or generic only, for the first capture on the interface; the others join it.
     pub mode: Option<AttachMode>,
-    /// Whether the accepted frames are dropped after the copy, also those that the full buffer has no room for.
-    pub take: bool,
-    /// With `take`: the accepted frames are not dropped before the reader says so (`pass` in `bpf/tee.h`).
-    pub passing: bool,
-    /// With `take`: as soon as a packet socket receives from the interface, the accepted frames are not dropped any
-    /// more. The name of the program says so to others.
-    pub yielding: bool,
+    /// What happens to the accepted frames, also to those that the full buffer has no room for.
+    pub action: Action,
+}
+
+/// What happens to a frame that the filter accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Action {
+    /// The reader gets a copy, and the frame goes on to the stack. Captures share the interface.
+    #[default]
+    Copy,
+    /// The reader gets it, and the stack does not. The interface is not shared.
+    Redirect,
+    /// As [`Action::Copy`] until the reader says [`Action::Redirect`] (`pass` in `bpf/tee.h`). The interface is not
+    /// shared.
+    CopyThenRedirect,
 }
 
 /// Frames that the program has seen, all CPUs together. A frame is in exactly one of the counts.
@@ -138,7 +143,6 @@ pub struct Program {
     rcu: RcuSynchronizer,
     rings: RingArray,
     layout: RingLayout,
-    sockets: Option<Result<SocketWatch>>,
 }
 
 /// What keeps the program attached.
@@ -150,7 +154,7 @@ enum Attachment {
 }
 
 impl Program {
-    /// Loads the program, joins or attaches the root program and takes a slot in it; with [`Options::take`]
+    /// Loads the program, joins or attaches the root program and takes a slot in it; else than with [`Action::Copy`]
     /// attaches to the interface itself. Frames are copied from then on.
     ///
     /// # Errors
@@ -161,13 +165,13 @@ impl Program {
         log_to_tracing();
         let rings = RingArray::new(&options.rings, ring_size(options.buffer)?, Some(interface))?;
         let load = LoadOptions { filter: options.filter, ..LoadOptions::default() };
-        let (loadable, attachment) = if options.take {
-            let loadable = open(options, Role::Take(&rings))?;
+        let (loadable, attachment) = if options.action != Action::Copy {
+            let loadable = open(options, Role::Redirect(&rings))?;
             let program = loadable.load(load)?;
             let readers = MappedArray::new(loadable.map("readers"))?;
             for ring in 0..readers.max_entries() {
                 let pass = readers.atomic::<AtomicU32>(ring, PASS);
-                pass.store(options.passing.into(), Ordering::Relaxed);
+                pass.store((options.action != Action::Redirect).into(), Ordering::Relaxed);
             }
             let (name, index) = (interface.name(), interface.index());
             let link = XdpLink::attach(program.as_fd(), name, index, options.mode)?;
@@ -181,9 +185,7 @@ impl Program {
             (loadable, Attachment::Slot(slot, root))
         };
         let rcu = RcuSynchronizer::new(loadable.map("counters"))?;
-        let watched = options.take && options.yielding;
-        let sockets = watched.then(|| SocketWatch::attach(interface, loadable.map("readers")));
-        Ok(Self { attachment, loadable, rcu, rings, layout: options.rings, sockets })
+        Ok(Self { attachment, loadable, rcu, rings, layout: options.rings })
     }
 
     /// The ring buffers (`BPF_MAP_TYPE_RINGBUF`): records of `struct tee_record` in `bpf/tee.h`.
@@ -264,12 +266,7 @@ impl Program {
         self.link().generic_reason.as_deref()
     }
 
-    /// Why [`Options::yielding`] has no effect but the name, if so.
-    pub fn unwatched_sockets(&self) -> Option<&Error> {
-        self.sockets.as_ref()?.as_ref().err()
-    }
-
-    /// The slot of this capture; `None` with [`Options::take`].
+    /// The slot of this capture; `None` where it has the interface for itself.
     pub fn slot(&self) -> Option<u32> {
         match &self.attachment {
             Attachment::Slot(slot, _) => Some(slot.number()),
@@ -304,9 +301,7 @@ pub fn probe(interface: &str) -> Result<bool> {
         filter: None,
         timestamps: true,
         mode: None,
-        take: false,
-        passing: false,
-        yielding: false,
+        action: Action::Copy,
     };
     open(&options, Role::Root)?.load(LoadOptions::default())?;
     Ok(found.is_some())
@@ -317,7 +312,7 @@ enum Role<'r> {
     Root,
     /// A capture for this slot of this root.
     Capture(&'r RingArray, &'r Root, &'r Slot),
-    Take(&'r RingArray),
+    Redirect(&'r RingArray),
 }
 
 fn open(options: &Options<'_>, role: Role<'_>) -> Result<LoadableProgram> {
@@ -335,7 +330,7 @@ fn open(options: &Options<'_>, role: Role<'_>) -> Result<LoadableProgram> {
             maps.readers.set_autocreate(false).map_err(sized)?;
             (TEE, None)
         }
-        Role::Take(rings) => (if options.yielding { YIELDING } else { "take" }, Some(rings)),
+        Role::Redirect(rings) => ("take", Some(rings)),
         Role::Capture(rings, root, _) => {
             let shared = |error| invalid("cannot share the tee's maps", error);
             maps.owners.reuse_fd(root.owners()).map_err(shared)?;

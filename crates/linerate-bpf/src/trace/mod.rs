@@ -3,12 +3,14 @@
 //! packets.
 
 mod drops;
+mod probe;
 mod target;
 mod xdp;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub use drops::{DropOptions, drop_reasons};
+pub use probe::probe;
 pub use target::TargetChange;
 pub use xdp::Points;
 

@@ -16,9 +16,6 @@ use crate::{Error, Result};
 /// Name of the root program of a tee; `TEE_ROOT` in `bpf/tee.h`.
 pub(crate) const TEE: &str = "linerate_tee";
 
-/// Name of the program that takes frames until a packet socket wants them.
-pub(crate) const YIELDING: &str = "linerate_yield";
-
 /// An XDP program that is attached to an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachedProgram {
@@ -41,11 +38,6 @@ impl AttachedProgram {
     /// Whether it is the root of a tee, which passes every frame on.
     pub fn is_tee(&self) -> bool {
         self.name == TEE
-    }
-
-    /// Whether it passes frames on as soon as a packet socket wants them.
-    pub fn is_yielding(&self) -> bool {
-        self.name == YIELDING
     }
 
     /// Whether this process lacks the privilege to look at it (CAP_SYS_ADMIN).

@@ -7,7 +7,6 @@ mod reader;
 mod report;
 mod sample;
 mod shared;
-mod user_monitor;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,15 +33,13 @@ use crate::sink::Sink;
 use crate::sink::file::{
     FileSink, FileSinkHandle, FileSinkOptions, FileSinkProgress, StatisticsSource,
 };
-use crate::source::{OpenInterface, Source, SourceKind, SourceOptions, inside};
+use crate::source::{OpenInterface, SourceKind, SourceOptions, inside};
 use crate::split::LiveSplitter;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
 use cutoff::Cutoff;
 use reader::{MAX_BUFFER_AGE, MAX_BUFFER_AGE_OF_SEVERAL, PacketPath, Reader};
 use shared::Shared;
-pub(crate) use user_monitor::SOCKETS_INTERVAL;
-use user_monitor::UserMonitor;
 
 /// How the readers behave.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +82,6 @@ pub fn interface_names(opened: &[OpenInterface]) -> Vec<InterfaceName> {
 /// A running capture.
 pub struct Engine {
     readers: Vec<JoinHandle<()>>,
-    user_monitors: Vec<UserMonitor>,
     sink: Sink,
     exporter: Option<Exporter>,
     progress: Vec<Arc<FileSinkProgress>>,
@@ -135,7 +131,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`]; what watching the interfaces of `auto` takes.
+    /// [`Error::Thread`].
     pub fn start(
         opened: Vec<OpenInterface>,
         counters: Arc<Vec<InterfaceCounters>>,
@@ -147,16 +143,6 @@ impl Engine {
         let shared = Arc::new(Shared::new(options.count, options.split));
         let interfaces = opened.iter().map(InterfaceReport::of).collect();
         let filter = opened.first().and_then(FilterReport::of);
-        let mut user_monitors = Vec::new();
-        for one in opened.iter().filter(|one| one.automatic) {
-            // It serves all readers.
-            if let Some(passer) = one.sources.first().and_then(Source::passer) {
-                let names = (one.interface.name.clone(), one.label.clone());
-                let (namespace, events) = (one.namespace.as_deref(), Sender::clone(&events_in));
-                let start = || UserMonitor::start(names, passer, events);
-                user_monitors.push(inside(namespace, start)??);
-            }
-        }
         let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>().max(1);
         let meter = |sink: &Sink<FileSinkHandle>| {
             let Metering { exporter, options } = metering.as_ref()?;
@@ -219,7 +205,6 @@ impl Engine {
         let start = Instant::now();
         Ok(Self {
             readers,
-            user_monitors,
             sink,
             exporter: metering.map(|metering| metering.exporter),
             progress,
@@ -295,7 +280,6 @@ impl Engine {
 
     /// Waits for the readers and the writer.
     pub fn finish(mut self) -> Outcome {
-        self.user_monitors.clear();
         for reader in self.readers.drain(..) {
             // A reader catches its own panics and reports them in `shared`.
             let _ = reader.join();
@@ -348,8 +332,7 @@ fn open_each(
     mut gone: Option<&mut Vec<String>>,
 ) -> Result<Vec<OpenInterface>> {
     // One query for all: with hundreds of interfaces each answer takes a while.
-    let users = options.needs_users();
-    let all = if users { Interface::all()? } else { Interface::all_without_socket_search()? };
+    let all = Interface::all()?;
     let mut filters = options.filters(Arc::clone(stop));
     let mut open = |name: &String| {
         if stop.load(Relaxed) {
@@ -360,7 +343,6 @@ fn open_each(
             _ if options.cooked.is_some() => Interface::any(),
             _ => Interface::find(&all, name)?.clone(),
         };
-        let found = if users { found.with_users()? } else { found };
         OpenInterface::open(found, options, &mut filters)
     };
     // The error that a removal causes depends on when it happens.

@@ -14,13 +14,6 @@ pub enum Event {
     Down(String),
     /// It is up again.
     Up(String),
-    /// Something began to use it: the host gets its frames again, and the capture gets copies.
-    Passes {
-        /// The interface.
-        name: String,
-        /// What uses it, a clause.
-        user: String,
-    },
     /// It was removed; the capture continues with the others.
     Gone(String),
     /// Something became of what is traced on this interface.
@@ -35,10 +28,6 @@ impl fmt::Display for Event {
             }
             Self::Up(name) => write!(f, "interface {name} is up again"),
             Self::Notice(name, what) => write!(f, "{name}: {what}"),
-            Self::Passes { name, user } => write!(
-                f,
-                "interface {name} is in use now ({user}): the host gets its frames, the capture copies"
-            ),
             Self::Gone(name) => {
                 write!(f, "interface {name} is gone; the capture continues with the others")
             }

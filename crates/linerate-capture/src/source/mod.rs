@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::{ClassicProgram, translate};
+use linerate_ring::tee::Action;
 use linerate_ring::xdp::Share;
 use linerate_ring::{Frame, Timestamp, packet, tee, trace as ring_trace, xdp};
 
@@ -166,18 +167,10 @@ impl Source {
     pub fn kind(&self) -> SourceKind {
         match self {
             Self::Packet(_) => SourceKind::Packet,
-            Self::Xdp(receiver) if receiver.config().take => SourceKind::Xdp,
-            Self::Xdp(_) => SourceKind::Tee,
+            Self::Xdp(receiver) if receiver.config().action == Action::Copy => SourceKind::Tee,
+            Self::Xdp(_) => SourceKind::Xdp,
             Self::Trace(trace) if trace.target().is_some() => SourceKind::Trace,
             Self::Trace(_) => SourceKind::Drops,
-        }
-    }
-
-    /// What lets a source that takes frames pass them on; `None` for others, and for AF_XDP sockets.
-    pub(crate) fn passer(&self) -> Option<tee::Passer> {
-        match self {
-            Self::Xdp(receiver) => receiver.passer(),
-            Self::Packet(_) | Self::Trace(_) => None,
         }
     }
 
@@ -386,9 +379,9 @@ impl Source {
         }
     }
 
-    /// Whether the frames that it takes reach the host, too. False where that cannot be changed.
-    pub fn set_passing(&self, passing: bool) -> bool {
-        matches!(self, Self::Xdp(receiver) if receiver.set_passing(passing))
+    /// What happens to the frames of `xdp` that the filter accepts. False where that cannot be changed.
+    pub fn set_action(&self, action: Action) -> bool {
+        matches!(self, Self::Xdp(receiver) if receiver.set_action(action))
     }
 
     /// A handle that reads the statistics while frames are lent, and from other threads.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_bpf::filter::{CookedHeader, Instruction};
-use linerate_bpf::xdp::AttachedProgram;
 use linerate_net::cpu;
 use linerate_net::namespace::Namespace;
 use linerate_net::text::plural;
 use linerate_ring::packet::{self, Allocation, Fanout, Ring};
 use linerate_ring::region::Pages;
+use linerate_ring::tee::Action;
 use linerate_ring::trace::Points;
 use linerate_ring::xdp::{self, Delivery};
 
@@ -17,7 +17,6 @@ use super::kind::SourceKind;
 use super::options::{SourceOptions, TimestampSource};
 use super::select::{Selection, select};
 use super::{Source, affinity};
-use crate::engine::SOCKETS_INTERVAL;
 use crate::filter::{
     ETHERNET, Filter, FilterCache, FilterLocation, LINUX_SLL, LINUX_SLL2, Placement, TagReading,
 };
@@ -38,7 +37,7 @@ pub enum TakenFrames {
 /// An interface with its open sources.
 #[derive(Debug)]
 pub struct OpenInterface {
-    /// The interface as it was found. Its users are known only where the selection depends on them.
+    /// The interface as it was found.
     pub interface: Interface,
     /// What reports and files call it: its name, and that of its namespace where there are several.
     pub label: String,
@@ -52,8 +51,8 @@ pub struct OpenInterface {
     pub selection: Selection,
     /// Which frames the host does not get.
     pub taken: TakenFrames,
-    /// Nobody asked for that source by name, so it must not take frames from a user that comes later.
-    pub automatic: bool,
+    /// What exists on this host that the frames pass by that it does not get.
+    pub bypassed: Vec<String>,
     /// The filter, where there is one.
     pub filter: Option<Arc<Filter>>,
     /// Whether each frame has to pass [`Filter::matches`].
@@ -79,16 +78,10 @@ impl OpenInterface {
     ///
     /// [`Error::NoInterface`], and everything that [`select`], [`Filter`] and the rings refuse.
     pub fn by_name(name: &str, options: &SourceOptions) -> Result<Self> {
-        let interface = if options.needs_users() {
-            Interface::by_name(name)?
-        } else {
-            Interface::find(&Interface::all_without_socket_search()?, name)?.clone()
-        };
-        Self::open(interface, options, &mut options.filters(Arc::default()))
+        Self::open(Interface::by_name(name)?, options, &mut options.filters(Arc::default()))
     }
 
-    /// Opens `interface` as `options` say; its users have to be known where
-    /// [`SourceOptions::needs_users`].
+    /// Opens `interface` as `options` say.
     ///
     /// # Errors
     ///
@@ -113,10 +106,13 @@ impl OpenInterface {
             _ => linktype,
         };
         if options.source == Some(SourceKind::Xdp) {
-            // --take-over does not apply to another program that takes the frames by XDP.
             linerate_bpf::xdp::require_free(name)?;
         }
         let mut selection = select(&interface, options)?;
+        let mut bypassed = match selection.kind {
+            SourceKind::Xdp => linerate_bpf::bypassed(&linerate_net::Interface::open(name)?),
+            _ => Vec::new(),
+        };
         let traces = matches!(selection.kind, SourceKind::Trace | SourceKind::Drops);
         if options.threads > 1 && traces {
             return Err(Error::Threads { kind: selection.kind });
@@ -149,7 +145,8 @@ impl OpenInterface {
                     if options.source.is_none() && selection.kind != SourceKind::Packet =>
                 {
                     let reason = format!("{} does not open here: {error}", selection.kind);
-                    selection = Selection { kind: SourceKind::Packet, reason };
+                    selection = Selection::new(SourceKind::Packet, reason);
+                    bypassed.clear();
                     opener.open(SourceKind::Packet)?
                 }
                 result => result?,
@@ -166,13 +163,12 @@ impl OpenInterface {
             if receiver.config().delivery == Delivery::AfXdp);
         let taken = match selection.kind {
             SourceKind::Xdp if !filter_in_user => TakenFrames::Accepted,
-            // Nothing else uses the interface, or the program passes everything on.
-            SourceKind::Xdp if options.source.is_none() || sockets => TakenFrames::All,
+            SourceKind::Xdp if sockets => TakenFrames::All,
             _ => TakenFrames::None,
         };
-        let mut warnings = without_effect(options, selection.kind, sockets);
+        let mut warnings = without_effect(options, &selection, sockets);
         if selection.kind == SourceKind::Packet {
-            warnings.extend(bypassed(name));
+            warnings.extend(hidden_by_xdp(name));
         } else if !sources.iter().any(Source::has_stripped_tags)
             && linerate_net::ethtool::strips_vlan_tags(interface.index)
         {
@@ -185,7 +181,7 @@ impl OpenInterface {
             sources,
             taken,
             cpus,
-            automatic: options.source.is_none(),
+            bypassed,
             selection,
             filter,
             filter_in_user,
@@ -210,11 +206,9 @@ pub(crate) fn inside<T: Send>(
 }
 
 /// The warning that an XDP program hides frames from a packet socket on `name`, if there is one.
-fn bypassed(name: &str) -> Option<String> {
-    // A tee passes every frame on, and `auto` does so for this capture. Without the privilege to ask there is no
-    // warning.
-    let passes = |found: &AttachedProgram| found.is_tee() || found.is_yielding();
-    let found = linerate_bpf::xdp::attached(name).ok()?.filter(|found| !passes(found))?;
+fn hidden_by_xdp(name: &str) -> Option<String> {
+    // A tee passes every frame on. Without the privilege to ask there is no warning.
+    let found = linerate_bpf::xdp::attached(name).ok()?.filter(|found| !found.is_tee())?;
     let by = found.owner();
     Some(match found.is_linerate() {
         true => format!(
@@ -243,7 +237,8 @@ fn stripped(name: &str, kind: Option<&str>) -> String {
 }
 
 /// Options that have no effect on this source.
-fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> Vec<String> {
+fn without_effect(options: &SourceOptions, selection: &Selection, sockets: bool) -> Vec<String> {
+    let kind = selection.kind;
     let mut ignored = Vec::new();
     if options.pages != Pages::Auto && !sockets {
         ignored.push(format!(
@@ -269,21 +264,18 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
         ignored.push("-j adapter has no effect on all interfaces at once".to_owned());
     }
     if options.take_over && kind != SourceKind::Xdp {
-        ignored.push(format!(
-            "--take-over has no effect on --source {kind}, which takes no frames from the host"
-        ));
+        ignored.push(match options.source {
+            Some(kind) => format!(
+                "--take-over has no effect on --source {kind}, which takes no frames from the host"
+            ),
+            None => format!("--take-over has no effect: {}", selection.reason),
+        });
     }
     if options.trace_points != Points::Both && kind != SourceKind::Trace {
         ignored.push(format!("--trace-at has no effect on --source {kind}"));
     }
     if options.rate_limit.is_some() && kind != SourceKind::Drops {
         ignored.push(format!("--rate-limit has no effect on --source {kind}"));
-    }
-    if options.delivery == Delivery::AfXdp && options.source.is_none() && kind == SourceKind::Xdp {
-        ignored.push(
-            "--xdp-delivery af-xdp has no effect on --source auto: AF_XDP sockets cannot pass frames on"
-                .to_owned(),
-        );
     }
     if options.delivery != Delivery::Auto && kind != SourceKind::Xdp {
         ignored.push(format!("--xdp-delivery has no effect on --source {kind}"));
@@ -312,7 +304,11 @@ impl Opener<'_> {
         match kind {
             SourceKind::Packet => self.packet(),
             SourceKind::Xdp | SourceKind::Tee => {
-                let options = self.xdp_options(kind == SourceKind::Xdp);
+                let options = self.xdp_options(match kind {
+                    SourceKind::Xdp if self.options.copy_first => Action::CopyThenRedirect,
+                    SourceKind::Xdp => Action::Redirect,
+                    _ => Action::Copy,
+                });
                 self.in_ebpf(Filter::place_in_xdp, |filter| self.xdp(&options, filter))
             }
             SourceKind::Trace => self.trace(),
@@ -423,36 +419,29 @@ impl Opener<'_> {
 
     /// An XDP program, which takes the frames or passes them on.
     fn xdp(&self, options: &xdp::Options, filter: Option<&Vec<Instruction>>) -> Result<Taken> {
-        // Who asked for the source by name gets copies where the program does not know which frames to take.
-        let in_user = self.filter.is_some() && filter.is_none();
-        let passing = options.passing || (in_user && self.options.source.is_some());
-        let options = &xdp::Options { passing, ..options.clone() };
+        // A program that does not know which frames to take copies them.
+        let action = match options.action {
+            Action::Redirect if self.filter.is_some() && filter.is_none() => {
+                Action::CopyThenRedirect
+            }
+            action => action,
+        };
+        let options = &xdp::Options { action, ..options.clone() };
         let filter = |_| Ok::<_, linerate_ring::Error>(filter.cloned());
         let receivers = xdp::Receiver::open_group(self.name, options, filter)?;
         let config = receivers[0].config();
         let pages = config.pages.to_string();
-        let unwatched = receivers[0].unwatched_sockets().map(|why| {
-            let late = SOCKETS_INTERVAL.as_millis();
-            format!("a new packet socket gets frames after up to {late} ms, not at once: {why}")
-        });
         let notes = std::iter::once(config.to_string()).chain(config.notes.iter().cloned());
-        let notes = notes.chain(unwatched);
         let notes = notes.collect();
         let sources = receivers.into_iter().map(|receiver| Source::Xdp(Box::new(receiver)));
         Ok((sources.collect(), pages, notes))
     }
 
-    fn xdp_options(&self, take: bool) -> xdp::Options {
+    fn xdp_options(&self, action: Action) -> xdp::Options {
         let options = self.options;
         xdp::Options {
-            // `auto` passes frames on when the host begins to use them, which sockets cannot.
-            delivery: match options.source {
-                None => Delivery::RingBuffer,
-                Some(_) => options.delivery,
-            },
-            take,
-            passing: options.passing,
-            yielding: options.source.is_none(),
+            delivery: options.delivery,
+            action,
             buffer: options.buffer.map(|bytes| bytes as usize),
             pages: options.pages,
             snaplen: options.snaplen,

@@ -33,11 +33,10 @@ pub struct SourceOptions {
     pub source: Option<SourceKind>,
     /// The direction of the frames; `None` if the user did not say.
     pub traffic: Option<DirectionFilter>,
-    /// The user accepts that `xdp` cuts off the users of the interface.
+    /// The user consents that the host does not get the frames: without a source by name it is `xdp` where that works.
     pub take_over: bool,
-    /// `xdp` passes the frames that it takes on to the host until [`Source::set_passing`](super::Source::set_passing);
-    /// AF_XDP sockets cannot.
-    pub passing: bool,
+    /// `xdp` leaves the frames to the host until [`Source::set_action`](super::Source::set_action); AF_XDP sockets cannot.
+    pub copy_first: bool,
     /// All interfaces at once, as [`ANY`](crate::interface::ANY), with this header before each frame.
     pub cooked: Option<CookedHeader>,
     /// The link type, where it is another one of those that [`crate::interface::Interface::linktypes`] lists than the first.
@@ -88,7 +87,7 @@ impl Default for SourceOptions {
             source: None,
             traffic: None,
             take_over: false,
-            passing: false,
+            copy_first: false,
             cooked: None,
             linktype: None,
             split: false,
@@ -118,14 +117,5 @@ impl SourceOptions {
     /// The filters for the expression; setting `stop` ends a compilation.
     pub(crate) fn filters(&self, stop: Arc<AtomicBool>) -> FilterCache {
         FilterCache::new(self.filter.as_deref(), self.filter_vlan, self.snaplen, stop)
-    }
-
-    /// Whether the selection of the source depends on the users of the interface.
-    pub(crate) fn needs_users(&self) -> bool {
-        match self.source {
-            None => true,
-            Some(SourceKind::Xdp) => !self.take_over,
-            Some(_) => false,
-        }
     }
 }

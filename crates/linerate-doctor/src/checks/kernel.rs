@@ -53,7 +53,7 @@ pub(super) fn tracing(context: &Context<'_>) -> Vec<Verdict> {
     if !context.options.attach {
         return Verdict::unknown("not tried (--no-attach)").alone();
     }
-    let tried = linerate_bpf::tee::try_tracing().map_err(|error| error.to_string());
+    let tried = linerate_bpf::trace::probe().map_err(|error| error.to_string());
     let is_allowed = [CapabilitySet::BPF, CapabilitySet::PERFMON]
         .into_iter()
         .all(|one| privilege::has_any(one | CapabilitySet::SYS_ADMIN));

@@ -147,7 +147,7 @@ checks! {
     ("lockdown", CAPTURE, "Does lockdown allow tracing?", "/sys/kernel/security/lockdown",
      "no --source trace, no --source drops", Host(kernel::lockdown)),
     ("tracing", CAPTURE, "Can programs trace functions?", "by attaching an fentry program for a moment",
-     "--source auto gives an interface back to a new packet socket after up to 50 ms, not at once; most often no --source trace",
+     "most often no --source trace",
      Host(kernel::tracing)),
     ("bpf-jit", &[Capture, Forward, Receive, Uplink], "Are BPF programs compiled, without blinding?",
      "net.core.bpf_jit_enable, net.core.bpf_jit_harden", "every frame takes longer in XDP and filters",

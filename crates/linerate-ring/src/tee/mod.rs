@@ -8,7 +8,7 @@
 //! Up to eight captures, of any processes, share an interface, each with its own filter and buffers: the first
 //! attaches a root program, which calls the programs of all captures in turn.
 //!
-//! With [`Builder::take`] the accepted frames end there, and the interface is not shared. Where a driver has
+//! With [`Action::Redirect`] the accepted frames end there, and the interface is not shared. Where a driver has
 //! no zero-copy AF_XDP this is the fastest way to capture traffic that nothing else uses: records are
 //! consecutive and as long as their frames, so the kernel writes memory in order, while the chunks of a UMEM
 //! of the same depth miss the cache one by one.
@@ -41,7 +41,7 @@ use std::time::Duration;
 
 pub use batch::Batch;
 pub use linerate_bpf::RingLayout;
-pub use linerate_bpf::tee::MAX_SNAPLEN;
+pub use linerate_bpf::tee::{Action, MAX_SNAPLEN};
 
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::Instruction;
@@ -122,9 +122,7 @@ impl Tee {
                 filter: None,
                 timestamps: true,
                 mode: None,
-                take: false,
-                passing: false,
-                yielding: false,
+                action: Action::Copy,
             },
             buffer: None,
             rings: None,
@@ -237,7 +235,7 @@ impl Tee {
 
     /// Lets no further frame into the rings of this reader. When it returns, all that was copied is in them for
     /// [`Tee::next_batch`] to give, and its counts but for [`Statistics::late`] are final. Frames that
-    /// come from now on go on to the stack, also with [`Builder::take`]. Takes some tens of
+    /// come from now on go on to the stack, also with [`Action::Redirect`]. Takes some tens of
     /// milliseconds.
     ///
     /// # Errors
@@ -278,9 +276,9 @@ impl Tee {
         Ok(self.program.replace_filter(&self.interface, loaded)?)
     }
 
-    /// With [`Builder::take`]: whether the frames that the filter accepts reach the stack, too.
-    pub fn set_passing(&self, passing: bool) {
-        self.state.set_passing(passing);
+    /// Of a tee that was not built for [`Action::Copy`]: what happens to the frames that the filter accepts.
+    pub fn set_action(&self, action: Action) {
+        self.state.set_action(action);
     }
 
     /// Counts of the program for the rings of this reader, and of the reader.
@@ -322,16 +320,6 @@ impl Tee {
         self.program.generic_reason()
     }
 
-    /// Why the program does not notice packet sockets by itself, with [`Builder::yielding`].
-    pub fn unwatched_sockets(&self) -> Option<String> {
-        self.program.unwatched_sockets().map(ToString::to_string)
-    }
-
-    /// What lets the program pass frames on that it takes.
-    pub fn passer(&self) -> Passer {
-        Passer(Arc::clone(&self.state))
-    }
-
     /// The slot of this capture on the interface; `None` when it takes the frames and so has the interface
     /// for itself.
     pub fn slot(&self) -> Option<u32> {
@@ -353,23 +341,6 @@ impl Tee {
         let went_down = self.was_up && !up;
         self.was_up = up;
         if went_down { Err(Error::InterfaceDown(self.interface.name().to_owned())) } else { Ok(()) }
-    }
-}
-
-/// Lets a tee that takes frames pass them on, from any thread; made by [`Tee::passer`].
-#[derive(Debug)]
-pub struct Passer(Arc<ReaderState>);
-
-impl Passer {
-    /// From now on the frames that the filter accepts reach the stack, too. They are still copied: the capture
-    /// loses none. It cannot be taken back.
-    pub fn pass(&self) {
-        self.0.set_passing(true);
-    }
-
-    /// Whether they do already, by this or by [`Builder::yielding`].
-    pub fn is_passing(&self) -> bool {
-        self.0.is_passing()
     }
 }
 
@@ -451,30 +422,15 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Whether the frames that the filter accepts end here, also those that the full buffer had no
-    /// room for. The stack then sees only the others, and no other capture shares the interface.
-    /// Default: off.
-    pub fn take(mut self, take: bool) -> Self {
-        self.options.take = take;
+    /// What happens to the frames that the filter accepts, also to those that the full buffer has no room for
+    /// (default: [`Action::Copy`]).
+    pub fn action(mut self, action: Action) -> Self {
+        self.options.action = action;
         self
     }
 
-    /// Whether the frames that [`Builder::take`] is about reach the stack until [`Tee::set_passing`] (default:
-    /// they do not).
-    pub fn passing(mut self, passing: bool) -> Self {
-        self.options.passing = passing;
-        self
-    }
-
-    /// With [`Builder::take`]: the frames reach the stack as soon as a packet socket receives from the interface
-    /// (default: they do not).
-    pub fn yielding(mut self, yielding: bool) -> Self {
-        self.options.yielding = yielding;
-        self
-    }
-
-    /// Makes the ring buffers, joins or attaches the root program and takes a slot in it, or with
-    /// [`Builder::take`] attaches to the interface itself.
+    /// Makes the ring buffers, joins or attaches the root program and takes a slot in it, or
+    /// attaches to the interface itself if it is not for [`Action::Copy`].
     ///
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::System`]; [`Error::Bpf`] when another XDP

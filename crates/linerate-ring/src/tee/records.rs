@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use linerate_bpf::map::{MappedArray, ProtFlags, SharedMapping};
-use linerate_bpf::tee::PASS;
+use linerate_bpf::tee::{Action, PASS};
 use rustix::param::page_size;
 
 use crate::{Error, Result};
@@ -287,15 +287,11 @@ impl ReaderState {
         self.word(ring, STOP).store(1, Ordering::Release);
     }
 
-    /// Whether a taking program passes on what it copies, into any ring.
-    pub(super) fn set_passing(&self, passing: bool) {
+    /// What becomes of frames that a program for [`Action::Redirect`] has copied into any ring.
+    pub(super) fn set_action(&self, action: Action) {
+        let passing = action != Action::Redirect;
         let words = (0..self.0.max_entries()).map(|ring| self.word(ring, PASS));
         words.for_each(|word| word.store(passing.into(), Ordering::Relaxed));
-    }
-
-    /// Whether it passes on what it copies into some ring.
-    pub(super) fn is_passing(&self) -> bool {
-        (0..self.0.max_entries()).any(|ring| self.word(ring, PASS).load(Ordering::Relaxed) != 0)
     }
 
     fn word(&self, ring: usize, offset: usize) -> &AtomicU32 {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::packet::Promiscuous;
 use crate::region::Pages;
-use crate::tee::{self, MAX_SNAPLEN, Tee};
+use crate::tee::{self, Action, MAX_SNAPLEN, Tee};
 use crate::{Error, Frame, Result, Timestamp};
 
 /// Bytes of an Ethernet header and one VLAN tag.
@@ -36,13 +36,9 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Options {
     /// How the program delivers frames.
     pub delivery: Delivery,
-    /// Whether the frames that the filter accepts end here. Else they go on to the stack: a tee, which other
-    /// captures share, and which always has a ring buffer.
-    pub take: bool,
-    /// With `take`: the frames reach the stack until [`Receiver::set_passing`]. Sockets take them at once.
-    pub passing: bool,
-    /// With `take` and a ring buffer: the frames reach the stack as soon as a packet socket receives from the interface.
-    pub yielding: bool,
+    /// What happens to the frames that the filter accepts. [`Action::Copy`] makes a tee, which other captures share,
+    /// and which always has a ring buffer. Sockets redirect from the start.
+    pub action: Action,
     /// Native or generic only; `None` takes native where the driver has it.
     pub mode: Option<AttachMode>,
     /// Bytes of memory for frames; `None` takes the default of the delivery.
@@ -75,9 +71,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             delivery: Delivery::Auto,
-            take: true,
-            passing: false,
-            yielding: false,
+            action: Action::Redirect,
             mode: None,
             buffer: None,
             pages: Pages::Auto,
@@ -99,7 +93,7 @@ impl Options {
     /// The delivery on `interface`, and why. Asks the driver where nothing else decides.
     fn decide(&self, interface: &str) -> (Delivery, &'static str) {
         match self.delivery {
-            _ if !self.take => (Delivery::RingBuffer, "a tee"),
+            _ if self.action == Action::Copy => (Delivery::RingBuffer, "a tee"),
             Delivery::Auto if self.pages != Pages::Auto => {
                 (Delivery::AfXdp, "only a UMEM has a choice of pages")
             }
@@ -113,9 +107,6 @@ impl Options {
                 (Delivery::AfXdp, "the driver shares frames without a copy")
             }
             Delivery::Auto => (Delivery::RingBuffer, "the driver has no zero-copy AF_XDP"),
-            Delivery::RingBuffer if self.yielding => {
-                (Delivery::RingBuffer, "AF_XDP sockets cannot give an interface back")
-            }
             asked => (asked, "requested"),
         }
     }
@@ -146,8 +137,8 @@ pub struct Config {
     pub delivery: Delivery,
     /// Why that one.
     pub reason: String,
-    /// Accepted frames end here; else it is a tee.
-    pub take: bool,
+    /// What was asked for; with [`Action::Copy`] it is a tee.
+    pub action: Action,
     /// Where the program runs.
     pub mode: AttachMode,
     /// The driver writes frames into the UMEM.
@@ -169,9 +160,10 @@ pub struct Config {
 impl Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reason, mode, sockets, rings, .. } = self;
+        let is_tee = self.action == Action::Copy;
         match self.delivery {
-            _ if !self.take && *rings == 1 => write!(f, "{mode} XDP"),
-            _ if !self.take => write!(f, "{mode} XDP, {rings} ring buffers"),
+            _ if is_tee && *rings == 1 => write!(f, "{mode} XDP"),
+            _ if is_tee => write!(f, "{mode} XDP, {rings} ring buffers"),
             Delivery::RingBuffer if *rings == 1 => {
                 write!(f, "{mode} XDP, a ring buffer ({reason})")
             }
@@ -255,7 +247,7 @@ impl Receiver {
             Ok(group.into_iter().map(receiver).collect())
         };
         let (delivery, reason) = options.decide(interface);
-        let free = options.take && options.delivery == Delivery::Auto;
+        let free = options.action != Action::Copy && options.delivery == Delivery::Auto;
         match open(delivery, reason) {
             Err(error) if free && delivery == Delivery::RingBuffer => {
                 let error: E = error;
@@ -400,12 +392,13 @@ impl Receiver {
         either!(self, rings => rings.replace_filter(loaded))
     }
 
-    /// Whether the frames that it takes reach the stack, too. False where it cannot: sockets pass nothing on.
-    pub fn set_passing(&self, passing: bool) -> bool {
+    /// What happens to the frames that the filter accepts, where it is not a tee. False where it cannot: sockets only
+    /// redirect.
+    pub fn set_action(&self, action: Action) -> bool {
         match &self.rings {
-            Rings::Sockets(_) => false,
+            Rings::Sockets(_) => action == Action::Redirect,
             Rings::RingBuffer(tee) => {
-                tee.set_passing(passing);
+                tee.set_action(action);
                 true
             }
         }
@@ -481,22 +474,6 @@ impl Receiver {
         })
     }
 
-    /// What lets a program that takes frames pass them on; `None` for a tee, and for sockets, which cannot.
-    pub fn passer(&self) -> Option<tee::Passer> {
-        match &self.rings {
-            Rings::RingBuffer(tee) if self.config.take => Some(tee.passer()),
-            _ => None,
-        }
-    }
-
-    /// Why a program with [`Options::yielding`] does not notice packet sockets by itself.
-    pub fn unwatched_sockets(&self) -> Option<String> {
-        match &self.rings {
-            Rings::RingBuffer(tee) => tee.unwatched_sockets(),
-            Rings::Sockets(_) => None,
-        }
-    }
-
     /// How full the buffer is, 0 to 1.
     pub fn fill_level(&mut self) -> f32 {
         match &mut self.rings {
@@ -548,7 +525,7 @@ fn sockets(
     let config = Config {
         delivery: Delivery::AfXdp,
         reason: String::new(),
-        take: true,
+        action: Action::Redirect,
         mode: sockets.attach_mode(),
         zero_copy: mode.zero_copy,
         sockets: group.iter().map(|sockets| sockets.queues().count()).sum(),
@@ -575,9 +552,7 @@ fn ring_buffer(
         .timestamps(matches!(stamps, TimestampSource::Software | TimestampSource::Hardware))
         .filter(filter)
         .mode(options.mode)
-        .take(options.take)
-        .passing(options.passing)
-        .yielding(options.yielding);
+        .action(options.action);
     if let Some(bytes) = options.buffer {
         builder = builder.buffer_size(bytes);
     }
@@ -586,7 +561,7 @@ fn ring_buffer(
     let config = Config {
         delivery: Delivery::RingBuffer,
         reason: String::new(),
-        take: options.take,
+        action: options.action,
         mode: tee.mode(),
         zero_copy: false,
         sockets: 0,

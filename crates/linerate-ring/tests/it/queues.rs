@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_net::cpu;
-use linerate_ring::tee::{Builder, Tee};
+use linerate_ring::tee::{Action, Builder, Tee};
 use linerate_testkit::{VethOptions, root_or_skip};
 
 use crate::xdp_support::{Cable, Raw, number, port, udp};
@@ -161,7 +161,7 @@ fn each_queue_has_a_ring_of_its_own() {
 fn readers_of_cpus_share_the_queues() {
     root_or_skip!();
     let cable = cable(64);
-    let group = tees(&cable, 2, |b| b.take(true));
+    let group = tees(&cable, 2, |b| b.action(Action::Redirect));
     let readers = group.len();
     let got = check(&cable, group);
     assert!(readers == 1 || got.iter().all(|one| !one.frames.is_empty()), "both CPUs sent");

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use linerate_net::link;
+use linerate_ring::tee::Action;
 use linerate_ring::xdp::{Delivery, Options, Receiver};
 use linerate_ring::{Error, Result};
 use linerate_testkit::{VethOptions, root_or_skip};
@@ -49,15 +50,23 @@ fn each_delivery_brings_frames_says_what_it_is_and_keeps_the_interface_promiscuo
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let before = promiscuity(&cable);
-    for (delivery, take, said) in [
-        (Delivery::AfXdp, true, "native XDP, AF_XDP sockets (requested), one copy by the kernel, "),
-        (Delivery::RingBuffer, true, "native XDP, a ring buffer (requested)"),
-        (Delivery::Auto, true, "native XDP, a ring buffer (the driver has no zero-copy AF_XDP)"),
-        (Delivery::Auto, false, "native XDP"),
+    for (delivery, action, said) in [
+        (
+            Delivery::AfXdp,
+            Action::Redirect,
+            "native XDP, AF_XDP sockets (requested), one copy by the kernel, ",
+        ),
+        (Delivery::RingBuffer, Action::Redirect, "native XDP, a ring buffer (requested)"),
+        (
+            Delivery::Auto,
+            Action::Redirect,
+            "native XDP, a ring buffer (the driver has no zero-copy AF_XDP)",
+        ),
+        (Delivery::Auto, Action::Copy, "native XDP"),
     ] {
         let options = Options {
             delivery,
-            take,
+            action,
             buffer: Some(16 << 20),
             promiscuous: true,
             ..Options::default()

@@ -9,7 +9,7 @@ use crate::xdp_support::{
     CHILD, Cable, SetOnDrop, Stack, becomes_free, child, number, port, to_port, udp,
 };
 use linerate_bpf::tee::probe;
-use linerate_ring::tee::{Builder, Statistics, Tee};
+use linerate_ring::tee::{Action, Builder, Statistics, Tee};
 use linerate_ring::xdp::{AttachMode, Sockets, WaitStrategy};
 use linerate_ring::{Error, Frame, Result};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, uninterrupted};
@@ -250,7 +250,7 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
     let filter = to_port(7);
     let taken = Stack::listen(&cable, 7);
     let passed = Stack::listen(&cable, 8);
-    let mut taking = tee(&cable, |b| b.filter(Some(&filter)).take(true));
+    let mut taking = tee(&cable, |b| b.filter(Some(&filter)).action(Action::Redirect));
     assert_eq!(taking.slot(), None);
     let raw = cable.raw();
     (0..200).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
@@ -393,9 +393,10 @@ fn after_all(tee: &Tee, sent: u64) -> Statistics {
 fn a_stop_under_load_leaves_no_frame_without_an_account() {
     root_or_skip!();
     // A buffer that holds all, and one that overflows.
-    for (take, buffer) in [(false, 64 << 20), (true, 64 << 20), (false, 1 << 16), (true, 1 << 16)] {
+    let actions = [Action::Copy, Action::Redirect];
+    for (action, buffer) in actions.map(|one| [(one, 64 << 20), (one, 1 << 16)]).concat() {
         let cable = Cable::new(VethOptions::default());
-        let mut tee = tee(&cable, |b| b.take(take).buffer_size(buffer));
+        let mut tee = tee(&cable, |b| b.action(action).buffer_size(buffer));
         let (raw, stack) = (cable.raw(), Stack::listen(&cable, 7));
         let (sent, done) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut numbers = Vec::new();
@@ -410,7 +411,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
             while numbers.len() < 5000 {
                 assert!(
                     tee.wait(Duration::from_secs(3)).unwrap(),
-                    "{take} {buffer}: nothing comes"
+                    "{action:?} {buffer}: nothing comes"
                 );
                 while let Some(mut batch) = tee.next_batch() {
                     while let Some(frame) = batch.next() {
@@ -433,7 +434,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
         assert!(!tee.wait(Duration::from_secs(60)).unwrap(), "it says so at once");
         assert!(tee.next_batch().is_none());
         let end = after_all(&tee, sent.load(SeqCst));
-        assert!(end.late > 0, "{take} {buffer}: {end:?}");
+        assert!(end.late > 0, "{action:?} {buffer}: {end:?}");
         assert_eq!((end.captured, end.lost()), (at_stop.captured, at_stop.lost()), "{end:?}");
         assert_eq!(end.received + end.lost() + end.late, sent.load(SeqCst), "{end:?}");
         assert_eq!(numbers.len() as u64, end.received);
@@ -442,7 +443,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
             assert_eq!(end.lost(), 0, "{end:?}");
             assert_eq!(numbers.last(), Some(&(end.received - 1)), "none is missing in between");
         }
-        if take {
+        if action == Action::Redirect {
             // The receive buffer of the stack's socket holds some hundred.
             assert!(stack.count() > 0, "what came later went to the stack");
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::xdp_support::{Cable, SetOnDrop, number, to_port, udp};
 use linerate_bpf::filter::Instruction;
 use linerate_ring::Result;
-use linerate_ring::tee::Tee;
+use linerate_ring::tee::{Action, Tee};
 use linerate_ring::xdp::{Sockets, TimestampSource};
 use linerate_testkit::{VethOptions, root_or_skip};
 
@@ -125,7 +125,11 @@ fn filters_are_exchanged_between_two_frames() {
     let _last = inside(|| Tee::builder("rx").buffer_size(1 << 16).build());
     exchange(&cable, tee, "a tee");
     drop((_first, _last));
-    exchange(&cable, inside(|| Tee::builder("rx").take(true).build()), "a tee that takes");
+    exchange(
+        &cable,
+        inside(|| Tee::builder("rx").action(Action::Redirect).build()),
+        "a tee that takes",
+    );
     let source = cable.receiver.run(|| Sockets::builder("rx").build()).unwrap().unwrap();
     exchange(&cable, source, "a source");
 }
@@ -155,7 +159,10 @@ fn a_stop_needs_no_privilege() {
     };
     let inside = |open: fn() -> Result<Tee>| cable.receiver.run(open).unwrap().unwrap();
     check(Box::new(inside(|| Tee::builder("rx").build())), "a tee");
-    check(Box::new(inside(|| Tee::builder("rx").take(true).build())), "a tee that takes");
+    check(
+        Box::new(inside(|| Tee::builder("rx").action(Action::Redirect).build())),
+        "a tee that takes",
+    );
     for stamps in [TimestampSource::Reader, TimestampSource::Hardware] {
         let open = || Sockets::builder("rx").buffer_size(16 << 20).timestamps(stamps).build();
         let source = cable.receiver.run(open).unwrap().unwrap();

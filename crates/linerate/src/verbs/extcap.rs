@@ -86,7 +86,7 @@ struct Options {
     /// Source of the packets, as `linerate capture --source`.
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
-    /// Let `--source xdp` take the traffic of an interface that the host uses.
+    /// Let `auto` take the frames from the host: `xdp`, where that works.
     #[arg(long)]
     take_over: bool,
     /// Where `--source trace` looks at frames.
@@ -265,7 +265,7 @@ const SOURCE: Control = Control {
 };
 const TAKE_OVER: Control = Control {
     option: "take-over",
-    display: "xdp may take the traffic of an interface that the host uses",
+    display: "auto may take the frames from the host (xdp)",
     tooltip: "The host does not get the frames that the capture takes",
     kind: "boolflag",
     values: &[],

@@ -3,6 +3,7 @@
 mod blocks;
 mod capture;
 mod closed_output;
+mod consent;
 mod dashboards;
 mod doctor;
 mod documents;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use linerate_ring::packet::Sender;
-use linerate_ring::tee::Tee;
+use linerate_ring::tee::{Action, Tee};
 use linerate_wire::virtio::Header;
 
 use super::host::{Host, PORTS, router_mac, router_v4};
@@ -27,8 +27,13 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn open(router: &Router) -> Self {
         let open = || {
-            let tee =
-                |name| Tee::builder(name).buffer_size(8 << 20).timestamps(false).take(true).build();
+            let tee = |name| {
+                Tee::builder(name)
+                    .buffer_size(8 << 20)
+                    .timestamps(false)
+                    .action(Action::Redirect)
+                    .build()
+            };
             let tees = PORTS.into_iter().map(tee).collect::<Result<Vec<_>, _>>().expect("tees");
             let senders = PORTS.into_iter().map(Sender::open).collect::<Result<Vec<_>, _>>();
             (senders.expect("sockets"), tees)

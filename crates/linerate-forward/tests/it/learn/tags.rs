@@ -7,7 +7,7 @@ use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::session::Record;
 use linerate_ring::packet::Sender;
-use linerate_ring::tee::Tee;
+use linerate_ring::tee::{Action, Tee};
 use linerate_testkit::{Mac, skip};
 use linerate_wire::virtio::Header;
 
@@ -169,7 +169,13 @@ struct Ends {
 
 impl Ends {
     fn open(lab: &Lab) -> Self {
-        let open = || Tee::builder("eth").buffer_size(1 << 20).timestamps(false).take(true).build();
+        let open = || {
+            Tee::builder("eth")
+                .buffer_size(1 << 20)
+                .timestamps(false)
+                .action(Action::Redirect)
+                .build()
+        };
         let tee = lab.right.run(open).expect("entered").expect("a tee");
         let sender = lab.left.run(|| Sender::open("eth")).expect("entered").expect("a socket");
         Self { sender, tee }

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME|PID", conflicts_with = "read")]
     pub(super) netns: Vec<String>,
 
-    /// List the interfaces, their users, and the source that `auto` would select; then exit.
+    /// List the interfaces and the source that `auto` would select; then exit.
     #[arg(short = 'D', long)]
     pub(super) list_interfaces: bool,
 
@@ -188,8 +188,8 @@ pub(crate) struct Arguments {
     #[arg(short = 'F', value_name = "FILE", conflicts_with = "expression")]
     pub(super) filter_file: Option<PathBuf>,
 
-    /// Source of the packets: `auto`, `packet`, `xdp`, `tee`, `trace` or `drops`. `auto` never takes traffic
-    /// away from the host, and prints what it selected and why. `trace` shows the frames of the XDP program
+    /// Source of the packets: `auto`, `packet`, `xdp`, `tee`, `trace` or `drops`. `auto` leaves every packet to the
+    /// host (`packet` or `tee`), and prints what it selected and why. `trace` shows the frames of the XDP program
     /// that the interface has, `drops` the packets that the kernel drops.
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = values::sources(), conflicts_with = "read")]
     pub(super) source: values::Source,
@@ -204,7 +204,8 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rate_limit: Option<u32>,
 
-    /// Let `--source xdp` take the traffic of an interface that the host uses.
+    /// Let `auto` take the frames from the host: `xdp`, where that works. Nothing on the host sees frames that the
+    /// filter accepts.
     #[arg(long, conflicts_with = "read")]
     pub(super) take_over: bool,
 

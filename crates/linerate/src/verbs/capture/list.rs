@@ -14,8 +14,7 @@ use crate::cli::stdio;
 
 /// Lists the interfaces, numbered from 1, with the source that `auto` would select on each.
 pub(super) fn run(as_json: bool) -> Result<ExitCode> {
-    let interfaces = Interface::all()?.into_iter().map(Interface::with_users);
-    let interfaces = interfaces.collect::<linerate_capture::Result<Vec<_>>>()?;
+    let interfaces = Interface::all()?;
     let source = |interface: &Interface| match select(interface, &SourceOptions::default()) {
         Ok(selection) => (selection.kind.to_string(), selection.reason),
         Err(error) => ("none".to_owned(), error.to_string()),

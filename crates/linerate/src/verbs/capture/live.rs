@@ -56,12 +56,21 @@ pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
                 ),
             };
             stdio::eprintln(format_args!("linerate: {line}"));
+            if !one.bypassed.is_empty() && one.taken != TakenFrames::None {
+                let all = one.bypassed.join(", ");
+                stdio::eprintln(format_args!("linerate: these frames pass by {all}"));
+            }
         }
         if let Some(filter) = &one.filter {
             let side = if one.filter_in_user { "user space" } else { "the kernel" };
             let (text, why) = (filter.text(), &one.filter_reason);
             stdio::eprintln(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
         }
+    }
+    if opened.iter().any(|one| one.selection.awaits_consent) {
+        stdio::eprintln(
+            "linerate: --take-over: about three times as fast; the host gets none of these frames",
+        );
     }
 }
 

@@ -375,7 +375,7 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         source: arguments.source_kind(),
         traffic: arguments.direction,
         take_over: arguments.take_over,
-        passing: false,
+        copy_first: false,
         cooked: None,
         linktype: arguments.linktype,
         split: arguments.split,

@@ -37,7 +37,7 @@ Exit status: the program's; 126 if it cannot be run, 127 if it does not exist, 1
 \n\
 Examples:\n  \
   linerate run -- tcpdump -i eth0 -w all.pcap\n  \
-  linerate run --source xdp --take-over -- tcpdump -i eth1 -w all.pcap\n  \
+  linerate run --take-over -- tcpdump -i eth1 -w all.pcap\n  \
   linerate run --source tee -- python3 sniff.py";
 
 /// Names the libpcap that serves the program, instead of its own or the system's.
@@ -48,13 +48,13 @@ const LIBPCAP: &str = "LINERATE_LIBPCAP";
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Source of the packets: `auto` and `packet` see what libpcap sees, with a larger buffer; `tee` and
-    /// `xdp` incoming frames, faster; `libpcap` is libpcap alone. Where the source is unavailable, the
+    /// `xdp` incoming frames, faster, and `xdp` takes them from the host; `libpcap` is libpcap alone. Where the source is unavailable, the
     /// program runs on the next best, and a line on standard error says why.
     #[arg(long, value_name = "SOURCE",
         value_parser = ["auto", "packet", "tee", "xdp", "libpcap"])]
     source: Option<String>,
 
-    /// Let `--source xdp` take the traffic of an interface that the host uses.
+    /// Let `auto` take the frames from the host: `xdp`, where that works.
     #[arg(long)]
     take_over: bool,
 

@@ -3,13 +3,15 @@
 mod follow;
 mod metrics;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use linerate_capture::interface::{Interface, InterfaceUser};
+use linerate_capture::interface::Interface;
 use linerate_capture::privilege;
+use linerate_net::link;
 use linerate_segment::Policy;
 use linerate_uplink::{Backend, Device, Options, Uplink};
 use linerate_wire::ethernet::Address;
@@ -113,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::register()?;
     let interface = Interface::by_name(&arguments.interface)?;
     match &arguments.tun {
-        Some(_) => refuse_sharing(&interface)?,
+        Some(_) => refuse_sharing(&interface.name)?,
         None => refuse_use(&interface, arguments.take_over)?,
     }
     let uplink = Uplink::open(&arguments.options()?)?;
@@ -131,35 +133,48 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     follow::conclude(&outcome, arguments.json)
 }
 
-/// Refuses an interface in use, unless `--take-over` is given.
+/// Refuses an interface that has addresses or is a part of other devices, unless `--take-over` is given.
 fn refuse_use(interface: &Interface, take_over: bool) -> Result<()> {
-    if interface.users.is_empty() || take_over {
+    if take_over {
         return Ok(());
     }
-    let users: Vec<_> = interface.users.iter().map(ToString::to_string).collect();
+    let links = link::all()?;
+    let own = link::by_name(&interface.name)?;
+    let is_part =
+        |other: &&link::Link| own.master == Some(other.index) || other.lower() == Some(own.index);
+    // Every interface that is up has an automatic link-local IPv6 address.
+    let is_automatic =
+        |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let addresses = interface.addresses.iter().filter(|one| !is_automatic(one));
+    let uses: Vec<_> = (own.is_loopback().then(|| "it is the loopback interface".to_owned()))
+        .into_iter()
+        .chain(links.iter().filter(is_part).map(|other| format!("it is a part of {}", other.name)))
+        .chain(addresses.map(|address| format!("it has the address {address}")))
+        .collect();
+    if uses.is_empty() {
+        return Ok(());
+    }
     bail!(
         "the uplink takes the place of {}, and the interface is in use: {}. That will be cut off for as \
          long as the uplink runs; say --take-over if that is meant",
         interface.name,
-        users.join(", ")
+        uses.join(", ")
     );
 }
 
 /// Leaves an interface alone that has no neighbours of its own.
-fn refuse_sharing(interface: &Interface) -> Result<()> {
-    let name = &interface.name;
-    for one in &interface.users {
-        match one {
-            InterfaceUser::Loopback => {
-                bail!("{name} is the loopback interface: it has no neighbours")
-            }
-            InterfaceUser::Port(above) => bail!(
-                "{name} is a port of {above}, and the neighbours that a TUN device needs are found on \
-                 {above}: join the device to {above} (-i {above} --backend packet), or take a TAP device and make it a \
-                 port, too"
-            ),
-            _ => {}
-        }
+fn refuse_sharing(name: &str) -> Result<()> {
+    let own = link::by_name(name)?;
+    if own.is_loopback() {
+        bail!("{name} is the loopback interface: it has no neighbours");
+    }
+    if let Some(above) = own.master.and_then(|master| link::by_index(master).ok().flatten()) {
+        let above = above.name;
+        bail!(
+            "{name} is a port of {above}, and the neighbours that a TUN device needs are found on \
+             {above}: join the device to {above} (-i {above} --backend packet), or take a TAP device and make it a \
+             port, too"
+        );
     }
     Ok(())
 }

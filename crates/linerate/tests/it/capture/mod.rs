@@ -6,7 +6,6 @@ mod configuration;
 mod ends;
 mod files;
 mod flows;
-mod giving_back;
 mod keeping;
 mod limits;
 mod neighbours;
