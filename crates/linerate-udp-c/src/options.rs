@@ -18,12 +18,16 @@ pub const LINERATE_RECEIVE_TIMESTAMP: u32 = 4;
 pub const LINERATE_RECEIVE_SPIN: u32 = 8;
 /// Share the port with other receivers (SO_REUSEPORT): messages of one flow go to one of them.
 pub const LINERATE_RECEIVE_REUSEPORT: u32 = 16;
+/// Consent for xdp where `backend` is NULL or "auto": it is selected where it is available. Its messages bypass the
+/// network stack of the host.
+pub const LINERATE_RECEIVE_TAKE_OVER: u32 = 32;
 
 const FLAGS: u32 = LINERATE_RECEIVE_DESTINATION
     | LINERATE_RECEIVE_TRAFFIC_CLASS
     | LINERATE_RECEIVE_TIMESTAMP
     | LINERATE_RECEIVE_SPIN
-    | LINERATE_RECEIVE_REUSEPORT;
+    | LINERATE_RECEIVE_REUSEPORT
+    | LINERATE_RECEIVE_TAKE_OVER;
 
 /// The options of a receiver. Zeroes are good defaults for all but `bind`.
 #[repr(C)]
@@ -34,7 +38,8 @@ pub struct linerate_receive_options {
     pub bind: *const c_char,
     /// Interface that messages must arrive on; NULL for any.
     pub interface: *const c_char,
-    /// "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
+    /// "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one that
+    /// leaves each packet to the host.
     pub backend: *const c_char,
     /// How transmitters and sockets send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for
     /// "sendmmsg".
@@ -99,6 +104,7 @@ impl linerate_receive_options {
             .busy_poll(nonzero(Duration::from_micros(self.busy_poll_us.into())))
             .calibrate(nonzero(Duration::from_millis(self.calibrate_ms.into())))
             .spin(has(LINERATE_RECEIVE_SPIN))
+            .take_over(has(LINERATE_RECEIVE_TAKE_OVER))
             .reuseport(if has(LINERATE_RECEIVE_REUSEPORT) {
                 Reuseport::Flow
             } else {

@@ -97,15 +97,22 @@ impl ReceiverBuilder {
         self
     }
 
-    /// The backend; default: `None`, the first of `xdp`, `gro` and `recvmmsg` that [`crate::probe`] finds
-    /// available.
+    /// The backend; default: `None`, the first of `gro` and `recvmmsg` that [`crate::probe`] finds available. These
+    /// leave each packet to the host.
     pub fn backend(mut self, backend: Option<Backend>) -> Self {
         self.options.backend = backend;
         self
     }
 
+    /// Consent for [`Backend::Xdp`] where no backend was requested: it is selected where it is available. Its
+    /// messages bypass the host's network stack ([`crate::xdp`]). Default: no.
+    pub fn take_over(mut self, consent: bool) -> Self {
+        self.options.take_over = consent;
+        self
+    }
+
     /// Selects the backend by measurement, if none was requested: every available one receives for this time,
-    /// one after the other. The one wins whose thread spends the least CPU time per message and loses nothing
+    /// one after the other; `xdp` only with [`ReceiverBuilder::take_over`]. The one wins whose thread spends the least CPU time per message and loses nothing
     /// (up to a thousandth; otherwise the one that loses least). Without traffic the selection is the usual
     /// one.
     ///

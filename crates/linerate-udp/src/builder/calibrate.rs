@@ -27,9 +27,10 @@ pub(super) struct Calibration {
 /// Tries one backend after the other, each for `time`.
 pub(super) fn run(options: &Options, time: Duration) -> Calibration {
     let (mut runs, mut reasons) = (Vec::new(), Vec::new());
-    for backend in PREFERENCE {
+    let consented = |backend: &Backend| options.take_over || *backend != Backend::Xdp;
+    for backend in PREFERENCE.into_iter().filter(consented) {
         let available = match backend {
-            Backend::Xdp => select::probe_xdp(options),
+            Backend::Xdp => select::native_xdp(options),
             other => probe(other, None),
         };
         let tried = available

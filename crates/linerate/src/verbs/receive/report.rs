@@ -193,6 +193,11 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
             last = line;
         }
     }
+    if arguments.would_take_over() {
+        super::tell(
+            "--take-over: about twice as fast, by xdp; the host gets none of these messages",
+        );
+    }
     if arguments.ring.is_some() && receivers.iter().all(|one| one.backend() != Backend::Xdp) {
         super::tell("warning: --ring has no effect: no messages are taken by xdp");
     }
