@@ -98,6 +98,31 @@ fn next_hops(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
+/// An address of which the kernel delivers packets to this host: a host route of the type `local`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// The routing table of the route.
+    pub table: u32,
+    /// Index of its interface.
+    pub interface: u32,
+}
+
+impl LocalAddress {
+    /// Reads the body of an `RTM_NEWROUTE` message. Kernels before 4.20 do not filter by type.
+    fn parse(body: &[u8]) -> Option<Self> {
+        let route = Route::parse(body)?;
+        let address = attribute(body.get(HEADER..)?, libc::RTA_DST).and_then(ip)?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        (route.kind == Kind::Local && route.prefix_len == bits).then_some(Self {
+            address,
+            table: route.table,
+            interface: *route.interfaces.first()?,
+        })
+    }
+}
+
 /// The configured routes through an interface. Routes created by an address are not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfiguredRoutes {
@@ -193,6 +218,31 @@ impl Found {
 }
 
 impl Connection {
+    /// The addresses that are local by the routes of one table, or with `RT_TABLE_UNSPEC` of any. Tentative IPv6
+    /// addresses, and those that duplicate address detection has refused, have no such route. Routes to longer
+    /// prefixes (AnyIP) are not included.
+    ///
+    /// # Errors
+    /// [`crate::Error::System`].
+    pub fn local_addresses(&self, table: u8) -> Result<Vec<LocalAddress>> {
+        let mut all = Vec::new();
+        for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
+            let mut body = vec![0; HEADER];
+            (body[0], body[4], body[7]) = (family, table, libc::RTN_LOCAL);
+            match self.list(libc::RTM_GETROUTE, &body, LocalAddress::parse) {
+                Ok(found) => all.extend(found),
+                // A namespace without this family has no such table.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(error) => {
+                    return Err(error).context(|| "list the local routes of this host".to_owned());
+                }
+            }
+        }
+        // Kernels before 4.20 do not filter by table.
+        all.retain(|one| table == libc::RT_TABLE_UNSPEC || one.table == u32::from(table));
+        Ok(all)
+    }
+
     /// Where the kernel would send its own packet to `destination`, through the interface `oif` if one is
     /// given.
     ///

@@ -240,7 +240,7 @@ impl ReceiverBuilder {
         let opened = match Receiver::open(&options, backend) {
             Err(error) if options.backend.is_none() && backend == Backend::Xdp => {
                 reasons.push(format!("not xdp: {error}"));
-                let next = select::socket_backend(&mut reasons);
+                let next = select::socket_backend(&options, &mut reasons);
                 Receiver::open(&options, next)
             }
             other => other,

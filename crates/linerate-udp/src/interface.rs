@@ -13,10 +13,15 @@ pub(crate) fn index(name: &str) -> Result<u32> {
     Ok(Interface::open(name)?.index())
 }
 
+/// The name of the interface with this index.
+pub(crate) fn name(index: u32) -> Option<String> {
+    link::by_index(index).ok()?.map(|link| link.name)
+}
+
 /// The interface that has `address`.
 pub(crate) fn of_address(address: IpAddr) -> Option<String> {
     let found = addresses().ok()?.into_iter().find(|found| found.address == address)?;
-    Some(link::by_index(found.index).ok()??.name)
+    name(found.index)
 }
 
 /// The addresses that the stack accepts as local on an interface.
@@ -31,28 +36,40 @@ pub(crate) struct Local {
     pub(crate) own_sources: Vec<IpAddr>,
 }
 
-/// The addresses that the stack delivers to this host for packets from the interface `index`; `None` if the interface
-/// is not in the namespace.
+/// The addresses that the stack delivers to this host for packets from the interface `index`, by the kernel's local
+/// routes; `None` if the interface is not in the namespace.
 pub(crate) fn local(connection: &Connection, index: u32) -> Result<Option<Local>> {
     let links = connection.links()?;
     let find = |index: u32| links.iter().find(|link| link.index == index);
     let Some(own) = find(index) else { return Ok(None) };
-    // The routing domain: that of a VRF, or the namespace's.
-    let domain = |link: &Link| {
+    let vrf = |link: &Link| {
         let master = link.master.and_then(find).filter(|master| master.kind == "vrf");
         master.map(|master| master.index).or((link.kind == "vrf").then_some(link.index))
     };
-    let mut all = connection.addresses()?;
-    let own_sources = all.iter().map(|found| found.address).filter(IpAddr::is_ipv4).collect();
-    all.retain(|found| match found.address {
-        _ if found.index == index => true,
-        // Weak host model: the local table has the addresses of all interfaces. But 127.0.0.0/8 and ::1 cannot come
-        // from outside, and link-local addresses are those of one link.
+    let mut all = match vrf(own) {
+        None => connection.local_addresses(libc::RT_TABLE_LOCAL)?,
+        // A VRF has local routes in a table of its own.
+        domain => {
+            let mut all = connection.local_addresses(libc::RT_TABLE_UNSPEC)?;
+            all.retain(|one| {
+                one.table != libc::RT_TABLE_LOCAL.into()
+                    && find(one.interface).is_some_and(|link| vrf(link) == domain)
+            });
+            all
+        }
+    };
+    all.retain(|one| match one.address {
+        // 127.0.0.0/8 and ::1 cannot come from outside, and link-local addresses are those of one link.
         ip if ip.is_loopback() => false,
-        IpAddr::V6(ip) if ip.is_unicast_link_local() => false,
-        _ => find(found.index).is_some_and(|link| domain(link) == domain(own)),
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => one.interface == index,
+        _ => true,
     });
-    all.sort_by_key(|found| found.index != index);
-    let addresses = all.into_iter().map(|found| found.address).collect();
+    all.sort_by_key(|one| (one.interface != index, one.address));
+    let addresses: Vec<_> = all.into_iter().map(|one| one.address).collect();
+    let configured = connection.addresses()?.into_iter().map(|one| one.address);
+    let mut own_sources: Vec<_> =
+        addresses.iter().copied().chain(configured).filter(IpAddr::is_ipv4).collect();
+    own_sources.sort_unstable();
+    own_sources.dedup();
     Ok(Some(Local { mac: own.address, mtu: own.mtu, addresses, own_sources }))
 }

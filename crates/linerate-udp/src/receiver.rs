@@ -233,7 +233,7 @@ impl Receiver {
     pub fn join(&mut self, group: &Group) -> Result<()> {
         Error::check_group(group, self.bound, self.options.versions())?;
         socket::set_membership(self.socket.as_fd(), Membership::Join, group)?;
-        self.engine.set_membership(group, true, self.bound);
+        self.engine.follow_membership(self.socket.as_fd(), group);
         Ok(())
     }
 
@@ -243,7 +243,7 @@ impl Receiver {
     /// [`Error::Group`], [`Error::NoInterface`].
     pub fn leave(&mut self, group: &Group) -> Result<()> {
         socket::set_membership(self.socket.as_fd(), Membership::Leave, group)?;
-        self.engine.set_membership(group, false, self.bound);
+        self.engine.follow_membership(self.socket.as_fd(), group);
         Ok(())
     }
 

@@ -19,9 +19,16 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Follows the interface `name`; with `addresses` the addresses of the host too.
+    /// Follows the interface `name`; with `addresses` the addresses and local routes of the host
+    /// too.
     pub(crate) fn start(name: &str, addresses: bool) -> Result<Self> {
-        let groups = [Group::Link, Group::Ipv4Address, Group::Ipv6Address];
+        let groups = [
+            Group::Link,
+            Group::Ipv4Address,
+            Group::Ipv6Address,
+            Group::Ipv4Route,
+            Group::Ipv6Route,
+        ];
         // Subscribe before the first check, so that no change is missed.
         let changes = Changes::subscribe(if addresses { &groups } else { &groups[..1] })?;
         let interface = Interface::open(name)?;

@@ -31,6 +31,7 @@ pub(super) fn run(options: &Options, time: Duration) -> Calibration {
     for backend in PREFERENCE.into_iter().filter(consented) {
         let available = match backend {
             Backend::Xdp => select::native_xdp(options),
+            Backend::Gro => select::probe_gro(options),
             other => probe(other, None),
         };
         let tried = available

@@ -1,9 +1,11 @@
 //! Which backend a receiver takes, and why not a better one.
 
+use std::os::fd::AsFd;
+
 use crate::backend::Backend;
 use crate::options::{Options, Reuseport};
 use crate::probe::probe;
-use crate::{Error, Result, xdp};
+use crate::{Error, Result, socket, xdp};
 
 /// The requested backend, if it is available, otherwise the best available one. With the reasons why not a
 /// better one.
@@ -31,21 +33,31 @@ pub(super) fn select(options: &Options) -> Result<(Backend, Vec<String>)> {
         Some(Ok(())) => Backend::Xdp,
         Some(Err(reason)) => {
             reasons.push(format!("not xdp: {reason}"));
-            socket_backend(&mut reasons)
+            socket_backend(options, &mut reasons)
         }
-        None => socket_backend(&mut reasons),
+        None => socket_backend(options, &mut reasons),
     };
     Ok((backend, reasons))
 }
 
 /// The best backend of the stock socket.
-pub(super) fn socket_backend(reasons: &mut Vec<String>) -> Backend {
-    match probe(Backend::Gro, None) {
+pub(super) fn socket_backend(options: &Options, reasons: &mut Vec<String>) -> Backend {
+    match probe_gro(options) {
         Ok(()) => Backend::Gro,
         Err(reason) => {
             reasons.push(format!("not gro: {reason}"));
             Backend::Recvmmsg
         }
+    }
+}
+
+/// Whether `gro` is the best of them: a filter of the socket would see joined datagrams.
+pub(super) fn probe_gro(options: &Options) -> std::result::Result<(), String> {
+    match &options.socket {
+        Some(socket) if socket::has_filter(socket.as_fd()) => {
+            Err("the socket has a filter, which is to see each datagram".to_owned())
+        }
+        _ => probe(Backend::Gro, None),
     }
 }
 
@@ -63,6 +75,8 @@ fn one_reader(options: &Options) -> std::result::Result<(), String> {
 /// Whether `xdp` can receive with these options; the error is the reason why not.
 fn probe_xdp(options: &Options) -> std::result::Result<(), String> {
     one_reader(options)?;
+    let refusal = options.socket.as_ref().and_then(|socket| socket::xdp_refusal(socket.as_fd()));
+    refusal.map_or(Ok(()), Err)?;
     probe(Backend::Xdp, xdp::interface_of(options).as_deref())
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -93,7 +93,7 @@ impl Engine {
                     Error::BackendUnavailable { backend, reason: xdp::NO_INTERFACE.to_owned() }
                 })?;
                 let companion = array(batch.min(256), false)?;
-                let xdp = Box::new(XdpReceiver::open(options, &interface, bound.port())?);
+                let xdp = Box::new(XdpReceiver::open(options, &interface, bound.port(), socket.as_fd())?);
                 let polled = AtomicBool::new(false);
                 Self::Xdp { xdp, companion, polled, edge: false, batches: 0 }
             }
@@ -297,10 +297,10 @@ impl Engine {
         Ok(self.xdp_mut().map_or(Ok(()), |xdp| xdp.receiver.stop())?)
     }
 
-    /// Has the program of `xdp` take the messages of a group too, or no more.
-    pub(super) fn set_membership(&mut self, group: &Group, join: bool, bound: SocketAddr) {
+    /// Has the program of `xdp` follow the socket, which has joined or left a group.
+    pub(super) fn follow_membership(&mut self, socket: BorrowedFd<'_>, group: &Group) {
         if let Some(xdp) = self.xdp_mut()
-            && let Err(error) = xdp.set_membership(group, join, bound.ip())
+            && let Err(error) = xdp.follow_membership(socket, group.address)
         {
             tracing::warn!("the XDP program stays unchanged: {error}");
         }

@@ -3,7 +3,9 @@
 
 mod cmsg;
 mod drops;
+mod given;
 pub(crate) mod icmp;
+mod membership;
 mod open;
 mod recvmmsg;
 pub(crate) mod remember;
@@ -12,9 +14,10 @@ mod sockaddr;
 
 pub(crate) use cmsg::{CMSG_SPACE, ControlMessages};
 pub(crate) use drops::SocketDrops;
+pub(crate) use given::{bound_interface, has_filter, xdp_refusal};
+pub(crate) use membership::{Membership, accepted_senders, set_membership};
 pub(crate) use open::{
-    Membership, bound, ip_defaults, local_address, open, probe_gro, recv_buffer_size,
-    send_buffer_size, set_membership,
+    bound, ip_defaults, local_address, open, probe_gro, recv_buffer_size, send_buffer_size,
 };
 pub(crate) use recvmmsg::RecvMmsg;
 pub(crate) use sendmmsg::{SendError, SendMmsg, connect};

@@ -1,14 +1,14 @@
 //! Opens the UDP socket of a receiver.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::cmsg::UDP_GRO;
-use super::sockaddr::{SockAddr, group_request, is_of_link, unmapped};
+use super::membership::{Membership, set_membership};
+use super::sockaddr::{SockAddr, is_of_link, unmapped};
 use super::{check, get, set};
 use crate::backend::Backend;
-use crate::group::Group;
 use crate::options::{MtuDiscovery, Options, Reuseport, SendOptions, TransmitClock};
 use crate::versions::Versions;
 use crate::{Error, Result, interface};
@@ -130,62 +130,6 @@ pub(crate) fn ip_defaults(fd: BorrowedFd<'_>) -> [(u8, u8); 2] {
         let read = |option| super::get::<1>(fd, level, option).ok().map(|[value]| value as u8);
         (read(ttl).unwrap_or(64), read(class).unwrap_or(0))
     })
-}
-
-/// Into a group or out of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Membership {
-    Join,
-    Leave,
-}
-
-/// Joins or leaves.
-pub(crate) fn set_membership(fd: BorrowedFd<'_>, what: Membership, group: &Group) -> Result<()> {
-    let index = match &group.interface {
-        Some(name) => interface::index(name)?,
-        None => 0,
-    };
-    let level = if group.address.is_ipv4() { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 };
-    let (option, addresses): (i32, &[IpAddr]) = match (what, group.source) {
-        (Membership::Join, None) => (libc::MCAST_JOIN_GROUP, &[group.address]),
-        (Membership::Leave, None) => (libc::MCAST_LEAVE_GROUP, &[group.address]),
-        (Membership::Join, Some(source)) => {
-            (libc::MCAST_JOIN_SOURCE_GROUP, &[group.address, source])
-        }
-        (Membership::Leave, Some(source)) => {
-            (libc::MCAST_LEAVE_SOURCE_GROUP, &[group.address, source])
-        }
-    };
-    let (request, len) = group_request(index, addresses);
-    // SAFETY: `request` is readable for `len` bytes.
-    let answer = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, request.as_ptr().cast(), len as u32)
-    };
-    check(answer as isize).map(drop).map_err(|error| Error::Group {
-        action: if what == Membership::Join { "join" } else { "leave" },
-        group: group.clone(),
-        reason: membership_error(what, group, &error),
-    })
-}
-
-fn membership_error(what: Membership, group: &Group, error: &io::Error) -> String {
-    match (error.raw_os_error(), what) {
-        (Some(libc::EADDRINUSE), Membership::Join) => "this receiver is in it already".to_owned(),
-        (Some(libc::EADDRNOTAVAIL), Membership::Leave) => "this receiver is not in it".to_owned(),
-        (Some(libc::ENODEV | libc::EADDRNOTAVAIL), _) if group.interface.is_none() => {
-            "no route leads there, so that the interface must be named: GROUP@IFACE".to_owned()
-        }
-        (Some(libc::ENOBUFS), _) => {
-            "the socket is in as many groups as it may be; raise net.ipv4.igmp_max_memberships or \
-             net.ipv4.igmp_max_msf"
-                .to_owned()
-        }
-        (Some(libc::EINVAL), _) => format!(
-            "{error}: the group is of another kind than the receiver's address, or was joined from any \
-             source and from one"
-        ),
-        _ => error.to_string(),
-    }
 }
 
 fn datagram(family: i32) -> io::Result<OwnedFd> {

@@ -10,7 +10,7 @@ mod filter;
 mod parse;
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use linerate_bpf::LoadedProgram;
@@ -25,10 +25,9 @@ use linerate_wire::ethernet;
 pub use parse::{Datagram, ParseError, Parser};
 
 use crate::backend::{Backend, SendBackend};
-use crate::group::Group;
 use crate::message::{Drops, Message};
 use crate::options::Options;
-use crate::socket::scoped;
+use crate::socket::{self, scoped};
 use crate::transmitter::{LinkState, TransmitRing};
 use crate::versions::Versions;
 use crate::{Error, Result, interface};
@@ -51,7 +50,10 @@ pub(crate) const NO_INTERFACE: &str = "xdp takes messages from one interface, an
 /// The interface that `options` mean.
 pub(crate) fn interface_of(options: &Options) -> Option<String> {
     let named = options.interface.clone();
-    named.or_else(|| options.groups.iter().find_map(|group| group.interface.clone())).or_else(
+    // That of a caller's socket.
+    let bound = || socket::bound_interface(options.socket.as_ref()?.as_fd()).ok();
+    let bound = || interface::name(bound()?);
+    named.or_else(bound).or_else(|| options.groups.iter().find_map(|group| group.interface.clone())).or_else(
         || match options.bind.ip() {
             ip if ip.is_unspecified() || ip.is_multicast() => None,
             ip => interface::of_address(ip),
@@ -117,6 +119,8 @@ pub(crate) struct XdpReceiver {
     first: (FilterSpec, LoadedProgram),
     nothing: LoadedProgram,
     bind: IpAddr,
+    /// All groups that the socket has joined, on whichever interface.
+    groups: Vec<IpAddr>,
     versions: Versions,
     message_size: usize,
     checksum: u64,
@@ -126,8 +130,13 @@ pub(crate) struct XdpReceiver {
 }
 
 impl XdpReceiver {
-    /// Takes the messages of `options` from `interface`, to `port`.
-    pub(crate) fn open(options: &Options, interface: &str, port: u16) -> Result<Self> {
+    /// Takes the messages of `options` from `interface`, to `port`. `fd` is the socket, with its groups.
+    pub(crate) fn open(
+        options: &Options,
+        interface: &str,
+        port: u16,
+        fd: BorrowedFd<'_>,
+    ) -> Result<Self> {
         let index = interface::index(interface)?;
         let local = interface::local(&Connection::open()?, index)?
             .ok_or_else(|| linerate_net::Error::InterfaceGone(interface.to_owned()))?;
@@ -138,11 +147,11 @@ impl XdpReceiver {
         let versions = options.versions();
         let unicast = unicast(local.addresses, bind, versions);
         let own_sources = local.own_sources;
-        let mut spec =
-            FilterSpec { port, mac, unicast, own_sources, groups: Vec::new(), max_frame: 0 };
-        for group in &options.groups {
-            add(&mut spec, group, interface, bind);
-        }
+        let mut all_groups: Vec<_> = options.groups.iter().map(|group| group.address).collect();
+        all_groups.sort_unstable();
+        all_groups.dedup();
+        let groups = accepted_groups(fd, &all_groups, index, bind);
+        let mut spec = FilterSpec { port, mac, unicast, own_sources, groups, max_frame: 0 };
         let filter = |max_frame| translate(&FilterSpec { max_frame, ..spec.clone() }).map(Some);
         let receiver = xdp::Receiver::open(interface, &receiver_options(options), filter).map_err(
             |error| {
@@ -173,6 +182,7 @@ impl XdpReceiver {
             wanted: spec.clone(),
             nothing,
             bind,
+            groups: all_groups,
             versions,
             spec,
             message_size: options.message_size,
@@ -199,15 +209,13 @@ impl XdpReceiver {
         Ok(TransmitRing::new(tx, state, self.index, bound, fd, &options.send))
     }
 
-    /// Takes the messages of a group too, or no more.
-    pub(crate) fn set_membership(&mut self, group: &Group, join: bool, bind: IpAddr) -> Result<()> {
-        let mut spec = self.wanted.clone();
-        if join {
-            add(&mut spec, group, &self.interface, bind);
-        } else {
-            remove(&mut spec, group);
+    /// Follows the socket `fd`, which has joined or left `group`.
+    pub(crate) fn follow_membership(&mut self, fd: BorrowedFd<'_>, group: IpAddr) -> Result<()> {
+        if !self.groups.contains(&group) {
+            self.groups.push(group);
         }
-        self.take(spec)
+        let groups = accepted_groups(fd, &self.groups, self.index, self.bind);
+        self.take(FilterSpec { groups, ..self.wanted.clone() })
     }
 
     /// Takes what the stack would deliver now; nothing if the interface is no longer in the namespace.
@@ -388,34 +396,20 @@ fn translate(spec: &FilterSpec) -> Result<Vec<linerate_bpf::filter::Instruction>
     })
 }
 
-/// A group is taken where the kernel would deliver it: not to a socket bound to another address.
-fn add(spec: &mut FilterSpec, group: &Group, interface: &str, bind: IpAddr) {
-    let elsewhere = group.interface.as_deref().is_some_and(|name| name != interface);
-    // Nothing from outside reaches groups of the interface's scope and the reserved one (`ip6_rcv_core` in
-    // `net/ipv6/ip6_input.c`).
-    let inside = matches!(group.address, IpAddr::V6(ip) if ip.segments()[0] & 0xf <= 1);
-    if elsewhere || inside || !(bind.is_unspecified() || bind == group.address) {
-        return;
-    }
-    let found = spec.groups.iter_mut().find(|(address, _)| *address == group.address);
-    match (found, group.source) {
-        (Some((_, senders)), Some(source)) if !senders.contains(&source) => senders.push(source),
-        (Some(_), _) => {}
-        (None, source) => spec.groups.push((group.address, source.into_iter().collect())),
-    }
-}
-
-fn remove(spec: &mut FilterSpec, group: &Group) {
-    spec.groups.retain_mut(|(address, senders)| {
-        if *address != group.address {
-            return true;
-        }
-        match group.source {
-            Some(source) => {
-                senders.retain(|sender| *sender != source);
-                !senders.is_empty()
-            }
-            None => false,
-        }
+/// Of `groups` those that the kernel delivers from the interface `index` to the socket, each with its accepted senders:
+/// not to a socket bound to another address, nor where it was joined on another interface.
+fn accepted_groups(
+    fd: BorrowedFd<'_>,
+    groups: &[IpAddr],
+    index: u32,
+    bind: IpAddr,
+) -> Vec<(IpAddr, Vec<IpAddr>)> {
+    let accepted = groups.iter().filter(|group| {
+        // Nothing from outside reaches groups of the interface's scope and the reserved one (`ip6_rcv_core` in
+        // `net/ipv6/ip6_input.c`).
+        let inside = matches!(group, IpAddr::V6(ip) if ip.segments()[0] & 0xf <= 1);
+        !inside && (bind.is_unspecified() || bind == **group)
     });
+    let senders = |group: &IpAddr| Some((*group, socket::accepted_senders(fd, *group, index)?));
+    accepted.filter_map(senders).collect()
 }

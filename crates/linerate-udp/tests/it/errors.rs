@@ -200,12 +200,12 @@ fn two_receivers_of_xdp_do_not_share_an_interface() {
     ] {
         let error = cable.receive(builder.clone(), Some(Backend::Xdp)).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
-        let receiver = cable.receive(builder, None).unwrap();
+        let receiver = cable.receive(builder.take_over(true), None).unwrap();
         let why = &receiver.selection_reasons()[0];
         assert!(why.starts_with("not xdp: ") && why.contains(words), "{why}");
     }
     // Without a wish the second one takes a socket, and says why.
-    let second = cable.receive(builder(7001), None).unwrap();
+    let second = cable.receive(builder(7001).take_over(true), None).unwrap();
     assert_ne!(second.backend(), Backend::Xdp);
     assert!(
         second.selection_reasons()[0].starts_with("not xdp: "),

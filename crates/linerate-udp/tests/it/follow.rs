@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, TIMEOUT, WINDOW, address, kinds, soon};
-use linerate_testkit::{Mac, Namespace, exclusive, print_skipped, root_or_skip, test_name};
+use linerate_testkit::{Mac, Namespace, exclusive, root_or_skip, test_name};
 use linerate_udp::{Backend, Error, Message, Receiver, Sender};
 use linerate_wire::ethernet;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -235,80 +235,4 @@ fn a_reader_that_never_waits_follows_too() {
         }
         ip(&cable.here, "address del 10.77.0.88/32 dev rx");
     }
-}
-
-#[test]
-fn a_firewall_or_the_reverse_path_filter_is_not_passed_without_a_word() {
-    let _exclusive = exclusive();
-    root_or_skip!();
-    let cable = Cable::new();
-    if !kinds(&cable, test_name!()).iter().any(|kind| kind.backend == Backend::Xdp) {
-        return;
-    }
-    let xdp = Some(Backend::Xdp);
-    let check = |word: &str| {
-        let builder = || Receiver::builder(address(HERE, 7000));
-        let asked = cable.receive(builder(), xdp).unwrap();
-        let said = asked.selection_reasons().join("; ");
-        drop(asked);
-        assert!(said.contains(word) && said.is_empty() == word.is_empty(), "{word}: {said}");
-        let chosen = cable.receive(builder(), None).unwrap();
-        let why = chosen.selection_reasons().join("; ");
-        assert_eq!(chosen.backend() == Backend::Xdp, word.is_empty(), "{word}: {why}");
-        assert!(why.contains(word), "{word}: {why}");
-    };
-    let run = |program: &str, arguments: &str| {
-        let status = cable.here.command(program).args(arguments.split_whitespace()).status();
-        status.is_ok_and(|status| status.success())
-    };
-    let nft = |arguments: &str| assert!(run("nft", arguments), "nft {arguments}");
-    check("");
-    nft("add table inet guard");
-    nft("add chain inet guard in { type filter hook input priority 0 ; }");
-    nft("add chain inet guard out { type filter hook output priority 0 ; policy drop ; }");
-    nft("add rule inet guard out udp dport 7000 accept");
-    check("");
-    nft("add rule inet guard in udp dport 7000 drop");
-    check("nftables chain guard in");
-    nft("flush chain inet guard in");
-    check("");
-    nft("add chain inet guard in { policy drop ; }");
-    check("nftables chain guard in");
-    nft("delete table inet guard");
-    if run("iptables-legacy", "-t raw -A PREROUTING -p udp --dport 7000 -j DROP") {
-        check("iptables chain raw PREROUTING");
-        assert!(run("iptables-legacy", "-t raw -F PREROUTING"));
-        check("");
-        assert!(run("iptables-legacy", "-P INPUT DROP"));
-        check("iptables chain filter INPUT");
-        assert!(run("iptables-legacy", "-P INPUT ACCEPT"));
-    }
-    if run("tc", "qdisc add dev rx clsact") {
-        // Those for what the host sends do not matter.
-        let kinds = ["matchall action pass", "u32 match u32 0 0"];
-        let filter = |parent: &str, kind: &str| {
-            run("tc", &format!("filter add dev rx {parent} protocol ip {kind}"))
-        };
-        match kinds.into_iter().find(|kind| filter("egress", kind)) {
-            Some(kind) => {
-                check("");
-                assert!(filter("ingress", kind));
-                check("tc filter");
-            }
-            None => {
-                print_skipped(
-                    &format!("{} of tc", test_name!()),
-                    "the kernel has no tc classifier",
-                );
-            }
-        }
-        assert!(run("tc", "qdisc del dev rx clsact"));
-        check("");
-    }
-    cable.here.sysctl("net/ipv4/conf/rx/rp_filter", "1").unwrap();
-    check("rp_filter=1");
-    cable.here.sysctl("net/ipv4/conf/rx/rp_filter", "2").unwrap();
-    check("rp_filter=2");
-    cable.here.add_route("0.0.0.0".parse().unwrap(), 0, "10.77.0.1".parse().unwrap()).unwrap();
-    check("");
 }

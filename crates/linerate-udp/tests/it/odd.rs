@@ -299,7 +299,7 @@ fn few_messages_that_leave_in_one_piece_come_one_by_one() {
 /// Where the kernel hands a program joined datagrams as one frame, there is no `xdp`.
 fn no_xdp(namespace: &Namespace, to: SocketAddr, interface: &str, send: impl Fn()) {
     let build = |backend| {
-        let builder = Receiver::builder(to).interface(interface).backend(backend);
+        let builder = Receiver::builder(to).interface(interface).backend(backend).take_over(true);
         namespace.run(|| builder.build()).expect("the namespace")
     };
     match build(Some(Backend::Xdp)) {
@@ -446,7 +446,7 @@ fn a_back_end_is_chosen_by_measuring() {
                 let _ = sender.flush();
             }
         });
-        let builder = Receiver::builder(to).calibrate(Some(Duration::from_millis(200)));
+        let builder = Receiver::builder(to).take_over(true).calibrate(Some(Duration::from_millis(200)));
         let mut receiver = cable.receive(builder, None).unwrap();
         let runs = receiver.calibration_runs().to_vec();
         let chosen = runs.iter().find(|run| run.backend == receiver.backend());

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::support::{Cable, HERE, HERE6, Kind, WINDOW, address, back_ends, gather, kinds};
-use linerate_testkit::{probe_or_skip, root_or_skip};
+use linerate_testkit::{probe_or_skip, root_or_skip, test_name};
 use linerate_udp::{Backend, Delivery, Metadata, Receiver, Sender};
 
 /// Messages on each kind of traffic; `LINERATE_THOROUGH=1` sends a million.
@@ -191,18 +191,21 @@ fn messages_over_ipv6_are_the_same() {
 }
 
 #[test]
-fn the_choice_of_the_machine_delivers_too() {
+fn the_choice_of_the_machine_delivers_too_and_takes_only_with_consent() {
     root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     // Asked before there is a receiver, whose program is in the way of another.
-    let has_xdp =
-        back_ends(&cable, "the_choice_of_the_machine_delivers_too").contains(&Backend::Xdp);
-    let mut receiver = cable.receive(Receiver::builder(to), None).expect("a receiver");
-    let mut sender = cable.send(Sender::builder(to));
-    let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Same, 1000);
-    assert_eq!(sent, came, "{}", receiver.backend());
-    assert_eq!(has_xdp, receiver.backend() == Backend::Xdp, "{:?}", receiver.selection_reasons());
+    let has_xdp = back_ends(&cable, test_name!()).contains(&Backend::Xdp);
+    for consent in [false, true] {
+        let builder = Receiver::builder(to).take_over(consent);
+        let mut receiver = cable.receive(builder, None).expect("a receiver");
+        let mut sender = cable.send(Sender::builder(to));
+        let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Same, 1000);
+        assert_eq!(sent, came, "{}", receiver.backend());
+        let takes = receiver.backend() == Backend::Xdp;
+        assert_eq!(has_xdp && consent, takes, "{:?}", receiver.selection_reasons());
+    }
 }
 
 #[test]
