@@ -245,6 +245,14 @@ impl ReceiverBuilder {
             }
             other => other,
         };
-        opened.map(|receiver| receiver.selected(reasons, runs))
+        let receiver = opened?;
+        reasons.extend(receiver.xdp_mode().and_then(|(interface, _)| bypassed(interface)));
+        Ok(receiver.selected(reasons, runs))
     }
+}
+
+/// What exists on this host that messages taken from `interface` bypass, as a sentence.
+fn bypassed(interface: &str) -> Option<String> {
+    let found = linerate_bpf::bypassed(&linerate_net::Interface::open(interface).ok()?);
+    (!found.is_empty()).then(|| format!("messages bypass what is here: {}", found.join(", ")))
 }

@@ -257,7 +257,8 @@ impl Receiver {
         self.backend
     }
 
-    /// Why not a better backend, one sentence each; the measurement first where the receiver was calibrated.
+    /// Why not a better backend, one sentence each; the measurement first where the receiver was calibrated. For `xdp`,
+    /// what exists on this host that its messages bypass.
     pub fn selection_reasons(&self) -> &[String] {
         &self.reasons
     }

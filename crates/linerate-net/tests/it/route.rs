@@ -100,3 +100,37 @@ fn addresses_are_added_and_listed() {
     }
     assert!(!shown.contains("tentative"), "{shown}");
 }
+
+#[test]
+fn an_address_is_local_once_the_kernel_has_its_route() {
+    root_or_skip!();
+    let Cable { near, veth, far } = cable();
+    let index = veth.a.index();
+    let local = |table| {
+        let all = near.run(|| Connection::open().unwrap().local_addresses(table).unwrap()).unwrap();
+        all.into_iter().map(|one| (one.address.to_string(), one.interface)).collect::<Vec<_>>()
+    };
+    let has = |address: &str| local(libc::RT_TABLE_LOCAL).contains(&(address.to_owned(), index));
+    assert!(has("10.1.0.1") && has("fd01::1"), "{:?}", local(libc::RT_TABLE_LOCAL));
+    // Neither prefixes nor other tables nor other types.
+    stdout_of(&near, "ip route add local 10.5.0.0/24 dev a");
+    stdout_of(&near, "ip route add blackhole 10.5.1.1 table local");
+    stdout_of(&near, "ip route add local 10.5.2.1 dev a table 100");
+    assert!(!local(libc::RT_TABLE_LOCAL).iter().any(|(one, _)| one.starts_with("10.5.")));
+    assert!(local(libc::RT_TABLE_UNSPEC).contains(&("10.5.2.1".to_owned(), index)));
+    // Somebody has the second one already.
+    for host in [&near, &far] {
+        host.sysctl("net/ipv6/conf/all/accept_dad", "1").unwrap();
+    }
+    stdout_of(&far, "ip address add fd01::78/64 dev b nodad");
+    near.sysctl("net/ipv6/conf/a/accept_dad", "1").unwrap();
+    near.sysctl("net/ipv6/conf/a/dad_transmits", "1").unwrap();
+    for address in ["fd01::77", "fd01::78"] {
+        stdout_of(&near, &format!("ip address add {address}/64 dev a"));
+        assert!(!has(address), "{address} is tentative");
+    }
+    linerate_testkit::wait_for("the end of duplicate address detection", || {
+        stdout_of(&near, "ip -6 address show dev a tentative").contains("dadfailed") && has("fd01::77")
+    });
+    assert!(!has("fd01::78"));
+}

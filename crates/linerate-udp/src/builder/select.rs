@@ -17,10 +17,11 @@ pub(super) fn select(options: &Options) -> Result<(Backend, Vec<String>)> {
             _ => probe(backend, None),
         };
         return match available {
-            Err(_) if backend == Backend::Xdp
-                && xdp::interface_of(options).is_none()
-                && !ip.is_unspecified()
-                && !ip.is_multicast() =>
+            Err(_)
+                if backend == Backend::Xdp
+                    && xdp::interface_of(options).is_none()
+                    && !ip.is_unspecified()
+                    && !ip.is_multicast() =>
             {
                 Err(Error::AddressNotAvailable(options.bind))
             }

@@ -93,7 +93,8 @@ impl Engine {
                     Error::BackendUnavailable { backend, reason: xdp::NO_INTERFACE.to_owned() }
                 })?;
                 let companion = array(batch.min(256), false)?;
-                let xdp = Box::new(XdpReceiver::open(options, &interface, bound.port(), socket.as_fd())?);
+                let xdp =
+                    Box::new(XdpReceiver::open(options, &interface, bound.port(), socket.as_fd())?);
                 let polled = AtomicBool::new(false);
                 Self::Xdp { xdp, companion, polled, edge: false, batches: 0 }
             }

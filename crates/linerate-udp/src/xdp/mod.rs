@@ -53,12 +53,13 @@ pub(crate) fn interface_of(options: &Options) -> Option<String> {
     // That of a caller's socket.
     let bound = || socket::bound_interface(options.socket.as_ref()?.as_fd()).ok();
     let bound = || interface::name(bound()?);
-    named.or_else(bound).or_else(|| options.groups.iter().find_map(|group| group.interface.clone())).or_else(
-        || match options.bind.ip() {
+    named
+        .or_else(bound)
+        .or_else(|| options.groups.iter().find_map(|group| group.interface.clone()))
+        .or_else(|| match options.bind.ip() {
             ip if ip.is_unspecified() || ip.is_multicast() => None,
             ip => interface::of_address(ip),
-        },
-    )
+        })
 }
 
 /// Whether an interface can have it; the error is the reason why not. Whether the driver runs the program itself

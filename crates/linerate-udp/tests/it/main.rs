@@ -1,6 +1,7 @@
 //! Receiving and sending, on every backend.
 
 mod allocations;
+mod consent;
 #[path = "../../../linerate-ring/tests/it/counting.rs"]
 mod counting;
 mod duplex;

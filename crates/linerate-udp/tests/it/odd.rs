@@ -446,7 +446,8 @@ fn a_back_end_is_chosen_by_measuring() {
                 let _ = sender.flush();
             }
         });
-        let builder = Receiver::builder(to).take_over(true).calibrate(Some(Duration::from_millis(200)));
+        let builder =
+            Receiver::builder(to).take_over(true).calibrate(Some(Duration::from_millis(200)));
         let mut receiver = cable.receive(builder, None).unwrap();
         let runs = receiver.calibration_runs().to_vec();
         let chosen = runs.iter().find(|run| run.backend == receiver.backend());

@@ -1,0 +1,325 @@
+//! Beside plain Linux: a receiver with `auto` gets and answers what a plain socket does, whatever else is on the host.
+//! One that takes frames with consent still obeys the wire, the addresses and its socket.
+
+mod programs;
+mod situations;
+
+use std::any::Any;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use linerate_testkit::{Namespace, print_skipped, root_or_skip, test_name};
+use linerate_udp::{Backend, Group, Receiver};
+use nix::sys::socket::{
+    self as nix_socket, AddressFamily, SockFlag, SockType, setsockopt, sockopt,
+};
+
+use crate::support::{Cable, HERE, TIMEOUT, back_ends, soon};
+
+/// What a situation needs while it lasts.
+type Kept = Box<dyn Any + Send>;
+
+/// How long nothing more may come before it counts as all.
+const SETTLED: Duration = Duration::from_millis(15);
+const MESSAGES: usize = 4;
+/// Given sockets may share their address, as another socket does.
+const REUSE: &[(i32, i32, i32)] = &[(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)];
+
+/// What a receiver that takes frames with consent does in a situation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Consent {
+    /// Messages bypass what the situation has.
+    Bypasses,
+    /// The same as plain Linux.
+    Holds,
+    /// The same, once the receiver is told its interface.
+    HoldsOn(&'static str),
+    /// `xdp` refuses the socket, with this word.
+    Refused(&'static str),
+}
+
+struct Situation {
+    name: &'static str,
+    /// Commands on the receiving and on the sending host.
+    here: &'static [&'static str],
+    there: &'static [&'static str],
+    prepare: fn(&Cable) -> Result<Vec<Kept>, String>,
+    /// Other sockets of the receiving host.
+    others: fn(&Cable) -> Result<Vec<Other>, String>,
+    bind: &'static str,
+    /// Whether the socket is bound to the interface.
+    interface: bool,
+    /// The interface on which the group is joined; empty for that of the routes.
+    group: Option<&'static str>,
+    /// The receiver gets a bound socket with these options.
+    given: Option<fn(&UdpSocket) -> Result<(), String>>,
+    from: &'static str,
+    to: &'static str,
+    /// Of four datagrams, on plain Linux.
+    delivered: usize,
+    answered: usize,
+    to_others: usize,
+    consent: Consent,
+}
+
+/// A socket of somebody else, and the container that it is in.
+struct Other {
+    socket: UdpSocket,
+    _container: Option<Namespace>,
+}
+
+impl Other {
+    fn here(socket: UdpSocket) -> Self {
+        Self { socket, _container: None }
+    }
+}
+
+/// What came of the datagrams.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    /// The first byte of each delivered datagram, and who sent it.
+    delivered: Vec<(u8, SocketAddr)>,
+    /// The first byte of each datagram that was answered, and the address that the answer came from.
+    answers: Vec<(u8, SocketAddr)>,
+    to_others: usize,
+}
+
+impl Outcome {
+    fn counts(&self) -> [usize; 3] {
+        [self.delivered.len(), self.answers.len(), self.to_others]
+    }
+}
+
+/// Who receives.
+enum Reader {
+    Plain(UdpSocket),
+    Linerate(Box<Receiver>),
+}
+
+impl Reader {
+    /// Takes one datagram at most, and answers it.
+    fn take(&mut self, outcome: &mut Outcome) {
+        let mut answer = |socket: &UdpSocket, payload: &[u8], from| {
+            outcome.delivered.push((payload[0], from));
+            // The kernel may refuse it.
+            let _ = socket.send_to(&payload[..1], from);
+        };
+        match self {
+            Self::Plain(socket) => {
+                let mut room = [0; 128];
+                if let Ok((len, from)) = socket.recv_from(&mut room) {
+                    answer(socket, &room[..len], unmapped(from));
+                }
+            }
+            Self::Linerate(receiver) => {
+                let socket = UdpSocket::from(receiver.socket().try_clone_to_owned().expect("room"));
+                let mut batch = receiver.receive(soon(Duration::from_millis(1))).expect("messages");
+                while let Some(message) = batch.next() {
+                    answer(&socket, message.payload, message.source);
+                }
+            }
+        }
+    }
+}
+
+/// An IPv4 sender at an IPv6 socket by its IPv4 address.
+fn unmapped(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn command(host: &Namespace, line: &str) -> Result<(), String> {
+    let mut words = line.split_whitespace();
+    let program = words.next().expect("a program");
+    let output = host.command(program).args(words).output().map_err(|error| error.to_string())?;
+    let printed = String::from_utf8_lossy(&output.stderr);
+    output.status.success().then_some(()).ok_or_else(|| format!("{line}: {}", printed.trim()))
+}
+
+fn set<T>(socket: &impl AsRawFd, level: i32, name: i32, value: &T) -> Result<(), String> {
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: `value` is readable for its size.
+    let answer =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, size_of::<T>() as u32) };
+    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().to_string()) }
+}
+
+fn option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> Result<(), String> {
+    set(socket, level, name, &value)
+}
+
+/// Drops datagrams that begin with `B`.
+fn filter(socket: &UdpSocket) -> Result<(), String> {
+    let instruction = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    let mut program = [
+        instruction(0x30, 0, 8),
+        libc::sock_filter { jf: 1, ..instruction(0x15, 0, u32::from(b'B')) },
+        instruction(0x06, 0, 0),
+        instruction(0x06, 0, u32::MAX),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+/// A plain socket of the receiving host, with options that are set before it is bound. Only joined groups are received.
+fn plain(cable: &Cable, bind: &str, options: &[(i32, i32, i32)]) -> Result<UdpSocket, String> {
+    let bind: SocketAddr = bind.parse().expect("an address");
+    let open = || -> Result<UdpSocket, String> {
+        let family = if bind.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let socket = nix_socket::socket(family, SockType::Datagram, SockFlag::SOCK_NONBLOCK, None);
+        let socket = UdpSocket::from(socket.map_err(|error| error.to_string())?);
+        for &(level, name, value) in options {
+            option(&socket, level, name, value)?;
+        }
+        if bind.is_ipv4() {
+            option(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+        }
+        let name = nix_socket::SockaddrStorage::from(bind);
+        let bound = nix_socket::bind(socket.as_raw_fd(), &name);
+        bound.map(|()| socket).map_err(|error| format!("bind to {bind}: {error}"))
+    };
+    cable.here.run(open).expect("the namespace")
+}
+
+/// Joins the group of the tests on the interface that has `address`.
+fn join(socket: &UdpSocket, address: &str) {
+    let [group, on] = ["239.7.7.7", address].map(|text| text.parse().expect("an address"));
+    socket.join_multicast_v4(&group, &on).expect("a group");
+}
+
+impl Situation {
+    fn plain_socket(&self, cable: &Cable) -> Result<UdpSocket, String> {
+        let shares = self.given.is_some() || self.bind.starts_with("239.");
+        let socket = plain(cable, self.bind, if shares { REUSE } else { &[] })?;
+        if self.interface {
+            let name = std::ffi::OsString::from("rx");
+            setsockopt(&socket, sockopt::BindToDevice, &name).map_err(|error| error.to_string())?;
+        }
+        if let Some(on) = self.group {
+            let address = match on {
+                "rx" => HERE,
+                "other" => "10.66.0.1",
+                _ => "0.0.0.0",
+            };
+            cable.here.run(|| join(&socket, address)).expect("the namespace");
+        }
+        if let Some(set) = self.given {
+            cable.here.run(|| set(&socket)).expect("the namespace")?;
+        }
+        Ok(socket)
+    }
+
+    fn receiver(&self, cable: &Cable, consent: bool) -> Result<Receiver, String> {
+        let mut builder = match self.given {
+            Some(_) => Receiver::from_socket(OwnedFd::from(self.plain_socket(cable)?)),
+            None => Ok(Receiver::builder(self.bind.parse().expect("an address"))),
+        }
+        .map_err(|error| error.to_string())?
+        .take_over(consent);
+        if let (true, Consent::HoldsOn(name)) = (consent, self.consent) {
+            builder = builder.interface(name);
+        }
+        if self.interface {
+            builder = builder.interface("rx");
+        }
+        if let Some(on) = self.group {
+            let group = Group::any_source("239.7.7.7".parse().expect("a group"));
+            builder = builder.join(if on.is_empty() { group } else { group.on(on) });
+        }
+        cable.receive(builder, None).map_err(|error| error.to_string())
+    }
+
+    /// What comes of four datagrams at a reader that `open` makes on hosts of their own.
+    fn observe(
+        &self,
+        open: impl FnOnce(&Cable) -> Result<Reader, String>,
+    ) -> Result<Outcome, String> {
+        let cable = Cable::new();
+        self.here.iter().try_for_each(|line| command(&cable.here, line))?;
+        self.there.iter().try_for_each(|line| command(&cable.there, line))?;
+        let others = (self.others)(&cable)?;
+        let mut reader = open(&cable)?;
+        let _kept = (self.prepare)(&cable)?;
+        let sender = cable.there.run(|| UdpSocket::bind(self.from)).expect("the namespace");
+        let sender = sender.map_err(|error| format!("bind to {}: {error}", self.from))?;
+        sender.set_broadcast(true).expect("broadcasts");
+        sender.set_nonblocking(true).expect("a socket that does not block");
+        let before = cable.veth.b.statistics().expect("statistics").rx_packets;
+        for number in 0..MESSAGES {
+            // Of growing length, which GRO does not join: rules see each.
+            let payload = vec![b'A' + number as u8; 64 + number];
+            sender.send_to(&payload, self.to).map_err(|error| format!("{}: {error}", self.to))?;
+        }
+        let mut outcome = Outcome::default();
+        let wanted = [self.delivered, self.answered, self.to_others];
+        let end = Instant::now() + TIMEOUT;
+        let mut since = Instant::now();
+        while Instant::now() < end && since.elapsed() < SETTLED {
+            let counts = outcome.counts();
+            reader.take(&mut outcome);
+            let mut room = [0; 128];
+            while let Ok((_, from)) = sender.recv_from(&mut room) {
+                outcome.answers.push((room[0], from));
+            }
+            for other in &others {
+                other.socket.set_nonblocking(true).expect("a socket that does not block");
+                while other.socket.recv(&mut room).is_ok() {
+                    outcome.to_others += 1;
+                }
+            }
+            let arrived = cable.veth.b.statistics().expect("statistics").rx_packets - before;
+            let all = outcome.counts().iter().zip(wanted).all(|(count, wanted)| *count >= wanted);
+            if outcome.counts() != counts || !all || arrived < MESSAGES as u64 {
+                since = Instant::now();
+            }
+        }
+        outcome.delivered.sort_unstable();
+        outcome.answers.sort_unstable();
+        Ok(outcome)
+    }
+}
+
+#[test]
+fn a_receiver_leaves_everything_to_the_host_and_with_consent_obeys_its_socket() {
+    root_or_skip!();
+    let has_xdp = back_ends(&Cable::new(), test_name!()).contains(&Backend::Xdp);
+    let (mut compared, mut differing) = (0, Vec::new());
+    for situation in situations::all() {
+        let name = situation.name;
+        let seen = situation.observe(|cable| situation.plain_socket(cable).map(Reader::Plain));
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(why) => {
+                print_skipped(&format!("{}: {name}", test_name!()), &why);
+                continue;
+            }
+        };
+        let wanted = [situation.delivered, situation.answered, situation.to_others];
+        assert_eq!(seen.counts(), wanted, "plain Linux: {name}: {seen:?}");
+        let consents = match situation.consent {
+            Consent::Bypasses => &[false][..],
+            _ => &[false, true],
+        };
+        for &consent in consents.iter().filter(|consent| has_xdp || !**consent) {
+            let open = |cable: &Cable| {
+                let receiver = situation.receiver(cable, consent)?;
+                let why = receiver.selection_reasons().join("; ");
+                let takes = receiver.backend() == Backend::Xdp;
+                match situation.consent {
+                    Consent::Refused(word) if consent => {
+                        assert!(!takes && why.contains(word), "{name}: {why}");
+                    }
+                    _ => assert_eq!(takes, consent, "{name}: {why}"),
+                }
+                Ok(Reader::Linerate(Box::new(receiver)))
+            };
+            let ours = situation.observe(open).unwrap_or_else(|why| panic!("{name}: {why}"));
+            compared += 1;
+            if ours != seen {
+                differing.push(format!("{name}, consent {consent}: {ours:?}, plain {seen:?}"));
+            }
+        }
+    }
+    println!("{compared} compared, {} differ", differing.len());
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
+}
