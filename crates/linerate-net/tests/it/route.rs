@@ -130,7 +130,8 @@ fn an_address_is_local_once_the_kernel_has_its_route() {
         assert!(!has(address), "{address} is tentative");
     }
     linerate_testkit::wait_for("the end of duplicate address detection", || {
-        stdout_of(&near, "ip -6 address show dev a tentative").contains("dadfailed") && has("fd01::77")
+        stdout_of(&near, "ip -6 address show dev a tentative").contains("dadfailed")
+            && has("fd01::77")
     });
     assert!(!has("fd01::78"));
 }

@@ -21,6 +21,10 @@
 // Share the port with other receivers (SO_REUSEPORT): messages of one flow go to one of them.
 #define LINERATE_RECEIVE_REUSEPORT 16
 
+// Consent for xdp where `backend` is NULL or "auto": it is selected where it is available. Its messages bypass the
+// network stack of the host.
+#define LINERATE_RECEIVE_TAKE_OVER 32
+
 // The status of a call. The numbers are stable; new ones may be added.
 enum linerate_receive_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -74,7 +78,8 @@ typedef struct linerate_receive_options {
     const char *bind;
     // Interface that messages must arrive on; NULL for any.
     const char *interface;
-    // "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
+    // "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one that
+    // leaves each packet to the host.
     const char *backend;
     // How transmitters and sockets send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for
     // "sendmmsg".

@@ -3,4 +3,5 @@
 #[path = "../../../linerate-segment-c/tests/it/building.rs"]
 mod building;
 mod c;
+mod consent;
 mod header;

@@ -17,6 +17,7 @@ mod kernels;
 mod lab;
 mod metrics;
 mod receive;
+mod receive_consent;
 mod replay;
 mod run;
 mod segment;

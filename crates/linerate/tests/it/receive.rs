@@ -16,14 +16,14 @@ use crate::LINERATE;
 const HERE: &str = "10.76.0.2";
 
 /// `there` sends by `tx`, `here` receives by `rx`.
-struct Hosts {
+pub(crate) struct Hosts {
     there: Namespace,
-    here: Namespace,
+    pub(crate) here: Namespace,
     veth: Veth,
 }
 
 impl Hosts {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let there = Namespace::create("rcv-there").unwrap();
         let here = Namespace::create("rcv-here").unwrap();
         let veth = Veth::create(&there, "tx", &here, "rx", VethOptions::default()).unwrap();
@@ -37,7 +37,7 @@ impl Hosts {
     }
 
     /// Starts a receiver on port 7000, and waits until it receives.
-    fn receive(&self, arguments: &str) -> Process {
+    pub(crate) fn receive(&self, arguments: &str) -> Process {
         // The kernel ends the requests of an io_uring, which hold the socket, some time after their process.
         wait_for("the end of the socket before", || !self.sockets().contains(":1B58 "));
         let mut command = self.here.command(LINERATE);
@@ -45,7 +45,7 @@ impl Hosts {
         command.args(arguments.split_whitespace());
         let receiving = Process::start(&mut command);
         wait_for("a socket", || self.sockets().contains(":1B58 "));
-        if arguments.contains("xdp") {
+        if arguments.contains("xdp") || arguments.starts_with("--take-over --count") {
             wait_for("a program", || self.veth.b.has_xdp().unwrap());
         }
         receiving
@@ -62,7 +62,7 @@ impl Hosts {
         self.here.snmp_counter("Ip", "InReceives").unwrap() >= sent
     }
 
-    fn send(&self, arguments: &str) -> Value {
+    pub(crate) fn send(&self, arguments: &str) -> Value {
         let mut command = self.there.command(LINERATE);
         command.args(["send", "10.76.0.2:7000", "--json"]);
         let output = command.args(arguments.split_whitespace()).output().unwrap();
@@ -72,7 +72,7 @@ impl Hosts {
     }
 }
 
-fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
+pub(crate) fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
     ["recvmmsg", "gro", "uring", "xdp"]
         .into_iter()
         .filter(|name| {
