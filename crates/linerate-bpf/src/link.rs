@@ -175,6 +175,36 @@ fn query_tcx(ifindex: u32, hook: libbpf_sys::bpf_attach_type) -> Result<TcxProgr
     }
 }
 
+/// Whether programs of a control group of version 2, or of one above it, judge or change what UDP sockets in it receive.
+///
+/// # Errors
+/// [`Error::Privilege`], [`Error::System`].
+pub fn has_cgroup_receive_program(group: BorrowedFd<'_>) -> Result<bool> {
+    let hooks = [
+        libbpf_sys::BPF_CGROUP_INET_INGRESS,
+        libbpf_sys::BPF_CGROUP_UDP4_RECVMSG,
+        libbpf_sys::BPF_CGROUP_UDP6_RECVMSG,
+    ];
+    for hook in hooks {
+        let mut query = libbpf_sys::bpf_prog_query_opts {
+            sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+            query_flags: libbpf_sys::BPF_F_QUERY_EFFECTIVE,
+            ..Default::default()
+        };
+        // SAFETY: `query` is writable and carries its size; its array pointers are null.
+        let answer =
+            unsafe { libbpf_sys::bpf_prog_query_opts(group.as_raw_fd(), hook, &mut query) };
+        if answer < 0 {
+            return Err(Error::bpf("ask a control group for its programs", -answer));
+        }
+        // SAFETY: plain numbers in all members of the union.
+        if unsafe { query.__bindgen_anon_1.count } > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Pins a program, map or link at `path` in bpffs: it stays when the last descriptor closes.
 ///
 /// # Errors

@@ -15,6 +15,7 @@ mod builder;
 mod duplex;
 mod error;
 pub mod feed;
+mod given;
 mod group;
 mod interface;
 mod message;

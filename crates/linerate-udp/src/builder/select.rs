@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use crate::backend::Backend;
 use crate::options::{Options, Reuseport};
 use crate::probe::probe;
-use crate::{Error, Result, socket, xdp};
+use crate::{Error, Result, given, socket, xdp};
 
 /// The requested backend, if it is available, otherwise the best available one. With the reasons why not a
 /// better one.
@@ -76,7 +76,7 @@ fn one_reader(options: &Options) -> std::result::Result<(), String> {
 /// Whether `xdp` can receive with these options; the error is the reason why not.
 fn probe_xdp(options: &Options) -> std::result::Result<(), String> {
     one_reader(options)?;
-    let refusal = options.socket.as_ref().and_then(|socket| socket::xdp_refusal(socket.as_fd()));
+    let refusal = options.socket.as_ref().and_then(|socket| given::xdp_refusal(socket.as_fd()));
     refusal.map_or(Ok(()), Err)?;
     probe(Backend::Xdp, xdp::interface_of(options).as_deref())
 }

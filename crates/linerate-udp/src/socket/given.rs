@@ -13,22 +13,18 @@ const SO_BINDTOIFINDEX: i32 = 62;
 const UDP_ENCAP: i32 = 100;
 const UDP_NO_CHECK6_RX: i32 = 102;
 
-/// Why `xdp` does not receive for a caller's socket: the kernel applies an option of it to each message, and the
-/// program cannot.
-pub(crate) fn xdp_refusal(fd: BorrowedFd<'_>) -> Option<String> {
+/// The option of a socket that the kernel applies to each message, and `xdp` cannot.
+pub(crate) fn unapplied_option(fd: BorrowedFd<'_>) -> Option<&'static str> {
     let is_set = |level, option| get::<1>(fd, level, option).is_ok_and(|[value]| value != 0);
-    let option = if has_filter(fd) {
-        "a filter (SO_ATTACH_FILTER, SO_ATTACH_BPF)"
-    } else if is_set(libc::SOL_UDP, UDP_NO_CHECK6_RX) {
-        "UDP_NO_CHECK6_RX"
-    } else if is_set(libc::SOL_UDP, UDP_ENCAP) {
-        "UDP_ENCAP"
-    } else if is_set(libc::SOL_SOCKET, libc::SO_REUSEPORT) {
-        "SO_REUSEPORT"
-    } else {
-        return None;
-    };
-    Some(format!("the socket has {option}, which xdp cannot apply"))
+    if has_filter(fd) {
+        return Some("a filter (SO_ATTACH_FILTER, SO_ATTACH_BPF)");
+    }
+    let options = [
+        (libc::SOL_UDP, UDP_NO_CHECK6_RX, "UDP_NO_CHECK6_RX"),
+        (libc::SOL_UDP, UDP_ENCAP, "UDP_ENCAP"),
+        (libc::SOL_SOCKET, libc::SO_REUSEPORT, "SO_REUSEPORT"),
+    ];
+    options.into_iter().find(|(level, option, _)| is_set(*level, *option)).map(|(.., name)| name)
 }
 
 /// Whether a filter is attached to a socket. The kernel does not show those of eBPF (EACCES).

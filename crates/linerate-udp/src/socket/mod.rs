@@ -14,7 +14,7 @@ mod sockaddr;
 
 pub(crate) use cmsg::{CMSG_SPACE, ControlMessages};
 pub(crate) use drops::SocketDrops;
-pub(crate) use given::{bound_interface, has_filter, xdp_refusal};
+pub(crate) use given::{bound_interface, has_filter, unapplied_option};
 pub(crate) use membership::{Membership, accepted_senders, set_membership};
 pub(crate) use open::{
     bound, ip_defaults, local_address, open, probe_gro, recv_buffer_size, send_buffer_size,

@@ -7,9 +7,10 @@ mod situations;
 use std::any::Any;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, print_skipped, root_or_skip, test_name};
+use linerate_testkit::{Namespace, exclusive, print_skipped, root_or_skip};
 use linerate_udp::{Backend, Group, Receiver};
 use nix::sys::socket::{
     self as nix_socket, AddressFamily, SockFlag, SockType, setsockopt, sockopt,
@@ -161,6 +162,16 @@ fn filter(socket: &UdpSocket) -> Result<(), String> {
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
+/// An IPsec policy of the socket that blocks all it receives: `IP_XFRM_POLICY` with a `struct xfrm_userpolicy_info`.
+fn block(socket: &UdpSocket) -> Result<(), String> {
+    const IP_XFRM_POLICY: i32 = 17;
+    let mut policy = [0_u8; 168];
+    // `sel.family`, and `action` behind `dir`, which is in.
+    policy[40..42].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    policy[161] = 1;
+    set(socket, libc::IPPROTO_IP, IP_XFRM_POLICY, &policy)
+}
+
 /// A plain socket of the receiving host, with options that are set before it is bound. Only joined groups are received.
 fn plain(cable: &Cable, bind: &str, options: &[(i32, i32, i32)]) -> Result<UdpSocket, String> {
     let bind: SocketAddr = bind.parse().expect("an address");
@@ -237,9 +248,9 @@ impl Situation {
         let cable = Cable::new();
         self.here.iter().try_for_each(|line| command(&cable.here, line))?;
         self.there.iter().try_for_each(|line| command(&cable.there, line))?;
+        let _kept = (self.prepare)(&cable)?;
         let others = (self.others)(&cable)?;
         let mut reader = open(&cable)?;
-        let _kept = (self.prepare)(&cable)?;
         let sender = cable.there.run(|| UdpSocket::bind(self.from)).expect("the namespace");
         let sender = sender.map_err(|error| format!("bind to {}: {error}", self.from))?;
         sender.set_broadcast(true).expect("broadcasts");
@@ -279,47 +290,75 @@ impl Situation {
     }
 }
 
+impl Situation {
+    /// Compares with plain Linux: without consent, and with it where that holds. Returns what differs.
+    fn compare(&self, has_xdp: bool) -> Vec<String> {
+        let name = self.name;
+        let plain = self.observe(|cable| self.plain_socket(cable).map(Reader::Plain));
+        let plain = match plain {
+            Ok(plain) => plain,
+            Err(why) => {
+                print_skipped(name, &why);
+                return Vec::new();
+            }
+        };
+        let wanted = [self.delivered, self.answered, self.to_others];
+        assert_eq!(plain.counts(), wanted, "plain Linux: {name}: {plain:?}");
+        let with_consent = has_xdp && self.consent != Consent::Bypasses;
+        let differs = |consent: &bool| {
+            let ours = self.observe(|cable| {
+                let receiver = self.receiver(cable, *consent)?;
+                let why = receiver.selection_reasons().join("; ");
+                let takes = receiver.backend() == Backend::Xdp;
+                match self.consent {
+                    Consent::Refused(word) if *consent => {
+                        assert!(!takes && why.contains(word), "{name}: {why}");
+                    }
+                    _ => assert_eq!(takes, *consent, "{name}: {why}"),
+                }
+                Ok(Reader::Linerate(Box::new(receiver)))
+            });
+            let ours = ours.unwrap_or_else(|why| panic!("{name}: {why}"));
+            let text = || format!("{name}, consent {consent}: {ours:?}, plain Linux: {plain:?}");
+            (ours != plain).then(text)
+        };
+        [false, true]
+            .iter()
+            .filter(|consent| with_consent || !**consent)
+            .filter_map(differs)
+            .collect()
+    }
+}
+
+/// Some at a time: most of the time goes to the commands that set a host up.
+fn compare_all(situations: &[&Situation]) {
+    let has_xdp = back_ends(&Cable::new(), "consent").contains(&Backend::Xdp);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut differing = Vec::new();
+        while let Some(situation) = situations.get(next.fetch_add(1, Relaxed)) {
+            differing.extend(situation.compare(has_xdp));
+        }
+        differing
+    };
+    let differing: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    println!("{} situations, {} differ", situations.len(), differing.len());
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
+}
+
 #[test]
 fn a_receiver_leaves_everything_to_the_host_and_with_consent_obeys_its_socket() {
     root_or_skip!();
-    let has_xdp = back_ends(&Cable::new(), test_name!()).contains(&Backend::Xdp);
-    let (mut compared, mut differing) = (0, Vec::new());
-    for situation in situations::all() {
-        let name = situation.name;
-        let seen = situation.observe(|cable| situation.plain_socket(cable).map(Reader::Plain));
-        let seen = match seen {
-            Ok(seen) => seen,
-            Err(why) => {
-                print_skipped(&format!("{}: {name}", test_name!()), &why);
-                continue;
-            }
-        };
-        let wanted = [situation.delivered, situation.answered, situation.to_others];
-        assert_eq!(seen.counts(), wanted, "plain Linux: {name}: {seen:?}");
-        let consents = match situation.consent {
-            Consent::Bypasses => &[false][..],
-            _ => &[false, true],
-        };
-        for &consent in consents.iter().filter(|consent| has_xdp || !**consent) {
-            let open = |cable: &Cable| {
-                let receiver = situation.receiver(cable, consent)?;
-                let why = receiver.selection_reasons().join("; ");
-                let takes = receiver.backend() == Backend::Xdp;
-                match situation.consent {
-                    Consent::Refused(word) if consent => {
-                        assert!(!takes && why.contains(word), "{name}: {why}");
-                    }
-                    _ => assert_eq!(takes, consent, "{name}: {why}"),
-                }
-                Ok(Reader::Linerate(Box::new(receiver)))
-            };
-            let ours = situation.observe(open).unwrap_or_else(|why| panic!("{name}: {why}"));
-            compared += 1;
-            if ours != seen {
-                differing.push(format!("{name}, consent {consent}: {ours:?}, plain {seen:?}"));
-            }
-        }
-    }
-    println!("{compared} compared, {} differ", differing.len());
-    assert!(differing.is_empty(), "{}", differing.join("\n"));
+    compare_all(&situations::all());
+}
+
+#[test]
+fn a_receiver_obeys_the_filters_of_its_control_group() {
+    let _exclusive = exclusive();
+    root_or_skip!();
+    // One at a time: they have one group.
+    situations::CONTROL_GROUP.iter().for_each(|situation| compare_all(&[situation]));
 }

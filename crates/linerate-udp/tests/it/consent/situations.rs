@@ -129,23 +129,6 @@ const HOST: &[Situation] = &[
         ..BASE
     },
     Situation {
-        name: "the control group filters what comes in",
-        prepare: |cable| Ok(vec![attach(cable, "ingress_of_group")?]),
-        bind: "10.77.0.2:17099",
-        to: "10.77.0.2:17099",
-        delivered: 0,
-        answered: 0,
-        ..BASE
-    },
-    Situation {
-        name: "the control group filters what leaves",
-        prepare: |cable| Ok(vec![attach(cable, "egress_of_group")?]),
-        bind: "10.77.0.2:17099",
-        to: "10.77.0.2:17099",
-        answered: 0,
-        ..BASE
-    },
-    Situation {
         name: "an sk_lookup program drops",
         prepare: |cable| Ok(vec![attach(cable, "drop_at_lookup")?]),
         delivered: 0,
@@ -435,6 +418,14 @@ const GIVEN: &[Situation] = &[
         ..BASE
     },
     Situation {
+        name: "a given socket has an IPsec policy",
+        given: Some(super::block),
+        delivered: 0,
+        answered: 0,
+        consent: Consent::Refused("IPsec"),
+        ..BASE
+    },
+    Situation {
         name: "a given socket shares its port",
         given: Some(|socket| option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)),
         consent: Consent::Refused("SO_REUSEPORT"),
@@ -442,9 +433,41 @@ const GIVEN: &[Situation] = &[
     },
 ];
 
-/// All of them.
-pub(super) fn all() -> impl Iterator<Item = &'static Situation> {
-    HOST.iter().chain(SOCKET).chain(GROUPS).chain(GIVEN)
+/// Filters of the control group of this process, in which other tests run.
+pub(super) const CONTROL_GROUP: &[Situation] = &[
+    Situation {
+        name: "the control group filters what comes in",
+        prepare: |cable| Ok(vec![attach(cable, "ingress_of_group")?]),
+        bind: "10.77.0.2:17099",
+        to: "10.77.0.2:17099",
+        delivered: 0,
+        answered: 0,
+        ..BASE
+    },
+    Situation {
+        name: "the control group filters what leaves",
+        prepare: |cable| Ok(vec![attach(cable, "egress_of_group")?]),
+        bind: "10.77.0.2:17099",
+        to: "10.77.0.2:17099",
+        answered: 0,
+        ..BASE
+    },
+    Situation {
+        name: "the control group of a given socket has a filter",
+        prepare: |cable| Ok(vec![attach(cable, "ingress_of_group")?]),
+        bind: "10.77.0.2:17099",
+        given: Some(|_| Ok(())),
+        to: "10.77.0.2:17099",
+        delivered: 0,
+        answered: 0,
+        consent: Consent::Refused("control group"),
+        ..BASE
+    },
+];
+
+/// All the others.
+pub(super) fn all() -> Vec<&'static Situation> {
+    HOST.iter().chain(SOCKET).chain(GROUPS).chain(GIVEN).collect()
 }
 
 fn ip(text: &str) -> IpAddr {
