@@ -362,7 +362,7 @@ impl Peer {
         let helper = |words: &[&str]| programs::helper(host, core, words);
         let theirs = |program: &str, words: &[&str]| {
             if let Some(source) = self.under {
-                let run = ["run", "--quiet", "--source", source, "--take-over", "--", program];
+                let run = ["run", "--quiet", "--source", source, "--", program];
                 return ours(&[&run, words].concat());
             }
             let mut command = host.command_killed_with_parent(program);
@@ -372,7 +372,7 @@ impl Peer {
         match &self.program {
             Program::Capture { source, options, discard } => {
                 let mut words = vec!["capture", "-i", RECEIVER, "--source", source];
-                words.extend(["--take-over", "--json", "--quiet"]);
+                words.extend(["--json", "--quiet"]);
                 words.extend(if *discard { vec!["--discard"] } else { vec!["-w", file] });
                 words.extend(options);
                 let mut command = ours(&words)?;

@@ -58,7 +58,7 @@ fn full_speed(context: &mut Context) -> Result<()> {
         free.bars(),
     ));
     context.claims.push(Claim::at_least(
-        "64-byte frames a second without loss: tcpdump under linerate run --source xdp --take-over over tcpdump alone",
+        "64-byte frames a second without loss: tcpdump under linerate run --source xdp over tcpdump alone",
         free.ratio("tcpdump, xdp", "tcpdump"),
         2.5,
         context.options.repeats,

@@ -133,7 +133,7 @@ fn measure(name: &str, cpus: usize, frames: u64) -> Result<Received> {
     } else {
         let list = cores[..cpus].iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let arguments = words(&format!(
-            "capture -i {RECEIVER} --source {name} --take-over --threads {cpus} --cpu {list} --discard \
+            "capture -i {RECEIVER} --source {name} --threads {cpus} --cpu {list} --discard \
              --json --quiet"
         ));
         let mut command = programs::linerate(&pair.receiver, cores[0], arguments)?;
