@@ -61,7 +61,13 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
     let mut why = sharing(&config)
         .filter(|_| asked != SourceKind::Packet)
         .map(|by| format!("handles share packets ({by}) only on packet sockets"));
-    let asked = if why.is_some() { SourceKind::Packet } else { asked };
+    let asked = match why {
+        Some(_) => {
+            config.forget_xdp();
+            SourceKind::Packet
+        }
+        None => asked,
+    };
     for kind in [Some(asked), (asked != SourceKind::Packet).then_some(SourceKind::Packet)]
         .into_iter()
         .flatten()
@@ -88,8 +94,7 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
             }
             Err(error) => {
                 why.get_or_insert_with(|| error.to_string());
-                // Options of this source do not apply to the next.
-                (config.take_over, config.delivery, config.pages) = Default::default();
+                config.forget_xdp();
             }
         }
     }

@@ -102,6 +102,11 @@ impl Config {
         (Self::parse(interface, &file, &text, variable, &mut errors), errors)
     }
 
+    /// Forgets the options of XDP, which do not apply to packet sockets.
+    pub(crate) fn forget_xdp(&mut self) {
+        (self.take_over, self.delivery, self.pages) = Default::default();
+    }
+
     fn parse(
         interface: &str,
         file: &Path,

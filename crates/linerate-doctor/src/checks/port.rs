@@ -1,7 +1,7 @@
 //! The interface itself: its state, its losses, who else uses it, what capture and forward decide about it.
 
 use linerate_capture::interface::Interface;
-use linerate_capture::source::{SourceKind, SourceOptions, select};
+use linerate_capture::source::{SourceOptions, select};
 use linerate_forward::runtime::preflight::{self, Outcome};
 use linerate_net::link::Link;
 
@@ -88,10 +88,12 @@ pub(super) fn source(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
     match found {
         Ok(selection) => {
             let what = format!("`--source auto` selects {}: {}", selection.kind, selection.reason);
-            match selection.kind {
-                SourceKind::Packet => Verdict::note(what)
-                    .by_hand("--source xdp takes the frames from the host, --source tee copies what comes in"),
-                _ => Verdict::ok(what),
+            match selection.awaits_consent {
+                true => Verdict::ok(format!(
+                    "{what}; --take-over would take the frames from the host by XDP"
+                )),
+                false => Verdict::note(what)
+                    .by_hand("a driver with native XDP brings --source tee and xdp"),
             }
         }
         Err(error) => Verdict::fatal(format!("no source: {error}")),

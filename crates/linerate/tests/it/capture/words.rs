@@ -26,7 +26,6 @@ fn trouble_is_named_with_its_remedy() {
     let cable = Cable::new();
     let cases = [
         ("-i nosuch --discard", vec!["nosuch", "far", "lo"]),
-        ("-i far --discard --source xdp", vec!["--take-over", "10.9.0.2"]),
         ("-i far --discard --source tee -Q out", vec!["-Q in"]),
         ("-i far --discard udp prot 5", vec!["syntax error", "udp prot 5"]),
         ("-i far -w /nonexistent/x.pcap", vec!["/nonexistent/x.pcap", "directory"]),

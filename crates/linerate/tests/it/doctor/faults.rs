@@ -75,7 +75,6 @@ const FAULTS: &[Fault] = &[
         "napi_defer_hard_irqs is 2",
     ),
     fault("echo 20000 >/sys/class/net/a/gro_flush_timeout", "", "irq-deferral", "note", "20000 ns"),
-    fault("ip address add 10.9.0.1/24 dev a", "capture", "source", "note", "10.9.0.1"),
     fault("ip neighbour add 10.9.9.9 dev a nud failed", "uplink", "neighbours", "note", "10.9.9.9"),
     fault(
         "tc qdisc add dev a root tbf rate 1gbit burst 1mb latency 1ms",
