@@ -20,6 +20,8 @@ use crate::support::{Cable, HERE, TIMEOUT, back_ends, soon};
 
 /// What a situation needs while it lasts.
 type Kept = Box<dyn Any + Send>;
+/// Sets options of a bound socket.
+type SetOptions = fn(&UdpSocket) -> Result<(), String>;
 
 /// How long nothing more may come before it counts as all.
 const SETTLED: Duration = Duration::from_millis(15);
@@ -54,7 +56,7 @@ struct Situation {
     /// The interface on which the group is joined; empty for that of the routes.
     group: Option<&'static str>,
     /// The receiver gets a bound socket with these options.
-    given: Option<fn(&UdpSocket) -> Result<(), String>>,
+    given: Option<SetOptions>,
     from: &'static str,
     to: &'static str,
     /// Of four datagrams, on plain Linux.
