@@ -51,6 +51,17 @@ pub struct Options<'a> {
     pub timestamps: TimestampSource,
     /// Native or generic only; `None` takes native where the driver has it.
     pub mode: Option<AttachMode>,
+    /// Frames whose VLAN tag the driver took out are rejected, where the driver tells; not with
+    /// [`TimestampSource::Hardware`].
+    pub untagged: bool,
+}
+
+/// The interface to bind a program to, so that it can reject frames whose VLAN tag the driver took out; `None` where
+/// that was not asked for or the driver does not tell.
+pub(crate) fn tells_tags(untagged: bool, interface: &Interface) -> Result<Option<u32>> {
+    let index = interface.index();
+    let tells = || linerate_net::ethtool::reports_vlan_tags(index);
+    Ok((untagged && tells()?).then_some(index))
 }
 
 /// Frames that the program has seen, all CPUs together. A frame is in exactly one of the counts.
@@ -137,8 +148,16 @@ impl Program {
         log_to_tracing();
         let hardware = timestamps == TimestampSource::Hardware;
         let queues = interface.rx_queues()?;
-        let loadable = open(hardware, options, timestamps, queues)?;
-        let device = hardware.then_some(interface.index());
+        let device = match hardware {
+            true => Some(interface.index()),
+            false => tells_tags(options.untagged, &interface)?,
+        };
+        let name = match (hardware, device) {
+            (true, _) => "steer_hardware",
+            (false, Some(_)) => "steer_untagged",
+            (false, None) => "steer",
+        };
+        let loadable = open(name, options, timestamps, queues)?;
         let program = loadable.load(LoadOptions { filter: options.filter, device, trace: None })?;
         let rejecting =
             loadable.load(LoadOptions { filter: Some(&REJECT_ALL), device, trace: None })?;
@@ -280,7 +299,7 @@ impl Program {
 }
 
 fn open(
-    hardware: bool,
+    name: &str,
     options: &Options<'_>,
     timestamps: TimestampSource,
     queues: u32,
@@ -296,7 +315,6 @@ fn open(
         constants.timestamps = u32::from(timestamps == TimestampSource::Software);
         constants.by_address = u32::from(options.by_address);
     }
-    let name = if hardware { "steer_hardware" } else { "steer" };
     LoadableProgram::prepare(object.open_object(), name)
 }
 

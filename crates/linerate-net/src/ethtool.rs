@@ -38,6 +38,9 @@ const ETHTOOL_A_CHANNELS_COMBINED_COUNT: u16 = 9;
 const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
+/// `NETDEV_XDP_RX_METADATA_VLAN_TAG`.
+const RX_METADATA_VLAN_TAG: u64 = 1 << 2;
 
 /// The feature that strips VLAN tags from received frames: `rx-vlan-offload` in `ethtool -k`.
 pub const RX_VLAN_OFFLOAD: &str = "rx-vlan-hw-parse";
@@ -227,6 +230,22 @@ pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
     });
     asked.context(|| format!("ask for XDP features of interface {index}"))?;
     Ok(found)
+}
+
+/// Whether XDP programs can ask the driver for the VLAN tag that it took out of a frame (Linux 6.8).
+///
+/// # Errors
+/// [`Error::System`].
+pub fn reports_vlan_tags(index: u32) -> Result<bool> {
+    let mut features = 0;
+    let mut body = Vec::new();
+    put_attr(&mut body, NETDEV_A_DEV_IFINDEX, &index.to_ne_bytes());
+    let asked = ask("netdev", NETDEV_CMD_DEV_GET, &body, |answer| {
+        let bits = attribute(answer, NETDEV_A_DEV_XDP_RX_METADATA_FEATURES);
+        features = bits.and_then(|bits| bytes_at(bits, 0)).map_or(0, u64::from_ne_bytes);
+    });
+    asked.context(|| format!("ask for the receive metadata of interface {index}"))?;
+    Ok(features & RX_METADATA_VLAN_TAG != 0)
 }
 
 /// One command of a family; no answer where the kernel does not have the family.

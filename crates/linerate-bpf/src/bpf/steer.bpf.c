@@ -7,6 +7,7 @@
 #include "addresses.h"
 #include "filter.h"
 #include "steer.h"
+#include "tags.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -30,10 +31,8 @@ struct {
 	__type(value, struct steer_counters);
 } counters SEC(".maps");
 
-/* The receive metadata kfuncs, weak so that the object also loads where the kernel has none. */
+/* Weak, as that of tags.h. */
 extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timestamp) __ksym __weak;
-extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto,
-					__u16 *tci) __ksym __weak;
 
 static __always_inline struct steer_counters *counters_of_cpu(struct xdp_md *ctx)
 {
@@ -86,12 +85,11 @@ static __always_inline int accepted(struct xdp_md *ctx)
 	return !has_filter() || filter(data, data_end, bpf_xdp_get_buff_len(ctx));
 }
 
-SEC("xdp.frags")
-int steer(struct xdp_md *ctx)
+static __always_inline int steer_frame(struct xdp_md *ctx, int tagged)
 {
 	struct steer_counters *counts = counters_of_cpu(ctx);
 
-	if (!accepted(ctx))
+	if (tagged || !accepted(ctx))
 		return unmatched(counts);
 	if (timestamps == STEER_TIMESTAMP_SOFTWARE) {
 		struct steer_meta *meta = add_meta(ctx);
@@ -107,7 +105,20 @@ int steer(struct xdp_md *ctx)
 	return redirect(ctx, counts);
 }
 
-/* As above with the metadata of the card. Loaded bound to the device: only then may it call the kfuncs,
+SEC("xdp.frags")
+int steer(struct xdp_md *ctx)
+{
+	return steer_frame(ctx, 0);
+}
+
+/* As above without frames of VLANs. Loaded bound to the device. */
+SEC("xdp.frags")
+int steer_untagged(struct xdp_md *ctx)
+{
+	return steer_frame(ctx, is_tagged(ctx));
+}
+
+/* As steer with the metadata of the card. Loaded bound to the device: only then may it call the kfuncs,
  * and only then do they reach the driver. */
 SEC("xdp.frags")
 int steer_hardware(struct xdp_md *ctx)

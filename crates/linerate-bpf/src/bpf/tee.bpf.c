@@ -14,6 +14,7 @@
 
 #include "filter.h"
 #include "records.h"
+#include "tags.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -93,7 +94,7 @@ int TEE_ROOT(struct xdp_md *ctx)
 
 /* True when the filter accepts the frame, even if there was no room for it; false after the stop, so
  * that the frame goes on as it will when the program is gone. */
-static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
+static __attribute__((always_inline)) int copy(struct xdp_md *ctx, int tagged)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -112,7 +113,7 @@ static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 		counts->late++;
 		return 0;
 	}
-	if (has_filter() && !filter(data, data_end, wire_len)) {
+	if (tagged || (has_filter() && !filter(data, data_end, wire_len))) {
 		counts->unmatched++;
 		return 0;
 	}
@@ -132,20 +133,32 @@ fault:
 SEC("xdp.frags")
 int capture(struct xdp_md *ctx)
 {
-	copy(ctx);
+	copy(ctx, 0);
 	call_from(ctx, slot + 1);
 	return XDP_PASS;
 }
 
 /* Drops what was copied, unless the reader tells it to pass that on, too. */
-SEC("xdp.frags")
-int take(struct xdp_md *ctx)
+static __attribute__((always_inline)) int take_frame(struct xdp_md *ctx, int tagged)
 {
 	__u32 index = ring_index(ctx->rx_queue_index);
 	struct tee_reader *state;
 
-	if (!copy(ctx))
+	if (!copy(ctx, tagged))
 		return XDP_PASS;
 	state = bpf_map_lookup_elem(&readers, &index);
 	return !state || *(volatile __u32 *)&state->pass ? XDP_PASS : XDP_DROP;
+}
+
+SEC("xdp.frags")
+int take(struct xdp_md *ctx)
+{
+	return take_frame(ctx, 0);
+}
+
+/* As above without frames of VLANs. Loaded bound to the device. */
+SEC("xdp.frags")
+int take_untagged(struct xdp_md *ctx)
+{
+	return take_frame(ctx, is_tagged(ctx));
 }

@@ -19,6 +19,7 @@ use crate::map::{MappedArray, counters_of_cpus};
 use crate::program::{LoadOptions, LoadableProgram, LoadedProgram, log_to_tracing};
 use crate::rcu::RcuSynchronizer;
 use crate::rings::{RingArray, RingLayout, ring_size};
+use crate::steer::tells_tags;
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
 use crate::xdp::query::{TEE, attached_to};
@@ -50,6 +51,9 @@ pub struct Options<'a> {
     pub mode: Option<AttachMode>,
     /// What happens to the accepted frames, also to those that the full buffer has no room for.
     pub action: Action,
+    /// With another action than [`Action::Copy`]: frames whose VLAN tag the driver took out are rejected, where the
+    /// driver tells.
+    pub untagged: bool,
 }
 
 /// What happens to a frame that the filter accepts.
@@ -140,6 +144,8 @@ impl StatisticsReader {
 pub struct Program {
     attachment: Attachment,
     loadable: LoadableProgram,
+    /// The interface that the program is bound to, for the metadata of its frames.
+    device: Option<u32>,
     rcu: RcuSynchronizer,
     rings: RingArray,
     layout: RingLayout,
@@ -164,9 +170,12 @@ impl Program {
     pub fn attach(interface: &Interface, options: &Options<'_>) -> Result<Self> {
         log_to_tracing();
         let rings = RingArray::new(&options.rings, ring_size(options.buffer)?, Some(interface))?;
-        let load = LoadOptions { filter: options.filter, ..LoadOptions::default() };
-        let (loadable, attachment) = if options.action != Action::Copy {
-            let loadable = open(options, Role::Redirect(&rings))?;
+        let copies = options.action == Action::Copy;
+        let device = if copies { None } else { tells_tags(options.untagged, interface)? };
+        let load = LoadOptions { filter: options.filter, device, trace: None };
+        let (loadable, attachment) = if !copies {
+            let role = Role::Redirect { rings: &rings, untagged: device.is_some() };
+            let loadable = open(options, role)?;
             let program = loadable.load(load)?;
             let readers = MappedArray::new(loadable.map("readers"))?;
             for ring in 0..readers.max_entries() {
@@ -185,7 +194,7 @@ impl Program {
             (loadable, Attachment::Slot(slot, root))
         };
         let rcu = RcuSynchronizer::new(loadable.map("counters"))?;
-        Ok(Self { attachment, loadable, rcu, rings, layout: options.rings })
+        Ok(Self { attachment, loadable, device, rcu, rings, layout: options.rings })
     }
 
     /// The ring buffers (`BPF_MAP_TYPE_RINGBUF`): records of `struct tee_record` in `bpf/tee.h`.
@@ -222,7 +231,8 @@ impl Program {
     /// # Errors
     /// [`Error::Verifier`] and the like.
     pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
-        self.loadable.load(LoadOptions { filter, ..LoadOptions::default() }).map(LoadedProgram)
+        let load = LoadOptions { filter, device: self.device, trace: None };
+        self.loadable.load(load).map(LoadedProgram)
     }
 
     /// As [`Program::set_filter`], without a privilege.
@@ -302,6 +312,7 @@ pub fn probe(interface: &str) -> Result<bool> {
         timestamps: true,
         mode: None,
         action: Action::Copy,
+        untagged: false,
     };
     open(&options, Role::Root)?.load(LoadOptions::default())?;
     Ok(found.is_some())
@@ -312,7 +323,10 @@ enum Role<'r> {
     Root,
     /// A capture for this slot of this root.
     Capture(&'r RingArray, &'r Root, &'r Slot),
-    Redirect(&'r RingArray),
+    Redirect {
+        rings: &'r RingArray,
+        untagged: bool,
+    },
 }
 
 fn open(options: &Options<'_>, role: Role<'_>) -> Result<LoadableProgram> {
@@ -330,7 +344,8 @@ fn open(options: &Options<'_>, role: Role<'_>) -> Result<LoadableProgram> {
             maps.readers.set_autocreate(false).map_err(sized)?;
             (TEE, None)
         }
-        Role::Redirect(rings) => ("take", Some(rings)),
+        Role::Redirect { rings, untagged: false } => ("take", Some(rings)),
+        Role::Redirect { rings, untagged: true } => ("take_untagged", Some(rings)),
         Role::Capture(rings, root, _) => {
             let shared = |error| invalid("cannot share the tee's maps", error);
             maps.owners.reuse_fd(root.owners()).map_err(shared)?;

@@ -123,6 +123,7 @@ impl Tee {
                 timestamps: true,
                 mode: None,
                 action: Action::Copy,
+                untagged: false,
             },
             buffer: None,
             rings: None,
@@ -426,6 +427,13 @@ impl<'a> Builder<'a> {
     /// (default: [`Action::Copy`]).
     pub fn action(mut self, action: Action) -> Self {
         self.options.action = action;
+        self
+    }
+
+    /// Whether frames whose VLAN tag the driver took out are rejected, where the driver tells (default: no). Not with
+    /// [`Action::Copy`].
+    pub fn untagged(mut self, untagged: bool) -> Self {
+        self.options.untagged = untagged;
         self
     }
 

@@ -39,6 +39,9 @@ pub struct Options {
     /// What happens to the frames that the filter accepts. [`Action::Copy`] makes a tee, which other captures share,
     /// and which always has a ring buffer. Sockets redirect from the start.
     pub action: Action,
+    /// Frames whose VLAN tag the driver took out are left to the stack, where the driver tells. Not with
+    /// [`Action::Copy`] or [`TimestampSource::Hardware`].
+    pub untagged: bool,
     /// Native or generic only; `None` takes native where the driver has it.
     pub mode: Option<AttachMode>,
     /// Bytes of memory for frames; `None` takes the default of the delivery.
@@ -72,6 +75,7 @@ impl Default for Options {
         Self {
             delivery: Delivery::Auto,
             action: Action::Redirect,
+            untagged: false,
             mode: None,
             buffer: None,
             pages: Pages::Auto,
@@ -515,6 +519,7 @@ fn sockets(
         .wait_strategy(options.wait_strategy)
         .timestamps(options.timestamps)
         .filter(filter)
+        .untagged(options.untagged)
         .mode(options.mode);
     if let Some(bytes) = options.buffer {
         builder = builder.buffer_size(bytes.next_multiple_of(HUGE_PAGE));
@@ -552,7 +557,8 @@ fn ring_buffer(
         .timestamps(matches!(stamps, TimestampSource::Software | TimestampSource::Hardware))
         .filter(filter)
         .mode(options.mode)
-        .action(options.action);
+        .action(options.action)
+        .untagged(options.untagged);
     if let Some(bytes) = options.buffer {
         builder = builder.buffer_size(bytes);
     }

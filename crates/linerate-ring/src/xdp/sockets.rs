@@ -402,6 +402,13 @@ impl<'a> Builder<'a> {
         Builder { steer: steer::Options { filter, ..self.steer }, ..self }
     }
 
+    /// Whether frames whose VLAN tag the driver took out are rejected, where the driver tells (default: no). Not with
+    /// [`TimestampSource::Hardware`].
+    pub fn untagged(mut self, untagged: bool) -> Self {
+        self.steer.untagged = untagged;
+        self
+    }
+
     /// Native or generic only (default: the better one that works).
     pub fn mode(mut self, mode: Option<AttachMode>) -> Self {
         self.steer.mode = mode;

@@ -377,6 +377,8 @@ fn receiver_options(options: &Options) -> xdp::Options {
         delivery: options.delivery,
         mode: Some(AttachMode::Native),
         buffer: Some(options.ring_size),
+        // A frame of a VLAN is that device's, also where its tag is not in it.
+        untagged: true,
         contiguous: true,
         batch: u32::try_from(options.batch).unwrap_or(u32::MAX),
         prefetch: 8,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{Namespace, exclusive, print_skipped, root_or_skip};
-use linerate_udp::{Backend, Group, Receiver};
+use linerate_udp::{Backend, Delivery, Group, Receiver};
 use nix::sys::socket::{
     self as nix_socket, AddressFamily, SockFlag, SockType, setsockopt, sockopt,
 };
@@ -222,14 +222,17 @@ impl Situation {
         Ok(socket)
     }
 
-    fn receiver(&self, cable: &Cable, consent: bool) -> Result<Receiver, String> {
+    /// With consent by this delivery.
+    fn receiver(&self, cable: &Cable, consent: Option<Delivery>) -> Result<Receiver, String> {
         let mut builder = match self.given {
             Some(_) => Receiver::from_socket(OwnedFd::from(self.plain_socket(cable)?)),
             None => Ok(Receiver::builder(self.bind.parse().expect("an address"))),
         }
         .map_err(|error| error.to_string())?
-        .take_over(consent);
-        if let (true, Consent::HoldsOn(name)) = (consent, self.consent) {
+        .ring_size(16 << 20)
+        .take_over(consent.is_some())
+        .delivery(consent.unwrap_or_default());
+        if let (Some(_), Consent::HoldsOn(name)) = (consent, self.consent) {
             builder = builder.interface(name);
         }
         if self.interface {
@@ -239,7 +242,7 @@ impl Situation {
             let group = Group::any_source("239.7.7.7".parse().expect("a group"));
             builder = builder.join(if on.is_empty() { group } else { group.on(on) });
         }
-        cable.receive(builder, None).map_err(|error| error.to_string())
+        cable.bind(|| builder.clone().build()).map_err(|error| error.to_string())
     }
 
     /// What comes of four datagrams at a reader that `open` makes on hosts of their own.
@@ -307,28 +310,26 @@ impl Situation {
         let wanted = [self.delivered, self.answered, self.to_others];
         assert_eq!(plain.counts(), wanted, "plain Linux: {name}: {plain:?}");
         let with_consent = has_xdp && self.consent != Consent::Bypasses;
-        let differs = |consent: &bool| {
+        let differs = |consent: Option<Delivery>| {
             let ours = self.observe(|cable| {
-                let receiver = self.receiver(cable, *consent)?;
+                let receiver = self.receiver(cable, consent)?;
                 let why = receiver.selection_reasons().join("; ");
                 let takes = receiver.backend() == Backend::Xdp;
                 match self.consent {
-                    Consent::Refused(word) if *consent => {
+                    Consent::Refused(word) if consent.is_some() => {
                         assert!(!takes && why.contains(word), "{name}: {why}");
                     }
-                    _ => assert_eq!(takes, *consent, "{name}: {why}"),
+                    _ => assert_eq!(takes, consent.is_some(), "{name}: {why}"),
                 }
                 Ok(Reader::Linerate(Box::new(receiver)))
             });
             let ours = ours.unwrap_or_else(|why| panic!("{name}: {why}"));
-            let text = || format!("{name}, consent {consent}: {ours:?}, plain Linux: {plain:?}");
+            let text = || format!("{name}, consent {consent:?}: {ours:?}, plain Linux: {plain:?}");
             (ours != plain).then(text)
         };
-        [false, true]
-            .iter()
-            .filter(|consent| with_consent || !**consent)
-            .filter_map(differs)
-            .collect()
+        let deliveries = [Delivery::AfXdp, Delivery::RingBuffer].map(Some);
+        let consents = deliveries.into_iter().filter(|_| with_consent);
+        std::iter::once(None).chain(consents).filter_map(differs).collect()
     }
 }
 

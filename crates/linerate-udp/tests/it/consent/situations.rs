@@ -261,6 +261,7 @@ const SOCKET: &[Situation] = &[
         prepare: |cable| Ok(vec![attach(cable, "push_tag")?]),
         delivered: 0,
         answered: 0,
+        consent: Consent::Holds,
         ..BASE
     },
     Situation {
