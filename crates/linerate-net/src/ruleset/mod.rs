@@ -5,14 +5,19 @@
 //! chains for packets from and to this host alone do not count, nor do those of devices ([`DeviceChain`]).
 
 mod device_chain;
+mod evaluate;
+mod extension;
 mod local_filter;
 mod nftables;
+mod sessions;
 mod xtables;
 
 use std::io;
 
 pub use device_chain::DeviceChain;
+pub use evaluate::{Action, Entry, Kind, Options, Program, Seen};
 pub use local_filter::local_filter;
+pub use sessions::{Field, Range, Sessions};
 
 /// Address families, as a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,27 @@
+//! The matches and targets of x_tables, which iptables-legacy and, by `match` and `target`, iptables-nft use.
+
+use super::evaluate::{Scope, Verdict, Writes};
+use super::sessions::Match;
+
+/// What a target does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// It does something to each packet that the fast path would not repeat.
+    pub acts: bool,
+    pub verdict: Verdict,
+}
+
+/// Which sessions a match of this name, revision and `info` matches.
+pub(super) fn matched(_name: &[u8], _revision: u32, _info: &[u8], _scope: &Scope<'_>) -> Match {
+    Match::varying()
+}
+
+/// What the target of this name, revision and `info` does.
+pub(super) fn target(_name: &[u8], _revision: u32, _info: &[u8], _scope: &Scope<'_>) -> Target {
+    Target { acts: true, verdict: Verdict::Continue }
+}
+
+/// What the target of this name writes.
+pub(super) fn writes(_name: &[u8]) -> Writes {
+    Writes { mark: true, dscp: true }
+}
