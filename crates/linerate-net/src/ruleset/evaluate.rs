@@ -15,16 +15,34 @@ pub struct Kind {
     pub is_ipv6: bool,
     /// TCP; else UDP.
     pub is_tcp: bool,
+    /// What conntrack knows of it.
+    pub tracking: Tracking,
+}
+
+/// What conntrack knows of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tracking {
+    /// Nothing: it does not work here, or was told not to (`notrack`).
+    #[default]
+    Untracked,
+    /// It is of the original direction of an established connection.
+    Original,
+    /// It is of the reply direction.
+    Reply,
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 4] = [
-        Self { is_ipv6: false, is_tcp: false },
-        Self { is_ipv6: false, is_tcp: true },
-        Self { is_ipv6: true, is_tcp: false },
-        Self { is_ipv6: true, is_tcp: true },
-    ];
+    /// How many there are.
+    pub const COUNT: usize = 12;
+
+    /// All of them, in the order of their numbers.
+    pub fn all() -> [Self; Self::COUNT] {
+        std::array::from_fn(|number| Self {
+            is_ipv6: number & 1 != 0,
+            is_tcp: number & 2 != 0,
+            tracking: [Tracking::Untracked, Tracking::Original, Tracking::Reply][number >> 2],
+        })
+    }
 
     /// `IPPROTO_TCP` or `IPPROTO_UDP`.
     pub(super) fn protocol(self) -> u8 {
@@ -136,8 +154,9 @@ pub(super) struct Rule {
     /// As the operator finds it.
     pub name: String,
     pub matched: Match,
-    /// It does something to each packet that the fast path would not repeat.
-    pub acts: bool,
+    /// The sessions to whose packets it does something each time that the fast path would not repeat: those that match
+    /// what is before that in the rule.
+    pub acts: Match,
     /// What becomes of the packets: the first that matches. A verdict map has several. None: the next rule.
     pub verdicts: Vec<(Match, Verdict)>,
 }
@@ -232,11 +251,18 @@ impl<'a> Evaluation<'a> {
     /// Evaluates a rule. Whether any session goes on with the next one.
     fn rule(&mut self, rule: &Rule, reach: &Match) -> Option<bool> {
         let matched = reach.and(&rule.matched);
+        let acted = reach.and(&rule.acts);
+        if !acted.is_never() {
+            self.keep(&rule.name, &acted);
+            if acted.sessions == reach.sessions {
+                return Some(false);
+            }
+        }
         if matched.is_never() {
             return Some(true);
         }
         let decides = rule.verdicts.iter().any(|(_, verdict)| *verdict != Verdict::Continue);
-        if rule.acts || matched.varies && decides {
+        if matched.varies && decides {
             self.keep(&rule.name, &matched);
             // Whoever is kept need not be looked at again.
             return Some(matched.sessions != reach.sessions);

@@ -11,9 +11,15 @@ pub(super) struct Target {
     pub verdict: Verdict,
 }
 
-/// Which sessions a match of this name, revision and `info` matches.
-pub(super) fn matched(_name: &[u8], _revision: u32, _info: &[u8], _scope: &Scope<'_>) -> Match {
-    Match::varying()
+/// Which sessions a match of this name, revision and `info` matches; and whether it acts on each packet that it sees, as
+/// a limit does, which counts it.
+pub(super) fn matched(
+    _name: &[u8],
+    _revision: u32,
+    _info: &[u8],
+    _scope: &Scope<'_>,
+) -> (Match, bool) {
+    (Match::varying(), true)
 }
 
 /// What the target of this name, revision and `info` does.

@@ -15,7 +15,7 @@ mod xtables;
 use std::io;
 
 pub use device_chain::DeviceChain;
-pub use evaluate::{Action, Entry, Kind, Options, Program, Seen};
+pub use evaluate::{Action, Entry, Kind, Options, Program, Seen, Tracking};
 pub use local_filter::local_filter;
 pub use sessions::{Field, Range, Sessions};
 

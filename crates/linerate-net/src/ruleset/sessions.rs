@@ -5,8 +5,6 @@ use std::ops::RangeInclusive;
 /// What is the same for all packets of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// 0: not tracked; 1: in the original direction of its connection; 2: in the reply direction.
-    Direction,
     /// Index of the input interface.
     Input,
     /// Index of the output interface.
@@ -25,7 +23,7 @@ pub enum Field {
     Mark,
 }
 
-const FIELDS: usize = 9;
+const FIELDS: usize = 8;
 
 /// A range of numbers, both ends included.
 pub type Range = RangeInclusive<u128>;
@@ -36,7 +34,6 @@ pub struct Sessions([Range; FIELDS]);
 
 impl Field {
     pub(super) const ALL: [Self; FIELDS] = [
-        Self::Direction,
         Self::Input,
         Self::Output,
         Self::Source,
