@@ -3,7 +3,7 @@
 use linerate_forward::runtime::preflight;
 use linerate_net::neighbour::State;
 use linerate_net::privilege::{self, CapabilitySet};
-use linerate_net::ruleset::{Families, Ruleset};
+use linerate_net::ruleset::{self, Families, Ruleset};
 
 use super::Verdict;
 use super::port::verdict_of;
@@ -65,32 +65,29 @@ pub(super) fn conntrack_lookup(context: &Context<'_>) -> Vec<Verdict> {
 }
 
 pub(super) fn rules(_: &Context<'_>) -> Vec<Verdict> {
-    let ruleset = match Ruleset::load() {
+    let ruleset = match Ruleset::load(&ruleset::Options::default()) {
         Ok(ruleset) => ruleset,
         Err(error) => {
             let what = format!("cannot read the rules of the packet filter: {error}");
             return Verdict::unknown(what).by_hand("run with CAP_NET_ADMIN").alone();
         }
     };
-    let Ruleset { queue, source_mac, route } = ruleset;
-    let mut verdicts = Vec::new();
-    for (families, what) in [
-        (queue, "hands packets to a program or copies them"),
-        (source_mac, "looks at the source MAC address"),
-        (route, "looks at routes"),
-    ] {
-        let family = match families {
-            Families { ipv4: true, ipv6: true } => "",
-            Families { ipv4: true, .. } => " of IPv4",
-            Families { ipv6: true, .. } => " of IPv6",
-            Families { .. } => continue,
-        };
-        let what = format!("a rule{family} for forwarded packets {what}");
-        verdicts.push(
-            Verdict::warning(what)
-                .by_hand("nft list ruleset, iptables-save: narrow it, or remove it"),
-        );
-    }
+    let keeps = |rule| {
+        Verdict::warning(format!("a rule keeps sessions with the kernel: {rule}"))
+            .by_hand("nft -a list ruleset, iptables-save: narrow it, or remove it")
+    };
+    let mut verdicts: Vec<_> = ruleset.rules().into_iter().map(keeps).collect();
+    let family = match ruleset.route {
+        Families { ipv4: true, ipv6: true } => Some(""),
+        Families { ipv4: true, .. } => Some(" of IPv4"),
+        Families { ipv6: true, .. } => Some(" of IPv6"),
+        Families { .. } => None,
+    };
+    verdicts.extend(family.map(|family| {
+        let what = "looks at routes: each change of one invalidates sessions";
+        Verdict::warning(format!("a rule{family} for forwarded packets {what}"))
+            .by_hand("nft list ruleset, iptables-save: narrow it, or remove it")
+    }));
     if verdicts.is_empty() {
         verdicts.push(Verdict::ok("no rule has to see every packet"));
     }

@@ -96,6 +96,8 @@ pub(super) struct Scope<'a> {
     pub kind: Kind,
     /// Conntrack has seen the packet: the chain is behind it.
     pub is_tracked: bool,
+    /// The output interface is known there.
+    pub has_output: bool,
     /// What the chain sees of the source, the destination, and their ports is known: it is not at the priority of NAT.
     pub knows_source: bool,
     pub knows_destination: bool,
@@ -112,12 +114,33 @@ const CONNTRACK: i32 = -200;
 const NAT_DESTINATION: i32 = -100;
 const NAT_SOURCE: i32 = 100;
 
-impl Scope<'_> {
+impl<'a> Scope<'a> {
+    /// Of a chain that nothing is known of but the kind of session.
+    pub(super) fn new(
+        kind: Kind,
+        interfaces: &'a [(u32, String)],
+        writes: Writes,
+        options: &'a Options,
+    ) -> Self {
+        Self {
+            kind,
+            is_tracked: false,
+            has_output: false,
+            knows_source: true,
+            knows_destination: true,
+            knows_mark: !writes.mark,
+            knows_dscp: !writes.dscp,
+            interfaces,
+            options,
+        }
+    }
+
     /// The scope of a chain at a hook of IP (`NF_INET_*`), and what it sees.
     pub(super) fn at(self, hook: u32, priority: i32) -> (Self, Seen) {
         let is_first = hook == PRE_ROUTING;
         let is_last = hook == POST_ROUTING;
         let scope = Self {
+            has_output: !is_first,
             is_tracked: !is_first || priority > CONNTRACK,
             knows_source: !is_last || priority != NAT_SOURCE,
             knows_destination: !is_first || priority != NAT_DESTINATION,
@@ -137,6 +160,12 @@ impl Scope<'_> {
 pub(super) struct Writes {
     pub mark: bool,
     pub dscp: bool,
+}
+
+impl Writes {
+    pub(super) fn or(self, other: Self) -> Self {
+        Self { mark: self.mark || other.mark, dscp: self.dscp || other.dscp }
+    }
 }
 
 /// What the user wants.
@@ -254,9 +283,8 @@ impl<'a> Evaluation<'a> {
         let acted = reach.and(&rule.acts);
         if !acted.is_never() {
             self.keep(&rule.name, &acted);
-            if acted.sessions == reach.sessions {
-                return Some(false);
-            }
+            // Whoever is kept need not be looked at again.
+            return Some(acted.sessions != reach.sessions);
         }
         if matched.is_never() {
             return Some(true);
@@ -264,7 +292,6 @@ impl<'a> Evaluation<'a> {
         let decides = rule.verdicts.iter().any(|(_, verdict)| *verdict != Verdict::Continue);
         if matched.varies && decides {
             self.keep(&rule.name, &matched);
-            // Whoever is kept need not be looked at again.
             return Some(matched.sessions != reach.sessions);
         }
         for (condition, verdict) in &rule.verdicts {
@@ -331,18 +358,35 @@ impl<'a> Evaluation<'a> {
 }
 
 impl Program {
-    /// Takes out what changes nothing, and then has at most this many entries: others are put together, for more
-    /// sessions than their rules. Whether that was necessary.
-    pub(super) fn finish(&mut self, limit: usize) -> bool {
+    /// Takes out entries that change nothing.
+    pub(super) fn finish(&mut self) {
         self.retain(|program, at| program.is_of_use(at));
-        if self.entries.len() <= limit {
+    }
+
+    /// Puts entries before the others.
+    pub fn prepend(&mut self, rules: Vec<String>, entries: Vec<Entry>) {
+        let (new_rules, new_entries) = (rules.len(), entries.len());
+        for entry in &mut self.entries {
+            match &mut entry.action {
+                Action::Keep(rule) => *rule += new_rules,
+                Action::Skip(to) => *to += new_entries,
+            }
+        }
+        self.rules.splice(0..0, rules);
+        self.entries.splice(0..0, entries);
+    }
+
+    /// Has at most this many entries: those of several rules become one, which keeps more sessions than they. Whether
+    /// that was necessary.
+    pub fn limit(&mut self, most: usize) -> bool {
+        if self.entries.len() <= most {
             return false;
         }
         self.retain(|program, at| matches!(program.entries[at].action, Action::Keep(_)));
-        let each = self.entries.len().div_ceil(limit);
+        let each = self.entries.len().div_ceil(most);
         if each > 1 {
-            self.entries =
-                self.entries.chunks(each).map(|some| join(some, &mut self.rules)).collect();
+            let rules = &mut self.rules;
+            self.entries = self.entries.chunks(each).map(|some| join(some, rules)).collect();
         }
         true
     }

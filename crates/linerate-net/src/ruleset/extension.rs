@@ -31,3 +31,8 @@ pub(super) fn target(_name: &[u8], _revision: u32, _info: &[u8], _scope: &Scope<
 pub(super) fn writes(_name: &[u8]) -> Writes {
     Writes { mark: true, dscp: true }
 }
+
+/// Whether a match of this name looks at routes.
+pub(super) fn looks_at_routes(name: &[u8]) -> bool {
+    matches!(name, b"rpfilter" | b"realm")
+}

@@ -1,18 +1,30 @@
-//! [`Ruleset`]: what the packet filters of the namespace look at, as far as a program that forwards past them must know:
-//! rules that hand packets to a program (NFQUEUE) or copy them (TEE, dup), and rules that look at the source MAC address.
+//! [`Ruleset`]: which sessions the packet filters of the namespace would not treat alike packet by packet, and why: the
+//! rules of nftables and x_tables that a forwarded packet of an established connection meets are evaluated.
 //!
-//! Which packets a rule sees is not evaluated: a rule counts for every packet of its family that is forwarded. Rules of
-//! chains for packets from and to this host alone do not count, nor do those of devices ([`DeviceChain`]).
+//! Each match is false, true, constant for a session (interfaces, addresses, ports, protocol, DSCP, mark, and what the
+//! connection has), or varying. All that is not known to be constant varies. A rule keeps the sessions of its constant
+//! part with the kernel if it varies, or if it acts on each packet: a limit, a log, a set that it adds to. Rules behind a
+//! certain verdict do not count, nor chains of type nat, which see the first packet of a connection, nor chains for
+//! packets from and to this host alone. Chains of devices are another matter ([`DeviceChain`]).
 
 mod device_chain;
 mod evaluate;
 mod extension;
 mod local_filter;
+mod nft_rule;
+mod nft_set;
 mod nftables;
+mod register;
 mod sessions;
 mod xtables;
 
+use std::collections::BTreeSet;
 use std::io;
+
+use crate::link;
+use evaluate::Scope;
+use nftables::Nftables;
+use xtables::Xtables;
 
 pub use device_chain::DeviceChain;
 pub use evaluate::{Action, Entry, Kind, Options, Program, Seen, Tracking};
@@ -39,27 +51,50 @@ impl Families {
     }
 }
 
-/// What rules for forwarded packets look at or do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The rules for forwarded packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruleset {
-    /// A rule hands packets to a program in user space, or copies them.
-    pub queue: Families,
-    /// A rule looks at the source MAC address.
-    pub source_mac: Families,
+    /// For each kind of session, in the order of [`Kind::all`].
+    pub programs: [Program; Kind::COUNT],
     /// A rule looks at routes: the interface of the way back (nft `fib`, x_tables `rpfilter`), next hop or realm.
     pub route: Families,
 }
 
+/// Entries of a program: a learner looks at each.
+pub const MAX_ENTRIES: usize = 256;
+
 impl Ruleset {
-    /// Reads the rules of nftables (iptables-nft makes such) and of the old x_tables, of the namespace of the calling
-    /// thread.
+    /// Reads and evaluates the rules of nftables (iptables-nft makes such) and of the old x_tables, of the namespace of
+    /// the calling thread.
     ///
     /// # Errors
     /// When the kernel does not tell: it takes CAP_NET_ADMIN. That it has no such packet filter is none.
-    pub fn load() -> io::Result<Self> {
-        let mut ruleset = Self::default();
-        nftables::read(&mut ruleset)?;
-        xtables::read(&mut ruleset)?;
-        Ok(ruleset)
+    pub fn load(options: &Options) -> io::Result<Self> {
+        let mut links = link::all().map_err(io::Error::from)?;
+        links.sort_unstable_by_key(|link| link.index);
+        // The hooks before and behind a VRF see different interfaces.
+        if links.iter().any(|link| link.kind == "vrf") {
+            links.clear();
+        }
+        let interfaces: Vec<_> = links.into_iter().map(|link| (link.index, link.name)).collect();
+        let nftables = Nftables::load()?;
+        let xtables = Xtables::load()?;
+        let writes = nftables.writes().or(xtables.writes());
+        let mut route = nftables.routes();
+        route.add(xtables.routes());
+        let programs = Kind::all().map(|kind| {
+            let scope = Scope::new(kind, &interfaces, writes, options);
+            let mut program = Program::default();
+            nftables.evaluate(scope, &mut program);
+            xtables.evaluate(scope, &mut program);
+            program.finish();
+            program
+        });
+        Ok(Self { programs, route })
+    }
+
+    /// The names of the rules that keep sessions with the kernel.
+    pub fn rules(&self) -> BTreeSet<&str> {
+        self.programs.iter().flat_map(|program| &program.rules).map(String::as_str).collect()
     }
 }

@@ -4,7 +4,8 @@ use std::io;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use super::{Families, Ruleset};
+use super::Families;
+use super::evaluate::{Program, Scope, Writes};
 use crate::ioctl::socket_option;
 use crate::netlink::bytes_at;
 
@@ -59,10 +60,23 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-pub(super) fn read(ruleset: &mut Ruleset) -> io::Result<()> {
-    KINDS
-        .iter()
-        .try_for_each(|kind| kind.tables(|_, info, entries| kind.add(ruleset, info, entries)))
+/// The tables.
+pub(super) struct Xtables;
+
+impl Xtables {
+    pub(super) fn load() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    pub(super) fn writes(&self) -> Writes {
+        Writes::default()
+    }
+
+    pub(super) fn routes(&self) -> Families {
+        Families::default()
+    }
+
+    pub(super) fn evaluate(&self, _scope: Scope<'_>, _program: &mut Program) {}
 }
 
 /// The first chain that may drop packets to this host.
@@ -127,56 +141,4 @@ impl Kind {
         let target = half(entry, self.matched + 4).unwrap_or(0);
         first != policy || word(entry, target + TARGET) != Some(ACCEPT as usize)
     }
-
-    /// Adds what the rules of a table do and look at.
-    fn add(&self, ruleset: &mut Ruleset, info: &[u8], entries: &[u8]) {
-        let hooks = word(info, NAME).unwrap_or(0);
-        let bounds = |hook: usize| {
-            Some(word(info, NAME + 4 + 4 * hook)?..=word(info, NAME + 24 + 4 * hook)?)
-        };
-        let is_local = |at: usize| {
-            LOCAL_HOOKS.iter().any(|hook| {
-                hooks & 1 << hook != 0 && bounds(*hook).is_some_and(|bounds| bounds.contains(&at))
-            })
-        };
-        let mut at = 0;
-        while let Some(entry) = entries.get(at..).filter(|entry| !entry.is_empty()) {
-            let (Some(target), Some(next)) =
-                (half(entry, self.matched + 4), half(entry, self.matched + 6))
-            else {
-                return;
-            };
-            if next == 0 {
-                return;
-            }
-            if !is_local(at) {
-                self.add_entry(ruleset, entry, target);
-            }
-            at += next;
-        }
-    }
-
-    fn add_entry(&self, ruleset: &mut Ruleset, entry: &[u8], target: usize) {
-        if matches!(name_at(entry, target), b"NFQUEUE" | b"TEE") {
-            ruleset.queue.add(self.families);
-        }
-        let mut at = self.head;
-        while at < target {
-            match name_at(entry, at) {
-                b"mac" => ruleset.source_mac.add(self.families),
-                b"rpfilter" | b"realm" => ruleset.route.add(self.families),
-                _ => {}
-            }
-            match half(entry, at) {
-                Some(size) if size > 0 => at += size,
-                _ => return,
-            }
-        }
-    }
-}
-
-/// The name in a `struct xt_entry_match` or `xt_entry_target`: after its size.
-fn name_at(entry: &[u8], at: usize) -> &[u8] {
-    let name = entry.get(at + 2..at + 31).unwrap_or_default();
-    name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
