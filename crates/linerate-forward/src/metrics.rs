@@ -119,6 +119,13 @@ impl Metrics {
             ["reason"],
             counted(&snapshot.refusals),
         )?;
+        encoder.counters(
+            "linerate_forward_rule_packets",
+            "Packets that no session was learned from because of a rule, by rule",
+            None,
+            ["rule"],
+            snapshot.rules.iter().map(|kept| ([&kept.rule], kept.packets)),
+        )?;
         self.datapaths(encoder)?;
         if let Some(statistics) = &daemon.flows {
             flows(statistics, encoder)?;

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::datapath::Datapath;
+use crate::table::rules::Kept;
 
 /// An instance at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,6 +27,8 @@ pub struct Snapshot {
     pub reasons: Vec<Counter>,
     /// Packets that a session was not learned from, by reason.
     pub refusals: Vec<Counter>,
+    /// The rules that keep sessions with the kernel.
+    pub rules: Vec<Kept>,
     /// Addresses, prefixes and sessions that are blocked.
     pub blocked: u64,
     /// The interfaces, in the order of their ports.

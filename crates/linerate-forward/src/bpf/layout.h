@@ -281,11 +281,50 @@ struct control {
 _Static_assert(sizeof(struct control) == 192, "three cache lines");
 _Static_assert(__builtin_offsetof(struct control, seeds) == 64, "line two");
 
-/* control.rules: what packet filters look at. Shift by the family less one. With the first two, sessions of these
- * families stay with the kernel. */
-#define RULES_QUEUE (1 << 0)	  /* a rule hands packets to a program */
-#define RULES_SOURCE_MAC (1 << 2) /* a rule looks at the source MAC, which is not in the key */
-#define RULES_ROUTE (1 << 4)	  /* a rule looks at routes: only user space asks */
+/* control.rules: what packet filters look at, for user space. Shift by the family less one. */
+#define RULES_ROUTE (1 << 0) /* a rule looks at routes */
+
+/* Kinds of sessions, by their numbers: 1 for IPv6, 2 for TCP, and how they are tracked. */
+#define RULE_KINDS 12
+#define RULE_IPV6 1
+#define RULE_TCP 2
+#define RULE_ORIGINAL 4
+#define RULE_REPLY 8
+#define RULE_ENTRIES 256 /* of one kind */
+#define RULES_MAX 1024
+
+/* rule_entry.seen: what the rule sees of a session. */
+#define RULE_SOURCE_OUT 1      /* source address and port as they leave, else as they come in */
+#define RULE_DESTINATION_OUT 2 /* the same for the destination */
+#define RULE_DEVICE 4	       /* the ports, else the interfaces that routing sees */
+
+/* The sessions in all these ranges, first and last number of each. */
+struct rule_entry {
+	__u64 source[2][2]; /* upper half of an address first */
+	__u64 destination[2][2];
+	__u32 input[2]; /* interfaces */
+	__u32 output[2];
+	__u32 mark[2];
+	__u16 source_port[2];
+	__u16 destination_port[2];
+	__u8 dscp[2];
+	__u8 seen;
+	__u8 unused;
+	__u16 skip; /* go on so many entries behind this one; 0: they stay with the kernel */
+	__u16 rule; /* because of this one in `kept_rules` */
+};
+_Static_assert(sizeof(struct rule_entry) == 104, "without padding");
+
+struct rule_list {
+	__u32 count;
+	__u32 unused;
+	struct rule_entry entries[RULE_ENTRIES];
+};
+
+struct kept_rule {
+	__u64 packets;	 /* that a session was not learned from; atomic additions */
+	char name[120]; /* ends with a zero */
+};
 
 /* Context of the program `heartbeat`. */
 struct heartbeat {

@@ -46,6 +46,7 @@
 #include "ingress_meta.h"
 #include "refusals.h"
 #include "rewrite.h"
+#include "rules.h"
 #include "store.h"
 #include "tc.h"
 
@@ -238,14 +239,41 @@ static __always_inline __u32 rebuild_key(struct egress *egress, const struct ing
 	return 0;
 }
 
-/* Whether rules of packet filters want to see each packet of this family: 0, or REFUSAL_* plus one. */
-static __always_inline __u32 check_rules(__u32 family)
+/* Whether the rules of packet filters treat all packets of the session alike, whose actions are known: 0, or REFUSAL_*
+ * plus one. */
+static __always_inline __u32 check_rules(const struct __sk_buff *skb, const struct sk_buff *kernel,
+					 struct dst_entry *route, const struct rebuilt *rebuilt, int is_tracked)
 {
-	__u32 rules = READ_ONCE(control.rules) >> (family - 1);
+	__u32 zero = 0, kind = 0;
+	struct rule_subject *subject = bpf_map_lookup_elem(&rule_subjects, &zero);
+	int is_ipv4 = (rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4;
+	const __u32 *out = is_ipv4 ? rebuilt->out : (const __u32 *)rebuilt->out6;
 
-	if (rules & RULES_QUEUE)
-		return REFUSAL_QUEUE + 1;
-	return rules & RULES_SOURCE_MAC ? REFUSAL_SOURCE_MAC + 1 : 0;
+	if (!subject)
+		return REFUSAL_RULE + 1;
+	rule_address(subject->source[0], rebuilt->in.source, is_ipv4);
+	rule_address(subject->destination[0], rebuilt->in.destination, is_ipv4);
+	rule_address(subject->source[1], out, is_ipv4);
+	rule_address(subject->destination[1], out + (is_ipv4 ? 1 : 4), is_ipv4);
+	subject->source_port[0] = bpf_ntohs(rebuilt->in.source_port);
+	subject->destination_port[0] = bpf_ntohs(rebuilt->in.destination_port);
+	subject->source_port[1] = bpf_ntohs(rebuilt->out_ports);
+	subject->destination_port[1] = bpf_ntohs(rebuilt->out_ports >> 16);
+	subject->input[0] = skb->ingress_ifindex;
+	subject->input[1] = rebuilt->key.ifindex;
+	subject->output[0] = BPF_CORE_READ(route, dev, ifindex);
+	subject->output[1] = skb->ifindex;
+	subject->mark = skb->mark;
+	subject->dscp = rebuilt->key.dscp >> 2;
+	if (!is_ipv4)
+		kind |= RULE_IPV6;
+	if (rebuilt->key.kind & KIND_TCP)
+		kind |= RULE_TCP;
+	if (is_tracked)
+		kind |= (kernel_connection(kernel) & CONNTRACK_INFO_MASK) >= CONNTRACK_ESTABLISHED_REPLY
+				? RULE_REPLY
+				: RULE_ORIGINAL;
+	return rule_keeps(kind) ? REFUSAL_RULE + 1 : 0;
 }
 
 /* Whether the kernel treats every packet like this one alike, as far as the route shows: 0, or REFUSAL_* plus
@@ -542,9 +570,6 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 			__sync_fetch_and_or(&cold->created, CREATED_WANTED);
 		return REFUSAL_BUSY + 1;
 	}
-	refusal = check_rules(egress.rebuilt->key.kind & KIND_FAMILY);
-	if (refusal)
-		return refusal;
 	route = kernel_route(kernel);
 	refusal = check_route(skb, kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4);
 	if (refusal)
@@ -600,6 +625,9 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	rebuild_actions(&egress, skb,
 			kernel_mtu(kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6),
 			interface, flags);
+	refusal = check_rules(skb, kernel, route, egress.rebuilt, is_tracked);
+	if (refusal)
+		return refusal;
 	/* Read before the route look-up. */
 	routes = READ_ONCE(control.route_generation);
 	session_barrier();

@@ -26,8 +26,7 @@ enum refusal {
 	REFUSAL_CONNTRACK_UNKNOWN, /* the connection cannot be read, or is a template */
 	REFUSAL_NOT_ESTABLISHED,   /* not answered yet, TCP not established, or ending */
 	REFUSAL_HELPER,		   /* a helper or sequence adjustment works on the payload */
-	REFUSAL_QUEUE,		   /* a rule hands packets of this family to a program, or copies them */
-	REFUSAL_SOURCE_MAC,	   /* a rule looks at the source MAC of packets of this family */
+	REFUSAL_RULE,		   /* a rule of the packet filter keeps it (rules.h) */
 	REFUSAL_UNREPORTED,	   /* the connection may end without a report, and cannot be looked up */
 	REFUSAL_EXPIRING,	   /* the connection is about to time out */
 	REFUSAL_BUSY,		   /* another writer has the lock of this slot, or it has an ended session whose tuple NAT has

@@ -6,6 +6,7 @@ use linerate_service::{Exporter, ListenAddress};
 use super::*;
 use crate::datapath::Datapath;
 use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Side};
+use crate::table::rules::Kept;
 
 fn snapshot() -> Snapshot {
     Snapshot {
@@ -22,6 +23,7 @@ fn snapshot() -> Snapshot {
             Counter { name: "fragment", description: "", packets: 0 },
         ],
         refusals: vec![Counter { name: "ttl", description: "", packets: 1 }],
+        rules: vec![Kept { rule: "nftables inet t c handle 3".to_owned(), packets: 4 }],
         blocked: 2,
         ports: vec![Port {
             interface: "eth\"1".to_owned(),
@@ -71,6 +73,7 @@ fn a_scrape_has_the_snapshot_and_the_daemons_counts() {
         "linerate_forward_slow_path_packets_total{reason=\"no-session\"} 5",
         "linerate_forward_slow_path_packets_total{reason=\"fragment\"} 0",
         "linerate_forward_learn_refusals_total{reason=\"ttl\"} 1",
+        "linerate_forward_rule_packets_total{rule=\"nftables inet t c handle 3\"} 4",
         "linerate_forward_port_datapath{interface=\"eth\\\"1\",direction=\"rx\",datapath=\"kernel\",reason=\"\"} 1.0",
         "linerate_forward_port_datapath{interface=\"eth\\\"1\",direction=\"tx\",datapath=\"tc\",reason=\"qdisc tbf\"} 1.0",
         "linerate_forward_datapath_sessions{datapath=\"tc\"} 1.0",

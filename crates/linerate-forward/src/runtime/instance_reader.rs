@@ -16,6 +16,7 @@ use crate::table::Table;
 use crate::table::clock::Clock;
 use crate::table::control::Control;
 use crate::table::layout::interface;
+use crate::table::rules::Rules;
 use crate::table::session::SessionBuilder;
 use crate::{Error, Result};
 
@@ -55,6 +56,7 @@ impl InstanceReader<'_> {
             },
             reasons: self.reasons()?,
             refusals: self.refusals()?,
+            rules: Rules::new(self.maps)?.kept()?,
             blocked,
             ports: self.ports()?,
         })

@@ -20,6 +20,7 @@ const LAYOUTS: &[u64] = &[
     0xd226_bb97_47fe_f68e,
     0xd226_bb97_47fe_f68e,
     0x9c02_3269_54fb_ac5a,
+    0x36b4_fa0d_1536_f2b1,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -268,9 +269,56 @@ pub struct Control {
 
 /// Bits of [`Control::rules`], for IPv4; those for IPv6 are one higher.
 pub mod rules {
-    pub const QUEUE: u32 = 1 << 0;
-    pub const SOURCE_MAC: u32 = 1 << 2;
-    pub const ROUTE: u32 = 1 << 4;
+    pub const ROUTE: u32 = 1 << 0;
+}
+
+/// Entries in a [`RuleList`].
+pub const RULE_ENTRIES: usize = 256;
+/// Entries of the map `kept_rules`.
+pub const RULES_MAX: usize = 1024;
+
+/// Bits of [`RuleEntry::seen`].
+pub mod seen {
+    pub const SOURCE_OUT: u8 = 1;
+    pub const DESTINATION_OUT: u8 = 2;
+    pub const DEVICE: u8 = 4;
+}
+
+/// `struct rule_entry`: first and last number of each range.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct RuleEntry {
+    pub source: [[u64; 2]; 2],
+    pub destination: [[u64; 2]; 2],
+    pub input: [u32; 2],
+    pub output: [u32; 2],
+    pub mark: [u32; 2],
+    pub source_port: [u16; 2],
+    pub destination_port: [u16; 2],
+    pub dscp: [u8; 2],
+    pub seen: u8,
+    pub unused: u8,
+    pub skip: u16,
+    pub rule: u16,
+}
+
+/// `struct rule_list`, the element of the map `rules`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RuleList {
+    pub count: u32,
+    pub unused: u32,
+    pub entries: [RuleEntry; RULE_ENTRIES],
+}
+
+/// `struct kept_rule`, the element of the map `kept_rules`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct KeptRule {
+    pub packets: u64,
+    pub name: [u8; 120],
 }
 
 /// `struct heartbeat`, the context of the program of that name.

@@ -1,5 +1,5 @@
-//! The session table and what else user space shares with the programs: the layout, the control page and the
-//! deny list. Nothing here depends on the daemon.
+//! The session table and what else user space shares with the programs: the layout, the control page, the
+//! deny list and the rules. Nothing here depends on the daemon.
 
 pub mod ageing;
 pub mod clock;
@@ -10,6 +10,7 @@ pub mod hash;
 mod hops;
 pub mod layout;
 mod mapped;
+pub mod rules;
 pub mod session;
 
 pub use mapped::Table;

@@ -93,7 +93,7 @@ impl Sessions {
 
 /// Which sessions something is true for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Match {
+pub(super) struct Match {
     /// For no others. Empty: for none.
     pub(super) sessions: Vec<Sessions>,
     /// For all of these, and not only for some of them.

@@ -2,6 +2,7 @@
 //! test has made.
 
 mod change;
+mod evaluate;
 mod interface;
 mod link;
 mod namespace;

@@ -38,6 +38,7 @@ use crate::{Error, Result};
 use handle::InstanceHandle;
 use linerate_net::Steering;
 use linerate_net::link::Link;
+use linerate_net::ruleset::Options;
 use linerate_net::text::plural;
 use linerate_service::{Exporter, Manager, Server};
 use neighbours::NeighbourConfirmer;
@@ -476,16 +477,18 @@ impl<'a> Changes<'a> {
     /// change of qdiscs, filters and rules takes effect before the daemon hears of it.
     fn watch(&self, ports: Vec<u32>) -> Result<NetworkMonitor> {
         let (control, events, mode) = (Arc::clone(self.control), self.events.clone(), self.mode);
-        let maps = self.maps.try_clone()?;
+        let (maps, rules_options) = (self.maps.try_clone()?, Options::default());
         let options = watch::Options { ports, ..watch::Options::default() };
         let watch = NetworkMonitor::start(&options, move |causes| {
             // There may be thousands of the others a second.
             let all = causes.invalidate(&control);
-            if [Cause::Start, Cause::Overrun, Cause::Nftables, Cause::Xtables]
+            // Rules name interfaces.
+            if [Cause::Start, Cause::Overrun, Cause::Nftables, Cause::Xtables, Cause::Link]
                 .into_iter()
                 .any(|cause| causes.contains(cause))
+                && let Err(error) = rules::refresh(&control, &maps, &rules_options)
             {
-                rules::refresh(&control);
+                tracing::error!(%error, "cannot keep sessions with the kernel that rules have to see");
             }
             if [Cause::TrafficControl, Cause::Nftables, Cause::Overrun]
                 .into_iter()

@@ -88,6 +88,11 @@ fn structures_are_those_of_the_programs() {
         source, destination, source_port, destination_port, protocol, family, unused
     }
     same!(btf, Denied, "denied", expires, dropped);
+    same! { btf, RuleEntry, "rule_entry",
+        source, destination, input, output, mark, source_port, destination_port, dscp, seen, unused, skip, rule
+    }
+    same!(btf, RuleList, "rule_list", count, unused, entries);
+    same!(btf, KeptRule, "kept_rule", packets, name);
 }
 
 /// Maps, and the types of their keys and values, in words.

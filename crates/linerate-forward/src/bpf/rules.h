@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Rules of packet filters that do not treat all packets of a session alike. User space evaluates the rules (crate
+ * linerate-net, ruleset) and writes what they leave: for each kind of session a list of entries with ranges, in the order
+ * in which the rules are met. An entry keeps the sessions that it is for with the kernel, or has them skip others: a
+ * certain verdict stands before the rules behind it. Only the learner looks at them.
+ *
+ * User space writes the entries and then bumps the generation. A learner that sees some of the new ones and some of the
+ * old publishes a generation from before the bump. */
+#ifndef LINERATE_RULES_H
+#define LINERATE_RULES_H
+
+#include "maps.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RULE_KINDS);
+	__type(key, __u32);
+	__type(value, struct rule_list);
+} rules SEC(".maps");
+
+/* The rules that keep sessions, by their numbers in entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RULES_MAX);
+	__type(key, __u32);
+	__type(value, struct kept_rule);
+} kept_rules SEC(".maps");
+
+/* A session as rules see it: by [0] as it comes in or as routing sees it, by [1] as it leaves or on the device. Addresses
+ * as numbers, upper half first. */
+struct rule_subject {
+	__u64 source[2][2];
+	__u64 destination[2][2];
+	__u32 input[2];
+	__u32 output[2];
+	__u16 source_port[2];
+	__u16 destination_port[2];
+	__u32 mark;
+	__u8 dscp;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rule_subject);
+} rule_subjects SEC(".maps");
+
+/* An address from its words in network order. */
+static __always_inline void rule_address(__u64 *number, const __u32 *words, int is_ipv4)
+{
+	number[0] = is_ipv4 ? 0 : (__u64)bpf_ntohl(words[0]) << 32 | bpf_ntohl(words[1]);
+	number[1] = is_ipv4 ? bpf_ntohl(words[0]) : (__u64)bpf_ntohl(words[2]) << 32 | bpf_ntohl(words[3]);
+}
+
+static __always_inline int is_at_most(const __u64 *one, const __u64 *other)
+{
+	return one[0] < other[0] || (one[0] == other[0] && one[1] <= other[1]);
+}
+
+static __always_inline int rule_is_for(const struct rule_entry *entry, const struct rule_subject *subject)
+{
+	__u32 source = entry->seen & RULE_SOURCE_OUT ? 1 : 0;
+	__u32 destination = entry->seen & RULE_DESTINATION_OUT ? 1 : 0;
+	__u32 device = entry->seen & RULE_DEVICE ? 1 : 0;
+
+	return subject->input[device] >= entry->input[0] && subject->input[device] <= entry->input[1] &&
+	       subject->output[device] >= entry->output[0] && subject->output[device] <= entry->output[1] &&
+	       subject->destination_port[destination] >= entry->destination_port[0] &&
+	       subject->destination_port[destination] <= entry->destination_port[1] &&
+	       subject->source_port[source] >= entry->source_port[0] &&
+	       subject->source_port[source] <= entry->source_port[1] &&
+	       is_at_most(entry->source[0], subject->source[source]) &&
+	       is_at_most(subject->source[source], entry->source[1]) &&
+	       is_at_most(entry->destination[0], subject->destination[destination]) &&
+	       is_at_most(subject->destination[destination], entry->destination[1]) &&
+	       subject->mark >= entry->mark[0] && subject->mark <= entry->mark[1] &&
+	       subject->dscp >= entry->dscp[0] && subject->dscp <= entry->dscp[1];
+}
+
+/* Whether a rule keeps this CPU's subject, of this kind, with the kernel. Global, so that the verifier looks at it
+ * once. */
+__noinline int rule_keeps(__u32 kind)
+{
+	__u32 zero = 0, at = 0, number;
+	const struct rule_subject *subject = bpf_map_lookup_elem(&rule_subjects, &zero);
+	const struct rule_list *list = bpf_map_lookup_elem(&rules, &kind);
+	struct kept_rule *kept;
+
+	if (!subject || !list)
+		return 0;
+	for (__u32 steps = 0; steps < RULE_ENTRIES; steps++) {
+		const struct rule_entry *entry;
+
+		if (at >= list->count || at >= RULE_ENTRIES)
+			return 0;
+		entry = &list->entries[at];
+		if (!rule_is_for(entry, subject)) {
+			at++;
+		} else if (entry->skip) {
+			at += entry->skip;
+		} else {
+			number = entry->rule;
+			kept = bpf_map_lookup_elem(&kept_rules, &number);
+			if (kept)
+				__sync_fetch_and_add(&kept->packets, 1);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+#endif
