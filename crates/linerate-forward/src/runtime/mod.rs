@@ -14,5 +14,6 @@ pub mod memory;
 pub mod pins;
 pub mod preflight;
 pub mod program;
+pub mod rules;
 pub mod upper_devices;
 pub mod watch;

@@ -14,4 +14,5 @@ mod learn;
 mod pins;
 mod preflight;
 mod tcp;
+mod verdicts;
 mod watch;

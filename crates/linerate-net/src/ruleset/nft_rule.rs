@@ -263,6 +263,11 @@ impl<'a> Evaluator<'a> {
             MARK if scope.knows_mark => swapped(&number(Source::Field(Field::Mark), 4)),
             4 | 6 => register::interface(Field::Input, key == 6, scope),
             5 | 7 => register::interface(Field::Output, key == 7, scope),
+            // Of a socket of this host.
+            10 | 11 => {
+                self.matches(Match::NEVER);
+                return Some(());
+            }
             15 if is_bridge => known(&[libc::NFPROTO_BRIDGE as u8]),
             15 => known(&[family as u8]),
             16 => known(&[scope.kind.protocol()]),

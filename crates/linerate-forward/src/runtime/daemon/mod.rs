@@ -6,7 +6,6 @@ mod fixes;
 mod handle;
 mod neighbours;
 mod ports;
-mod rules;
 mod setup;
 
 use std::collections::BTreeMap;
@@ -26,6 +25,7 @@ use crate::runtime::instance_reader::InstanceReader;
 use crate::runtime::link;
 use crate::runtime::pins::{Lock, Pins, instance_name};
 use crate::runtime::program::Programs;
+use crate::runtime::rules;
 use crate::runtime::upper_devices;
 use crate::runtime::watch::{self, Cause, Causes, NetworkMonitor};
 use crate::snapshot::Snapshot;

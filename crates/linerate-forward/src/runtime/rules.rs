@@ -12,7 +12,10 @@ use crate::table::layout::rules::ROUTE;
 use crate::table::rules::Rules;
 
 /// Evaluates the rules of the namespace of the calling thread, and makes all sessions stale where the answer is new.
-pub(super) fn refresh(control: &Control, maps: &Maps, options: &Options) -> Result<()> {
+///
+/// # Errors
+/// When the maps of the programs cannot be written.
+pub fn refresh(control: &Control, maps: &Maps, options: &Options) -> Result<()> {
     let mut ruleset = Ruleset::load(options).unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot read the rules of the packet filter: the kernel forwards everything");
         unreadable()
