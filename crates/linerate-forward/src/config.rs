@@ -10,6 +10,7 @@
 
 mod lifetime;
 mod max_sessions;
+mod selector;
 mod units;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use serde::{Deserialize as DeserializeTrait, Serialize, Serializer};
 
 pub use lifetime::Lifetime;
 pub use max_sessions::MaxSessions;
+pub use selector::Selector;
 pub use units::{count, duration, write_duration};
 
 use crate::datapath::Mode;
@@ -39,6 +41,8 @@ pub const TIMEOUT_RANGE: RangeInclusive<Duration> =
 /// Range of the revalidation interval.
 pub const REVALIDATE_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(3600);
+/// Range of the packets before a session is learned: what a candidate counts.
+pub const AFTER_PACKETS_RANGE: RangeInclusive<u32> = 1..=127;
 /// Range of the heartbeat timeout.
 pub const FAIL_OPEN_AFTER_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(600);
@@ -125,6 +129,16 @@ pub struct Config {
     pub flow_file_time: Duration,
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does; default: false, as nftables' flowtable.
     pub verify_checksums: bool,
+    /// Only these sessions are accelerated; default: all.
+    pub accelerate: Vec<Selector>,
+    /// These sessions stay with the kernel; default: none.
+    pub exempt: Vec<Selector>,
+    /// Packets of each direction that the kernel gets before a session is learned, in the range
+    /// [`AFTER_PACKETS_RANGE`]; default: 2.
+    #[serde(deserialize_with = "after_packets")]
+    pub after_packets: u32,
+    /// A rule with a counter keeps its sessions with the kernel, so that it counts all packets; default: false.
+    pub strict: bool,
     /// Programs and tables stay when the daemon ends, for the next run to adopt; default: false.
     pub persist: bool,
     /// Fix interface settings that prevent acceleration, if the fix is reversible (`preflight`); otherwise
@@ -157,6 +171,10 @@ impl Default for Config {
             active_timeout: Duration::from_secs(60),
             flow_file_time: Duration::from_secs(60),
             verify_checksums: false,
+            accelerate: Vec::new(),
+            exempt: Vec::new(),
+            after_packets: 2,
+            strict: false,
             persist: false,
             fix: true,
             probe: true,
@@ -300,6 +318,15 @@ fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
 
 fn revalidate<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     bounded(from, &REVALIDATE_RANGE)
+}
+
+fn after_packets<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    let number = u32::deserialize(from)?;
+    if AFTER_PACKETS_RANGE.contains(&number) {
+        return Ok(number);
+    }
+    let (least, most) = AFTER_PACKETS_RANGE.into_inner();
+    Err(D::Error::custom(format!("{number} packets: it has to be {least} to {most}")))
 }
 
 fn fail_open_after<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {

@@ -1,27 +1,49 @@
 //! Keeps sessions with the kernel that a rule of the packet filter would not treat alike packet by packet.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-use linerate_net::ruleset::{Action, Entry, Families, Options, Program, Ruleset, Seen, Sessions};
+use linerate_net::link;
+use linerate_net::ruleset::{
+    Action, Entry, Families, Field, Kind, Options, Program, Range, Ruleset, Seen, Sessions,
+};
 
 use crate::Result;
+use crate::config::{Config, Selector};
 use crate::maps::Maps;
 use crate::table::control::Control;
 use crate::table::layout::RULE_ENTRIES;
 use crate::table::layout::rules::ROUTE;
 use crate::table::rules::Rules;
 
+/// What the user wants of rules.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    options: Options,
+    accelerate: Vec<Selector>,
+    exempt: Vec<Selector>,
+}
+
+impl From<&Config> for Policy {
+    fn from(config: &Config) -> Self {
+        let (accelerate, exempt) = (config.accelerate.clone(), config.exempt.clone());
+        let options = Options { strict: config.strict, after_packets: config.after_packets };
+        Self { options, accelerate, exempt }
+    }
+}
+
 /// Evaluates the rules of the namespace of the calling thread, and makes all sessions stale where the answer is new.
 ///
 /// # Errors
 /// When the maps of the programs cannot be written.
-pub fn refresh(control: &Control, maps: &Maps, options: &Options) -> Result<()> {
-    let mut ruleset = Ruleset::load(options).unwrap_or_else(|error| {
+pub fn refresh(control: &Control, maps: &Maps, policy: &Policy) -> Result<()> {
+    let mut ruleset = Ruleset::load(&policy.options).unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot read the rules of the packet filter: the kernel forwards everything");
         unreadable()
     });
     let mut is_coarse = false;
-    for program in &mut ruleset.programs {
+    for (kind, program) in Kind::all().into_iter().zip(&mut ruleset.programs) {
+        policy.prepend(program, kind);
         is_coarse |= program.limit(RULE_ENTRIES);
     }
     let rules = Rules::new(maps)?;
@@ -41,6 +63,73 @@ pub fn refresh(control: &Control, maps: &Maps, options: &Options) -> Result<()> 
         );
     }
     Ok(())
+}
+
+impl Policy {
+    /// Puts entries for the selectors before those of rules.
+    fn prepend(&self, program: &mut Program, kind: Kind) {
+        let (mut rules, mut entries) = (Vec::new(), Vec::new());
+        for selector in &self.exempt {
+            rules.push(format!("exempt {selector}"));
+            let action = Action::Keep(rules.len() - 1);
+            let selected = selected(selector, kind).into_iter();
+            entries.extend(selected.map(|(sessions, seen)| Entry { sessions, seen, action }));
+        }
+        if !self.accelerate.is_empty() {
+            let selected: Vec<_> =
+                self.accelerate.iter().flat_map(|selector| selected(selector, kind)).collect();
+            rules.push("not in accelerate".to_owned());
+            let others = Action::Keep(rules.len() - 1);
+            // Behind the entry for all others.
+            let action = Action::Skip(entries.len() + selected.len() + 1);
+            let selected = selected.into_iter();
+            entries.extend(selected.map(|(sessions, seen)| Entry { sessions, seen, action }));
+            let (sessions, seen) = (Sessions::ALL, Seen::default());
+            entries.push(Entry { sessions, seen, action: others });
+        }
+        program.prepend(rules, entries);
+    }
+}
+
+/// The sessions of a kind that a selector means.
+fn selected(selector: &Selector, kind: Kind) -> Vec<(Sessions, Seen)> {
+    let any = |fields: [Field; 2], range: Range, seens: [Seen; 2]| {
+        let of = |field| seens.map(|seen| (Sessions::with(field, range.clone()), seen));
+        fields.into_iter().flat_map(of).collect()
+    };
+    let seen = Seen::default();
+    let out = Seen { is_source_out: true, is_destination_out: true, ..seen };
+    match selector {
+        Selector::Interface(name) => {
+            let links = link::all().unwrap_or_default();
+            let Some(link) = links.iter().find(|link| link.name == *name) else {
+                return Vec::new();
+            };
+            let index = u128::from(link.index);
+            let device = Seen { is_device: true, ..seen };
+            any([Field::Input, Field::Output], index..=index, [seen, device])
+        }
+        Selector::Prefix(prefix) if prefix.address().is_ipv6() != kind.is_ipv6 => Vec::new(),
+        Selector::Prefix(prefix) => {
+            let (first, bits) = match prefix.address() {
+                IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+                IpAddr::V6(address) => (u128::from(address), 128),
+            };
+            let others = match bits - u32::from(prefix.length()) {
+                0 => 0,
+                free => u128::MAX >> (128 - free),
+            };
+            any([Field::Source, Field::Destination], first..=first | others, [seen, out])
+        }
+        Selector::Port(ports) => {
+            let ports = u128::from(*ports.start())..=u128::from(*ports.end());
+            any([Field::SourcePort, Field::DestinationPort], ports, [seen, out])
+        }
+        Selector::Mark(mark) => {
+            let mark = u128::from(*mark);
+            vec![(Sessions::with(Field::Mark, mark..=mark), seen)]
+        }
+    }
 }
 
 /// All sessions stay with the kernel.

@@ -18,7 +18,7 @@ fn load(host: &Namespace, rules: &str) -> Result<(), String> {
         .spawn()
         .map_err(|error| error.to_string())?;
     // A rule ends with its line.
-    let text = format!("flush ruleset\n{}\n", rules.replace("; }", ";\n}"));
+    let text = format!("flush ruleset\n{}\n", rules.replace("; }", ";\n}").replace("} }", "}\n}"));
     nft.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = nft.wait_with_output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).lines().take(1).collect();

@@ -25,7 +25,7 @@ use crate::runtime::instance_reader::InstanceReader;
 use crate::runtime::link;
 use crate::runtime::pins::{Lock, Pins, instance_name};
 use crate::runtime::program::Programs;
-use crate::runtime::rules;
+use crate::runtime::rules::{self, Policy};
 use crate::runtime::upper_devices;
 use crate::runtime::watch::{self, Cause, Causes, NetworkMonitor};
 use crate::snapshot::Snapshot;
@@ -38,7 +38,6 @@ use crate::{Error, Result};
 use handle::InstanceHandle;
 use linerate_net::Steering;
 use linerate_net::link::Link;
-use linerate_net::ruleset::Options;
 use linerate_net::text::plural;
 use linerate_service::{Exporter, Manager, Server};
 use neighbours::NeighbourConfirmer;
@@ -105,6 +104,7 @@ impl Daemon {
             let clock = Clock::from_boot_time();
             control.set_revalidate_after(config.revalidate, &clock);
             control.set_verify_checksums(config.verify_checksums);
+            control.set_admission(config.after_packets);
             let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
             let confirmer = NeighbourConfirmer::open()?;
             let mut ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
@@ -381,6 +381,10 @@ impl Daemon {
             ("active-timeout", new.active_timeout != old.active_timeout),
             ("flow-file-time", new.flow_file_time != old.flow_file_time),
             ("metrics", new.metrics != old.metrics),
+            ("accelerate", new.accelerate != old.accelerate),
+            ("exempt", new.exempt != old.exempt),
+            ("after-packets", new.after_packets != old.after_packets),
+            ("strict", new.strict != old.strict),
             ("web", new.web != old.web),
         ] {
             if differs {
@@ -408,6 +412,10 @@ impl Daemon {
             flow_file_time: old.flow_file_time,
             metrics: old.metrics,
             web: old.web,
+            accelerate: old.accelerate.clone(),
+            exempt: old.exempt.clone(),
+            after_packets: old.after_packets,
+            strict: old.strict,
             ..new
         };
         self.follow()?;
@@ -460,6 +468,7 @@ struct Changes<'a> {
     control: &'a Arc<Control>,
     maps: &'a Maps,
     mode: Mode,
+    policy: Policy,
     events: &'a Sender<Event>,
 }
 
@@ -470,14 +479,14 @@ impl<'a> Changes<'a> {
         config: &Config,
         events: &'a Sender<Event>,
     ) -> Self {
-        Self { control, maps, mode: config.datapath, events }
+        Self { control, maps, mode: config.datapath, policy: Policy::from(config), events }
     }
 
     /// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions. A
     /// change of qdiscs, filters and rules takes effect before the daemon hears of it.
     fn watch(&self, ports: Vec<u32>) -> Result<NetworkMonitor> {
         let (control, events, mode) = (Arc::clone(self.control), self.events.clone(), self.mode);
-        let (maps, rules_options) = (self.maps.try_clone()?, Options::default());
+        let (maps, policy) = (self.maps.try_clone()?, self.policy.clone());
         let options = watch::Options { ports, ..watch::Options::default() };
         let watch = NetworkMonitor::start(&options, move |causes| {
             // There may be thousands of the others a second.
@@ -486,7 +495,7 @@ impl<'a> Changes<'a> {
             if [Cause::Start, Cause::Overrun, Cause::Nftables, Cause::Xtables, Cause::Link]
                 .into_iter()
                 .any(|cause| causes.contains(cause))
-                && let Err(error) = rules::refresh(&control, &maps, &rules_options)
+                && let Err(error) = rules::refresh(&control, &maps, &policy)
             {
                 tracing::error!(%error, "cannot keep sessions with the kernel that rules have to see");
             }

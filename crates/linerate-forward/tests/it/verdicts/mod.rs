@@ -5,10 +5,10 @@ mod nftables;
 
 use std::net::IpAddr;
 
+use linerate_forward::runtime::conntrack;
 use linerate_forward::runtime::program::Options;
-use linerate_forward::runtime::{conntrack, rules};
+use linerate_forward::runtime::rules::{self, Policy};
 use linerate_forward::table::rules::Rules;
-use linerate_net::ruleset;
 use linerate_testkit::{Mac, Namespace, Random};
 
 use crate::common::accelerator::Accelerator;
@@ -62,7 +62,7 @@ impl Bench {
             load(&router.inside)?;
         }
         let (control, maps) = (&self.accelerator.control, &self.accelerator.programs.maps);
-        let refresh = || rules::refresh(control, maps, &ruleset::Options::default());
+        let refresh = || rules::refresh(control, maps, &Policy::default());
         self.routers[1].inside.run(refresh).expect("entered").expect("refreshed");
         control.bump_generation();
         self.port += 1;
