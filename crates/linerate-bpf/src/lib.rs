@@ -10,6 +10,7 @@ pub mod ingress_drop;
 pub mod link;
 pub mod live_frames;
 pub mod map;
+pub mod netfilter;
 mod program;
 pub mod rcu;
 mod rings;
