@@ -16,6 +16,7 @@ mod nft_set;
 mod nftables;
 mod register;
 mod sessions;
+mod xt_rule;
 mod xtables;
 
 use std::collections::BTreeSet;

@@ -309,7 +309,7 @@ impl<'a> Evaluator<'a> {
             return Some(());
         }
         let is_reply = tracking == Tracking::Reply;
-        let is_own = attribute(data, 3).is_none_or(|direction| direction == [is_reply.into()]);
+        let is_own = attribute(data, 3).is_none_or(|direction| direction == [u8::from(is_reply)]);
         let bits = match key {
             1 => known(&[is_reply.into()]),
             2 => {

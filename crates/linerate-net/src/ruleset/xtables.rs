@@ -6,6 +6,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::Families;
 use super::evaluate::{Program, Scope, Writes};
+use super::xt_rule::Table;
 use crate::ioctl::socket_option;
 use crate::netlink::bytes_at;
 
@@ -13,35 +14,34 @@ use crate::netlink::bytes_at;
 const GET_INFO: i32 = 64;
 const GET_ENTRIES: i32 = 65;
 /// Bytes of a table's name.
-const NAME: usize = 32;
+pub(super) const NAME: usize = 32;
 /// Bytes of `struct ipt_getinfo`: name, valid hooks, entries and underflows of five hooks, number, size.
 const INFO: usize = NAME + 4 + 20 + 20 + 8;
 /// Bytes of `struct ipt_get_entries` before the entries.
 const ENTRIES: usize = 40;
-/// `NF_INET_LOCAL_IN` and `NF_INET_LOCAL_OUT`.
-const LOCAL_HOOKS: [usize; 2] = [1, 3];
 
 /// `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_IN`, with the names of their chains.
 const INPUT_HOOKS: [(usize, &str); 2] = [(0, "PREROUTING"), (1, "INPUT")];
 /// Bytes of `struct xt_entry_target`, which the verdict of a policy follows.
-const TARGET: usize = 32;
+pub(super) const TARGET: usize = 32;
 /// The verdict `-NF_ACCEPT - 1`.
 const ACCEPT: u32 = u32::MAX - 1;
 
 /// One of the two kinds of tables.
-struct Kind {
+#[derive(Debug)]
+pub(super) struct Kind {
     /// The names of the tables that the namespace has.
     names: &'static str,
     family: AddressFamily,
     level: i32,
-    families: Families,
+    pub(super) families: Families,
     /// Bytes of what an entry matches by itself (`struct ipt_ip`).
-    matched: usize,
+    pub(super) matched: usize,
     /// Bytes of an entry before its matches.
-    head: usize,
+    pub(super) head: usize,
 }
 
-const KINDS: [Kind; 2] = [
+static KINDS: [Kind; 2] = [
     Kind {
         names: "/proc/thread-self/net/ip_tables_names",
         family: AddressFamily::INET,
@@ -60,23 +60,34 @@ const KINDS: [Kind; 2] = [
     },
 ];
 
-/// The tables.
-pub(super) struct Xtables;
+/// The tables of the namespace of the calling thread.
+pub(super) struct Xtables(Vec<Table>);
 
 impl Xtables {
     pub(super) fn load() -> io::Result<Self> {
-        Ok(Self)
+        let mut tables = Vec::new();
+        for kind in &KINDS {
+            kind.tables(|name, info, entries| tables.push(Table::new(kind, name, info, entries)))?;
+        }
+        Ok(Self(tables))
     }
 
+    /// What their rules write.
     pub(super) fn writes(&self) -> Writes {
-        Writes::default()
+        self.0.iter().fold(Writes::default(), |all, table| all.or(table.writes()))
     }
 
+    /// The packets of which rules look at routes.
     pub(super) fn routes(&self) -> Families {
-        Families::default()
+        let mut families = Families::default();
+        self.0.iter().for_each(|table| families.add(table.routes()));
+        families
     }
 
-    pub(super) fn evaluate(&self, _scope: Scope<'_>, _program: &mut Program) {}
+    /// Appends what they do with sessions of a kind.
+    pub(super) fn evaluate(&self, scope: Scope<'_>, program: &mut Program) {
+        self.0.iter().for_each(|table| table.evaluate(scope, program));
+    }
 }
 
 /// The first chain that may drop packets to this host.
@@ -101,11 +112,11 @@ fn named(name: &str, size: usize) -> Vec<u8> {
     buffer
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<usize> {
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<usize> {
     bytes_at(bytes, at).map(u32::from_ne_bytes).map(|value| value as usize)
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<usize> {
+pub(super) fn half(bytes: &[u8], at: usize) -> Option<usize> {
     bytes_at(bytes, at).map(u16::from_ne_bytes).map(usize::from)
 }
 
@@ -141,4 +152,10 @@ impl Kind {
         let target = half(entry, self.matched + 4).unwrap_or(0);
         first != policy || word(entry, target + TARGET) != Some(ACCEPT as usize)
     }
+}
+
+/// The name in a `struct xt_entry_match` or `xt_entry_target`: after its size.
+pub(super) fn name_at(entry: &[u8], at: usize) -> &[u8] {
+    let name = entry.get(at + 2..at + 31).unwrap_or_default();
+    name.split(|byte| *byte == 0).next().unwrap_or_default()
 }
