@@ -190,6 +190,17 @@ pub(super) struct Rule {
     pub verdicts: Vec<(Match, Verdict)>,
 }
 
+impl Rule {
+    /// Whoever it acts on it drops: no session of these packets is ever learned.
+    fn always_drops(&self) -> bool {
+        let drops = self
+            .verdicts
+            .iter()
+            .all(|(condition, verdict)| condition.is_always() && *verdict == Verdict::Drop);
+        drops && !self.verdicts.is_empty() && !self.matched.varies && self.acts == self.matched
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The next rule.
@@ -281,7 +292,7 @@ impl<'a> Evaluation<'a> {
     fn rule(&mut self, rule: &Rule, reach: &Match) -> Option<bool> {
         let matched = reach.and(&rule.matched);
         let acted = reach.and(&rule.acts);
-        if !acted.is_never() {
+        if !acted.is_never() && !rule.always_drops() {
             self.keep(&rule.name, &acted);
             // Whoever is kept need not be looked at again.
             return Some(acted.sessions != reach.sessions);

@@ -245,13 +245,14 @@ fn multiport(info: Info<'_>, revision: u32, scope: &Scope<'_>) -> Option<Match> 
         at = last + 1;
     }
     let of = |field| one_of(field, ranges.iter().filter(|range| !range.is_empty()).cloned(), scope);
-    let found = match which {
+    let is_inverted = revision > 0 && is_set(info.byte(2 + 3 * PORTS)?);
+    let of = |field| inverted(of(field), is_inverted);
+    Some(match which {
         SOURCE => of(Field::SourcePort),
         DESTINATION => of(Field::DestinationPort),
+        _ if is_inverted => of(Field::SourcePort).and(&of(Field::DestinationPort)),
         _ => of(Field::SourcePort).or(of(Field::DestinationPort)),
-    };
-    let is_inverted = revision > 0 && is_set(info.byte(2 + 3 * PORTS)?);
-    Some(inverted(found, is_inverted))
+    })
 }
 
 /// `XT_CONNTRACK_STATE_INVALID`, `XT_CONNTRACK_STATE_BIT(IP_CT_ESTABLISHED)` and, of either match,

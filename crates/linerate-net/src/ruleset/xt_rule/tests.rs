@@ -90,6 +90,8 @@ const ROWS: &[(&str, &str)] = &[
     ("-p tcp --tcp-option 8 -j ACCEPT", "t"),
     ("-p udp -m multiport --ports 1:3,4000 -j LOG", "orn"),
     ("-p udp -m multiport --dports 1:3,4000 -j LOG", ""),
+    ("-p udp -m multiport ! --ports 1:3,4000 -j LOG", ""),
+    ("-p udp -m multiport ! --ports 1:3,4001 -j LOG", "orn"),
     ("-p udp -m multiport ! --sports 7,9 -j LOG", "orn"),
     ("-m conntrack --ctstate NEW -j LOG", ""),
     ("-m conntrack --ctstate ESTABLISHED -j LOG", "ort"),
