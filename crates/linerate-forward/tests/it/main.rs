@@ -17,4 +17,3 @@ mod preflight;
 mod tcp;
 mod verdicts;
 mod watch;
-mod xtables;

@@ -133,6 +133,7 @@ impl<'a> Evaluator<'a> {
             b"notrack" | b"flow_offload" => {}
             b"objref" => self.object(data)?,
             b"reject" => self.ends(Verdict::Drop),
+            b"log" => self.acts(),
             b"match" => {
                 let (name, info) = (text(attribute(data, 1)?), attribute(data, 3)?);
                 let (condition, acts) = extension::matched(name, field(2)?, info, self.scope);

@@ -2,6 +2,7 @@
 //! leaves them is compared byte for byte. Packets of a session differ in length, payload, TTL, ECN, flags and the rest.
 
 mod nftables;
+mod xtables;
 
 use std::net::IpAddr;
 
@@ -49,6 +50,11 @@ impl Bench {
         let accelerator = Accelerator::start(&routers[1], &options);
         let monitors = [Monitor::open(&routers[0]), Monitor::open(&routers[1])];
         Self { routers, monitors, accelerator, port: 1024, random: Random::new(7) }
+    }
+
+    /// The plain router and the accelerated one.
+    pub(crate) fn routers(&self) -> [&Namespace; 2] {
+        self.routers.each_ref().map(|router| &router.inside)
     }
 
     /// Loads rules into both and sends packets; what is wrong. `state` is what rules have counted: the same in both.
