@@ -235,10 +235,11 @@ fn evaluate(lab: &Lab, fast: &Accelerator) {
 /// Takes all rules out of a router.
 fn flush(router: &Namespace) {
     run(router, "nft", &["flush", "ruleset"], "");
-    let none: String =
-        ["filter", "nat", "mangle", "raw"].map(|table| format!("*{table}\nCOMMIT\n")).concat();
+    // Policies stay otherwise.
+    let none = "*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n\
+        *nat\nCOMMIT\n*mangle\nCOMMIT\n*raw\nCOMMIT\n";
     for program in ["iptables-legacy-restore", "ip6tables-legacy-restore"] {
-        run(router, program, &[], &none);
+        run(router, program, &[], none);
     }
 }
 
