@@ -10,6 +10,7 @@ use linerate_forward::table::session::{Selection, Session, Sort};
 
 use super::arguments::Sessions;
 use super::columns::columns;
+use super::status;
 use crate::cli::json::{self, Schema};
 use crate::cli::progress::scaled;
 use crate::cli::stdio;
@@ -35,6 +36,10 @@ pub(super) fn run(arguments: &Sessions) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     stdio::println(text(&sessions, rated))?;
+    let kept = status::rules(&instance.snapshot()?.rules);
+    if !kept.is_empty() {
+        stdio::println(format!("\n{kept}"))?;
+    }
     if accepted > sessions.len() as u64 {
         stdio::eprintln(format_args!(
             "linerate: {} of {accepted} sessions; --limit 0 shows all",

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use linerate_forward::snapshot::{Counter, Port, Snapshot, State};
+use linerate_forward::table::rules::Kept;
 
 use super::arguments::Status;
 use super::columns::columns;
@@ -50,6 +51,7 @@ fn text(snapshot: &Snapshot) -> String {
     {
         parts.push(counts(title, list));
     }
+    parts.push(rules(&snapshot.rules));
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
@@ -93,4 +95,13 @@ fn counts(title: &str, list: &[Counter]) -> String {
     let rows =
         rows.map(|one| [one.name.to_owned(), one.packets.to_string(), one.description.to_owned()]);
     columns([title, "packets", ""], [false, true, false], rows)
+}
+
+/// What keeps sessions with the kernel.
+pub(super) fn rules(kept: &[Kept]) -> String {
+    if kept.is_empty() {
+        return String::new();
+    }
+    let rows = kept.iter().map(|kept| [kept.rule.clone(), kept.packets.to_string()]);
+    columns(["sessions stay with the kernel", "packets"], [false, true], rows)
 }

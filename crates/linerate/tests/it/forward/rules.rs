@@ -49,7 +49,7 @@ fn a_program_that_takes_packets_by_nfqueue_sees_every_one() {
         let change = |what| run(&net.router, iptables, &[&[what], &rule[..]].concat(), "");
         change("-A");
         wait_for("the rule is known", || {
-            net.stdout_of("status").contains("queue") || !is_fast(&net, 0, 4000)
+            net.stdout_of("status").contains("iptables") || !is_fast(&net, 0, 4000)
         });
         assert!(!is_fast(&net, 0, 4000), "{iptables}");
         assert!(is_fast(&net, 1, 4000), "{iptables}: the rule is of IPv4");
@@ -79,10 +79,10 @@ fn a_rule_that_looks_at_the_source_mac_keeps_its_effect() {
     );
     let _daemon = net.run("");
     assert!(!is_fast(&net, 0, 4000));
-    let refused = &net.json("status")[0]["refusals"];
-    let refused =
-        refused.as_array().expect("a list").iter().find(|one| one["name"] == "source-mac");
-    assert!(refused.expect("counted")["packets"].as_u64() > Some(0));
+    let rule = &net.json("status")[0]["rules"][0];
+    assert_eq!(rule["rule"], "nftables inet t f handle 2");
+    assert!(rule["packets"].as_u64() > Some(0));
+    assert!(net.stdout_of("sessions").contains("nftables inet t f handle 2"));
     // The same addresses and ports from another MAC address meet the rule.
     run(&net.client, "ip", &["link", "set", "host", "address", "02:00:00:00:00:99"], "");
     run(&net.router, "ip", &["neigh", "flush", "dev", "left"], "");
@@ -90,6 +90,22 @@ fn a_rule_that_looks_at_the_source_mac_keeps_its_effect() {
     nft(&net.router, "flush ruleset");
     wait_for("the rule is gone", || net.ask_in_vain(0, 4000) == 2);
     wait_for("the fast path is back", || is_fast(&net, 0, 4000));
+}
+
+#[test]
+fn the_configuration_chooses_which_sessions_are_accelerated() {
+    root_or_skip!();
+    let net = Net::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = "interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\naccelerate = [\"left\"]\n\
+                exempt = [\"port 4001\"]\n";
+    std::fs::write(file.path(), text).unwrap();
+    let mut daemon = net.begin(&format!("-c {}", file.path().display()), |_| {});
+    daemon.until("ready: forwarding");
+    wait_for("the fast path", || is_fast(&net, 0, 4000));
+    assert!(!is_fast(&net, 0, 4001));
+    let rules = &net.json("status")[0]["rules"];
+    assert_eq!(rules[0]["rule"], "exempt port 4001");
 }
 
 /// TC, too, passes them by: it runs before those at ingress, and the kernel spares redirected packets those at egress.
