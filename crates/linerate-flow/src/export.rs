@@ -8,9 +8,11 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::meter::{ByteRange, Flow, Meter, MeterOptions, MeterStatistics, MeteredPacket};
+use linerate_pcapfile::{ByteRange, PacketLocation};
+
+use crate::meter::{Flow, Meter, MeterOptions, MeterStatistics, MeteredPacket};
 use crate::outputs::{END_TIMEOUT, OutputOptions, OutputStatistics, Outputs};
-use crate::{FlowRecord, PacketLocation, Result};
+use crate::{FlowRecord, Result};
 
 /// Flows that a meter sends at once.
 const BATCH_FLOWS: usize = 1024;

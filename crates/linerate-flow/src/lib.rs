@@ -19,6 +19,5 @@ pub mod schema;
 
 pub use error::{Error, Result};
 pub use record::{
-    BiflowDirection, Direction, EndReason, FlowKey, FlowRecord, NatEvent, PacketLocation,
-    Translation,
+    BiflowDirection, Direction, EndReason, FlowKey, FlowRecord, NatEvent, Translation,
 };

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use linerate_pcapfile::PacketLocation;
+
 /// A flow: packets with one key in an interval, in both directions (a biflow of RFC 5103).
 ///
 /// The forward direction is that of the initiator: who sent the first packet, or the SYN of TCP.
@@ -166,15 +168,4 @@ pub enum NatEvent {
     Nat64Create = 6,
     /// NAT64 session delete, likewise.
     Nat64Delete = 7,
-}
-
-/// Where the packets of a flow are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PacketLocation {
-    /// The packet file that has the first packet.
-    pub file: Arc<str>,
-    /// An offset in `file` where a packet begins, at or before the flow's first packet.
-    pub first: u64,
-    /// An offset at or after the end of the flow's last packet; `None` if it is in a later file.
-    pub end: Option<u64>,
 }

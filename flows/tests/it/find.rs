@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use linerate_flow::{EndReason, FlowKey, FlowRecord, PacketLocation};
+use linerate_flow::{EndReason, FlowKey, FlowRecord};
 use linerate_pcapfile::{
-    BlockReader, Compression, Encoder, Format, InterfaceDescription, Record, SectionHeader, Writer,
+    BlockReader, Compression, Encoder, Format, InterfaceDescription, PacketLocation, Record,
+    SectionHeader, Writer,
 };
 use linerate_wire::frame::{Frame, Timestamp};
 

@@ -11,10 +11,10 @@ use std::sync::atomic::AtomicBool;
 use datafusion::arrow::array::*;
 use datafusion::arrow::datatypes::{DataType, Field as Column, Schema, TimeUnit};
 use linerate_flow::schema::{FIELDS, Kind, Value};
-use linerate_flow::{EndReason, FlowKey, FlowRecord, PacketLocation};
+use linerate_flow::{EndReason, FlowKey, FlowRecord};
 use linerate_pcapfile::{
-    BlockReader, Compression, Encoder, Format, InterfaceDescription, Reader, Record, SectionHeader,
-    Writer,
+    BlockReader, Compression, Encoder, Format, InterfaceDescription, PacketLocation, Reader,
+    Record, SectionHeader, Writer,
 };
 use linerate_wire::frame::{Frame, Timestamp};
 use parquet::arrow::ArrowWriter;

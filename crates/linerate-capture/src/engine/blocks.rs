@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use linerate_flow::meter::ByteRange;
+use linerate_pcapfile::ByteRange;
 use linerate_pcapfile::edit::RawRecord;
 use linerate_pcapfile::{
     Block, BlockReader, BlockType, Encoder, Error as FileError, Format, InterfaceDescription,

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Instant;
 
-use linerate_flow::PacketLocation;
 use linerate_flow::export::{Exporter, ExportingMeter, InterfaceName, PacketLocator};
-use linerate_flow::meter::{ByteRange, MeteredPacket};
+use linerate_flow::meter::MeteredPacket;
 use linerate_pcapfile::{
-    BlockReader, DescribedRecord, Error as FileError, Format, InterfaceDescription, Reader, Record,
+    BlockReader, ByteRange, DescribedRecord, Error as FileError, Format, InterfaceDescription,
+    PacketLocation, Reader, Record,
 };
 use linerate_ring::Direction;
 use linerate_ring::packet::DirectionFilter;

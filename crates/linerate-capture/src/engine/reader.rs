@@ -7,9 +7,9 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use linerate_flow::export::ExportingMeter;
-use linerate_flow::meter::{ByteRange, MeteredPacket};
+use linerate_flow::meter::MeteredPacket;
 use linerate_net::cpu;
-use linerate_pcapfile::Record;
+use linerate_pcapfile::{ByteRange, Record};
 use linerate_ring::{Frame, Timestamp};
 
 use super::cutoff::Cutoff;

@@ -1,8 +1,8 @@
 //! [`Entry`]: a flow in the table.
 
+use linerate_pcapfile::ByteRange;
 use linerate_wire::tcp::Flags;
 
-use super::ByteRange;
 use super::packet::{Initiator, Key, Packet};
 use crate::{BiflowDirection, Direction, EndReason, FlowRecord};
 

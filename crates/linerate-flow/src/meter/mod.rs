@@ -8,6 +8,7 @@ mod table;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use linerate_pcapfile::ByteRange;
 use linerate_wire::layers::Layers;
 
 use crate::EndReason;
@@ -97,15 +98,6 @@ pub struct MeteredPacket<'a> {
     /// Where it is in the output, if it is output. The meter keeps where the first packet of a flow begins, and where
     /// the last one ends.
     pub byte_range: Option<ByteRange>,
-}
-
-/// A range of bytes in the output of one reader: one packet, or all packets of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ByteRange {
-    /// The first byte.
-    pub begin: u64,
-    /// After the last byte; not 0.
-    pub end: u64,
 }
 
 /// The layers of a frame with this link type (LINKTYPE registry); `None` if a meter cannot parse them.

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use linerate_flow::file::{Files, FilesOptions};
 use linerate_flow::schema::{self, Value};
-use linerate_flow::{
-    Direction, EndReason, FlowKey, FlowRecord, NatEvent, PacketLocation, Translation,
-};
+use linerate_flow::{Direction, EndReason, FlowKey, FlowRecord, NatEvent, Translation};
+use linerate_pcapfile::PacketLocation;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 

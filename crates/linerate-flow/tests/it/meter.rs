@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use etherparse::{PacketBuilder, VlanId};
-use linerate_flow::meter::{ByteRange, MeteredPacket};
+use linerate_flow::meter::MeteredPacket;
 use linerate_flow::{BiflowDirection, EndReason, FlowRecord};
+use linerate_pcapfile::ByteRange;
 
 use crate::frames::{A, ETHERNET, F, Metered, R, S, SECOND, START, tcp, udp};
 

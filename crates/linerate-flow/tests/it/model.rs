@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use linerate_flow::meter::ByteRange;
 use linerate_flow::{BiflowDirection, Direction, EndReason, FlowKey, FlowRecord};
+use linerate_pcapfile::ByteRange;
 
 use crate::frames::{A, F, R, S, SECOND};
 use crate::traffic::{Packet, Part, Payload, address};

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use linerate_flow::meter::{ByteRange, MeteredPacket};
+use linerate_flow::meter::MeteredPacket;
+use linerate_pcapfile::ByteRange;
 use proptest::prelude::*;
 
 use crate::frames::{A, ETHERNET, F, R, S, START};

@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use linerate_flow::meter::ByteRange;
-use linerate_pcapfile::Format;
 use linerate_pcapfile::write::{EncodedRecord, records};
+use linerate_pcapfile::{ByteRange, Format};
 use linerate_ring::Timestamp;
 
 /// Bytes in a buffer. Large enough that one system call writes some 2,500 small packets; small enough that

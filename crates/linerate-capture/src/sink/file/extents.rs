@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use linerate_flow::PacketLocation;
 use linerate_flow::export::PacketLocator;
-use linerate_flow::meter::ByteRange;
+use linerate_pcapfile::{ByteRange, PacketLocation};
 
 /// The most extents of a reader.
 const MAX_EXTENTS: usize = 1 << 14;

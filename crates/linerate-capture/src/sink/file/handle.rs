@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Release};
 use std::time::{Duration, Instant};
 
 use linerate_flow::export::PacketLocator;
-use linerate_flow::meter::ByteRange;
+use linerate_pcapfile::ByteRange;
 use linerate_pcapfile::write::EncodedRecord;
 use linerate_pcapfile::{Encoder, Format, InterfaceDescription, Record};
 use linerate_ring::Frame;

@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 use std::time::{Duration, Instant};
 
-use linerate_flow::meter::ByteRange;
-use linerate_pcapfile::Format;
 use linerate_pcapfile::write::records;
+use linerate_pcapfile::{ByteRange, Format};
 use linerate_ring::Timestamp;
 
 use super::chunk::{CAPACITY, Chunk, ReaderRun};

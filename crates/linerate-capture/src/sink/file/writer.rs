@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_flow::meter::ByteRange;
-use linerate_pcapfile::{Compression, Format, OutputFile};
+use linerate_pcapfile::{ByteRange, Compression, Format, OutputFile};
 use linerate_ring::Timestamp;
 
 use super::chunk::{Chunk, ReaderRun};
