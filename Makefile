@@ -38,6 +38,10 @@ test-kernels: ## root tests on Debian's own kernels, each in a virtual machine; 
 	@scripts/setup kernels
 	@scripts/test-kernels
 
+test-costs: build ## instructions that a forwarded packet costs, counted in an emulator; BEFORE=COMMAND: another build beside it
+	@scripts/setup kernels
+	@scripts/test-costs $(built)/linerate $(BEFORE)
+
 test-compilers: ## the BPF programs by each clang from 14 to 22, loaded here and on Debian's kernels
 	@scripts/setup compilers
 	@scripts/test-compilers
@@ -121,5 +125,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service, install-flows and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command flows service c
 
-.PHONY: help demo test test-compilers test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
+.PHONY: help demo test test-compilers test-costs test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
 	install install-service install-flows install-c uninstall
