@@ -10,9 +10,9 @@ use linerate_forward::runtime::watch::{BATCH, Cause, Causes, NetworkMonitor, Opt
 use linerate_testkit::{Namespace, TIMEOUT, Veth, VethOptions, print_skipped, root_or_skip, skip};
 use linerate_testkit::{test_name, tools, wait_for};
 
-/// Without iptables' lock, which other tests take.
+/// Without iptables' lock, which other tests take, and without what is polled: it has tests of its own.
 fn options() -> Options {
-    Options { xtables: false, ..Options::default() }
+    Options { xtables: false, poll: false, ..Options::default() }
 }
 
 /// Less would not show a bump that should not come.

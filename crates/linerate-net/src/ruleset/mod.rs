@@ -31,6 +31,7 @@ pub use device_chain::DeviceChain;
 pub use evaluate::{Action, Entry, Kind, Options, Program, Seen, Tracking};
 pub use local_filter::local_filter;
 pub use sessions::{Field, Range, Sessions};
+pub use xtables::digest as xtables_digest;
 
 /// Address families, as a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

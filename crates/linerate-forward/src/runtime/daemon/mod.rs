@@ -45,6 +45,15 @@ use ports::Ports;
 
 /// How often it updates the metrics, sweeps the deny list and checks its pins.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Changes after which the rules are evaluated again; rules name interfaces.
+const RULES: [Cause; 6] = [
+    Cause::Start,
+    Cause::Overrun,
+    Cause::Nftables,
+    Cause::Xtables,
+    Cause::NetfilterLink,
+    Cause::Link,
+];
 
 /// A request to the daemon.
 #[derive(Clone, Copy, Debug)]
@@ -491,10 +500,7 @@ impl<'a> Changes<'a> {
         let watch = NetworkMonitor::start(&options, move |causes| {
             // There may be thousands of the others a second.
             let all = causes.invalidate(&control);
-            // Rules name interfaces.
-            if [Cause::Start, Cause::Overrun, Cause::Nftables, Cause::Xtables, Cause::Link]
-                .into_iter()
-                .any(|cause| causes.contains(cause))
+            if RULES.into_iter().any(|cause| causes.contains(cause))
                 && let Err(error) = rules::refresh(&control, &maps, &policy)
             {
                 tracing::error!(%error, "cannot keep sessions with the kernel that rules have to see");

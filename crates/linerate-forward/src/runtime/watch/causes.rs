@@ -6,7 +6,7 @@ use crate::table::control::Control;
 use crate::table::layout::rules;
 
 /// A kind of change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cause {
     /// The watch started: earlier changes are unknown.
@@ -33,17 +33,21 @@ pub enum Cause {
     TrafficControl,
     /// The nftables ruleset, which iptables-nft changes too.
     Nftables,
-    /// Legacy iptables has run.
+    /// Legacy iptables has run, or its rules have changed.
     Xtables,
     /// An IPsec policy.
     Ipsec,
     /// Somebody deleted tracked connections.
     Conntrack,
+    /// A setting of the network stack (`/proc/sys/net`), also one that a router advertisement has changed.
+    Setting,
+    /// A BPF program at a hook of netfilter.
+    NetfilterLink,
 }
 
 impl Cause {
     /// All causes, in the order of their numbers.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Start,
         Self::Overrun,
         Self::Route,
@@ -59,6 +63,8 @@ impl Cause {
         Self::Xtables,
         Self::Ipsec,
         Self::Conntrack,
+        Self::Setting,
+        Self::NetfilterLink,
     ];
 
     /// The name in logs and metrics.
@@ -79,6 +85,8 @@ impl Cause {
             Self::Xtables => "xtables",
             Self::Ipsec => "ipsec",
             Self::Conntrack => "conntrack",
+            Self::Setting => "setting",
+            Self::NetfilterLink => "netfilter-link",
         }
     }
 }
@@ -86,7 +94,7 @@ impl Cause {
 /// A set of kinds of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Causes {
-    set: u16,
+    set: u32,
     /// One of the changes needs more than a look at routes and neighbours.
     relearn: bool,
 }

@@ -1,10 +1,10 @@
-//! [`Counters`]: what the thread of the watch counts; other threads read it.
+//! [`Counters`]: what the threads of the watch count; other threads read it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Cause, Causes, Counts};
 
-/// Only the thread writes them.
+/// Only the threads of the watch write them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     messages: AtomicU64,

@@ -1,6 +1,8 @@
 //! [`ChangeDetector`]: which kernel notifications are changes.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use linerate_net::netlink::{Dump, Message, Protocol, Socket, bytes_at, put_attr};
 
@@ -61,6 +63,11 @@ impl From<Cause> for Change {
 impl ChangeDetector {
     pub(super) fn new(ports: &[u32]) -> Self {
         Self { ports: ports.to_owned(), ..Self::default() }
+    }
+
+    /// Whether there were IPv6 routes that expire.
+    pub(super) fn has_expiring(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.routing.has_expiring)
     }
 
     /// Processes a message of one of the protocols. One that cannot be parsed is a change.

@@ -16,11 +16,13 @@
 //! somebody deletes; runs of legacy iptables, by its lock. Notifications that change nothing are ignored:
 //! neighbours that are only confirmed, addresses that are only renewed, interfaces that are only captured on.
 //!
+//! What the kernel does not report is polled twice a second ([`unannounced`]): settings, routes that expire, redirects
+//! and learned path MTUs, x_tables that changed without iptables' lock, BPF programs at netfilter's hooks.
+//!
 //! # What is not detected
-//! These take effect only when a session is revalidated: x_tables changed without iptables' lock; set
-//! elements that time out or that packets add, and rules that limit, count or depend on the time of day;
-//! ipset; other sysctls (`fib_multipath_hash_policy`); BPF programs that others attach; tracked connections
-//! that end by themselves (the learner checks their timeouts).
+//! These take effect only when a session is revalidated: set elements that time out or that packets add, and rules
+//! that limit, count or depend on the time of day; ipset; BPF programs that others attach elsewhere; tracked
+//! connections that end by themselves (the learner checks their timeouts).
 
 mod bridges;
 mod causes;
@@ -30,22 +32,24 @@ mod links;
 mod neighbours;
 mod routing;
 mod sockets;
+mod unannounced;
 mod xtables;
 
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use linerate_net::netlink::Received;
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 pub use causes::{Cause, Causes};
 
 use counters::Counters;
 use detector::ChangeDetector;
 use sockets::Source;
+use unannounced::{POLL_INTERVAL, Unannounced};
 use xtables::Lock;
 
 use crate::{Error, Result};
@@ -67,11 +71,13 @@ pub struct Options {
     pub conntrack: bool,
     /// Whether runs of legacy iptables are a change; default: true.
     pub xtables: bool,
+    /// Whether what the kernel does not report is polled; default: true.
+    pub poll: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { ports: Vec::new(), buffer: 8 << 20, conntrack: true, xtables: true }
+        Self { ports: Vec::new(), buffer: 8 << 20, conntrack: true, xtables: true, poll: true }
     }
 }
 
@@ -90,9 +96,10 @@ pub struct Counts {
     pub causes: [u64; Cause::ALL.len()],
 }
 
-/// The thread that watches, until it is dropped.
+/// The threads that watch, until it is dropped: one for what the kernel reports, and one for the rest.
 pub struct NetworkMonitor {
-    thread: Option<JoinHandle<Result<()>>>,
+    threads: Vec<JoinHandle<Result<()>>>,
+    has_ended: bool,
     stop: Arc<OwnedFd>,
     counters: Arc<Counters>,
     unmonitored: Vec<String>,
@@ -106,14 +113,14 @@ impl fmt::Debug for NetworkMonitor {
 
 impl NetworkMonitor {
     /// Watches the network namespace of the calling thread. `bump` is called once before this returns
-    /// ([`Cause::Start`]), and then by the watch's thread. A call follows every later change.
+    /// ([`Cause::Start`]), and then by the watch's threads. A call follows every later change.
     ///
     /// `bump` increments the generation by one atomic addition. Other changes wait until it returns.
     ///
     /// # Errors
     /// When the routing state cannot be monitored. A feature that the kernel lacks is not an error:
     /// [`NetworkMonitor::unmonitored`].
-    pub fn start(options: &Options, mut bump: impl FnMut(Causes) + Send + 'static) -> Result<Self> {
+    pub fn start(options: &Options, bump: impl FnMut(Causes) + Send + 'static) -> Result<Self> {
         let mut unmonitored = Vec::new();
         let mut sources = vec![Source::route(options.buffer)?];
         let mut optional = vec![("the nftables ruleset", Source::nftables(options.buffer))];
@@ -139,18 +146,46 @@ impl NetworkMonitor {
         };
         let mut detector = ChangeDetector::new(&options.ports);
         detector.load().map_err(|source| Error::system("read the state of the network", source))?;
+        let unannounced = options.poll.then(|| Unannounced::open(detector.has_expiring()));
+        let unannounced = unannounced.transpose().map_err(unpolled)?;
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
             .map_err(|errno| Error::system("make an eventfd", errno.into()))?;
         let (stop, counters) = (Arc::new(stop), Arc::new(Counters::default()));
-        let first = Causes::from_iter([Cause::Start]);
-        counters.bumped(first);
-        bump(first);
-        let body = Body { sources, lock, detector, stop: stop.clone(), counters: counters.clone() };
-        let thread = thread::Builder::new()
-            .name("forward-watch".into())
-            .spawn(move || body.run(bump))
-            .map_err(|source| Error::system("start the thread of the watch", source))?;
-        Ok(Self { thread: Some(thread), stop, counters, unmonitored })
+        let bump = {
+            let (counters, bump) = (Arc::clone(&counters), Arc::new(Mutex::new(bump)));
+            move |causes| {
+                counters.bumped(causes);
+                bump.lock().unwrap_or_else(PoisonError::into_inner)(causes);
+            }
+        };
+        bump(Causes::from_iter([Cause::Start]));
+        let mut monitor = Self {
+            threads: Vec::new(),
+            has_ended: false,
+            stop: Arc::clone(&stop),
+            counters,
+            unmonitored,
+        };
+        if let Some(unannounced) = unannounced {
+            let (stop, bump) = (Arc::clone(&stop), bump.clone());
+            monitor.spawn("forward-poll", move || poll(unannounced, &stop, bump))?;
+        }
+        let counters = Arc::clone(&monitor.counters);
+        let body = Body { sources, lock, detector, stop, counters };
+        monitor.spawn("forward-watch", || body.run(bump))?;
+        Ok(monitor)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let thread = thread::Builder::new().name(name.into()).spawn(run);
+        self.threads.push(
+            thread.map_err(|source| Error::system("start a thread of the watch", source))?,
+        );
+        Ok(())
     }
 
     /// The counts so far.
@@ -169,13 +204,15 @@ impl NetworkMonitor {
     /// # Errors
     /// The first call returns why it ended, later ones only that it did.
     pub fn check(&mut self) -> Result<()> {
-        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return Ok(());
-        }
-        let ended = || io::Error::other("its thread has ended");
-        match self.thread.take().map(JoinHandle::join) {
+        let ended = self.threads.iter().position(JoinHandle::is_finished);
+        let ended = match ended.map(|ended| self.threads.remove(ended).join()) {
+            None if !self.has_ended => return Ok(()),
+            ended => ended,
+        };
+        self.has_ended = true;
+        match ended {
             Some(Ok(Err(error))) => Err(error),
-            _ => Err(Error::system("watch the network", ended())),
+            _ => Err(Error::system("watch the network", io::Error::other("its thread has ended"))),
         }
     }
 }
@@ -183,13 +220,36 @@ impl NetworkMonitor {
 impl Drop for NetworkMonitor {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-/// The state of the thread.
+fn unpolled(source: io::Error) -> Error {
+    Error::system("poll the state of the network", source)
+}
+
+/// Polls what the kernel does not report, until `stop` is readable.
+fn poll(mut unannounced: Unannounced, stop: &OwnedFd, bump: impl Fn(Causes)) -> Result<()> {
+    let mut pause = POLL_INTERVAL;
+    loop {
+        let time = Timespec::try_from(pause).ok();
+        match rustix::event::poll(&mut [PollFd::new(stop, PollFlags::IN)], time.as_ref()) {
+            Ok(0) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(unpolled(errno.into())),
+        }
+        let (causes, next) = unannounced.poll().map_err(unpolled)?;
+        pause = next;
+        if !causes.is_empty() {
+            bump(causes);
+        }
+    }
+}
+
+/// The state of the thread for what the kernel reports.
 struct Body {
     sources: Vec<Source>,
     lock: Option<Lock>,
@@ -199,15 +259,11 @@ struct Body {
 }
 
 impl Body {
-    fn run(mut self, mut bump: impl FnMut(Causes)) -> Result<()> {
+    fn run(mut self, bump: impl Fn(Causes)) -> Result<()> {
         // Under softirq load ordinary threads get little time, and then the watch matters most. A lower nice
         // value needs CAP_SYS_NICE; a failure is ignored.
         let _ = rustix::process::setpriority_process(None, -20);
         let counters = self.counters.clone();
-        let mut bump = |causes: Causes| {
-            counters.bumped(causes);
-            bump(causes);
-        };
         while !self.sleep()? {
             let mut causes = Causes::default();
             let mut overrun = false;

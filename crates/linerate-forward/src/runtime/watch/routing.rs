@@ -4,13 +4,19 @@
 //! on the way back what a rule asks of the input. It does not look at the MTU that an IPv4 route sets for forwarded
 //! packets. Which path of a multipath route a packet takes may depend on more than it is told.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use linerate_net::netlink::{attribute, attributes, bytes_at};
+
+use super::unannounced::expires;
 
 /// Bytes of `struct rtmsg` and of `struct fib_rule_hdr`.
 pub(super) const HEADER: usize = 12;
 
 // Attributes of routes and rules that libc lacks (`linux/rtnetlink.h`, `linux/fib_rules.h`).
 const RTA_NH_ID: u16 = 30;
+const RTPROT_RA: u8 = 9;
 const RTAX_MTU: u16 = 2;
 const FRA_DST: u16 = 1;
 const FRA_SRC: u16 = 2;
@@ -36,6 +42,8 @@ pub(super) struct Routing {
     /// look-up does not know, and by the state of the neighbours; and it reports the end of one path as that of a
     /// route with one next hop.
     pub(super) has_multipath6: bool,
+    /// There were IPv6 routes that expire. Those of router advertisements are reported before they have a time.
+    pub(super) has_expiring: Arc<AtomicBool>,
 }
 
 impl Routing {
@@ -49,9 +57,13 @@ impl Routing {
         let metrics = attribute(own, libc::RTA_METRICS).unwrap_or_default();
         self.has_route_mtu |=
             i32::from(body[0]) == libc::AF_INET && attribute(metrics, RTAX_MTU).is_some();
+        let is_ipv6 = i32::from(body[0]) == libc::AF_INET6;
+        if is_ipv6 && (body[5] == RTPROT_RA || expires(own) != 0) {
+            self.has_expiring.store(true, Ordering::Relaxed);
+        }
         let is_simple =
             attribute(own, libc::RTA_MULTIPATH).is_none() && attribute(own, RTA_NH_ID).is_none();
-        self.has_multipath6 |= i32::from(body[0]) == libc::AF_INET6 && !is_simple;
+        self.has_multipath6 |= is_ipv6 && !is_simple;
         is_simple
     }
 
