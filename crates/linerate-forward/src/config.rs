@@ -51,6 +51,10 @@ pub const ACTIVE_TIMEOUT_RANGE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(86_400);
 /// Where metrics are served by default.
 pub const DEFAULT_METRICS: ListenAddress = ListenAddress::loopback(9818);
+/// Connections that the metrics may have.
+pub const MAX_METRICS_CONNECTIONS: usize = 10_000;
+/// How often the connections of the metrics are read.
+pub const ACCOUNTING_INTERVAL: Duration = Duration::from_secs(5);
 /// Interfaces that an instance may have: the width of a port number in a session (`PORTS_MAX` of `bpf/layout.h`).
 pub const MAX_INTERFACES: usize = 256;
 
@@ -113,6 +117,10 @@ pub struct Config {
     pub fail_open_after: Duration,
     /// Listen address of the metrics; default: 127.0.0.1:9818.
     pub metrics: ListenAddress,
+    /// The metrics have the packets and bytes of this many connections, the largest, read every
+    /// [`ACCOUNTING_INTERVAL`]; up to [`MAX_METRICS_CONNECTIONS`]; default: 0.
+    #[serde(deserialize_with = "metrics_connections")]
+    pub metrics_connections: usize,
     /// Listen address of the page with charts; default: off.
     pub web: ListenAddress,
     /// Where flow records go: folders and collectors; default: none.
@@ -165,6 +173,7 @@ impl Default for Config {
             revalidate: Duration::from_secs(60),
             fail_open_after: Duration::from_secs(1),
             metrics: DEFAULT_METRICS,
+            metrics_connections: 0,
             web: ListenAddress::Off,
             flows: Vec::new(),
             sensor: None,
@@ -222,6 +231,7 @@ impl Config {
             }
             check_interfaces(&self.interfaces)?;
             check_sessions(self.max_sessions)?;
+            check_connections(self.metrics_connections)?;
             let lifetime = match self.lifetime {
                 Lifetime::Off => *TIMEOUT_RANGE.end(),
                 Lifetime::For(time) => time,
@@ -421,6 +431,20 @@ fn check_time(time: Duration, range: &RangeInclusive<Duration>) -> Result<(), St
         write_duration(*range.start()),
         write_duration(*range.end())
     ))
+}
+
+/// Connections in the metrics.
+fn metrics_connections<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    let number = usize::deserialize(from)?;
+    check_connections(number).map_err(D::Error::custom)?;
+    Ok(number)
+}
+
+fn check_connections(number: usize) -> Result<(), String> {
+    let is_few = number <= MAX_METRICS_CONNECTIONS;
+    is_few
+        .then_some(())
+        .ok_or_else(|| format!("metrics-connections is a number up to {MAX_METRICS_CONNECTIONS}"))
 }
 
 #[cfg(test)]

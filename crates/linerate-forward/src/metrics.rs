@@ -1,5 +1,5 @@
-//! Metrics for Prometheus, and the data of the page: the last [`Snapshot`] and the daemon's own counts. There is never
-//! a series per session.
+//! Metrics for Prometheus, and the data of the page: the last [`Snapshot`] and the daemon's own counts. Connections have
+//! series only where the configuration wants it, up to a number of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +13,7 @@ use crate::datapath::Datapath;
 use crate::reason::Reason;
 use crate::runtime::flows::FlowStatistics;
 use crate::snapshot::{Counter, PortStatistics, Snapshot, State};
+use crate::table::accounting::{Connection, Traffic};
 
 /// What the metrics show.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct DaemonStatistics {
     pub datapaths: Vec<(Datapath, DatapathStatistics)>,
     /// Flow records, with `--flows`.
     pub flows: Option<FlowStatistics>,
+    /// The largest connections, with `metrics-connections`.
+    pub connections: Vec<Connection>,
 }
 
 /// The sessions of one datapath and their packets.
@@ -130,7 +133,8 @@ impl Metrics {
         if let Some(statistics) = &daemon.flows {
             flows(statistics, encoder)?;
         }
-        ports(snapshot, encoder)
+        ports(snapshot, encoder)?;
+        connections(&daemon.connections, encoder)
     }
 
     /// Packets by datapath. The kernel's are those that the programs left to it. Sessions count the others, if they
@@ -292,6 +296,23 @@ fn ports(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Resul
     let help = "Bytes of each port, over all datapaths";
     let bytes = both(|traffic| [traffic.rx_bytes, traffic.tx_bytes]);
     encoder.counters("linerate_forward_port", help, Some(&Unit::Bytes), labels, bytes)
+}
+
+fn connections(all: &[Connection], encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
+    let both = |of: fn(&Traffic) -> u64| {
+        all.iter().flat_map(move |one| {
+            let tuple = one.tuple.to_string();
+            let label = |direction: &str| [tuple.clone(), direction.to_owned()];
+            [(label("original"), of(&one.original)), (label("reply"), of(&one.reply))]
+        })
+    };
+    let labels = ["connection", "direction"];
+    let help = "Packets of the largest connections, on the fast path and through the kernel";
+    let packets = both(|traffic| traffic.packets);
+    encoder.counters("linerate_forward_connection_packets", help, None, labels, packets)?;
+    let help = "Bytes of the largest connections, on the fast path and through the kernel";
+    let bytes = both(|traffic| traffic.bytes);
+    encoder.counters("linerate_forward_connection", help, Some(&Unit::Bytes), labels, bytes)
 }
 
 #[cfg(test)]

@@ -77,9 +77,16 @@ pub(super) fn packet_sockets(context: &Context<'_>, link: &Link) -> Vec<Verdict>
         owners.join(", ")
     };
     let remedy = "end what you do not need";
-    Verdict::note(format!("packet sockets that take a copy of every frame: {count}, of {owners}"))
-        .by_hand(remedy)
-        .alone()
+    let what = format!("packet sockets that take a copy of every frame: {count}, of {owners}");
+    let others = &[Job::Capture, Job::Receive, Job::Uplink];
+    vec![
+        Verdict::note(&what).by_hand(remedy).of(others),
+        Verdict::warning(format!(
+            "{what}; they see no packet that the fast path sends by this interface"
+        ))
+        .by_hand("capture by `linerate capture --source trace`, or forward by `--datapath tc`")
+        .of(&[Job::Forward]),
+    ]
 }
 
 pub(super) fn source(_: &Context<'_>, link: &Link) -> Vec<Verdict> {

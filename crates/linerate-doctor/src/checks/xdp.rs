@@ -1,7 +1,10 @@
 //! XDP on an interface: the mode, by trying; zero-copy; the program of somebody else.
 
+use std::path::Path;
+
 use linerate_bpf::Error;
 use linerate_bpf::xdp::{self, AttachMode, Owner};
+use linerate_forward::runtime::pins::{BPFFS, Namespace, Pins};
 use linerate_net::ethtool;
 use linerate_net::link::Link;
 
@@ -15,6 +18,15 @@ pub(super) fn program(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
         Ok(Some(program)) => program,
         Err(error) => return Verdict::unknown(error.to_string()).alone(),
     };
+    if let Some(instance) = instance_of(link) {
+        let what = format!("linerate forward accelerates it (instance {instance})");
+        return vec![
+            Verdict::ok(&what).of(&[Forward]),
+            Verdict::note(what)
+                .by_hand("capture and receive use packet sockets beside it, or --source tee")
+                .of(&[Capture, Receive, Uplink]),
+        ];
+    }
     let owner = program.owner();
     let name = match (program.name.as_str(), program.lacks_privilege()) {
         (_, true) => "whose name this process may not see".to_owned(),
@@ -42,6 +54,16 @@ pub(super) fn program(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
         Verdict::fatal(&what).by_hand(&remedy).of(&[Forward]),
         Verdict::warning(&what).by_hand(&remedy).of(&[Capture, Receive, Uplink]),
     ]
+}
+
+/// The instance of `linerate forward` that the interface is a port of.
+pub(super) fn instance_of(link: &Link) -> Option<String> {
+    let here = Namespace::current().ok()?;
+    let instances = Pins::instances(Path::new(BPFFS)).ok()?;
+    instances.into_iter().find(|instance| {
+        let state = Pins::of(instance).state();
+        state.is_ok_and(|state| state.namespace == here && state.port(link.index).is_some())
+    })
 }
 
 pub(super) fn mode(context: &Context<'_>, link: &Link) -> Vec<Verdict> {

@@ -58,6 +58,12 @@ fn a_scrape_has_the_snapshot_and_the_daemons_counts() {
         ended: vec![("idle", 3)],
         datapaths: vec![(Datapath::Xdp, of(2, 100)), (Datapath::Tc, of(1, 20))],
         flows: Some(FlowStatistics { nat_events: 7, nat_event_overruns: 1, ..Default::default() }),
+        connections: vec![Connection {
+            tuple: "udp,192.0.2.1,5000,198.51.100.7,53".parse().unwrap(),
+            nat: None,
+            original: Traffic { packets: 9, bytes: 900 },
+            reply: Traffic { packets: 8, bytes: 800 },
+        }],
     };
     let text =
         scrape(Some(Metrics { time: UNIX_EPOCH, snapshot: snapshot(), daemon: daemon.clone() }));

@@ -12,6 +12,7 @@ use crate::runtime::instance_reader::InstanceReader;
 use crate::runtime::pins::{Pins, instance_name};
 use crate::snapshot::{Snapshot, State};
 use crate::table::Table;
+use crate::table::accounting::{self, Connection};
 use crate::table::clock::Clock;
 use crate::table::control::Control;
 use crate::table::deny::DenyList;
@@ -91,6 +92,11 @@ impl Instance {
             take(Session { rate, ..reader.session(&record) });
         }
         Ok(())
+    }
+
+    /// The connections with the most bytes, up to `limit`.
+    pub fn connections(&self, limit: usize) -> Vec<Connection> {
+        accounting::largest(&self.table, &self.clock, limit)
     }
 
     /// Ends the sessions that `filter` selects; their next packets go to the kernel. Returns how many ended.

@@ -11,6 +11,7 @@ pub mod instance;
 pub mod instance_reader;
 mod link;
 pub mod memory;
+pub mod nexthops;
 pub mod pins;
 pub mod preflight;
 pub mod program;

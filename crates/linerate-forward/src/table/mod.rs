@@ -1,6 +1,7 @@
 //! The session table and what else user space shares with the programs: the layout, the control page, the
 //! deny list and the rules. Nothing here depends on the daemon.
 
+pub mod accounting;
 pub mod ageing;
 pub mod clock;
 pub mod control;

@@ -295,7 +295,7 @@ impl Record {
         )
     }
 
-    fn nat(&self) -> Option<Nat> {
+    pub(crate) fn nat(&self) -> Option<Nat> {
         if !self.is_translated() {
             return None;
         }

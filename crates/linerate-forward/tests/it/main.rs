@@ -15,5 +15,6 @@ mod learn;
 mod pins;
 mod preflight;
 mod tcp;
+mod unannounced;
 mod verdicts;
 mod watch;

@@ -1,6 +1,7 @@
 //! Rules of x_tables, which iptables-legacy makes (`include/uapi/linux/netfilter_ipv4/ip_tables.h`, and `netfilter_ipv6`).
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+mod digest;
+
 use std::io;
 
 use rustix::net::{AddressFamily, SocketType, socket};
@@ -11,6 +12,8 @@ use super::xt_rule::Table;
 use crate::ioctl::socket_option;
 use crate::netlink::bytes_at;
 
+pub use digest::digest;
+
 /// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`, also of IPv6.
 const GET_INFO: i32 = 64;
 const GET_ENTRIES: i32 = 65;
@@ -20,8 +23,6 @@ pub(super) const NAME: usize = 32;
 const INFO: usize = NAME + 4 + 20 + 20 + 8;
 /// Bytes of `struct ipt_get_entries` before the entries.
 const ENTRIES: usize = 40;
-/// Bytes of an entry's counters (`struct xt_counters`), which end its head.
-const COUNTERS: usize = 16;
 
 /// `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_IN`, with the names of their chains.
 const INPUT_HOOKS: [(usize, &str); 2] = [(0, "PREROUTING"), (1, "INPUT")];
@@ -93,24 +94,6 @@ impl Xtables {
     }
 }
 
-/// A digest of all tables of the namespace of the calling thread, without counters.
-///
-/// # Errors
-/// As [`Ruleset::load`].
-pub fn digest() -> io::Result<u64> {
-    let mut digest = DefaultHasher::new();
-    for kind in &KINDS {
-        kind.tables(|name, info, entries| {
-            (kind.level, name, info).hash(&mut digest);
-            for entry in kind.entries(entries) {
-                let (head, rest) = entry.split_at(kind.head.min(entry.len()));
-                (&head[..head.len().saturating_sub(COUNTERS)], rest).hash(&mut digest);
-            }
-        })?;
-    }
-    Ok(digest.finish())
-}
-
 /// The first chain that may drop packets to this host.
 pub(super) fn local_filter(v6: bool) -> io::Result<Option<String>> {
     let mut found = None;
@@ -172,17 +155,6 @@ impl Kind {
         let entry = policy.and_then(|at| entries.get(at..)).unwrap_or_default();
         let target = half(entry, self.matched + 4).unwrap_or(0);
         first != policy || word(entry, target + TARGET) != Some(ACCEPT as usize)
-    }
-
-    /// The entries of a table, up to the first that is cut.
-    fn entries<'a>(&self, entries: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        let (mut rest, next) = (entries, self.matched + 6);
-        std::iter::from_fn(move || {
-            let size = half(rest, next).filter(|size| *size > 0)?;
-            let (entry, behind) = rest.split_at_checked(size)?;
-            rest = behind;
-            Some(entry)
-        })
     }
 }
 

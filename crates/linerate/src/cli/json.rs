@@ -44,6 +44,8 @@ schemas! {
     DoctorUndo, "linerate-doctor-undo-1";
     /// An error of any verb, on standard error.
     Error, "linerate-error-1";
+    /// A connection: `forward accounting`.
+    ForwardAccounting, "linerate-forward-accounting-1";
     /// `forward block`.
     ForwardBlock, "linerate-forward-block-1";
     /// An entry of the deny list: `forward blocked`, `forward unblock`.

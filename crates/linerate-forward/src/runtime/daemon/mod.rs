@@ -2,6 +2,7 @@
 //! deny list and metrics. One thread sleeps until something is due or requested; the watch and the metrics each have
 //! a thread.
 
+mod accountant;
 mod fixes;
 mod handle;
 mod neighbours;
@@ -23,6 +24,7 @@ use crate::runtime::heartbeat::Heartbeat;
 use crate::runtime::instance::LockedDenyList;
 use crate::runtime::instance_reader::InstanceReader;
 use crate::runtime::link;
+use crate::runtime::nexthops;
 use crate::runtime::pins::{Lock, Pins, instance_name};
 use crate::runtime::program::Programs;
 use crate::runtime::rules::{self, Policy};
@@ -35,6 +37,7 @@ use crate::table::clock::Clock;
 use crate::table::control::Control;
 use crate::table::deny::Target;
 use crate::{Error, Result};
+use accountant::Accountant;
 use handle::InstanceHandle;
 use linerate_net::Steering;
 use linerate_net::link::Link;
@@ -84,6 +87,7 @@ pub struct Daemon {
     ageing: Ageing,
     flows: Option<Flows>,
     confirmer: NeighbourConfirmer,
+    accountant: Accountant,
     exporter: Exporter<Metrics>,
     /// They serve what the exporter has until they are dropped.
     servers: Vec<Server>,
@@ -111,7 +115,7 @@ impl Daemon {
             let control = Arc::new(Control::open(maps)?);
             let table = Arc::new(Table::open(maps)?);
             let clock = Clock::from_boot_time();
-            control.set_revalidate_after(config.revalidate, &clock);
+            control.set_revalidate_after(revalidate_within(&config), &clock);
             control.set_verify_checksums(config.verify_checksums);
             control.set_admission(config.after_packets);
             let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
@@ -147,6 +151,7 @@ impl Daemon {
         };
         match prepare() {
             Ok((control, table, clock, heart, ageing, flows, confirmer, servers, watch)) => {
+                let accountant = Accountant::start(&config, &table, clock)?;
                 Ok(Self {
                     config,
                     handle,
@@ -159,6 +164,7 @@ impl Daemon {
                     ageing,
                     flows,
                     confirmer,
+                    accountant,
                     exporter,
                     servers,
                     manager: Manager::find(),
@@ -291,6 +297,7 @@ impl Daemon {
                 .flows
                 .as_ref()
                 .map(|flows| flows.statistics(self.ageing.meter_statistics().unwrap_or_default())),
+            connections: self.accountant.largest(),
         };
         self.exporter.publish(Metrics { time: SystemTime::now(), snapshot, daemon: counts });
         Ok(())
@@ -327,6 +334,10 @@ impl Daemon {
         self.handle.follow_sysctls()?;
         if causes.contains(Cause::Link) || causes.contains(Cause::Overrun) {
             self.follow()?;
+        }
+        if causes.contains(Cause::Nexthop) || causes.contains(Cause::Overrun) {
+            self.control.set_revalidate_after(revalidate_within(&self.config), &self.clock);
+            self.control.bump_generation();
         }
         Ok(())
     }
@@ -394,13 +405,14 @@ impl Daemon {
             ("exempt", new.exempt != old.exempt),
             ("after-packets", new.after_packets != old.after_packets),
             ("strict", new.strict != old.strict),
+            ("metrics-connections", new.metrics_connections != old.metrics_connections),
             ("web", new.web != old.web),
         ] {
             if differs {
                 tracing::warn!(key = name, "change needs a restart");
             }
         }
-        self.control.set_revalidate_after(new.revalidate, &self.clock);
+        self.control.set_revalidate_after(revalidate_within(&new), &self.clock);
         if new.fail_open_after != old.fail_open_after {
             self.heart = Heartbeat::new(&self.control, new.fail_open_after, &self.clock);
         }
@@ -420,6 +432,7 @@ impl Daemon {
             active_timeout: old.active_timeout,
             flow_file_time: old.flow_file_time,
             metrics: old.metrics,
+            metrics_connections: old.metrics_connections,
             web: old.web,
             accelerate: old.accelerate.clone(),
             exempt: old.exempt.clone(),
@@ -441,6 +454,15 @@ fn note_uppers(handle: &InstanceHandle, ports: &Ports, control: &Control) -> Res
         control.bump_generation();
     }
     Ok(())
+}
+
+/// The configured time until sessions are revalidated, or less where buckets of nexthop groups depend on it.
+fn revalidate_within(config: &Config) -> Duration {
+    let idle_timer = nexthops::shortest_idle_timer().unwrap_or_else(|error| {
+        tracing::warn!(%error, "buckets of resilient nexthop groups may be idle too early");
+        None
+    });
+    nexthops::revalidate_within(idle_timer, config.revalidate)
 }
 
 /// Where packet steering (RPS) is read.

@@ -182,9 +182,8 @@ impl NetworkMonitor {
         run: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let thread = thread::Builder::new().name(name.into()).spawn(run);
-        self.threads.push(
-            thread.map_err(|source| Error::system("start a thread of the watch", source))?,
-        );
+        self.threads
+            .push(thread.map_err(|source| Error::system("start a thread of the watch", source))?);
         Ok(())
     }
 

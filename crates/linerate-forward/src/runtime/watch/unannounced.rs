@@ -85,7 +85,8 @@ impl Unannounced {
         let mut causes = Causes::default();
         let mut settings = DefaultHasher::new();
         (self.interfaces()?, digest_of(Path::new("/proc/sys/net"))).hash(&mut settings);
-        let hooks = self.hooks.as_ref().map(|hooks| hooks.list().map_err(|error| error.to_string()));
+        let hooks =
+            self.hooks.as_ref().map(|hooks| hooks.list().map_err(|error| error.to_string()));
         let hooks = hooks.map(|hooks| hash(&format!("{hooks:?}")));
         let tables = ruleset::xtables_digest().map_err(|error| error.to_string());
         for (cause, digest) in [
@@ -255,7 +256,9 @@ mod tests {
             assert!(skipped(path), "{path}");
         }
         assert!(skipped("netfilter/nf_conntrack_count") && skipped("ipv4/route/flush"));
-        for path in ["ipv4/conf/all", "ipv4/conf", "ipv4/ip_forward", "bridge/bridge-nf-call-iptables"] {
+        for path in
+            ["ipv4/conf/all", "ipv4/conf", "ipv4/ip_forward", "bridge/bridge-nf-call-iptables"]
+        {
             assert!(!skipped(path), "{path}");
         }
     }

@@ -44,6 +44,8 @@ pub(super) enum Command {
     Status(Status),
     /// List sessions.
     Sessions(Sessions),
+    /// List connections with their packets and bytes, on the fast path and through the kernel.
+    Accounting(Accounting),
     /// Show rates, CPUs and the reasons of the slow path, live.
     Top(Top),
     /// End sessions: their next packets go to the kernel.
@@ -126,6 +128,10 @@ pub(super) struct Run {
     /// Serve Prometheus metrics at http://ADDRESS/metrics; `off` for none. [default: 127.0.0.1:9818]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics: Option<ListenAddress>,
+
+    /// Have the packets and bytes of this many connections, the largest, in the metrics. [default: 0]
+    #[arg(long, value_name = "N")]
+    pub(super) metrics_connections: Option<usize>,
 
     /// Serve a page with live charts at http://ADDRESS/. ADDRESS is 127.0.0.1:9820, or 9820 for a port on the loopback
     /// interface. [default: off]
@@ -296,6 +302,28 @@ pub(super) struct Sessions {
     pub(super) interval: Duration,
 
     /// Print one JSON object per session and line.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// `linerate forward accounting`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Conntrack counts no packet of the fast path (`nf_conntrack_acct`). This counts both, from the first packet of a \
+session to the end of the session.
+
+Examples:
+  linerate forward accounting --limit 20
+  linerate forward accounting --json | jq .original.bytes")]
+pub(super) struct Accounting {
+    #[command(flatten)]
+    pub(super) instance: Instance,
+
+    /// Print at most this many, those with the most bytes; 0 for all.
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(super) limit: usize,
+
+    /// Print one JSON object per connection and line.
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -1,5 +1,6 @@
 //! `linerate forward`: a fast path that learns from the kernel.
 
+mod accounting;
 mod arguments;
 mod check_config;
 mod columns;
@@ -29,6 +30,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Run(arguments) => run::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Sessions(arguments) => sessions::run(arguments),
+        Command::Accounting(arguments) => accounting::run(arguments),
         Command::Top(arguments) => top::run(arguments),
         Command::Flush(arguments) => flush::run(arguments),
         Command::Detach(arguments) => detach::run(arguments),

@@ -48,6 +48,7 @@ fn configure(arguments: &Run) -> Result<Config, ConfigError> {
     set(&mut config.revalidate, arguments.revalidate);
     set(&mut config.fail_open_after, arguments.fail_open_after);
     set(&mut config.metrics, arguments.metrics);
+    set(&mut config.metrics_connections, arguments.metrics_connections);
     set(&mut config.web, arguments.web);
     if !arguments.flows.is_empty() {
         config.flows.clone_from(&arguments.flows);

@@ -1,5 +1,6 @@
 //! `linerate forward` as a user runs it, on a router made of namespaces; real programs talk through it.
 
+mod beside;
 mod bridges;
 mod configuration;
 mod control;

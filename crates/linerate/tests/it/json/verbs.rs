@@ -180,6 +180,7 @@ fn accelerator(seen: &mut Seen, folder: &Path) {
     for line in [
         "status",
         "sessions",
+        "accounting",
         "sessions --sort packet-rate --interval 100ms",
         "top --once --interval 100ms",
         "block 203.0.113.0/24",
