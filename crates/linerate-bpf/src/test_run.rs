@@ -1,4 +1,4 @@
-//! Test runs of BPF programs (`BPF_PROG_TEST_RUN`): an XDP program on one frame, a syscall program as a function.
+//! Test runs of BPF programs (`BPF_PROG_TEST_RUN`): an XDP or tc program on one frame, a syscall program as a function.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -57,6 +57,30 @@ pub fn run_xdp(
     }
     after.truncate(options.data_size_out as usize);
     Ok(XdpOutput { action: options.retval, frame: after, duration: options.duration })
+}
+
+/// Runs a tc program on `frame`, which it may change but not resize. The frame comes in by the loopback interface of this
+/// network namespace. Returns what the program returns.
+///
+/// # Errors
+/// As [`run_xdp`].
+pub fn run_tc(program: BorrowedFd<'_>, frame: &mut [u8]) -> Result<u32> {
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        data_out: frame.as_mut_ptr().cast(),
+        data_size_out: frame.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: `options` and `frame`, whose size it says, outlive the call. The kernel copies the frame before it runs the
+    // program, and back to where it came from afterwards.
+    let answer =
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    if answer < 0 {
+        return Err(Error::bpf("run a tc program on a frame", -answer));
+    }
+    Ok(options.retval)
 }
 
 /// Calls a program of type `syscall` with `context`, which it may change; returns what it returns.

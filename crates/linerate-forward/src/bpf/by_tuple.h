@@ -13,6 +13,8 @@ struct tuple_key {
 	__u32 kind; /* KIND_FAMILY and KIND_TCP */
 };
 
+#define DEADLINE_SPREAD 4 /* jiffies */
+
 static __always_inline __u32 swap_ports(__u32 ports)
 {
 	return ports << 16 | ports >> 16;
@@ -62,6 +64,39 @@ __noinline int tuple_end(const struct tuple_key *key, struct tuple_key *answers,
 		session_end(session, closed);
 	}
 	return 0;
+}
+
+#define TUPLE_REFERENCED 1
+#define TUPLE_HAS_DEADLINE 2
+
+/* Whether a session of packets that come in with this tuple has forwarded one since the ager looked, and whether one has
+ * this deadline, more or less. */
+__noinline int tuple_look(const struct tuple_key *key, __u32 deadline)
+{
+	__u64 hash;
+	int found = 0;
+
+	if (!key)
+		return 0;
+	hash = tuple_hash(key->addresses, key->ports, key->kind);
+	for (__u32 i = 0; i < CHOICES * WAYS; i++) {
+		__u32 index = bucket_of(hash, i / WAYS);
+		struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
+		const struct session *session;
+
+		if (!bucket)
+			return 0;
+		session = &bucket->way[i % WAYS];
+		if (session->addresses != key->addresses || session->ports != key->ports ||
+		    (session->kind & TUPLE_KIND) != key->kind)
+			continue;
+		if (READ_ONCE(session->owner) & SESSION_REFERENCED)
+			found |= TUPLE_REFERENCED;
+		/* Some jiffies pass while a session is learned. */
+		if (READ_ONCE(session->deadline) - deadline + DEADLINE_SPREAD <= 2 * DEADLINE_SPREAD)
+			found |= TUPLE_HAS_DEADLINE;
+	}
+	return found;
 }
 
 #endif

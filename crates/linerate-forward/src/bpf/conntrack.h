@@ -43,12 +43,37 @@ struct nf_conntrack_tuple_hash {
 	struct nf_conntrack_tuple tuple;
 };
 
+struct ip_ct_tcp_state {
+	__u8 flags;
+};
+
 struct ip_ct_tcp {
+	struct ip_ct_tcp_state seen[2];
 	__u8 state;
+	__u8 retrans;
+	__u16 last_win;
+};
+
+struct nf_ct_udp {
+	unsigned long stream_ts;
 };
 
 union nf_conntrack_proto {
 	struct ip_ct_tcp tcp;
+	struct nf_ct_udp udp;
+};
+
+struct nf_conntrack_zone {
+	__u16 id;
+	__u8 dir; /* bits, by direction */
+};
+
+struct nf_ct_timeout {
+	char data[0]; /* as nf_tcp_net.timeouts */
+};
+
+struct nf_conn_timeout {
+	struct nf_ct_timeout *timeout;
 };
 
 struct nf_ct_ext {
@@ -57,10 +82,13 @@ struct nf_ct_ext {
 
 enum nf_ct_ext_id {
 	NF_CT_EXT_ECACHE = 4,
+	NF_CT_EXT_TIMEOUT = 6,
 };
 
 struct nf_conn {
 	__u32 timeout;
+	struct nf_conntrack_zone zone;
+	possible_net_t ct_net;
 	struct nf_ct_ext *ext;
 	struct nf_conntrack_tuple_hash tuplehash[2];
 	unsigned long status;
@@ -87,7 +115,13 @@ struct nf_conn {
 #define CONNTRACK_HELPER (1ul << 13)
 #define CONNTRACK_OFFLOAD (1ul << 14)
 
-#define CONNTRACK_TCP_ESTABLISHED 3 /* ip_ct_tcp.state */
+/* ip_ct_tcp.state */
+#define CONNTRACK_TCP_ESTABLISHED 3
+#define CONNTRACK_TCP_LAST_ACK 6
+#define CONNTRACK_TCP_CLOSE 8
+#define CONNTRACK_TCP_MAX 10
+
+#define CONNTRACK_TCP_UNACKNOWLEDGED 0x10 /* ip_ct_tcp_state.flags: data was seen, but not its acknowledgement */
 
 /* Addresses and ports of one direction, raw; IPv4 in the first word. */
 struct tuple {
@@ -228,14 +262,114 @@ static __always_inline int connection_tuple(struct tuple *in, const struct sk_bu
 	return 1;
 }
 
+/* Bytes from the connection's extensions to one of them; 0 if it is not there. */
+static __always_inline __u32 extension_of(const struct nf_conn *found, __u32 id)
+{
+	const struct nf_ct_ext *extensions = BPF_CORE_READ(found, ext);
+	__u8 offset = 0;
+
+	if (extensions)
+		bpf_probe_read_kernel(&offset, sizeof(offset),
+				      (const void *)extensions +
+					      bpf_core_field_offset(struct nf_ct_ext, offset) + id);
+	return offset;
+}
+
+/* The timeout of this state of a connection, in jiffies, as `nf_ct_timeout_lookup` finds it: of its policy, or of its
+ * network namespace. 0 if it cannot be read. `namespace` is the offset of the timeouts in struct net. */
+static __always_inline __u32 timeout_at(const struct nf_conn *found, __u64 namespace, __u32 state)
+{
+	const void *timeouts = NULL;
+	__u32 policy = 0, timeout = 0;
+
+	if (bpf_core_enum_value_exists(enum nf_ct_ext_id, NF_CT_EXT_TIMEOUT))
+		policy = extension_of(found, bpf_core_enum_value(enum nf_ct_ext_id, NF_CT_EXT_TIMEOUT));
+	if (policy) {
+		const struct nf_conn_timeout *extension = (const void *)BPF_CORE_READ(found, ext) + policy;
+
+		if (!bpf_core_field_exists(struct nf_conn_timeout, timeout) ||
+		    !bpf_core_field_exists(struct nf_ct_timeout, data))
+			return 0;
+		timeouts = BPF_CORE_READ(extension, timeout);
+		if (timeouts)
+			timeouts += bpf_core_field_offset(struct nf_ct_timeout, data);
+	}
+	if (!timeouts)
+		timeouts = (const void *)BPF_CORE_READ(found, ct_net.net) + namespace;
+	bpf_probe_read_kernel(&timeout, sizeof(timeout), timeouts + state * sizeof(timeout));
+	return timeout;
+}
+
+static __always_inline __u32 tcp_timeout(const struct nf_conn *found, __u32 state)
+{
+	if (!bpf_core_field_exists(struct netns_ct, nf_ct_proto) || state >= CONNTRACK_TCP_MAX)
+		return 0;
+	return timeout_at(found, bpf_core_field_offset(struct net, ct.nf_ct_proto.tcp.timeouts), state);
+}
+
+/* The time for which a packet keeps a connection in its state; 0 if it cannot be read. A UDP connection is a stream if
+ * it has packets two seconds after its first; `now` is the time of the packet, in jiffies. */
+static __always_inline __u32 state_timeout(const struct nf_conn *found, int is_tcp, __u64 now)
+{
+	if (is_tcp)
+		return tcp_timeout(found, BPF_CORE_READ(found, proto.tcp.state));
+	if (!bpf_core_field_exists(struct netns_ct, nf_ct_proto) ||
+	    !bpf_core_field_exists(struct nf_ct_udp, stream_ts))
+		return 0;
+	return timeout_at(found, bpf_core_field_offset(struct net, ct.nf_ct_proto.udp.timeouts),
+			  (__s64)(now - BPF_CORE_READ(found, proto.udp.stream_ts)) > 0);
+}
+
+/* Jiffies until a packet makes the UDP connection a stream; conntrack has to see that one. The greatest number if it would
+ * do so now. */
+static __always_inline __u32 until_stream(const struct nf_conn *found)
+{
+	__s64 left = bpf_core_field_exists(struct nf_ct_udp, stream_ts)
+			     ? BPF_CORE_READ(found, proto.udp.stream_ts) - bpf_jiffies64()
+			     : 0;
+
+	return left > 0 ? left : (__u32)-1;
+}
+
+/* Whether conntrack shortens the timeout because of a window of zero, or of retransmissions. It would do so for ever if
+ * it did not see what ends that. */
+static __always_inline int is_stalled(const struct nf_conn *found)
+{
+	__u8 max_retrans;
+
+	if (!bpf_core_field_exists(struct netns_ct, nf_ct_proto))
+		return 1;
+	max_retrans = BPF_CORE_READ(found, ct_net.net, ct.nf_ct_proto.tcp.tcp_max_retrans);
+	return !BPF_CORE_READ(found, proto.tcp.last_win) || BPF_CORE_READ(found, proto.tcp.retrans) >= max_retrans;
+}
+
+static __always_inline int is_established(const struct nf_conn *found)
+{
+	return BPF_CORE_READ(found, proto.tcp.state) == CONNTRACK_TCP_ESTABLISHED;
+}
+
+/* The zone of the packet's connection in the direction of the packet. */
+static __always_inline __u32 zone_of(const struct sk_buff *packet)
+{
+	const struct nf_conn *found = connection_of(packet);
+	__u32 info = kernel_connection(packet) & CONNTRACK_INFO_MASK;
+	__u32 direction = info >= CONNTRACK_ESTABLISHED_REPLY;
+
+	if (!bpf_core_field_exists(struct nf_conn, zone) ||
+	    !(BPF_CORE_READ(found, zone.dir) & 1 << direction))
+		return 0;
+	return BPF_CORE_READ(found, zone.id);
+}
+
 /* 0 if conntrack need not see further packets of the connection, otherwise REFUSAL_* plus one: it has a reply
- * and, if TCP, is established; no helper reads its payload, and nothing adjusts its sequence numbers. *left
- * is then the time to its timeout, in jiffies, at least 1. */
-static __always_inline __u32 connection_check(const struct sk_buff *packet, int is_tcp, __u32 *left)
+ * and, if TCP, is established; no helper reads its payload, and nothing adjusts its sequence numbers; and its timeout
+ * can be read and set. *timeout is then that of its state, in jiffies, at least 1. */
+static __always_inline __u32 connection_check(const struct sk_buff *packet, int is_tcp, __u32 *timeout)
 {
 	const struct nf_conn *found = connection_of(packet);
 	__u32 info = kernel_connection(packet) & CONNTRACK_INFO_MASK;
 	unsigned long status = BPF_CORE_READ(found, status);
+	__u32 left;
 
 	if (status & CONNTRACK_TEMPLATE)
 		return REFUSAL_CONNTRACK_UNKNOWN + 1;
@@ -246,11 +380,20 @@ static __always_inline __u32 connection_check(const struct sk_buff *packet, int 
 	if (!(status & CONNTRACK_CONFIRMED) || !(status & CONNTRACK_SEEN_REPLY) ||
 	    (status & (CONNTRACK_DYING | CONNTRACK_OFFLOAD)))
 		return REFUSAL_NOT_ESTABLISHED + 1;
-	if (is_tcp && (!(status & CONNTRACK_ASSURED) ||
-		       BPF_CORE_READ(found, proto.tcp.state) != CONNTRACK_TCP_ESTABLISHED))
+	if (is_tcp && (!(status & CONNTRACK_ASSURED) || !is_established(found)))
 		return REFUSAL_NOT_ESTABLISHED + 1;
-	*left = BPF_CORE_READ(found, timeout) - (__u32)bpf_jiffies64();
-	return (__s32)*left <= 0 ? REFUSAL_EXPIRING + 1 : 0;
+	if (is_tcp && is_stalled(found)) {
+		connection_end_sessions((unsigned long)found);
+		return REFUSAL_NOT_ESTABLISHED + 1;
+	}
+	if (zone_of(packet) && !bpf_core_field_exists(struct bpf_ct_opts, ct_zone_id))
+		return REFUSAL_CONNTRACK_UNKNOWN + 1;
+	left = BPF_CORE_READ(found, timeout) - (__u32)bpf_jiffies64();
+	if ((__s32)left <= 0)
+		return REFUSAL_EXPIRING + 1;
+	/* One whose timeout is fixed ends at that time. */
+	*timeout = status & CONNTRACK_FIXED_TIMEOUT ? left : state_timeout(found, is_tcp, bpf_jiffies64());
+	return *timeout ? 0 : REFUSAL_CONNTRACK_UNKNOWN + 1;
 }
 
 /* Whether the end of the connection is reported where no packet tells of it. Conntrack drops connections early that are
@@ -258,16 +401,10 @@ static __always_inline __u32 connection_check(const struct sk_buff *packet, int 
 static __always_inline int connection_end_is_reported(const struct sk_buff *packet)
 {
 	const struct nf_conn *found = connection_of(packet);
-	const struct nf_ct_ext *extensions = BPF_CORE_READ(found, ext);
-	__u8 offset = 0;
 
-	if (!(BPF_CORE_READ(found, status) & CONNTRACK_ASSURED) || !extensions ||
-	    !bpf_core_enum_value_exists(enum nf_ct_ext_id, NF_CT_EXT_ECACHE))
-		return 0;
-	bpf_probe_read_kernel(&offset, sizeof(offset),
-			      (const void *)extensions + bpf_core_field_offset(struct nf_ct_ext, offset) +
-				      bpf_core_enum_value(enum nf_ct_ext_id, NF_CT_EXT_ECACHE));
-	return offset != 0;
+	return (BPF_CORE_READ(found, status) & CONNTRACK_ASSURED) &&
+	       bpf_core_enum_value_exists(enum nf_ct_ext_id, NF_CT_EXT_ECACHE) &&
+	       extension_of(found, bpf_core_enum_value(enum nf_ct_ext_id, NF_CT_EXT_ECACHE));
 }
 
 /* Whether conntrack verifies TCP and UDP checksums here. */
@@ -280,19 +417,19 @@ static __always_inline int conntrack_verifies(struct dst_entry *route)
 	return verifies;
 }
 
-/* Jiffies per second; 0: do not touch the timeouts of connections. Set before load. */
-const volatile __u32 hz = 0;
-
-/* The connection of packets that come in like this, from a look-up; to be released. */
-static __always_inline struct nf_conn *look_up(struct __sk_buff *skb, const struct tuple *in, int is_ipv4,
-					       __u8 protocol)
+/* The connection of packets that come in like this, from a look-up in this zone; to be released. */
+static __always_inline struct nf_conn *look_up(struct __sk_buff *skb, const struct tuple *in, __u32 kind, __u32 zone)
 {
-	struct bpf_ct_opts___12 options = { .netns_id = BPF_F_CURRENT_NETNS, .l4proto = protocol };
+	struct bpf_ct_opts___12 options = {
+		.netns_id = BPF_F_CURRENT_NETNS,
+		.l4proto = kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP,
+		.ct_zone_id = zone,
+	};
 	struct bpf_sock_tuple tuple = {};
 
 	if (!bpf_ksym_exists(bpf_skb_ct_lookup) || !bpf_ksym_exists(bpf_ct_release))
 		return NULL;
-	if (is_ipv4) {
+	if ((kind & KIND_FAMILY) == KIND_IPV4) {
 		tuple.ipv4.saddr = in->source[0];
 		tuple.ipv4.daddr = in->destination[0];
 		tuple.ipv4.sport = in->source_port;
@@ -302,15 +439,17 @@ static __always_inline struct nf_conn *look_up(struct __sk_buff *skb, const stru
 		tuple.ipv6.sport = in->source_port;
 		tuple.ipv6.dport = in->destination_port;
 	}
-	return bpf_skb_ct_lookup(skb, &tuple, is_ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6),
-				 &options, sizeof(options));
+	if (!zone)
+		return bpf_skb_ct_lookup(skb, &tuple, lookup_length(kind), &options, CT_OPTS_WITHOUT_ZONE);
+	options.ct_zone_dir = CONNTRACK_BOTH_DIRECTIONS;
+	return bpf_skb_ct_lookup(skb, &tuple, lookup_length(kind), &options, sizeof(options));
 }
 
 /* Whether a datapath finds the packet's own connection by a look-up. */
 static __always_inline int can_be_looked_up(struct __sk_buff *skb, const struct sk_buff *packet,
-					    const struct tuple *in, int is_ipv4, __u8 protocol)
+					    const struct tuple *in, __u32 kind)
 {
-	struct nf_conn *found = can_look_up() ? look_up(skb, in, is_ipv4, protocol) : NULL;
+	struct nf_conn *found = can_look_up() ? look_up(skb, in, kind, 0) : NULL;
 	int same = found == connection_of(packet);
 
 	if (found)
@@ -318,28 +457,39 @@ static __always_inline int can_be_looked_up(struct __sk_buff *skb, const struct 
 	return found && same;
 }
 
-/* Extends the timeout of the connection by the time for which the fast path may hide its packets: it then ends
- * no earlier than if it had seen them all. The kernel wants a connection from a look-up, which knows the default
- * zone only. Where the look-up finds another connection or none, the timeout stays; the session's deadline keeps to
- * half of it in any case. */
-static __always_inline void connection_extend(struct __sk_buff *skb, const struct sk_buff *packet,
-					       const struct tuple *in, int is_ipv4, __u8 protocol,
-					       __u64 jiffies)
+static __always_inline void set_timeout(struct nf_conn *connection, __u64 jiffies)
 {
-	struct nf_conn *connection;
-	__u64 milliseconds;
+	__u64 milliseconds = hz ? jiffies * 1000 / hz : 0;
 
-	if (!hz || !bpf_ksym_exists(bpf_ct_change_timeout))
-		return;
-	milliseconds = jiffies * 1000 / hz;
-	if (milliseconds > (__u32)-1)
-		return;
-	connection = look_up(skb, in, is_ipv4, protocol);
+	if (hz && bpf_ksym_exists(bpf_ct_change_timeout))
+		bpf_ct_change_timeout(connection, milliseconds > (__u32)-1 ? (__u32)-1 : milliseconds);
+}
+
+/* Has the connection of the packet end in so many jiffies. The kernel wants a connection from a look-up. */
+static __always_inline void connection_set_timeout(struct __sk_buff *skb, const struct sk_buff *packet,
+						   const struct tuple *in, __u32 kind, __u64 jiffies)
+{
+	struct nf_conn *connection = look_up(skb, in, kind, zone_of(packet));
+
 	if (!connection)
 		return;
 	if (connection == connection_of(packet))
-		bpf_ct_change_timeout(connection, milliseconds);
+		set_timeout(connection, jiffies);
 	bpf_ct_release(connection);
+}
+
+/* Gives the TCP connection of a packet, which it has sessions of, the timeout of its state. What conntrack does not see
+ * makes it choose another one: an acknowledgement, an open window. `is_reset`: one side has reset it, which conntrack
+ * believes only where it knows the last acknowledgement. */
+static __always_inline void connection_refresh(struct __sk_buff *skb, const struct sk_buff *packet,
+					       const struct tuple *in, __u32 kind, int is_reset)
+{
+	const struct nf_conn *found = connection_of(packet);
+	__u32 left = BPF_CORE_READ(found, timeout) - (__u32)bpf_jiffies64();
+	__u32 timeout = is_reset ? tcp_timeout(found, CONNTRACK_TCP_CLOSE) : state_timeout(found, 1, 0);
+
+	if (timeout && (BPF_CORE_READ(found, status) & CONNTRACK_ASSURED) && (is_reset ? (__s32)left > (__s32)timeout : (__s32)left < (__s32)timeout))
+		connection_set_timeout(skb, packet, in, kind, timeout);
 }
 
 #endif

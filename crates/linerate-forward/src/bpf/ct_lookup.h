@@ -4,6 +4,7 @@
 #define LINERATE_CT_LOOKUP_H
 
 #include "parse.h"
+#include "session_access.h"
 
 struct nf_conn;
 
@@ -12,8 +13,21 @@ struct bpf_ct_opts___12 {
 	__s32 error;
 	__u8 l4proto;
 	__u8 dir;
-	__u8 reserved[2];
+	__u16 ct_zone_id; /* since Linux 6.11, as what follows */
+	__u8 ct_zone_dir;
+	__u8 reserved[3];
 };
+
+/* Whether it has zones. */
+struct bpf_ct_opts {
+	__u16 ct_zone_id;
+} __attribute__((preserve_access_index));
+
+#define CT_OPTS_WITHOUT_ZONE 12 /* bytes */
+#define CONNTRACK_BOTH_DIRECTIONS 3 /* bpf_ct_opts.ct_zone_dir */
+
+/* Jiffies per second; 0: do not touch the timeouts of connections. Set before load. */
+const volatile __u32 hz = 0;
 
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *, struct bpf_sock_tuple *, __u32,
 					 struct bpf_ct_opts___12 *, __u32) __weak __ksym;
@@ -47,7 +61,7 @@ __noinline int connection_exists(struct xdp_md *context, struct bpf_sock_tuple *
 
 	if (!tuple || !can_look_up())
 		return 0;
-	found = bpf_xdp_ct_lookup(context, tuple, lookup_length(kind), &options, sizeof(options));
+	found = bpf_xdp_ct_lookup(context, tuple, lookup_length(kind), &options, CT_OPTS_WITHOUT_ZONE);
 	if (!found)
 		return 0;
 	bpf_ct_release(found);
@@ -65,7 +79,7 @@ __noinline int connection_exists_skb(struct __sk_buff *skb, struct bpf_sock_tupl
 
 	if (!tuple || !can_look_up())
 		return 0;
-	found = bpf_skb_ct_lookup(skb, tuple, lookup_length(kind), &options, sizeof(options));
+	found = bpf_skb_ct_lookup(skb, tuple, lookup_length(kind), &options, CT_OPTS_WITHOUT_ZONE);
 	if (!found)
 		return 0;
 	bpf_ct_release(found);
@@ -86,6 +100,35 @@ static __always_inline int has_connection(void *context, int is_xdp, const struc
 	}
 	return is_xdp ? connection_exists(context, &tuple, packet->kind)
 		      : connection_exists_skb(context, &tuple, packet->kind);
+}
+
+#define LOOKED_ENTRIES 4096 /* power of two */
+
+/* Connections that were found lately, by the upper half of the hash of their packets' tuple: its lower half, and when in
+ * jiffies. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOOKED_ENTRIES);
+	__type(key, __u32);
+	__type(value, __u64);
+} looked SEC(".maps");
+
+/* Whether the connection of packets with this tuple still exists. It is looked up every 10 ms, or every jiffy where that is longer. */
+static __always_inline int connection_remains(void *context, int is_xdp, const struct packet *packet,
+					      __u64 hash)
+{
+	__u32 index = (hash >> 32) % LOOKED_ENTRIES, now = bpf_jiffies64();
+	__u64 *word = bpf_map_lookup_elem(&looked, &index), last;
+
+	if (!word)
+		return 0;
+	last = READ_ONCE(*word);
+	if (last >> 32 == (__u32)hash && now - (__u32)last < hz / 100)
+		return 1;
+	if (!has_connection(context, is_xdp, packet))
+		return 0;
+	WRITE_ONCE(*word, hash << 32 | now);
+	return 1;
 }
 
 #endif

@@ -59,7 +59,7 @@ __noinline int forward_any(struct xdp_md *context)
 		return SLOW_PATH + REASON_BUSY;
 	if ((action.flags & SESSION_VERIFY_CHECKSUM) && !has_right_checksum(context, 1, &packet, data, end))
 		return SLOW_PATH + REASON_CHECKSUM;
-	if ((action.flags & SESSION_UNREPORTED) && !has_connection(context, 1, &packet)) {
+	if ((action.flags & SESSION_UNREPORTED) && !connection_remains(context, 1, &packet, hash)) {
 		session_end(hit.session, 0);
 		return SLOW_PATH + PARSE_OK;
 	}

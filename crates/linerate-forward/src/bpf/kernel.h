@@ -19,8 +19,23 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct nf_tcp_net {
+	unsigned int timeouts[1]; /* by TCP_CONNTRACK_* */
+	__u8 tcp_max_retrans;
+};
+
+struct nf_udp_net {
+	unsigned int timeouts[2]; /* of a connection that is no stream, and of one that is */
+};
+
+struct nf_ip_net {
+	struct nf_tcp_net tcp;
+	struct nf_udp_net udp;
+};
+
 struct netns_ct {
 	__u8 sysctl_checksum;
+	struct nf_ip_net nf_ct_proto;
 };
 
 struct nf_hook_entry {

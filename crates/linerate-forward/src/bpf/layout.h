@@ -151,7 +151,7 @@ struct hop {
 	__u32 out_ifindex;     /* of the output interface */
 	__u32 mark;	       /* TC: what egress filters and qdiscs may classify by, as the kernel set it */
 	__u32 priority;	       /* the same */
-	__u32 unused;
+	__u32 zone;	       /* of the connection, in this direction */
 	__u32 state; /* HOP_*, and in the other bits how often it was filled in */
 	__u32 unused2;
 } __attribute__((aligned(8)));
@@ -171,7 +171,7 @@ _Static_assert(sizeof(struct hop) == 64, "one cache line");
 #define SESSION_NAT (1 << 0)	     /* addresses or ports change */
 #define SESSION_TRACKED (1 << 1)     /* conntrack tracks it; the kernel path refreshes its timeout */
 #define SESSION_VERIFY_CHECKSUM (1 << 2)     /* TCP and UDP checksums are verified, as conntrack does it here */
-#define SESSION_UNREPORTED (1 << 3)  /* its connection may end without a report: each packet looks it up */
+#define SESSION_UNREPORTED (1 << 3)  /* its connection may end without a report: it is looked up every 10 ms */
 #define SESSION_TC (1 << 4)	     /* forwarded by the TC datapath, else by XDP */
 #define SESSION_FIB (1 << 5)	     /* bpf_fib_lookup() gives what it does (fib.h) */
 
@@ -330,6 +330,18 @@ struct kept_rule {
 struct heartbeat {
 	__u64 jiffies; /* out: jiffies64 now, also stored as heartbeat */
 };
+
+/* A session whose connection the program `refresh` gives its timeout. */
+struct refresh {
+	__u32 slot;
+	__u32 idle; /* milliseconds since its last packet, and REFRESH_FORCED; out: REFRESH_UNACKNOWLEDGED or 0 */
+};
+_Static_assert(sizeof(struct refresh) == 8, "as layout.rs has it");
+
+#define REFRESH_ENTRIES 256 /* at most, in a packet */
+#define REFRESH_IDLE 0x7fffffffu
+#define REFRESH_FORCED 0x80000000u /* also if another session of the connection has packets */
+#define REFRESH_UNACKNOWLEDGED 1   /* conntrack waits for an acknowledgement, which it may not have seen */
 
 /* Deny lists. Keys of the longest-prefix maps; a packet is dropped when either address matches. */
 struct denied4_key {

@@ -495,9 +495,9 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	void *data, *end;
 	__u64 word;
 	__u32 is_ipv4;
-	__u32 reason, refusal, version, before = 0, left = 0, now, until, routes, hop, flags = 0;
+	__u32 reason, refusal, version, before = 0, timeout = 0, now, until, routes, hop, flags = 0, zone = 0;
 	__u32 ifindex = skb->ifindex;
-	int is_tracked, is_known, is_other = 0;
+	int is_tracked, is_known, is_reset = 0, is_other = 0;
 
 	kernel = kernel_skb(skb);
 	if (!kernel || !egress.rebuilt)
@@ -548,6 +548,12 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	} else {
 		prelearn_add(&egress);
 	}
+	/* Data after a reset that conntrack did not believe: it was under way. */
+	if (is_known && is_tracked && (egress.rebuilt->key.kind & KIND_TCP)) {
+		is_reset = reason == REASON_RST ||
+			   (reason == PARSE_OK && (before & GENERATION_CLOSED) && is_established(connection_of(kernel)));
+		connection_refresh(skb, kernel, &egress.rebuilt->in, egress.rebuilt->key.kind, is_reset);
+	}
 	if (reason != PARSE_OK) {
 		/* XDP may have known no session of this direction, and so not the tuple of the other. */
 		if (is_tracked && is_end(reason))
@@ -561,7 +567,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 
 	/* Nobody else knows that an untracked connection is closing: data that was under way when it was reset would begin a
 	 * session that nothing ends. A SYN, or a free slot, begins anew. */
-	if (!is_tracked && (before & GENERATION_CLOSED))
+	if ((!is_tracked && (before & GENERATION_CLOSED)) || is_reset)
 		return REFUSAL_NOT_ESTABLISHED + 1;
 	if (is_other) {
 		struct cold *cold = cold_of(&entry);
@@ -604,20 +610,24 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	until = READ_ONCE(control.revalidate_after);
 	if (is_tracked) {
 		session_barrier();
-		refusal = connection_check(kernel, egress.rebuilt->key.kind & KIND_TCP, &left);
-		if (refusal)
+		refusal = connection_check(kernel, egress.rebuilt->key.kind & KIND_TCP, &timeout);
+		if (refusal) {
+			if (refusal == REFUSAL_NOT_ESTABLISHED + 1)
+				connection_end_sessions((unsigned long)connection_of(kernel));
 			return refusal;
-		until = lesser(until, left / 2);
+		}
+		until = lesser(until, timeout / 2);
+		zone = zone_of(kernel);
 		flags |= SESSION_TRACKED;
 		if (READ_ONCE(control.verify_checksums) && conntrack_verifies(route))
 			flags |= SESSION_VERIFY_CHECKSUM;
 		if (!connection_end_is_reported(kernel)) {
-			if (!can_be_looked_up(skb, kernel, &egress.rebuilt->in,
-					      (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4,
-					      egress.rebuilt->key.kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP))
+			if (!can_be_looked_up(skb, kernel, &egress.rebuilt->in, egress.rebuilt->key.kind))
 				return REFUSAL_UNREPORTED + 1;
 			/* Soon again: it may be ASSURED by then. */
 			until = lesser(until, hz);
+			if (!(egress.rebuilt->key.kind & KIND_TCP))
+				until = lesser(until, until_stream(connection_of(kernel)));
 			flags |= SESSION_UNREPORTED;
 		}
 	}
@@ -625,6 +635,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	rebuild_actions(&egress, skb,
 			kernel_mtu(kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6),
 			interface, flags);
+	egress.rebuilt->hop.zone = zone;
 	refusal = check_rules(skb, kernel, route, egress.rebuilt, is_tracked);
 	if (refusal)
 		return refusal;
@@ -682,11 +693,11 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	/* Room for others: from now on XDP records only what is due for revalidation. */
 	if (!is_known)
 		__sync_val_compare_and_swap(&candidate->word, word, 0);
+	/* As if the connection had its last packet at the deadline: it ends no earlier than if conntrack saw them all. The ager
+	 * corrects that when it has seen the last one (refresh.bpf.c). */
 	if (is_tracked)
-		connection_extend(skb, kernel, &egress.rebuilt->in,
-				   (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4,
-				   egress.rebuilt->key.kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP,
-				   (__u64)left + until);
+		connection_set_timeout(skb, kernel, &egress.rebuilt->in, egress.rebuilt->key.kind,
+				       (__u64)timeout + until);
 	return 0;
 }
 

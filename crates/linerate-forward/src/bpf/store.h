@@ -12,6 +12,7 @@
  *   hop_address_number, session_set_out, out_addresses  IPv6 addresses after NAT
  *   cold_of                      what packets rarely touch
  *   tuple_key, tuple_end         ending sessions by their tuple alone (by_tuple.h)
+ *   STORE_HAS_SLOTS              sessions have numbers, by which the ager names them to `refresh`
  *   STORE_REUSES_ENTRIES         an entry may change hands while a program holds a pointer to it */
 #ifndef LINERATE_STORE_H
 #define LINERATE_STORE_H

@@ -9,6 +9,7 @@
 #include "session_access.h"
 
 #define STORE_REUSES_ENTRIES 1
+#define STORE_HAS_SLOTS 1
 #define STORE_PLAIN_NAT 1 /* the straight path translates */
 
 #define CHOICES 2 /* buckets that a session may be in */

@@ -1,8 +1,11 @@
 //! Messages of connection tracking's netlink interface (`linux/netfilter/nfnetlink_conntrack.h`).
 
 use std::io;
+use std::net::IpAddr;
 
 use linerate_net::netlink::{Message, Protocol, Socket, attribute, put_attr, put_nested};
+
+use crate::tuple::FiveTuple;
 
 /// `IPCTNL_MSG_CT_NEW`: a connection, new or changed.
 pub(super) const NEW: u16 = (libc::NFNL_SUBSYS_CTNETLINK << 8) as u16;
@@ -45,8 +48,65 @@ pub(super) mod attr {
 const OPEN: std::ops::RangeInclusive<u8> = 3..=7;
 /// `IP_CT_TCP_FLAG_BE_LIBERAL`: packets outside of the window are valid.
 const BE_LIBERAL: u8 = 0x08;
+/// `IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED`: data was seen, but not its acknowledgement.
+const UNACKNOWLEDGED: u8 = 0x10;
 /// `IP_CT_TCP_FLAG_MAXACK_SET`: the largest acknowledgement, which a RST is compared with, is known.
 const MAXACK_SET: u8 = 0x20;
+
+/// Has the kernel load conntrack and its interface, if they are modules: programs that are loaded later know its types.
+pub(super) fn load_module() {
+    // Without a tuple it is refused.
+    let _ = Socket::open(Protocol::Netfilter)
+        .and_then(|socket| socket.request(GET, 0, &[0; HEADER], |_| ()));
+}
+
+/// Has conntrack no longer wait for acknowledgements of the TCP connection of packets that come in with this tuple. One that
+/// has ended is not an error.
+pub(super) fn acknowledge(socket: &Socket, tuple: &FiveTuple, zone: u16) -> io::Result<()> {
+    let is_ipv4 = tuple.source.is_ipv4();
+    let family = if is_ipv4 { libc::AF_INET } else { libc::AF_INET6 };
+    let mut request = vec![family as u8, 0, 0, 0];
+    put_nested(&mut request, attr::TUPLE_ORIG, |inner| {
+        put_nested(inner, attr::TUPLE_IP, |ip| match (tuple.source.ip(), tuple.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                put_attr(ip, attr::V4_SRC, &source.octets());
+                put_attr(ip, attr::V4_DST, &destination.octets());
+            }
+            (source, destination) => {
+                put_attr(ip, attr::V6_SRC, &v6(source));
+                put_attr(ip, attr::V6_DST, &v6(destination));
+            }
+        });
+        put_nested(inner, attr::TUPLE_PROTO, |protocol| {
+            put_attr(protocol, attr::PROTO_NUM, &[tuple.protocol.number()]);
+            put_attr(protocol, attr::SRC_PORT, &tuple.source.port().to_be_bytes());
+            put_attr(protocol, attr::DST_PORT, &tuple.destination.port().to_be_bytes());
+        });
+    });
+    put_attr(&mut request, attr::ZONE, &zone.to_be_bytes());
+    put_flags(&mut request, [0, UNACKNOWLEDGED]);
+    match socket.request(NEW, 0, &request, |_| ()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn v6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The flags of both directions of a TCP connection: values and mask (`struct nf_ct_tcp_flags`).
+fn put_flags(request: &mut Vec<u8>, flags: [u8; 2]) {
+    put_nested(request, attr::PROTOINFO, |info| {
+        put_nested(info, attr::PROTOINFO_TCP, |tcp| {
+            put_attr(tcp, attr::TCP_FLAGS_ORIGINAL, &flags);
+            put_attr(tcp, attr::TCP_FLAGS_REPLY, &flags);
+        });
+    });
+}
 
 /// Exempts open TCP connections of this thread's network namespace from window tracking until they end ([`BE_LIBERAL`]).
 /// A RST is compared with the last acknowledgement again once a segment is inside the window that is known, which for a
@@ -83,13 +143,6 @@ fn be_liberal_request(message: Message<'_>) -> Option<Vec<u8>> {
     if let Some(zone) = attribute(attributes, attr::ZONE) {
         put_attr(&mut request, attr::ZONE, zone);
     }
-    // Values and mask (`struct nf_ct_tcp_flags`).
-    let flags = [BE_LIBERAL, BE_LIBERAL | MAXACK_SET];
-    put_nested(&mut request, attr::PROTOINFO, |info| {
-        put_nested(info, attr::PROTOINFO_TCP, |tcp| {
-            put_attr(tcp, attr::TCP_FLAGS_ORIGINAL, &flags);
-            put_attr(tcp, attr::TCP_FLAGS_REPLY, &flags);
-        });
-    });
+    put_flags(&mut request, [BE_LIBERAL, BE_LIBERAL | MAXACK_SET]);
     Some(request)
 }

@@ -16,5 +16,6 @@ pub mod pins;
 pub mod preflight;
 pub mod program;
 pub mod rules;
+mod timeouts;
 pub mod upper_devices;
 pub mod watch;

@@ -153,6 +153,14 @@ pub(crate) trait FreeListener: std::fmt::Debug + Send {
     fn freed(&self, slot: usize);
 }
 
+/// Gives the connections of sessions the timeouts that they would have if conntrack had seen all packets.
+pub(crate) trait Timeouts: std::fmt::Debug + Send {
+    /// The session of this slot had its last packet this long ago, or less. Another that has `ended` is freed next.
+    fn refresh(&mut self, slot: usize, idle: Duration, ended: bool);
+    /// Does what was asked for.
+    fn flush(&mut self);
+}
+
 /// Ages a table. A table must have exactly one ager; any number of others may read it.
 #[derive(Debug)]
 pub struct Ageing {
@@ -167,11 +175,14 @@ pub struct Ageing {
     meter: Option<SessionMeter>,
     /// Who must know of freed slots, if there is no meter.
     free_listener: Option<Box<dyn FreeListener>>,
+    timeouts: Option<Box<dyn Timeouts>>,
     hops: HopUse,
     /// Slots found locked, with the version and the time when first found.
     locked: HashMap<usize, (u32, Instant)>,
     ticked: Instant,
     pass_started: Instant,
+    /// When the last pass and this one began, as sessions note it.
+    pass_seconds: [u64; 2],
     /// Sessions found so far in this pass, by datapath.
     found: [u64; 2],
     /// The counts of the session of each slot in the last pass.
@@ -199,9 +210,11 @@ impl Ageing {
             to_free: Vec::new(),
             meter: None,
             free_listener: None,
+            timeouts: None,
             locked: HashMap::new(),
             ticked: now,
             pass_started: now,
+            pass_seconds: [0, clock.seconds()],
             found: [0; 2],
             counted,
             statistics: Statistics::default(),
@@ -226,6 +239,11 @@ impl Ageing {
     /// Tells `listener` of each slot that is freed from now on.
     pub(crate) fn set_free_listener(&mut self, listener: Box<dyn FreeListener>) {
         self.free_listener = Some(listener);
+    }
+
+    /// Keeps the timeouts of connections right from now on.
+    pub(crate) fn set_timeouts(&mut self, timeouts: Box<dyn Timeouts>) {
+        self.timeouts = Some(timeouts);
     }
 
     /// The counts of flow records, if there is a meter.
@@ -300,6 +318,9 @@ impl Ageing {
             self.stretch(self.cursor..self.cursor + stretch, seconds);
             self.cursor += stretch;
             left -= stretch;
+            if let Some(timeouts) = &mut self.timeouts {
+                timeouts.flush();
+            }
             if self.cursor == slots && self.end_pass() {
                 // The next pass begins with the next tick, after the grace period of the hops.
                 self.statistics.busy_time += started.elapsed();
@@ -348,12 +369,27 @@ impl Ageing {
                 self.to_free.push((index, stamp, EndReason::ForcedEnd));
             } else if slot.is_referenced() {
                 slot.clear_referenced(seconds);
-            } else if slot.last_use().idle(seconds) > self.limits.of(protocol)
-                && let Some(stamp) = slot.end(stamp)
-            {
-                self.statistics.idle += 1;
-                self.to_free.push((index, stamp, EndReason::IdleTimeout));
+            } else {
+                let idle = slot.last_use().idle(seconds);
+                if idle > self.limits.of(protocol)
+                    && let Some(stamp) = slot.end(stamp)
+                {
+                    self.statistics.idle += 1;
+                    self.to_free.push((index, stamp, EndReason::IdleTimeout));
+                } else if idle.as_secs() <= seconds.saturating_sub(self.pass_seconds[0]) {
+                    // The last pass found it referenced.
+                    self.refresh(index, idle, false);
+                }
             }
+        }
+    }
+
+    /// Gives the connection of a session its timeout.
+    fn refresh(&mut self, index: usize, idle: Duration, ended: bool) {
+        if let Some(timeouts) = &mut self.timeouts
+            && self.table.slot(index).is_tracked()
+        {
+            timeouts.refresh(index, idle, ended);
         }
     }
 
@@ -382,6 +418,7 @@ impl Ageing {
         }
         self.statistics.pass_time = now.saturating_duration_since(self.pass_started);
         (self.cursor, self.found, self.pass_started) = (0, [0; 2], now);
+        self.pass_seconds = [self.pass_seconds[1], self.clock.seconds()];
         // Forget slots that are no longer locked.
         let table = &self.table;
         self.locked.retain(|index, (version, _)| table.slot(*index).version_now() == *version);
@@ -420,6 +457,14 @@ impl Ageing {
         }
         self.grace.wait()?;
         let started = Instant::now();
+        let seconds = self.clock.seconds();
+        for at in 0..self.to_free.len() {
+            let (index, ..) = self.to_free[at];
+            self.refresh(index, self.table.slot(index).last_use().idle(seconds), true);
+        }
+        if let Some(timeouts) = &mut self.timeouts {
+            timeouts.flush();
+        }
         for (index, stamp, reason) in std::mem::take(&mut self.to_free) {
             let slot = self.table.slot(index);
             let datapath = slot.datapath();

@@ -20,7 +20,7 @@ const LAYOUTS: &[u64] = &[
     0xd226_bb97_47fe_f68e,
     0xd226_bb97_47fe_f68e,
     0x9c02_3269_54fb_ac5a,
-    0x36b4_fa0d_1536_f2b1,
+    0x15d7_af57_dd66_8470,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -152,7 +152,7 @@ pub struct Hop {
     pub out_ifindex: u32,
     pub mark: u32,
     pub priority: u32,
-    pub unused: u32,
+    pub zone: u32,
     pub state: u32,
     pub unused2: u32,
 }
@@ -326,6 +326,24 @@ pub struct KeptRule {
 #[repr(C)]
 pub struct Heartbeat {
     pub jiffies: u64,
+}
+
+/// `struct refresh`, of the program of that name.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Refresh {
+    pub slot: u32,
+    pub idle: u32,
+}
+
+/// Constants of [`Refresh`].
+pub mod refresh {
+    pub const ENTRIES: usize = 256;
+    pub const IDLE: u32 = 0x7fff_ffff;
+    pub const FORCED: u32 = 0x8000_0000;
+    pub const UNACKNOWLEDGED: u32 = 1;
+    /// Bytes of the packet before the entries.
+    pub const START: usize = 16;
 }
 
 /// `struct denied4_key`, of the map `denied4`.

@@ -372,6 +372,17 @@ impl<'t> Slot<'t> {
         (hop.out_ifindex, hop.destination_mac)
     }
 
+    /// The conntrack zone of its connection.
+    pub(crate) fn zone(self) -> u16 {
+        self.table.hops.read(self.hop()).zone as u16
+    }
+
+    /// Whether conntrack tracks its connection.
+    #[inline]
+    pub(crate) fn is_tracked(self) -> bool {
+        self.table.hops.flags(self.hop()) & layout::flags::TRACKED != 0
+    }
+
     /// What forwards the session.
     #[inline]
     pub(crate) fn datapath(self) -> Datapath {

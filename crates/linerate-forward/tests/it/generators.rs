@@ -4,9 +4,8 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
-use linerate_forward::runtime::rules;
+use linerate_forward::runtime::rules::{self, Policy};
 use linerate_forward::table::rules::Rules;
-use linerate_net::ruleset::Options;
 use linerate_testkit::Namespace;
 use linerate_testkit::lab::{LEFT, Lab, RIGHT, TIMEOUT, WAN, at, deliver};
 use linerate_testkit::tools::run;
@@ -227,7 +226,7 @@ fn check(fast: Option<&Accelerator>, what: &str, ways: [(SocketAddr, SocketAddr)
 
 /// The router evaluates its rules, as the daemon does.
 fn evaluate(lab: &Lab, fast: &Accelerator) {
-    let refresh = || rules::refresh(&fast.control, &fast.programs.maps, &Options::default());
+    let refresh = || rules::refresh(&fast.control, &fast.programs.maps, &Policy::default());
     lab.router.run(refresh).expect("entered").expect("evaluated");
     fast.control.bump_generation();
 }

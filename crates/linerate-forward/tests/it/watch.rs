@@ -482,7 +482,7 @@ fn tracked(host: &Namespace) -> bool {
 }
 
 #[test]
-fn only_connections_that_somebody_deletes_bump() {
+fn only_connections_that_somebody_deletes_or_changes_bump() {
     root_or_skip!();
     let mut router = Router::new("wct");
     let track = "nft 'add table inet t; add chain inet t f { type filter hook forward priority 0; }; \
@@ -508,6 +508,7 @@ fn only_connections_that_somebody_deletes_bump() {
     assert_eq!(router.bumps.count(), from, "{}", router.bumps.since(from));
     router.run("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=30");
     track(&router);
+    router.line_bumps(Cause::Conntrack, "conntrack -U -p udp -d 10.0.2.2 --mark 0x80000007");
     router.line_bumps(Cause::Conntrack, "conntrack -D -p udp");
     track(&router);
     router.line_bumps(Cause::Conntrack, "conntrack -F");

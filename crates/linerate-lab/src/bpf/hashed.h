@@ -12,6 +12,7 @@
 /* The kernel may give the memory of a deleted entry to another session, but user space deletes only what it has
  * retired and no program holds. */
 #define STORE_REUSES_ENTRIES 0
+#define STORE_HAS_SLOTS 0
 /* A key on the stack leaves no room for translation on the straight path: forward_any() does it. */
 #define STORE_PLAIN_NAT 0
 

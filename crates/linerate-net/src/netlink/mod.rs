@@ -98,6 +98,16 @@ impl Socket {
         Ok(Self { socket, sequence: Mutex::new(0) })
     }
 
+    /// Its port ID, by which the kernel says whose request caused a notification.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn port(&self) -> io::Result<u32> {
+        let mut address = SocketAddr::new(0, 0);
+        self.socket.get_address(&mut address)?;
+        Ok(address.port_number())
+    }
+
     /// Joins a multicast group, such as `RTNLGRP_LINK`.
     ///
     /// # Errors

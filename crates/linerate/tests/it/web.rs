@@ -73,7 +73,8 @@ fn answer(
     let (kind, body) = match path {
         "/data.json" => {
             let mut stream = upstream().ok()?;
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                .ok()?;
             let mut text = String::new();
             stream.read_to_string(&mut text).ok()?;
             client.write_all(text.as_bytes()).ok()?;

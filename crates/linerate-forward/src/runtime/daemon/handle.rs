@@ -7,6 +7,7 @@ use super::{fixes, links};
 use crate::Result;
 use crate::config::{Config, MaxSessions};
 use crate::datapath::Mode;
+use crate::runtime::ctnetlink;
 use crate::runtime::instance::LockedDenyList;
 use crate::runtime::link::{for_tc_only, needs_multi_buffer};
 use crate::runtime::memory::{self, Memory};
@@ -43,6 +44,7 @@ impl InstanceHandle {
     pub(super) fn open(name: &str, config: &Config) -> Result<(Self, Vec<(PortState, Port)>)> {
         let pins = Pins::of(name);
         let lock = pins.lock()?;
+        ctnetlink::load_module();
         let mut options = Options { statistics: config.statistics, ..Options::default() };
         options.max_sessions = match (config.max_sessions, pins.state()) {
             (MaxSessions::Number(number), _) => number,

@@ -28,6 +28,7 @@ use crate::runtime::nexthops;
 use crate::runtime::pins::{Lock, Pins, instance_name};
 use crate::runtime::program::Programs;
 use crate::runtime::rules::{self, Policy};
+use crate::runtime::timeouts::ConnectionTimeouts;
 use crate::runtime::upper_devices;
 use crate::runtime::watch::{self, Cause, Causes, NetworkMonitor};
 use crate::snapshot::Snapshot;
@@ -83,6 +84,8 @@ pub struct Daemon {
     clock: Clock,
     ports: Ports,
     watch: NetworkMonitor,
+    /// The netlink port by which it changes tracked connections.
+    own_port: u32,
     heart: Heartbeat,
     ageing: Ageing,
     flows: Option<Flows>,
@@ -124,6 +127,11 @@ impl Daemon {
             if !handle.is_fresh {
                 ageing.skip_counted();
             }
+            let refresh = handle.programs.get("refresh")?.try_clone_to_owned();
+            let refresh = refresh.map_err(|error| Error::system("keep a BPF program", error))?;
+            let timeouts = ConnectionTimeouts::new(Arc::clone(&table), refresh);
+            let own_port = timeouts.port();
+            ageing.set_timeouts(Box::new(timeouts));
             let pins = (&handle.pins, &handle.lock);
             let has_lost_sessions = handle.has_lost_sessions;
             let flows = Flows::start(&config, pins, has_lost_sessions, &table, &mut ageing, clock)?;
@@ -133,7 +141,7 @@ impl Daemon {
             // The programs forward as soon as they are attached. So the first heartbeat comes before that, and
             // the watch before the heartbeat: a bump follows every change that nobody watched.
             let links = links()?;
-            let early = Changes::new(&control, &handle.programs.maps, &config, &events)
+            let early = Changes::new(&control, &handle.programs.maps, &config, &events, own_port)
                 .watch(link::indices(&links, &config.interfaces))?;
             let clock = heart.beat(&handle.programs, &control)?.unwrap_or(clock);
             let mut alive = |programs: &Programs| heart.beat(programs, &control).map(drop);
@@ -141,16 +149,28 @@ impl Daemon {
             failures.into_iter().next().map_or(Ok(()), Err)?;
             // Started before the early one ends, it reports nothing about the ports just attached.
             let maps = &handle.programs.maps;
-            let watch = Changes::new(&control, maps, &config, &events).watch(ports.indices())?;
+            let watch =
+                Changes::new(&control, maps, &config, &events, own_port).watch(ports.indices())?;
             drop(early);
             note_uppers(&handle, &ports, &control)?;
             datapath::refresh(maps, config.datapath)?;
             control.bump_generation();
             heart.beat(&handle.programs, &control)?;
-            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, watch))
+            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, watch, own_port))
         };
         match prepare() {
-            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, watch)) => {
+            Ok((
+                control,
+                table,
+                clock,
+                heart,
+                ageing,
+                flows,
+                confirmer,
+                servers,
+                watch,
+                own_port,
+            )) => {
                 let accountant = Accountant::start(&config, &table, clock)?;
                 Ok(Self {
                     config,
@@ -160,6 +180,7 @@ impl Daemon {
                     clock,
                     ports,
                     watch,
+                    own_port,
                     heart,
                     ageing,
                     flows,
@@ -351,9 +372,10 @@ impl Daemon {
             tracing::warn!(%error, "interface not accelerated");
         }
         if changed {
-            let Self { control, handle, config, events, ports, .. } = self;
+            let Self { control, handle, config, events, ports, own_port, .. } = self;
             let maps = &handle.programs.maps;
-            self.watch = Changes::new(control, maps, config, events).watch(ports.indices())?;
+            self.watch =
+                Changes::new(control, maps, config, events, *own_port).watch(ports.indices())?;
         }
         note_uppers(&self.handle, &self.ports, &self.control)?;
         self.refresh_datapaths()
@@ -501,6 +523,7 @@ struct Changes<'a> {
     mode: Mode,
     policy: Policy,
     events: &'a Sender<Event>,
+    own_port: u32,
 }
 
 impl<'a> Changes<'a> {
@@ -509,16 +532,18 @@ impl<'a> Changes<'a> {
         maps: &'a Maps,
         config: &Config,
         events: &'a Sender<Event>,
+        own_port: u32,
     ) -> Self {
-        Self { control, maps, mode: config.datapath, policy: Policy::from(config), events }
+        let policy = Policy::from(config);
+        Self { control, maps, mode: config.datapath, policy, events, own_port }
     }
 
     /// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions. A
     /// change of qdiscs, filters and rules takes effect before the daemon hears of it.
     fn watch(&self, ports: Vec<u32>) -> Result<NetworkMonitor> {
         let (control, events, mode) = (Arc::clone(self.control), self.events.clone(), self.mode);
-        let (maps, policy) = (self.maps.try_clone()?, self.policy.clone());
-        let options = watch::Options { ports, ..watch::Options::default() };
+        let (maps, policy, own_port) = (self.maps.try_clone()?, self.policy.clone(), self.own_port);
+        let options = watch::Options { ports, own_port, ..watch::Options::default() };
         let watch = NetworkMonitor::start(&options, move |causes| {
             // There may be thousands of the others a second.
             let all = causes.invalidate(&control);

@@ -1,11 +1,15 @@
 //! Ends an instance.
 
 use std::fs;
+use std::sync::Arc;
 
 use super::bpffs::{names, remove_directory};
 use super::ports::{LINKS, interface_of};
 use super::{DIRECTORIES, Lock, Namespace, Pins};
 use crate::runtime::conntrack;
+use crate::runtime::timeouts::ConnectionTimeouts;
+use crate::table::Table;
+use crate::table::clock::Clock;
 use crate::{Error, Result};
 
 impl Pins {
@@ -28,6 +32,7 @@ impl Pins {
                 ),
             });
         }
+        let timeouts = if is_here { self.timeouts() } else { None };
         let mut first = Ok(());
         let mut keep = |result: Result<()>| {
             if let Err(error) = result {
@@ -50,11 +55,20 @@ impl Pins {
         {
             keep(conntrack::restore(state.windows));
         }
+        if let Some(mut timeouts) = timeouts {
+            timeouts.hand_back(&Clock::from_boot_time());
+        }
         keep(self.clear().and_then(|()| remove_directory(&self.directory)));
         drop(all);
         drop(lock);
         self.remove_parents();
         first
+    }
+
+    /// What sets the timeouts of the connections of its sessions; `None` for an instance of another version.
+    fn timeouts(&self) -> Option<ConnectionTimeouts> {
+        let table = Table::open(&self.maps().ok()?).ok()?;
+        Some(ConnectionTimeouts::new(Arc::new(table), self.program("refresh").ok()?))
     }
 
     /// Whether all links of the instance have lost their interfaces.

@@ -37,7 +37,7 @@ pub enum Cause {
     Xtables,
     /// An IPsec policy.
     Ipsec,
-    /// Somebody deleted tracked connections.
+    /// Somebody deleted or changed tracked connections.
     Conntrack,
     /// A setting of the network stack (`/proc/sys/net`), also one that a router advertisement has changed.
     Setting,

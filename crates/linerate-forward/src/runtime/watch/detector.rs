@@ -76,7 +76,7 @@ impl ChangeDetector {
             Protocol::Route => return self.detect_route(message),
             Protocol::Netfilter => match message.kind {
                 NEW_GENERATION => Some(Cause::Nftables),
-                ctnetlink::DELETE => Some(Cause::Conntrack),
+                ctnetlink::NEW | ctnetlink::DELETE => Some(Cause::Conntrack),
                 _ => None,
             },
             Protocol::Xfrm => match message.kind {
@@ -229,6 +229,7 @@ mod tests {
         );
         assert_eq!(detect(Protocol::Netfilter, NEW_GENERATION, &[0; 4]), Some(Cause::Nftables));
         assert_eq!(detect(Protocol::Netfilter, ctnetlink::DELETE, &[0; 4]), Some(Cause::Conntrack));
+        assert_eq!(detect(Protocol::Netfilter, ctnetlink::NEW, &[0; 4]), Some(Cause::Conntrack));
         assert_eq!(detect(Protocol::Netfilter, NEW_GENERATION - 1, &[0; 4]), None);
         assert_eq!(detect(Protocol::Xfrm, XFRM_MSG_FLUSHPOLICY, &[]), Some(Cause::Ipsec));
         assert_eq!(detect(Protocol::Xfrm, 24, &[]), None);

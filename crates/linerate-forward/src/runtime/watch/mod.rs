@@ -13,7 +13,7 @@
 //! Routes, rules and nexthop objects; neighbours; links with MTU, carrier and hardware address; addresses;
 //! forwarding and reverse-path settings of interfaces; databases and VLANs of bridges that a port is in;
 //! traffic control; nftables commits, which iptables-nft makes too; IPsec policies; tracked connections that
-//! somebody deletes; runs of legacy iptables, by its lock. Notifications that change nothing are ignored:
+//! somebody deletes or changes; runs of legacy iptables, by its lock. Notifications that change nothing are ignored:
 //! neighbours that are only confirmed, addresses that are only renewed, interfaces that are only captured on.
 //!
 //! What the kernel does not report is polled twice a second ([`unannounced`]): settings, routes that expire, redirects
@@ -65,10 +65,12 @@ pub struct Options {
     /// Receive buffer in bytes of each of the up to four sockets; default: 8 MiB. Without CAP_NET_ADMIN in
     /// the namespace `net.core.rmem_max` limits it.
     pub buffer: usize,
-    /// Whether tracked connections that somebody deletes (`conntrack -D`, `-F`) are a change; default: true.
-    /// The kernel then writes a message at the end of every tracked connection, about a microsecond each. It
-    /// drops the message before it is queued if nobody requested the deletion.
+    /// Whether tracked connections that somebody deletes (`conntrack -D`, `-F`) or changes (`-U --mark`) are a change;
+    /// default: true. The kernel then writes a message at each change of state and at the end of every tracked
+    /// connection, about a microsecond each. It drops the message before it is queued if nobody requested that.
     pub conntrack: bool,
+    /// The netlink port whose changes of tracked connections are none; default: 0.
+    pub own_port: u32,
     /// Whether runs of legacy iptables are a change; default: true.
     pub xtables: bool,
     /// Whether what the kernel does not report is polled; default: true.
@@ -77,7 +79,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { ports: Vec::new(), buffer: 8 << 20, conntrack: true, xtables: true, poll: true }
+        let buffer = 8 << 20;
+        Self { ports: Vec::new(), buffer, conntrack: true, own_port: 0, xtables: true, poll: true }
     }
 }
 
@@ -126,7 +129,8 @@ impl NetworkMonitor {
         let mut optional = vec![("the nftables ruleset", Source::nftables(options.buffer))];
         optional.push(("IPsec policies", Source::ipsec(options.buffer)));
         if options.conntrack {
-            optional.push(("deleted connections", Source::conntrack(options.buffer)));
+            optional
+                .push(("tracked connections", Source::conntrack(options.buffer, options.own_port)));
         }
         for (what, source) in optional {
             match source {

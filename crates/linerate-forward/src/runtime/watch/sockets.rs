@@ -49,15 +49,22 @@ impl Source {
         let kind = u32::from(NEW_GENERATION.to_be());
         // ldh [4], the kind of the message; jeq
         let program = [instruction(0x28, 0, 0, 4), instruction(0x15, 0, 1, kind), TAKE, LEAVE];
-        Self::netfilter(libc::NFNLGRP_NFTABLES, "nftables", room, &program)
+        Self::netfilter(&[libc::NFNLGRP_NFTABLES], "nftables", room, &program)
     }
 
-    /// Requested deletions of tracked connections. The message has the netlink port ID of the requester; it
-    /// is 0 if the entry expired (`nf_ct_delete`).
-    pub(super) fn conntrack(room: usize) -> Result<Self> {
-        // ld [12], the port; jeq
-        let program = [instruction(0x20, 0, 0, 12), instruction(0x15, 1, 0, 0), TAKE, LEAVE];
-        Self::netfilter(libc::NFNLGRP_CONNTRACK_DESTROY, "connection tracking", room, &program)
+    /// Requested deletions and changes of tracked connections, but for those of the port `own`. The message has the
+    /// netlink port ID of the requester; it is 0 if a packet or the timeout caused it (`nf_ct_delete`).
+    pub(super) fn conntrack(room: usize, own: u32) -> Result<Self> {
+        // ld [12], the port in the order of the host; jeq
+        let program = [
+            instruction(0x20, 0, 0, 12),
+            instruction(0x15, 2, 0, 0),
+            instruction(0x15, 1, 0, own.to_be()),
+            TAKE,
+            LEAVE,
+        ];
+        let groups = [libc::NFNLGRP_CONNTRACK_DESTROY, libc::NFNLGRP_CONNTRACK_UPDATE];
+        Self::netfilter(&groups, "connection tracking", room, &program)
     }
 
     /// IPsec policies.
@@ -71,7 +78,7 @@ impl Source {
     }
 
     fn netfilter(
-        group: libc::c_int,
+        groups: &[libc::c_int],
         what: &str,
         room: usize,
         program: &[ClassicInstruction],
@@ -80,7 +87,7 @@ impl Source {
         let program = ClassicProgram::new(program).expect("a program by the rules");
         // Before the socket joins a group, so that nothing passes unfiltered.
         attach(source.as_fd(), &program)
-            .and_then(|()| source.0.join(group as u32))
+            .and_then(|()| groups.iter().try_for_each(|group| source.0.join(*group as u32)))
             .map_err(|error| Error::system(format!("watch changes of {what}"), error))?;
         Ok(source)
     }

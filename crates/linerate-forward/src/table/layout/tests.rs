@@ -66,7 +66,7 @@ fn structures_are_those_of_the_programs() {
     }
     same! { btf, Hop, "hop",
         ifindex, tag, dst_mac, mtu, destination_mac, source_mac, dscp, out_tags, flags, port, out_tag,
-        out_ifindex, mark, priority, unused, state, unused2
+        out_ifindex, mark, priority, zone, state, unused2
     }
     same!(btf, Bucket, "bucket", way);
     same!(btf, Addresses, "addresses", source, destination);

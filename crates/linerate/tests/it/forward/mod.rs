@@ -9,6 +9,7 @@ mod devices;
 mod ends;
 mod flows;
 mod interfaces;
+mod lifetimes;
 mod neighbours;
 mod others;
 mod rules;

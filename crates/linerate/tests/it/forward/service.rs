@@ -79,7 +79,8 @@ fn scrape(net: &Net) -> String {
     let stream = net.router.run(|| TcpStream::connect("127.0.0.1:9818")).unwrap();
     let mut stream = stream.unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
