@@ -51,7 +51,7 @@ pub struct OpenInterface {
     pub selection: Selection,
     /// Which frames the host does not get.
     pub taken: TakenFrames,
-    /// What exists on this host that the frames pass by that it does not get.
+    /// What exists on this host that taken frames pass by; empty where none are taken.
     pub bypassed: Vec<String>,
     /// The filter, where there is one.
     pub filter: Option<Arc<Filter>>,

@@ -110,7 +110,7 @@ impl Cable {
         namespace.sysctl("net.ipv6.conf.all.disable_ipv6", "1").unwrap();
         let options = VethOptions { queues, ..VethOptions::default() };
         let veth = Veth::create(&namespace, NEAR, &namespace, FAR, options).unwrap();
-        // The interface is in use by the host, as sources see it; no packet has this address.
+        // The host uses the interface; no packet has this address.
         veth.b.add_address("192.0.2.1".parse().unwrap(), 32).unwrap();
         Self { namespace, veth }
     }
