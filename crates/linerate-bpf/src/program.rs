@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Once;
 
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel};
+use linerate_net::namespace::Namespace;
 use linerate_net::privilege::{self, CapabilitySet};
 
 use crate::filter::Instruction;
@@ -57,9 +58,29 @@ pub(crate) struct LoadOptions<'a> {
     /// Takes the place of the stub; with `None` there is no call, and everything is accepted.
     pub(crate) filter: Option<&'a [Instruction]>,
     /// Binds the program to this interface, so that it may call the receive metadata kfuncs.
-    pub(crate) device: Option<u32>,
+    pub(crate) device: Option<&'a Device>,
     /// What a tracing program is for; `None` loads an XDP program.
     pub(crate) trace: Option<TracePoint<'a>>,
+}
+
+/// An interface of the network namespace of the thread that made this. The kernel looks for it in that of the thread
+/// that loads a program.
+#[derive(Debug)]
+pub(crate) struct Device {
+    index: u32,
+    namespace: Option<Namespace>,
+}
+
+impl Device {
+    pub(crate) fn new(index: u32) -> Self {
+        Self { index, namespace: Namespace::current().ok() }
+    }
+
+    /// Its namespace, if the calling thread is in another one.
+    fn elsewhere(&self) -> Option<&Namespace> {
+        let own = Namespace::current().ok()?.inode();
+        self.namespace.as_ref().filter(|namespace| namespace.inode() != own)
+    }
 }
 
 /// Where a tracing program attaches, which the kernel wants to know when it loads it.
@@ -149,6 +170,13 @@ impl LoadableProgram {
     /// # Errors
     /// [`Error::Privilege`], or [`Error::Verifier`] with the last line of the verifier's log.
     pub(crate) fn load(&self, options: LoadOptions<'_>) -> Result<OwnedFd> {
+        match options.device.and_then(Device::elsewhere) {
+            Some(namespace) => namespace.run(|| self.load_here(options))?,
+            None => self.load_here(options),
+        }
+    }
+
+    fn load_here(&self, options: LoadOptions<'_>) -> Result<OwnedFd> {
         let instructions = self.with_filter(options.filter);
         let LoadOptions { device, trace, .. } = options;
         let mut options = libbpf_sys::bpf_prog_load_opts {
@@ -161,9 +189,9 @@ impl LoadableProgram {
             func_info_rec_size: size_of::<libbpf_sys::bpf_func_info>() as u32,
             ..Default::default()
         };
-        if let Some(ifindex) = device {
+        if let Some(device) = device {
             options.prog_flags |= libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
-            options.prog_ifindex = ifindex;
+            options.prog_ifindex = device.index;
         }
         let mut kind = libbpf_sys::BPF_PROG_TYPE_XDP;
         if let Some(TracePoint { attach_type, btf_id, program }) = trace {

@@ -12,7 +12,9 @@ use linerate_net::Interface;
 use crate::addresses::Addresses;
 use crate::filter::Instruction;
 use crate::map::{counters_of_cpus, update_fd};
-use crate::program::{LoadOptions, LoadableProgram, LoadedProgram, REJECT_ALL, log_to_tracing};
+use crate::program::{
+    Device, LoadOptions, LoadableProgram, LoadedProgram, REJECT_ALL, log_to_tracing,
+};
 use crate::rcu::RcuSynchronizer;
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
@@ -58,10 +60,10 @@ pub struct Options<'a> {
 
 /// The interface to bind a program to, so that it can reject frames whose VLAN tag the driver took out; `None` where
 /// that was not asked for or the driver does not tell.
-pub(crate) fn tells_tags(untagged: bool, interface: &Interface) -> Result<Option<u32>> {
+pub(crate) fn tells_tags(untagged: bool, interface: &Interface) -> Result<Option<Device>> {
     let index = interface.index();
     let tells = || linerate_net::ethtool::reports_vlan_tags(index);
-    Ok((untagged && tells()?).then_some(index))
+    Ok((untagged && tells()?).then(|| Device::new(index)))
 }
 
 /// Frames that the program has seen, all CPUs together. A frame is in exactly one of the counts.
@@ -101,7 +103,7 @@ impl StatisticsReader {
 pub struct Program {
     interface: Interface,
     loadable: LoadableProgram,
-    device: Option<u32>,
+    device: Option<Device>,
     timestamps: TimestampSource,
     why_timestamps: Option<String>,
     rcu: RcuSynchronizer,
@@ -149,18 +151,25 @@ impl Program {
         let hardware = timestamps == TimestampSource::Hardware;
         let queues = interface.rx_queues()?;
         let device = match hardware {
-            true => Some(interface.index()),
+            true => Some(Device::new(interface.index())),
             false => tells_tags(options.untagged, &interface)?,
         };
-        let name = match (hardware, device) {
+        let name = match (hardware, &device) {
             (true, _) => "steer_hardware",
             (false, Some(_)) => "steer_untagged",
             (false, None) => "steer",
         };
         let loadable = open(name, options, timestamps, queues)?;
-        let program = loadable.load(LoadOptions { filter: options.filter, device, trace: None })?;
-        let rejecting =
-            loadable.load(LoadOptions { filter: Some(&REJECT_ALL), device, trace: None })?;
+        let program = loadable.load(LoadOptions {
+            filter: options.filter,
+            device: device.as_ref(),
+            trace: None,
+        })?;
+        let rejecting = loadable.load(LoadOptions {
+            filter: Some(&REJECT_ALL),
+            device: device.as_ref(),
+            trace: None,
+        })?;
         let rcu = RcuSynchronizer::new(loadable.map("counters"))?;
         Ok(Self {
             interface,
@@ -224,7 +233,7 @@ impl Program {
     /// # Errors
     /// [`Error::Verifier`] and the like.
     pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
-        let load = LoadOptions { filter, device: self.device, trace: None };
+        let load = LoadOptions { filter, device: self.device.as_ref(), trace: None };
         self.loadable.load(load).map(LoadedProgram)
     }
 

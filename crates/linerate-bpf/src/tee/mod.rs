@@ -16,7 +16,7 @@ use linerate_net::Interface;
 
 use crate::filter::Instruction;
 use crate::map::{MappedArray, counters_of_cpus};
-use crate::program::{LoadOptions, LoadableProgram, LoadedProgram, log_to_tracing};
+use crate::program::{Device, LoadOptions, LoadableProgram, LoadedProgram, log_to_tracing};
 use crate::rcu::RcuSynchronizer;
 use crate::rings::{RingArray, RingLayout, ring_size};
 use crate::steer::tells_tags;
@@ -145,7 +145,7 @@ pub struct Program {
     attachment: Attachment,
     loadable: LoadableProgram,
     /// The interface that the program is bound to, for the metadata of its frames.
-    device: Option<u32>,
+    device: Option<Device>,
     rcu: RcuSynchronizer,
     rings: RingArray,
     layout: RingLayout,
@@ -172,7 +172,7 @@ impl Program {
         let rings = RingArray::new(&options.rings, ring_size(options.buffer)?, Some(interface))?;
         let copies = options.action == Action::Copy;
         let device = if copies { None } else { tells_tags(options.untagged, interface)? };
-        let load = LoadOptions { filter: options.filter, device, trace: None };
+        let load = LoadOptions { filter: options.filter, device: device.as_ref(), trace: None };
         let (loadable, attachment) = if !copies {
             let role = Role::Redirect { rings: &rings, untagged: device.is_some() };
             let loadable = open(options, role)?;
@@ -231,7 +231,7 @@ impl Program {
     /// # Errors
     /// [`Error::Verifier`] and the like.
     pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
-        let load = LoadOptions { filter, device: self.device, trace: None };
+        let load = LoadOptions { filter, device: self.device.as_ref(), trace: None };
         self.loadable.load(load).map(LoadedProgram)
     }
 
