@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use linerate_bpf::netfilter::{NetfilterLink, NetfilterLinks};
 use linerate_net::link;
 use linerate_net::ruleset::{
     Action, Entry, Families, Field, Kind, Options, Program, Range, Ruleset, Seen, Sessions,
@@ -42,7 +43,16 @@ pub fn refresh(control: &Control, maps: &Maps, policy: &Policy) -> Result<()> {
         unreadable()
     });
     let mut is_coarse = false;
+    let links = NetfilterLinks::open().and_then(|links| links.list()).unwrap_or_else(|error| {
+        tracing::warn!(%error, "sessions do not stay with the kernel for BPF programs at its hooks");
+        Vec::new()
+    });
     for (kind, program) in Kind::all().into_iter().zip(&mut ruleset.programs) {
+        for link in links.iter().filter(|link| sees(link, kind)) {
+            let (sessions, seen) = (Sessions::ALL, Seen::default());
+            let entry = Entry { sessions, seen, action: Action::Keep(0) };
+            program.prepend(vec![name(link)], vec![entry]);
+        }
         policy.prepend(program, kind);
         is_coarse |= program.limit(RULE_ENTRIES);
     }
@@ -130,6 +140,20 @@ fn selected(selector: &Selector, kind: Kind) -> Vec<(Sessions, Seen)> {
             vec![(Sessions::with(Field::Mark, mark..=mark), seen)]
         }
     }
+}
+
+/// The hooks of forwarded packets (`NF_INET_PRE_ROUTING`, `NF_INET_FORWARD`, `NF_INET_POST_ROUTING`).
+const HOOKS: [(u32, &str); 3] = [(0, "prerouting"), (2, "forward"), (4, "postrouting")];
+
+/// Whether a BPF program at a hook of netfilter sees packets of these sessions: what it does with them is unknown.
+fn sees(link: &NetfilterLink, kind: Kind) -> bool {
+    let family = if kind.is_ipv6 { libc::NFPROTO_IPV6 } else { libc::NFPROTO_IPV4 };
+    i32::from(link.family) == family && HOOKS.iter().any(|(hook, _)| *hook == link.hook)
+}
+
+fn name(link: &NetfilterLink) -> String {
+    let hook = HOOKS.iter().find(|(hook, _)| *hook == link.hook).map_or("", |(_, name)| name);
+    format!("BPF program {} at {hook}, link {}", link.program, link.id)
 }
 
 /// All sessions stay with the kernel.

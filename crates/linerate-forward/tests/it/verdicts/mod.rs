@@ -1,6 +1,7 @@
 //! Verdicts of rules: each rule is in a plain router and in an accelerated one, the same packets go into both, and what
 //! leaves them is compared byte for byte. Packets of a session differ in length, payload, TTL, ECN, flags and the rest.
 
+mod links;
 mod nftables;
 mod xtables;
 
