@@ -1,12 +1,13 @@
 //! [`Set`]: the elements of a set or map of nftables.
 
+use std::io;
+
 use super::evaluate::Scope;
 use super::nft_rule::expressions;
-use super::nftables::{HEADER, Request, big_endian, data_value, dump_of};
+use super::nftables::{HEADER, Request, big_endian, data_value, dump_of, text};
 use super::register::{Bit, between, equal, vary};
 use super::sessions::Match;
-use crate::netlink::{attribute, attributes};
-use std::io;
+use crate::netlink::{attribute, attributes, put_attr};
 
 // Attributes of sets and elements.
 pub(super) const SET_TABLE: u16 = 1;
@@ -65,6 +66,9 @@ struct Element {
     data: Option<Vec<u8>>,
 }
 
+/// Key, whether it is an end, and data.
+type Bound = (Vec<u8>, bool, Option<Vec<u8>>);
+
 impl Set {
     /// Reads a set and its elements.
     pub(super) fn load(body: &[u8]) -> io::Result<Self> {
@@ -98,7 +102,7 @@ impl Set {
         }
         let mut request = body[..HEADER].to_vec();
         for kind in [SET_TABLE, SET_NAME] {
-            crate::netlink::put_attr(&mut request, kind, attribute(own, kind).unwrap_or_default());
+            put_attr(&mut request, kind, attribute(own, kind).unwrap_or_default());
         }
         let mut bounds = Vec::new();
         dump_of(Request::Elements, &request, |body| {
@@ -110,8 +114,7 @@ impl Set {
     }
 
     fn add_expression(&mut self, one: &[u8]) {
-        self.expressions
-            .push(super::nftables::text(attribute(one, 1).unwrap_or_default()).to_vec());
+        self.expressions.push(text(attribute(one, 1).unwrap_or_default()).to_vec());
     }
 
     fn add_expressions(&mut self, list: Option<&[u8]>) {
@@ -122,8 +125,8 @@ impl Set {
         }
     }
 
-    /// Adds an element, or a bound of an interval with its data, and whether it is an end.
-    fn add(&mut self, element: &[u8], bounds: &mut Vec<(Vec<u8>, bool, Option<Vec<u8>>)>) {
+    /// Adds an element, or a bound of an interval.
+    fn add(&mut self, element: &[u8], bounds: &mut Vec<Bound>) {
         if let Some(one) = attribute(element, ELEMENT_EXPRESSION) {
             self.add_expression(one);
         }
@@ -145,7 +148,7 @@ impl Set {
     }
 
     /// A list of bounds has the first key of an interval, and the first that is not in it.
-    fn add_intervals(&mut self, mut bounds: Vec<(Vec<u8>, bool, Option<Vec<u8>>)>) {
+    fn add_intervals(&mut self, mut bounds: Vec<Bound>) {
         bounds.sort_by(|one, other| (&one.0, !one.1).cmp(&(&other.0, !other.1)));
         let mut bounds = bounds.into_iter().peekable();
         while let Some((from, is_end, data)) = bounds.next() {

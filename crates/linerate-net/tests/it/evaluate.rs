@@ -296,7 +296,7 @@ fn chains_are_followed_with_what_is_constant() {
     ];
     let mut wrong = Vec::new();
     for (rules, kind, is_kept) in cases {
-        load(&near, &format!("table inet t {{ {} }}", rules))
+        load(&near, &format!("table inet t {{ {rules} }}"))
             .unwrap_or_else(|error| panic!("{rules}: {error}"));
         let ruleset = evaluated(&near, &Options::default());
         if keeps(&ruleset, kind).is_some() != is_kept {
@@ -320,7 +320,7 @@ fn a_thousand_rules_are_evaluated_into_a_list_of_those_that_vary() {
     root_or_skip!();
     let Cable { near, veth: _veth, far: _far } = cable();
     let rule = |at: u32| {
-        let what = if at % 5 == 0 { "limit rate 1/second accept" } else { "accept" };
+        let what = if at.is_multiple_of(5) { "limit rate 1/second accept" } else { "accept" };
         format!("ip saddr 10.9.{}.{} {what};", at / 256, at % 256)
     };
     let rules: String = (0..1000).map(rule).collect();

@@ -109,14 +109,14 @@ const FAULTS: &[Fault] = &[
         "forward",
         "rules",
         "warning",
-        "of IPv4 for forwarded packets looks at the source MAC",
+        "keeps sessions with the kernel: nftables ip t f handle 2",
     ),
     fault(
         "iptables-legacy -A FORWARD -j NFQUEUE --queue-num 7 --queue-bypass",
         "forward",
         "rules",
         "warning",
-        "hands packets to a program",
+        "keeps sessions with the kernel: iptables",
     ),
 ];
 
