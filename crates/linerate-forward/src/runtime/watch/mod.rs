@@ -16,7 +16,7 @@
 //! somebody deletes or changes; runs of legacy iptables, by its lock. Notifications that change nothing are ignored:
 //! neighbours that are only confirmed, addresses that are only renewed, interfaces that are only captured on.
 //!
-//! What the kernel does not report is polled twice a second ([`unannounced`]): settings, routes that expire, redirects
+//! What the kernel does not report is polled twice a second (`unannounced`): settings, routes that expire, redirects
 //! and learned path MTUs, x_tables that changed without iptables' lock, BPF programs at netfilter's hooks.
 //!
 //! # What is not detected
