@@ -9,7 +9,7 @@ use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::Context;
-use crate::ioctl::{self, HardwareTimestamps};
+use crate::ioctl;
 use crate::{Error, Result, ethtool, link};
 
 /// A network interface, by its index. Queries go to the network namespace that the thread was in when it was
@@ -90,22 +90,6 @@ impl Interface {
         ioctl::driver(&self.socket, &self.name).ok().filter(|driver| !driver.is_empty())
     }
 
-    /// How its hardware timestamps frames now.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` where the driver has no timestamps.
-    pub fn hardware_timestamps(&self) -> io::Result<HardwareTimestamps> {
-        ioctl::hardware_timestamps(&self.socket, &self.name)
-    }
-
-    /// Sets how its hardware timestamps frames.
-    ///
-    /// # Errors
-    /// `EPERM` without CAP_NET_ADMIN, `ERANGE` for a mode that the driver lacks.
-    pub fn set_hardware_timestamps(&self, settings: HardwareTimestamps) -> io::Result<()> {
-        ioctl::set_hardware_timestamps(&self.socket, &self.name, settings)
-    }
-
     fn current_name(&self) -> io::Result<String> {
         Ok(index_to_name(&self.socket, self.index)?)
     }
@@ -129,7 +113,6 @@ mod tests {
         assert!(loopback.exists());
         assert_eq!(loopback.is_up().unwrap(), loopback.link().unwrap().is_up());
         assert_eq!(loopback.rx_queues().unwrap(), 1);
-        assert!(loopback.hardware_timestamps().is_err());
     }
 
     #[test]

@@ -1,27 +1,10 @@
 //! The `ioctl` requests on interfaces that have no netlink counterpart, or whose counterpart takes the RTNL
-//! lock (netdevice(7), Documentation/networking/timestamping.rst).
+//! lock (netdevice(7)).
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
-
-/// How hardware timestamps frames (`struct hwtstamp_config` of `linux/net_tstamp.h`).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HardwareTimestamps {
-    flags: libc::c_int,
-    tx_type: libc::c_int,
-    rx_filter: libc::c_int,
-}
-
-impl HardwareTimestamps {
-    /// The same with a timestamp for every received frame (`HWTSTAMP_FILTER_ALL`).
-    #[must_use]
-    pub fn with_filter_all(self) -> Self {
-        Self { rx_filter: libc::HWTSTAMP_FILTER_ALL as libc::c_int, ..self }
-    }
-}
 
 /// `IFF_` flags of the interface.
 pub(crate) fn flags(socket: &OwnedFd, name: &str) -> io::Result<u32> {
@@ -53,35 +36,6 @@ pub(crate) fn driver(socket: &OwnedFd, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(driver).into_owned())
 }
 
-/// How the hardware timestamps now.
-pub(crate) fn hardware_timestamps(socket: &OwnedFd, name: &str) -> io::Result<HardwareTimestamps> {
-    timestamps(socket, name, libc::SIOCGHWTSTAMP as libc::Ioctl, HardwareTimestamps::default())
-}
-
-/// Changes that.
-pub(crate) fn set_hardware_timestamps(
-    socket: &OwnedFd,
-    name: &str,
-    settings: HardwareTimestamps,
-) -> io::Result<()> {
-    timestamps(socket, name, libc::SIOCSHWTSTAMP as libc::Ioctl, settings).map(drop)
-}
-
-fn timestamps(
-    socket: &OwnedFd,
-    name: &str,
-    what: libc::Ioctl,
-    mut settings: HardwareTimestamps,
-) -> io::Result<HardwareTimestamps> {
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_data = ptr::from_mut(&mut settings).cast();
-    // SAFETY: both requests read and write a `struct hwtstamp_config` where `ifr_data` points; `settings` has
-    // its layout and outlives the call.
-    unsafe { call(socket, what, &mut request) }?;
-    Ok(settings)
-}
-
-/// A request about the interface of this name, with nothing else filled in.
 /// Reads a socket option that takes and gives more than a number: `value` holds the question, and then the answer.
 pub(crate) fn socket_option(
     socket: &OwnedFd,
@@ -97,6 +51,7 @@ pub(crate) fn socket_option(
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// A request about the interface of this name, with nothing else filled in.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     if name.len() >= libc::IF_NAMESIZE {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));

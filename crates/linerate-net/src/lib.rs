@@ -41,5 +41,4 @@ pub use address::{Address, addresses};
 pub use connection::Connection;
 pub use error::{Error, Result};
 pub use interface::Interface;
-pub use ioctl::HardwareTimestamps;
 pub use steering::Steering;

@@ -25,14 +25,3 @@ fn an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then() {
     assert!(matches!(interface.is_up(), Err(Error::InterfaceGone(name)) if name == "a"));
     assert!(matches!(Interface::open("a"), Err(Error::NoInterface(_))), "it is not here");
 }
-
-#[test]
-fn hardware_timestamps_are_refused_where_there_are_none() {
-    root_or_skip!();
-    let Cable { near, veth: _veth, far: _far } = cable();
-    let interface = near.run(|| Interface::open("a").unwrap()).unwrap();
-    let refused = interface.hardware_timestamps().unwrap_err();
-    assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP));
-    let settings = Default::default();
-    assert!(interface.set_hardware_timestamps(settings).is_err());
-}

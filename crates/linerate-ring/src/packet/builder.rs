@@ -237,10 +237,9 @@ impl Builder {
         socket
             .set(libc::SOL_PACKET, libc::PACKET_RESERVE, &request.reserve)
             .map_err(system("reserve room for VLAN tags"))?;
-        let restore = match &interface {
-            Some(interface) => self.stamps.apply(&socket, interface)?,
-            None => None,
-        };
+        if interface.is_some() {
+            self.stamps.apply(&socket)?;
+        }
         if self.direction == DirectionFilter::In {
             socket
                 .set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)
@@ -291,7 +290,6 @@ impl Builder {
             cooked: self.cooked,
             gate,
             group,
-            restore,
         };
         Ok(Ring::new(Arc::new(socket), map, request, config))
     }

@@ -21,7 +21,7 @@ use super::program::SocketFilter;
 use super::rules::RingConfig;
 use super::socket::Socket;
 use super::statistics::{Statistics, StatisticsReader};
-use super::timestamps::{Restore, TimestampClock};
+use super::timestamps::TimestampClock;
 use super::walk::{BlockFrames, FrameOptions};
 use crate::{Error, Frame, Result};
 use linerate_bpf::filter::{ClassicProgram, CookedHeader};
@@ -77,9 +77,6 @@ pub(super) struct Config {
     pub(super) cooked: Option<CookedHeader>,
     pub(super) gate: SocketFilter,
     pub(super) group: Option<u16>,
-    /// Dropped with the ring.
-    #[expect(dead_code, reason = "a guard: it acts when it is dropped")]
-    pub(super) restore: Option<Restore>,
 }
 
 /// Why no more frames come. The caller gets it after the frames that came before.
