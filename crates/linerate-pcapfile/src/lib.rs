@@ -6,7 +6,7 @@
 //!
 //! This crate knows file formats only. The threads that write a running capture, their buffers, the time
 //! order of several readers and file rotation are policy of the capture engine: they decide which
-//! packets are lost when a disk is slow. So they live in `linerate-capture`, on top of [`Encoder`] and
+//! packets are lost when a disk is slow. So they live in `linerate-capture`, above [`Encoder`] and
 //! [`OutputFile`].
 #![forbid(unsafe_code)]
 
