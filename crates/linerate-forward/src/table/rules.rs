@@ -130,6 +130,7 @@ fn ranges(entry: &Entry) -> RuleEntry {
     let wide = |field| [*range(field).start(), *range(field).end()].map(halves);
     let numbers = |field| ends::<u32>(range(field), u32::MAX);
     let seen = &entry.seen;
+    let bit = |is_set, bit| if is_set { bit } else { 0 };
     RuleEntry {
         source: wide(Field::Source),
         destination: wide(Field::Destination),
@@ -139,9 +140,9 @@ fn ranges(entry: &Entry) -> RuleEntry {
         source_port: ends(range(Field::SourcePort), u16::MAX),
         destination_port: ends(range(Field::DestinationPort), u16::MAX),
         dscp: ends(range(Field::Dscp), u8::MAX),
-        seen: u8::from(seen.is_source_out) * seen::SOURCE_OUT
-            | u8::from(seen.is_destination_out) * seen::DESTINATION_OUT
-            | u8::from(seen.is_device) * seen::DEVICE,
+        seen: bit(seen.is_source_out, seen::SOURCE_OUT)
+            | bit(seen.is_destination_out, seen::DESTINATION_OUT)
+            | bit(seen.is_device, seen::DEVICE),
         ..RuleEntry::default()
     }
 }

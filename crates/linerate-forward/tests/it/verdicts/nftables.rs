@@ -234,7 +234,7 @@ fn rules_of_nftables_have_the_verdicts_that_they_have_without_acceleration() {
         for rule in rules {
             match bench.compare(|router| load(router, rule), state, is_kept) {
                 Err(error) if error.starts_with("nft: ") => {
-                    refused.push(format!("{rule}: {error}"))
+                    refused.push(format!("{rule}: {error}"));
                 }
                 Err(error) => wrong.push(format!("{rule}: {error}")),
                 Ok(()) => {}
