@@ -34,7 +34,7 @@ fn tables(rules: &str) -> String {
 }
 
 fn load(router: &Namespace, program: &str, rules: &str) -> Result<(), String> {
-    let mut restore = router.command(&format!("{program}-restore"));
+    let mut restore = router.command(format!("{program}-restore"));
     let child = restore.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.expect("iptables is installed");
     let mut input = child.stdin.take().expect("a pipe");
@@ -192,7 +192,7 @@ fn compare(bench: &mut Bench, program: &str, step: usize) {
             let load = |router: &Namespace| load(router, program, rule);
             match bench.compare(load, |router| state(router, program), is_kept) {
                 Err(error) if error.starts_with(program) => {
-                    refused.push(format!("{rule}: {error}"))
+                    refused.push(format!("{rule}: {error}"));
                 }
                 Err(error) => wrong.push(format!("{rule}: {error}")),
                 Ok(()) => {}
