@@ -78,36 +78,54 @@ static __always_inline int rule_is_for(const struct rule_entry *entry, const str
 	       subject->dscp >= entry->dscp[0] && subject->dscp <= entry->dscp[1];
 }
 
+/* Where the walk through a list is. */
+struct rule_walk {
+	const struct rule_list *list;
+	const struct rule_subject *subject;
+	__u32 at;
+	__u32 is_kept;
+};
+
+/* One entry; 1 ends the walk. */
+static long rule_step(__u32 step, void *context)
+{
+	struct rule_walk *walk = context;
+	const struct rule_entry *entry;
+	struct kept_rule *kept;
+	__u32 at = walk->at, number;
+
+	if (at >= walk->list->count || at >= RULE_ENTRIES)
+		return 1;
+	entry = &walk->list->entries[at];
+	if (!rule_is_for(entry, walk->subject)) {
+		walk->at = at + 1;
+		return 0;
+	}
+	if (entry->skip) {
+		walk->at = at + entry->skip;
+		return 0;
+	}
+	number = entry->rule;
+	kept = bpf_map_lookup_elem(&kept_rules, &number);
+	if (kept)
+		__sync_fetch_and_add(&kept->packets, 1);
+	walk->is_kept = 1;
+	return 1;
+}
+
 /* Whether a rule keeps this CPU's subject, of this kind, with the kernel. Global, so that the verifier looks at it
  * once. */
 __noinline int rule_keeps(__u32 kind)
 {
-	__u32 zero = 0, at = 0, number;
-	const struct rule_subject *subject = bpf_map_lookup_elem(&rule_subjects, &zero);
-	const struct rule_list *list = bpf_map_lookup_elem(&rules, &kind);
-	struct kept_rule *kept;
+	__u32 zero = 0;
+	struct rule_walk walk = {};
 
-	if (!subject || !list)
+	walk.subject = bpf_map_lookup_elem(&rule_subjects, &zero);
+	walk.list = bpf_map_lookup_elem(&rules, &kind);
+	if (!walk.subject || !walk.list)
 		return 0;
-	for (__u32 steps = 0; steps < RULE_ENTRIES; steps++) {
-		const struct rule_entry *entry;
-
-		if (at >= list->count || at >= RULE_ENTRIES)
-			return 0;
-		entry = &list->entries[at];
-		if (!rule_is_for(entry, subject)) {
-			at++;
-		} else if (entry->skip) {
-			at += entry->skip;
-		} else {
-			number = entry->rule;
-			kept = bpf_map_lookup_elem(&kept_rules, &number);
-			if (kept)
-				__sync_fetch_and_add(&kept->packets, 1);
-			return 1;
-		}
-	}
-	return 0;
+	bpf_loop(RULE_ENTRIES, rule_step, &walk, 0);
+	return walk.is_kept;
 }
 
 #endif
