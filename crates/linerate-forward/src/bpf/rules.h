@@ -37,6 +37,9 @@ struct rule_subject {
 	__u16 destination_port[2];
 	__u32 mark;
 	__u8 dscp;
+	/* The entry that is next in the walk. Here, because the verifier does not follow values in a map: it would look at the
+	 * walk once for each value on the stack. */
+	__u32 at;
 };
 
 struct {
@@ -81,8 +84,7 @@ static __always_inline int rule_is_for(const struct rule_entry *entry, const str
 /* Where the walk through a list is. */
 struct rule_walk {
 	const struct rule_list *list;
-	const struct rule_subject *subject;
-	__u32 at;
+	struct rule_subject *subject;
 	__u32 is_kept;
 };
 
@@ -92,17 +94,17 @@ static long rule_step(__u32 step, void *context)
 	struct rule_walk *walk = context;
 	const struct rule_entry *entry;
 	struct kept_rule *kept;
-	__u32 at = walk->at, number;
+	__u32 at = walk->subject->at, number;
 
 	if (at >= walk->list->count || at >= RULE_ENTRIES)
 		return 1;
 	entry = &walk->list->entries[at];
 	if (!rule_is_for(entry, walk->subject)) {
-		walk->at = at + 1;
+		walk->subject->at = at + 1;
 		return 0;
 	}
 	if (entry->skip) {
-		walk->at = at + entry->skip;
+		walk->subject->at = at + entry->skip;
 		return 0;
 	}
 	number = entry->rule;
@@ -124,6 +126,7 @@ __noinline int rule_keeps(__u32 kind)
 	walk.list = bpf_map_lookup_elem(&rules, &kind);
 	if (!walk.subject || !walk.list)
 		return 0;
+	walk.subject->at = 0;
 	bpf_loop(RULE_ENTRIES, rule_step, &walk, 0);
 	return walk.is_kept;
 }

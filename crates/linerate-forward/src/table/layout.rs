@@ -20,7 +20,7 @@ const LAYOUTS: &[u64] = &[
     0xd226_bb97_47fe_f68e,
     0xd226_bb97_47fe_f68e,
     0x9c02_3269_54fb_ac5a,
-    0x15d7_af57_dd66_8470,
+    0x7c86_8a44_407d_8e11,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
