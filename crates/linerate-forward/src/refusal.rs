@@ -21,7 +21,7 @@ crate::named::counters! {
     Admission "admission" "Too few packets of the session so far.",
     Ttl "ttl" "The TTL or hop limit did not drop by exactly one.",
     Ecn "ecn" "The ECN bits changed.",
-    ConntrackUnknown "conntrack-unknown" "The connection cannot be read, or is a template.",
+    ConntrackUnknown "conntrack-unknown" "The connection or its timeout cannot be read, it is a template, or it is in a zone before Linux 6.11.",
     NotEstablished "not-established" "The connection has no reply yet, is not established, or is closing.",
     Helper "helper" "A conntrack helper or sequence adjustment works on the payload.",
     Rule "rule" "A rule of the packet filter, or the configuration, keeps the session with the kernel (`status` names it).",

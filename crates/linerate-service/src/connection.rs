@@ -15,10 +15,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Connections that are open at once. Others wait in the kernel's queue, where they cost the process no descriptor.
 pub(crate) const MAX_CONNECTIONS: usize = 32;
-/// How long a client may neither send nor read.
-const MAX_IDLE: Duration = Duration::from_secs(10);
+/// How long a client may neither send nor read; longer than most intervals of scrapes.
+const MAX_IDLE: Duration = Duration::from_secs(30);
 /// How long a connection may last, so that slow clients make way, too.
-const MAX_AGE: Duration = Duration::from_secs(60);
+const MAX_AGE: Duration = Duration::from_secs(120);
 
 /// A listener whose connections are limited.
 pub(crate) struct LimitedListener {

@@ -348,12 +348,17 @@ static __always_inline int is_established(const struct nf_conn *found)
 	return BPF_CORE_READ(found, proto.tcp.state) == CONNTRACK_TCP_ESTABLISHED;
 }
 
-/* The zone of the packet's connection in the direction of the packet. */
-static __always_inline __u32 zone_of(const struct sk_buff *packet)
+/* The connection in sk_buff._nfct. */
+static __always_inline const struct nf_conn *connection_in(unsigned long nfct)
 {
-	const struct nf_conn *found = connection_of(packet);
-	__u32 info = kernel_connection(packet) & CONNTRACK_INFO_MASK;
-	__u32 direction = info >= CONNTRACK_ESTABLISHED_REPLY;
+	return (const struct nf_conn *)(nfct & ~CONNTRACK_INFO_MASK);
+}
+
+/* The zone of the connection in sk_buff._nfct, in the direction of the packet. */
+static __always_inline __u32 zone_of(unsigned long nfct)
+{
+	const struct nf_conn *found = connection_in(nfct);
+	__u32 direction = (nfct & CONNTRACK_INFO_MASK) >= CONNTRACK_ESTABLISHED_REPLY;
 
 	if (!bpf_core_field_exists(struct nf_conn, zone) ||
 	    !(BPF_CORE_READ(found, zone.dir) & 1 << direction))
@@ -386,7 +391,7 @@ static __always_inline __u32 connection_check(const struct sk_buff *packet, int 
 		connection_end_sessions((unsigned long)found);
 		return REFUSAL_NOT_ESTABLISHED + 1;
 	}
-	if (zone_of(packet) && !bpf_core_field_exists(struct bpf_ct_opts, ct_zone_id))
+	if (zone_of(kernel_connection(packet)) && !bpf_core_field_exists(struct bpf_ct_opts, ct_zone_id))
 		return REFUSAL_CONNTRACK_UNKNOWN + 1;
 	left = BPF_CORE_READ(found, timeout) - (__u32)bpf_jiffies64();
 	if ((__s32)left <= 0)
@@ -445,12 +450,12 @@ static __always_inline struct nf_conn *look_up(struct __sk_buff *skb, const stru
 	return bpf_skb_ct_lookup(skb, &tuple, lookup_length(kind), &options, sizeof(options));
 }
 
-/* Whether a datapath finds the packet's own connection by a look-up. */
-static __always_inline int can_be_looked_up(struct __sk_buff *skb, const struct sk_buff *packet,
-					    const struct tuple *in, __u32 kind)
+/* Whether a datapath finds the connection in sk_buff._nfct by a look-up. Global, as the functions below, so that the
+ * verifier looks at it once. */
+__noinline int can_be_looked_up(struct __sk_buff *skb, unsigned long nfct, const struct tuple *in, __u32 kind)
 {
-	struct nf_conn *found = can_look_up() ? look_up(skb, in, kind, 0) : NULL;
-	int same = found == connection_of(packet);
+	struct nf_conn *found = in && can_look_up() ? look_up(skb, in, kind, 0) : NULL;
+	int same = found == connection_in(nfct);
 
 	if (found)
 		bpf_ct_release(found);
@@ -465,31 +470,35 @@ static __always_inline void set_timeout(struct nf_conn *connection, __u64 jiffie
 		bpf_ct_change_timeout(connection, milliseconds > (__u32)-1 ? (__u32)-1 : milliseconds);
 }
 
-/* Has the connection of the packet end in so many jiffies. The kernel wants a connection from a look-up. */
-static __always_inline void connection_set_timeout(struct __sk_buff *skb, const struct sk_buff *packet,
-						   const struct tuple *in, __u32 kind, __u64 jiffies)
+/* Has the connection in sk_buff._nfct end in so many jiffies. The kernel wants a connection from a look-up. */
+__noinline int connection_set_timeout(struct __sk_buff *skb, unsigned long nfct, const struct tuple *in, __u32 kind,
+				      __u64 jiffies)
 {
-	struct nf_conn *connection = look_up(skb, in, kind, zone_of(packet));
+	struct nf_conn *connection = in ? look_up(skb, in, kind, zone_of(nfct)) : NULL;
 
 	if (!connection)
-		return;
-	if (connection == connection_of(packet))
+		return 0;
+	if (connection == connection_in(nfct))
 		set_timeout(connection, jiffies);
 	bpf_ct_release(connection);
+	return 0;
 }
 
 /* Gives the TCP connection of a packet, which it has sessions of, the timeout of its state. What conntrack does not see
  * makes it choose another one: an acknowledgement, an open window. `is_reset`: one side has reset it, which conntrack
  * believes only where it knows the last acknowledgement. */
-static __always_inline void connection_refresh(struct __sk_buff *skb, const struct sk_buff *packet,
-					       const struct tuple *in, __u32 kind, int is_reset)
+__noinline int connection_refresh(struct __sk_buff *skb, unsigned long nfct, const struct tuple *in, __u32 kind,
+				  int is_reset)
 {
-	const struct nf_conn *found = connection_of(packet);
-	__u32 left = BPF_CORE_READ(found, timeout) - (__u32)bpf_jiffies64();
+	const struct nf_conn *found = connection_in(nfct);
 	__u32 timeout = is_reset ? tcp_timeout(found, CONNTRACK_TCP_CLOSE) : state_timeout(found, 1, 0);
+	__s32 left = BPF_CORE_READ(found, timeout) - (__u32)bpf_jiffies64();
 
-	if (timeout && (BPF_CORE_READ(found, status) & CONNTRACK_ASSURED) && (is_reset ? (__s32)left > (__s32)timeout : (__s32)left < (__s32)timeout))
-		connection_set_timeout(skb, packet, in, kind, timeout);
+	if (!timeout || !(BPF_CORE_READ(found, status) & CONNTRACK_ASSURED))
+		return 0;
+	if (is_reset ? left > (__s32)timeout : left < (__s32)timeout)
+		connection_set_timeout(skb, nfct, in, kind, timeout);
+	return 0;
 }
 
 #endif

@@ -552,7 +552,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	if (is_known && is_tracked && (egress.rebuilt->key.kind & KIND_TCP)) {
 		is_reset = reason == REASON_RST ||
 			   (reason == PARSE_OK && (before & GENERATION_CLOSED) && is_established(connection_of(kernel)));
-		connection_refresh(skb, kernel, &egress.rebuilt->in, egress.rebuilt->key.kind, is_reset);
+		connection_refresh(skb, kernel_connection(kernel), &egress.rebuilt->in, egress.rebuilt->key.kind, is_reset);
 	}
 	if (reason != PARSE_OK) {
 		/* XDP may have known no session of this direction, and so not the tuple of the other. */
@@ -617,12 +617,12 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 			return refusal;
 		}
 		until = lesser(until, timeout / 2);
-		zone = zone_of(kernel);
+		zone = zone_of(kernel_connection(kernel));
 		flags |= SESSION_TRACKED;
 		if (READ_ONCE(control.verify_checksums) && conntrack_verifies(route))
 			flags |= SESSION_VERIFY_CHECKSUM;
 		if (!connection_end_is_reported(kernel)) {
-			if (!can_be_looked_up(skb, kernel, &egress.rebuilt->in, egress.rebuilt->key.kind))
+			if (!can_be_looked_up(skb, kernel_connection(kernel), &egress.rebuilt->in, egress.rebuilt->key.kind))
 				return REFUSAL_UNREPORTED + 1;
 			/* Soon again: it may be ASSURED by then. */
 			until = lesser(until, hz);
@@ -696,7 +696,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	/* As if the connection had its last packet at the deadline: it ends no earlier than if conntrack saw them all. The ager
 	 * corrects that when it has seen the last one (refresh.bpf.c). */
 	if (is_tracked)
-		connection_set_timeout(skb, kernel, &egress.rebuilt->in, egress.rebuilt->key.kind,
+		connection_set_timeout(skb, kernel_connection(kernel), &egress.rebuilt->in, egress.rebuilt->key.kind,
 				       (__u64)timeout + until);
 	return 0;
 }

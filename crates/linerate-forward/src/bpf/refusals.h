@@ -23,7 +23,7 @@ enum refusal {
 	REFUSAL_ADMISSION,	   /* too few packets of the session so far */
 	REFUSAL_TTL,		   /* TTL or hop limit is not what it came with less one */
 	REFUSAL_ECN,		   /* ECN was changed */
-	REFUSAL_CONNTRACK_UNKNOWN, /* the connection cannot be read, or is a template */
+	REFUSAL_CONNTRACK_UNKNOWN, /* the connection or its timeout cannot be read, or it is a template */
 	REFUSAL_NOT_ESTABLISHED,   /* not answered yet, TCP not established, or ending */
 	REFUSAL_HELPER,		   /* a helper or sequence adjustment works on the payload */
 	REFUSAL_RULE,		   /* a rule of the packet filter keeps it (rules.h) */

@@ -77,7 +77,7 @@ mod tests {
         {
             assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
         }
-        for text in ["port x", "port 9-1", "mark", "mark 0xg", "10.0.0.1/8", "an interface", ""] {
+        for text in ["port x", "port 9-1", "mark 0xg", "10.0.0.1/8", "an interface", ""] {
             assert!(text.parse::<Selector>().is_err(), "{text}");
         }
     }

@@ -37,15 +37,17 @@ pub(super) fn acquire(directory: &Path) -> Result<std::result::Result<Lock, Opti
             .mode(0o700)
             .create(directory)
             .map_err(|error| Error::system(action(), error))?;
-        // The instance's directory and those of Linerate above it.
-        for ours in directory.ancestors().take(DIRECTORIES.len() + 1) {
-            check_owner(ours)?;
-        }
         let locked = match File::open(directory) {
             Ok(locked) => locked,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(Error::system(action(), error)),
         };
+        // The instance's directory and those of Linerate above it.
+        let mut ours = directory.ancestors().take(DIRECTORIES.len() + 1);
+        match ours.try_for_each(check_owner) {
+            Err(Error::System { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
+            checked => checked?,
+        }
         match flock(&locked, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             // `is_free` holds the lock for a moment.
