@@ -38,7 +38,8 @@ fn connections_are_accounted_on_the_fast_path_and_through_the_kernel() {
 
     let scrape = || {
         let mut stream = TcpStream::connect("127.0.0.1:9818").unwrap();
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text
