@@ -63,7 +63,10 @@ impl Change {
 
 /// A subscription. It stays in the network namespace of the thread that made it, and does not block: poll it.
 #[derive(Debug)]
-pub struct Changes(Notifications);
+pub struct Changes {
+    notifications: Notifications,
+    only_local_routes: bool,
+}
 
 impl Changes {
     /// Subscribes to changes in the network namespace of the calling thread.
@@ -74,9 +77,14 @@ impl Changes {
         let subscribe = || -> io::Result<Self> {
             let notifications = Notifications::open(Protocol::Route)?;
             groups.iter().try_for_each(|group| notifications.join(*group as u32))?;
-            Ok(Self(notifications))
+            Ok(Self { notifications, only_local_routes: false })
         };
         subscribe().context(|| "subscribe to changes of the network".to_owned())
+    }
+
+    /// Leaves out changes of routes that do not deliver to this host.
+    pub fn only_local_routes(self) -> Self {
+        Self { only_local_routes: true, ..self }
     }
 
     /// Passes on the queued changes, in their order.
@@ -84,7 +92,12 @@ impl Changes {
     /// # Errors
     /// [`crate::Error::System`].
     pub fn receive(&mut self, mut take: impl FnMut(Change)) -> Result<()> {
-        let received = self.0.receive(usize::MAX, |message| take(Change::parse(message)));
+        let only_local_routes = self.only_local_routes;
+        let received = self.notifications.receive(usize::MAX, |message| {
+            if !(only_local_routes && is_remote_route(&message)) {
+                take(Change::parse(message));
+            }
+        });
         if received.context(|| "read changes of the network".to_owned())? == Received::Overrun {
             take(Change::Lost);
         }
@@ -92,8 +105,15 @@ impl Changes {
     }
 }
 
+/// Whether a message is about a route that does not deliver to this host.
+fn is_remote_route(message: &Message<'_>) -> bool {
+    // `rtm_type` of `struct rtmsg`.
+    matches!(message.kind, libc::RTM_NEWROUTE | libc::RTM_DELROUTE)
+        && bytes_at(message.body, 7).is_some_and(|[kind]: [u8; 1]| kind != libc::RTN_LOCAL)
+}
+
 impl AsFd for Changes {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.notifications.as_fd()
     }
 }

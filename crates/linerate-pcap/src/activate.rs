@@ -47,7 +47,8 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
     let (mut config, errors) = Config::load(device);
     errors.iter().for_each(|line| warn(format_args!("{line}")));
     if config.source == SourceChoice::Libpcap || options.monitor || options.protocol != 0 {
-        return Backend::Libpcap(None);
+        let why = "take-over has no effect, libpcap takes no frames from the host";
+        return Backend::Libpcap(config.take_over.then(|| why.to_owned()));
     }
     if !is_supported(device) {
         return Backend::Libpcap(unserved(&config));

@@ -111,10 +111,16 @@ impl ReceiverBuilder {
         self
     }
 
+    /// Whether consent is all that [`Backend::Xdp`] lacks to be selected. Probes the driver.
+    pub fn awaits_consent(&self) -> bool {
+        let Options { backend, take_over, .. } = self.options;
+        backend.is_none() && !take_over && select::native_xdp(&self.options).is_ok()
+    }
+
     /// Selects the backend by measurement, if none was requested: every available one receives for this time,
-    /// one after the other; `xdp` only with [`ReceiverBuilder::take_over`]. The one wins whose thread spends the least CPU time per message and loses nothing
-    /// (up to a thousandth; otherwise the one that loses least). Without traffic the selection is the usual
-    /// one.
+    /// one after the other; `xdp` only with [`ReceiverBuilder::take_over`]. The one wins whose thread spends the
+    /// least CPU time per message and loses nothing (up to a thousandth; otherwise the one that loses least).
+    /// Without traffic the selection is the usual one.
     ///
     /// `build` takes as long as all of them together, or until a signal arrives. What arrives in this time is
     /// counted ([`Receiver::calibration_runs`]) and discarded; between two backends there is no socket for a moment.

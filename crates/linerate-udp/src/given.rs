@@ -19,16 +19,25 @@ const BY_FAMILY: u16 = 20;
 const DIAG_MESSAGE: usize = 72;
 const INODE: usize = 68;
 const CGROUP_ID: u16 = 21;
+/// The number of the topmost control group.
+const ROOT_GROUP: u64 = 1;
 
 /// Why `xdp` does not receive for a caller's socket: the kernel applies something of it to each message.
 pub(crate) fn xdp_refusal(fd: BorrowedFd<'_>) -> Option<String> {
     if let Some(option) = socket::unapplied_option(fd) {
         return Some(format!("the socket has {option}, which xdp cannot apply"));
     }
-    if socket_policies().unwrap_or(0) > 0 {
-        return Some(
-            "sockets of this namespace have IPsec policies, and this may be one".to_owned(),
-        );
+    match socket_policies() {
+        Ok(0) => {}
+        Ok(_) => {
+            return Some(
+                "sockets of this namespace have IPsec policies, and this may be one".to_owned(),
+            );
+        }
+        // The kernel has no IPsec.
+        Err(error)
+            if matches!(error.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOPROTOOPT)) => {}
+        Err(error) => return Some(format!("whether sockets have IPsec policies: {error}")),
     }
     match has_group_filter(fd) {
         Ok(true) => Some(
@@ -54,8 +63,13 @@ fn socket_policies() -> io::Result<u32> {
 fn has_group_filter(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;
     let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
-    let Some(mount) = mount.and_then(|line| line.split(' ').nth(1)) else { return Ok(false) };
     let id = group_of(fd)?;
+    let Some(mount) = mount.and_then(|line| line.split(' ').nth(1)) else {
+        return match id {
+            ROOT_GROUP => Ok(false),
+            _ => Err(io::Error::other("no cgroup2 file system is mounted here")),
+        };
+    };
     let group = find(Path::new(mount), id)?;
     let group =
         group.ok_or_else(|| io::Error::other(format!("none below {mount} has number {id}")))?;

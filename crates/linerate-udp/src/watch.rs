@@ -31,6 +31,7 @@ impl Watch {
         ];
         // Subscribe before the first check, so that no change is missed.
         let changes = Changes::subscribe(if addresses { &groups } else { &groups[..1] })?;
+        let changes = changes.only_local_routes();
         let interface = Interface::open(name)?;
         let was_up = interface.is_up()?;
         Ok(Self { changes, connection: Connection::open()?, interface, was_up, gone: false })

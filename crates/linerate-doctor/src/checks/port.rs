@@ -99,8 +99,11 @@ pub(super) fn source(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
                 true => Verdict::ok(format!(
                     "{what}; --take-over would take the frames from the host by XDP"
                 )),
-                false => Verdict::note(what)
-                    .by_hand("a driver with native XDP brings --source tee and xdp"),
+                false if selection.reason.starts_with("the driver has no native XDP") => {
+                    Verdict::note(what)
+                        .by_hand("a driver with native XDP brings --source tee and xdp")
+                }
+                false => Verdict::note(what),
             }
         }
         Err(error) => Verdict::fatal(format!("no source: {error}")),

@@ -9,7 +9,7 @@
 //! attaches a root program, which calls the programs of all captures in turn.
 //!
 //! With [`Action::Redirect`] the accepted frames end there, and the interface is not shared. Where a driver has
-//! no zero-copy AF_XDP this is the fastest way to capture traffic that nothing else uses: records are
+//! no zero-copy AF_XDP this is the fastest way to capture traffic that the host need not get: records are
 //! consecutive and as long as their frames, so the kernel writes memory in order, while the chunks of a UMEM
 //! of the same depth miss the cache one by one.
 //!

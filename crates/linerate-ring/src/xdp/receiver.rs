@@ -37,7 +37,8 @@ pub struct Options {
     /// How the program delivers frames.
     pub delivery: Delivery,
     /// What happens to the frames that the filter accepts. [`Action::Copy`] makes a tee, which other captures share,
-    /// and which always has a ring buffer. Sockets redirect from the start.
+    /// and which always has a ring buffer. Sockets redirect from the start: with [`Action::CopyThenRedirect`] only a
+    /// request for [`Delivery::AfXdp`] opens them.
     pub action: Action,
     /// Frames whose VLAN tag the driver took out are left to the stack, where the driver tells. Not with
     /// [`Action::Copy`] or [`TimestampSource::Hardware`].
@@ -98,6 +99,9 @@ impl Options {
     fn decide(&self, interface: &str) -> (Delivery, &'static str) {
         match self.delivery {
             _ if self.action == Action::Copy => (Delivery::RingBuffer, "a tee"),
+            Delivery::Auto if self.action == Action::CopyThenRedirect => {
+                (Delivery::RingBuffer, "sockets would redirect at once")
+            }
             Delivery::Auto if self.pages != Pages::Auto => {
                 (Delivery::AfXdp, "only a UMEM has a choice of pages")
             }
@@ -209,7 +213,7 @@ macro_rules! either {
 
 impl Receiver {
     /// Attaches a program to `interface`. Where [`Delivery::Auto`] prefers a ring buffer and that does not open,
-    /// sockets take its place: its program needs a newer kernel.
+    /// sockets take its place: its program needs a newer kernel. With [`Action::CopyThenRedirect`] they do not.
     ///
     /// `filter` makes the subprogram that accepts frames; `None` accepts all. It gets the length of the longest
     /// frame that comes whole ([`Options::contiguous`]), which depends on the delivery.
@@ -251,7 +255,7 @@ impl Receiver {
             Ok(group.into_iter().map(receiver).collect())
         };
         let (delivery, reason) = options.decide(interface);
-        let free = options.action != Action::Copy && options.delivery == Delivery::Auto;
+        let free = options.action == Action::Redirect && options.delivery == Delivery::Auto;
         match open(delivery, reason) {
             Err(error) if free && delivery == Delivery::RingBuffer => {
                 let error: E = error;
@@ -642,6 +646,26 @@ impl From<tee::Statistics> for Statistics {
             ring_buffer_full: counts.lost(),
             disordered: counts.disordered,
             ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_request_opens_sockets_where_frames_are_copied_first() {
+        let copy_first = |delivery| Options {
+            delivery,
+            action: Action::CopyThenRedirect,
+            busy_poll: Some(Duration::from_micros(1)),
+            ..Options::default()
+        };
+        for (asked, got) in
+            [(Delivery::Auto, Delivery::RingBuffer), (Delivery::AfXdp, Delivery::AfXdp)]
+        {
+            assert_eq!(copy_first(asked).decide("none").0, got);
         }
     }
 }

@@ -21,7 +21,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
 use linerate_net::cpu;
 use linerate_udp::pattern::PayloadPattern;
-use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, Reuseport};
+use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, ReceiverBuilder, Reuseport};
 
 use requests::Requests;
 
@@ -278,9 +278,9 @@ impl Arguments {
         self.threads > 1 || self.bind_b.is_some()
     }
 
-    /// Whether consent is all that `xdp` lacks, as far as the options say.
-    fn would_take_over(&self) -> bool {
-        self.backend.0.is_none() && !self.take_over && !self.several() && self.reuseport.is_none()
+    /// Whether consent is all that `xdp` lacks.
+    fn awaits_consent(&self) -> bool {
+        self.builder(self.bind).awaits_consent()
     }
 
     fn cpus(&self) -> &[usize] {
@@ -301,6 +301,10 @@ impl Arguments {
     }
 
     fn receiver(&self, bind: SocketAddr) -> Result<Receiver> {
+        Ok(self.builder(bind).build()?)
+    }
+
+    fn builder(&self, bind: SocketAddr) -> ReceiverBuilder {
         let mut builder = Receiver::builder(bind)
             .batch(self.batch)
             .message_size(self.message_size)
@@ -332,7 +336,7 @@ impl Arguments {
                 builder = builder.join(group.clone());
             }
         }
-        Ok(builder.build()?)
+        builder
     }
 }
 

@@ -193,7 +193,7 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
             last = line;
         }
     }
-    if arguments.would_take_over() {
+    if arguments.awaits_consent() {
         super::tell(
             "--take-over: about twice as fast, by xdp; the host gets none of these messages",
         );

@@ -48,8 +48,8 @@ const LIBPCAP: &str = "LINERATE_LIBPCAP";
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Source of the packets: `auto` and `packet` see what libpcap sees, with a larger buffer; `tee` and
-    /// `xdp` incoming frames, faster, and `xdp` takes them from the host; `libpcap` is libpcap alone. Where the source is unavailable, the
-    /// program runs on the next best, and a line on standard error says why.
+    /// `xdp` incoming frames, faster, and `xdp` takes them from the host; `libpcap` is libpcap alone. Where the
+    /// source is unavailable, the program runs on the next best, and a line on standard error says why.
     #[arg(long, value_name = "SOURCE",
         value_parser = ["auto", "packet", "tee", "xdp", "libpcap"])]
     source: Option<String>,
