@@ -167,9 +167,9 @@ static __always_inline int tuple_of(struct tuple_key *key, const struct nf_connt
 	return 1;
 }
 
-/* Ends the sessions of both directions of the connection at this address. Global, so that the verifier looks at it
- * once. */
-__noinline int connection_end_sessions(unsigned long address)
+/* Ends the sessions of both directions of the connection at this address, as session_end() does. Global, so that the
+ * verifier looks at it once. */
+__noinline int connection_end_sessions(unsigned long address, __u32 closed)
 {
 	const struct nf_conn *connection = (const struct nf_conn *)address;
 	struct tuple_key key = {}, answers = {};
@@ -178,9 +178,9 @@ __noinline int connection_end_sessions(unsigned long address)
 		return 0;
 	/* Not in a loop: CO-RE knows where these two are, and no stride. */
 	if (tuple_of(&key, &connection->tuplehash[0].tuple))
-		tuple_end(&key, &answers, 0);
+		tuple_end(&key, &answers, closed);
 	if (tuple_of(&key, &connection->tuplehash[1].tuple))
-		tuple_end(&key, &answers, 0);
+		tuple_end(&key, &answers, closed);
 	return 0;
 }
 
@@ -192,7 +192,7 @@ static __always_inline void end_former_sessions(const struct sk_buff *packet)
 	const struct nf_conn *found = connection_of(packet);
 
 	if (found && (kernel_connection(packet) & CONNTRACK_INFO_MASK) == CONNTRACK_NEW)
-		connection_end_sessions((unsigned long)found);
+		connection_end_sessions((unsigned long)found, 0);
 }
 
 /* Conntrack's hook for incoming packets. It has no address if conntrack is a module that was loaded after
@@ -388,7 +388,7 @@ static __always_inline __u32 connection_check(const struct sk_buff *packet, int 
 	if (is_tcp && (!(status & CONNTRACK_ASSURED) || !is_established(found)))
 		return REFUSAL_NOT_ESTABLISHED + 1;
 	if (is_tcp && is_stalled(found)) {
-		connection_end_sessions((unsigned long)found);
+		connection_end_sessions((unsigned long)found, 0);
 		return REFUSAL_NOT_ESTABLISHED + 1;
 	}
 	if (zone_of(kernel_connection(packet)) && !bpf_core_field_exists(struct bpf_ct_opts, ct_zone_id))

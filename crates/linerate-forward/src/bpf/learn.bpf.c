@@ -557,7 +557,8 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	if (reason != PARSE_OK) {
 		/* XDP may have known no session of this direction, and so not the tuple of the other. */
 		if (is_tracked && is_end(reason))
-			connection_end_sessions((unsigned long)connection_of(kernel));
+			connection_end_sessions((unsigned long)connection_of(kernel),
+						reason == REASON_SYN ? 0 : GENERATION_CLOSED);
 		return REFUSAL_FLAGS + 1;
 	}
 	now = bpf_jiffies64();
@@ -613,7 +614,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		refusal = connection_check(kernel, egress.rebuilt->key.kind & KIND_TCP, &timeout);
 		if (refusal) {
 			if (refusal == REFUSAL_NOT_ESTABLISHED + 1)
-				connection_end_sessions((unsigned long)connection_of(kernel));
+				connection_end_sessions((unsigned long)connection_of(kernel), 0);
 			return refusal;
 		}
 		until = lesser(until, timeout / 2);

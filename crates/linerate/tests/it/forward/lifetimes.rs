@@ -11,7 +11,7 @@ use linerate_testkit::tools::{nft, run};
 use linerate_testkit::{Process, TIMEOUT, bind_udp, root_or_skip, uninterrupted, wait_for};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::support::{CLIENT, Net, SERVER};
 
@@ -70,9 +70,11 @@ enum Pattern {
     /// Nothing but the handshake before.
     IdleFirst,
     Reset,
+    /// Two seconds after its last data.
+    LateReset,
 }
 
-const PATTERNS: [Pattern; 8] = [
+const PATTERNS: [Pattern; 9] = [
     Pattern::ClientFirst,
     Pattern::ServerFirst,
     Pattern::Both,
@@ -81,6 +83,7 @@ const PATTERNS: [Pattern; 8] = [
     Pattern::ZeroWindow,
     Pattern::IdleFirst,
     Pattern::Reset,
+    Pattern::LateReset,
 ];
 
 /// The same for UDP.
@@ -166,11 +169,17 @@ impl Stream {
                 (0..4).for_each(|_| self.answer(2000));
             }
             Pattern::ZeroWindow => self.fill_window(),
-            Pattern::Reset => {
+            Pattern::Reset | Pattern::LateReset => {
                 // Closed before it has read.
                 self.server.write_all(&[7; 100]).unwrap();
                 let client = self.client.take().unwrap();
                 client.peek(&mut [0]).unwrap();
+                if self.pattern == Pattern::LateReset {
+                    std::thread::spawn(move || {
+                        sleep(Duration::from_secs(2));
+                        drop(client);
+                    });
+                }
             }
         }
     }
@@ -281,7 +290,9 @@ impl Side {
 /// A TCP connection from this port.
 fn stream(family: usize, port: u16) -> TcpStream {
     let domain = if family == 0 { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket(domain, SocketType::STREAM, None).unwrap();
+    // What another test starts meanwhile must not keep it open: the reset would come when that ends.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(domain, SocketType::STREAM, flags, None).unwrap();
     sockopt::set_socket_send_buffer_size(&socket, 16 << 10).unwrap();
     rustix::net::bind(&socket, &address(&CLIENT, family, port)).unwrap();
     rustix::net::connect(&socket, &address(&SERVER, family, SERVER_PORT)).unwrap();
