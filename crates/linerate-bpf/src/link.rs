@@ -304,6 +304,7 @@ pub(crate) mod tests {
         };
         assert!(has());
         drop(link);
-        assert!(!has());
+        // A program that another test starts may hold a copy of the descriptor for a moment.
+        linerate_testkit::wait_for("the end of the link", || !has());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 use linerate_bpf::netfilter::{NetfilterLink, NetfilterLinks};
 use linerate_net::link;
@@ -38,6 +39,9 @@ impl From<&Config> for Policy {
 /// # Errors
 /// When the maps of the programs cannot be written.
 pub fn refresh(control: &Control, maps: &Maps, policy: &Policy) -> Result<()> {
+    // Two watches overlap while the ports change: who reads last has to write last.
+    static EVALUATION: Mutex<()> = Mutex::new(());
+    let _evaluation = EVALUATION.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ruleset = Ruleset::load(&policy.options).unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot read the rules of the packet filter: the kernel forwards everything");
         unreadable()
@@ -53,6 +57,10 @@ pub fn refresh(control: &Control, maps: &Maps, policy: &Policy) -> Result<()> {
             let entry = Entry { sessions, seen, action: Action::Keep(0) };
             program.prepend(vec![name(link)], vec![entry]);
         }
+        // What the user has chosen stays exact.
+        let mut own = Program::default();
+        policy.prepend(&mut own, kind);
+        is_coarse |= program.limit(RULE_ENTRIES.saturating_sub(own.entries.len()).max(1));
         policy.prepend(program, kind);
         is_coarse |= program.limit(RULE_ENTRIES);
     }

@@ -371,7 +371,10 @@ impl<'a> Evaluation<'a> {
 impl Program {
     /// Takes out entries that change nothing.
     pub(super) fn finish(&mut self) {
-        self.retain(|program, at| program.is_of_use(at));
+        let keeping: Vec<_> = (0..self.entries.len())
+            .filter(|at| matches!(self.entries[*at].action, Action::Keep(_)))
+            .collect();
+        self.retain(|program, at| program.is_of_use(at, &keeping));
     }
 
     /// Puts entries before the others.
@@ -402,13 +405,15 @@ impl Program {
         true
     }
 
-    /// An entry that skips has to skip one that keeps some of its sessions.
-    fn is_of_use(&self, at: usize) -> bool {
+    /// An entry that skips has to skip one that keeps some of its sessions; `keeping` are the numbers of those, in order.
+    fn is_of_use(&self, at: usize, keeping: &[usize]) -> bool {
         let entry = &self.entries[at];
         let Action::Skip(to) = entry.action else { return true };
-        self.entries[at + 1..to].iter().any(|other| {
-            matches!(other.action, Action::Keep(_))
-                && (other.seen != entry.seen || other.sessions.and(&entry.sessions).is_some())
+        let (from, to) =
+            (keeping.partition_point(|one| *one <= at), keeping.partition_point(|one| *one < to));
+        keeping.get(from..to).unwrap_or_default().iter().any(|one| {
+            let other = &self.entries[*one];
+            other.seen != entry.seen || other.sessions.and(&entry.sessions).is_some()
         })
     }
 

@@ -72,6 +72,14 @@ impl<'a> Evaluator<'a> {
         self.acts = std::mem::replace(&mut self.acts, Match::NEVER).or(self.matched.clone());
     }
 
+    /// Writes what a session stores, and repeats for all its packets: the rule acts if the value varies, or whether it is
+    /// written.
+    fn writes(&mut self, varies: bool) {
+        if varies || self.matched.varies {
+            self.acts();
+        }
+    }
+
     fn ends(&mut self, verdict: Verdict) {
         self.verdicts.push((Match::always(), verdict));
     }
@@ -130,7 +138,7 @@ impl<'a> Evaluator<'a> {
             }
             b"counter" if !self.scope.options.strict => {}
             // They are of the connection.
-            b"notrack" | b"flow_offload" => {}
+            b"notrack" | b"flow_offload" => self.writes(false),
             b"objref" => self.object(data)?,
             b"reject" => self.ends(Verdict::Drop),
             b"log" => self.acts(),
@@ -226,9 +234,8 @@ impl<'a> Evaluator<'a> {
         if let Some(register) = field(5) {
             // Nothing but the DSCP is part of the session.
             let written = self.registers.get(register, bytes)?;
-            if base != NETWORK || !writes_dscp(written, 8 * offset, self.scope) {
-                self.acts();
-            }
+            let is_dscp = base == NETWORK && writes_dscp(written, 8 * offset, self.scope);
+            self.writes(!is_dscp);
             return Some(());
         }
         let header = match base {
@@ -247,9 +254,7 @@ impl<'a> Evaluator<'a> {
         let key = field(2)?;
         if let Some(register) = field(3) {
             // Mark and priority of the output are part of the session.
-            if !matches!(key, MARK | PRIORITY) || vary(self.registers.get(register, 4)?) {
-                self.acts();
-            }
+            self.writes(!matches!(key, MARK | PRIORITY) || vary(self.registers.get(register, 4)?));
             return Some(());
         }
         let scope = self.scope;
@@ -288,17 +293,20 @@ impl<'a> Evaluator<'a> {
         let key = field(2)?;
         if let Some(register) = field(4) {
             // Mark, security mark, labels, zone, mask of events: the next packet would write the same.
-            if !matches!(key, 3 | 4 | 13 | 17 | 18) || vary(self.registers.get(register, 4)?) {
-                self.acts();
-            }
+            let is_stored = matches!(key, 3 | 4 | 13 | 17 | 18);
+            self.writes(!is_stored || vary(self.registers.get(register, 4)?));
             return Some(());
         }
         let (scope, register) = (self.scope, field(1)?);
         let tracking = scope.kind.tracking;
         if !scope.is_tracked {
-            // Nothing yet, unless notrack was there.
+            // Nothing yet, unless notrack was there, or a chain before has tracked the packet.
             self.matches(Match::unknown());
-            return self.load(register, &[Bit::Unknown; 32]);
+            return match key {
+                5 => self.load(register, &[Bit::Varies; 32]),
+                14..=16 => self.load(register, &[Bit::Varies; 64]),
+                _ => self.load(register, &[Bit::Unknown; 32]),
+            };
         }
         if key == 0 {
             // `NF_CT_STATE_UNTRACKED_BIT`, or that of an established connection.
@@ -371,7 +379,7 @@ impl<'a> Evaluator<'a> {
         match kind? {
             1 if !self.scope.options.strict => {}
             // Helper and time-outs are given to new connections only; the security mark is the same each time.
-            3 | 7 | 8 => {}
+            3 | 7 | 8 => self.writes(false),
             _ => return None,
         }
         Some(())

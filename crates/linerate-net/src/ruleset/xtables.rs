@@ -23,6 +23,8 @@ pub(super) const NAME: usize = 32;
 const INFO: usize = NAME + 4 + 20 + 20 + 8;
 /// Bytes of `struct ipt_get_entries` before the entries.
 const ENTRIES: usize = 40;
+/// Attempts to read a table that changes meanwhile.
+const MAX_TRIES: u32 = 20;
 
 /// `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_IN`, with the names of their chains.
 const INPUT_HOOKS: [(usize, &str); 2] = [(0, "PREROUTING"), (1, "INPUT")];
@@ -135,12 +137,23 @@ impl Kind {
         };
         let socket = socket(self.family, SocketType::DGRAM, None)?;
         for name in names.lines() {
-            let mut info = named(name, INFO);
-            socket_option(&socket, self.level, GET_INFO, &mut info)?;
-            let size = word(&info, INFO - 4).unwrap_or(0);
-            let mut entries = named(name, ENTRIES + size);
-            entries[NAME..NAME + 4].copy_from_slice(&(size as u32).to_ne_bytes());
-            socket_option(&socket, self.level, GET_ENTRIES, &mut entries)?;
+            let mut tries = 0;
+            let (info, entries) = loop {
+                let mut info = named(name, INFO);
+                socket_option(&socket, self.level, GET_INFO, &mut info)?;
+                let size = word(&info, INFO - 4).unwrap_or(0);
+                let mut entries = named(name, ENTRIES + size);
+                entries[NAME..NAME + 4].copy_from_slice(&(size as u32).to_ne_bytes());
+                match socket_option(&socket, self.level, GET_ENTRIES, &mut entries) {
+                    // The table has changed since its size was read.
+                    Err(error)
+                        if error.raw_os_error() == Some(libc::EAGAIN) && tries < MAX_TRIES =>
+                    {
+                        tries += 1;
+                    }
+                    read => break read.map(|_| (info, entries))?,
+                }
+            };
             take(name, &info, &entries[ENTRIES..]);
         }
         Ok(())

@@ -156,22 +156,13 @@ impl Daemon {
             datapath::refresh(maps, config.datapath)?;
             control.bump_generation();
             heart.beat(&handle.programs, &control)?;
-            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, watch, own_port))
+            let accountant = Accountant::start(&config, &table, clock)?;
+            let threads = (watch, own_port, accountant);
+            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, threads))
         };
         match prepare() {
-            Ok((
-                control,
-                table,
-                clock,
-                heart,
-                ageing,
-                flows,
-                confirmer,
-                servers,
-                watch,
-                own_port,
-            )) => {
-                let accountant = Accountant::start(&config, &table, clock)?;
+            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, threads)) => {
+                let (watch, own_port, accountant) = threads;
                 Ok(Self {
                     config,
                     handle,

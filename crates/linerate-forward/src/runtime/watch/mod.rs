@@ -20,8 +20,7 @@
 //! and learned path MTUs, x_tables that changed without iptables' lock, BPF programs at netfilter's hooks.
 //!
 //! # What is not detected
-//! These take effect only when a session is revalidated: set elements that time out or that packets add, and rules
-//! that limit, count or depend on the time of day; ipset; BPF programs that others attach elsewhere; tracked
+//! These take effect only when a session is revalidated: BPF programs that others attach elsewhere, and tracked
 //! connections that end by themselves (the learner checks their timeouts).
 
 mod bridges;
@@ -40,6 +39,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use linerate_net::netlink::Received;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -233,6 +233,9 @@ fn unpolled(source: io::Error) -> Error {
     Error::system("poll the state of the network", source)
 }
 
+/// The pause after a poll that failed.
+const FAILED_POLL_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Polls what the kernel does not report, until `stop` is readable.
 fn poll(mut unannounced: Unannounced, stop: &OwnedFd, bump: impl Fn(Causes)) -> Result<()> {
     let mut pause = POLL_INTERVAL;
@@ -244,7 +247,11 @@ fn poll(mut unannounced: Unannounced, stop: &OwnedFd, bump: impl Fn(Causes)) -> 
             Ok(_) => return Ok(()),
             Err(errno) => return Err(unpolled(errno.into())),
         }
-        let (causes, next) = unannounced.poll().map_err(unpolled)?;
+        // What could not be read may have changed.
+        let (causes, next) = unannounced.poll().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot poll what the kernel does not report: all sessions are learned again");
+            ([Cause::Overrun].into_iter().collect(), FAILED_POLL_INTERVAL)
+        });
         pause = next;
         if !causes.is_empty() {
             bump(causes);

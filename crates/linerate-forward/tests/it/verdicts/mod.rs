@@ -87,7 +87,13 @@ impl Bench {
             .collect();
         if seen[0] != seen[1] {
             let count = |at: usize| seen[at].iter().map(Vec::len).collect::<Vec<_>>();
-            return Err(format!("{:?} frames left plain Linux, {:?} this", count(0), count(1)));
+            let differing = (seen[0].iter().flatten()).zip(seen[1].iter().flatten());
+            let first = differing.clone().find(|(plain, this)| plain != this);
+            return Err(format!(
+                "{:?} frames left plain Linux, {:?} this; first {first:02x?}",
+                count(0),
+                count(1)
+            ));
         }
         let kept = Rules::new(maps).expect("maps").kept().expect("read");
         let is_wrong =
