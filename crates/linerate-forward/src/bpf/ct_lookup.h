@@ -102,32 +102,35 @@ static __always_inline int has_connection(void *context, int is_xdp, const struc
 		      : connection_exists_skb(context, &tuple, packet->kind);
 }
 
-#define LOOKED_ENTRIES 4096 /* power of two */
-
-/* Connections that were found lately, by the upper half of the hash of their packets' tuple: its lower half, and when in
- * jiffies. */
+/* When the connection of a session was found last, in jiffies, by slot. What a former session left there is at most as
+ * old as what this one would have written: its learner has found the connection. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, LOOKED_ENTRIES);
+	__uint(max_entries, 1); /* slots */
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, __u32);
 } looked SEC(".maps");
 
-/* Whether the connection of packets with this tuple still exists. It is looked up every 10 ms, or every jiffy where that is longer. */
-static __always_inline int connection_remains(void *context, int is_xdp, const struct packet *packet,
-					      __u64 hash)
+/* Whether the connection of a session was looked up in the last 10 ms, or in this jiffy where that is longer. */
+static __always_inline int was_looked_up(__u32 slot, __u32 now)
 {
-	__u32 index = (hash >> 32) % LOOKED_ENTRIES, now = bpf_jiffies64();
-	__u64 *word = bpf_map_lookup_elem(&looked, &index), last;
+	const __u32 *last = bpf_map_lookup_elem(&looked, &slot);
 
-	if (!word)
-		return 0;
-	last = READ_ONCE(*word);
-	if (last >> 32 == (__u32)hash && now - (__u32)last < hz / 100)
+	return last && now - READ_ONCE(*last) < hz / 100;
+}
+
+/* Whether the connection of this packet's session still exists. */
+static __always_inline int connection_remains(void *context, int is_xdp, const struct packet *packet, __u32 slot)
+{
+	__u32 now = bpf_jiffies64(), *last;
+
+	if (was_looked_up(slot, now))
 		return 1;
 	if (!has_connection(context, is_xdp, packet))
 		return 0;
-	WRITE_ONCE(*word, hash << 32 | now);
+	last = bpf_map_lookup_elem(&looked, &slot);
+	if (last)
+		WRITE_ONCE(*last, now);
 	return 1;
 }
 

@@ -59,7 +59,7 @@ __noinline int forward_any(struct xdp_md *context)
 		return SLOW_PATH + REASON_BUSY;
 	if ((action.flags & SESSION_VERIFY_CHECKSUM) && !has_right_checksum(context, 1, &packet, data, end))
 		return SLOW_PATH + REASON_CHECKSUM;
-	if ((action.flags & SESSION_UNREPORTED) && !connection_remains(context, 1, &packet, hash)) {
+	if ((action.flags & SESSION_UNREPORTED) && !connection_remains(context, 1, &packet, slot_of(hit.session))) {
 		session_end(hit.session, 0);
 		return SLOW_PATH + PARSE_OK;
 	}
@@ -144,7 +144,7 @@ int forward(struct xdp_md *context)
 	struct match match;
 	struct hit hit;
 	const __u32 not_plain = NOT_PLAIN_FLAGS | (STORE_PLAIN_NAT ? 0 : SESSION_NAT << 16);
-	__u32 middle, length, kind, verdict;
+	__u32 middle, length, kind, unusual, verdict;
 	__s32 room, time;
 
 	if (multi_buffer || data + 42 > end)
@@ -188,7 +188,10 @@ int forward(struct xdp_md *context)
 		goto any;
 	room = hit.hop->mtu - length;
 	time = hit.session->deadline - (__u32)now;
-	if ((*(const __u32 *)&hit.hop->dscp & not_plain) || (room | time) < 0)
+	unusual = *(const __u32 *)&hit.hop->dscp & not_plain;
+	if ((room | time) < 0)
+		goto any;
+	if (unusual && (unusual != SESSION_UNREPORTED << 16 || !was_looked_up(slot_of(hit.session), now)))
 		goto any;
 	if (bpf_redirect_map(&ports, hit.hop->port, XDP_PASS) != XDP_REDIRECT)
 		goto any;

@@ -131,7 +131,7 @@ __noinline int forward_skb(struct __sk_buff *skb)
 	    (summed == KERNEL_CHECKSUM_NONE || summed == KERNEL_CHECKSUM_COMPLETE) &&
 	    !has_right_checksum(skb, 0, &packet, data, end))
 		return SLOW_PATH_TC + REASON_CHECKSUM;
-	if ((action->flags & SESSION_UNREPORTED) && !connection_remains(skb, 0, &packet, hash)) {
+	if ((action->flags & SESSION_UNREPORTED) && !connection_remains(skb, 0, &packet, slot_of(hit.session))) {
 		session_end(hit.session, 0);
 		return SLOW_PATH_TC + PARSE_OK;
 	}

@@ -74,7 +74,7 @@ static __always_inline void csum_add_udp(__u16 *checksum, __u16 delta)
 	}
 }
 
-/* In hop.dscp to hop.port, as one word: tags, a checksum to verify, a connection to look up, or TC. */
+/* In hop.dscp to hop.port, as one word: tags, a checksum to verify, a connection that may have to be looked up, or TC. */
 #define NOT_PLAIN_FLAGS                                                                             \
 	(0xffu << 8 | (SESSION_VERIFY_CHECKSUM | SESSION_UNREPORTED | SESSION_TC) << 16)
 

@@ -155,6 +155,7 @@ fn open<'o>(
     maps.table.set_max_entries(sizes.buckets).map_err(refused)?;
     maps.table6.set_max_entries(sizes.buckets).map_err(refused)?;
     maps.cold.set_max_entries(sizes.buckets).map_err(refused)?;
+    maps.looked.set_max_entries(sizes.buckets * layout::WAYS as u32).map_err(refused)?;
     let hop = size_of::<layout::Hop>() as u32;
     maps.data_hops.set_value_size(sizes.hops * hop).map_err(refused)?;
     maps.candidates.set_max_entries(sizes.candidates).map_err(refused)?;

@@ -16,6 +16,11 @@
 /* A key on the stack leaves no room for translation on the straight path: forward_any() does it. */
 #define STORE_PLAIN_NAT 0
 
+static __always_inline __u32 slot_of(const struct session *session)
+{
+	return 0;
+}
+
 struct tuple_key {
 	__u64 addresses;
 	__u32 ports;
