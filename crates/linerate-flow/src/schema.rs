@@ -281,7 +281,7 @@ pub fn parquet() -> TypePtr {
     Arc::new(schema.expect("a group of columns"))
 }
 
-/// The table of docs/flows.md.
+/// The table of docs/flow-fields.md.
 pub fn markdown() -> String {
     let mut table = String::from(
         "| field | IPFIX | type | Parquet | unit | null | meaning |\n| --- | --- | --- | --- | --- | --- | --- |\n",
