@@ -37,6 +37,9 @@ const WORDS: &[(&str, &str)] = &[
     ("hand-back", "fail-open-after"),
     ("relearn", "revalidate"),
     ("mend", "fix"),
+    ("obey", "apply"),
+    ("obeyed", "applied"),
+    ("obeys", "applies"),
     ("seed", "author, title, year and section of the paper"),
     ("seeds", "author, title, year and section of the paper"),
 ];
