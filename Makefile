@@ -9,8 +9,10 @@ unitdir ?= $(sysconfdir)/systemd/system
 MAKEOVERRIDES :=
 unexport DESTDIR PREFIX libdir sysconfdir unitdir built
 BUILT := $(or $(CARGO_TARGET_DIR),target)
-# The command, what `linerate lab` starts, and the library of `linerate run`.
-PACKAGES := --package linerate --package linerate-lab --package linerate-pcap
+# The command and the library of `linerate run`.
+PACKAGES := --package linerate --package linerate-pcap
+# What `linerate lab` starts: a workspace of its own, built like the other one.
+LAB := --config Cargo.toml --manifest-path lab/Cargo.toml --target-dir $(BUILT)
 C_PACKAGES := --package linerate-segment-c --package linerate-udp-c
 # Where that which is installed was built.
 built ?= $(BUILT)/release
@@ -23,6 +25,7 @@ help: ## this list
 demo: ## real traffic in namespaces, all four jobs beside their rivals: report/index.html
 	@scripts/setup demo
 	cargo build --profile demo --target-dir $(BUILT) $(PACKAGES)
+	cargo build --profile demo $(LAB)
 	@scripts/as-root $(BUILT)/demo/linerate lab demo --out report
 
 test: ## every test that needs no virtual machine
@@ -77,6 +80,7 @@ site: ## the documents as a site that works offline: target/site/book/index.html
 test-site: site ## the site: no dead link, every page in Chromium, search; and each code block of the documents
 	@scripts/test-site
 	@cargo build --quiet --target-dir $(BUILT) $(PACKAGES)
+	@cargo build --quiet $(LAB)
 	@scripts/test -p linerate --test it blocks::
 
 flows: ## the release build of linerate-flows, which `linerate flows` and `linerate find` start: minutes, for DataFusion
@@ -96,6 +100,7 @@ test-fleet: ## linerate-flows beside Spark, ClickHouse, Kafka and others on the 
 build: ## the release build of the command, of `linerate lab` and of the library of `linerate run`
 	@scripts/setup build
 	cargo build --release --target-dir $(BUILT) $(PACKAGES)
+	cargo build --release $(LAB)
 
 build-c: ## the release build of the C libraries
 	@scripts/setup build
@@ -103,9 +108,13 @@ build-c: ## the release build of the C libraries
 
 lint: ## formatting, clippy, documentation, licences
 	cargo fmt --all --check
+	cargo fmt --manifest-path lab/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy $(LAB) --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps
+	RUSTDOCFLAGS='-D warnings' cargo doc $(LAB) --no-deps
 	cargo deny check licenses bans sources
+	cargo deny --manifest-path lab/Cargo.toml --config deny.toml check licenses bans sources
 
 bench: ## benchmarks of single functions; whole-system figures come from `linerate lab`
 	cargo bench --workspace

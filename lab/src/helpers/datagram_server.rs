@@ -1,6 +1,6 @@
 //! The servers of the `receive-echo` and `receive-dns` experiments: on sockets of Linerate, or on a plain one.
 
-#[path = "../../../linerate-udp/examples/dns.rs"]
+#[path = "../../../crates/linerate-udp/examples/dns.rs"]
 #[allow(dead_code)]
 mod dns;
 

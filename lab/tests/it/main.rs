@@ -10,13 +10,24 @@ mod segment_uplink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `linerate-lab`, and beside it the `linerate` command that experiments run: cargo builds that one with the
-/// whole workspace, but not for this package alone.
+/// `linerate-lab`, and beside it the `linerate` command that experiments run, of the workspace above.
 fn lab() -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_linerate-lab"));
     if !program.with_file_name("linerate").exists() {
         let cargo = std::env::var_os("CARGO").expect("linerate beside linerate-lab: build both");
-        let build = Command::new(cargo).args(["build", "--package", "linerate"]).status().unwrap();
+        let target = program.parent().unwrap().parent().unwrap();
+        let build = Command::new(cargo)
+            .args([
+                "build",
+                "--manifest-path",
+                "../Cargo.toml",
+                "--package",
+                "linerate",
+                "--target-dir",
+            ])
+            .arg(target)
+            .status()
+            .unwrap();
         assert!(build.success(), "linerate does not build");
     }
     Command::new(program)

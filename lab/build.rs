@@ -1,10 +1,10 @@
 //! Compiles the programs of `src/bpf` and generates their skeletons.
 
-#[path = "../linerate-bpf/build/compile.rs"]
+#[path = "../crates/linerate-bpf/build/compile.rs"]
 mod compile;
 
 /// The headers and programs of the accelerator, which the forwarding baselines are compiled with.
-const FORWARD: &str = "../linerate-forward/src/bpf";
+const FORWARD: &str = "../crates/linerate-forward/src/bpf";
 
 fn main() {
     compile::compile(&["sink", "redirect", "redirect_tc", "xdp_loop"], &[]);
