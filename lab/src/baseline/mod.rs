@@ -1,4 +1,4 @@
 //! Plain implementations that production code is measured against. Only the lab loads them.
 
-pub mod forward;
+pub mod forward_fib;
 pub mod xdp_loop;

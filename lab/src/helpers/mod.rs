@@ -22,8 +22,7 @@ use linerate::cli::stdio;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::baseline::forward::{self, Baseline};
-use crate::baseline::xdp_loop;
+use crate::baseline::{forward_fib, xdp_loop};
 use crate::interrupt;
 
 /// The arguments of a helper.
@@ -100,17 +99,11 @@ pub(crate) enum Helper {
         #[arg(long)]
         ready: PathBuf,
     },
-    /// Forward with a baseline of the accelerator.
-    Forward {
-        /// Which one.
-        #[arg(long)]
-        baseline: Baseline,
+    /// Forward by a look-up in the FIB for each packet.
+    ForwardFib {
         /// The interfaces to forward between.
         #[arg(short, long)]
         interface: Vec<String>,
-        /// Sessions that its maps have room for.
-        #[arg(long, default_value_t = 1 << 16)]
-        max_sessions: u64,
     },
     /// Redirect every frame with constant addresses, the limit of forwarding.
     Redirect(redirect::Options),
@@ -161,11 +154,7 @@ impl Helper {
             Self::Hold { address, connections, rounds, ready } => {
                 report(&connections::hold(*address, *connections, *rounds, ready)?)
             }
-            Self::Forward { baseline, interface, max_sessions } => {
-                let options =
-                    forward::Options { max_sessions: *max_sessions, ..forward::Options::default() };
-                forward::run(*baseline, interface, &options)
-            }
+            Self::ForwardFib { interface } => forward_fib::run(interface),
             Self::Redirect(options) => redirect::run(options),
             Self::RedirectTc(options) => redirect_tc::run(options),
             Self::Sink { interface } => {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions};
 
-use crate::baseline::forward::{self, Baseline};
+use crate::baseline::forward_fib;
 use crate::interrupt;
 use crate::measure::conntrack::ConntrackRoom;
 use crate::measure::cores::Cores;
@@ -59,8 +59,8 @@ pub(crate) enum Datapath {
     Linerate(&'static str),
     /// `linerate forward` by its TC datapath alone.
     LinerateTc,
-    /// A baseline of the accelerator, which only the lab has.
-    Baseline(Baseline),
+    /// A program that looks each packet up in the FIB, which only the lab has.
+    Fib,
     /// A program with constants and a redirect: the limit.
     Redirect,
 }
@@ -219,7 +219,7 @@ impl RoutedPair {
                 self.flow_table()?;
                 Ok(None)
             }
-            Datapath::Baseline(baseline) => self.baseline(baseline, sessions).map(Some),
+            Datapath::Fib => self.forward_fib().map(Some),
             Datapath::Linerate(statistics) => {
                 let room = sessions.max(ROOM).to_string();
                 self.accelerate(&["--statistics", statistics, "--max-sessions", &room]).map(Some)
@@ -246,12 +246,10 @@ impl RoutedPair {
         Ok(running)
     }
 
-    fn baseline(&self, baseline: Baseline, sessions: u64) -> Result<Running> {
-        let room = room(sessions);
-        let mut words = vec!["forward", "--baseline", baseline.name(), "--max-sessions", &room];
-        words.extend(["-i", LEFT_INTERFACE, "-i", RIGHT_INTERFACE]);
+    fn forward_fib(&self) -> Result<Running> {
+        let words = ["forward-fib", "-i", LEFT_INTERFACE, "-i", RIGHT_INTERFACE];
         let mut running = self.helper("the forwarding baseline", &self.router, &words)?;
-        let ready = || Ok(self.router.run(forward::status)?.is_ok());
+        let ready = || Ok(self.router.run(forward_fib::status)?.is_ok());
         running.wait_until("a baseline to start", Duration::from_secs(60), ready)?;
         Ok(running)
     }
@@ -313,7 +311,7 @@ impl RoutedPair {
 
     /// The status of the baseline or the accelerator that forwards, as `linerate forward status` prints it.
     pub(crate) fn status(&self) -> Result<serde_json::Value> {
-        if let Ok(status) = self.router.run(forward::status)? {
+        if let Ok(status) = self.router.run(forward_fib::status)? {
             return Ok(status);
         }
         let words = ["forward", "status", "--json"];
@@ -559,11 +557,6 @@ pub(crate) fn end_datapath(running: Option<Running>) -> Result<()> {
 
 /// The least capacity of a table.
 const ROOM: u64 = 1 << 16;
-
-/// Capacity of a baseline for this number of sessions: one bucket overflows before the table is full.
-fn room(sessions: u64) -> String {
-    (sessions * 5 / 4).max(ROOM).to_string()
-}
 
 fn finish(sender: Running) -> Result<SendReport> {
     SendReport::read(&sender.wait(Duration::from_secs(600))?.success()?.json()?, "sent")

@@ -1,7 +1,7 @@
 //! `linerate lab` as users run it.
 
 mod forward;
-mod forward_baselines;
+mod forward_fib;
 mod receive;
 mod runs;
 mod segment_rate;

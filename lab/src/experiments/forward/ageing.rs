@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::baseline::forward::Baseline;
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
 use crate::interrupt;
@@ -21,34 +20,29 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     title: "What ageing the sessions costs",
     about: "CPU time of the daemon by the number of sessions that it holds and ages, over ten seconds in \
             which none of them ends. With one session there is nothing to age: that is the daemon without \
-            ageing (heartbeat, watching the kernel). shared, per-cpu and split are baselines that keep sessions \
-            in the kernel's hash maps, which take system calls to walk, and watch nothing.",
+            ageing (heartbeat, watching the kernel).",
     run,
 };
 
 const MILLION: f64 = 1e6;
-const LINES: [(&str, Role, Datapath); 4] = [
-    ("slot", Role::Ours, Datapath::Linerate("slot")),
-    ("shared", Role::Peer, Datapath::Baseline(Baseline::Shared)),
-    ("per-cpu", Role::Peer, Datapath::Baseline(Baseline::PerCpu)),
-    ("split", Role::Peer, Datapath::Baseline(Baseline::Split)),
-];
+/// The line of the daemon, by its design of statistics.
+const OURS: &str = "slot";
 
 fn run(context: &mut Context) -> Result<()> {
     let all: &[u64] =
         context.quick_or_full(&[1, 1_000_000], &[1, 21_000, 100_000, 300_000, 1_000_000]);
     let time = Duration::from_secs(context.quick_or_full(5, 10));
     let xs: Vec<f64> = all.iter().map(|&sessions| sessions as f64).collect();
-    let lines = LINES.map(|(name, role, _)| (name.to_owned(), role)).into();
-    let shares = Samples::collect(context, lines, &xs, |context, line, place, repeat| {
-        let ((name, _, datapath), x) = (LINES[line], xs[place]);
+    let lines = vec![(OURS.to_owned(), Role::Ours)];
+    let shares = Samples::collect(context, lines, &xs, |context, _, place, repeat| {
+        let x = xs[place];
         let about = time.as_secs_f64() + 4.0 + 4.0 * x / 1e6;
-        let work = |pair: &Pair| age(pair.cores, datapath, x as u64, time);
-        let Some(share) = context.try_measure(name, x, repeat, about, work)? else {
+        let work = |pair: &Pair| age(pair.cores, x as u64, time);
+        let Some(share) = context.try_measure(OURS, x, repeat, about, work)? else {
             return Ok(None);
         };
         let cells = [
-            ("line", name.into()),
+            ("line", OURS.into()),
             ("sessions", x.to_string()),
             ("repeat", repeat.to_string()),
             ("percent_of_a_core", format!("{share:.4}")),
@@ -66,7 +60,7 @@ fn run(context: &mut Context) -> Result<()> {
     ));
     let (claim, bound) = ("ageing of 1,000,000 sessions", "under 2% of a core");
     let repeats = context.options.repeats;
-    context.claims.push(match shares.distribution(("slot", MILLION), |share| *share) {
+    context.claims.push(match shares.distribution((OURS, MILLION), |share| *share) {
         Some(share) if share.is_majority_of(repeats) => Claim::new(
             claim,
             format!(
@@ -83,9 +77,9 @@ fn run(context: &mut Context) -> Result<()> {
 }
 
 /// Percent of a core that the daemon uses with this many sessions.
-fn age(cores: Cores, datapath: Datapath, sessions: u64, time: Duration) -> Result<f64> {
+fn age(cores: Cores, sessions: u64, time: Duration) -> Result<f64> {
     let routed = RoutedPair::build(cores)?;
-    let Some(daemon) = routed.start_datapath(datapath, sessions)? else {
+    let Some(daemon) = routed.start_datapath(Datapath::Linerate(OURS), sessions)? else {
         anyhow::bail!("no daemon to measure")
     };
     let sink = routed.sink_east()?;

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 
-use crate::baseline::forward::Baseline;
 use crate::experiments::context::Context;
 use crate::experiments::samples::{SampleKey, Samples};
 use crate::report::summary::{Axis, Chart, Claim, Line, Role};
@@ -46,8 +45,7 @@ impl Forwarder {
 pub(super) const LINUX: Forwarder = Forwarder::linux("Linux", Rules::None, Headers::Ipv4);
 pub(super) const FLOW_TABLE: Forwarder =
     Forwarder::new("nft flowtable", Role::Peer, Datapath::FlowTable);
-pub(super) const FIB: Forwarder =
-    Forwarder::new("fib mode", Role::Peer, Datapath::Baseline(Baseline::Fib));
+pub(super) const FIB: Forwarder = Forwarder::new("fib mode", Role::Peer, Datapath::Fib);
 pub(super) const LINERATE: Forwarder = Forwarder::linerate("Linerate", Rules::None, Headers::Ipv4);
 pub(super) const REDIRECT: Forwarder =
     Forwarder::new("plain redirect", Role::Limit, Datapath::Redirect);
@@ -187,10 +185,8 @@ fn measure(
             .with_headers(one.headers)?
             .with_rules(one.rules, sessions.count)?;
         let running = routed.start_datapath(one.datapath, sessions.count)?;
-        let reports = matches!(
-            one.datapath,
-            Datapath::Linerate(_) | Datapath::LinerateTc | Datapath::Baseline(_)
-        );
+        let reports =
+            matches!(one.datapath, Datapath::Linerate(_) | Datapath::LinerateTc | Datapath::Fib);
         let with = routed.measure(&traffic, both, reports.then_some(0.01))?;
         end_datapath(running)?;
         Ok(PairedRun { with, without })
