@@ -22,19 +22,15 @@ use crate::report::summary::Summary;
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Experiment; 31] = [
+pub(crate) const ALL: [Experiment; 26] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
     capture::stall::EXPERIMENT,
-    capture::load::EXPERIMENT,
-    capture::loss::EXPERIMENT,
-    capture::tlb::EXPERIMENT,
-    capture::soak::EXPERIMENT,
+    capture::pages::EXPERIMENT,
     capture::pcap::EXPERIMENT,
     capture::trace::EXPERIMENT,
     capture::queues::EXPERIMENT,
-    capture::keep_free::EXPERIMENT,
     forward::size::EXPERIMENT,
     forward::statistics::EXPERIMENT,
     forward::sessions::EXPERIMENT,
@@ -45,7 +41,6 @@ pub(crate) const ALL: [Experiment; 31] = [
     segment::tcp::EXPERIMENT,
     segment::udp::EXPERIMENT,
     receive::rate::EXPERIMENT,
-    receive::matrix::EXPERIMENT,
     receive::latency::EXPERIMENT,
     receive::echo::EXPERIMENT,
     receive::dns::EXPERIMENT,

@@ -2,25 +2,19 @@
 //! rings.
 //!
 //! It reads every byte of every frame once (a hash), and works longer on every n-th frame, as
-//! an analysis does on a frame of interest. It can also wait for a signal before it starts,
-//! and then walk a ring that is full already: the walk alone, without the receiving, is what pages
-//! and their translation could change.
+//! an analysis does on a frame of interest.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_ring::region::Pages;
 use linerate_ring::{Frame, packet, tee, xdp};
-use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
 
 use crate::interrupt;
-use crate::measure::tlb::{TlbCounters, TlbCounts};
 
 /// Options of the consumer.
 #[derive(Clone, Debug, Args)]
@@ -40,9 +34,6 @@ pub(crate) struct Options {
     /// Every n-th frame is of interest.
     #[arg(long, default_value_t = 1)]
     every: u64,
-    /// Leave all frames in the ring until SIGUSR1 arrives.
-    #[arg(long)]
-    hold: bool,
 }
 
 /// What it saw; printed as JSON.
@@ -60,40 +51,15 @@ pub(super) struct Report {
     pub(super) mode: Option<String>,
     /// What the buffer is made of.
     pub(super) pages: String,
-    /// Nanoseconds spent on frames, waiting left out.
-    pub(super) busy_nanoseconds: u64,
-    /// Page faults while frames were read.
-    pub(super) page_faults: u64,
-    /// Data-TLB counts while frames were read; nothing where the machine cannot tell.
-    pub(super) translation: Option<TlbCounts>,
 }
 
 /// Reads frames until a signal asks for the end and nothing is left.
 pub(super) fn run(options: &Options) -> Result<Report> {
-    let begin = Arc::new(AtomicBool::new(!options.hold));
-    if options.hold {
-        signal_hook::flag::register(signal_hook::consts::SIGUSR1, begin.clone())?;
-    }
     let mut reader = Reader::open(options)?;
-    let pages = reader.pages();
-    while !begin.load(Ordering::Relaxed) {
-        interrupt::sleep(Duration::from_millis(1))?;
-    }
-    let mut counters = TlbCounters::open();
     let mut work = Work { delay: options.delay, every: options.every.max(1), ..Work::default() };
-    let mut busy = Duration::ZERO;
-    let mut page_faults = 0;
     loop {
         let ending = interrupt::happened();
-        let faults = minor_faults();
-        let start = Instant::now();
-        counters.enable();
-        let found = reader.drain(&mut work);
-        counters.disable();
-        if found {
-            busy += start.elapsed();
-            page_faults += minor_faults() - faults;
-        }
+        reader.drain(&mut work);
         // What was in the ring when the signal came is still read.
         let flush_delay = Duration::from_millis(if ending { 60 } else { 100 });
         if !reader.wait(flush_delay)? && ending {
@@ -106,10 +72,7 @@ pub(super) fn run(options: &Options) -> Result<Report> {
         dropped: reader.dropped()?,
         hash: work.hash,
         mode: reader.mode(),
-        pages,
-        busy_nanoseconds: busy.as_nanos().try_into().unwrap_or(u64::MAX),
-        page_faults,
-        translation: counters.read(),
+        pages: reader.pages(),
     })
 }
 
@@ -157,11 +120,6 @@ fn multiply(times: u64) {
     for _ in 0..times {
         product = black_box(product.wrapping_mul(0x5851_F42D_4C95_7F2D));
     }
-}
-
-fn minor_faults() -> u64 {
-    getrusage(UsageWho::RUSAGE_SELF)
-        .map_or(0, |usage| usage.minor_page_faults().try_into().unwrap_or(0))
 }
 
 /// One of the three sources.
@@ -214,9 +172,8 @@ impl Reader {
         })
     }
 
-    /// Works on everything that is there; whether there was anything.
-    fn drain(&mut self, work: &mut Work) -> bool {
-        let before = work.frames;
+    /// Works on everything that is there.
+    fn drain(&mut self, work: &mut Work) {
         match self {
             Self::Xdp(source) => {
                 while let Some(mut batch) = source.next_batch() {
@@ -240,7 +197,6 @@ impl Reader {
                 }
             }
         }
-        work.frames > before
     }
 
     fn dropped(&self) -> Result<BTreeMap<&'static str, u64>> {

@@ -7,4 +7,3 @@ pub(crate) mod cpu;
 pub(crate) mod huge_pages;
 pub(crate) mod napi;
 pub(crate) mod process;
-pub(crate) mod tlb;

@@ -5,17 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use crate::interrupt;
 use crate::measure::process::Running;
 use crate::programs::installed;
-use crate::topology::pair::{Pair, RECEIVER, RECEIVER_ADDRESS};
+use crate::topology::pair::{Pair, RECEIVER_ADDRESS};
 
 /// The serving host's address.
 const SERVER: Ipv4Addr = RECEIVER_ADDRESS;
-/// What [`record`] needs.
-const NEEDED: [&str; 6] = ["python3", "curl", "dnsmasq", "dig", "iperf3", "tcpdump"];
 
 /// A kind of exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,37 +56,6 @@ impl Exchange {
             Self::Bulk => bulk(pair),
         }
     }
-}
-
-/// Whether all programs are here that [`record`] needs.
-pub(crate) fn has_recording_tools() -> bool {
-    NEEDED.iter().all(|program| installed(program))
-}
-
-/// Records a trace of all exchanges to `file`, and returns how many frames are in it. `None` where
-/// a program is missing.
-pub(crate) fn record(file: &Path) -> Result<Option<u64>> {
-    if !has_recording_tools() {
-        return Ok(None);
-    }
-    let pair = Pair::build()?;
-    pair.add_receiver_address()?;
-    let folder = tempfile::tempdir().context("cannot make a folder for served files")?;
-    let path = file.to_str().context("the trace's path is not UTF-8")?;
-    let mut command = pair.receiver.command_killed_with_parent("tcpdump");
-    command.args(["-i", RECEIVER, "-n", "-Z", "root", "-B", "65536", "-w", path]);
-    let mut recorder = Running::start("tcpdump", &mut command)?;
-    pair.wait_until_listening(&mut recorder)?;
-    for exchange in Exchange::ALL {
-        exchange.run(&pair, folder.path())?;
-    }
-    interrupt::sleep(Duration::from_millis(1200))?;
-    let said = recorder.stop(Duration::from_secs(20))?.success()?.stderr;
-    let frames = said
-        .lines()
-        .find_map(|line| line.strip_suffix(" packets captured")?.trim().parse().ok())
-        .context("tcpdump did not say how many packets it captured")?;
-    Ok(Some(frames))
 }
 
 fn http(pair: &Pair, folder: &Path) -> Result<()> {

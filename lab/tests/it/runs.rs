@@ -34,7 +34,7 @@ fn namespaces_of(pid: u32) -> Vec<String> {
 #[test]
 fn the_experiments_of_the_issue_are_listed() {
     let listed = text(&run(&["list"]).stdout);
-    for name in ["capture-rate", "capture-loss", "capture-tlb", "capture-load"] {
+    for name in ["capture-rate", "capture-pages"] {
         let line = listed.lines().find(|line| line.starts_with(name));
         let line = line.unwrap_or_else(|| panic!("{name} is not in {listed}"));
         assert!(line.contains("; about ") && line.contains("(quick: about "), "no length: {line}");
@@ -47,7 +47,7 @@ fn wrong_names_and_empty_folders_say_what_to_do() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("capture-rate"), "{}", text(&output.stderr));
     // Before anything is measured: the first of the two has such a measurement.
-    for experiments in [&["capture-stage"][..], &["capture-rate", "capture-tlb"]] {
+    for experiments in [&["capture-stage"][..], &["capture-rate", "capture-pages"]] {
         let only = ["--only", if experiments.len() == 1 { "xdp at 65" } else { "xdp at 64" }];
         let output = run(&[&["run"], experiments, &only].concat());
         let printed = text(&output.stderr);
@@ -71,7 +71,17 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     let out = tempfile::tempdir().unwrap();
     let folder = out.path().to_str().unwrap();
     let child = lab()
-        .args(["run", "capture-tlb", "--quick", "--repeats", "1", "--out", folder])
+        .args([
+            "run",
+            "capture-pages",
+            "--quick",
+            "--repeats",
+            "1",
+            "--only",
+            "xdp*at 0",
+            "--out",
+            folder,
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -80,17 +90,17 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let printed = text(&output.stdout);
-    assert!(printed.contains("huge pages against small pages"), "{printed}");
-    assert!(printed.contains(") a frame"), "a figure with its spread: {printed}");
+    assert!(printed.contains("huge pages lost "), "{printed}");
+    assert!(printed.contains("), small pages "), "a figure with its spread: {printed}");
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
 
     let folder_of_run = fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
     assert!(
-        folder_of_run.to_str().unwrap().ends_with("-capture-tlb"),
+        folder_of_run.to_str().unwrap().ends_with("-capture-pages"),
         "{}",
         folder_of_run.display()
     );
-    let rows = fs::read_to_string(folder_of_run.join("walks.csv")).unwrap();
+    let rows = fs::read_to_string(folder_of_run.join("raw.csv")).unwrap();
     assert_eq!(rows.lines().count(), 1 + 3, "{rows}");
     let summary = fs::read_to_string(folder_of_run.join("summary.json")).unwrap();
     let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
@@ -170,7 +180,7 @@ fn a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back() {
     let out = tempfile::tempdir().unwrap();
     let start = |repeats: &str| {
         lab()
-            .args(["run", "capture-tlb", "--quick", "--only", "small pages at 1100"])
+            .args(["run", "capture-pages", "--quick", "--only", "xdp*small pages at 0"])
             .args(["--repeats", repeats, "--out", out.path().to_str().unwrap()])
             .stdout(Stdio::null())
             .stderr(Stdio::null())

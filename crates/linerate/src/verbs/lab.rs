@@ -41,7 +41,7 @@ Exit status: 0 when every claim held or stayed open, 1 when one did not, 2 for a
 Examples:
   linerate lab run capture-stage --quick
   linerate lab run capture-rate --only '* at 64'
-  linerate lab run capture-soak --only 'xdp at 64'")]
+  linerate lab run capture-stall --only 'xdp at 64'")]
     Run {
         /// Experiments of `linerate lab list`, or all.
         #[arg(required = true, value_name = "EXPERIMENT")]

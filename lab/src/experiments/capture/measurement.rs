@@ -56,11 +56,6 @@ impl Measurement {
         (self.cpu.user + self.cpu.system) * 1e9 / (self.peer_report.captured.max(1)) as f64
     }
 
-    /// CPU time of the receiver, its start and end too, as a part of the time of sending.
-    pub(crate) fn cpu_share(&self) -> f64 {
-        (self.cpu.user + self.cpu.system) / self.sent.seconds.max(1e-9)
-    }
-
     /// The same, void if frames went out at less than 0.95 of `rate`: what is easy at a lower rate says
     /// nothing of this one.
     #[must_use]

@@ -18,10 +18,6 @@ const PORT: u16 = 7000;
 const PORT_IN_TABLE: &str = ":1B58 ";
 /// Ethernet, IPv4 and UDP headers.
 pub(super) const HEADERS: u32 = 42;
-/// Bytes of the longest message that live frames of XDP carry, for which they have a page each.
-pub(super) const MAX_LIVE_MESSAGE: u32 = 3000;
-/// The MTU for longer ones.
-const JUMBO_MTU: u32 = 9000;
 
 /// Who receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,11 +97,6 @@ impl Testbed {
         load: &Load,
         more: &[&str],
     ) -> Result<ReceiveOutcome> {
-        if load.is_long() {
-            for end in [&self.0.cable.a, &self.0.cable.b] {
-                end.set_mtu(JUMBO_MTU)?;
-            }
-        }
         let mut running = Running::start("the receiver", &mut self.command(reader, more)?)?;
         self.wait_until_receiving(reader, &mut running)?;
         let dropped = self.0.cable.a.statistics()?.tx_dropped;
@@ -209,26 +200,14 @@ impl Testbed {
     }
 
     fn send(&self, load: &Load) -> Result<SendReport> {
-        let (verb, count_of, arguments) = match load.is_long() {
-            true => ("linerate send", "messages", Self::by_socket(load)),
-            false => ("linerate generate", "sent", self.by_live_frames(load)),
-        };
-        let core = self.0.cores.generator;
-        let mut command = programs::linerate(&self.0.sender, core, arguments)?;
-        command.args(["--json", "--quiet", "--count", &load.messages.to_string()]);
-        let sender = Running::start(verb, &mut command)?;
-        let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
-        SendReport::read(&report, count_of)
-    }
-
-    fn by_live_frames(&self, load: &Load) -> Vec<String> {
         let sizes: Vec<_> = load.sizes.iter().map(|size| (size + HEADERS).to_string()).collect();
         let (core, mac) = (self.0.cores.generator, self.0.cable.b.mac());
         let mut arguments = words(&format!(
             "generate -i {SENDER} --src {SENDER_ADDRESS} --dst {RECEIVER_ADDRESS} --dport {PORT} \
-             --size {} --dst-mac {mac} --stamp {} --cpu {core}",
+             --size {} --dst-mac {mac} --stamp {} --cpu {core} --json --quiet --count {}",
             sizes.join(","),
-            load.stamp
+            load.stamp,
+            load.messages
         ));
         if load.flows > 1 {
             arguments.extend(words(&format!("--sport 1024-65535 --flows {}", load.flows)));
@@ -236,27 +215,9 @@ impl Testbed {
         if let Some(rate) = load.rate {
             arguments.extend(words(&format!("--rate {rate}pps")));
         }
-        arguments
-    }
-
-    fn by_socket(load: &Load) -> Vec<String> {
-        let sizes: Vec<_> = load.sizes.iter().map(u32::to_string).collect();
-        // The veth pair holds 256 frames, and the receiving end has this CPU, too.
-        let mut arguments = words(&format!(
-            "send {RECEIVER_ADDRESS}:{PORT} --size {} --pattern {} --batch 16",
-            sizes.join(","),
-            load.stamp
-        ));
-        if let Some(rate) = load.rate {
-            arguments.extend(words(&format!("--rate {rate}")));
-        }
-        arguments
-    }
-}
-
-impl Load {
-    /// Whether there are messages too long for live frames.
-    fn is_long(&self) -> bool {
-        self.sizes.iter().any(|&size| size > MAX_LIVE_MESSAGE)
+        let mut command = programs::linerate(&self.0.sender, core, arguments)?;
+        let sender = Running::start("linerate generate", &mut command)?;
+        let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
+        SendReport::read(&report, "sent")
     }
 }

@@ -3,7 +3,6 @@
 pub(in crate::experiments) mod dns;
 pub(in crate::experiments) mod echo;
 pub(in crate::experiments) mod latency;
-pub(in crate::experiments) mod matrix;
 mod messages;
 pub(in crate::experiments) mod quic;
 pub(in crate::experiments) mod rate;

@@ -29,6 +29,30 @@ fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {
     holds_the_first(&path, &out);
 }
 
+/// Pages of the buffer are touched for the first time for a while; then a capture takes no more.
+#[test]
+fn memory_of_a_capture_does_not_grow_with_its_frames() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let pages = |pid: u32| -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+        statm.split(' ').nth(1).unwrap().parse().unwrap()
+    };
+    for source in ["packet", "tee", "xdp --xdp-delivery ringbuf", "xdp --xdp-delivery af-xdp"] {
+        let capture = cable.capture(&format!("--source {source} -B 4096 -w /dev/null --json udp"));
+        let mut rounds = vec![pages(capture.id())];
+        // Less than seven bytes a frame.
+        let is_flat = |rounds: &[u64]| rounds.len() > 2 && rounds.is_sorted_by(|a, b| *b <= a + 32);
+        while rounds.len() < 20 && !is_flat(&rounds[rounds.len().saturating_sub(3)..]) {
+            cable.send(20_000, 1000);
+            rounds.push(pages(capture.id()));
+        }
+        let (status, out, printed) = capture.interrupt();
+        assert!(status.success() && out["captured"].as_u64().unwrap() > 20_000, "{printed}");
+        assert!(rounds.len() < 20, "{source}: {rounds:?} pages");
+    }
+}
+
 #[test]
 fn a_signal_that_comes_twice_at_once_counts_once() {
     root_or_skip!();
