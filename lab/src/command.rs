@@ -14,7 +14,7 @@ use crate::experiments::context::Options;
 use crate::experiments::selection::Selection;
 use crate::helpers::Helper;
 use crate::report::summary::claim_table;
-use crate::report::{self, kernel, store};
+use crate::report::{self, store};
 use crate::{demo, interrupt};
 
 /// Measure Linerate against its peers, and draw the report.
@@ -59,12 +59,6 @@ impl Command {
                 report::write(&page, &store::summaries(&folder)?)?;
                 stdio::println(page.display())?;
                 Ok(ExitCode::SUCCESS)
-            }
-            Self::Lab(lab::Command::Kernel { folder, out }) => {
-                let (summary, stored) = kernel::run(&folder, &out)?;
-                stdio::println(claim_table(&summary.claims).trim_end())?;
-                stdio::println(format_args!("summary: {}", stored.display()))?;
-                Ok(verdict(summary.all_claims_hold()))
             }
             Self::Lab(lab::Command::Demo { out }) => Ok(verdict(demo::run(&out)?)),
             Self::Helper(helper) => helper.run().map(|()| ExitCode::SUCCESS),

@@ -4,7 +4,6 @@ mod axis;
 mod bars;
 pub(crate) mod distribution;
 pub(crate) mod environment;
-pub(crate) mod kernel;
 mod lines;
 pub(crate) mod ownership;
 mod page;

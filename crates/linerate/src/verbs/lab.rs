@@ -73,21 +73,6 @@ Examples:
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
     },
-    /// Store the results of `make test-kernel` as a run: page faults and page-table entries of rings, and
-    /// instructions of recvmmsg(), in its virtual machine.
-    #[command(after_help = "\
-Exit status: 0 when every claim held or stayed open, 1 when one did not.
-
-Examples:
-  scripts/test-kernel && scripts/test-kernel count && linerate lab kernel && linerate lab report")]
-    Kernel {
-        /// Where scripts/test-kernel has left test.json and count.json.
-        #[arg(value_name = "DIR", default_value = "target/kernel/6.1")]
-        folder: PathBuf,
-        /// The folder that receives DATE-HOST-kernel.
-        #[arg(long, value_name = "DIR", default_value = "runs")]
-        out: PathBuf,
-    },
     /// Drive real traffic between two network namespaces, capture it with Linerate and with tcpdump, account
     /// for every frame, and draw the report.
     #[command(after_help = "\

@@ -73,7 +73,6 @@ const FILES: &[(&str, &str, &[&str])] = &[
         &[
             "linerate-lab",
             "linerate-lab-demo",
-            "linerate-lab-kernel",
             "linerate-lab-list",
             "linerate-lab-report",
             "linerate-lab-run",
@@ -82,7 +81,7 @@ const FILES: &[(&str, &str, &[&str])] = &[
     (
         "runs/",
         "Raw data of runs.",
-        &["linerate-lab-run", "linerate-lab-kernel", "linerate-lab-report"],
+        &["linerate-lab-run", "linerate-lab-report"],
     ),
     (
         "PREFIX/share/doc/linerate/docs/",
