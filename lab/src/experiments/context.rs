@@ -157,11 +157,6 @@ impl Context {
         self.run.as_ref().map(|run| run.pair.cores)
     }
 
-    /// Runs `work` on the two hosts, outside of a measurement; `None` in a dry run.
-    pub(crate) fn with_pair<T>(&self, work: impl FnOnce(&Pair) -> T) -> Option<T> {
-        self.run.as_ref().map(|run| work(&run.pair))
-    }
-
     /// Whether a line is measured at `x`.
     pub(crate) fn is_selected(&mut self, line: &str, x: f64) -> bool {
         let name = format!("{line} at {x}");

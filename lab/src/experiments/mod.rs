@@ -22,7 +22,7 @@ use crate::report::summary::Summary;
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Experiment; 26] = [
+pub(crate) const ALL: [Experiment; 25] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
@@ -48,7 +48,6 @@ pub(crate) const ALL: [Experiment; 26] = [
     replay::gaps::EXPERIMENT,
     flows::rate::EXPERIMENT,
     flows::meter::EXPERIMENT,
-    flows::find::EXPERIMENT,
 ];
 
 /// Finds experiments by name; `all` stands for each of them.

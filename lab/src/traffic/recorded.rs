@@ -32,7 +32,7 @@ impl Random {
 }
 
 /// An address and a port.
-pub(crate) type End = (Ipv4Addr, u16);
+type End = (Ipv4Addr, u16);
 
 /// A packet to write.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Packet {
 }
 
 /// Ethernet, IPv4 and TCP: the shortest frame.
-pub(crate) const HEADERS: usize = 14 + 20 + 20;
+const HEADERS: usize = 14 + 20 + 20;
 
 /// Writes packets into pcap files.
 pub(crate) struct Recorder {
@@ -80,11 +80,6 @@ impl Recorder {
         recorder.encoder.encode_file_header(&mut recorder.bytes, &header, &[interface]);
         recorder.flush()?;
         Ok(recorder)
-    }
-
-    /// Bytes in the file.
-    pub(crate) fn len(&self) -> u64 {
-        self.len
     }
 
     /// Writes a packet with this timestamp, in microseconds since 1970.

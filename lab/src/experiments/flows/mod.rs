@@ -1,5 +1,4 @@
-//! The `flows-*` experiments: flow records, and the packets behind them.
+//! The `flows-*` experiments: flow records.
 
-pub(in crate::experiments) mod find;
 pub(in crate::experiments) mod meter;
 pub(in crate::experiments) mod rate;
