@@ -1,11 +1,11 @@
 //! Keeps sessions with the kernel that a rule of the packet filter would not treat alike packet by packet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use linerate_bpf::netfilter::{NetfilterLink, NetfilterLinks};
-use linerate_net::link;
+use linerate_net::link::{self, Link};
 use linerate_net::ruleset::{
     Action, Entry, Families, Field, Kind, Options, Program, Range, Ruleset, Seen, Sessions,
 };
@@ -47,21 +47,19 @@ pub fn refresh(control: &Control, maps: &Maps, policy: &Policy) -> Result<()> {
         unreadable()
     });
     let mut is_coarse = false;
-    let links = NetfilterLinks::open().and_then(|links| links.list()).unwrap_or_else(|error| {
-        tracing::warn!(%error, "sessions do not stay with the kernel for BPF programs at its hooks");
-        Vec::new()
+    let links = NetfilterLinks::open().and_then(|links| links.list()).inspect_err(|error| {
+        tracing::warn!(%error, "cannot list the BPF programs at netfilter's hooks: the kernel forwards everything");
     });
+    let interfaces = link::all();
+    let interfaces = interfaces.as_deref().ok();
     for (kind, program) in Kind::all().into_iter().zip(&mut ruleset.programs) {
-        for link in links.iter().filter(|link| sees(link, kind)) {
-            let (sessions, seen) = (Sessions::ALL, Seen::default());
-            let entry = Entry { sessions, seen, action: Action::Keep(0) };
-            program.prepend(vec![name(link)], vec![entry]);
-        }
+        let links = links.as_deref().ok();
+        names_of(links, kind).into_iter().for_each(|name| keep_all(program, name));
         // What the user has chosen stays exact.
         let mut own = Program::default();
-        policy.prepend(&mut own, kind);
+        policy.prepend(&mut own, kind, interfaces);
         is_coarse |= program.limit(RULE_ENTRIES.saturating_sub(own.entries.len()).max(1));
-        policy.prepend(program, kind);
+        policy.prepend(program, kind, interfaces);
         is_coarse |= program.limit(RULE_ENTRIES);
     }
     let rules = Rules::new(maps)?;
@@ -70,10 +68,8 @@ pub fn refresh(control: &Control, maps: &Maps, policy: &Policy) -> Result<()> {
     if control.set_rules(bits(ruleset.route)) || is_new {
         control.bump_generation();
     }
-    for rule in ruleset.rules() {
-        if !known.contains(rule) {
-            tracing::warn!(rule, "sessions stay with the kernel");
-        }
+    for (rule, rules) in newcomers(&known, &ruleset.rules()) {
+        tracing::warn!(rule, rules, "sessions stay with the kernel");
     }
     if is_coarse && is_new {
         tracing::warn!(
@@ -84,18 +80,20 @@ pub fn refresh(control: &Control, maps: &Maps, policy: &Policy) -> Result<()> {
 }
 
 impl Policy {
-    /// Puts entries for the selectors before those of rules.
-    fn prepend(&self, program: &mut Program, kind: Kind) {
+    /// Puts entries for the selectors before those of rules; `interfaces` is None where they are unknown.
+    fn prepend(&self, program: &mut Program, kind: Kind, interfaces: Option<&[Link]>) {
         let (mut rules, mut entries) = (Vec::new(), Vec::new());
         for selector in &self.exempt {
             rules.push(format!("exempt {selector}"));
             let action = Action::Keep(rules.len() - 1);
-            let selected = selected(selector, kind).into_iter();
+            let selected = selected(selector, kind, interfaces)
+                .unwrap_or_else(|| vec![(Sessions::ALL, Seen::default())]);
+            let selected = selected.into_iter();
             entries.extend(selected.map(|(sessions, seen)| Entry { sessions, seen, action }));
         }
         if !self.accelerate.is_empty() {
-            let selected: Vec<_> =
-                self.accelerate.iter().flat_map(|selector| selected(selector, kind)).collect();
+            let selected = |selector| selected(selector, kind, interfaces).unwrap_or_default();
+            let selected: Vec<_> = self.accelerate.iter().flat_map(selected).collect();
             rules.push("not in accelerate".to_owned());
             let others = Action::Keep(rules.len() - 1);
             // Behind the entry for all others.
@@ -109,19 +107,22 @@ impl Policy {
     }
 }
 
-/// The sessions of a kind that a selector means.
-fn selected(selector: &Selector, kind: Kind) -> Vec<(Sessions, Seen)> {
+/// The sessions of a kind that a selector means. None: unknown, as the interfaces are.
+fn selected(
+    selector: &Selector,
+    kind: Kind,
+    interfaces: Option<&[Link]>,
+) -> Option<Vec<(Sessions, Seen)>> {
     let any = |fields: [Field; 2], range: Range, seens: [Seen; 2]| {
         let of = |field| seens.map(|seen| (Sessions::with(field, range.clone()), seen));
         fields.into_iter().flat_map(of).collect()
     };
     let seen = Seen::default();
     let out = Seen { is_source_out: true, is_destination_out: true, ..seen };
-    match selector {
+    let selected = match selector {
         Selector::Interface(name) => {
-            let links = link::all().unwrap_or_default();
-            let Some(link) = links.iter().find(|link| link.name == *name) else {
-                return Vec::new();
+            let Some(link) = interfaces?.iter().find(|link| link.name == *name) else {
+                return Some(Vec::new());
             };
             let index = u128::from(link.index);
             let device = Seen { is_device: true, ..seen };
@@ -147,32 +148,99 @@ fn selected(selector: &Selector, kind: Kind) -> Vec<(Sessions, Seen)> {
             let mark = u128::from(*mark);
             vec![(Sessions::with(Field::Mark, mark..=mark), seen)]
         }
-    }
+    };
+    Some(selected)
 }
 
 /// The hooks of forwarded packets (`NF_INET_PRE_ROUTING`, `NF_INET_FORWARD`, `NF_INET_POST_ROUTING`).
 const HOOKS: [(u32, &str); 3] = [(0, "prerouting"), (2, "forward"), (4, "postrouting")];
 
-/// Whether a BPF program at a hook of netfilter sees packets of these sessions: what it does with them is unknown.
-fn sees(link: &NetfilterLink, kind: Kind) -> bool {
-    let family = if kind.is_ipv6 { libc::NFPROTO_IPV6 } else { libc::NFPROTO_IPV4 };
-    i32::from(link.family) == family && HOOKS.iter().any(|(hook, _)| *hook == link.hook)
+/// Keeps all sessions of the program's kind with the kernel.
+fn keep_all(program: &mut Program, rule: String) {
+    let (sessions, seen, action) = (Sessions::ALL, Seen::default(), Action::Keep(0));
+    program.prepend(vec![rule], vec![Entry { sessions, seen, action }]);
 }
 
-fn name(link: &NetfilterLink) -> String {
-    let hook = HOOKS.iter().find(|(hook, _)| *hook == link.hook).map_or("", |(_, name)| name);
-    format!("BPF program {} at {hook}, link {}", link.program, link.id)
+/// The BPF programs at hooks of netfilter that see packets of these sessions: what they do with them is unknown. None
+/// where the kernel does not list them: there may be some.
+fn names_of(links: Option<&[NetfilterLink]>, kind: Kind) -> Vec<String> {
+    let Some(links) = links else {
+        return vec!["BPF programs that cannot be listed".to_owned()];
+    };
+    let family = if kind.is_ipv6 { libc::NFPROTO_IPV6 } else { libc::NFPROTO_IPV4 };
+    let name = |link: &NetfilterLink| {
+        let (_, hook) = HOOKS.iter().find(|(hook, _)| *hook == link.hook)?;
+        Some(format!("BPF program {} at {hook}, link {}", link.program, link.id))
+    };
+    links.iter().filter(|link| i32::from(link.family) == family).filter_map(name).collect()
+}
+
+/// The rules that are new where they are, a table's chain or a hook: the first of each place, and how many. The kernel
+/// numbers a rule anew when it is replaced, so that numbers alone make no new one.
+fn newcomers<'a>(known: &BTreeSet<String>, rules: &BTreeSet<&'a str>) -> Vec<(&'a str, usize)> {
+    let place = |rule: &'a str| rule.trim_end_matches(|c: char| c.is_ascii_digit());
+    let mut former = BTreeMap::<&str, usize>::new();
+    for rule in known {
+        *former.entry(rule.trim_end_matches(|c: char| c.is_ascii_digit())).or_default() += 1;
+    }
+    let mut places = BTreeMap::<&str, Vec<&str>>::new();
+    rules.iter().for_each(|rule| places.entry(place(rule)).or_default().push(rule));
+    let new = places.into_iter().filter_map(|(place, rules)| {
+        let new = rules.len().saturating_sub(former.get(place).copied().unwrap_or(0));
+        let first = rules.into_iter().find(|rule| !known.contains(*rule))?;
+        (new > 0).then_some((first, new))
+    });
+    new.collect()
 }
 
 /// All sessions stay with the kernel.
 fn unreadable() -> Ruleset {
-    let entry = Entry { sessions: Sessions::ALL, seen: Seen::default(), action: Action::Keep(0) };
-    let rules = vec!["rules that cannot be read".to_owned()];
-    let program = Program { entries: vec![entry], rules };
+    let mut program = Program::default();
+    keep_all(&mut program, "rules that cannot be read".to_owned());
     let route = Families { ipv4: true, ipv6: true };
     Ruleset { programs: std::array::from_fn(|_| program.clone()), route }
 }
 
 fn bits(route: Families) -> u32 {
     (if route.ipv4 { ROUTE } else { 0 }) | (if route.ipv6 { ROUTE << 1 } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_cannot_be_listed_keep_all_sessions() {
+        for kind in Kind::all() {
+            assert_eq!(names_of(Some(&[]), kind), [""; 0]);
+            let mut program = Program::default();
+            names_of(None, kind).into_iter().for_each(|name| keep_all(&mut program, name));
+            let [entry] = &program.entries[..] else { panic!("{program:?}") };
+            assert_eq!((&entry.sessions, entry.action), (&Sessions::ALL, Action::Keep(0)));
+        }
+    }
+
+    #[test]
+    fn an_exempt_interface_that_cannot_be_looked_up_exempts_all() {
+        let exempt = vec![Selector::Interface("eth9".to_owned())];
+        let policy = Policy { exempt, ..Policy::default() };
+        let entries = |interfaces| {
+            let mut program = Program::default();
+            policy.prepend(&mut program, Kind::all()[0], interfaces);
+            program.entries
+        };
+        assert_eq!(entries(Some(&[])), []);
+        let all = entries(None);
+        assert_eq!((all.len(), &all[0].sessions), (1, &Sessions::ALL));
+    }
+
+    #[test]
+    fn rules_that_are_only_numbered_anew_are_not_new() {
+        let known = |rules: &[&str]| rules.iter().map(|rule| (*rule).to_owned()).collect();
+        let (a, b, c) = ("nftables inet t f handle 2", "nftables inet t f handle 30", "port 53");
+        assert_eq!(newcomers(&known(&[]), &[a, b, c].into()), [(a, 2), (c, 1)]);
+        assert_eq!(newcomers(&known(&[a]), &[b].into()), []);
+        assert_eq!(newcomers(&known(&[a]), &[a, b].into()), [(b, 1)]);
+        assert_eq!(newcomers(&known(&[a, b, c]), &[a].into()), []);
+    }
 }

@@ -69,7 +69,7 @@ impl Unannounced {
             hooks: NetfilterLinks::open().ok(),
             has_expiring,
             digests: BTreeMap::new(),
-            errors: IcmpErrors::read(),
+            errors: IcmpErrors::read()?,
             has_exceptions: true,
         };
         let _ = polled.poll()?;
@@ -84,7 +84,7 @@ impl Unannounced {
         let began = Instant::now();
         let mut causes = Causes::default();
         let mut settings = DefaultHasher::new();
-        (self.interfaces()?, digest_of(Path::new("/proc/sys/net"))).hash(&mut settings);
+        (self.interfaces()?, digest_of(Path::new("/proc/sys/net"))?).hash(&mut settings);
         let hooks =
             self.hooks.as_ref().map(|hooks| hooks.list().map_err(|error| error.to_string()));
         let hooks = hooks.map(|hooks| hash(&format!("{hooks:?}")));
@@ -134,7 +134,7 @@ impl Unannounced {
                 }
             })?;
         }
-        let errors = IcmpErrors::read();
+        let errors = IcmpErrors::read()?;
         let before = std::mem::replace(&mut self.errors, errors);
         let uses_path_mtu = || {
             let setting = fs::read("/proc/sys/net/ipv4/ip_forward_use_pmtu").unwrap_or_default();
@@ -189,24 +189,28 @@ pub(super) fn expires(attributes: &[u8]) -> i32 {
 }
 
 impl IcmpErrors {
-    fn read() -> Self {
-        let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+    fn read() -> io::Result<Self> {
+        let text = fs::read_to_string("/proc/thread-self/net/snmp")?;
         let mut lines = text.lines().filter(|line| line.starts_with("Icmp: "));
         let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
         let of = |wanted: &str| {
             let mut pairs = names.split(' ').zip(values.split(' '));
             pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.parse().ok())
         };
-        let text = fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default();
+        let text = match fs::read_to_string("/proc/thread-self/net/snmp6") {
+            // A kernel without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        };
         let of_ipv6 = text.lines().filter_map(|line| line.split_once(char::is_whitespace));
         let of_ipv6 = of_ipv6
             .filter(|(name, _)| matches!(*name, "Icmp6InPktTooBigs" | "Icmp6InRedirects"))
             .filter_map(|(_, value)| value.trim().parse::<u64>().ok());
-        Self {
+        Ok(Self {
             redirects: of("InRedirects").unwrap_or(0),
             unreachable: of("InDestUnreachs").unwrap_or(0),
             of_ipv6: of_ipv6.sum(),
-        }
+        })
     }
 }
 
@@ -229,20 +233,26 @@ fn is_skipped(path: &Path) -> bool {
         || own.ends_with("_count")
 }
 
-/// A digest of the files in a folder and below it. What cannot be read counts as empty.
-fn digest_of(folder: &Path) -> u64 {
+/// A digest of the files in a folder and below it. One that cannot be read, as one that has gone meanwhile, or that can
+/// only be written to, counts as empty.
+///
+/// # Errors
+/// Where the folder itself cannot be read.
+fn digest_of(folder: &Path) -> io::Result<u64> {
     let mut digest = 0u64;
-    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+    for path in fs::read_dir(folder)?.flatten().map(|entry| entry.path()) {
         if is_skipped(&path) {
             continue;
         }
         let of = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::IsADirectory => digest_of(&path),
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                digest_of(&path).unwrap_or(0)
+            }
             read => hash(&read.unwrap_or_default()),
         };
         digest = digest.wrapping_add(hash(&(path, of)));
     }
-    digest
+    Ok(digest)
 }
 
 #[cfg(test)]
