@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 
 use linerate_bpf::netfilter::{NetfilterLink, NetfilterLinks};
 use linerate_net::link::{self, Link};
@@ -19,7 +18,7 @@ use crate::table::layout::rules::ROUTE;
 use crate::table::rules::Rules;
 
 /// What the user wants of rules.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     options: Options,
     accelerate: Vec<Selector>,
@@ -34,14 +33,12 @@ impl From<&Config> for Policy {
     }
 }
 
-/// Evaluates the rules of the namespace of the calling thread, and makes all sessions stale where the answer is new.
+/// Evaluates the rules of the namespace of the calling thread, and makes all sessions stale where the answer is new. Of
+/// several threads who reads last has to write last.
 ///
 /// # Errors
 /// When the maps of the programs cannot be written.
 pub fn refresh(control: &Control, maps: &Maps, policy: &Policy) -> Result<()> {
-    // Two watches overlap while the ports change: who reads last has to write last.
-    static EVALUATION: Mutex<()> = Mutex::new(());
-    let _evaluation = EVALUATION.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ruleset = Ruleset::load(&policy.options).unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot read the rules of the packet filter: the kernel forwards everything");
         unreadable()

@@ -169,7 +169,7 @@ impl Writes {
 }
 
 /// What the user wants.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// A rule with a counter counts each packet.
     pub strict: bool,

@@ -10,8 +10,8 @@ mod ports;
 mod setup;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::{Config, ConfigError, DEFAULT_METRICS, write_duration};
@@ -83,6 +83,8 @@ pub struct Daemon {
     table: Arc<Table>,
     clock: Clock,
     ports: Ports,
+    /// What the configuration says of rules. The threads of the watch hold it while they evaluate them.
+    policy: Arc<Mutex<Policy>>,
     watch: NetworkMonitor,
     /// The netlink port by which it changes tracked connections.
     own_port: u32,
@@ -113,6 +115,7 @@ impl Daemon {
         let (mut handle, adopted) = InstanceHandle::open(&name, &config)?;
         let mut ports = Ports::adopted(adopted, &handle.programs.maps)?;
         let exporter = Exporter::default();
+        let policy = Arc::new(Mutex::new(Policy::from(&config)));
         let mut prepare = || -> Result<_> {
             let maps = &handle.programs.maps;
             let control = Arc::new(Control::open(maps)?);
@@ -141,7 +144,8 @@ impl Daemon {
             // The programs forward as soon as they are attached. So the first heartbeat comes before that, and
             // the watch before the heartbeat: a bump follows every change that nobody watched.
             let links = links()?;
-            let early = Changes::new(&control, &handle.programs.maps, &config, &events, own_port)
+            let maps = &handle.programs.maps;
+            let early = Changes::new(&control, maps, &config, &policy, &events, own_port)
                 .watch(link::indices(&links, &config.interfaces))?;
             let clock = heart.beat(&handle.programs, &control)?.unwrap_or(clock);
             let mut alive = |programs: &Programs| heart.beat(programs, &control).map(drop);
@@ -149,8 +153,8 @@ impl Daemon {
             failures.into_iter().next().map_or(Ok(()), Err)?;
             // Started before the early one ends, it reports nothing about the ports just attached.
             let maps = &handle.programs.maps;
-            let watch =
-                Changes::new(&control, maps, &config, &events, own_port).watch(ports.indices())?;
+            let watch = Changes::new(&control, maps, &config, &policy, &events, own_port)
+                .watch(ports.indices())?;
             drop(early);
             note_uppers(&handle, &ports, &control)?;
             datapath::refresh(maps, config.datapath)?;
@@ -170,6 +174,7 @@ impl Daemon {
                     table,
                     clock,
                     ports,
+                    policy,
                     watch,
                     own_port,
                     heart,
@@ -363,10 +368,10 @@ impl Daemon {
             tracing::warn!(%error, "interface not accelerated");
         }
         if changed {
-            let Self { control, handle, config, events, ports, own_port, .. } = self;
+            let Self { control, handle, config, policy, events, ports, own_port, .. } = self;
             let maps = &handle.programs.maps;
-            self.watch =
-                Changes::new(control, maps, config, events, *own_port).watch(ports.indices())?;
+            self.watch = Changes::new(control, maps, config, policy, events, *own_port)
+                .watch(ports.indices())?;
         }
         note_uppers(&self.handle, &self.ports, &self.control)?;
         self.refresh_datapaths()
@@ -414,10 +419,6 @@ impl Daemon {
             ("active-timeout", new.active_timeout != old.active_timeout),
             ("flow-file-time", new.flow_file_time != old.flow_file_time),
             ("metrics", new.metrics != old.metrics),
-            ("accelerate", new.accelerate != old.accelerate),
-            ("exempt", new.exempt != old.exempt),
-            ("after-packets", new.after_packets != old.after_packets),
-            ("strict", new.strict != old.strict),
             ("metrics-connections", new.metrics_connections != old.metrics_connections),
             ("web", new.web != old.web),
         ] {
@@ -434,6 +435,15 @@ impl Daemon {
             self.control.set_verify_checksums(new.verify_checksums);
             self.control.bump_generation();
         }
+        if Policy::from(&new) != Policy::from(old) {
+            self.control.set_admission(new.after_packets);
+            // Those that were learned after fewer packets may be too young for a rule. Before it is evaluated again.
+            if new.after_packets > old.after_packets {
+                self.table.end(|_| true);
+            }
+            *lock(&self.policy) = Policy::from(&new);
+            refresh_rules(&self.control, &self.handle.programs.maps, &self.policy)?;
+        }
         self.ports.configure(&new.interfaces, &mut self.handle);
         self.config = Config {
             instance: old.instance.clone(),
@@ -447,10 +457,6 @@ impl Daemon {
             metrics: old.metrics,
             metrics_connections: old.metrics_connections,
             web: old.web,
-            accelerate: old.accelerate.clone(),
-            exempt: old.exempt.clone(),
-            after_packets: old.after_packets,
-            strict: old.strict,
             ..new
         };
         self.follow()?;
@@ -467,6 +473,15 @@ fn note_uppers(handle: &InstanceHandle, ports: &Ports, control: &Control) -> Res
         control.bump_generation();
     }
     Ok(())
+}
+
+fn lock(policy: &Mutex<Policy>) -> MutexGuard<'_, Policy> {
+    policy.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Evaluates the rules. Two watches overlap while the ports change: one at a time evaluates.
+fn refresh_rules(control: &Control, maps: &Maps, policy: &Mutex<Policy>) -> Result<()> {
+    rules::refresh(control, maps, &lock(policy))
 }
 
 /// The configured time until sessions are revalidated, or less where buckets of nexthop groups depend on it.
@@ -512,7 +527,7 @@ struct Changes<'a> {
     control: &'a Arc<Control>,
     maps: &'a Maps,
     mode: Mode,
-    policy: Policy,
+    policy: &'a Arc<Mutex<Policy>>,
     events: &'a Sender<Event>,
     own_port: u32,
 }
@@ -522,10 +537,10 @@ impl<'a> Changes<'a> {
         control: &'a Arc<Control>,
         maps: &'a Maps,
         config: &Config,
+        policy: &'a Arc<Mutex<Policy>>,
         events: &'a Sender<Event>,
         own_port: u32,
     ) -> Self {
-        let policy = Policy::from(config);
         Self { control, maps, mode: config.datapath, policy, events, own_port }
     }
 
@@ -533,13 +548,14 @@ impl<'a> Changes<'a> {
     /// change of qdiscs, filters and rules takes effect before the daemon hears of it.
     fn watch(&self, ports: Vec<u32>) -> Result<NetworkMonitor> {
         let (control, events, mode) = (Arc::clone(self.control), self.events.clone(), self.mode);
-        let (maps, policy, own_port) = (self.maps.try_clone()?, self.policy.clone(), self.own_port);
+        let (maps, own_port) = (self.maps.try_clone()?, self.own_port);
+        let policy = Arc::clone(self.policy);
         let options = watch::Options { ports, own_port, ..watch::Options::default() };
         let watch = NetworkMonitor::start(&options, move |causes| {
             // There may be thousands of the others a second.
             let all = causes.invalidate(&control);
             if RULES.into_iter().any(|cause| causes.contains(cause))
-                && let Err(error) = rules::refresh(&control, &maps, &policy)
+                && let Err(error) = refresh_rules(&control, &maps, &policy)
             {
                 tracing::error!(%error, "cannot keep sessions with the kernel that rules have to see");
             }

@@ -98,15 +98,44 @@ fn the_configuration_chooses_which_sessions_are_accelerated() {
     root_or_skip!();
     let net = Net::new();
     let file = tempfile::NamedTempFile::new().unwrap();
-    let text = "interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\naccelerate = [\"left\"]\n\
-                exempt = [\"port 4001\"]\n";
-    std::fs::write(file.path(), text).unwrap();
+    let write = |own: &str| {
+        let text = format!("interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\n{own}");
+        std::fs::write(file.path(), text).unwrap();
+    };
+    write("accelerate = [\"left\"]\nexempt = [\"port 4001\"]\n");
     let mut daemon = net.begin(&format!("-c {}", file.path().display()), |_| {});
     daemon.until("ready: forwarding");
     wait_for("the fast path", || is_fast(&net, 0, 4000));
     assert!(!is_fast(&net, 0, 4001));
-    let rules = &net.json("status")[0]["rules"];
-    assert_eq!(rules[0]["rule"], "exempt port 4001");
+    let first = || net.json("status")[0]["rules"][0]["rule"].clone();
+    assert_eq!(first(), "exempt port 4001");
+    let mut reload = |own: &str, answer: &str| {
+        write(own);
+        daemon.signal(Signal::SIGHUP);
+        daemon.until(answer);
+    };
+
+    reload("exempt = [\"port 4000\"]\n", "configuration reloaded");
+    assert!(!is_fast(&net, 0, 4000));
+    wait_for("the fast path", || is_fast(&net, 0, 4001));
+    assert_eq!(first(), "exempt port 4000");
+    // A file with a mistake changes nothing.
+    reload("exempt = [\"port x\"]\n", "port 5000-5999");
+    assert!(!is_fast(&net, 0, 4000) && is_fast(&net, 0, 4001));
+
+    reload("strict = true\n", "configuration reloaded");
+    wait_for("the fast path", || is_fast(&net, 0, 4000));
+    nft(&net.router, "table inet t { chain f { type filter hook forward priority 0; counter; }; }");
+    wait_for("the counter is known", || first() == "nftables inet t f handle 2");
+    assert!(!is_fast(&net, 0, 4000));
+    // A session that was learned after fewer packets is not learned again before it has had so many.
+    reload("", "configuration reloaded");
+    wait_for("the fast path", || is_fast(&net, 0, 4002));
+    reload("after-packets = 60\n", "configuration reloaded");
+    let before = net.refusals("admission");
+    assert!(!is_fast(&net, 0, 4002) && net.refusals("admission") > before);
+    net.ask(0, 4002, 60);
+    wait_for("the fast path", || is_fast(&net, 0, 4002));
 }
 
 /// TC, too, passes them by: it runs before those at ingress, and the kernel spares redirected packets those at egress.
