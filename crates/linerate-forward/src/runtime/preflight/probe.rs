@@ -97,6 +97,15 @@ fn from_all(program: &OwnedFd, frame: &[u8]) -> std::io::Result<u64> {
     Ok(sent)
 }
 
+/// Whether programs can look tracked connections up (`bpf_skb_ct_lookup`), which may take conntrack's module.
+pub(super) fn can_look_up() -> bool {
+    let mut storage = MaybeUninit::uninit();
+    let Ok(mut open) = PreflightSkelBuilder::default().open(&mut storage) else { return false };
+    open.progs.linerate_stub.set_autoload(false);
+    open.progs.linerate_probe.set_autoload(false);
+    open.load().is_ok()
+}
+
 fn load(
     target: u32,
     pick: impl FnOnce(&super::skeleton::PreflightProgs<'_>) -> std::io::Result<OwnedFd>,
@@ -108,6 +117,7 @@ fn load(
     if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
         constants.target = target;
     }
+    open.progs.linerate_lookup.set_autoload(false);
     let loaded =
         open.load().map_err(|error| Error::load("load the programs of the preflight", &error))?;
     pick(&loaded.progs).map_err(|error| Error::system("keep a program of the preflight", error))
