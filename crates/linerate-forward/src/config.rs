@@ -137,9 +137,11 @@ pub struct Config {
     pub flow_file_time: Duration,
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does; default: false, as nftables' flowtable.
     pub verify_checksums: bool,
-    /// Only these sessions are accelerated; default: all.
+    /// Only these sessions are accelerated; default: all. In a file, one may stand without the brackets of a list.
+    #[serde(deserialize_with = "one_or_more")]
     pub accelerate: Vec<Selector>,
-    /// These sessions stay with the kernel; default: none.
+    /// These sessions stay with the kernel; default: none. Written as [`Config::accelerate`].
+    #[serde(deserialize_with = "one_or_more")]
     pub exempt: Vec<Selector>,
     /// Packets of each direction that the kernel gets before a session is learned, in the range
     /// [`AFTER_PACKETS_RANGE`]; default: 2.
@@ -345,6 +347,21 @@ fn fail_open_after<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Er
 
 fn active_timeout<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     bounded(from, &ACTIVE_TIMEOUT_RANGE)
+}
+
+/// Selectors: a text, or a list of texts.
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Selector>, D::Error> {
+    #[derive(DeserializeTrait)]
+    #[serde(untagged, expecting = "neither a text such as \"eth1\" nor a list of such texts")]
+    enum Selectors {
+        One(String),
+        Several(Vec<String>),
+    }
+    let texts = match Selectors::deserialize(from)? {
+        Selectors::One(text) => vec![text],
+        Selectors::Several(texts) => texts,
+    };
+    texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
 }
 
 fn read_destinations<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Destination>, D::Error> {

@@ -369,6 +369,12 @@ static __always_inline __u32 zone_of(unsigned long nfct)
 	return BPF_CORE_READ(found, zone.id);
 }
 
+/* Whether a rule has put the connection of the packet into a flowtable. */
+static __always_inline int is_offloaded(const struct sk_buff *packet)
+{
+	return !!(BPF_CORE_READ(connection_of(packet), status) & CONNTRACK_OFFLOAD);
+}
+
 /* 0 if conntrack need not see further packets of the connection, otherwise REFUSAL_* plus one: it has a reply
  * and, if TCP, is established; no helper reads its payload, and nothing adjusts its sequence numbers; and its timeout
  * can be read and set. *timeout is then that of its state, in jiffies, at least 1. */
@@ -386,7 +392,8 @@ static __always_inline __u32 connection_check(const struct sk_buff *packet, int 
 	if (info != CONNTRACK_ESTABLISHED && info != CONNTRACK_ESTABLISHED_REPLY)
 		return REFUSAL_NOT_ESTABLISHED + 1;
 	if (!(status & CONNTRACK_CONFIRMED) || !(status & CONNTRACK_SEEN_REPLY) ||
-	    (status & (CONNTRACK_DYING | CONNTRACK_OFFLOAD)))
+	    (status & CONNTRACK_DYING) ||
+	    ((status & CONNTRACK_OFFLOAD) && !(READ_ONCE(control.rules) & RULES_OFFLOADED)))
 		return REFUSAL_NOT_ESTABLISHED + 1;
 	if (is_tcp && (!(status & CONNTRACK_ASSURED) || !is_established(found)))
 		return REFUSAL_NOT_ESTABLISHED + 1;

@@ -283,6 +283,7 @@ _Static_assert(__builtin_offsetof(struct control, seeds) == 64, "line two");
 
 /* control.rules: what packet filters look at, for user space. Shift by the family less one. */
 #define RULES_ROUTE (1 << 0) /* a rule looks at routes */
+#define RULES_OFFLOADED (1 << 2) /* of both families: connections in a flowtable are learned, too */
 
 /* Kinds of sessions, by their numbers: 1 for IPv6, 2 for TCP, and how they are tracked. */
 #define RULE_KINDS 12
@@ -297,6 +298,7 @@ _Static_assert(__builtin_offsetof(struct control, seeds) == 64, "line two");
 #define RULE_SOURCE_OUT 1      /* source address and port as they leave, else as they come in */
 #define RULE_DESTINATION_OUT 2 /* the same for the destination */
 #define RULE_DEVICE 4	       /* the ports, else the interfaces that routing sees */
+#define RULE_OFFLOADED 8	       /* only connections in a flowtable */
 
 /* The sessions in all these ranges, first and last number of each. */
 struct rule_entry {

@@ -265,6 +265,7 @@ static __always_inline __u32 check_rules(const struct __sk_buff *skb, const stru
 	subject->output[1] = skb->ifindex;
 	subject->mark = skb->mark;
 	subject->dscp = rebuilt->key.dscp >> 2;
+	subject->is_offloaded = is_tracked && is_offloaded(kernel);
 	if (!is_ipv4)
 		kind |= RULE_IPV6;
 	if (rebuilt->key.kind & KIND_TCP)

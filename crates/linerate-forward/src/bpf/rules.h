@@ -37,6 +37,7 @@ struct rule_subject {
 	__u16 destination_port[2];
 	__u32 mark;
 	__u8 dscp;
+	__u8 is_offloaded;
 	/* The entry that is next in the walk. Here, because the verifier does not follow values in a map: it would look at the
 	 * walk once for each value on the stack. */
 	__u32 at;
@@ -67,6 +68,8 @@ static __always_inline int rule_is_for(const struct rule_entry *entry, const str
 	__u32 destination = entry->seen & RULE_DESTINATION_OUT ? 1 : 0;
 	__u32 device = entry->seen & RULE_DEVICE ? 1 : 0;
 
+	if ((entry->seen & RULE_OFFLOADED) && !subject->is_offloaded)
+		return 0;
 	return subject->input[device] >= entry->input[0] && subject->input[device] <= entry->input[1] &&
 	       subject->output[device] >= entry->output[0] && subject->output[device] <= entry->output[1] &&
 	       subject->destination_port[destination] >= entry->destination_port[0] &&

@@ -1,4 +1,4 @@
-//! [`Selector`]: sessions by interface, prefix, port or mark.
+//! [`Selector`]: sessions by interface, prefix, port, mark or flowtable.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,6 +19,8 @@ pub enum Selector {
     Port(RangeInclusive<u16>),
     /// Their packets leave with this mark.
     Mark(u32),
+    /// A rule has put their connection into a flowtable (`flow add`, `IPS_OFFLOAD`).
+    Offloaded,
 }
 
 impl FromStr for Selector {
@@ -43,6 +45,9 @@ impl FromStr for Selector {
             };
             return number.map(Self::Mark).map_err(invalid);
         }
+        if text == "offloaded" {
+            return Ok(Self::Offloaded);
+        }
         if text.contains('/') || text.parse::<IpAddr>().is_ok() {
             return text.parse().map(Self::Prefix);
         }
@@ -61,6 +66,7 @@ impl fmt::Display for Selector {
             }
             Self::Port(range) => write!(f, "port {}-{}", range.start(), range.end()),
             Self::Mark(mark) => write!(f, "mark {mark:#x}"),
+            Self::Offloaded => f.write_str("offloaded"),
         }
     }
 }
@@ -73,8 +79,15 @@ mod tests {
 
     #[test]
     fn a_selector_is_read_as_it_is_written() {
-        for text in ["eth1", "10.0.0.0/8", "2001:db8::1", "port 53", "port 5000-5999", "mark 0x10"]
-        {
+        for text in [
+            "eth1",
+            "10.0.0.0/8",
+            "2001:db8::1",
+            "port 53",
+            "port 5000-5999",
+            "mark 0x10",
+            "offloaded",
+        ] {
             assert_eq!(text.parse::<Selector>().unwrap().to_string(), text);
         }
         for text in ["port x", "port 9-1", "mark 0xg", "10.0.0.1/8", "an interface", ""] {

@@ -92,6 +92,8 @@ fn what_is_wrong_is_said_with_its_line() {
         ("interfaces = [\"a/b\"]", "a/b", "is not a valid interface name"),
         ("interfaces = [\"eth1\",\n\"eth1\"]", "interfaces", "named twice"),
         ("interfaces = \"eth1\"", "interfaces", "expected a sequence"),
+        ("accelerate = 7", "accelerate", "nor a list of such texts"),
+        ("exempt = \"port x\"", "exempt", "port 5000-5999"),
         ("flows = [\"ipfix://\"]", "flows", "no host"),
         ("active-timeout = \"2d\"", "active-timeout", "1s to 1d"),
         ("instance = \"a.b\"", "instance", "letters, digits"),
@@ -103,6 +105,14 @@ fn what_is_wrong_is_said_with_its_line() {
         let said = refused(text, bad);
         assert!(said.contains(expected), "of {text:?} it says {said}");
     }
+}
+
+#[test]
+fn one_selector_needs_no_list() {
+    let config = parse("accelerate = \"offloaded\"\nexempt = [\"port 53\", \"eth1\"]").unwrap();
+    assert_eq!(config.accelerate, [Selector::Offloaded]);
+    assert_eq!(config.exempt, [Selector::Port(53..=53), Selector::Interface("eth1".into())]);
+    assert_eq!(parse(&config.to_toml()).unwrap(), config);
 }
 
 #[test]

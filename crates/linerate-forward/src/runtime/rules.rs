@@ -14,7 +14,7 @@ use crate::config::{Config, Selector};
 use crate::maps::Maps;
 use crate::table::control::Control;
 use crate::table::layout::RULE_ENTRIES;
-use crate::table::layout::rules::ROUTE;
+use crate::table::layout::rules::{OFFLOADED, ROUTE};
 use crate::table::rules::Rules;
 
 /// What the user wants of rules.
@@ -62,7 +62,7 @@ pub fn refresh(control: &Control, maps: &Maps, policy: &Policy) -> Result<()> {
     let rules = Rules::new(maps)?;
     let known: BTreeSet<_> = rules.kept()?.into_iter().map(|kept| kept.rule).collect();
     let is_new = rules.write(&ruleset)?;
-    if control.set_rules(bits(ruleset.route)) || is_new {
+    if control.set_rules(bits(ruleset.route, policy)) || is_new {
         control.bump_generation();
     }
     for (rule, rules) in newcomers(&known, &ruleset.rules()) {
@@ -141,6 +141,7 @@ fn selected(
             let ports = u128::from(*ports.start())..=u128::from(*ports.end());
             any([Field::SourcePort, Field::DestinationPort], ports, [seen, out])
         }
+        Selector::Offloaded => vec![(Sessions::ALL, Seen { is_offloaded: true, ..seen })],
         Selector::Mark(mark) => {
             let mark = u128::from(*mark);
             vec![(Sessions::with(Field::Mark, mark..=mark), seen)]
@@ -198,8 +199,11 @@ fn unreadable() -> Ruleset {
     Ruleset { programs: std::array::from_fn(|_| program.clone()), route }
 }
 
-fn bits(route: Families) -> u32 {
-    (if route.ipv4 { ROUTE } else { 0 }) | (if route.ipv6 { ROUTE << 1 } else { 0 })
+fn bits(route: Families, policy: &Policy) -> u32 {
+    let bit = |is_set, bit| if is_set { bit } else { 0 };
+    bit(route.ipv4, ROUTE)
+        | bit(route.ipv6, ROUTE << 1)
+        | bit(policy.accelerate.contains(&Selector::Offloaded), OFFLOADED)
 }
 
 #[cfg(test)]

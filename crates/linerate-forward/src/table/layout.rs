@@ -22,6 +22,7 @@ const LAYOUTS: &[u64] = &[
     0x9c02_3269_54fb_ac5a,
     0x7c86_8a44_407d_8e11,
     0x920c_acd1_9183_0ab5,
+    0xe651_bc7e_e1eb_3401,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -271,6 +272,7 @@ pub struct Control {
 /// Bits of [`Control::rules`], for IPv4; those for IPv6 are one higher.
 pub mod rules {
     pub const ROUTE: u32 = 1 << 0;
+    pub const OFFLOADED: u32 = 1 << 2;
 }
 
 /// Entries in a [`RuleList`].
@@ -283,6 +285,7 @@ pub mod seen {
     pub const SOURCE_OUT: u8 = 1;
     pub const DESTINATION_OUT: u8 = 2;
     pub const DEVICE: u8 = 4;
+    pub const OFFLOADED: u8 = 8;
 }
 
 /// `struct rule_entry`: first and last number of each range.

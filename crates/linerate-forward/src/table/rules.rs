@@ -142,7 +142,8 @@ fn ranges(entry: &Entry) -> RuleEntry {
         dscp: ends(range(Field::Dscp), u8::MAX),
         seen: bit(seen.is_source_out, seen::SOURCE_OUT)
             | bit(seen.is_destination_out, seen::DESTINATION_OUT)
-            | bit(seen.is_device, seen::DEVICE),
+            | bit(seen.is_device, seen::DEVICE)
+            | bit(seen.is_offloaded, seen::OFFLOADED),
         ..RuleEntry::default()
     }
 }

@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use linerate_forward::config::{Config, Selector};
 use linerate_forward::runtime::program::unavailable;
+use linerate_forward::runtime::rules::{self, Policy};
+use linerate_forward::table::rules::Rules;
 use linerate_forward::table::session::Record;
 use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_testkit::tools::run;
@@ -24,6 +27,16 @@ table inet flows {
     flowtable fast { hook ingress priority filter; devices = { lan, wan };
     }
     chain between { type filter hook forward priority filter; meta l4proto udp flow add @fast
+    }
+}
+";
+
+/// Connections are put into a flowtable whose hook no packet passes.
+const FLOWTABLE_WITHOUT_DEVICES: &str = "\
+table inet flows {
+    flowtable fast { hook ingress priority filter;
+    }
+    chain between { type filter hook forward priority filter; udp dport { 5000, 5001 } flow add @fast
     }
 }
 ";
@@ -46,12 +59,12 @@ fn lab() -> Lab {
     lab
 }
 
-/// Whether the kernel has flow tables; if so, there is one.
-fn offload(router: &Namespace) -> bool {
+/// Whether the kernel has flow tables; if so, there is this one.
+fn offload(router: &Namespace, table: &str) -> bool {
     let mut command = router.command("nft");
     command.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("nftables is installed");
-    let rules = child.stdin.take().expect("piped").write_all(FLOWTABLE.as_bytes());
+    let rules = child.stdin.take().expect("piped").write_all(table.as_bytes());
     rules.expect("written");
     let output = child.wait_with_output().expect("waited");
     let trouble = String::from_utf8_lossy(&output.stderr);
@@ -168,7 +181,7 @@ fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
     let mut plain = None;
     for kind in [Kind::Plain, Kind::Accelerated, Kind::Flowtable] {
         let lab = lab();
-        if kind == Kind::Flowtable && !offload(&lab.router) {
+        if kind == Kind::Flowtable && !offload(&lab.router, FLOWTABLE) {
             skip!("the kernel has no flow tables of nftables");
         }
         let accelerator = (kind == Kind::Accelerated).then(|| Accelerator::attach(&lab));
@@ -194,5 +207,49 @@ fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
         }
         let plain = plain.get_or_insert_with(|| seen.clone());
         plain.compare(&seen, kind);
+    }
+}
+
+/// A rule decides which connections are accelerated. Without that, those in a flowtable are left to it.
+#[test]
+fn connections_in_a_flowtable_are_accelerated_where_that_is_asked_for() {
+    root_or_skip!();
+    probe_or_skip!(unavailable());
+    let lab_plain = lab();
+    let (plain, _) = converse(&lab_plain);
+    drop(lab_plain);
+    for (accelerate, table, expected) in [
+        // The kernel's fast path takes the packets that would be learned from.
+        (vec![Selector::Offloaded], FLOWTABLE, None),
+        (vec![Selector::Offloaded], FLOWTABLE_WITHOUT_DEVICES, Some(2)),
+        (vec![], FLOWTABLE_WITHOUT_DEVICES, Some(FLOWS - 2)),
+    ] {
+        let lab = lab();
+        if !offload(&lab.router, table) {
+            skip!("the kernel has no flow tables of nftables");
+        }
+        let accelerator = Accelerator::attach(&lab);
+        let maps = &accelerator.programs.maps;
+        let is_chosen = !accelerate.is_empty();
+        let policy = Policy::from(&Config { accelerate, ..Config::default() });
+        let refresh = || rules::refresh(&accelerator.control, maps, &policy);
+        lab.router.run(refresh).expect("entered").expect("the rules");
+        let (seen, _) = converse(&lab);
+        plain.compare(&seen, Kind::Accelerated);
+        let Some(flows) = expected else { continue };
+        if !run(&lab.router, "conntrack", &["-L"], "").contains("[OFFLOAD]") {
+            skip!("the kernel puts connections of a flow table's own devices into it alone");
+        }
+        let sessions = accelerator.sessions();
+        assert_eq!(sessions.len(), 4 * usize::from(flows), "{}", accelerator.describe());
+        let ports = if is_chosen { 5000..5002 } else { 5002..5000 + FLOWS };
+        for session in sessions.iter().map(Record::tuple) {
+            let server = session.destination.port().max(session.source.port());
+            assert!(ports.contains(&server), "{session:?}");
+        }
+        let kept = Rules::new(maps).and_then(|rules| rules.kept()).expect("the rules");
+        let names: Vec<_> = kept.iter().map(|kept| kept.rule.as_str()).collect();
+        assert_eq!(names, if is_chosen { vec!["not in accelerate"] } else { vec![] });
+        assert!(kept.iter().all(|kept| kept.packets > 0));
     }
 }

@@ -59,6 +59,8 @@ pub struct Seen {
     pub is_destination_out: bool,
     /// The ports below bridges and VLAN devices; else the interfaces that routing sees.
     pub is_device: bool,
+    /// Only connections that a rule has put into a flowtable (`IPS_OFFLOAD`).
+    pub is_offloaded: bool,
 }
 
 /// One step for a session.
@@ -149,7 +151,7 @@ impl<'a> Scope<'a> {
         let seen = Seen {
             is_source_out: is_last && priority > NAT_SOURCE,
             is_destination_out: !is_first || priority > NAT_DESTINATION,
-            is_device: false,
+            ..Seen::default()
         };
         (scope, seen)
     }

@@ -281,7 +281,12 @@ fn is_passed(family: u8, hook: u32) -> bool {
 /// The scope of a chain of a bridge, before IP sees a packet or after it.
 fn bridge_scope(scope: Scope<'_>, hook: u32) -> (Scope<'_>, Seen) {
     let is_out = matches!(hook, BRIDGE_OUT | POST_ROUTING);
-    let seen = Seen { is_source_out: is_out, is_destination_out: is_out, is_device: true };
+    let seen = Seen {
+        is_source_out: is_out,
+        is_destination_out: is_out,
+        is_device: true,
+        ..Seen::default()
+    };
     // What it sees of interfaces is not what routing does.
     (Scope { is_tracked: false, has_output: true, interfaces: &[], ..scope }, seen)
 }
