@@ -50,7 +50,7 @@ use counters::Counters;
 use detector::ChangeDetector;
 use sockets::Source;
 use unannounced::{POLL_INTERVAL, Unannounced};
-use xtables::Lock;
+use xtables::{Lock, Tables};
 
 use crate::{Error, Result};
 
@@ -150,7 +150,9 @@ impl NetworkMonitor {
         };
         let mut detector = ChangeDetector::new(&options.ports);
         detector.load().map_err(|source| Error::system("read the state of the network", source))?;
-        let unannounced = options.poll.then(|| Unannounced::open(detector.has_expiring()));
+        let tables = Tables::read();
+        let unannounced =
+            options.poll.then(|| Unannounced::open(detector.has_expiring(), tables.clone()));
         let unannounced = unannounced.transpose().map_err(unpolled)?;
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
             .map_err(|errno| Error::system("make an eventfd", errno.into()))?;
@@ -175,7 +177,7 @@ impl NetworkMonitor {
             monitor.spawn("forward-poll", move || poll(unannounced, &stop, bump))?;
         }
         let counters = Arc::clone(&monitor.counters);
-        let body = Body { sources, lock, detector, stop, counters };
+        let body = Body { sources, lock, tables, detector, stop, counters };
         monitor.spawn("forward-watch", || body.run(bump))?;
         Ok(monitor)
     }
@@ -263,6 +265,7 @@ fn poll(mut unannounced: Unannounced, stop: &OwnedFd, bump: impl Fn(Causes)) -> 
 struct Body {
     sources: Vec<Source>,
     lock: Option<Lock>,
+    tables: Tables,
     detector: ChangeDetector,
     stop: Arc<OwnedFd>,
     counters: Arc<Counters>,
@@ -293,6 +296,8 @@ impl Body {
                 overrun |= drained? == Received::Overrun;
             }
             if self.lock.as_mut().is_some_and(Lock::was_held) {
+                // A change that was taken back meanwhile is one, too.
+                let _ = self.tables.have_changed();
                 causes.insert(Cause::Xtables);
             }
             if overrun {

@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 
 use linerate_bpf::netfilter::NetfilterLinks;
 use linerate_net::netlink::{Message, Protocol, Socket, attribute, attributes, bytes_at, put_attr};
-use linerate_net::ruleset;
 
 use super::causes::{Cause, Causes};
 use super::links::LINK_HEADER;
 use super::routing;
+use super::xtables::Tables;
 
 /// The time between two polls.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -47,6 +47,7 @@ pub(super) struct Unannounced {
     hooks: Option<NetfilterLinks>,
     /// There are IPv6 routes that expire.
     has_expiring: Arc<AtomicBool>,
+    tables: Tables,
     digests: BTreeMap<Cause, u64>,
     errors: IcmpErrors,
     has_exceptions: bool,
@@ -62,12 +63,13 @@ struct IcmpErrors {
 }
 
 impl Unannounced {
-    pub(super) fn open(has_expiring: Arc<AtomicBool>) -> io::Result<Self> {
+    pub(super) fn open(has_expiring: Arc<AtomicBool>, tables: Tables) -> io::Result<Self> {
         let mut polled = Self {
             socket: Socket::open(Protocol::Route)?,
             // A kernel without such links.
             hooks: NetfilterLinks::open().ok(),
             has_expiring,
+            tables,
             digests: BTreeMap::new(),
             errors: IcmpErrors::read()?,
             has_exceptions: true,
@@ -88,16 +90,17 @@ impl Unannounced {
         let hooks =
             self.hooks.as_ref().map(|hooks| hooks.list().map_err(|error| error.to_string()));
         let hooks = hooks.map(|hooks| hash(&format!("{hooks:?}")));
-        let tables = ruleset::xtables_digest().map_err(|error| error.to_string());
         for (cause, digest) in [
             (Cause::Setting, settings.finish()),
             (Cause::Route, self.routes(&mut causes)?),
-            (Cause::Xtables, hash(&tables)),
             (Cause::NetfilterLink, hooks.unwrap_or(0)),
         ] {
             if self.digests.insert(cause, digest).is_some_and(|before| before != digest) {
                 causes.insert(cause);
             }
+        }
+        if self.tables.have_changed() {
+            causes.insert(Cause::Xtables);
         }
         Ok((causes, POLL_INTERVAL.max(began.elapsed() * PAUSE)))
     }

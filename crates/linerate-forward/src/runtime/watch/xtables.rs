@@ -1,19 +1,42 @@
 //! [`Lock`]: legacy iptables (x_tables). The kernel sends no notification when its tables change.
 //!
 //! Its programs lock a file while they change a table. When the lock file is closed, iptables has run. It may
-//! have changed nothing. Changes without the lock, or with a lock in another mount namespace, are not
-//! detected; they take effect when sessions are revalidated.
+//! have changed nothing. Changes without the lock, or with a lock in another mount namespace, are polled ([`Tables`]).
 
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use linerate_net::ruleset;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 /// The default path of iptables' lock; a build option or `XTABLES_LOCKFILE` changes it.
 const LOCK: &str = "/run/xtables.lock";
+
+/// The tables as they were when anybody looked last: what one has seen is no change for another.
+#[derive(Clone, Debug)]
+pub(super) struct Tables(Arc<Mutex<Result<u64, String>>>);
+
+impl Tables {
+    /// Those of the namespace of the calling thread.
+    pub(super) fn read() -> Self {
+        Self(Arc::new(Mutex::new(digest())))
+    }
+
+    /// Whether they have changed since. Tables that cannot be read have changed if they could.
+    pub(super) fn have_changed(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = digest();
+        std::mem::replace(&mut *last, now.clone()) != now
+    }
+}
+
+fn digest() -> Result<u64, String> {
+    ruleset::xtables_digest().map_err(|error| error.to_string())
+}
 
 /// A watch on the lock file.
 #[derive(Debug)]
@@ -78,7 +101,29 @@ impl AsFd for Lock {
 mod tests {
     use std::fs::{self, File};
 
+    use linerate_testkit::{Namespace, probe_or_skip, root_or_skip};
+
     use super::*;
+
+    #[test]
+    fn a_change_of_tables_is_found_once() {
+        root_or_skip!();
+        let router = Namespace::create("tables").unwrap();
+        let add = || {
+            let mut command = router.command("iptables-legacy");
+            let output = command.args(["-w", "-A", "FORWARD", "-j", "ACCEPT"]).output().unwrap();
+            (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        probe_or_skip!(add());
+        let tables = router.run(Tables::read).unwrap();
+        let other = tables.clone();
+        let look = |tables: &Tables| router.run(|| tables.have_changed()).unwrap();
+        assert!(!look(&tables));
+        assert_eq!(add(), None);
+        assert!(look(&tables) && !look(&other) && !look(&tables));
+        assert_eq!(add(), None);
+        assert!(look(&other) && !look(&tables));
+    }
 
     #[test]
     fn a_lock_that_is_closed_was_held() {
