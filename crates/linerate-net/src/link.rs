@@ -16,6 +16,9 @@ use crate::{Error, Result};
 /// Bytes of `struct ifinfomsg`.
 const HEADER: usize = 16;
 // Constants of `linux/if_link.h` and `linux/veth.h` that libc lacks.
+const IFLA_INET6_CONF: u16 = 2;
+/// Index in `IFLA_INET6_CONF`, of `linux/ipv6.h`.
+const DEVCONF_DISABLE_IPV6: usize = 26;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const VETH_INFO_PEER: u16 = 1;
@@ -52,6 +55,8 @@ pub struct Link {
     pub xdp: Option<u32>,
     /// What a VLAN device does.
     pub vlan: Option<Vlan>,
+    /// The kernel receives IPv6 packets from it: it has IPv6, and `disable_ipv6` is 0.
+    pub ipv6: bool,
     /// Transmit queues that the driver has created.
     pub num_tx_queues: u32,
     /// Receive queues that the driver has created.
@@ -181,6 +186,12 @@ impl Link {
                         attribute(value, libc::IFLA_INFO_KIND).map(attr_str).unwrap_or_default();
                     let data = attribute(value, libc::IFLA_INFO_DATA);
                     link.vlan = data.filter(|_| link.kind == "vlan").and_then(Vlan::parse);
+                }
+                libc::IFLA_AF_SPEC => {
+                    let settings = attribute(value, libc::AF_INET6 as u16)
+                        .and_then(|own| attribute(own, IFLA_INET6_CONF));
+                    let is_disabled = |settings| bytes_at(settings, DEVCONF_DISABLE_IPV6 * 4);
+                    link.ipv6 = settings.and_then(is_disabled) == Some([0; 4]);
                 }
                 libc::IFLA_XDP => {
                     let mode = attribute(value, IFLA_XDP_ATTACHED).and_then(<[u8]>::first);

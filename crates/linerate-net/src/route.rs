@@ -98,25 +98,36 @@ fn next_hops(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// An address of which the kernel delivers packets to this host: a host route of the type `local`.
+/// Addresses of which the kernel delivers packets to this host: a route of the type `local` or `broadcast`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalAddress {
-    /// The address.
+pub struct LocalRoute {
+    /// The address, or the first one of a prefix.
     pub address: IpAddr,
+    /// Bits of the prefix.
+    pub prefix_len: u8,
+    /// They are broadcast addresses.
+    pub broadcast: bool,
     /// The routing table of the route.
     pub table: u32,
     /// Index of its interface.
     pub interface: u32,
 }
 
-impl LocalAddress {
+impl LocalRoute {
+    /// It is one address of this host.
+    pub fn is_address(&self) -> bool {
+        !self.broadcast && self.prefix_len == if self.address.is_ipv4() { 32 } else { 128 }
+    }
+
     /// Reads the body of an `RTM_NEWROUTE` message. Kernels before 4.20 do not filter by type.
     fn parse(body: &[u8]) -> Option<Self> {
         let route = Route::parse(body)?;
         let address = attribute(body.get(HEADER..)?, libc::RTA_DST).and_then(ip)?;
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        (route.kind == Kind::Local && route.prefix_len == bits).then_some(Self {
+        let broadcast = route.kind == Kind::Broadcast;
+        (route.kind == Kind::Local || broadcast).then_some(Self {
             address,
+            prefix_len: route.prefix_len,
+            broadcast,
             table: route.table,
             interface: *route.interfaces.first()?,
         })
@@ -218,18 +229,20 @@ impl Found {
 }
 
 impl Connection {
-    /// The addresses that are local by the routes of one table, or with `RT_TABLE_UNSPEC` of any. Tentative IPv6
-    /// addresses, and those that duplicate address detection has refused, have no such route. Routes to longer
-    /// prefixes (AnyIP) are not included.
+    /// The local and broadcast routes of one table, or with `RT_TABLE_UNSPEC` of any. Tentative IPv6 addresses, and
+    /// those that duplicate address detection has refused, have none.
     ///
     /// # Errors
     /// [`crate::Error::System`].
-    pub fn local_addresses(&self, table: u8) -> Result<Vec<LocalAddress>> {
+    pub fn local_routes(&self, table: u8) -> Result<Vec<LocalRoute>> {
         let mut all = Vec::new();
-        for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
+        let [v4, v6] = [libc::AF_INET as u8, libc::AF_INET6 as u8];
+        for (family, kind) in
+            [(v4, libc::RTN_LOCAL), (v4, libc::RTN_BROADCAST), (v6, libc::RTN_LOCAL)]
+        {
             let mut body = vec![0; HEADER];
-            (body[0], body[4], body[7]) = (family, table, libc::RTN_LOCAL);
-            match self.list(libc::RTM_GETROUTE, &body, LocalAddress::parse) {
+            (body[0], body[4], body[7]) = (family, table, kind);
+            match self.list(libc::RTM_GETROUTE, &body, LocalRoute::parse) {
                 Ok(found) => all.extend(found),
                 // A namespace without this family has no such table.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}

@@ -1,8 +1,9 @@
 //! Properties of network interfaces for receivers and senders.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use linerate_net::link::{self, Link};
+use linerate_net::route::LocalRoute;
 use linerate_net::{Connection, Interface, addresses};
 use linerate_wire::ethernet;
 
@@ -31,9 +32,12 @@ pub(crate) struct Local {
     pub(crate) mtu: u32,
     /// Addresses that it delivers to this host, those of the interface first.
     pub(crate) addresses: Vec<IpAddr>,
-    /// IPv4 addresses of the namespace. The kernel rejects them as source addresses from outside (`fib_validate_source`
-    /// in `net/ipv4/fib_frontend.c`).
-    pub(crate) own_sources: Vec<IpAddr>,
+    /// IPv4 addresses of the namespace, prefixes that are local, and broadcast addresses, each with the bits of its
+    /// prefix. The kernel rejects them as source addresses from outside (`fib_validate_source` in
+    /// `net/ipv4/fib_frontend.c`; broadcast addresses only where it looks closer).
+    pub(crate) own_sources: Vec<(Ipv4Addr, u8)>,
+    /// IPv6 packets are received from it.
+    pub(crate) ipv6: bool,
 }
 
 /// The addresses that the stack delivers to this host for packets from the interface `index`, by the kernel's local
@@ -47,10 +51,10 @@ pub(crate) fn local(connection: &Connection, index: u32) -> Result<Option<Local>
         master.map(|master| master.index).or((link.kind == "vrf").then_some(link.index))
     };
     let mut all = match vrf(own) {
-        None => connection.local_addresses(libc::RT_TABLE_LOCAL)?,
+        None => connection.local_routes(libc::RT_TABLE_LOCAL)?,
         // A VRF has local routes in a table of its own.
         domain => {
-            let mut all = connection.local_addresses(libc::RT_TABLE_UNSPEC)?;
+            let mut all = connection.local_routes(libc::RT_TABLE_UNSPEC)?;
             all.retain(|one| {
                 one.table != libc::RT_TABLE_LOCAL.into()
                     && find(one.interface).is_some_and(|link| vrf(link) == domain)
@@ -65,11 +69,17 @@ pub(crate) fn local(connection: &Connection, index: u32) -> Result<Option<Local>
         _ => true,
     });
     all.sort_by_key(|one| (one.interface != index, one.address));
-    let addresses: Vec<_> = all.into_iter().map(|one| one.address).collect();
-    let configured = connection.addresses()?.into_iter().map(|one| one.address);
-    let mut own_sources: Vec<_> =
-        addresses.iter().copied().chain(configured).filter(IpAddr::is_ipv4).collect();
+    let configured = connection.addresses()?.into_iter().map(|one| (one.address, 32));
+    let routes = all.iter().map(|one| (one.address, one.prefix_len));
+    let mut own_sources: Vec<_> = routes
+        .chain(configured)
+        .filter_map(|(address, prefix_len)| match address {
+            IpAddr::V4(v4) => Some((v4, prefix_len)),
+            IpAddr::V6(_) => None,
+        })
+        .collect();
     own_sources.sort_unstable();
     own_sources.dedup();
-    Ok(Some(Local { mac: own.address, mtu: own.mtu, addresses, own_sources }))
+    let addresses = all.into_iter().filter(LocalRoute::is_address).map(|one| one.address).collect();
+    Ok(Some(Local { mac: own.address, mtu: own.mtu, addresses, own_sources, ipv6: own.ipv6 }))
 }

@@ -18,6 +18,7 @@ const LOAD_BYTE: u16 = 0x30;
 const LOAD_LEN: u16 = 0x80;
 const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER: u16 = 0x25;
+const JUMP_AT_LEAST: u16 = 0x35;
 const JUMP_SET: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
@@ -30,10 +31,12 @@ pub(super) struct FilterSpec {
     pub(super) port: u16,
     /// The interface's own hardware address: a frame to another one is not for this host.
     pub(super) mac: ethernet::Address,
+    /// The stack receives IPv6 packets from the interface.
+    pub(super) ipv6: bool,
     /// Addresses that the stack delivers to this host.
     pub(super) unicast: Vec<IpAddr>,
-    /// IPv4 addresses of this host: packets with one of them as source address are left to the stack.
-    pub(super) own_sources: Vec<IpAddr>,
+    /// IPv4 prefixes of this host: packets with a source address of them are left to the stack.
+    pub(super) own_sources: Vec<(Ipv4Addr, u8)>,
     /// Groups, each with its accepted senders; none means any.
     pub(super) groups: Vec<(IpAddr, Vec<IpAddr>)>,
     /// The longest frame that fits into a chunk.
@@ -56,6 +59,7 @@ impl FilterSpec {
             })
         };
         self.mac == other.mac
+            && (self.ipv6 || !other.ipv6)
             && self.max_frame >= other.max_frame
             && self.own_sources.iter().all(|ip| other.own_sources.contains(ip))
             && other.unicast.iter().all(|ip| self.unicast.contains(ip))
@@ -87,6 +91,10 @@ impl FilterSpec {
         let mut program = Program::default();
         let (protocol, port, destination, source) =
             if v6 { (20, 56, 38, 22) } else { (23, 36, 30, 26) };
+        if v6 && !self.ipv6 {
+            program.instruction(RETURN, 0, 0, 0);
+            return Ok(program);
+        }
         if !v6 {
             program.load(LOAD_BYTE, 14);
             program.refuse_unless(0x45);
@@ -111,10 +119,13 @@ impl FilterSpec {
         program.refuse_unless(self.port.into());
         if !v6 {
             program.load(LOAD_WORD, source);
-            for address in &self.own_sources {
-                if let IpAddr::V4(address) = address {
-                    program.refuse_if(JUMP_EQUAL, address.to_bits());
-                }
+            for (address, prefix_len) in &self.own_sources {
+                let first = address.to_bits();
+                let last = first | u32::MAX.checked_shr((*prefix_len).into()).unwrap_or(0);
+                // Skips the next two if the source is below `first`.
+                program.instruction(JUMP_AT_LEAST, 0, 2, first);
+                program.instruction(JUMP_GREATER, 1, 0, last);
+                program.instruction(RETURN, 0, 0, 0);
             }
         }
         for address in self.unicast.iter().filter(|address| address.is_ipv6() == v6) {
@@ -209,7 +220,12 @@ mod tests {
             port: 7000,
             mac: ethernet::Address(MAC),
             unicast: vec![ip("10.0.0.2"), ip("10.0.0.3"), ip("fd00::2")],
-            own_sources: vec![ip("10.0.0.2"), ip("10.0.9.9")],
+            ipv6: true,
+            own_sources: vec![
+                (Ipv4Addr::new(10, 0, 0, 2), 32),
+                (Ipv4Addr::new(10, 0, 9, 9), 32),
+                (Ipv4Addr::new(10, 8, 0, 0), 16),
+            ],
             groups: vec![
                 (ip("239.1.1.1"), vec![]),
                 (ip("232.1.1.1"), vec![ip("10.0.0.7"), ip("10.0.0.8")]),
@@ -252,6 +268,8 @@ mod tests {
         for (mac, source, destination) in [
             (MAC, "10.0.0.1", "10.0.0.2"),
             (MAC, "10.0.0.1", "10.0.0.3"),
+            (MAC, "10.7.255.255", "10.0.0.3"),
+            (MAC, "10.9.0.0", "10.0.0.3"),
             (MAC, "fd00::1", "fd00::2"),
             (group, "10.0.0.1", "239.1.1.1"),
             (group, "10.0.0.7", "232.1.1.1"),
@@ -279,6 +297,8 @@ mod tests {
             (MAC, "127.0.0.1", "10.0.0.2", 7000),
             (MAC, "0.0.0.0", "10.0.0.2", 7000),
             (MAC, "10.0.0.2", "10.0.0.3", 7000),
+            (MAC, "10.8.0.0", "10.0.0.3", 7000),
+            (MAC, "10.8.255.255", "10.0.0.3", 7000),
             (group, "10.0.9.9", "239.1.1.1", 7000),
             (MAC, "239.1.1.1", "10.0.0.2", 7000),
             (MAC, "255.255.255.255", "10.0.0.2", 7000),

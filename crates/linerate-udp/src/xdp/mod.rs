@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::xdp::Owner;
-use linerate_net::{Connection, Interface};
+use linerate_net::{Connection, Interface, link};
 use linerate_ring::Region;
 use linerate_ring::xdp::{
     self, AttachMode, CopyMode, Frames, TimestampSource, TxSocket, Umem, WaitStrategy,
@@ -68,11 +68,23 @@ pub(crate) fn probe(interface: &str) -> std::result::Result<(), String> {
     if let Some(error) = xdp::probe(interface).unavailable {
         return Err(occupied(&error).unwrap_or_else(|| error.to_string()));
     }
+    if let Some(master) = taker(interface) {
+        return Err(format!(
+            "{interface} is a port of {master}: a socket of {interface} receives nothing. Name {master}"
+        ));
+    }
     let driver = Interface::open(interface).ok().and_then(|interface| interface.driver());
     match driver.as_deref() == Some("tun") {
         true => Err(format!("{interface} is a TAP or TUN device: {ONLY_NATIVE}")),
         false => Ok(()),
     }
+}
+
+/// The bridge, bond or the like to which the kernel gives all frames of an interface. A VRF leaves them to it.
+fn taker(interface: &str) -> Option<String> {
+    let master = link::by_name(interface).ok()?.master?;
+    let master = link::by_index(master).ok()??;
+    (master.kind != "vrf").then_some(master.name)
 }
 
 /// That another receiver has the interface, a capture or the accelerator, where that is what `error` says.
@@ -147,12 +159,12 @@ impl XdpReceiver {
         let bind = options.bind.ip();
         let versions = options.versions();
         let unicast = unicast(local.addresses, bind, versions);
-        let own_sources = local.own_sources;
+        let (own_sources, ipv6) = (local.own_sources, local.ipv6);
         let mut all_groups: Vec<_> = options.groups.iter().map(|group| group.address).collect();
         all_groups.sort_unstable();
         all_groups.dedup();
         let groups = accepted_groups(fd, &all_groups, index, bind);
-        let mut spec = FilterSpec { port, mac, unicast, own_sources, groups, max_frame: 0 };
+        let mut spec = FilterSpec { port, mac, ipv6, unicast, own_sources, groups, max_frame: 0 };
         let filter = |max_frame| translate(&FilterSpec { max_frame, ..spec.clone() }).map(Some);
         let receiver = xdp::Receiver::open(interface, &receiver_options(options), filter).map_err(
             |error| {
@@ -204,8 +216,8 @@ impl XdpReceiver {
             Some(tx) => tx,
             None => copying_ring(&self.interface)?,
         };
-        let link = linerate_net::link::by_name(&self.interface)?;
-        self.link.update(link.address, link.mtu);
+        let own = link::by_name(&self.interface)?;
+        self.link.update(own.address, own.mtu);
         let state = Arc::clone(&self.link);
         Ok(TransmitRing::new(tx, state, self.index, bound, fd, &options.send))
     }
@@ -234,7 +246,7 @@ impl XdpReceiver {
         spec.mac = local.mac.unwrap_or(spec.mac);
         spec.max_frame = self.receiver.longest(local.mtu);
         spec.unicast = unicast(local.addresses, self.bind, self.versions);
-        spec.own_sources = local.own_sources;
+        (spec.own_sources, spec.ipv6) = (local.own_sources, local.ipv6);
         self.take(spec)
     }
 
@@ -360,7 +372,7 @@ fn unicast(mut addresses: Vec<IpAddr>, bind: IpAddr, versions: Versions) -> Vec<
 /// A transmit ring beside a BPF ring buffer. In copy mode: a socket that shares frames with the driver would have to
 /// feed its receive queue, too.
 fn copying_ring(interface: &str) -> Result<TxSocket> {
-    let mtu = linerate_net::link::by_name(interface)?.mtu;
+    let mtu = link::by_name(interface)?.mtu;
     let chunk = Umem::chunk_for(mtu + ethernet::HEADER_LEN as u32).unwrap_or(MAX_CHUNK);
     let region = Region::builder((TRANSMIT_FRAMES * chunk) as usize).build()?;
     let socket = xdp::Socket::builder(interface, 0, &Umem::new(region, chunk)?)

@@ -1,6 +1,7 @@
 //! Beside plain Linux: a receiver with `auto` gets and answers what a plain socket does, whatever else is on the host.
 //! One that takes frames with consent still obeys the wire, the addresses and its socket.
 
+mod given;
 mod programs;
 mod situations;
 
@@ -57,6 +58,8 @@ struct Situation {
     group: Option<&'static str>,
     /// The receiver gets a bound socket with these options.
     given: Option<SetOptions>,
+    /// Options that it has before it is bound.
+    options: &'static [(i32, i32, i32)],
     from: &'static str,
     to: &'static str,
     /// Of four datagrams, on plain Linux.
@@ -203,7 +206,8 @@ fn join(socket: &UdpSocket, address: &str) {
 impl Situation {
     fn plain_socket(&self, cable: &Cable) -> Result<UdpSocket, String> {
         let shares = self.given.is_some() || self.bind.starts_with("239.");
-        let socket = plain(cable, self.bind, if shares { REUSE } else { &[] })?;
+        let options = [if shares { REUSE } else { &[] }, self.options].concat();
+        let socket = plain(cable, self.bind, &options)?;
         if self.interface {
             let name = std::ffi::OsString::from("rx");
             setsockopt(&socket, sockopt::BindToDevice, &name).map_err(|error| error.to_string())?;

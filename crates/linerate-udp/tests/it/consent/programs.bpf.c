@@ -29,3 +29,15 @@ SEC("tcx/egress") int push_tag(void *ctx)
 	skb_vlan_push(ctx, __builtin_bswap16(0x8100), 5);
 	return 0;
 }
+
+SEC("tcx/egress") int push_priority(void *ctx)
+{
+	skb_vlan_push(ctx, __builtin_bswap16(0x8100), 0x2000);
+	return 0;
+}
+
+SEC("tcx/egress") int push_service_tag(void *ctx)
+{
+	skb_vlan_push(ctx, __builtin_bswap16(0x88a8), 5);
+	return 0;
+}

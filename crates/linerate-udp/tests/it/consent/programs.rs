@@ -25,7 +25,7 @@ pub(super) fn attach(cable: &Cable, name: &str) -> Result<Kept, String> {
         };
         let link = match name {
             "drop_at_ingress" => return tcx(&cable.veth.b, Hook::TcxIngress),
-            "push_tag" => return tcx(&cable.veth.a, Hook::TcxEgress),
+            name if name.starts_with("push_") => return tcx(&cable.veth.a, Hook::TcxEgress),
             "drop_at_lookup" => {
                 let own = File::open("/proc/thread-self/ns/net");
                 program.attach_netns(own.map_err(|error| error.to_string())?.as_raw_fd())
@@ -43,7 +43,7 @@ pub(super) fn attach(cable: &Cable, name: &str) -> Result<Kept, String> {
         };
         link.map(|link| Box::new(link) as Kept).map_err(text)
     };
-    let host = if name == "push_tag" { &cable.there } else { &cable.here };
+    let host = if name.starts_with("push_") { &cable.there } else { &cable.here };
     host.run(attach).expect("the namespace")
 }
 

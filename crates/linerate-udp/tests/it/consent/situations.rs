@@ -1,15 +1,15 @@
 //! The situations, and how many of four datagrams plain Linux delivers and answers in each.
 
 use std::net::{IpAddr, UdpSocket};
+use std::time::Instant;
 
 use linerate_testkit::Namespace;
-use nix::sys::socket::{setsockopt, sockopt};
 
 use super::programs::attach;
-use super::{Consent, Other, REUSE, Situation, command, join, option, plain};
-use crate::support::{Cable, HERE};
+use super::{Consent, Kept, Other, REUSE, Situation, command, join, plain};
+use crate::support::{Cable, HERE, TIMEOUT};
 
-const BASE: Situation = Situation {
+pub(super) const BASE: Situation = Situation {
     name: "",
     here: &[],
     there: &[],
@@ -19,6 +19,7 @@ const BASE: Situation = Situation {
     interface: false,
     group: None,
     given: None,
+    options: &[],
     from: "10.77.0.1:5000",
     to: "10.77.0.2:7000",
     delivered: 4,
@@ -265,6 +266,136 @@ const SOCKET: &[Situation] = &[
         ..BASE
     },
     Situation {
+        name: "a frame with a priority tag",
+        prepare: |cable| Ok(vec![attach(cable, "push_priority")?]),
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "a frame with a tag of 802.1ad",
+        prepare: |cable| Ok(vec![attach(cable, "push_service_tag")?]),
+        delivered: 0,
+        answered: 0,
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "a deprecated address",
+        here: &["ip address add fd77::7/64 dev rx preferred_lft 0"],
+        prepare: |cable| {
+            cable.veth.a.add_neighbour(ip("fd77::7"), cable.veth.b.mac()).expect("a neighbour");
+            wait_until_local(cable, "fd77::7")
+        },
+        bind: "[::]:7000",
+        interface: true,
+        from: "[fd77::1]:5000",
+        to: "[fd77::7]:7000",
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "an interface on which IPv6 is disabled",
+        here: &[
+            "ip link add other type veth peer name end",
+            "ip link set other up",
+            "ip link set end up",
+            "sysctl -qw net.ipv6.conf.other.disable_ipv6=0",
+            "ip address add fd66::2/64 dev other",
+            "sysctl -qw net.ipv6.conf.rx.disable_ipv6=1",
+        ],
+        there: &["ip route add fd66::/64 via fd77::2"],
+        prepare: |cable| wait_until_local(cable, "fd66::2"),
+        bind: "[::]:7000",
+        interface: true,
+        from: "[fd77::1]:5000",
+        to: "[fd66::2]:7000",
+        delivered: 0,
+        answered: 0,
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "an address of another interface",
+        here: OTHER_INTERFACE,
+        there: &["ip route add 10.66.0.0/24 via 10.77.0.2"],
+        bind: "0.0.0.0:7000",
+        interface: true,
+        to: "10.66.0.1:7000",
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "the sender has an address of the host",
+        here: &["ip address add 10.88.0.1/32 dev rx"],
+        there: &["ip address add 10.88.0.1/32 dev tx"],
+        from: "10.88.0.1:5000",
+        delivered: 0,
+        answered: 0,
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "the sender has an address of a local prefix",
+        here: &["ip link set lo up", "ip route add local 10.88.0.0/24 dev lo"],
+        there: &["ip address add 10.88.0.1/32 dev tx"],
+        from: "10.88.0.1:5000",
+        delivered: 0,
+        answered: 0,
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "the sender has a broadcast address",
+        here: &["ip address add 10.88.0.2/24 dev rx"],
+        there: &["ip address add 10.88.0.255/32 dev tx"],
+        from: "10.88.0.255:5000",
+        answered: 0,
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "the sender has a broadcast address, and there is a local prefix",
+        here: &[
+            "ip address add 10.88.0.2/24 dev rx",
+            "ip link set lo up",
+            "ip route add local 10.99.0.0/24 dev lo",
+        ],
+        there: &["ip address add 10.88.0.255/32 dev tx"],
+        from: "10.88.0.255:5000",
+        delivered: 0,
+        answered: 0,
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "a port of a VRF",
+        here: &[
+            "ip link add domain type vrf table 10",
+            "ip link set domain up",
+            "ip link set rx master domain",
+        ],
+        bind: "0.0.0.0:7000",
+        interface: true,
+        consent: Consent::Holds,
+        ..BASE
+    },
+    Situation {
+        name: "a port of a bridge",
+        here: &[
+            "ip link add br0 type bridge",
+            "ip link set br0 up",
+            "ip link set rx master br0",
+            "ip address del 10.77.0.2/24 dev rx",
+            "ip address add 10.77.0.2/24 dev br0",
+        ],
+        bind: "0.0.0.0:7000",
+        interface: true,
+        delivered: 0,
+        answered: 0,
+        consent: Consent::Refused("br0"),
+        ..BASE
+    },
+    Situation {
         name: "another socket has the address",
         others: |cable| Ok(vec![Other::here(plain(cable, "10.77.0.2:7000", REUSE)?)]),
         bind: "0.0.0.0:7000",
@@ -363,75 +494,11 @@ const GROUP: Situation = Situation {
     ..BASE
 };
 
-const OTHER_INTERFACE: &[&str] = &[
+pub(super) const OTHER_INTERFACE: &[&str] = &[
     "ip link add other type veth peer name end",
     "ip address add 10.66.0.1/24 dev other",
     "ip link set other up",
     "ip link set end up",
-];
-
-/// Options of a caller's socket.
-const GIVEN: &[Situation] = &[
-    Situation { name: "a given socket", given: Some(|_| Ok(())), consent: Consent::Holds, ..BASE },
-    Situation {
-        name: "a given socket is bound to another interface",
-        here: OTHER_INTERFACE,
-        bind: "0.0.0.0:7000",
-        given: Some(|socket| {
-            let name = std::ffi::OsString::from("other");
-            setsockopt(socket, sockopt::BindToDevice, &name).map_err(|error| error.to_string())
-        }),
-        delivered: 0,
-        answered: 0,
-        consent: Consent::Holds,
-        ..BASE
-    },
-    Situation {
-        name: "a given socket has a filter",
-        given: Some(super::filter),
-        delivered: 3,
-        answered: 3,
-        consent: Consent::Refused("SO_ATTACH_FILTER"),
-        ..BASE
-    },
-    Situation {
-        name: "a given socket is encapsulated",
-        // `UDP_ENCAP_ESPINUDP`: what is no ESP is handled by the kernel.
-        given: Some(|socket| option(socket, libc::SOL_UDP, 100, 2)),
-        delivered: 0,
-        answered: 0,
-        consent: Consent::Refused("UDP_ENCAP"),
-        ..BASE
-    },
-    Situation {
-        name: "a given socket takes IPv6 without checksums",
-        bind: "[fd77::2]:7000",
-        given: Some(|socket| option(socket, libc::SOL_UDP, 102, 1)),
-        from: "[fd77::1]:5000",
-        to: "[fd77::2]:7000",
-        consent: Consent::Refused("UDP_NO_CHECK6_RX"),
-        ..BASE
-    },
-    Situation {
-        name: "a given socket has a least TTL",
-        given: Some(|socket| option(socket, libc::IPPROTO_IP, libc::IP_MINTTL, 200)),
-        consent: Consent::Holds,
-        ..BASE
-    },
-    Situation {
-        name: "a given socket has an IPsec policy",
-        given: Some(super::block),
-        delivered: 0,
-        answered: 0,
-        consent: Consent::Refused("IPsec"),
-        ..BASE
-    },
-    Situation {
-        name: "a given socket shares its port",
-        given: Some(|socket| option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)),
-        consent: Consent::Refused("SO_REUSEPORT"),
-        ..BASE
-    },
 ];
 
 /// Filters of the control group of this process, in which other tests run.
@@ -468,7 +535,21 @@ pub(super) const CONTROL_GROUP: &[Situation] = &[
 
 /// All the others.
 pub(super) fn all() -> Vec<&'static Situation> {
-    HOST.iter().chain(SOCKET).chain(GROUPS).chain(GIVEN).collect()
+    HOST.iter().chain(SOCKET).chain(GROUPS).chain(super::given::GIVEN).collect()
+}
+
+/// Until the kernel has the local route of an IPv6 address, which it makes a moment later than the address.
+fn wait_until_local(cable: &Cable, address: &str) -> Result<Vec<Kept>, String> {
+    let end = Instant::now() + TIMEOUT;
+    while Instant::now() < end {
+        let mut ip = cable.here.command("ip");
+        let routes = ip.args(["-6", "route", "show", "table", "local"]).output();
+        let routes = routes.map_err(|error| error.to_string())?.stdout;
+        if String::from_utf8_lossy(&routes).contains(&format!("local {address} ")) {
+            return Ok(Vec::new());
+        }
+    }
+    Err(format!("{address} has no local route"))
 }
 
 fn ip(text: &str) -> IpAddr {
