@@ -134,6 +134,11 @@ impl Error {
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
         Self::System { action: action.into(), source }
     }
+
+    /// `source`, said to have happened while an AF_XDP socket of `interface` was to do `action`.
+    pub(crate) fn af_xdp(action: &str, queue: u32, interface: &str, source: io::Error) -> Self {
+        Self::system(format!("{action} the AF_XDP socket of queue {queue} on {interface}"), source)
+    }
 }
 
 impl From<linerate_net::Error> for Error {

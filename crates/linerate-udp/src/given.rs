@@ -1,4 +1,4 @@
-//! What a caller's socket asks of the kernel for each message, and `xdp` cannot do.
+//! What a caller's socket asks of the kernel for each message, and `xdp` cannot do; and its interface.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use linerate_bpf::link::has_cgroup_receive_program;
 use linerate_net::netlink::{Protocol, Socket, attribute, bytes_at};
 
-use crate::socket;
+use crate::options::Options;
+use crate::{interface, socket};
 
 /// `XFRM_MSG_GETSPDINFO`, and `XFRMA_SPD_INFO` of its answer.
 const GET_SPD_INFO: u16 = 0x25;
@@ -122,4 +123,19 @@ fn find(folder: &Path, id: u64) -> io::Result<Option<PathBuf>> {
         }
     }
     Ok(None)
+}
+
+/// The interface that `options` mean.
+pub(crate) fn interface_of(options: &Options) -> Option<String> {
+    let named = options.interface.clone();
+    // That of a caller's socket.
+    let bound = || socket::bound_interface(options.socket.as_ref()?.as_fd()).ok();
+    let bound = || interface::name(bound()?);
+    named
+        .or_else(bound)
+        .or_else(|| options.groups.iter().find_map(|group| group.interface.clone()))
+        .or_else(|| match options.bind.ip() {
+            ip if ip.is_unspecified() || ip.is_multicast() => None,
+            ip => interface::of_address(ip),
+        })
 }

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use linerate_net::Connection;
 
 use crate::backend::SendBackend;
+use crate::given::interface_of;
 use crate::options::Options;
 use crate::outgoing::{Outgoing, SendStatistics};
 use crate::queue::Queue;
 use crate::socket;
 use crate::transmit::Transmit;
-use crate::{Error, Result, interface, xdp};
+use crate::{Error, Result, interface};
 
 /// Sends UDP messages from the socket of a receiver ([`Receiver::transmitter`](crate::Receiver::transmitter)), to
 /// addresses that differ from message to message, with few system calls.
@@ -291,7 +292,7 @@ fn send<'t>(
 /// Why the qdisc of the socket's interface, if that is known, heeds no transmit times and no pacing rate.
 fn why_not_paced(options: &Options) -> Option<String> {
     options.send.transmit_clock.map(drop).or(options.send.max_pacing_rate.map(drop))?;
-    let name = xdp::interface_of(options)?;
+    let name = interface_of(options)?;
     let qdiscs = Connection::open().ok()?.qdiscs(interface::index(&name).ok()?).ok()?;
     let paces = |kind: &str| kind == "fq" || kind == "etf" && options.send.transmit_clock.is_some();
     if qdiscs.iter().any(|qdisc| paces(&qdisc.kind)) {

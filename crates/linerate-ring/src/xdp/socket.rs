@@ -1,7 +1,6 @@
 //! [`Socket`]: one AF_XDP socket on one queue of an interface, with its rings.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +24,10 @@ use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
 use super::rx_options::{RxOptions, rx_setters};
 use super::transmit::KERNEL_BATCH;
+use super::umem::Chunks;
 use super::{Statistics, TxSocket, Umem, WaitStrategy, sys};
-use crate::region::memlock_error;
-use crate::{Error, Result};
+use crate::region::{Pages, memlock_error};
+use crate::{Error, Region, Result};
 
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
 const SO_PREFER_BUSY_POLL: i32 = 69;
@@ -228,32 +228,13 @@ impl Socket {
     }
 
     pub(super) fn failed(&self, action: &str, error: io::Error) -> Error {
-        failed(action, self.queue, self.interface.name(), error)
+        Error::af_xdp(action, self.queue, self.interface.name(), error)
     }
-}
-
-pub(super) fn failed(action: &str, queue: u32, interface: &str, error: io::Error) -> Error {
-    Error::system(format!("{action} the AF_XDP socket of queue {queue} on {interface}"), error)
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// Chunks that a socket has; they go back when this is dropped, which must be after the socket has
-/// closed, since the kernel may write to them until then. Both halves of a socket have it: the one that closes the
-/// descriptor gives up the chunks after that.
-#[derive(Debug)]
-pub(super) struct Chunks {
-    umem: Arc<Umem>,
-    ranges: Vec<Range<u32>>,
-}
-
-impl Drop for Chunks {
-    fn drop(&mut self) {
-        self.umem.state().free(std::mem::take(&mut self.ranges));
     }
 }
 
@@ -350,7 +331,7 @@ impl Builder {
         // Before the lock is let go: chunks of a closed socket come back under it.
         drop(shared);
         drop(state);
-        let chunks = Arc::new(Chunks { umem: Arc::clone(&self.umem), ranges: chunks });
+        let chunks = Arc::new(Chunks::new(&self.umem, chunks));
         let tx = rings.transmit.map(|(ring, completion)| TxSocket {
             ring,
             completion,
@@ -523,6 +504,24 @@ impl Builder {
             }
         }
         Err(last)
+    }
+}
+
+impl TxSocket {
+    /// Opens a socket on `queue` of `interface` with `frames` chunks of `chunk` bytes (2048 or
+    /// 4096, which is also the longest frame) to send from. It receives nothing.
+    ///
+    /// # Errors
+    /// As [`Builder::build`] and [`crate::region::Builder::build`].
+    pub fn open(interface: &str, queue: u32, frames: u32, chunk: u32) -> Result<Self> {
+        let region =
+            Region::builder(frames as usize * chunk as usize).pages(Pages::Auto).build()?;
+        let umem = Umem::new(region, chunk)?;
+        let mut socket = Socket::builder(interface, queue, &umem)
+            .transmit(frames)
+            .wait_strategy(WaitStrategy::BLOCKING)
+            .build()?;
+        Ok(socket.take_tx().expect("a socket built to transmit"))
     }
 }
 

@@ -9,10 +9,9 @@ use linerate_net::Interface;
 
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
-use super::socket::{Chunks, failed};
-use super::{CopyMode, Mode, Socket, Umem, WaitStrategy, sys};
-use crate::region::Pages;
-use crate::{Error, Region, Result};
+use super::umem::Chunks;
+use super::{Mode, Umem, sys};
+use crate::{Error, Result};
 
 /// Frames that the kernel sends in one system call in copy mode, unless told otherwise (`TX_BATCH_SIZE`).
 pub(super) const KERNEL_BATCH: u32 = 32;
@@ -53,23 +52,6 @@ pub struct TxSocket {
 }
 
 impl TxSocket {
-    /// Opens a socket on `queue` of `interface` with `frames` chunks of `chunk` bytes (2048 or
-    /// 4096, which is also the longest frame) to send from. It receives nothing.
-    ///
-    /// # Errors
-    /// As [`super::SocketBuilder::build`] and [`crate::region::Builder::build`].
-    pub fn open(interface: &str, queue: u32, frames: u32, chunk: u32) -> Result<Self> {
-        let region =
-            Region::builder(frames as usize * chunk as usize).pages(Pages::Auto).build()?;
-        let umem = Umem::new(region, chunk)?;
-        let mut socket = Socket::builder(interface, queue, &umem)
-            .transmit(frames)
-            .copy_mode(CopyMode::Auto)
-            .wait_strategy(WaitStrategy::BLOCKING)
-            .build()?;
-        Ok(socket.take_tx().expect("a socket built to transmit"))
-    }
-
     /// What the socket got.
     pub fn mode(&self) -> &Mode {
         &self.mode
@@ -183,7 +165,7 @@ impl TxSocket {
                     return Err(Error::InterfaceGone(self.interface.name().to_owned()));
                 }
                 Err((_, error)) => {
-                    return Err(failed("send on", self.queue, self.interface.name(), error));
+                    return Err(Error::af_xdp("send on", self.queue, self.interface.name(), error));
                 }
             }
             if after == before {

@@ -109,3 +109,24 @@ impl State {
         self.free.extend(chunks);
     }
 }
+
+/// Chunks that a socket has; they go back when this is dropped, which must be after the socket has
+/// closed, since the kernel may write to them until then. Both halves of a socket have it: the one that closes the
+/// descriptor gives up the chunks after that.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    umem: Arc<Umem>,
+    ranges: Vec<Range<u32>>,
+}
+
+impl Chunks {
+    pub(super) fn new(umem: &Arc<Umem>, ranges: Vec<Range<u32>>) -> Self {
+        Self { umem: Arc::clone(umem), ranges }
+    }
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        self.umem.state().free(std::mem::take(&mut self.ranges));
+    }
+}

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use crate::backend::Backend;
+use crate::given::interface_of;
 use crate::options::{Options, Reuseport};
 use crate::probe::probe;
 use crate::{Error, Result, given, socket, xdp};
@@ -19,7 +20,7 @@ pub(super) fn select(options: &Options) -> Result<(Backend, Vec<String>)> {
         return match available {
             Err(_)
                 if backend == Backend::Xdp
-                    && xdp::interface_of(options).is_none()
+                    && interface_of(options).is_none()
                     && !ip.is_unspecified()
                     && !ip.is_multicast() =>
             {
@@ -78,13 +79,13 @@ fn probe_xdp(options: &Options) -> std::result::Result<(), String> {
     one_reader(options)?;
     let refusal = options.socket.as_ref().and_then(|socket| given::xdp_refusal(socket.as_fd()));
     refusal.map_or(Ok(()), Err)?;
-    probe(Backend::Xdp, xdp::interface_of(options).as_deref())
+    probe(Backend::Xdp, interface_of(options).as_deref())
 }
 
 /// The same for a selection: `xdp` is the best backend only where the driver runs the program.
 pub(super) fn native_xdp(options: &Options) -> std::result::Result<(), String> {
     probe_xdp(options)?;
-    let interface = xdp::interface_of(options).ok_or(xdp::NO_INTERFACE)?;
+    let interface = interface_of(options).ok_or(xdp::NO_INTERFACE)?;
     match xdp::is_native(&interface) {
         true => Ok(()),
         false => Err(format!("the driver of {interface} has no native XDP")),

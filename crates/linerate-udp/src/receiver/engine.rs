@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 
 use crate::backend::Backend;
+use crate::given::interface_of;
 use crate::group::Group;
 use crate::message::{Drops, Message};
 use crate::options::Options;
@@ -89,8 +90,9 @@ impl Engine {
                 Self::Uring(Box::new(Uring::new(batch, message_size, metadata, bound)?))
             }
             Backend::Xdp => {
-                let interface = xdp::interface_of(options).ok_or_else(|| {
-                    Error::BackendUnavailable { backend, reason: xdp::NO_INTERFACE.to_owned() }
+                let interface = interface_of(options).ok_or_else(|| Error::BackendUnavailable {
+                    backend,
+                    reason: xdp::NO_INTERFACE.to_owned(),
                 })?;
                 let companion = array(batch.min(256), false)?;
                 let xdp =

@@ -10,7 +10,7 @@ mod filter;
 mod parse;
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use linerate_bpf::LoadedProgram;
@@ -46,21 +46,6 @@ const MAX_CHUNK: u32 = 4096;
 
 pub(crate) const NO_INTERFACE: &str = "xdp takes messages from one interface, and it is not clear \
     which: bind to an address of it, or name it";
-
-/// The interface that `options` mean.
-pub(crate) fn interface_of(options: &Options) -> Option<String> {
-    let named = options.interface.clone();
-    // That of a caller's socket.
-    let bound = || socket::bound_interface(options.socket.as_ref()?.as_fd()).ok();
-    let bound = || interface::name(bound()?);
-    named
-        .or_else(bound)
-        .or_else(|| options.groups.iter().find_map(|group| group.interface.clone()))
-        .or_else(|| match options.bind.ip() {
-            ip if ip.is_unspecified() || ip.is_multicast() => None,
-            ip => interface::of_address(ip),
-        })
-}
 
 /// Whether an interface can have it; the error is the reason why not. Whether the driver runs the program itself
 /// shows when it is attached.
