@@ -4,9 +4,10 @@ use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions, TimestampSource};
+use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions};
 use linerate_capture::{Error, Result};
 use linerate_net::link;
+use linerate_ring::TimestampSource;
 use linerate_ring::packet::Allocation;
 
 use crate::abi::{ADAPTER_TIMESTAMPS, PRECISION_NANO, Pcap, SNAPLEN_MAX};
@@ -168,8 +169,8 @@ fn capture_request(kind: SourceKind, config: &Config, options: HandleOptions) ->
             Ok(milliseconds) => Duration::from_millis(milliseconds),
         }),
         timestamps: match ADAPTER_TIMESTAMPS.contains(&options.timestamp_type) {
-            true => TimestampSource::Adapter,
-            false => TimestampSource::Host,
+            true => TimestampSource::Hardware,
+            false => TimestampSource::Software,
         },
         ..SourceOptions::default()
     }

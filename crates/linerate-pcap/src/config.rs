@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use linerate_capture::source::SourceKind;
+use linerate_ring::Delivery;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::Delivery;
 use serde::Deserialize;
 
 /// The configuration file, unless `LINERATE_CONFIG` names another.

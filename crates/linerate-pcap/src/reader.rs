@@ -7,9 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use linerate_bpf::LoadedProgram;
-use linerate_capture::source::{DrainOutcome, Source, SourceKind};
-use linerate_ring::tee::Action;
-use linerate_ring::{Direction, Error, Timestamp};
+use linerate_capture::source::{Source, SourceKind};
+use linerate_ring::{Action, Direction, Drained, Error, Ring as _, Timestamp};
 
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, Header};
 use crate::filter::ProgramFilter;
@@ -206,7 +205,7 @@ impl Reader {
                     self.count_before_select(shared);
                     return Outcome::Packets(packets);
                 }
-                if drained == DrainOutcome::Nothing {
+                if drained == Drained::Nothing {
                     break;
                 }
             }
@@ -248,20 +247,23 @@ impl Reader {
     pub(crate) fn next(&mut self, shared: &Shared) -> (Outcome, *const u8) {
         let mut found = (Header::ZERO, std::ptr::null());
         let outcome = self.read(shared, 1, |header, bytes| found = (*header, bytes.as_ptr()));
-        if !matches!(outcome, Outcome::Packets(1)) {
-            return (outcome, std::ptr::null());
+        let (header, mut bytes) = match outcome {
+            Outcome::Packets(1) => found,
+            _ => (Header::ZERO, std::ptr::null()),
+        };
+        if !bytes.is_null() {
+            self.header = header;
+            if shared.watched.load(Relaxed) && self.source.is_empty() {
+                // The descriptor must not stay readable: the memory is released, and the packet is copied
+                // first. After such a packet the program sleeps.
+                // SAFETY: the frame that was just taken, which stays until the release below.
+                let frame = unsafe { std::slice::from_raw_parts(bytes, header.captured as usize) };
+                self.copy.clear();
+                self.copy.extend_from_slice(frame);
+                bytes = self.copy.as_ptr();
+            }
         }
-        self.header = found.0;
-        let mut bytes = found.1;
-        if shared.watched.load(Relaxed) && self.source.is_empty() {
-            // The descriptor must not stay readable: the memory is released, and the packet is copied
-            // first. After such a packet the program sleeps.
-            // SAFETY: the frame that was just taken, which stays until the release below.
-            let frame = unsafe { std::slice::from_raw_parts(bytes, found.0.captured as usize) };
-            self.copy.clear();
-            self.copy.extend_from_slice(frame);
-            bytes = self.copy.as_ptr();
-        }
+        // Also where there was no packet: the look for one has disarmed the source.
         self.update_readiness(shared);
         (outcome, bytes)
     }
@@ -277,13 +279,12 @@ impl Reader {
     fn update_watched_readiness(&mut self, shared: &Shared) {
         if self.source.is_empty() {
             self.source.release();
-            self.source.announce_sleep();
             self.readable = false;
         } else {
             select::remember_readable(shared.fd);
         }
         // Once until the source is empty again: until then the descriptor stays readable.
-        if !self.readable && self.source.ready() {
+        if !self.readable && self.source.arm() {
             shared.rearm();
             self.readable = true;
         }
@@ -359,14 +360,13 @@ impl Reader {
 
     /// Checks whether all later frames have passed the filter in the kernel.
     #[inline]
-    fn update_filtering(&mut self, drained: DrainOutcome) {
+    fn update_filtering(&mut self, drained: Drained) {
         let done = match (self.filtering, &mut self.source) {
             (UserFiltering::None | UserFiltering::All, _) => return,
             (UserFiltering::Blocks(end), Source::Packet(ring)) => ring.blocks_released() >= end,
             // Who takes packets one by one, and only when there are some, never finds nothing.
             (_, source) => {
-                drained == DrainOutcome::Nothing
-                    || (drained == DrainOutcome::Enough && source.is_empty())
+                drained == Drained::Nothing || (drained == Drained::Enough && source.is_empty())
             }
         };
         if done {
@@ -393,16 +393,14 @@ impl Reader {
             }
             // Frames that were read keep the descriptors readable until they are released.
             self.source.release();
-            self.source.announce_sleep();
-            if self.source.ready() {
-                self.source.cancel_sleep();
+            if self.source.arm() {
                 return Wait::Ready;
             }
             if let Some(metrics) = &mut self.metrics {
                 metrics.idle(!blocks, shared);
             }
             let error = self.poll(shared, blocks);
-            self.source.cancel_sleep();
+            self.source.disarm();
             match error.and_then(|error| self.check_interface(shared, error)) {
                 Ok(()) if self.source.ready() => return Wait::Ready,
                 Ok(()) if !blocks => return Wait::Nothing,

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use linerate_capture::source::{Source, StatisticsReader};
 use linerate_net::Interface;
+use linerate_ring::Ring as _;
 
 use crate::filter::ProgramFilter;
 use crate::wait;

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use linerate_ring::packet::Ring;
+use linerate_ring::{Batch as _, Ring as _};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -22,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    let drops = ring.statistics().drops;
+    let drops = ring.statistics()?.drops;
     println!("{frames} frames, {bytes} bytes, {drops} dropped");
     Ok(())
 }

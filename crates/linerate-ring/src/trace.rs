@@ -9,6 +9,7 @@
 //! # fn main() -> linerate_ring::Result<()> {
 //! use std::time::Duration;
 //! use linerate_ring::trace::{Builder, Points};
+//! use linerate_ring::{Batch, Ring};
 //!
 //! let mut trace = Builder::default().xdp("eth0", Points::Both)?;
 //! while trace.wait(Duration::from_secs(1))? {
@@ -22,7 +23,6 @@
 //! # }
 //! ```
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,106 +33,50 @@ use linerate_bpf::trace::{DropOptions, Options, Program};
 use linerate_bpf::xdp::AttachedProgram;
 use linerate_net::Interface;
 
-use crate::tee::{Batch, DEFAULT_BUFFER, GroupOptions, MAX_SNAPLEN, ReaderState, RingGroup};
-use crate::xdp::WaitStrategy;
-use crate::{Error, Result};
+use crate::Result;
+use crate::ringbuf::{self, DEFAULT_BUFFER, Mapped, Programs, Reader, ReaderState};
+use crate::tee::MAX_SNAPLEN;
+use crate::wait::WaitStrategy;
 
 /// How often to look whether the traced program is still attached.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Tracing programs and the frames that they copied.
-///
-/// Nothing is left attached when it is dropped, nor when the process dies.
+pub type Trace = Reader<TracePrograms>;
+
+/// The programs of a [`Trace`].
 #[derive(Debug)]
-pub struct Trace {
-    group: RingGroup,
+pub struct TracePrograms {
     program: Program,
-    /// `None` where all interfaces of the network namespace are traced.
-    interface: Option<Interface>,
-    was_up: bool,
     followed_at: Instant,
     change: Option<TargetChange>,
-    stopped: bool,
 }
 
-impl Trace {
-    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came, and at once when
-    /// nothing is left after [`Trace::stop`].
-    ///
-    /// # Errors
-    /// [`Error::InterfaceDown`], once each time that it goes down. [`Error::InterfaceGone`]. [`Error::Invalid`] when
-    /// another XDP program that cannot be traced took the place of the traced one. [`Error::System`].
-    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        if self.stopped {
-            return Ok(self.group.ready());
-        }
+impl Programs for TracePrograms {
+    type Statistics = Statistics;
+
+    fn follow(&mut self) -> Result<()> {
         if self.change.is_none() && self.followed_at.elapsed() >= FOLLOW_INTERVAL {
             self.followed_at = Instant::now();
             self.change =
                 Some(self.program.follow()?).filter(|found| *found != TargetChange::Unchanged);
         }
-        let from = self.interface.as_ref().map_or("all interfaces", Interface::name);
-        if self.group.wait(from, timeout)? {
-            return Ok(true);
-        }
-        self.check_up()?;
-        Ok(self.group.ready())
-    }
-
-    /// What became of the traced XDP program since the last call, where that changed.
-    pub fn take_change(&mut self) -> Option<TargetChange> {
-        self.change.take()
-    }
-
-    /// Whether a frame can be read.
-    #[inline]
-    pub fn ready(&mut self) -> bool {
-        self.group.has_frame()
-    }
-
-    /// Gives the space of everything lent back to the kernel; see [`Batch::suspend`].
-    #[inline]
-    pub fn release(&mut self) {
-        self.group.release();
-    }
-
-    /// As [`Tee::announce_sleep`](crate::tee::Tee::announce_sleep).
-    pub fn announce_sleep(&self) {
-        self.group.announce_sleep();
-    }
-
-    /// As [`Tee::cancel_sleep`](crate::tee::Tee::cancel_sleep).
-    pub fn cancel_sleep(&self) {
-        self.group.cancel_sleep();
-    }
-
-    /// As [`Tee::next_batch`](crate::tee::Tee::next_batch).
-    #[inline]
-    pub fn next_batch(&mut self) -> Option<Batch<'_>> {
-        self.group.next_batch()
-    }
-
-    /// Lets no further frame in. When it returns, all that was copied is in the ring buffer for [`Trace::next_batch`] to
-    /// give, and the counts but for [`Statistics::late`] are final. Takes some tens of milliseconds.
-    ///
-    /// # Errors
-    /// [`Error::Privilege`], [`Error::System`]: the last frames may then still be on their way.
-    pub fn stop(&mut self) -> Result<()> {
-        if self.stopped {
-            return Ok(());
-        }
-        self.group.stop();
-        self.program.synchronize()?;
-        self.stopped = true;
         Ok(())
     }
 
-    /// What the programs have counted, over all CPUs.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn statistics(&self) -> Result<Statistics> {
+    fn synchronize(&self) -> Result<()> {
+        Ok(self.program.synchronize()?)
+    }
+
+    fn statistics(&self, _received: u64, _disordered: u64) -> Result<Statistics> {
         Ok(self.program.statistics_reader().read()?)
+    }
+}
+
+impl Trace {
+    /// What became of the traced XDP program since the last call, where that changed.
+    pub fn take_change(&mut self) -> Option<TargetChange> {
+        self.programs.change.take()
     }
 
     /// A handle that reads the counts while frames are lent, and from other threads. It does not follow to another
@@ -141,30 +85,12 @@ impl Trace {
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
     pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        Ok(self.program.statistics_reader().try_clone()?)
+        Ok(self.programs.program.statistics_reader().try_clone()?)
     }
 
     /// The XDP program that is traced: now, or until it was detached. `None` for drops.
     pub fn target(&self) -> Option<&AttachedProgram> {
-        self.program.target()
-    }
-
-    /// The share of the ring buffer that waits to be read, 0 to 1.
-    pub fn fill_level(&self) -> f32 {
-        self.group.fill_level()
-    }
-
-    /// The descriptors of the ring buffers: readable while records are in them that were not given back.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.program.ring_buffers()
-    }
-
-    fn check_up(&mut self) -> Result<()> {
-        let Some(interface) = &self.interface else { return Ok(()) };
-        let up = interface.is_up()?;
-        let went_down = self.was_up && !up;
-        self.was_up = up;
-        if went_down { Err(Error::InterfaceDown(interface.name().to_owned())) } else { Ok(()) }
+        self.programs.program.target()
     }
 }
 
@@ -226,7 +152,7 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// How [`Trace::wait`] waits.
+    /// How the trace waits.
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
         self.wait_strategy = strategy;
         self
@@ -256,20 +182,14 @@ impl<'a> Builder<'a> {
 
     fn open(self, program: Program, interface: Option<Interface>) -> Result<Trace> {
         let state = Arc::new(ReaderState::map(program.consumer_state_map())?);
-        let options = GroupOptions {
+        let options = ringbuf::Options {
             wait_strategy: self.wait_strategy,
             batch: self.batch,
             in_order: self.options.timestamps,
         };
-        let group = RingGroup::map(program.ring_buffers(), 0, program.ring_size(), state, options)?;
-        Ok(Trace {
-            group,
-            program,
-            was_up: interface.as_ref().is_some_and(|one| one.is_up().unwrap_or(false)),
-            interface,
-            followed_at: Instant::now(),
-            change: None,
-            stopped: false,
-        })
+        let mapped = Mapped::new(program.ring_buffers(), 0, program.ring_size())?;
+        let was_up = interface.as_ref().is_some_and(|one| one.is_up().unwrap_or(false));
+        let programs = TracePrograms { program, followed_at: Instant::now(), change: None };
+        Ok(Trace::new(mapped, state, options, (interface, was_up), programs))
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_ring::xdp::Delivery;
+use linerate_ring::Delivery;
 
 use crate::backend::Backend;
 use crate::group::Group;

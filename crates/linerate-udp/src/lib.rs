@@ -45,7 +45,7 @@ pub use builder::ReceiverBuilder;
 pub use duplex::Socket;
 pub use error::{Error, Result};
 pub use group::Group;
-pub use linerate_ring::xdp::Delivery;
+pub use linerate_ring::Delivery;
 pub use message::{Drops, Message, Metadata};
 pub use options::{
     MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, MtuDiscovery, Reuseport, SendOptions, TransmitClock,

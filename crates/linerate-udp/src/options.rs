@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_ring::xdp::Delivery;
+use linerate_ring::Delivery;
 
 use crate::backend::{Backend, SendBackend};
 use crate::group::Group;

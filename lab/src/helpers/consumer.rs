@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_ring::region::Pages;
-use linerate_ring::{Frame, packet, tee, xdp};
+use linerate_ring::{Drained, Frame, Ring, packet, tee, xdp};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -122,6 +122,16 @@ fn multiply(times: u64) {
     }
 }
 
+/// Works on everything that is in a ring.
+#[inline]
+fn drain(ring: &mut impl Ring, work: &mut Work) {
+    let mut take = |frame: &Frame<'_>| {
+        work.take(frame);
+        true
+    };
+    while ring.drain(&mut take) != Drained::Nothing {}
+}
+
 /// One of the three sources.
 enum Reader {
     Xdp(Box<xdp::Sockets>),
@@ -175,27 +185,9 @@ impl Reader {
     /// Works on everything that is there.
     fn drain(&mut self, work: &mut Work) {
         match self {
-            Self::Xdp(source) => {
-                while let Some(mut batch) = source.next_batch() {
-                    while let Some(frame) = batch.next() {
-                        work.take(&frame);
-                    }
-                }
-            }
-            Self::Packet(ring) => {
-                while let Some(mut batch) = ring.next_batch() {
-                    while let Some(frame) = batch.next() {
-                        work.take(&frame);
-                    }
-                }
-            }
-            Self::Tee(tee) => {
-                while let Some(mut batch) = tee.next_batch() {
-                    while let Some(frame) = batch.next() {
-                        work.take(&frame);
-                    }
-                }
-            }
+            Self::Xdp(source) => drain(&mut **source, work),
+            Self::Packet(ring) => drain(&mut **ring, work),
+            Self::Tee(tee) => drain(&mut **tee, work),
         }
     }
 
@@ -211,7 +203,7 @@ impl Reader {
                 ])
             }
             Self::Packet(ring) => {
-                let counts = ring.statistics();
+                let counts = ring.statistics()?;
                 BTreeMap::from([("ring full", counts.drops), ("unread", counts.unread)])
             }
             Self::Tee(tee) => {

@@ -10,7 +10,7 @@ use linerate_flow::export::ExportingMeter;
 use linerate_flow::meter::MeteredPacket;
 use linerate_net::cpu;
 use linerate_pcapfile::{ByteRange, Record};
-use linerate_ring::{Frame, Timestamp};
+use linerate_ring::{Drained, Frame, Ring as _, Timestamp};
 
 use super::cutoff::Cutoff;
 use super::sample::Sample;
@@ -19,7 +19,7 @@ use crate::annotate::Annotator;
 use crate::filter::Filter;
 use crate::sink::Sink;
 use crate::sink::file::{FileSinkHandle, ReaderState};
-use crate::source::{DrainOutcome, Source, SourceStatistics, StopOutcome};
+use crate::source::{Source, SourceStatistics, StopOutcome};
 use crate::split::LiveSplitter;
 use crate::statistics::{Drops, InterfaceCounters, QueueCounts, ReaderCounters};
 use crate::{Error, clock};
@@ -252,7 +252,7 @@ impl Reader {
         let mut ending: Option<Ending> = None;
         loop {
             if ending.is_none() && self.path.shared.stop.load(Relaxed) {
-                let stopped = self.source.stop();
+                let stopped = self.source.end();
                 ending = Some(Ending { stopped, since: Instant::now() });
             }
             let timeout = match &ending {
@@ -310,7 +310,7 @@ impl Reader {
 
     /// The last counts of a source that is stopped.
     fn finish(&mut self, counters: &ReaderCounters, ledger: &mut Ledger) {
-        self.source.stop();
+        self.source.end();
         self.add_split_statistics();
         let filtered_here = self.path.filter.is_some();
         ledger.refresh(&self.source, counters, filtered_here, Instant::now(), true);
@@ -335,9 +335,9 @@ impl Reader {
                 }),
             };
             match drained {
-                DrainOutcome::Nothing => return false,
-                DrainOutcome::All(_) => {}
-                DrainOutcome::Enough => return true,
+                Drained::Nothing => return false,
+                Drained::All(_) => {}
+                Drained::Enough => return true,
             }
         }
         false

@@ -1,7 +1,7 @@
 //! The CPUs of several readers of an interface: beside the interrupts of their queues.
 
 use linerate_net::{cpu, interrupts, link};
-use linerate_ring::xdp::Share;
+use linerate_ring::receiver::Share;
 
 use super::Source;
 

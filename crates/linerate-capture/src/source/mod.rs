@@ -1,4 +1,4 @@
-//! Where frames come from: [`Source`] has one interface for all rings, without dynamic dispatch for a frame.
+//! Where frames come from: [`Source`] is one of the rings, without dynamic dispatch for a frame.
 
 mod affinity;
 mod kind;
@@ -7,14 +7,12 @@ mod options;
 mod select;
 mod trace;
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
-
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::{ClassicProgram, translate};
-use linerate_ring::tee::Action;
-use linerate_ring::xdp::Share;
-use linerate_ring::{Frame, Timestamp, packet, tee, trace as ring_trace, xdp};
+use linerate_ring::receiver::{self, Receiver, Share};
+use linerate_ring::{
+    Action, Ring as _, Timestamp, packet, ring_of_variants, tee, trace as ring_trace, xdp,
+};
 
 use crate::filter::PACKET_HOST;
 use crate::statistics::{DropCause, Drops};
@@ -22,7 +20,7 @@ use crate::statistics::{DropCause, Drops};
 pub use kind::SourceKind;
 pub(crate) use open::inside;
 pub use open::{OpenInterface, TakenFrames};
-pub use options::{SourceOptions, TimestampSource};
+pub use options::SourceOptions;
 pub use select::{Selection, select};
 
 /// The frames of an interface.
@@ -31,7 +29,7 @@ pub enum Source {
     /// A packet socket's ring.
     Packet(Box<packet::Ring>),
     /// An XDP program, which takes the frames or copies them as a tee.
-    Xdp(Box<xdp::Receiver>),
+    Xdp(Box<Receiver>),
     /// A ring buffer that tracing programs copy to: of an XDP program, or of what the kernel drops.
     Trace(Box<ring_trace::Trace>),
 }
@@ -51,7 +49,7 @@ pub enum StatisticsReader {
     /// Of a packet ring.
     Packet(packet::StatisticsReader),
     /// Of an XDP program.
-    Xdp(xdp::ReceiverStatisticsReader),
+    Xdp(receiver::StatisticsReader),
     /// Of tracing programs.
     Trace(ring_trace::StatisticsReader),
 }
@@ -108,18 +106,7 @@ impl From<ring_trace::Statistics> for SourceStatistics {
     }
 }
 
-/// Outcome of draining one batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DrainOutcome {
-    /// There was none.
-    Nothing,
-    /// This many frames, every one of the batch.
-    All(u64),
-    /// The handler stopped.
-    Enough,
-}
-
-/// Which frames still come after [`Source::stop`].
+/// Which frames still come after [`Source::end`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopOutcome {
     /// All are in the ring: the source is empty when nothing is ready.
@@ -129,38 +116,6 @@ pub enum StopOutcome {
     /// The source could not be stopped: frames still come.
     Open,
 }
-
-/// A batch; if it is dropped with frames left, these come next.
-struct Kept<B: Keep>(Option<B>);
-
-impl<B: Keep> Drop for Kept<B> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(batch) = self.0.take() {
-            batch.suspend();
-        }
-    }
-}
-
-/// Operations common to the batches of all rings.
-trait Keep {
-    fn suspend(self);
-}
-
-macro_rules! suspend {
-    ($($ring:ident),*) => {
-        $(
-            impl Keep for $ring::Batch<'_> {
-                #[inline]
-                fn suspend(self) {
-                    self.suspend();
-                }
-            }
-        )*
-    };
-}
-
-suspend!(packet, tee, xdp);
 
 impl Source {
     /// Which one it is.
@@ -211,120 +166,11 @@ impl Source {
         }
     }
 
-    /// Waits until there is a batch; false if `timeout` passed or a signal came. The ring decides how: short
-    /// timed sleeps while traffic flows, a sleep in the kernel when it does not.
-    ///
-    /// # Errors
-    ///
-    /// As the rings' own `wait`: an interface that went down or away, and system errors.
-    pub fn wait(&mut self, timeout: Duration) -> linerate_ring::Result<bool> {
-        match self {
-            Self::Packet(ring) => ring.wait(timeout),
-            Self::Xdp(receiver) => receiver.wait(timeout),
-            Self::Trace(trace) => trace.wait(timeout),
-        }
-    }
-
     /// What became of what is traced since the last call, as a sentence for the user.
     pub fn take_notice(&mut self) -> Option<String> {
         match self {
             Self::Trace(trace) => trace::notice(trace),
             Self::Packet(_) | Self::Xdp(_) => None,
-        }
-    }
-
-    /// Calls `take` for the frames of one batch until it returns false, and releases their memory. After
-    /// false, and where it unwinds, the frames that were taken stay valid until the next call of this function
-    /// or of [`Source::release`], and the rest of the batch comes next.
-    #[inline]
-    pub fn drain(&mut self, mut take: impl FnMut(&Frame<'_>) -> bool) -> DrainOutcome {
-        macro_rules! drain {
-            ($batch:expr) => {{
-                let mut kept = Kept(Some($batch));
-                let mut frames = 0;
-                while let Some(frame) = kept.0.as_mut().and_then(|batch| batch.next()) {
-                    if !take(&frame) {
-                        return DrainOutcome::Enough;
-                    }
-                    frames += 1;
-                }
-                drop(kept.0.take());
-                DrainOutcome::All(frames)
-            }};
-        }
-        match self {
-            Self::Packet(ring) => match ring.next_batch() {
-                Some(batch) => drain!(batch),
-                None => DrainOutcome::Nothing,
-            },
-            Self::Xdp(receiver) => match receiver.next_batch() {
-                Some(xdp::Frames::Sockets(batch)) => drain!(batch),
-                Some(xdp::Frames::RingBuffer(batch)) => drain!(batch),
-                None => DrainOutcome::Nothing,
-            },
-            Self::Trace(trace) => match trace.next_batch() {
-                Some(batch) => drain!(batch),
-                None => DrainOutcome::Nothing,
-            },
-        }
-    }
-
-    /// Whether there is a batch.
-    #[inline]
-    pub fn ready(&mut self) -> bool {
-        match self {
-            Self::Packet(ring) => ring.ready(),
-            Self::Xdp(receiver) => receiver.ready(),
-            Self::Trace(trace) => trace.ready(),
-        }
-    }
-
-    /// Whether every frame that the kernel has delivered was taken.
-    #[inline]
-    pub fn is_empty(&mut self) -> bool {
-        match self {
-            Self::Packet(ring) => ring.is_empty(),
-            Self::Xdp(receiver) => !receiver.ready(),
-            Self::Trace(trace) => !trace.ready(),
-        }
-    }
-
-    /// Releases what was taken before `take` returned false; of a packet ring only when the whole block has
-    /// been taken.
-    #[inline]
-    pub fn release(&mut self) {
-        match self {
-            Self::Packet(ring) => ring.release(),
-            Self::Xdp(receiver) => receiver.release(),
-            Self::Trace(trace) => trace.release(),
-        }
-    }
-
-    /// What to sleep on: readable when there is a batch, if [`Source::announce_sleep`] was called before
-    /// the last look at [`Source::ready`]. For readers that wait for other things as well.
-    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        match self {
-            Self::Packet(ring) => vec![ring.as_fd()],
-            Self::Xdp(receiver) => receiver.descriptors(),
-            Self::Trace(trace) => trace.descriptors().collect(),
-        }
-    }
-
-    /// See [`Source::descriptors`].
-    pub fn announce_sleep(&self) {
-        match self {
-            Self::Xdp(receiver) => receiver.announce_sleep(),
-            Self::Trace(trace) => trace.announce_sleep(),
-            Self::Packet(_) => {}
-        }
-    }
-
-    /// Cancels [`Source::announce_sleep`].
-    pub fn cancel_sleep(&self) {
-        match self {
-            Self::Xdp(receiver) => receiver.cancel_sleep(),
-            Self::Trace(trace) => trace.cancel_sleep(),
-            Self::Packet(_) => {}
         }
     }
 
@@ -397,41 +243,29 @@ impl Source {
         })
     }
 
-    /// The counts so far.
-    ///
-    /// # Errors
-    ///
-    /// What the system said.
-    pub fn statistics(&self) -> linerate_ring::Result<SourceStatistics> {
-        Ok(match self {
-            Self::Packet(ring) => ring.statistics().into(),
-            Self::Xdp(receiver) => receiver.statistics()?.into(),
-            Self::Trace(trace) => trace.statistics()?.into(),
-        })
-    }
-
-    /// Stops receiving; frames from before can still be read.
-    pub fn stop(&mut self) -> StopOutcome {
-        let (stopped, last) = match self {
-            Self::Packet(ring) => (ring.stop(), StopOutcome::Late),
-            Self::Xdp(receiver) => (receiver.stop(), StopOutcome::Whole),
-            Self::Trace(trace) => (trace.stop(), StopOutcome::Whole),
-        };
-        match stopped {
-            Ok(()) => last,
+    /// Stops receiving; which frames still come.
+    pub fn end(&mut self) -> StopOutcome {
+        match self.stop() {
+            Ok(()) if matches!(self, Self::Packet(_)) => StopOutcome::Late,
+            Ok(()) => StopOutcome::Whole,
             Err(error) => {
                 tracing::debug!(%error, "a source could not be stopped");
                 StopOutcome::Open
             }
         }
     }
-
-    /// How full the buffer is, 0 to 1.
-    pub fn fill_level(&mut self) -> f32 {
-        match self {
-            Self::Packet(ring) => ring.fill_level(),
-            Self::Xdp(receiver) => receiver.fill_level(),
-            Self::Trace(trace) => trace.fill_level(),
-        }
-    }
 }
+
+/// A batch of a [`Source`].
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once a batch, on the stack")]
+pub enum Batch<'s> {
+    /// Of a packet ring.
+    Packet(packet::Batch<'s>),
+    /// Of an XDP program.
+    Xdp(receiver::Frames<'s>),
+    /// Of tracing programs.
+    Trace(tee::Batch<'s>),
+}
+
+ring_of_variants!(Source, Source, Batch, SourceStatistics, Packet, Xdp, Trace);

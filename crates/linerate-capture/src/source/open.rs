@@ -9,12 +9,11 @@ use linerate_net::namespace::Namespace;
 use linerate_net::text::plural;
 use linerate_ring::packet::{self, Allocation, Fanout, Ring};
 use linerate_ring::region::Pages;
-use linerate_ring::tee::Action;
 use linerate_ring::trace::Points;
-use linerate_ring::xdp::{self, Delivery};
+use linerate_ring::{Action, Delivery, Receiver, TimestampSource, WaitStrategy};
 
 use super::kind::SourceKind;
-use super::options::{SourceOptions, TimestampSource};
+use super::options::SourceOptions;
 use super::select::{Selection, select};
 use super::{Source, affinity};
 use crate::filter::{
@@ -254,13 +253,13 @@ fn without_effect(options: &SourceOptions, selection: &Selection, sockets: bool)
     if options.busy_poll.is_some() && in_ring_buffer {
         ignored.push("--busy-poll has no effect on a BPF ring buffer".to_owned());
     }
-    if options.timestamps == TimestampSource::Adapter && in_ring_buffer {
+    if options.timestamps == TimestampSource::Hardware && in_ring_buffer {
         ignored.push(
             "-j adapter has no effect: the program of a BPF ring buffer stamps with the host's clock"
                 .to_owned(),
         );
     }
-    if options.timestamps == TimestampSource::Adapter && options.cooked.is_some() {
+    if options.timestamps == TimestampSource::Hardware && options.cooked.is_some() {
         ignored.push("-j adapter has no effect on all interfaces at once".to_owned());
     }
     if options.take_over && kind != SourceKind::Xdp {
@@ -327,10 +326,7 @@ impl Opener<'_> {
             .direction(options.traffic.unwrap_or_default())
             .snaplen(options.snaplen)
             .vnet_hdr(options.split)
-            .timestamps(match options.timestamps {
-                TimestampSource::Adapter => packet::TimestampSource::Hardware,
-                _ => packet::TimestampSource::Software,
-            })
+            .timestamps(options.timestamps)
             .busy_poll(options.busy_poll.unwrap_or_default())
             .allocation(options.ring_allocation);
         if let Some(group) = &options.fanout_group {
@@ -418,7 +414,11 @@ impl Opener<'_> {
     }
 
     /// An XDP program, which takes the frames or passes them on.
-    fn xdp(&self, options: &xdp::Options, filter: Option<&Vec<Instruction>>) -> Result<Taken> {
+    fn xdp(
+        &self,
+        options: &linerate_ring::Options,
+        filter: Option<&Vec<Instruction>>,
+    ) -> Result<Taken> {
         // A program that does not know which frames to take copies them.
         let action = match options.action {
             Action::Redirect if self.filter.is_some() && filter.is_none() => {
@@ -426,9 +426,9 @@ impl Opener<'_> {
             }
             action => action,
         };
-        let options = &xdp::Options { action, ..options.clone() };
+        let options = &linerate_ring::Options { action, ..options.clone() };
         let filter = |_| Ok::<_, linerate_ring::Error>(filter.cloned());
-        let receivers = xdp::Receiver::open_group(self.name, options, filter)?;
+        let receivers = Receiver::open_group(self.name, options, filter)?;
         let config = receivers[0].config();
         let pages = config.pages.to_string();
         let notes = std::iter::once(config.to_string()).chain(config.notes.iter().cloned());
@@ -437,28 +437,23 @@ impl Opener<'_> {
         Ok((sources.collect(), pages, notes))
     }
 
-    fn xdp_options(&self, action: Action) -> xdp::Options {
+    fn xdp_options(&self, action: Action) -> linerate_ring::Options {
         let options = self.options;
-        xdp::Options {
+        linerate_ring::Options {
             delivery: options.delivery,
             action,
             buffer: options.buffer.map(|bytes| bytes as usize),
             pages: options.pages,
             snaplen: options.snaplen,
-            timestamps: match options.timestamps {
-                TimestampSource::None => xdp::TimestampSource::None,
-                TimestampSource::Host => xdp::TimestampSource::Software,
-                TimestampSource::HostBatch => xdp::TimestampSource::Reader,
-                TimestampSource::Adapter => xdp::TimestampSource::Hardware,
-            },
+            timestamps: options.timestamps,
             busy_poll: options.busy_poll,
             wait_strategy: match options.immediate {
-                true => xdp::WaitStrategy::BLOCKING,
-                false => xdp::WaitStrategy::default(),
+                true => WaitStrategy::BLOCKING,
+                false => WaitStrategy::default(),
             },
             promiscuous: options.promiscuous,
             readers: self.threads,
-            ..xdp::Options::default()
+            ..linerate_ring::Options::default()
         }
     }
 }

@@ -7,24 +7,10 @@ use std::time::Duration;
 use linerate_ring::packet::{Allocation, DirectionFilter, Fanout, Mode};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
-use linerate_ring::xdp::Delivery;
+use linerate_ring::{Delivery, TimestampSource};
 
 use super::kind::SourceKind;
 use crate::filter::{CookedHeader, FilterCache, FilterLocation, TagReading};
-
-/// Where the timestamps of frames come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TimestampSource {
-    /// No timestamps.
-    None,
-    /// The kernel, frame by frame.
-    #[default]
-    Host,
-    /// The host's clock, once for each batch of an XDP source or a tee; packet sockets stamp each frame.
-    HostBatch,
-    /// The network card, where it has timestamps.
-    Adapter,
-}
 
 /// How to open the source of an interface.
 #[derive(Clone, Debug)]
@@ -73,7 +59,7 @@ pub struct SourceOptions {
     pub filter_vlan: TagReading,
     /// Where the filter runs; `None` prefers the kernel.
     pub filter_in: Option<FilterLocation>,
-    /// Where timestamps come from.
+    /// Where timestamps come from; packet sockets stamp each frame, and know only the kernel's clock and the card's.
     pub timestamps: TimestampSource,
     /// Where `trace` looks at frames.
     pub trace_points: Points,
@@ -106,7 +92,7 @@ impl Default for SourceOptions {
             filter: None,
             filter_vlan: TagReading::Live,
             filter_in: None,
-            timestamps: TimestampSource::Host,
+            timestamps: TimestampSource::Software,
             trace_points: Points::Both,
             rate_limit: None,
         }

@@ -4,11 +4,10 @@ use linerate_bpf::filter::MemoryFilter;
 use linerate_bpf::xdp::AttachedProgram;
 use linerate_ring::region::Pages;
 use linerate_ring::trace::{Builder, Points, TargetChange, Trace};
-use linerate_ring::{tee, xdp};
+use linerate_ring::{TimestampSource, WaitStrategy, tee};
 
 use super::Source;
 use super::open::{Opener, Parts, Taken};
-use super::options::TimestampSource;
 use crate::Result;
 use crate::filter::Filter;
 use crate::interface::ANY;
@@ -47,10 +46,10 @@ impl Opener<'_> {
             .snaplen(options.snaplen.min(tee::MAX_SNAPLEN))
             .timestamps(matches!(
                 options.timestamps,
-                TimestampSource::Host | TimestampSource::Adapter
+                TimestampSource::Software | TimestampSource::Hardware
             ));
         if options.immediate {
-            builder = builder.wait_strategy(xdp::WaitStrategy::BLOCKING);
+            builder = builder.wait_strategy(WaitStrategy::BLOCKING);
         }
         if let Some(bytes) = options.buffer {
             builder = builder.buffer_size((bytes as usize).next_power_of_two());

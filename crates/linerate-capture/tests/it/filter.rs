@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use linerate_capture::filter::{ETHERNET, Filter, FilterLocation};
 use linerate_ring::packet::Ring;
-use linerate_ring::{Direction, Frame};
+use linerate_ring::{Batch as _, Direction, Frame, Ring as _};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
 const SNAPLEN: u32 = 2000;

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_capture::filter::{ETHERNET, Filter, FilterLocation};
-use linerate_capture::source::{DrainOutcome, OpenInterface, Source, SourceKind, SourceOptions};
-use linerate_ring::xdp::Delivery;
-use linerate_ring::{Frame, TraceEvent};
+use linerate_capture::source::{OpenInterface, Source, SourceKind, SourceOptions};
+use linerate_ring::{Delivery, Drained, Frame, Ring as _, TraceEvent};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip};
 
 const SNAPLEN: u32 = 4096;
@@ -166,7 +165,7 @@ fn drain(source: &mut Source, got: &mut Vec<Got>) {
         got.push(Got { bytes, tag_beside: frame.tag_beside, at_exit });
         true
     };
-    while source.drain(&mut take) != DrainOutcome::Nothing {}
+    while source.drain(&mut take) != Drained::Nothing {}
 }
 
 /// What comes until `enough` frames are there, and a little longer.

@@ -12,6 +12,7 @@ use linerate_forward::runtime::rules::{self, Policy};
 use linerate_forward::table::rules::Rules;
 use linerate_forward::table::session::Record;
 use linerate_ring::packet::{DirectionFilter, Ring};
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::tools::run;
 use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, skip, uninterrupted};
 

@@ -224,6 +224,15 @@ static void reading(void)
 		readable(100);
 	note((u_char *)"next", &header, bytes);
 	say("readable after the last", readable(0));
+	/* The next packet wakes a program that has looked in vain. */
+	for (int i = 0; i < 3; i++) {
+		say("next_ex for nothing", pcap_next_ex(handle, &at, &bytes));
+		give(7310 + i, 40, 0);
+		say("woken", readable(20000));
+		while (pcap_next_ex(handle, &at, &bytes) == 0)
+			readable(100);
+		note((u_char *)"next_ex", at, bytes);
+	}
 }
 
 static void waiting(void)

@@ -13,8 +13,8 @@ use super::program::SocketFilter;
 use super::receive::{Config, Ring};
 use super::rules::{Kind, RingConfig};
 use super::socket::Socket;
-use super::timestamps::TimestampSource;
-use crate::{Error, Result};
+use super::timestamps;
+use crate::{Error, Result, TimestampSource};
 use linerate_bpf::filter::{ClassicProgram, CookedHeader};
 
 /// Default size of a block in bytes: some 3,400 frames of 64 bytes for one wake-up, and still in a core's
@@ -149,7 +149,8 @@ impl Builder {
         self
     }
 
-    /// Whose time stamps to ask for.
+    /// Whose time stamps to ask for: the card's only, if it stamps already, or else the kernel's (default). The card's
+    /// clock is UTC only if something keeps it so (`phc2sys`).
     pub fn timestamps(mut self, stamps: TimestampSource) -> Self {
         self.stamps = stamps;
         self
@@ -238,7 +239,7 @@ impl Builder {
             .set(libc::SOL_PACKET, libc::PACKET_RESERVE, &request.reserve)
             .map_err(system("reserve room for VLAN tags"))?;
         if interface.is_some() {
-            self.stamps.apply(&socket)?;
+            timestamps::apply(self.stamps, &socket)?;
         }
         if self.direction == DirectionFilter::In {
             socket

@@ -37,7 +37,7 @@ pub use receive::{Batch, Ring};
 pub use rules::BrokenRule;
 pub use sender::Sender;
 pub use statistics::{Statistics, StatisticsReader};
-pub use timestamps::{TimestampClock, TimestampSource};
+pub use timestamps::TimestampClock;
 pub use transmit::{TxFrame, TxRing, TxRingBuilder, TxStatistics};
 
 use crate::Result;

@@ -35,6 +35,7 @@ const READ_COUNTERS_EVERY: u32 = 20;
 /// ```no_run
 /// use std::time::Duration;
 /// use linerate_ring::packet::Ring;
+/// use linerate_ring::{Batch as _, Ring as _};
 ///
 /// # fn main() -> linerate_ring::Result<()> {
 /// let mut ring = Ring::builder("eth0").promiscuous(true).build()?;
@@ -112,127 +113,14 @@ impl Ring {
         }
     }
 
-    /// Waits until a batch is ready. Returns `false` when `timeout` has passed without one or a
-    /// signal came.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InterfaceDown`], once each time the interface goes down; the ring goes on when it
-    /// comes up again. [`Error::InterfaceGone`], from then on. Both only after everything that was
-    /// captured before has been lent.
-    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        if self.ready() {
-            return Ok(true);
-        }
-        let deadline = Instant::now().checked_add(timeout);
-        if self.spin(timeout) {
-            return Ok(true);
-        }
-        loop {
-            let now = Instant::now();
-            if let Some(ending) = self.ending.filter(|ending| ending.drained_at <= now) {
-                // The last block may have come since it was looked for.
-                return if self.is_ready() { Ok(true) } else { self.end(ending.cause) };
-            }
-            let until = [deadline, self.ending.map(|ending| ending.drained_at)];
-            let until = until.into_iter().flatten().min();
-            match self.poll(until.map(|until| until.saturating_duration_since(now)))? {
-                Polled::Interrupted => return Ok(self.is_ready()),
-                Polled::Readable if self.is_ready() => return Ok(true),
-                // A block of ours, not given back yet, can look ready to the kernel.
-                Polled::Readable | Polled::Nothing => {}
-                Polled::Error => self.note_error()?,
-            }
-            if self.is_ready() {
-                return Ok(true);
-            }
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Whether [`Ring::next_batch`] has a frame to give. First gives back what a suspended batch has finished.
-    #[inline]
-    pub fn ready(&mut self) -> bool {
-        self.release();
-        self.is_ready()
-    }
-
-    /// Gives the block of a suspended batch back if all its frames have been lent.
-    #[inline]
-    pub fn release(&mut self) {
-        if let Some(walk) = self.suspended.take_if(|walk| walk.remaining() == 0) {
-            drop(self.resume(walk));
-        }
-    }
-
-    /// Whether all frames have been lent that the kernel has handed over, those of a suspended batch included.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        match &self.suspended {
-            Some(walk) if walk.remaining() > 0 => false,
-            Some(_) => {
-                let next =
-                    if self.current + 1 == self.request.blocks { 0 } else { self.current + 1 };
-                !owner::is_filled(self.status_of(next))
-            }
-            None => !self.is_ready(),
-        }
-    }
-
     fn resume(&mut self, walk: BlockFrames) -> Batch<'_> {
         let (block, len) = (self.block(), self.request.block_size as usize);
         Batch { ring: self, block, len, walk }
     }
 
-    /// The next block that the kernel has handed over, or `None` when there is none yet.
-    #[inline]
-    pub fn next_batch(&mut self) -> Option<Batch<'_>> {
-        if !self.ready() {
-            return None;
-        }
-        if let Some(walk) = self.suspended.take() {
-            return Some(self.resume(walk));
-        }
-        let block = self.block();
-        let len = self.request.block_size as usize;
-        // SAFETY: the block is `len` bytes inside the mapping, and ours until its status word says
-        // otherwise, which only dropping the batch does.
-        let bytes = unsafe { slice::from_raw_parts(block.as_ptr(), len) };
-        let Config { virtio, cooked, .. } = self.config;
-        let lend = FrameOptions { snaplen: self.config.gate.snaplen, virtio, cooked };
-        let walk = BlockFrames::new(bytes, lend);
-        let seconds = BlockHeader::read_from_prefix(bytes).map_or(0, |(head, _)| head.last_seconds);
-        if seconds.wrapping_sub(self.counters_read) >= READ_COUNTERS_EVERY {
-            self.counters.read();
-            self.counters_read = seconds;
-        }
-        Some(Batch { ring: self, block, len, walk })
-    }
-
-    /// The counts since the ring was built.
-    pub fn statistics(&self) -> Statistics {
-        self.counters.read()
-    }
-
     /// A handle that reads the statistics from another thread, and after the ring is gone.
     pub fn statistics_reader(&self) -> StatisticsReader {
         self.counters.clone()
-    }
-
-    /// Lets no further frame in. [`Ring::wait`] goes on to hand over what came before, and then
-    /// returns `false` at once.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] when the kernel refuses the rejecting filter.
-    pub fn stop(&mut self) -> Result<()> {
-        SocketFilter::shut(&self.socket)?;
-        if self.ending.is_none_or(|ending| ending.cause == Cause::Down) {
-            self.ending = Some(self.ending_now(Cause::Stopped));
-        }
-        Ok(())
     }
 
     /// Exchanges the filter; the kernel does so between two frames. Frames that are already in the ring have passed
@@ -264,22 +152,6 @@ impl Ring {
     /// Blocks of the ring.
     pub fn blocks(&self) -> u32 {
         self.request.blocks
-    }
-
-    /// The share of the blocks that the kernel has filled and the reader has not given back, 0 to 1.
-    pub fn fill_level(&self) -> f32 {
-        let blocks = self.request.blocks;
-        let is_filled = |ahead: u32| {
-            let number = (u64::from(self.current) + u64::from(ahead)) % u64::from(blocks);
-            owner::is_filled(self.status_of(number as u32))
-        };
-        // The kernel fills blocks in turn, so those that it has filled follow the current one without a gap.
-        let (mut filled, mut end) = (0, blocks);
-        while filled < end {
-            let middle = filled + (end - filled) / 2;
-            if is_filled(middle) { filled = middle + 1 } else { end = middle }
-        }
-        filled as f32 / blocks as f32
     }
 
     /// Blocks given back to the kernel since the ring was built.
@@ -418,6 +290,137 @@ impl Ring {
     }
 }
 
+impl crate::Ring for Ring {
+    type Batch<'r> = Batch<'r>;
+    type Statistics = Statistics;
+
+    fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        if self.ready() {
+            return Ok(true);
+        }
+        let deadline = Instant::now().checked_add(timeout);
+        if self.spin(timeout) {
+            return Ok(true);
+        }
+        loop {
+            let now = Instant::now();
+            if let Some(ending) = self.ending.filter(|ending| ending.drained_at <= now) {
+                // The last block may have come since it was looked for.
+                return if self.is_ready() { Ok(true) } else { self.end(ending.cause) };
+            }
+            let until = [deadline, self.ending.map(|ending| ending.drained_at)];
+            let until = until.into_iter().flatten().min();
+            match self.poll(until.map(|until| until.saturating_duration_since(now)))? {
+                Polled::Interrupted => return Ok(self.is_ready()),
+                Polled::Readable if self.is_ready() => return Ok(true),
+                // A block of ours, not given back yet, can look ready to the kernel.
+                Polled::Readable | Polled::Nothing => {}
+                Polled::Error => self.note_error()?,
+            }
+            if self.is_ready() {
+                return Ok(true);
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(false);
+            }
+        }
+    }
+
+    #[inline]
+    fn ready(&mut self) -> bool {
+        self.release();
+        self.is_ready()
+    }
+
+    #[inline]
+    fn is_empty(&mut self) -> bool {
+        match &self.suspended {
+            Some(walk) if walk.remaining() > 0 => false,
+            Some(_) => {
+                let next =
+                    if self.current + 1 == self.request.blocks { 0 } else { self.current + 1 };
+                !owner::is_filled(self.status_of(next))
+            }
+            None => !self.is_ready(),
+        }
+    }
+
+    #[inline]
+    fn next_batch(&mut self) -> Option<Batch<'_>> {
+        if !self.ready() {
+            return None;
+        }
+        if let Some(walk) = self.suspended.take() {
+            return Some(self.resume(walk));
+        }
+        let block = self.block();
+        let len = self.request.block_size as usize;
+        // SAFETY: the block is `len` bytes inside the mapping, and ours until its status word says
+        // otherwise, which only dropping the batch does.
+        let bytes = unsafe { slice::from_raw_parts(block.as_ptr(), len) };
+        let Config { virtio, cooked, .. } = self.config;
+        let lend = FrameOptions { snaplen: self.config.gate.snaplen, virtio, cooked };
+        let walk = BlockFrames::new(bytes, lend);
+        let seconds = BlockHeader::read_from_prefix(bytes).map_or(0, |(head, _)| head.last_seconds);
+        if seconds.wrapping_sub(self.counters_read) >= READ_COUNTERS_EVERY {
+            self.counters.read();
+            self.counters_read = seconds;
+        }
+        Some(Batch { ring: self, block, len, walk })
+    }
+
+    /// Gives the block of a suspended batch back if all its frames have been lent.
+    #[inline]
+    fn release(&mut self) {
+        if let Some(walk) = self.suspended.take_if(|walk| walk.remaining() == 0) {
+            drop(self.resume(walk));
+        }
+    }
+
+    #[inline]
+    fn arm(&mut self) -> bool {
+        self.ready()
+    }
+
+    #[inline]
+    fn disarm(&mut self) {}
+
+    fn keep_armed(&self) {}
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.as_fd()]
+    }
+
+    /// [`Ring::wait`](crate::Ring::wait) goes on to hand over what came before, and then returns `false` at once.
+    fn stop(&mut self) -> Result<()> {
+        SocketFilter::shut(&self.socket)?;
+        if self.ending.is_none_or(|ending| ending.cause == Cause::Down) {
+            self.ending = Some(self.ending_now(Cause::Stopped));
+        }
+        Ok(())
+    }
+
+    fn statistics(&self) -> Result<Statistics> {
+        Ok(self.counters.read())
+    }
+
+    /// The share of the blocks that the kernel has filled and the reader has not given back.
+    fn fill_level(&mut self) -> f32 {
+        let blocks = self.request.blocks;
+        let is_filled = |ahead: u32| {
+            let number = (u64::from(self.current) + u64::from(ahead)) % u64::from(blocks);
+            owner::is_filled(self.status_of(number as u32))
+        };
+        // The kernel fills blocks in turn, so those that it has filled follow the current one without a gap.
+        let (mut filled, mut end) = (0, blocks);
+        while filled < end {
+            let middle = filled + (end - filled) / 2;
+            if is_filled(middle) { filled = middle + 1 } else { end = middle }
+        }
+        filled as f32 / blocks as f32
+    }
+}
+
 impl AsFd for Ring {
     /// For `poll` and `epoll`: readable when a batch is ready. Only [`Ring::wait`] tells what an
     /// error on it means.
@@ -449,21 +452,17 @@ pub struct Batch<'r> {
     walk: BlockFrames,
 }
 
-impl Batch<'_> {
-    /// Lends the next frame, in the order of arrival.
+impl crate::Batch for Batch<'_> {
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "an iterator could not lend")]
-    pub fn next(&mut self) -> Option<Frame<'_>> {
+    fn next(&mut self) -> Option<Frame<'_>> {
         // SAFETY: the block is ours until the batch is dropped, and `&mut self` lets one frame of
         // it be borrowed at a time.
         let block = unsafe { slice::from_raw_parts_mut(self.block.as_ptr(), self.len) };
         self.walk.next(block)
     }
 
-    /// Suspends the batch: the next [`Ring::next_batch`] continues after the last frame that was lent. The kernel
-    /// does not get the block back before that.
     #[inline]
-    pub fn suspend(self) {
+    fn suspend(self) {
         // Not dropped: the block is not given back.
         let mut batch = ManuallyDrop::new(self);
         let walk = batch.walk.clone();

@@ -6,13 +6,12 @@ use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
 use super::socket::{FrameMarks, Socket};
-use super::sys;
-use crate::{Direction, Frame, Timestamp};
+use crate::{Direction, Frame, Timestamp, sys};
 
 /// Pieces after the first that one frame can have: the largest `CONFIG_MAX_SKB_FRAGS`.
 const PIECES: usize = 45;
 
-/// Frames of one queue, taken in order with [`Batch::next`]. Dropping it gives the chunks of the
+/// Frames of one queue, taken in order with [`next`](crate::Batch::next). Dropping it gives the chunks of the
 /// frames that were taken back to the kernel, all at once.
 #[derive(Debug)]
 pub struct Batch<'s> {
@@ -101,48 +100,7 @@ impl<'s> Batch<'s> {
         self.len() == 0
     }
 
-    /// The next frame, or `None` at the end of the batch.
-    #[allow(clippy::should_implement_trait, reason = "lends, as Iterator cannot")]
-    #[inline]
-    pub fn next(&mut self) -> Option<Frame<'_>> {
-        if self.left == 0 {
-            return None;
-        }
-        let first = self.receive.peek(0)?;
-        if self.until != u64::MAX && self.is_later(&first) {
-            self.left = 0;
-            return None;
-        }
-        let pieces = match first.options & libc::XDP_PKT_CONTD {
-            0 => 0,
-            _ => self.gather()?,
-        };
-        self.take(1 + pieces as u32);
-        self.prefetch();
-        *self.received += 1;
-        let mut at = self.at(&first);
-        let mut len = first.len as usize;
-        let mut about = About { stamp: self.stamp };
-        if self.marking.metadata {
-            // SAFETY: the chunk is ours, and the kernel keeps headroom for metadata in front.
-            (at, len) = unsafe { about.restore(at, len, self.marking.tai_offset_ns) };
-        }
-        // SAFETY: the chunk is ours until the batch is dropped, and the frame borrows the batch.
-        let mut frame = Frame::new(unsafe { std::slice::from_raw_parts(at, len) });
-        if pieces != 0 {
-            frame = frame.with_tail(&self.pieces[..pieces.min(PIECES)]);
-        }
-        if let (Some(order), Some(Timestamp(stamp))) = (&mut self.order, about.stamp) {
-            order.disordered += u64::from(stamp < order.latest);
-            order.latest = order.latest.max(stamp);
-        }
-        frame.timestamp = about.stamp;
-        frame.queue = self.queue;
-        frame.direction = Direction::Inbound;
-        Some(frame)
-    }
-
-    /// The first piece of the frame that [`Batch::next`] would give, which stays where it is. A tag that the
+    /// The first piece of the frame that [`next`](crate::Batch::next) would give, which stays where it is. A tag that the
     /// card took out of it is not in it.
     #[inline]
     pub fn peek(&self) -> Option<&[u8]> {
@@ -159,7 +117,7 @@ impl<'s> Batch<'s> {
     }
 
     /// The next frames, as many as `into` has places for, all lent at once, for a reader that joins them.
-    /// Returns how many. Ends in front of a frame in several pieces, which [`Batch::next`] gives, and
+    /// Returns how many. Ends in front of a frame in several pieces, which [`next`](crate::Batch::next) gives, and
     /// says nothing of stamps: it gives none at all where metadata stand in front of frames.
     pub fn lend<'b>(&'b mut self, into: &mut [&'b [u8]]) -> usize {
         let mut count = 0;
@@ -204,13 +162,6 @@ impl<'s> Batch<'s> {
         }
     }
 
-    /// Suspends the batch: the kernel gets its frames back together with those of the next batch of the
-    /// same socket.
-    #[inline]
-    pub fn suspend(self) {
-        std::mem::forget(self);
-    }
-
     /// Whether the frame was stamped after the last one of this batch; one without a stamp was not.
     #[inline]
     fn is_later(&self, descriptor: &libc::xdp_desc) -> bool {
@@ -245,6 +196,52 @@ impl<'s> Batch<'s> {
             // SAFETY: a prefetch has no effect that a program can see.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.at(&ahead).cast()) };
         }
+    }
+}
+
+impl crate::Batch for Batch<'_> {
+    #[inline]
+    fn next(&mut self) -> Option<Frame<'_>> {
+        if self.left == 0 {
+            return None;
+        }
+        let first = self.receive.peek(0)?;
+        if self.until != u64::MAX && self.is_later(&first) {
+            self.left = 0;
+            return None;
+        }
+        let pieces = match first.options & libc::XDP_PKT_CONTD {
+            0 => 0,
+            _ => self.gather()?,
+        };
+        self.take(1 + pieces as u32);
+        self.prefetch();
+        *self.received += 1;
+        let mut at = self.at(&first);
+        let mut len = first.len as usize;
+        let mut about = About { stamp: self.stamp };
+        if self.marking.metadata {
+            // SAFETY: the chunk is ours, and the kernel keeps headroom for metadata in front.
+            (at, len) = unsafe { about.restore(at, len, self.marking.tai_offset_ns) };
+        }
+        // SAFETY: the chunk is ours until the batch is dropped, and the frame borrows the batch.
+        let mut frame = Frame::new(unsafe { std::slice::from_raw_parts(at, len) });
+        if pieces != 0 {
+            frame = frame.with_tail(&self.pieces[..pieces.min(PIECES)]);
+        }
+        if let (Some(order), Some(Timestamp(stamp))) = (&mut self.order, about.stamp) {
+            order.disordered += u64::from(stamp < order.latest);
+            order.latest = order.latest.max(stamp);
+        }
+        frame.timestamp = about.stamp;
+        frame.queue = self.queue;
+        frame.direction = Direction::Inbound;
+        Some(frame)
+    }
+
+    #[inline]
+    fn suspend(self) {
+        std::mem::forget(self);
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`RxOptions`]: what the builders of one socket and of a source of several can ask for alike.
 
-use super::{BusyPoll, CopyMode, WaitStrategy};
+use super::{BusyPoll, CopyMode};
+use crate::wait::WaitStrategy;
 
 /// How frames are to be received.
 #[derive(Clone, Copy, Debug)]

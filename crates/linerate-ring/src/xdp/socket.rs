@@ -25,9 +25,10 @@ use super::ring::Mapped;
 use super::rx_options::{RxOptions, rx_setters};
 use super::transmit::KERNEL_BATCH;
 use super::umem::Chunks;
-use super::{Statistics, TxSocket, Umem, WaitStrategy, sys};
+use super::{Statistics, TxSocket, Umem};
 use crate::region::{Pages, memlock_error};
-use crate::{Error, Region, Result};
+use crate::wait::WaitStrategy;
+use crate::{Error, Region, Result, sys};
 
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
 const SO_PREFER_BUSY_POLL: i32 = 69;
@@ -151,11 +152,6 @@ impl Socket {
     /// The half that sends, once, of a socket built to transmit.
     pub fn take_tx(&mut self) -> Option<TxSocket> {
         self.tx.take()
-    }
-
-    /// The UMEM that it receives into.
-    pub fn umem(&self) -> &Arc<Umem> {
-        &self.umem
     }
 
     /// Waits until a frame can be read: true. False when `timeout` is over or a signal came.

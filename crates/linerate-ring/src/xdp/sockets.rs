@@ -16,11 +16,10 @@ use super::batch::Order;
 use super::rx_options::{RxOptions, rx_setters};
 use super::socket::FrameMarks;
 use super::statistics::StatisticsReader;
-use super::{
-    Batch, BusyPoll, CopyMode, Mode, Socket, Statistics, TxSocket, Umem, WaitStrategy, sys,
-};
+use super::{Batch, BusyPoll, CopyMode, Mode, Socket, Statistics, TxSocket, Umem};
 use crate::region::Pages;
-use crate::{Error, Region, Result};
+use crate::wait::WaitStrategy;
+use crate::{Error, Region, Result, Ring, sys};
 
 /// Bytes of the default buffer: 65,536 chunks, which hold 65 ms at a million frames a second.
 ///
@@ -88,69 +87,6 @@ impl Sockets {
         }
     }
 
-    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came, and at
-    /// once when nothing is left after [`Sockets::stop`].
-    ///
-    /// # Errors
-    /// [`Error::InterfaceDown`], once each time that it goes down: the source goes on when it comes
-    /// up. [`Error::InterfaceGone`] when it was removed. [`Error::System`].
-    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        if self.stopped {
-            return Ok(self.sockets.iter_mut().any(Socket::ready));
-        }
-        let strategy = self.wait_strategy;
-        let sockets = &mut self.sockets;
-        let Some(left) = strategy.wait_until(timeout, || sockets.iter_mut().any(Socket::ready))
-        else {
-            return Ok(true);
-        };
-        let woken = sys::poll(&mut self.polls, left).map_err(|error| {
-            Error::system(format!("wait for frames of {}", self.interface.name()), error)
-        })?;
-        if woken {
-            for (socket, poll) in self.sockets.iter().zip(&self.polls) {
-                socket.check(poll.revents())?;
-            }
-        } else if let Err(error) = self.check_up() {
-            if !self.sockets.iter_mut().any(Socket::ready) {
-                return Err(error);
-            }
-            // What came before the trouble comes first; the next call finds the trouble again.
-            self.was_up = true;
-        }
-        Ok(self.sockets.iter_mut().any(Socket::ready))
-    }
-
-    /// The frames that have come on the queue whose next frame is the oldest, up to where another queue
-    /// has an older one; where the kernel does not stamp, those of the next queue that has some. `None`
-    /// when none has. Frames of several queues wait until they are 1 ms old, so that none of another queue comes late.
-    #[inline]
-    pub fn next_batch(&mut self) -> Option<Batch<'_>> {
-        self.release();
-        let (turn, until) = self.next_queue()?;
-        self.turn = turn;
-        // It changes when a time daemon tells the kernel of leap seconds, long after boot. Two
-        // clock readings without a system call, once a batch, where stamps are made of it.
-        let marking = &mut self.sockets[turn].marking;
-        if marking.metadata {
-            marking.tai_offset_ns = sys::tai_offset_ns();
-        }
-        let order = (self.sockets.len() > 1).then_some(&mut self.order);
-        Some(Batch::new(&mut self.sockets[turn], until, order))
-    }
-
-    /// Whether a frame can be read.
-    #[inline]
-    pub fn ready(&mut self) -> bool {
-        self.sockets.iter_mut().any(Socket::ready)
-    }
-
-    /// Gives back what a suspended batch has lent; see [`Batch::suspend`].
-    #[inline]
-    pub fn release(&mut self) {
-        self.sockets[self.turn].release();
-    }
-
     /// The queue to read, and the stamp of the oldest frame that waits in another.
     #[inline]
     fn next_queue(&mut self) -> Option<(usize, u64)> {
@@ -206,50 +142,12 @@ impl Sockets {
         statistics_reader(&self.steering().program, &self.sockets, others)
     }
 
-    /// The descriptors of the sockets: one is readable when its queue has frames that were not given back.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets.iter().map(AsFd::as_fd)
-    }
-
-    /// Counts of the queues of this reader and of the steering program.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn statistics(&self) -> Result<Statistics> {
-        let mut sum = self.counters.read()?;
-        for socket in &self.sockets {
-            sum.received += socket.received;
-        }
-        sum.disordered = self.order.disordered;
-        Ok(sum)
-    }
-
     /// The counts for each queue that had frames, without [`Statistics::received`].
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
         self.counters.read_queues()
-    }
-
-    /// Lets no further frame in, also for the other readers. When it returns, all that was accepted is in the
-    /// rings for [`Sockets::next_batch`] to give. Frames that come from now on are refused, as by a filter. Takes some
-    /// tens of milliseconds, and no privilege.
-    ///
-    /// # Errors
-    /// As [`steer::Program::reject_all`].
-    pub fn stop(&mut self) -> Result<()> {
-        if !self.stopped {
-            // The others wait for the one that stops.
-            let mut steering = self.steering();
-            if !steering.stopped {
-                steering.program.reject_all()?;
-                steering.stopped = true;
-            }
-            drop(steering);
-            self.stopped = true;
-        }
-        Ok(())
     }
 
     /// Puts another filter in the kernel, to no effect after [`Sockets::stop`]; see
@@ -336,6 +234,109 @@ impl Sockets {
         let went_down = self.was_up && !up;
         self.was_up = up;
         if went_down { Err(Error::InterfaceDown(self.interface.name().to_owned())) } else { Ok(()) }
+    }
+}
+
+impl Ring for Sockets {
+    type Batch<'r> = Batch<'r>;
+    type Statistics = Statistics;
+
+    fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        if self.stopped {
+            return Ok(self.sockets.iter_mut().any(Socket::ready));
+        }
+        let strategy = self.wait_strategy;
+        let sockets = &mut self.sockets;
+        let Some(left) = strategy.wait_until(timeout, || sockets.iter_mut().any(Socket::ready))
+        else {
+            return Ok(true);
+        };
+        let woken = sys::poll(&mut self.polls, left).map_err(|error| {
+            Error::system(format!("wait for frames of {}", self.interface.name()), error)
+        })?;
+        if woken {
+            for (socket, poll) in self.sockets.iter().zip(&self.polls) {
+                socket.check(poll.revents())?;
+            }
+        } else if let Err(error) = self.check_up() {
+            if !self.sockets.iter_mut().any(Socket::ready) {
+                return Err(error);
+            }
+            // What came before the trouble comes first; the next call finds the trouble again.
+            self.was_up = true;
+        }
+        Ok(self.sockets.iter_mut().any(Socket::ready))
+    }
+
+    #[inline]
+    fn ready(&mut self) -> bool {
+        self.sockets.iter_mut().any(Socket::ready)
+    }
+
+    /// The frames of the queue whose next frame is the oldest, up to where another queue has an older one; where the
+    /// kernel does not stamp, those of the next queue that has some. Frames of several queues wait until they are 1 ms
+    /// old, so that none of another queue comes late.
+    #[inline]
+    fn next_batch(&mut self) -> Option<Batch<'_>> {
+        self.release();
+        let (turn, until) = self.next_queue()?;
+        self.turn = turn;
+        // It changes when a time daemon tells the kernel of leap seconds, long after boot. Two
+        // clock readings without a system call, once a batch, where stamps are made of it.
+        let marking = &mut self.sockets[turn].marking;
+        if marking.metadata {
+            marking.tai_offset_ns = sys::tai_offset_ns();
+        }
+        let order = (self.sockets.len() > 1).then_some(&mut self.order);
+        Some(Batch::new(&mut self.sockets[turn], until, order))
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        self.sockets[self.turn].release();
+    }
+
+    #[inline]
+    fn arm(&mut self) -> bool {
+        self.ready()
+    }
+
+    #[inline]
+    fn disarm(&mut self) {}
+
+    fn keep_armed(&self) {}
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.sockets.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// Also for the other readers. Frames that come from now on are refused, as by a filter. Takes no privilege.
+    fn stop(&mut self) -> Result<()> {
+        if !self.stopped {
+            // The others wait for the one that stops.
+            let mut steering = self.steering();
+            if !steering.stopped {
+                steering.program.reject_all()?;
+                steering.stopped = true;
+            }
+            drop(steering);
+            self.stopped = true;
+        }
+        Ok(())
+    }
+
+    /// Counts of the queues of this reader and of the steering program.
+    fn statistics(&self) -> Result<Statistics> {
+        let mut sum = self.counters.read()?;
+        for socket in &self.sockets {
+            sum.received += socket.received;
+        }
+        sum.disordered = self.order.disordered;
+        Ok(sum)
+    }
+
+    fn fill_level(&mut self) -> f32 {
+        self.pending() as f32 / self.frame_capacity.max(1) as f32
     }
 }
 

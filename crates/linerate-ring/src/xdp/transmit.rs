@@ -10,8 +10,8 @@ use linerate_net::Interface;
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
 use super::umem::Chunks;
-use super::{Mode, Umem, sys};
-use crate::{Error, Result};
+use super::{Mode, Umem};
+use crate::{Error, Result, sys};
 
 /// Frames that the kernel sends in one system call in copy mode, unless told otherwise (`TX_BATCH_SIZE`).
 pub(super) const KERNEL_BATCH: u32 = 32;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use crate::xdp_support::{Raw, udp};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{CopyMode, Socket, Sockets, Umem, WaitStrategy, probe};
-use linerate_ring::{Frame, Region};
+use linerate_ring::xdp::{CopyMode, Socket, Sockets, Umem, probe};
+use linerate_ring::{Batch as _, Frame, Region, Ring as _, WaitStrategy};
 use linerate_testkit::{
     Exclusive, Interface, Namespace, exclusive, print_skipped, root_or_skip, test_name,
 };

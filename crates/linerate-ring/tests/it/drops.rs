@@ -9,7 +9,7 @@ use linerate_bpf::filter::MemoryFilter;
 use linerate_bpf::link::{Hook, Link};
 use linerate_ring::trace::{Builder, Trace, drop_reasons};
 use linerate_ring::tun::{Device, Kind};
-use linerate_ring::{Frame, TraceEvent};
+use linerate_ring::{Batch as _, Frame, Ring as _, TraceEvent};
 use linerate_testkit::{Namespace, VethOptions, only_this_test, probe_or_skip, root_or_skip};
 use linerate_wire::virtio::Header;
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::counting::allocations;
 use crate::packet_support::{Cable, numbered, quick};
 use linerate_ring::packet::Ring;
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::{only_this_test, root_or_skip, skip};
 
 /// Says to the program that strace runs how many frames to receive.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::packet_support::{Cable, finish, number, numbered, quick};
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, Instruction, load_socket_filter};
+use linerate_ring::Ring as _;
 use linerate_ring::packet::{DirectionFilter, Fanout, Mode, Ring};
 use linerate_testkit::root_or_skip;
 
@@ -25,7 +26,7 @@ fn share(fanout: Fanout) -> [Vec<u32>; RINGS] {
     let mut all = shares.concat();
     all.sort_unstable();
     assert_eq!(all, (0..FRAMES).collect::<Vec<_>>());
-    let packets: u64 = rings.iter().map(|ring| ring.statistics().packets).sum();
+    let packets: u64 = rings.iter().map(|ring| ring.statistics().unwrap().packets).sum();
     assert_eq!(packets, u64::from(FRAMES));
     shares
 }
@@ -115,7 +116,7 @@ fn a_group_survives_the_interface_going_down() {
     }
     cable.veth.b.up().unwrap();
     let deadline = Instant::now() + Duration::from_secs(5);
-    let heard = |rings: &[Ring]| rings.iter().all(|ring| ring.statistics().packets > 0);
+    let heard = |rings: &[Ring]| rings.iter().all(|ring| ring.statistics().unwrap().packets > 0);
     while !heard(&rings) && Instant::now() < deadline {
         cable.launch(&(0..4).map(|n| numbered(n, 60)).collect::<Vec<_>>());
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use linerate_ring::packet::{Builder, DirectionFilter, Ring, TxRing};
-use linerate_ring::{Direction, Result, Timestamp};
+use linerate_ring::{Batch as _, Direction, Result, Ring as _, Timestamp};
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
 /// Ethertype for experiments (IEEE 802), which no protocol of the kernel takes.
@@ -54,7 +54,7 @@ impl Cable {
 
     /// Frames that reached `rx` or were lost on the way.
     fn arrived(&self) -> usize {
-        self.witness.statistics().packets as usize + self.lost()
+        self.witness.statistics().unwrap().packets as usize + self.lost()
     }
 
     /// Waits until as many frames have arrived since the veth pair was ready.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::packet_support::{Cable, quick};
 use linerate_ring::packet::{Ring, Sender};
-use linerate_ring::{Direction, Error};
+use linerate_ring::{Batch as _, Direction, Error, Ring as _};
 use linerate_testkit::root_or_skip;
 use linerate_wire::virtio::{Flags, GsoType, Header};
 use linerate_wire::{layers, tcp};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use linerate_net::cpu;
 use linerate_ring::tee::{Action, Builder, Tee};
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::{VethOptions, root_or_skip};
 
 use crate::xdp_support::{Cable, Raw, number, port, udp};

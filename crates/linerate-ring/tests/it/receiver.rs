@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use linerate_net::link;
 use linerate_ring::tee::Action;
-use linerate_ring::xdp::{Delivery, Options, Receiver};
-use linerate_ring::{Error, Result};
+use linerate_ring::{Batch as _, Delivery, Error, Options, Receiver, Result, Ring as _};
 use linerate_testkit::{VethOptions, root_or_skip};
 
 use crate::xdp_support::{Cable, number, udp};

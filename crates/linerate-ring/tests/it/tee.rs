@@ -10,8 +10,8 @@ use crate::xdp_support::{
 };
 use linerate_bpf::tee::probe;
 use linerate_ring::tee::{Action, Builder, Statistics, Tee};
-use linerate_ring::xdp::{AttachMode, Sockets, WaitStrategy};
-use linerate_ring::{Error, Frame, Result};
+use linerate_ring::xdp::{AttachMode, Sockets};
+use linerate_ring::{Batch as _, Error, Frame, Result, Ring as _, WaitStrategy};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, uninterrupted};
 use rustix::event::{Timespec, epoll};
 
@@ -75,12 +75,12 @@ fn a_look_that_passes_over_a_wake_up_announces_the_sleep_again() {
     let filter = to_port(7);
     let mut tee = tee(&cable, |b| b.filter(Some(&filter)).batch(1));
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-    let ring = tee.descriptors().next().unwrap().try_clone_to_owned().unwrap();
+    let ring = tee.descriptors()[0].try_clone_to_owned().unwrap();
     let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&epoll, &ring, epoll::EventData::new_u64(0), edges).unwrap();
     let raw = cable.raw();
     for turn in 0..10 {
-        tee.announce_sleep();
+        assert!(!tee.arm(), "turn {turn}: no frame");
         raw.send(&udp(7, turn, 100));
         assert!(is_woken(&epoll), "turn {turn}: the frame wakes the reader");
         // Reads the frame, and not the empty record behind it.
@@ -117,11 +117,11 @@ fn a_reader_that_is_awake_is_not_woken() {
     let epoll = edges_of(&tee);
     let raw = cable.raw();
     for turn in 0..20 {
-        assert!(!tee.ready_or_announce_sleep(), "turn {turn}: a frame");
+        assert!(!tee.arm(), "turn {turn}: a frame");
         assert_eq!(tee.wakeups(), turn);
         raw.send(&udp(7, 0, 100));
         assert!(is_woken(&epoll), "turn {turn}: the frame wakes the reader");
-        assert!(tee.ready_or_announce_sleep());
+        assert!(tee.arm());
         (1..50).for_each(|n| raw.send(&udp(7, n, 100)));
         let (mut count, end) = (0, Instant::now() + Duration::from_secs(20));
         while count < 50 {
@@ -133,7 +133,7 @@ fn a_reader_that_is_awake_is_not_woken() {
             }
         }
     }
-    assert!(!tee.ready_or_announce_sleep());
+    assert!(!tee.arm());
     assert_eq!(tee.wakeups(), 20, "frames that came while the reader was awake woke it");
 }
 
@@ -160,7 +160,7 @@ fn an_edge_triggered_reader_misses_no_wake_up() {
         });
         let mut count = 0;
         while count < FRAMES {
-            while tee.ready_or_announce_sleep() {
+            while tee.arm() {
                 let Some(mut batch) = tee.next_batch() else { continue };
                 while batch.next().is_some() {
                     count += 1;

@@ -15,7 +15,7 @@ use linerate_bpf::link::{Hook, Link};
 use linerate_bpf::xdp::AttachMode;
 use linerate_ring::tee::Tee;
 use linerate_ring::trace::{Builder, Points, TargetChange, Trace};
-use linerate_ring::{Frame, TraceEvent};
+use linerate_ring::{Batch as _, Frame, Ring as _, TraceEvent};
 use linerate_testkit::{VethOptions, only_this_test, probe_or_skip, root_or_skip};
 use pcap::{Capture, Linktype};
 

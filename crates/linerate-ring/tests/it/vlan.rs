@@ -5,11 +5,11 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use crate::xdp_support::{Cable, Raw, udp};
-use linerate_ring::Frame;
 use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{AttachMode, Sockets};
+use linerate_ring::{Batch as _, Frame, Ring as _};
 use linerate_testkit::{VethOptions, print_skipped, root_or_skip, test_name, uninterrupted};
 
 const TAG: [u8; 4] = [0x81, 0x00, 0x60, 0x07];

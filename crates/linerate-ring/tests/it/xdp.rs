@@ -9,11 +9,10 @@ use crate::xdp_support::{
 };
 use linerate_bpf::steer;
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::{
-    AttachMode, Socket, Sockets, SocketsBuilder, TimestampSource, TxSocket, Umem, WaitStrategy,
-    probe,
+use linerate_ring::xdp::{AttachMode, Socket, Sockets, SocketsBuilder, TxSocket, Umem, probe};
+use linerate_ring::{
+    Batch as _, Error, Frame, Region, Result, Ring as _, TimestampSource, WaitStrategy,
 };
-use linerate_ring::{Error, Frame, Region, Result};
 use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, skip};
 
 fn small(builder: SocketsBuilder<'_>) -> SocketsBuilder<'_> {

@@ -12,7 +12,8 @@ use crate::counting::allocations;
 use crate::xdp_support::{CHILD, Cable, udp};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{Sockets, TimestampSource, TxSocket, WaitStrategy};
+use linerate_ring::xdp::{Sockets, TxSocket};
+use linerate_ring::{Batch as _, Ring as _, TimestampSource, WaitStrategy};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, skip, test_name};
 
 /// What both kinds of source have in common here.

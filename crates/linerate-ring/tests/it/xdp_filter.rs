@@ -5,43 +5,25 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::xdp_support::{Cable, SetOnDrop, number, to_port, udp};
+use crate::xdp_support::{Cable, Raw, SetOnDrop, number, to_port, udp};
 use linerate_bpf::filter::Instruction;
-use linerate_ring::Result;
 use linerate_ring::tee::{Action, Tee};
-use linerate_ring::xdp::{Sockets, TimestampSource};
+use linerate_ring::xdp::Sockets;
+use linerate_ring::{Batch as _, Result, Ring, TimestampSource};
 use linerate_testkit::{VethOptions, root_or_skip};
 
-/// What a source and a tee have in common here.
-trait Capture {
-    /// Adds the numbers of the frames that are there; waits a while when none is.
-    fn read(&mut self, numbers: &mut Vec<u64>) -> bool;
+/// What a source and a tee have in common beside their rings.
+trait Capture: Ring {
     fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()>;
-    fn stop(&mut self) -> Result<()>;
     /// Frames accepted, lost, and neither.
     fn counts(&self) -> (u64, u64, u64);
 }
 
-/// Both have the methods, but no trait in common: a lending batch makes none that is worth it.
 macro_rules! capture {
     ($kind:ty, |$counts:ident| $sums:expr) => {
         impl Capture for $kind {
-            fn read(&mut self, numbers: &mut Vec<u64>) -> bool {
-                let ready = self.wait(Duration::from_secs(1)).expect("waited");
-                while let Some(mut batch) = self.next_batch() {
-                    while let Some(frame) = batch.next() {
-                        numbers.push(number(frame.head()));
-                    }
-                }
-                ready
-            }
-
             fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
                 self.set_filter(filter)
-            }
-
-            fn stop(&mut self) -> Result<()> {
-                self.stop()
             }
 
             fn counts(&self) -> (u64, u64, u64) {
@@ -53,6 +35,17 @@ macro_rules! capture {
 }
 capture!(Sockets, |c| (c.matched, c.lost(), c.unmatched));
 capture!(Tee, |c| (c.captured, c.lost(), c.unmatched + c.late));
+
+/// Adds the numbers of the frames that are there; waits a while when none is.
+fn read(capture: &mut impl Capture, numbers: &mut Vec<u64>) -> bool {
+    let ready = capture.wait(Duration::from_secs(1)).expect("waited");
+    while let Some(mut batch) = capture.next_batch() {
+        while let Some(frame) = batch.next() {
+            numbers.push(number(frame.head()));
+        }
+    }
+    ready
+}
 
 /// A filter, as the numbers of the frames that it accepts.
 type Accepts = fn(u64) -> bool;
@@ -80,7 +73,7 @@ fn exchange(cable: &Cable, mut capture: impl Capture, what: &str) {
         for phase in 0..4 {
             let enough = numbers.len() + 2000;
             while numbers.len() < enough {
-                assert!(capture.read(&mut numbers), "{what}: nothing comes in phase {phase}");
+                assert!(read(&mut capture, &mut numbers), "{what}: nothing comes in phase {phase}");
             }
             let last = numbers.last().copied().unwrap();
             match filters.get(phase) {
@@ -89,13 +82,16 @@ fn exchange(cable: &Cable, mut capture: impl Capture, what: &str) {
             }
             bounds.push((last, sent.load(SeqCst) + 1));
         }
-        while capture.read(&mut numbers) {}
+        while read(&mut capture, &mut numbers) {}
         let before = numbers.len();
         let after = sent.load(SeqCst) + 1000;
         while sent.load(SeqCst) < after {
             std::thread::yield_now();
         }
-        assert!(!capture.read(&mut numbers) && numbers.len() == before, "{what}: after the stop");
+        assert!(
+            !read(&mut capture, &mut numbers) && numbers.len() == before,
+            "{what}: after the stop"
+        );
         drop(ending);
     });
     // Every frame was judged by the filter of its phase and by no other.
@@ -139,35 +135,37 @@ fn a_stop_needs_no_privilege() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let raw = cable.raw();
-    let check = |mut capture: Box<dyn Capture + Send>, what: &str| {
-        (0..500).for_each(|n| raw.send(&udp(7, n, 100)));
-        let (mut capture, refused) = std::thread::spawn(move || {
-            drop_capabilities();
-            let refused = capture.set_filter(Some(&to_port(8)));
-            capture.stop().expect("stopped");
-            (capture, refused)
-        })
-        .join()
-        .unwrap();
-        let denied = matches!(refused, Err(linerate_ring::Error::Privilege { .. }));
-        assert!(denied, "{what}: a new filter takes privilege: {refused:?}");
-        (500..1000).for_each(|n| raw.send(&udp(7, n, 100)));
-        let mut numbers = Vec::new();
-        while capture.read(&mut numbers) {}
-        assert!(numbers.iter().copied().eq(0..500), "{what}: {numbers:?}");
-        assert_eq!(capture.counts(), (500, 0, 500), "{what}");
-    };
     let inside = |open: fn() -> Result<Tee>| cable.receiver.run(open).unwrap().unwrap();
-    check(Box::new(inside(|| Tee::builder("rx").build())), "a tee");
-    check(
-        Box::new(inside(|| Tee::builder("rx").action(Action::Redirect).build())),
+    without_privilege(&raw, inside(|| Tee::builder("rx").build()), "a tee");
+    without_privilege(
+        &raw,
+        inside(|| Tee::builder("rx").action(Action::Redirect).build()),
         "a tee that takes",
     );
     for stamps in [TimestampSource::Reader, TimestampSource::Hardware] {
         let open = || Sockets::builder("rx").buffer_size(16 << 20).timestamps(stamps).build();
         let source = cable.receiver.run(open).unwrap().unwrap();
-        check(Box::new(source), "a source");
+        without_privilege(&raw, source, "a source");
     }
+}
+
+fn without_privilege(raw: &Raw, mut capture: impl Capture + Send + 'static, what: &str) {
+    (0..500).for_each(|n| raw.send(&udp(7, n, 100)));
+    let (mut capture, refused) = std::thread::spawn(move || {
+        drop_capabilities();
+        let refused = capture.set_filter(Some(&to_port(8)));
+        capture.stop().expect("stopped");
+        (capture, refused)
+    })
+    .join()
+    .unwrap();
+    let denied = matches!(refused, Err(linerate_ring::Error::Privilege { .. }));
+    assert!(denied, "{what}: a new filter takes privilege: {refused:?}");
+    (500..1000).for_each(|n| raw.send(&udp(7, n, 100)));
+    let mut numbers = Vec::new();
+    while read(&mut capture, &mut numbers) {}
+    assert!(numbers.iter().copied().eq(0..500), "{what}: {numbers:?}");
+    assert_eq!(capture.counts(), (500, 0, 500), "{what}");
 }
 
 /// Takes every capability from this thread.
@@ -196,7 +194,7 @@ fn a_refused_filter_leaves_the_old_one() {
     (0..100).for_each(|n| raw.send(&udp(7 + (n % 2) as u16, n, 100)));
     let mut numbers = Vec::new();
     while numbers.len() < 50 {
-        assert!(tee.read(&mut numbers));
+        assert!(read(&mut tee, &mut numbers));
     }
     assert!(numbers.iter().all(|n| n % 2 == 0), "{numbers:?}");
     assert_eq!(tee.statistics().unwrap().unmatched, 50);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::coalesce::build::{ACK, CWR, ECE, FIN, PSH, RST, Spec, URG};
 use crate::kernel::wire::{receive, silence};
 use linerate_ring::packet::{Ring, Sender};
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_segment::coalesce::Options;
 use linerate_segment::segment::Checksums;
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use linerate_ring::Ring as _;
 use rustix::event::PollFlags;
 
 use crate::backend::Backend;
@@ -25,7 +26,7 @@ use crate::{Error, Result};
 const MAX_SUPER_DATAGRAMS: usize = 64;
 /// Batches of the rings of `xdp` between two reads of the companion socket, each of which is a system call.
 const XDP_BATCHES_PER_SOCKET_READ: u32 = 16;
-/// How long a coalescing wait takes in all by default, timer slack included; see [`linerate_ring::xdp::WaitStrategy`].
+/// How long a coalescing wait takes in all by default, timer slack included; see [`linerate_ring::WaitStrategy`].
 /// Messages that wait in a socket occupy memory that the sender's core then lacks, the more so the faster they
 /// arrive: super-datagrams gather enough in 20 µs, and longer waits cost rate.
 const COALESCE_XDP: Duration = Duration::from_micros(250);
@@ -137,11 +138,7 @@ impl Engine {
             Self::Recvmmsg(array) => Ok(array.has_more() || array.fill(socket)?),
             Self::Uring(uring) => Ok(uring.has_more() || uring.fill(socket)?),
             Self::Xdp { companion, .. } if companion.has_more() => Ok(true),
-            Self::Xdp { xdp, companion, polled, batches, .. } => {
-                // Before the check: what arrives after it makes the descriptor readable.
-                if *polled.get_mut() {
-                    xdp.receiver.announce_sleep();
-                }
+            Self::Xdp { xdp, companion, batches, .. } => {
                 if xdp.receiver.ready() && *batches < XDP_BATCHES_PER_SOCKET_READ {
                     return Ok(true);
                 }
@@ -165,7 +162,7 @@ impl Engine {
         if companion.has_more() {
             return true;
         }
-        xdp.receiver.cancel_sleep();
+        xdp.receiver.disarm();
         *batches < XDP_BATCHES_PER_SOCKET_READ && xdp.receiver.ready()
     }
 
@@ -193,14 +190,14 @@ impl Engine {
         if companion.has_more() {
             return false;
         }
-        xdp.receiver.cancel_sleep();
+        xdp.receiver.disarm();
         !xdp.receiver.ready()
     }
 
     /// Whether a frame is in the rings. If not, the next one makes the descriptor readable: call this last.
     pub(super) fn ready_or_announce_sleep(&mut self) -> bool {
         let Self::Xdp { xdp, .. } = self else { return false };
-        let is_ready = xdp.receiver.ready_or_announce_sleep();
+        let is_ready = xdp.receiver.arm();
         if !is_ready {
             // Empty records, which only carried wake-ups.
             xdp.receiver.release();
@@ -236,12 +233,11 @@ impl Engine {
             Self::Recvmmsg(_) => socket::poll(readable, PollFlags::IN, watch, deadline),
             Self::Uring(uring) => uring.wait(socket, watch, deadline),
             Self::Xdp { xdp, .. } => {
-                xdp.receiver.announce_sleep();
-                let outcome = match xdp.receiver.ready() {
+                let outcome = match xdp.receiver.arm() {
                     true => Ok(WaitOutcome::Ready),
                     false => socket::poll(readable, PollFlags::IN, watch, deadline),
                 };
-                xdp.receiver.cancel_sleep();
+                xdp.receiver.disarm();
                 outcome
             }
         }
@@ -261,7 +257,7 @@ impl Engine {
         if let Self::Xdp { xdp, polled, .. } = self
             && !polled.swap(true, Ordering::Relaxed)
         {
-            xdp.receiver.announce_polling();
+            xdp.receiver.keep_armed();
             rearm(xdp, readable);
         }
     }
@@ -272,7 +268,7 @@ impl Engine {
     pub(super) fn enable_edge_triggered(&mut self, readable: BorrowedFd<'_>) {
         if let Self::Xdp { xdp, edge, .. } = self {
             *edge = true;
-            xdp.receiver.announce_sleep();
+            xdp.receiver.arm();
             rearm(xdp, readable);
         }
     }

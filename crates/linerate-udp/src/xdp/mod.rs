@@ -16,10 +16,9 @@ use std::sync::Arc;
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::xdp::Owner;
 use linerate_net::{Connection, Interface, link};
-use linerate_ring::Region;
-use linerate_ring::xdp::{
-    self, AttachMode, CopyMode, Frames, TimestampSource, TxSocket, Umem, WaitStrategy,
-};
+use linerate_ring::receiver::Frames;
+use linerate_ring::xdp::{self, AttachMode, CopyMode, TxSocket, Umem};
+use linerate_ring::{Batch as _, Region, Ring as _, TimestampSource, WaitStrategy};
 use linerate_wire::ethernet;
 
 pub use parse::{Datagram, ParseError, Parser};
@@ -105,7 +104,7 @@ pub(crate) fn is_native(interface: &str) -> bool {
 /// What the program on an interface takes.
 #[derive(Debug)]
 pub(crate) struct XdpReceiver {
-    pub(crate) receiver: xdp::Receiver,
+    pub(crate) receiver: linerate_ring::Receiver,
     parser: Parser,
     interface: String,
     index: u32,
@@ -151,8 +150,8 @@ impl XdpReceiver {
         let groups = accepted_groups(fd, &all_groups, index, bind);
         let mut spec = FilterSpec { port, mac, ipv6, unicast, own_sources, groups, max_frame: 0 };
         let filter = |max_frame| translate(&FilterSpec { max_frame, ..spec.clone() }).map(Some);
-        let receiver = xdp::Receiver::open(interface, &receiver_options(options), filter).map_err(
-            |error| {
+        let receiver = linerate_ring::Receiver::open(interface, &receiver_options(options), filter)
+            .map_err(|error| {
                 let why = match &error {
                     Error::Ring(ring) => occupied(ring).or_else(|| {
                         let refused = matches!(ring, linerate_ring::Error::System { .. });
@@ -164,8 +163,7 @@ impl XdpReceiver {
                     Some(why) => Error::BackendUnavailable { backend: Backend::Xdp, reason: why },
                     None => error,
                 }
-            },
-        )?;
+            })?;
         spec.max_frame = receiver.config().longest;
         let first = receiver.load_filter(Some(&translate(&spec)?))?;
         let nothing = receiver.load_filter(Some(&translate(&spec.nothing())?))?;
@@ -242,7 +240,8 @@ impl XdpReceiver {
             return Ok(());
         }
         self.wanted = spec.clone();
-        let refused = match self.receiver.set_filter(Some(&translate(&spec)?)) {
+        let loaded = self.receiver.load_filter(Some(&translate(&spec)?));
+        let refused = match loaded.and_then(|loaded| self.receiver.replace_filter(&loaded)) {
             Ok(()) => {
                 self.spec = spec;
                 return Ok(());
@@ -369,8 +368,8 @@ fn copying_ring(interface: &str) -> Result<TxSocket> {
 }
 
 /// In the driver only, and every datagram in one piece.
-fn receiver_options(options: &Options) -> xdp::Options {
-    xdp::Options {
+fn receiver_options(options: &Options) -> linerate_ring::Options {
+    linerate_ring::Options {
         delivery: options.delivery,
         mode: Some(AttachMode::Native),
         buffer: Some(options.ring_size),
@@ -386,7 +385,7 @@ fn receiver_options(options: &Options) -> xdp::Options {
         busy_poll: options.busy_poll,
         transmit: if options.send.backend == SendBackend::Xdp { TRANSMIT_FRAMES } else { 0 },
         wait_strategy: WaitStrategy::BLOCKING,
-        ..xdp::Options::default()
+        ..linerate_ring::Options::default()
     }
 }
 

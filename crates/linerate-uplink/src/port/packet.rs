@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use linerate_ring::packet::{DirectionFilter, Fanout, Ring, TxRing};
 use linerate_ring::tun::Queue;
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_wire::virtio::Flags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -147,7 +148,8 @@ impl FramePort for PacketPort {
     }
 
     fn drops(&self) -> Drops {
-        Drops { ring_full: self.ring.statistics().drops, ..Drops::default() }
+        let ring_full = self.ring.statistics().map_or(0, |counts| counts.drops);
+        Drops { ring_full, ..Drops::default() }
     }
 }
 

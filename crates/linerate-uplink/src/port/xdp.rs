@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_bpf::steer;
-use linerate_ring::Region;
 use linerate_ring::region::Pages;
 use linerate_ring::tun::Queue;
-use linerate_ring::xdp::{Mode, Socket, TxSocket, Umem, WaitStrategy};
+use linerate_ring::xdp::{Mode, Socket, TxSocket, Umem};
+use linerate_ring::{Batch as _, Region, WaitStrategy};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{FramePort, SendOutcome, is_up};

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_net::Interface;
+use linerate_ring::Delivery;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::Delivery;
 
 /// A parser of these words, which a shell can then complete.
 pub(crate) fn parse_words<T: Clone + Send + Sync + 'static>(

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use linerate_ring::packet::{Ring, Sender};
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::situations::{COUNT, Hosts, SITUATIONS, Situation};
 use linerate_testkit::tools::ip;
 use linerate_testkit::{Namespace, Process, print_skipped, root_or_skip};

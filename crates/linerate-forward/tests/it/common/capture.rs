@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::{Action, Tee};
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_wire::virtio::Header;
 
 use super::host::{Host, PORTS, router_mac, router_v4};

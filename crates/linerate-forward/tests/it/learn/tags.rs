@@ -8,6 +8,7 @@ use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::session::Record;
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::{Action, Tee};
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::{Mac, skip};
 use linerate_wire::virtio::Header;
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_ring::packet::Ring;
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
 /// How long the peer may be silent before a capture ends without all that it waits for.
@@ -52,7 +53,7 @@ impl Cable {
                             .unwrap();
                         ready.send(()).unwrap();
                         let arrivals = collect(&mut ring, count);
-                        assert_eq!(ring.statistics().drops, 0, "the peer lost frames");
+                        assert_eq!(ring.statistics().unwrap().drops, 0, "the peer lost frames");
                         arrivals
                     })
                     .unwrap()

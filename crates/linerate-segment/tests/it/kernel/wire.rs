@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use linerate_ring::Error;
 use linerate_ring::packet::{DirectionFilter, Ring, Sender};
 use linerate_ring::tun::{Device, Kind, Offloads};
+use linerate_ring::{Batch as _, Error, Ring as _};
 use linerate_testkit::tools::{compile_bpf, ip, run};
 use linerate_testkit::{Interface, Namespace, Veth, VethOptions};
 use linerate_wire::virtio::Header;

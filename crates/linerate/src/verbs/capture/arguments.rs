@@ -9,10 +9,10 @@ use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::sink::file::KeepFree;
 use linerate_capture::source::SourceKind;
 use linerate_flow::outputs::Destination;
+use linerate_ring::Delivery;
 use linerate_ring::packet::{Allocation, DirectionFilter, Mode};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
-use linerate_ring::xdp::Delivery;
 
 use super::values;
 use crate::cli::metrics::{Metrics, Web};

@@ -29,11 +29,11 @@ use linerate_capture::interface::ANY;
 use linerate_capture::link_type;
 use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
-use linerate_capture::source::TimestampSource;
 use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions};
 use linerate_flow::meter;
 use linerate_net::namespace::Namespace;
 use linerate_pcapfile::{BlockReader, Error as FileError};
+use linerate_ring::TimestampSource;
 
 pub(crate) use arguments::Arguments;
 use arguments::TimestampType;
@@ -406,9 +406,9 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         rate_limit: arguments.rate_limit,
         timestamps: match arguments.time_stamp_type {
             _ if arguments.discard && !flows => TimestampSource::None,
-            TimestampType::Host => TimestampSource::Host,
-            TimestampType::HostLowPrecision => TimestampSource::HostBatch,
-            TimestampType::Adapter => TimestampSource::Adapter,
+            TimestampType::Host => TimestampSource::Software,
+            TimestampType::HostLowPrecision => TimestampSource::Reader,
+            TimestampType::Adapter => TimestampSource::Hardware,
         },
     }
 }

@@ -19,9 +19,9 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_capture::libpcap;
 use linerate_capture::statistics::program;
+use linerate_ring::Delivery;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::Delivery;
 use signal_hook::consts::SIGPIPE;
 
 use crate::cli::metrics::Metrics;

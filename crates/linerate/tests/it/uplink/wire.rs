@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use linerate_ring::packet::{DirectionFilter, Ring, Sender};
+use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::{Namespace, Random, VethOptions, root_or_skip};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
@@ -24,7 +25,7 @@ fn received(namespace: &Namespace, interface: &str, work: impl FnOnce()) -> Vec<
                 // What was asked for before the look has come when the look finds nothing.
                 let last = done.load(Relaxed);
                 if !ring.wait(Duration::from_millis(100)).unwrap() && last {
-                    return (frames, ring.statistics().drops);
+                    return (frames, ring.statistics().unwrap().drops);
                 }
                 while let Some(mut batch) = ring.next_batch() {
                     while let Some(frame) = batch.next() {

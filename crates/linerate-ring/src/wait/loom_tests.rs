@@ -107,7 +107,7 @@ impl Reader {
     /// Reads until nothing is left, as before `WouldBlock`; how many frames.
     fn drain(&mut self) -> u32 {
         let mut frames = 0;
-        while self.poll_or_announce_sleep() {
+        while self.arm() {
             let ring = self.next().expect("a frame");
             self.positions[ring] += 1;
             frames += 1;
@@ -146,7 +146,7 @@ impl Reader {
     }
 }
 
-impl SleepProtocol for Reader {
+impl Sleeper for Reader {
     fn sleep_state(&self) -> &SleepState {
         &self.sleep
     }

@@ -272,12 +272,12 @@ impl ReaderState {
 
     /// Call it before the last check of the rings. The fence pairs with the full barrier of the program's
     /// submit: either the program sees the word, or we see its record.
-    pub(super) fn announce_sleep(&self, rings: impl Iterator<Item = usize>) {
+    pub(super) fn set_waiting(&self, rings: impl Iterator<Item = usize>) {
         rings.for_each(|ring| self.word(ring, WAITING).store(1, Ordering::Relaxed));
         fence(Ordering::SeqCst);
     }
 
-    pub(super) fn cancel_sleep(&self, ring: usize) {
+    pub(super) fn clear_waiting(&self, ring: usize) {
         self.word(ring, WAITING).store(0, Ordering::Relaxed);
     }
 
@@ -288,7 +288,7 @@ impl ReaderState {
     }
 
     /// What becomes of frames that a program for [`Action::Redirect`] has copied into any ring.
-    pub(super) fn set_action(&self, action: Action) {
+    pub(crate) fn set_action(&self, action: Action) {
         let passing = action != Action::Redirect;
         let words = (0..self.0.max_entries()).map(|ring| self.word(ring, PASS));
         words.for_each(|word| word.store(passing.into(), Ordering::Relaxed));

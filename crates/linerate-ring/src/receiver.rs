@@ -1,142 +1,25 @@
 //! [`Receiver`]: takes the frames of an interface by XDP, through AF_XDP sockets or a BPF ring buffer.
 
 use std::fmt::{self, Display};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer::TimestampSource;
 use linerate_bpf::xdp::AttachMode;
-use linerate_net::link;
 use linerate_net::text::plural;
 
-use super::sockets::DEFAULT_CHUNK_SIZE;
-use super::{
-    Batch, BusyPoll, Delivery, Sockets, Statistics, StatisticsReader, TxSocket, Umem, WaitStrategy,
-    probe,
-};
+use crate::options::{Delivery, Options, longest_of};
 use crate::packet::Promiscuous;
 use crate::region::Pages;
 use crate::tee::{self, Action, MAX_SNAPLEN, Tee};
-use crate::{Error, Frame, Result, Timestamp};
+use crate::xdp::{self, BusyPoll, Sockets, Statistics, TxSocket};
+use crate::{Error, Result, Timestamp, ring_of_variants};
 
-/// Bytes of an Ethernet header and one VLAN tag.
-const ETHERNET_HEADERS: u32 = 18;
-/// Bytes of the largest chunk of a UMEM in small pages.
-const LARGEST_CHUNK: u32 = 4096;
 /// Frames that busy polling takes in one call.
 const BUSY_POLL_BUDGET: u32 = 64;
 /// The buffer of sockets is whole huge pages of this size.
 const HUGE_PAGE: usize = 2 << 20;
-
-/// What to ask of a receiver.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How the program delivers frames.
-    pub delivery: Delivery,
-    /// What happens to the frames that the filter accepts. [`Action::Copy`] makes a tee, which other captures share,
-    /// and which always has a ring buffer. Sockets redirect from the start: with [`Action::CopyThenRedirect`] only a
-    /// request for [`Delivery::AfXdp`] opens them.
-    pub action: Action,
-    /// Frames whose VLAN tag the driver took out are left to the stack, where the driver tells. Not with
-    /// [`Action::Copy`] or [`TimestampSource::Hardware`].
-    pub untagged: bool,
-    /// Native or generic only; `None` takes native where the driver has it.
-    pub mode: Option<AttachMode>,
-    /// Bytes of memory for frames; `None` takes the default of the delivery.
-    pub buffer: Option<usize>,
-    /// Pages of a UMEM.
-    pub pages: Pages,
-    /// Bytes to keep of each frame in a ring buffer, at most.
-    pub snaplen: u32,
-    /// Every frame comes in one piece: chunks are as large as the MTU needs, up to 4096 bytes.
-    pub contiguous: bool,
-    /// Frames in a batch, at most.
-    pub batch: u32,
-    /// Frames to fetch into the cache ahead of the reader, from a UMEM.
-    pub prefetch: u32,
-    /// Who stamps frames. A ring buffer has the kernel's stamps or none.
-    pub timestamps: TimestampSource,
-    /// Busy-poll the driver this long.
-    pub busy_poll: Option<Duration>,
-    /// Frames of [`Receiver::take_tx`]; 0 for a receiver that only receives.
-    pub transmit: u32,
-    /// How [`Receiver::wait`] waits.
-    pub wait_strategy: WaitStrategy,
-    /// Also receive what is addressed to others.
-    pub promiscuous: bool,
-    /// Receivers of [`Receiver::open_group`]; where the interface has fewer queues, one for each.
-    pub readers: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            delivery: Delivery::Auto,
-            action: Action::Redirect,
-            untagged: false,
-            mode: None,
-            buffer: None,
-            pages: Pages::Auto,
-            snaplen: MAX_SNAPLEN,
-            contiguous: false,
-            batch: 256,
-            prefetch: 0,
-            timestamps: TimestampSource::Software,
-            busy_poll: None,
-            transmit: 0,
-            wait_strategy: WaitStrategy::default(),
-            promiscuous: false,
-            readers: 1,
-        }
-    }
-}
-
-impl Options {
-    /// The delivery on `interface`, and why. Asks the driver where nothing else decides.
-    fn decide(&self, interface: &str) -> (Delivery, &'static str) {
-        match self.delivery {
-            _ if self.action == Action::Copy => (Delivery::RingBuffer, "a tee"),
-            Delivery::Auto if self.action == Action::CopyThenRedirect => {
-                (Delivery::RingBuffer, "sockets would redirect at once")
-            }
-            Delivery::Auto if self.pages != Pages::Auto => {
-                (Delivery::AfXdp, "only a UMEM has a choice of pages")
-            }
-            Delivery::Auto if self.busy_poll.is_some() => {
-                (Delivery::AfXdp, "only sockets poll the driver")
-            }
-            Delivery::Auto if self.timestamps == TimestampSource::Hardware => {
-                (Delivery::AfXdp, "only their program asks the card for its stamps")
-            }
-            Delivery::Auto if probe(interface).zero_copy => {
-                (Delivery::AfXdp, "the driver shares frames without a copy")
-            }
-            Delivery::Auto => (Delivery::RingBuffer, "the driver has no zero-copy AF_XDP"),
-            asked => (asked, "requested"),
-        }
-    }
-
-    /// Bytes of the longest frame that comes whole, and of a chunk of a UMEM.
-    fn sizes(&self, interface: &str, delivery: Delivery) -> Result<(u32, u32)> {
-        if !self.contiguous {
-            return Ok((u32::MAX, DEFAULT_CHUNK_SIZE));
-        }
-        let mtu = link::by_name(interface)?.mtu;
-        let chunk = Umem::chunk_for(mtu + ETHERNET_HEADERS).unwrap_or(LARGEST_CHUNK);
-        Ok(match delivery {
-            Delivery::RingBuffer => (longest_of(mtu), chunk),
-            _ => (chunk - super::HEADROOM, chunk),
-        })
-    }
-}
-
-/// Bytes of the longest frame that a ring buffer takes whole.
-fn longest_of(mtu: u32) -> u32 {
-    (mtu + ETHERNET_HEADERS).min(MAX_SNAPLEN)
-}
 
 /// The configuration that a receiver got.
 #[derive(Clone, Debug)]
@@ -201,16 +84,6 @@ enum Rings {
     RingBuffer(Box<Tee>),
 }
 
-/// Calls what both kinds of rings have in common.
-macro_rules! either {
-    ($receiver:expr, $rings:ident => $call:expr) => {
-        match &mut $receiver.rings {
-            Rings::Sockets($rings) => $call,
-            Rings::RingBuffer($rings) => $call,
-        }
-    };
-}
-
 impl Receiver {
     /// Attaches a program to `interface`. Where [`Delivery::Auto`] prefers a ring buffer and that does not open,
     /// sockets take its place: its program needs a newer kernel. With [`Action::CopyThenRedirect`] they do not.
@@ -219,7 +92,7 @@ impl Receiver {
     /// frame that comes whole ([`Options::contiguous`]), which depends on the delivery.
     ///
     /// # Errors
-    /// Those of `filter`, [`super::SocketsBuilder::build`], [`tee::Builder::build`] and [`Promiscuous::enable`].
+    /// Those of `filter`, [`xdp::SocketsBuilder::build`], [`tee::Builder::build`] and [`Promiscuous::enable`].
     pub fn open<E: From<Error> + Display>(
         interface: &str,
         options: &Options,
@@ -279,106 +152,12 @@ impl Receiver {
     }
 
     /// The transmit half of the first queue's socket, once, if [`Options::transmit`] asked for it. `None` with a ring
-    /// buffer, beside which a [`TxSocket`](super::TxSocket) can be opened.
+    /// buffer, beside which a [`TxSocket`] can be opened.
     pub fn take_tx(&mut self) -> Option<TxSocket> {
         match &mut self.rings {
             Rings::Sockets(sockets) => sockets.take_tx(),
             Rings::RingBuffer(_) => None,
         }
-    }
-
-    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came, and at once when
-    /// nothing is left after [`Receiver::stop`].
-    ///
-    /// # Errors
-    /// [`Error::InterfaceDown`], once each time that it goes down: the receiver goes on when it comes up.
-    /// [`Error::InterfaceGone`], [`Error::System`].
-    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        either!(self, rings => rings.wait(timeout))
-    }
-
-    /// Whether the interface is still there and up: for a reader that waits by means of its own, and in vain.
-    ///
-    /// # Errors
-    /// As [`Receiver::wait`].
-    pub fn check(&mut self) -> Result<()> {
-        match &mut self.rings {
-            Rings::Sockets(sockets) => sockets.wait(Duration::ZERO).map(drop),
-            Rings::RingBuffer(tee) => tee.check(),
-        }
-    }
-
-    /// Whether a frame can be read.
-    #[inline]
-    pub fn ready(&mut self) -> bool {
-        either!(self, rings => rings.ready())
-    }
-
-    /// Whether a frame can be read. If not, the reader has announced its sleep ([`Receiver::announce_sleep`]). For one
-    /// that sleeps on the descriptors only after this returned false: while it reads, nothing wakes it.
-    #[inline]
-    pub fn ready_or_announce_sleep(&mut self) -> bool {
-        match &mut self.rings {
-            Rings::Sockets(sockets) => sockets.ready(),
-            Rings::RingBuffer(tee) => tee.ready_or_announce_sleep(),
-        }
-    }
-
-    /// The frames that have come, up to the size of a batch; `None` when there are none.
-    #[inline]
-    pub fn next_batch(&mut self) -> Option<Frames<'_>> {
-        match &mut self.rings {
-            Rings::Sockets(sockets) => sockets.next_batch().map(Frames::Sockets),
-            Rings::RingBuffer(tee) => tee.next_batch().map(Frames::RingBuffer),
-        }
-    }
-
-    /// Gives back what suspended batches have lent, so that descriptors are readable for new frames only.
-    #[inline]
-    pub fn release(&mut self) {
-        either!(self, rings => rings.release());
-    }
-
-    /// What to sleep on: readable when there is a frame, if [`Receiver::announce_sleep`] was called before the
-    /// last look with [`Receiver::ready`].
-    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        match &self.rings {
-            Rings::Sockets(sockets) => sockets.descriptors().collect(),
-            Rings::RingBuffer(tee) => tee.descriptors().collect(),
-        }
-    }
-
-    /// To be called before the last look of a reader that then sleeps on the descriptors: the program of a ring
-    /// buffer wakes nobody else.
-    #[inline]
-    pub fn announce_sleep(&self) {
-        if let Rings::RingBuffer(tee) = &self.rings {
-            tee.announce_sleep();
-        }
-    }
-
-    /// As [`Receiver::announce_sleep`], and again whenever a batch has been dropped: for a reader that may sleep on
-    /// the descriptors after each.
-    pub fn announce_polling(&self) {
-        if let Rings::RingBuffer(tee) = &self.rings {
-            tee.announce_polling();
-        }
-    }
-
-    /// Cancels [`Receiver::announce_sleep`].
-    #[inline]
-    pub fn cancel_sleep(&self) {
-        if let Rings::RingBuffer(tee) = &self.rings {
-            tee.cancel_sleep();
-        }
-    }
-
-    /// Replaces the filter between two frames; what the old one accepted is in the rings when it returns.
-    ///
-    /// # Errors
-    /// [`Error::Bpf`] when the kernel refuses it; the old filter then stays.
-    pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        either!(self, rings => rings.set_filter(filter))
     }
 
     /// Loads the program with another filter, for [`Receiver::replace_filter`].
@@ -392,12 +171,16 @@ impl Receiver {
         }
     }
 
-    /// As [`Receiver::set_filter`], without a privilege.
+    /// Replaces the filter between two frames, without a privilege. What the old one accepted is in the rings when it
+    /// returns.
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
-        either!(self, rings => rings.replace_filter(loaded))
+        match &mut self.rings {
+            Rings::Sockets(sockets) => sockets.replace_filter(loaded),
+            Rings::RingBuffer(tee) => tee.replace_filter(loaded),
+        }
     }
 
     /// What happens to the frames that the filter accepts, where it is not a tee. False where it cannot: sockets only
@@ -409,26 +192,6 @@ impl Receiver {
                 tee.set_action(action);
                 true
             }
-        }
-    }
-
-    /// Lets no further frame in: when it returns, all that was accepted is in the rings. Takes some tens of
-    /// milliseconds.
-    ///
-    /// # Errors
-    /// As [`Sockets::stop`] and [`Tee::stop`].
-    pub fn stop(&mut self) -> Result<()> {
-        either!(self, rings => rings.stop())
-    }
-
-    /// The counts since it was opened.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn statistics(&self) -> Result<Statistics> {
-        match &self.rings {
-            Rings::Sockets(sockets) => sockets.statistics(),
-            Rings::RingBuffer(tee) => tee.statistics().map(Into::into),
         }
     }
 
@@ -471,27 +234,15 @@ impl Receiver {
     ///
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
-    pub fn statistics_reader(&self) -> Result<ReceiverStatisticsReader> {
+    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
         Ok(match &self.rings {
-            Rings::Sockets(sockets) => {
-                ReceiverStatisticsReader::Sockets(sockets.statistics_reader()?)
-            }
-            Rings::RingBuffer(tee) => {
-                ReceiverStatisticsReader::RingBuffer(tee.statistics_reader()?)
-            }
+            Rings::Sockets(sockets) => StatisticsReader::Sockets(sockets.statistics_reader()?),
+            Rings::RingBuffer(tee) => StatisticsReader::RingBuffer(tee.statistics_reader()?),
         })
     }
-
-    /// How full the buffer is, 0 to 1.
-    pub fn fill_level(&mut self) -> f32 {
-        match &mut self.rings {
-            Rings::Sockets(sockets) => {
-                sockets.pending() as f32 / sockets.frame_capacity().max(1) as f32
-            }
-            Rings::RingBuffer(tee) => tee.fill_level(),
-        }
-    }
 }
+
+ring_of_variants!(Receiver, Rings in rings, Frames, Statistics, Sockets, RingBuffer);
 
 /// What a receiver of a group reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -584,18 +335,18 @@ fn ring_buffer(
     Ok((group.into_iter().map(|tee| Rings::RingBuffer(Box::new(tee))).collect(), config))
 }
 
-/// A batch of a [`Receiver`]. A fast reader matches it once, outside of its loop.
+/// A batch of a [`Receiver`].
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "made once a batch, on the stack")]
 pub enum Frames<'r> {
     /// Frames of one queue.
-    Sockets(Batch<'r>),
+    Sockets(xdp::Batch<'r>),
     /// Frames of the ring buffer.
     RingBuffer(tee::Batch<'r>),
 }
 
 impl Frames<'_> {
-    /// The first piece of the frame that [`Frames::next`] would give, which stays where it is.
+    /// The first piece of the frame that [`next`](crate::Batch::next) would give, which stays where it is.
     #[inline]
     pub fn peek(&mut self) -> Option<&[u8]> {
         match self {
@@ -603,28 +354,18 @@ impl Frames<'_> {
             Self::RingBuffer(batch) => batch.peek(),
         }
     }
-
-    /// The next frame, or `None` at the end of the batch.
-    #[allow(clippy::should_implement_trait, reason = "lends, as Iterator cannot")]
-    #[inline]
-    pub fn next(&mut self) -> Option<Frame<'_>> {
-        match self {
-            Self::Sockets(batch) => batch.next(),
-            Self::RingBuffer(batch) => batch.next(),
-        }
-    }
 }
 
 /// Reads the counts of a receiver; made by [`Receiver::statistics_reader`].
 #[derive(Debug)]
-pub enum ReceiverStatisticsReader {
+pub enum StatisticsReader {
     /// Of AF_XDP sockets.
-    Sockets(StatisticsReader),
+    Sockets(xdp::StatisticsReader),
     /// Of a BPF ring buffer.
     RingBuffer(tee::StatisticsReader),
 }
 
-impl ReceiverStatisticsReader {
+impl StatisticsReader {
     /// The counts; [`Statistics::received`] is the reader's own and 0 here.
     ///
     /// # Errors
@@ -646,26 +387,6 @@ impl From<tee::Statistics> for Statistics {
             ring_buffer_full: counts.lost(),
             disordered: counts.disordered,
             ..Self::default()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_request_opens_sockets_where_frames_are_copied_first() {
-        let copy_first = |delivery| Options {
-            delivery,
-            action: Action::CopyThenRedirect,
-            busy_poll: Some(Duration::from_micros(1)),
-            ..Options::default()
-        };
-        for (asked, got) in
-            [(Delivery::Auto, Delivery::RingBuffer), (Delivery::AfXdp, Delivery::AfXdp)]
-        {
-            assert_eq!(copy_first(asked).decide("none").0, got);
         }
     }
 }

@@ -17,6 +17,8 @@
 //! # fn main() -> linerate_ring::Result<()> {
 //! use std::time::Duration;
 //!
+//! use linerate_ring::{Batch, Ring};
+//!
 //! let mut tee = linerate_ring::tee::Tee::builder("eth0").snaplen(128).build()?;
 //! while tee.wait(Duration::from_secs(1))? {
 //!     while let Some(mut batch) = tee.next_batch() {
@@ -29,17 +31,9 @@
 //! # }
 //! ```
 
-mod batch;
-mod group;
-mod records;
-mod sleep;
-
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
-pub use batch::Batch;
 pub use linerate_bpf::RingLayout;
 pub use linerate_bpf::tee::{Action, MAX_SNAPLEN};
 
@@ -49,13 +43,11 @@ use linerate_bpf::tee::{self, Options, Program};
 use linerate_bpf::xdp::AttachMode;
 use linerate_net::Interface;
 
-use crate::xdp::WaitStrategy;
-use crate::{Error, Result, Timestamp};
-pub(crate) use group::{GroupOptions, RingGroup};
-pub(crate) use records::ReaderState;
+pub use crate::ringbuf::{Batch, DEFAULT_BUFFER};
 
-/// Default size of all ring buffers together in bytes: 600,000 frames of 64 bytes.
-pub const DEFAULT_BUFFER: usize = 64 << 20;
+use crate::Result;
+use crate::ringbuf::{self, Mapped, Programs, Reader, ReaderState};
+use crate::wait::WaitStrategy;
 
 /// The least bytes of each of several ring buffers, unless the caller gives a size.
 const MIN_RING_BUFFER: usize = 4 << 20;
@@ -95,19 +87,29 @@ impl Statistics {
 }
 
 /// A capture beside the stack, on all receive queues of an interface or, as one of a group, on some.
-///
-/// Nothing is left attached when it is dropped, nor when the process dies.
+pub type Tee = Reader<TeeProgram>;
+
+/// The program that copies frames for a [`Tee`], shared by the readers of a group.
 #[derive(Debug)]
-pub struct Tee {
-    group: RingGroup,
-    /// The rings of `group`.
-    rings: Range<u32>,
-    state: Arc<ReaderState>,
+pub struct TeeProgram {
     program: Arc<Program>,
-    counters: tee::StatisticsReader,
     interface: Interface,
-    was_up: bool,
-    stopped: bool,
+    /// The rings of the reader.
+    rings: Range<u32>,
+    counters: tee::StatisticsReader,
+}
+
+impl Programs for TeeProgram {
+    type Statistics = Statistics;
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(self.program.synchronize()?)
+    }
+
+    fn statistics(&self, received: u64, disordered: u64) -> Result<Statistics> {
+        let counts = Statistics::new(received, self.counters.read(&self.rings)?);
+        Ok(Statistics { disordered, ..counts })
+    }
 }
 
 impl Tee {
@@ -132,123 +134,15 @@ impl Tee {
         }
     }
 
-    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came, and at
-    /// once when nothing is left after [`Tee::stop`].
-    ///
-    /// # Errors
-    /// [`Error::InterfaceDown`], once each time that it goes down. [`Error::InterfaceGone`],
-    /// [`Error::System`].
-    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        if self.stopped {
-            return Ok(self.group.ready());
-        }
-        if self.group.wait(self.interface.name(), timeout)? {
-            return Ok(true);
-        }
-        self.check()?;
-        Ok(self.group.ready())
-    }
-
-    /// Whether the interface still exists and is up: for a reader that waits by itself and gets nothing.
-    ///
-    /// # Errors
-    /// [`Error::InterfaceDown`], once each time that it goes down, and [`Error::InterfaceGone`]; but not while
-    /// there are frames to read, which came before the trouble. [`Error::System`].
-    pub fn check(&mut self) -> Result<()> {
-        let Err(error) = self.check_up() else { return Ok(()) };
-        if !self.group.ready() {
-            return Err(error);
-        }
-        // The next call finds the trouble again.
-        self.was_up = true;
-        Ok(())
-    }
-
-    /// A time before which every frame that will come was not stamped; `None` if one waits to be read. UTC.
-    pub fn empty_since(&mut self) -> Option<Timestamp> {
-        self.group.empty_since()
-    }
-
-    /// Whether a frame can be read.
-    #[inline]
-    pub fn ready(&mut self) -> bool {
-        self.group.has_frame()
-    }
-
-    /// Whether a frame can be read. If not, the next frame makes one of [`Tee::descriptors`] readable, as after
-    /// [`Tee::announce_sleep`]. For a reader that sleeps on them only after this returned false: while it reads, it is not
-    /// woken.
-    #[inline]
-    pub fn ready_or_announce_sleep(&mut self) -> bool {
-        self.group.poll_or_announce_sleep()
-    }
-
-    /// Wake-up records that the reader has passed.
-    pub fn wakeups(&self) -> u64 {
-        self.group.wakeups()
-    }
-
-    /// Returns the space of everything lent to the kernel; see [`Batch::suspend`].
-    #[inline]
-    pub fn release(&mut self) {
-        self.group.release();
-    }
-
-    /// The descriptors of the ring buffers: readable while records are in them that were not given back.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let (first, count) = (self.rings.start as usize, self.rings.len());
-        self.program.ring_buffers().skip(first).take(count)
-    }
-
-    /// To be called before the reader sleeps on the descriptors of [`Tee::descriptors`] by means of its own,
-    /// and before the last look with [`Tee::ready`]: the next frame makes one of them readable. Without that
-    /// the program wakes nobody.
-    pub fn announce_sleep(&self) {
-        self.group.announce_sleep();
-    }
-
-    /// As [`Tee::announce_sleep`], and again whenever a batch has been dropped: for a reader that may sleep on the
-    /// descriptors after each.
-    pub fn announce_polling(&self) {
-        self.group.announce_polling();
-    }
-
-    /// Cancels [`Tee::announce_sleep`], which saves the program the wake-up.
-    pub fn cancel_sleep(&self) {
-        self.group.cancel_sleep();
-    }
-
     /// A handle that reads the counts while frames are lent, and from other threads.
     ///
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
     pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        Ok(StatisticsReader(self.program.statistics_reader()?, self.rings.clone()))
-    }
-
-    /// The frames that have come, up to the size of a batch; `None` when there are none. The space
-    /// of those that were read goes back to the kernel when the batch is dropped; those that were
-    /// not are in the next batch.
-    #[inline]
-    pub fn next_batch(&mut self) -> Option<Batch<'_>> {
-        self.group.next_batch()
-    }
-
-    /// Lets no further frame into the rings of this reader. When it returns, all that was copied is in them for
-    /// [`Tee::next_batch`] to give, and its counts but for [`Statistics::late`] are final. Frames that
-    /// come from now on go on to the stack, also with [`Action::Redirect`]. Takes some tens of
-    /// milliseconds.
-    ///
-    /// # Errors
-    /// [`Error::Privilege`], [`Error::System`]: the last frames may then still be on their way.
-    pub fn stop(&mut self) -> Result<()> {
-        if self.stopped {
-            return Ok(());
-        }
-        self.group.stop();
-        self.program.synchronize()?;
-        self.stopped = true;
-        Ok(())
+        Ok(StatisticsReader(
+            self.programs.program.statistics_reader()?,
+            self.programs.rings.clone(),
+        ))
     }
 
     /// Replaces the filter of all readers while the capture runs, between two frames: no frame meets a mixture. `None`
@@ -258,7 +152,7 @@ impl Tee {
     /// # Errors
     /// [`Error::Bpf`] when the kernel refuses the filter; the old filter then stays in force.
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        Ok(self.program.set_filter(&self.interface, filter)?)
+        Ok(self.programs.program.set_filter(&self.programs.interface, filter)?)
     }
 
     /// Loads the program with another filter, for [`Tee::replace_filter`].
@@ -266,7 +160,7 @@ impl Tee {
     /// # Errors
     /// [`Error::Bpf`] when the kernel refuses the filter.
     pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
-        Ok(self.program.load_filter(filter)?)
+        Ok(self.programs.program.load_filter(filter)?)
     }
 
     /// As [`Tee::set_filter`], without a privilege.
@@ -274,7 +168,7 @@ impl Tee {
     /// # Errors
     /// [`Error::System`].
     pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
-        Ok(self.program.replace_filter(&self.interface, loaded)?)
+        Ok(self.programs.program.replace_filter(&self.programs.interface, loaded)?)
     }
 
     /// Of a tee that was not built for [`Action::Copy`]: what happens to the frames that the filter accepts.
@@ -282,66 +176,40 @@ impl Tee {
         self.state.set_action(action);
     }
 
-    /// Counts of the program for the rings of this reader, and of the reader.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn statistics(&self) -> Result<Statistics> {
-        let counts = Statistics::new(self.group.received(), self.counters.read(&self.rings)?);
-        Ok(Statistics { disordered: self.group.disordered(), ..counts })
-    }
-
-    /// The same counts for each receive queue that had frames, without [`Statistics::received`]. The number of
+    /// The counts for each receive queue that had frames, without [`Statistics::received`]. The number of
     /// queues at the start stands for all that came later.
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
-        let queues = self.counters.read_queues(&self.rings)?.into_iter();
+        let queues = self.programs.counters.read_queues(&self.programs.rings)?.into_iter();
         Ok(queues.map(|(queue, counts)| (queue, Statistics::new(0, counts))).collect())
     }
 
     /// The ring buffers of all readers.
     pub fn layout(&self) -> RingLayout {
-        self.program.layout()
+        self.programs.program.layout()
     }
 
     /// Those of this reader.
     pub fn rings(&self) -> Range<u32> {
-        self.rings.clone()
+        self.programs.rings.clone()
     }
 
     /// Where the program runs that is attached to the interface.
     pub fn mode(&self) -> AttachMode {
-        self.program.mode()
+        self.programs.program.mode()
     }
 
     /// Why it runs in the stack and not in the driver, where it does and this process attached it.
     pub fn generic_reason(&self) -> Option<&str> {
-        self.program.generic_reason()
+        self.programs.program.generic_reason()
     }
 
     /// The slot of this capture on the interface; `None` when it takes the frames and so has the interface
     /// for itself.
     pub fn slot(&self) -> Option<u32> {
-        self.program.slot()
-    }
-
-    /// Bytes of the ring buffers of this reader.
-    pub fn capacity(&self) -> usize {
-        self.group.capacity()
-    }
-
-    /// The share of its fullest ring buffer that waits to be read, 0 to 1.
-    pub fn fill_level(&self) -> f32 {
-        self.group.fill_level()
-    }
-
-    fn check_up(&mut self) -> Result<()> {
-        let up = self.interface.is_up()?;
-        let went_down = self.was_up && !up;
-        self.was_up = up;
-        if went_down { Err(Error::InterfaceDown(self.interface.name().to_owned())) } else { Ok(()) }
+        self.programs.program.slot()
     }
 }
 
@@ -464,7 +332,7 @@ impl<'a> Builder<'a> {
         let options = Options { buffer, rings: layout, ..self.options };
         let program = Arc::new(Program::attach(&interface, &options)?);
         let state = Arc::new(ReaderState::map(program.consumer_state_map())?);
-        let group = GroupOptions {
+        let group = ringbuf::Options {
             wait_strategy: self.wait_strategy,
             batch: self.batch,
             in_order: options.timestamps,
@@ -473,17 +341,15 @@ impl<'a> Builder<'a> {
         let build = |reader: usize| {
             let own = reader * rings / readers..(reader + 1) * rings / readers;
             let maps = program.ring_buffers().skip(own.start).take(own.len());
-            let (size, state) = (program.ring_size(), Arc::clone(&state));
-            Ok(Tee {
-                group: RingGroup::map(maps, own.start, size, Arc::clone(&state), group)?,
+            let mapped = Mapped::new(maps, own.start, program.ring_size())?;
+            let programs = TeeProgram {
                 rings: own.start as u32..own.end as u32,
-                state,
                 program: Arc::clone(&program),
-                counters: program.statistics_reader()?,
                 interface: interface.clone(),
-                was_up,
-                stopped: false,
-            })
+                counters: program.statistics_reader()?,
+            };
+            let interface = (Some(interface.clone()), was_up);
+            Ok(Tee::new(mapped, Arc::clone(&state), group, interface, programs))
         };
         (0..readers).map(build).collect()
     }

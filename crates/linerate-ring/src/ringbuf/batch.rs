@@ -1,9 +1,9 @@
-//! [`Batch`]: frames of a tee, lent until it is dropped.
+//! [`Batch`]: frames of ring buffers, lent until it is dropped.
 
 use super::records::{Head, ReaderState, Records};
 use crate::{Direction, Frame, Timestamp, TraceEvent};
 
-/// What a group counts of the frames that it lends.
+/// What a reader counts of the frames that it lends.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) received: u64,
@@ -13,7 +13,7 @@ pub(super) struct Counts {
     pub(super) disordered: u64,
 }
 
-/// Frames in the order of their arrival, taken with [`Batch::next`]. Dropping it gives the space of
+/// Frames in the order of their arrival, taken with [`next`](crate::Batch::next). Dropping it gives the space of
 /// those that were taken back to the kernel.
 #[derive(Debug)]
 pub struct Batch<'t> {
@@ -25,8 +25,8 @@ pub struct Batch<'t> {
     /// The latest stamp of the ring, where a batch ends at one.
     last: &'t mut u64,
     counts: &'t mut Counts,
-    /// For a reader that sleeps on the descriptors whenever it has no batch: what wakes it, and the ring's number.
-    polled: Option<(&'t ReaderState, usize)>,
+    /// For a reader that is armed whenever it has no batch: what wakes it, and the ring's number.
+    kept: Option<(&'t ReaderState, usize)>,
 }
 
 impl<'t> Batch<'t> {
@@ -37,9 +37,9 @@ impl<'t> Batch<'t> {
         tai_offset_ns: u64,
         last: &'t mut u64,
         counts: &'t mut Counts,
-        polled: Option<(&'t ReaderState, usize)>,
+        kept: Option<(&'t ReaderState, usize)>,
     ) -> Self {
-        Self { records, left, until, tai_offset_ns, last, counts, polled }
+        Self { records, left, until, tai_offset_ns, last, counts, kept }
     }
 
     /// Whether the batch ends here.
@@ -50,7 +50,7 @@ impl<'t> Batch<'t> {
             || ends && !matches!(self.records.head(), Head::Stamp(stamp) if stamp <= self.until)
     }
 
-    /// The bytes of the frame that [`Batch::next`] would give, which stays where it is.
+    /// The bytes of the frame that [`next`](crate::Batch::next) would give, which stays where it is.
     #[inline]
     pub fn peek(&mut self) -> Option<&[u8]> {
         if self.is_over() {
@@ -61,11 +61,11 @@ impl<'t> Batch<'t> {
         let (_, _, bytes) = unsafe { parts(record) };
         Some(bytes)
     }
+}
 
-    /// The next frame, or `None` at the end of the batch.
-    #[allow(clippy::should_implement_trait, reason = "lends, as Iterator cannot")]
+impl crate::Batch for Batch<'_> {
     #[inline]
-    pub fn next(&mut self) -> Option<Frame<'_>> {
+    fn next(&mut self) -> Option<Frame<'_>> {
         if self.is_over() {
             return None;
         }
@@ -95,10 +95,8 @@ impl<'t> Batch<'t> {
         Some(frame)
     }
 
-    /// Stops here: the space of the lent frames goes back to the kernel with that of the next batch, or with
-    /// [`Tee::release`](super::Tee::release), and not before.
     #[inline]
-    pub fn suspend(self) {
+    fn suspend(self) {
         std::mem::forget(self);
     }
 }
@@ -108,8 +106,8 @@ impl Drop for Batch<'_> {
     fn drop(&mut self) {
         self.records.release();
         // A wake-up for a frame that was in the batch is spent.
-        if let Some((state, ring)) = self.polled {
-            state.announce_sleep(std::iter::once(ring));
+        if let Some((state, ring)) = self.kept {
+            state.set_waiting(std::iter::once(ring));
         }
     }
 }

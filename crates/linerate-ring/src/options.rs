@@ -1,0 +1,184 @@
+//! [`Options`]: what to ask of a receiver.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use linerate_bpf::steer::TimestampSource;
+use linerate_bpf::tee::{Action, MAX_SNAPLEN};
+use linerate_bpf::xdp::AttachMode;
+use linerate_net::link;
+
+use crate::Result;
+use crate::region::Pages;
+use crate::wait::WaitStrategy;
+use crate::xdp::{DEFAULT_CHUNK_SIZE, HEADROOM, Umem, probe};
+
+/// Bytes of an Ethernet header and one VLAN tag.
+const ETHERNET_HEADERS: u32 = 18;
+/// Bytes of the largest chunk of a UMEM in small pages.
+const LARGEST_CHUNK: u32 = 4096;
+
+/// How the XDP program delivers the frames that it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// [`Delivery::AfXdp`] where the driver writes into the UMEM itself, or where something was asked
+    /// for that only sockets have; else [`Delivery::RingBuffer`].
+    #[default]
+    Auto,
+    /// AF_XDP sockets over a UMEM.
+    AfXdp,
+    /// A BPF ring buffer: the program copies. On a driver without zero-copy the kernel copies in
+    /// either case, and into a ring buffer it does so in the order of memory.
+    RingBuffer,
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::AfXdp => "af-xdp",
+            Self::RingBuffer => "ringbuf",
+        })
+    }
+}
+
+impl FromStr for Delivery {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "af-xdp" => Ok(Self::AfXdp),
+            "ringbuf" => Ok(Self::RingBuffer),
+            _ => Err(format!("unknown delivery `{text}`: choose one of auto, af-xdp, ringbuf")),
+        }
+    }
+}
+
+/// What to ask of a receiver.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How the program delivers frames.
+    pub delivery: Delivery,
+    /// What happens to the frames that the filter accepts. [`Action::Copy`] makes a tee, which other captures share,
+    /// and which always has a ring buffer. Sockets redirect from the start: with [`Action::CopyThenRedirect`] only a
+    /// request for [`Delivery::AfXdp`] opens them.
+    pub action: Action,
+    /// Frames whose VLAN tag the driver took out are left to the stack, where the driver tells. Not with
+    /// [`Action::Copy`] or [`TimestampSource::Hardware`].
+    pub untagged: bool,
+    /// Native or generic only; `None` takes native where the driver has it.
+    pub mode: Option<AttachMode>,
+    /// Bytes of memory for frames; `None` takes the default of the delivery.
+    pub buffer: Option<usize>,
+    /// Pages of a UMEM.
+    pub pages: Pages,
+    /// Bytes to keep of each frame in a ring buffer, at most.
+    pub snaplen: u32,
+    /// Every frame comes in one piece: chunks are as large as the MTU needs, up to 4096 bytes.
+    pub contiguous: bool,
+    /// Frames in a batch, at most.
+    pub batch: u32,
+    /// Frames to fetch into the cache ahead of the reader, from a UMEM.
+    pub prefetch: u32,
+    /// Who stamps frames. A ring buffer has the kernel's stamps or none.
+    pub timestamps: TimestampSource,
+    /// Busy-poll the driver this long.
+    pub busy_poll: Option<Duration>,
+    /// Frames of [`Receiver::take_tx`](crate::Receiver::take_tx); 0 for a receiver that only receives.
+    pub transmit: u32,
+    /// How [`Ring::wait`](crate::Ring::wait) waits.
+    pub wait_strategy: WaitStrategy,
+    /// Also receive what is addressed to others.
+    pub promiscuous: bool,
+    /// Receivers of [`Receiver::open_group`](crate::Receiver::open_group); where the interface has fewer queues, one for each.
+    pub readers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            delivery: Delivery::Auto,
+            action: Action::Redirect,
+            untagged: false,
+            mode: None,
+            buffer: None,
+            pages: Pages::Auto,
+            snaplen: MAX_SNAPLEN,
+            contiguous: false,
+            batch: 256,
+            prefetch: 0,
+            timestamps: TimestampSource::Software,
+            busy_poll: None,
+            transmit: 0,
+            wait_strategy: WaitStrategy::default(),
+            promiscuous: false,
+            readers: 1,
+        }
+    }
+}
+
+impl Options {
+    /// The delivery on `interface`, and why. Asks the driver where nothing else decides.
+    pub(crate) fn decide(&self, interface: &str) -> (Delivery, &'static str) {
+        match self.delivery {
+            _ if self.action == Action::Copy => (Delivery::RingBuffer, "a tee"),
+            Delivery::Auto if self.action == Action::CopyThenRedirect => {
+                (Delivery::RingBuffer, "sockets would redirect at once")
+            }
+            Delivery::Auto if self.pages != Pages::Auto => {
+                (Delivery::AfXdp, "only a UMEM has a choice of pages")
+            }
+            Delivery::Auto if self.busy_poll.is_some() => {
+                (Delivery::AfXdp, "only sockets poll the driver")
+            }
+            Delivery::Auto if self.timestamps == TimestampSource::Hardware => {
+                (Delivery::AfXdp, "only their program asks the card for its stamps")
+            }
+            Delivery::Auto if probe(interface).zero_copy => {
+                (Delivery::AfXdp, "the driver shares frames without a copy")
+            }
+            Delivery::Auto => (Delivery::RingBuffer, "the driver has no zero-copy AF_XDP"),
+            asked => (asked, "requested"),
+        }
+    }
+
+    /// Bytes of the longest frame that comes whole, and of a chunk of a UMEM.
+    pub(crate) fn sizes(&self, interface: &str, delivery: Delivery) -> Result<(u32, u32)> {
+        if !self.contiguous {
+            return Ok((u32::MAX, DEFAULT_CHUNK_SIZE));
+        }
+        let mtu = link::by_name(interface)?.mtu;
+        let chunk = Umem::chunk_for(mtu + ETHERNET_HEADERS).unwrap_or(LARGEST_CHUNK);
+        Ok(match delivery {
+            Delivery::RingBuffer => (longest_of(mtu), chunk),
+            _ => (chunk - HEADROOM, chunk),
+        })
+    }
+}
+
+/// Bytes of the longest frame that a ring buffer takes whole.
+pub(crate) fn longest_of(mtu: u32) -> u32 {
+    (mtu + ETHERNET_HEADERS).min(MAX_SNAPLEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_request_opens_sockets_where_frames_are_copied_first() {
+        let copy_first = |delivery| Options {
+            delivery,
+            action: Action::CopyThenRedirect,
+            busy_poll: Some(Duration::from_micros(1)),
+            ..Options::default()
+        };
+        for (asked, got) in
+            [(Delivery::Auto, Delivery::RingBuffer), (Delivery::AfXdp, Delivery::AfXdp)]
+        {
+            assert_eq!(copy_first(asked).decide("none").0, got);
+        }
+    }
+}
