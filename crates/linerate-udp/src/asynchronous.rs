@@ -7,7 +7,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::consume_budget;
 
-use crate::receiver::{Batch, Receiver};
+use crate::receiver::{Batch, Found, Receiver};
 use crate::transmit::Transmit;
 use crate::transmitter::Transmitter;
 use crate::{Error, Result, Socket};
@@ -56,8 +56,8 @@ impl AsyncReceiver {
         Ok(self.receiver.batch(found))
     }
 
-    /// Waits for messages: true, or for ICMP errors.
-    async fn wait(&mut self) -> Result<bool> {
+    /// Waits for messages, or for ICMP errors.
+    async fn wait(&mut self) -> Result<Found> {
         loop {
             let mut ready = self.readable.readable().await.map_err(waiting)?;
             // Try once more before clearing the readiness: the notification is edge-triggered.

@@ -24,7 +24,8 @@ use crate::transmitter::Transmitter;
 use crate::watch::Watch;
 use crate::{Error, IcmpError, Result};
 use batch::Counters;
-use engine::{Engine, Source};
+pub(crate) use engine::Found;
+use engine::{Engine, Unarmed};
 use rate::RateEstimator;
 
 /// Polls without a message after which a spinning reader checks the watch: some milliseconds.
@@ -175,7 +176,11 @@ impl Receiver {
     /// moved to another network namespace. Messages that arrived before are lent first.
     pub fn receive(&mut self, deadline: Option<Instant>) -> Result<Batch<'_>> {
         let fill = self.options.spin || self.engine.may_have_messages();
-        let found = (fill && self.fill()?) || self.wait(deadline)?;
+        let found = if fill { self.fill()? } else { None };
+        let found = match found {
+            Some(found) => found,
+            None => self.wait(deadline)?,
+        };
         Ok(self.batch(found))
     }
 
@@ -185,8 +190,8 @@ impl Receiver {
     /// # Errors
     /// As [`Receiver::receive`].
     pub fn try_receive(&mut self) -> Result<Batch<'_>> {
-        let found = self.try_fill()?;
-        Ok(self.batch(found == Some(true)))
+        let found = self.try_fill()?.unwrap_or(Found::NOTHING);
+        Ok(self.batch(found))
     }
 
     /// Lets no more messages into the rings of `xdp`: what arrives from now on goes to the stack. What is in
@@ -324,9 +329,9 @@ impl Receiver {
         Ok(drops)
     }
 
-    /// Takes what has arrived, without waiting; true where there is something.
+    /// Takes what has arrived, without waiting.
     #[inline]
-    fn fill(&mut self) -> Result<bool> {
+    fn fill(&mut self) -> Result<Option<Found>> {
         self.unwatched += 1;
         if self.unwatched >= BATCHES_PER_CHECK && self.watch.is_some() {
             self.follow()?;
@@ -335,7 +340,7 @@ impl Receiver {
             .engine
             .fill(self.socket.as_fd())
             .map_err(|error| Error::system(format!("receive on {}", self.bound), error))?;
-        if found {
+        if found.is_some() {
             self.unread += 1;
             if self.unread >= BATCHES_PER_ERROR_READ {
                 self.collect_errors()?;
@@ -344,38 +349,35 @@ impl Receiver {
         Ok(found)
     }
 
-    /// The same, and checks what else may have made the descriptor readable: true if there are messages, false if there
-    /// are only ICMP errors, `None` if there is neither.
+    /// The same, and checks what else may have made the descriptor readable: an empty batch is found if there are only
+    /// ICMP errors.
     #[inline]
-    pub(crate) fn try_fill(&mut self) -> Result<Option<bool>> {
-        if self.engine.is_edge_triggered() {
-            return self.try_fill_edge();
+    pub(crate) fn try_fill(&mut self) -> Result<Option<Found>> {
+        match self.engine.look() {
+            Some(Ok(found)) => return Ok(Some(found)),
+            Some(Err(unarmed)) => return self.fill_and_arm(unarmed),
+            None => {}
         }
-        if self.fill()? {
-            return Ok(Some(true));
+        if let Some(found) = self.fill()? {
+            return Ok(Some(found));
         }
         let has_errors = self.collect_errors()?;
         self.follow()?;
-        Ok(has_errors.then_some(false))
+        Ok(has_errors.then_some(Found::NOTHING))
     }
 
-    /// Whether nothing can be received without a system call. Announces nothing: an edge-triggered reader of `xdp` calls
+    /// Whether nothing can be received without a system call. Does not arm: an edge-triggered reader of `xdp` calls
     /// [`Receiver::try_fill`] before it sleeps. Always false with other backends.
     #[inline]
     #[cfg(feature = "quinn")]
     pub(crate) fn is_drained(&mut self) -> bool {
-        self.engine.is_edge_triggered() && self.engine.is_drained()
+        self.engine.is_drained()
     }
 
-    /// The same as [`Receiver::try_fill`] for an edge-triggered reader of `xdp`, which sleeps only after `None`: only then
+    /// The rest of [`Receiver::try_fill`] for an edge-triggered reader of `xdp`, which sleeps only after `None`: only then
     /// the program may wake it. One system call says whether there is anything but frames in the rings. The rings come
     /// last, so that frames that arrive meanwhile wake nobody.
-    #[inline]
-    fn try_fill_edge(&mut self) -> Result<Option<bool>> {
-        if self.engine.has_batch() {
-            return Ok(Some(true));
-        }
-        self.engine.reset_budget();
+    fn fill_and_arm(&mut self, unarmed: Unarmed) -> Result<Option<Found>> {
         self.waits += 1;
         let ready = match &self.epoll {
             Some(epoll) => socket::epoll_ready(epoll.as_fd())
@@ -388,19 +390,21 @@ impl Receiver {
             self.follow()?;
         }
         if ready.contains(EventSource::Socket) {
-            let found = self.engine.fill_companion(self.socket.as_fd());
-            if found.map_err(|error| Error::system(format!("receive on {}", self.bound), error))? {
+            let found = self.engine.fill_companion(&unarmed, self.socket.as_fd());
+            let found = found
+                .map_err(|error| Error::system(format!("receive on {}", self.bound), error))?;
+            if found.is_some() {
                 self.unread += 1;
                 if self.unread >= BATCHES_PER_ERROR_READ {
                     self.collect_errors()?;
                 }
-                return Ok(Some(true));
+                return Ok(found);
             }
             if self.collect_errors()? {
-                return Ok(Some(false));
+                return Ok(Some(Found::NOTHING));
             }
         }
-        Ok(self.engine.ready_or_announce_sleep().then_some(true))
+        Ok(self.engine.arm(unarmed))
     }
 
     /// What an edge-triggered reader sleeps on after [`Receiver::try_fill`] returned `None`, and only then. It spares the
@@ -447,16 +451,15 @@ impl Receiver {
         Ok(found)
     }
 
-    /// The messages, where `fill` found some.
+    /// The messages that were found.
     #[inline]
-    pub(crate) fn batch(&mut self, found: bool) -> Batch<'_> {
-        let source = if found { self.engine.next_batch() } else { Source::Empty };
-        Batch::new(source, &mut self.counters)
+    pub(crate) fn batch(&mut self, found: Found) -> Batch<'_> {
+        Batch::new(self.engine.next_batch(found), &mut self.counters)
     }
 
     /// Waits, and takes what arrives.
     #[cold]
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<bool> {
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<Found> {
         let spin = self.options.spin;
         let interval = match self.coalesce {
             Some(Duration::ZERO) => None,
@@ -475,17 +478,19 @@ impl Receiver {
             } else {
                 self.poll(deadline)?
             };
-            let found = self.fill()?;
-            if found || outcome == WaitOutcome::Interrupted || self.collect_errors()? {
+            if let Some(found) = self.fill()? {
                 return Ok(found);
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(false);
+            if outcome == WaitOutcome::Interrupted
+                || self.collect_errors()?
+                || deadline.is_some_and(|deadline| Instant::now() >= deadline)
+            {
+                return Ok(Found::NOTHING);
             }
             // Readable for nothing, for ever.
             let check = if spin { turn % SPINS_PER_CHECK == 0 } else { coalesce.is_none() };
             if check && outcome == WaitOutcome::Ready && self.is_shut_down()? {
-                return Ok(false);
+                return Ok(Found::NOTHING);
             }
             // System calls: a reader that spins has to receive messages rather than make them.
             if outcome == WaitOutcome::Changed || spin && turn % SPINS_PER_CHECK == 0 {
@@ -557,7 +562,7 @@ impl AsFd for Receiver {
     /// then it is readable for nothing. With `uring`, a wait for it may end with EINTR when a message arrives.
     fn as_fd(&self) -> BorrowedFd<'_> {
         let readable = readable(&self.epoll, &self.socket);
-        self.engine.announce_polling(readable);
+        self.engine.keep_armed(readable);
         readable
     }
 }

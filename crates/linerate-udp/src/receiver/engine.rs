@@ -44,12 +44,35 @@ pub(super) enum Engine {
         companion: RecvMmsg,
         /// The caller has the receiver's descriptor, and may sleep on it whenever a call has returned.
         polled: AtomicBool,
-        /// The reader sleeps on the descriptor only after [`Engine::ready_or_announce_sleep`].
+        /// The reader sleeps on the descriptor only after [`Engine::arm`].
         edge: bool,
         /// Batches of the rings since the socket was read.
         batches: u32,
     },
 }
+
+/// What was found: messages, or nothing that is worth another look. Only the engine makes it, and
+/// [`Engine::next_batch`] takes it.
+#[derive(Debug)]
+#[must_use = "messages wait"]
+pub(crate) struct Found {
+    has_messages: bool,
+}
+
+impl Found {
+    const MESSAGES: Self = Self { has_messages: true };
+    /// For an empty batch.
+    pub(super) const NOTHING: Self = Self { has_messages: false };
+
+    fn messages(are_there: bool) -> Option<Self> {
+        are_there.then_some(Self::MESSAGES)
+    }
+}
+
+/// An edge-triggered reader has found nothing in the rings. It looks at the socket, and arms the rings before it sleeps
+/// ([`Engine::arm`]).
+#[derive(Debug)]
+pub(super) struct Unarmed(());
 
 /// Where the messages of a batch are.
 #[derive(Debug)]
@@ -131,84 +154,95 @@ impl Engine {
         }
     }
 
-    /// Takes what has arrived, without waiting; true where there are messages for [`Engine::next_batch`].
+    /// Takes what has arrived, without waiting.
     #[inline]
-    pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
-        match self {
-            Self::Recvmmsg(array) => Ok(array.has_more() || array.fill(socket)?),
-            Self::Uring(uring) => Ok(uring.has_more() || uring.fill(socket)?),
-            Self::Xdp { companion, .. } if companion.has_more() => Ok(true),
+    pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<Option<Found>> {
+        let found = match self {
+            Self::Recvmmsg(array) => array.has_more() || array.fill(socket)?,
+            Self::Uring(uring) => uring.has_more() || uring.fill(socket)?,
+            Self::Xdp { companion, .. } if companion.has_more() => true,
             Self::Xdp { xdp, companion, batches, .. } => {
                 if xdp.receiver.ready() && *batches < XDP_BATCHES_PER_SOCKET_READ {
-                    return Ok(true);
+                    return Ok(Some(Found::MESSAGES));
                 }
                 *batches = 0;
                 match companion.fill(socket) {
-                    Ok(false) if xdp.receiver.ready() => Ok(true),
+                    Ok(false) if xdp.receiver.ready() => true,
                     other => {
                         xdp.receiver.release();
-                        other
+                        other?
                     }
                 }
             }
-        }
+        };
+        Ok(Found::messages(found))
     }
 
-    /// Whether messages are there for [`Engine::next_batch`], without a system call. False as well when the budget for the
-    /// rings is spent, and the socket is due. For an edge-triggered reader of `xdp`.
+    /// The first look of an edge-triggered reader, without a system call; `None` for other readers. It finds nothing as
+    /// well when the budget for the rings is spent, and the socket is due.
     #[inline]
-    pub(super) fn has_batch(&mut self) -> bool {
-        let Self::Xdp { xdp, companion, batches, .. } = self else { return false };
-        if companion.has_more() {
-            return true;
-        }
-        xdp.receiver.disarm();
-        *batches < XDP_BATCHES_PER_SOCKET_READ && xdp.receiver.ready()
-    }
-
-    /// The reader looks at the socket now: [`Engine::has_batch`] has a new budget for the rings.
-    #[inline]
-    pub(super) fn reset_budget(&mut self) {
-        if let Self::Xdp { batches, .. } = self {
-            *batches = 0;
-        }
-    }
-
-    /// Reads the companion socket; true where there are messages for [`Engine::next_batch`].
-    pub(super) fn fill_companion(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+    pub(super) fn look(&mut self) -> Option<std::result::Result<Found, Unarmed>> {
         match self {
-            Self::Xdp { companion, .. } => companion.fill(socket),
-            _ => Ok(false),
+            Self::Xdp { xdp, companion, polled, edge: true, batches }
+                if !polled.load(Ordering::Relaxed) =>
+            {
+                if companion.has_more() {
+                    return Some(Ok(Found::MESSAGES));
+                }
+                xdp.receiver.disarm();
+                if *batches < XDP_BATCHES_PER_SOCKET_READ && xdp.receiver.ready() {
+                    return Some(Ok(Found::MESSAGES));
+                }
+                *batches = 0;
+                Some(Err(Unarmed(())))
+            }
+            _ => None,
         }
     }
 
-    /// Whether nothing can be received without a system call. For an edge-triggered reader of `xdp`.
-    #[inline]
-    #[cfg(feature = "quinn")]
-    pub(super) fn is_drained(&mut self) -> bool {
-        let Self::Xdp { xdp, companion, .. } = self else { return false };
-        if companion.has_more() {
-            return false;
+    /// The second look: reads the companion socket.
+    pub(super) fn fill_companion(
+        &mut self,
+        _: &Unarmed,
+        socket: BorrowedFd<'_>,
+    ) -> io::Result<Option<Found>> {
+        match self {
+            Self::Xdp { companion, .. } => companion.fill(socket).map(Found::messages),
+            _ => Ok(None),
         }
-        xdp.receiver.disarm();
-        !xdp.receiver.ready()
     }
 
-    /// Whether a frame is in the rings. If not, the next one makes the descriptor readable: call this last.
-    pub(super) fn ready_or_announce_sleep(&mut self) -> bool {
-        let Self::Xdp { xdp, .. } = self else { return false };
-        let is_ready = xdp.receiver.arm();
-        if !is_ready {
+    /// The last look, at the rings. If it finds nothing, the next frame makes the descriptor readable.
+    pub(super) fn arm(&mut self, _: Unarmed) -> Option<Found> {
+        let Self::Xdp { xdp, .. } = self else { return None };
+        let found = Found::messages(xdp.receiver.arm());
+        if found.is_none() {
             // Empty records, which only carried wake-ups.
             xdp.receiver.release();
         }
-        is_ready
+        found
     }
 
-    /// The messages that [`Engine::fill`] found.
+    /// Whether an edge-triggered reader can receive nothing without a system call. Always false for other readers.
     #[inline]
-    pub(super) fn next_batch(&mut self) -> Source<'_> {
+    #[cfg(feature = "quinn")]
+    pub(super) fn is_drained(&mut self) -> bool {
         match self {
+            Self::Xdp { xdp, companion, polled, edge: true, .. }
+                if !polled.load(Ordering::Relaxed) =>
+            {
+                xdp.receiver.disarm();
+                !companion.has_more() && !xdp.receiver.ready()
+            }
+            _ => false,
+        }
+    }
+
+    /// The messages that were found.
+    #[inline]
+    pub(super) fn next_batch(&mut self, found: Found) -> Source<'_> {
+        match self {
+            _ if !found.has_messages => Source::Empty,
             Self::Recvmmsg(array) => Source::Recvmmsg(array),
             Self::Uring(uring) => Source::Uring(uring),
             // The socket's messages first: there are none while the rings are read.
@@ -253,7 +287,7 @@ impl Engine {
     }
 
     /// From now on the caller may sleep on `readable`, which watches the descriptors, whenever a call has returned.
-    pub(super) fn announce_polling(&self, readable: BorrowedFd<'_>) {
+    pub(super) fn keep_armed(&self, readable: BorrowedFd<'_>) {
         if let Self::Xdp { xdp, polled, .. } = self
             && !polled.swap(true, Ordering::Relaxed)
         {
@@ -262,23 +296,14 @@ impl Engine {
         }
     }
 
-    /// From now on the reader sleeps on `readable` only after [`Engine::ready_or_announce_sleep`]. While it reads, the program
-    /// need not wake it.
+    /// From now on the reader sleeps on `readable` only after [`Engine::arm`]. While it reads, the program need not wake
+    /// it.
     #[cfg(feature = "tokio")]
     pub(super) fn enable_edge_triggered(&mut self, readable: BorrowedFd<'_>) {
         if let Self::Xdp { xdp, edge, .. } = self {
             *edge = true;
             xdp.receiver.arm();
             rearm(xdp, readable);
-        }
-    }
-
-    /// Whether the reader has said so, and nobody else sleeps on the descriptor.
-    #[inline]
-    pub(super) fn is_edge_triggered(&mut self) -> bool {
-        match self {
-            Self::Xdp { edge, polled, .. } => *edge && !*polled.get_mut(),
-            _ => false,
         }
     }
 
