@@ -310,7 +310,7 @@ unsafe extern "C-unwind" fn pcap_setnonblock(
 ///
 /// `pcap` must be the handle of `live`.
 unsafe fn counts(pcap: *mut Pcap, live: &Live) -> Option<Statistics64> {
-    let counts = live.shared.statistics.statistics().ok()?;
+    let counts = live.shared.statistics.read().ok()?;
     let mut system = Statistics::default();
     // What the interface itself dropped is libpcap's to find out.
     // SAFETY: the caller's handle, and a place for the answer.

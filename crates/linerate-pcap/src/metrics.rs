@@ -107,7 +107,7 @@ impl HandleMetrics {
     fn write(&mut self, shared: &Shared) {
         self.pid = std::process::id();
         self.written = Instant::now();
-        let Ok(SourceStatistics { received, drops }) = shared.statistics.statistics() else {
+        let Ok(SourceStatistics { received, drops }) = shared.statistics.read() else {
             return;
         };
         let received = received.saturating_sub(shared.rejected.load(Relaxed));

@@ -325,13 +325,12 @@ impl Reader {
     /// filter rejects are the host's.
     fn filter_in_user(&mut self, why: &Error) -> Result<(), String> {
         if self.source.kind() == SourceKind::Xdp && self.action != Action::Copy {
-            if !self.source.set_action(Action::Copy) {
+            if !self.set_action(Action::Copy) {
                 return Err(format!(
                     "AF_XDP sockets would take frames that the filter rejects \
                      (LINERATE_XDP_DELIVERY=ringbuf passes them on): {why}"
                 ));
             }
-            self.action = Action::Copy;
             let device = &self.device;
             warn(format_args!(
                 "{device}: the host gets all frames, also those that the filter accepts, because the filter \
@@ -350,11 +349,19 @@ impl Reader {
         Ok(())
     }
 
+    /// What happens to the frames of `xdp` that the filter accepts. False where that cannot be changed.
+    fn set_action(&mut self, action: Action) -> bool {
+        let done = matches!(&self.source, Source::Xdp(receiver) if receiver.set_action(action));
+        if done {
+            self.action = action;
+        }
+        done
+    }
+
     /// From now on the host does not get the frames of `xdp` that the filter accepts.
     fn redirect(&mut self) {
         if self.source.kind() == SourceKind::Xdp && self.action != Action::Redirect {
-            self.source.set_action(Action::Redirect);
-            self.action = Action::Redirect;
+            self.set_action(Action::Redirect);
         }
     }
 

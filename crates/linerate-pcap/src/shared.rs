@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
-use linerate_capture::source::{Source, StatisticsReader};
+use linerate_capture::source::{Source, SourceStatistics};
 use linerate_net::Interface;
-use linerate_ring::Ring as _;
+use linerate_ring::{Ring as _, StatisticsReader};
 
 use crate::filter::ProgramFilter;
 use crate::wait;
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) direction: AtomicI32,
     /// Frames that an XDP program accepted and the program's filter, run here, did not.
     pub(crate) rejected: AtomicU64,
-    pub(crate) statistics: StatisticsReader,
+    pub(crate) statistics: StatisticsReader<SourceStatistics>,
     /// The socket of the system's libpcap.
     pub(crate) system_socket: RawFd,
     pub(crate) interface: Interface,

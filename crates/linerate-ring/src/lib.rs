@@ -22,5 +22,5 @@ pub use linerate_wire::frame::{Direction, Frame, Timestamp, TraceEvent};
 pub use options::{Delivery, Options};
 pub use receiver::Receiver;
 pub use region::Region;
-pub use ring::{Batch, Drained, Ring};
+pub use ring::{Batch, Drained, Ring, StatisticsReader};
 pub use wait::WaitStrategy;

@@ -214,7 +214,7 @@ impl Receiver {
     pub fn share(&self) -> Share {
         match &self.rings {
             Rings::Sockets(sockets) => Share::Queues(sockets.queues().collect()),
-            Rings::RingBuffer(tee) if tee.layout().by_cpu => {
+            Rings::RingBuffer(tee) if tee.program().layout().by_cpu => {
                 Share::Cpus(tee.rings().map(|cpu| cpu as usize).collect())
             }
             Rings::RingBuffer(tee) => Share::Queues(tee.rings().collect()),
@@ -228,17 +228,6 @@ impl Receiver {
             Rings::Sockets(_) => None,
             Rings::RingBuffer(tee) => tee.empty_since(),
         }
-    }
-
-    /// A handle that reads the counts while frames are lent, and from other threads.
-    ///
-    /// # Errors
-    /// [`Error::System`] when there is no descriptor left.
-    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        Ok(match &self.rings {
-            Rings::Sockets(sockets) => StatisticsReader::Sockets(sockets.statistics_reader()?),
-            Rings::RingBuffer(tee) => StatisticsReader::RingBuffer(tee.statistics_reader()?),
-        })
     }
 }
 
@@ -323,14 +312,14 @@ fn ring_buffer(
         delivery: Delivery::RingBuffer,
         reason: String::new(),
         action: options.action,
-        mode: tee.mode(),
+        mode: tee.program().mode(),
         zero_copy: false,
         sockets: 0,
-        rings: tee.layout().rings as usize,
+        rings: tee.program().layout().rings as usize,
         longest: 0,
         pages: Pages::Small,
         has_stripped_tags: false,
-        notes: tee.generic_reason().map(str::to_owned).into_iter().collect(),
+        notes: tee.program().generic_reason().map(str::to_owned).into_iter().collect(),
     };
     Ok((group.into_iter().map(|tee| Rings::RingBuffer(Box::new(tee))).collect(), config))
 }
@@ -352,28 +341,6 @@ impl Frames<'_> {
         match self {
             Self::Sockets(batch) => batch.peek(),
             Self::RingBuffer(batch) => batch.peek(),
-        }
-    }
-}
-
-/// Reads the counts of a receiver; made by [`Receiver::statistics_reader`].
-#[derive(Debug)]
-pub enum StatisticsReader {
-    /// Of AF_XDP sockets.
-    Sockets(xdp::StatisticsReader),
-    /// Of a BPF ring buffer.
-    RingBuffer(tee::StatisticsReader),
-}
-
-impl StatisticsReader {
-    /// The counts; [`Statistics::received`] is the reader's own and 0 here.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn read(&self) -> Result<Statistics> {
-        match self {
-            Self::Sockets(counters) => counters.read(),
-            Self::RingBuffer(counters) => counters.read().map(Into::into),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! [`Ring`]: what all rings have in common, with static dispatch.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -76,8 +77,43 @@ pub trait Ring {
     /// [`Error::System`](crate::Error::System).
     fn statistics(&self) -> Result<Self::Statistics>;
 
+    /// A handle that reads the counts while frames are lent, and from other threads. What the reader itself counts is 0
+    /// in them.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System) when there is no descriptor left.
+    fn statistics_reader(&self) -> Result<StatisticsReader<Self::Statistics>>;
+
     /// How full the memory is, 0 to 1.
     fn fill_level(&mut self) -> f32;
+}
+
+/// Reads the counts of a ring; made by [`Ring::statistics_reader`].
+pub struct StatisticsReader<S>(Box<dyn Fn() -> Result<S> + Send + Sync>);
+
+impl<S: 'static> StatisticsReader<S> {
+    pub(crate) fn new(read: impl Fn() -> Result<S> + Send + Sync + 'static) -> Self {
+        Self(Box::new(read))
+    }
+
+    /// The counts.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System).
+    pub fn read(&self) -> Result<S> {
+        self.0()
+    }
+
+    /// A handle that reads them as the counts of a ring above.
+    pub fn into<T: From<S> + 'static>(self) -> StatisticsReader<T> {
+        StatisticsReader::new(move || self.read().map(T::from))
+    }
+}
+
+impl<S> fmt::Debug for StatisticsReader<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StatisticsReader")
+    }
 }
 
 /// Frames of a ring, in the order of their arrival. The kernel gets their memory when it is dropped.
@@ -187,6 +223,11 @@ macro_rules! ring_of_variants {
                 match $crate::ring_of_variants!(@ref self $($field)?) {
                     $($rings::$variant(ring) => ring.statistics().map(Into::into),)+
                 }
+            }
+            fn statistics_reader(&self) -> $crate::Result<$crate::StatisticsReader<$statistics>> {
+                Ok(match $crate::ring_of_variants!(@ref self $($field)?) {
+                    $($rings::$variant(ring) => ring.statistics_reader()?.into(),)+
+                })
             }
             fn fill_level(&mut self) -> f32 {
                 match $crate::ring_of_variants!(@mut self $($field)?) { $($rings::$variant(ring) => ring.fill_level(),)+ }

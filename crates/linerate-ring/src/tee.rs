@@ -45,9 +45,9 @@ use linerate_net::Interface;
 
 pub use crate::ringbuf::{Batch, DEFAULT_BUFFER};
 
-use crate::Result;
 use crate::ringbuf::{self, Mapped, Programs, Reader, ReaderState};
 use crate::wait::WaitStrategy;
+use crate::{Result, StatisticsReader};
 
 /// The least bytes of each of several ring buffers, unless the caller gives a size.
 const MIN_RING_BUFFER: usize = 4 << 20;
@@ -110,6 +110,11 @@ impl Programs for TeeProgram {
         let counts = Statistics::new(received, self.counters.read(&self.rings)?);
         Ok(Statistics { disordered, ..counts })
     }
+
+    fn statistics_reader(&self) -> Result<StatisticsReader<Statistics>> {
+        let (counters, rings) = (self.program.statistics_reader()?, self.rings.clone());
+        Ok(StatisticsReader::new(move || Ok(Statistics::new(0, counters.read(&rings)?))))
+    }
 }
 
 impl Tee {
@@ -134,27 +139,6 @@ impl Tee {
         }
     }
 
-    /// A handle that reads the counts while frames are lent, and from other threads.
-    ///
-    /// # Errors
-    /// [`Error::System`] when there is no descriptor left.
-    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        Ok(StatisticsReader(
-            self.programs.program.statistics_reader()?,
-            self.programs.rings.clone(),
-        ))
-    }
-
-    /// Replaces the filter of all readers while the capture runs, between two frames: no frame meets a mixture. `None`
-    /// accepts all. When it returns, what the old filter accepted is in the ring buffer, and nothing that it
-    /// accepts comes any more; that takes some tens of milliseconds.
-    ///
-    /// # Errors
-    /// [`Error::Bpf`] when the kernel refuses the filter; the old filter then stays in force.
-    pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        Ok(self.programs.program.set_filter(&self.programs.interface, filter)?)
-    }
-
     /// Loads the program with another filter, for [`Tee::replace_filter`].
     ///
     /// # Errors
@@ -163,7 +147,9 @@ impl Tee {
         Ok(self.programs.program.load_filter(filter)?)
     }
 
-    /// As [`Tee::set_filter`], without a privilege.
+    /// Replaces the filter of all readers between two frames, without a privilege: no frame meets a mixture. When it
+    /// returns, what the old filter accepted is in the ring buffer, and nothing that it accepts comes any more; that
+    /// takes some tens of milliseconds.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -186,44 +172,14 @@ impl Tee {
         Ok(queues.map(|(queue, counts)| (queue, Statistics::new(0, counts))).collect())
     }
 
-    /// The ring buffers of all readers.
-    pub fn layout(&self) -> RingLayout {
-        self.programs.program.layout()
+    /// The program, shared by all readers: where it runs, and its ring buffers.
+    pub fn program(&self) -> &Program {
+        &self.programs.program
     }
 
-    /// Those of this reader.
+    /// The ring buffers of this reader.
     pub fn rings(&self) -> Range<u32> {
         self.programs.rings.clone()
-    }
-
-    /// Where the program runs that is attached to the interface.
-    pub fn mode(&self) -> AttachMode {
-        self.programs.program.mode()
-    }
-
-    /// Why it runs in the stack and not in the driver, where it does and this process attached it.
-    pub fn generic_reason(&self) -> Option<&str> {
-        self.programs.program.generic_reason()
-    }
-
-    /// The slot of this capture on the interface; `None` when it takes the frames and so has the interface
-    /// for itself.
-    pub fn slot(&self) -> Option<u32> {
-        self.programs.program.slot()
-    }
-}
-
-/// Reads the counts of a tee's program; made by [`Tee::statistics_reader`].
-#[derive(Debug)]
-pub struct StatisticsReader(tee::StatisticsReader, Range<u32>);
-
-impl StatisticsReader {
-    /// The counts of the rings of that tee; [`Statistics::received`] is the reader's own and 0 here.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn read(&self) -> Result<Statistics> {
-        Ok(Statistics::new(0, self.0.read(&self.1)?))
     }
 }
 

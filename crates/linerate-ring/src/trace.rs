@@ -26,17 +26,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use linerate_bpf::trace::{Points, Statistics, StatisticsReader, TargetChange, drop_reasons};
+pub use linerate_bpf::trace::{Points, Statistics, TargetChange, drop_reasons};
 
 use linerate_bpf::filter::MemoryFilter;
 use linerate_bpf::trace::{DropOptions, Options, Program};
 use linerate_bpf::xdp::AttachedProgram;
 use linerate_net::Interface;
 
-use crate::Result;
 use crate::ringbuf::{self, DEFAULT_BUFFER, Mapped, Programs, Reader, ReaderState};
 use crate::tee::MAX_SNAPLEN;
 use crate::wait::WaitStrategy;
+use crate::{Result, StatisticsReader};
 
 /// How often to look whether the traced program is still attached.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
@@ -71,21 +71,18 @@ impl Programs for TracePrograms {
     fn statistics(&self, _received: u64, _disordered: u64) -> Result<Statistics> {
         Ok(self.program.statistics_reader().read()?)
     }
+
+    /// It does not follow to another XDP program.
+    fn statistics_reader(&self) -> Result<StatisticsReader<Statistics>> {
+        let counters = self.program.statistics_reader().try_clone()?;
+        Ok(StatisticsReader::new(move || Ok(counters.read()?)))
+    }
 }
 
 impl Trace {
     /// What became of the traced XDP program since the last call, where that changed.
     pub fn take_change(&mut self) -> Option<TargetChange> {
         self.programs.change.take()
-    }
-
-    /// A handle that reads the counts while frames are lent, and from other threads. It does not follow to another
-    /// XDP program.
-    ///
-    /// # Errors
-    /// [`Error::System`] when there is no descriptor left.
-    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        Ok(self.programs.program.statistics_reader().try_clone()?)
     }
 
     /// The XDP program that is traced: now, or until it was detached. `None` for drops.

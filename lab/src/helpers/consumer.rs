@@ -162,7 +162,7 @@ impl Reader {
         match self {
             Self::Xdp(source) => Some(format!("{} XDP, AF_XDP sockets", source.attach_mode())),
             Self::Packet(_) => None,
-            Self::Tee(tee) => Some(format!("{} XDP", tee.mode())),
+            Self::Tee(tee) => Some(format!("{} XDP", tee.program().mode())),
         }
     }
 

@@ -217,16 +217,7 @@ impl Program {
         self.loadable.map("readers")
     }
 
-    /// Replaces the filter between two frames: no frame meets a mixture. `None` accepts all. When it returns,
-    /// frames that the old filter accepted are in the ring buffer, and no more of them come.
-    ///
-    /// # Errors
-    /// [`Error::Verifier`] and the like; the old filter then stays.
-    pub fn set_filter(&self, interface: &Interface, filter: Option<&[Instruction]>) -> Result<()> {
-        self.replace_filter(interface, &self.load_filter(filter)?)
-    }
-
-    /// Loads the program with another filter, for [`Program::replace_filter`].
+    /// Loads the program with another filter, for [`Program::replace_filter`]; `None` accepts all.
     ///
     /// # Errors
     /// [`Error::Verifier`] and the like.
@@ -235,7 +226,8 @@ impl Program {
         self.loadable.load(load).map(LoadedProgram)
     }
 
-    /// As [`Program::set_filter`], without a privilege.
+    /// Replaces the filter between two frames, without a privilege: no frame meets a mixture. When it returns, frames
+    /// that the old filter accepted are in the ring buffer, and no more of them come.
     ///
     /// # Errors
     /// [`Error::System`].

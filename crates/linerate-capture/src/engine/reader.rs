@@ -261,7 +261,11 @@ impl Reader {
                 None if self.path.sink.has_pending() => MAX_WAIT.min(self.max_age),
                 None => MAX_WAIT,
             };
-            let empty_since = self.source.empty_since();
+            // The other sources do not tell.
+            let empty_since = match &mut self.source {
+                Source::Xdp(receiver) => receiver.empty_since(),
+                Source::Packet(_) | Source::Trace(_) => None,
+            };
             self.path.sink.set_state(ReaderState::Idle(empty_since));
             let waited = self.source.wait(timeout);
             self.path.sink.set_state(ReaderState::Busy);

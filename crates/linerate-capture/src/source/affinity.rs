@@ -7,7 +7,11 @@ use super::Source;
 
 /// The CPUs for each reader; empty for one reader, and for packet sockets, whose group has no queues of its own.
 pub(super) fn of_readers(interface: &str, sources: &[Source]) -> Vec<Vec<usize>> {
-    let shares: Option<Vec<Share>> = sources.iter().map(Source::share).collect();
+    let share = |source: &Source| match source {
+        Source::Xdp(receiver) => Some(receiver.share()),
+        Source::Packet(_) | Source::Trace(_) => None,
+    };
+    let shares: Option<Vec<Share>> = sources.iter().map(share).collect();
     let Some(shares) = shares.filter(|shares| shares.len() > 1) else { return Vec::new() };
     let interrupts = interrupts::of_queues(interface);
     let allowed = cpu::allowed().unwrap_or_default();

@@ -9,10 +9,8 @@ mod trace;
 
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::{ClassicProgram, translate};
-use linerate_ring::receiver::{self, Receiver, Share};
-use linerate_ring::{
-    Action, Ring as _, Timestamp, packet, ring_of_variants, tee, trace as ring_trace, xdp,
-};
+use linerate_ring::receiver::{self, Receiver};
+use linerate_ring::{Action, Ring as _, packet, ring_of_variants, tee, trace as ring_trace, xdp};
 
 use crate::filter::PACKET_HOST;
 use crate::statistics::{DropCause, Drops};
@@ -41,32 +39,6 @@ pub struct SourceStatistics {
     pub received: u64,
     /// Those that were lost.
     pub drops: Drops,
-}
-
-/// Reads the statistics of a source from any thread. Created by [`Source::statistics_reader`].
-#[derive(Debug)]
-pub enum StatisticsReader {
-    /// Of a packet ring.
-    Packet(packet::StatisticsReader),
-    /// Of an XDP program.
-    Xdp(receiver::StatisticsReader),
-    /// Of tracing programs.
-    Trace(ring_trace::StatisticsReader),
-}
-
-impl StatisticsReader {
-    /// The counts since the source was opened.
-    ///
-    /// # Errors
-    ///
-    /// What the system said.
-    pub fn statistics(&self) -> linerate_ring::Result<SourceStatistics> {
-        Ok(match self {
-            Self::Packet(counters) => counters.read().into(),
-            Self::Xdp(counters) => counters.read()?.into(),
-            Self::Trace(counters) => counters.read()?.into(),
-        })
-    }
 }
 
 impl From<packet::Statistics> for SourceStatistics {
@@ -129,14 +101,6 @@ impl Source {
         }
     }
 
-    /// The receive queues or CPUs whose frames it has; `None` if it has frames of all.
-    pub(crate) fn share(&self) -> Option<Share> {
-        match self {
-            Self::Xdp(receiver) => Some(receiver.share()),
-            Self::Packet(_) | Self::Trace(_) => None,
-        }
-    }
-
     /// The counts of each receive queue that had frames; empty where the source does not tell.
     ///
     /// # Errors
@@ -146,15 +110,6 @@ impl Source {
         let Self::Xdp(receiver) = self else { return Ok(Vec::new()) };
         let queues = receiver.queue_statistics()?.into_iter();
         Ok(queues.map(|(queue, counts)| (queue, counts.into())).collect())
-    }
-
-    /// A time before which no frame was stamped that will still come; `None` if one waits to be read or the
-    /// source does not tell.
-    pub(crate) fn empty_since(&mut self) -> Option<Timestamp> {
-        match self {
-            Self::Xdp(receiver) => receiver.empty_since(),
-            Self::Packet(_) | Self::Trace(_) => None,
-        }
     }
 
     /// Whether VLAN tags that the driver stripped are inserted again.
@@ -223,24 +178,6 @@ impl Source {
             Self::Xdp(receiver) => receiver.replace_filter(loaded),
             Self::Packet(_) | Self::Trace(_) => Ok(()),
         }
-    }
-
-    /// What happens to the frames of `xdp` that the filter accepts. False where that cannot be changed.
-    pub fn set_action(&self, action: Action) -> bool {
-        matches!(self, Self::Xdp(receiver) if receiver.set_action(action))
-    }
-
-    /// A handle that reads the statistics while frames are lent, and from other threads.
-    ///
-    /// # Errors
-    ///
-    /// When there is no descriptor left.
-    pub fn statistics_reader(&self) -> linerate_ring::Result<StatisticsReader> {
-        Ok(match self {
-            Self::Packet(ring) => StatisticsReader::Packet(ring.statistics_reader()),
-            Self::Xdp(receiver) => StatisticsReader::Xdp(receiver.statistics_reader()?),
-            Self::Trace(trace) => StatisticsReader::Trace(trace.statistics_reader()?),
-        })
     }
 
     /// Stops receiving; which frames still come.

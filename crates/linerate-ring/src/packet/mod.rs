@@ -36,7 +36,7 @@ pub use promiscuous::Promiscuous;
 pub use receive::{Batch, Ring};
 pub use rules::BrokenRule;
 pub use sender::Sender;
-pub use statistics::{Statistics, StatisticsReader};
+pub use statistics::Statistics;
 pub use timestamps::TimestampClock;
 pub use transmit::{TxFrame, TxRing, TxRingBuilder, TxStatistics};
 

@@ -118,11 +118,6 @@ impl Ring {
         Batch { ring: self, block, len, walk }
     }
 
-    /// A handle that reads the statistics from another thread, and after the ring is gone.
-    pub fn statistics_reader(&self) -> StatisticsReader {
-        self.counters.clone()
-    }
-
     /// Exchanges the filter; the kernel does so between two frames. Frames that are already in the ring have passed
     /// the old one and are still delivered.
     ///
@@ -402,6 +397,12 @@ impl crate::Ring for Ring {
 
     fn statistics(&self) -> Result<Statistics> {
         Ok(self.counters.read())
+    }
+
+    /// It reads on after the ring is gone.
+    fn statistics_reader(&self) -> Result<crate::StatisticsReader<Statistics>> {
+        let counters = self.counters.clone();
+        Ok(crate::StatisticsReader::new(move || Ok(counters.read())))
     }
 
     /// The share of the blocks that the kernel has filled and the reader has not given back.

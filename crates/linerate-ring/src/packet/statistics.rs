@@ -39,7 +39,7 @@ impl AddAssign for Statistics {
 
 /// Reads the statistics of a ring from any thread, and its last ones after it is gone.
 #[derive(Clone, Debug)]
-pub struct StatisticsReader(Arc<Inner>);
+pub(super) struct StatisticsReader(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -63,7 +63,7 @@ impl StatisticsReader {
     }
 
     /// The counts since the ring was made.
-    pub fn read(&self) -> Statistics {
+    pub(super) fn read(&self) -> Statistics {
         let inner = &*self.0;
         let mut statistics = {
             let mut kernel = inner.kernel.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 pub use batch::Batch;
 
 use crate::wait::{SleepState, Sleeper, WaitStrategy};
-use crate::{Error, Result, Ring, Timestamp, sys};
+use crate::{Error, Result, Ring, StatisticsReader, Timestamp, sys};
 use batch::Counts;
 pub(crate) use records::ReaderState;
 use records::{Head, Records};
@@ -51,6 +51,12 @@ pub trait Programs: fmt::Debug {
     /// # Errors
     /// Those of [`Ring::statistics`].
     fn statistics(&self, received: u64, disordered: u64) -> Result<Self::Statistics>;
+
+    /// A handle that reads the counts of the programs.
+    ///
+    /// # Errors
+    /// Those of [`Ring::statistics_reader`].
+    fn statistics_reader(&self) -> Result<StatisticsReader<Self::Statistics>>;
 }
 
 /// Ring buffers of one reader, with the state that tells the programs when to wake it.
@@ -283,6 +289,10 @@ impl<P: Programs> Ring for Reader<P> {
 
     fn statistics(&self) -> Result<P::Statistics> {
         self.programs.statistics(self.counts.received, self.counts.disordered)
+    }
+
+    fn statistics_reader(&self) -> Result<StatisticsReader<P::Statistics>> {
+        self.programs.statistics_reader()
     }
 
     /// That of the fullest ring buffer.

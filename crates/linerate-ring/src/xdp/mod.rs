@@ -21,6 +21,6 @@ pub use linerate_bpf::xdp::AttachMode;
 pub use probe::{Probe, probe};
 pub use socket::{Builder as SocketBuilder, BusyPoll, CopyMode, Mode, Socket};
 pub use sockets::{Builder as SocketsBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK_SIZE, Sockets};
-pub use statistics::{Statistics, StatisticsReader};
+pub use statistics::Statistics;
 pub use transmit::{TxFrame, TxSocket};
 pub use umem::{HEADROOM, Umem};

@@ -15,11 +15,11 @@ use rustix::event::{PollFd, PollFlags};
 use super::batch::Order;
 use super::rx_options::{RxOptions, rx_setters};
 use super::socket::FrameMarks;
-use super::statistics::StatisticsReader;
+use super::statistics::Counters;
 use super::{Batch, BusyPoll, CopyMode, Mode, Socket, Statistics, TxSocket, Umem};
 use crate::region::Pages;
 use crate::wait::WaitStrategy;
-use crate::{Error, Region, Result, Ring, sys};
+use crate::{Error, Region, Result, Ring, StatisticsReader, sys};
 
 /// Bytes of the default buffer: 65,536 chunks, which hold 65 ms at a million frames a second.
 ///
@@ -45,7 +45,7 @@ pub struct Sockets {
     // Dropped first: with the last reader the program is detached before the sockets close, so that no frame is
     // lost to a closed one.
     steering: Arc<Mutex<Steering>>,
-    counters: StatisticsReader,
+    counters: Counters,
     attach_mode: AttachMode,
     timestamps: TimestampSource,
     /// Why the steering program got nothing better.
@@ -133,31 +133,12 @@ impl Sockets {
         if now < before { u64::MAX } else { now.saturating_sub(MAX_FLUSH_TIME_NS) }
     }
 
-    /// A handle that reads the counts while frames are lent, and from other threads.
-    ///
-    /// # Errors
-    /// [`Error::System`] when there is no descriptor left.
-    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        let others = self.counters.others.clone();
-        statistics_reader(&self.steering().program, &self.sockets, others)
-    }
-
     /// The counts for each queue that had frames, without [`Statistics::received`].
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
         self.counters.read_queues()
-    }
-
-    /// Puts another filter in the kernel, to no effect after [`Sockets::stop`]; see
-    /// [`steer::Program::set_filter`].
-    ///
-    /// # Errors
-    /// As [`steer::Program::set_filter`].
-    pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        let mut steering = self.steering();
-        if steering.stopped { Ok(()) } else { Ok(steering.program.set_filter(filter)?) }
     }
 
     /// Loads the program with another filter, for [`Sockets::replace_filter`].
@@ -168,7 +149,7 @@ impl Sockets {
         Ok(self.steering().program.load_filter(filter)?)
     }
 
-    /// As [`Sockets::set_filter`], without a privilege.
+    /// Replaces the filter, without a privilege; to no effect after [`Ring::stop`].
     ///
     /// # Errors
     /// As [`steer::Program::replace_filter`].
@@ -335,6 +316,12 @@ impl Ring for Sockets {
         Ok(sum)
     }
 
+    fn statistics_reader(&self) -> Result<StatisticsReader<Statistics>> {
+        let others = self.counters.others.clone();
+        let counters = Counters::new(&self.steering().program, &self.sockets, others)?;
+        Ok(StatisticsReader::new(move || counters.read()))
+    }
+
     fn fill_level(&mut self) -> f32 {
         self.pending() as f32 / self.frame_capacity.max(1) as f32
     }
@@ -490,7 +477,7 @@ impl<'a> Builder<'a> {
             let sockets: Vec<_> = rest.by_ref().take(count).collect();
             let counters = {
                 let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
-                statistics_reader(&steering.program, &sockets, std::mem::take(&mut others))?
+                Counters::new(&steering.program, &sockets, std::mem::take(&mut others))?
             };
             Ok(Sockets {
                 steering: Arc::clone(&steering),
@@ -513,21 +500,6 @@ impl<'a> Builder<'a> {
         };
         (0..readers).map(build).collect()
     }
-}
-
-/// What reads the counts of these sockets, and of the queues `others`, which have none.
-fn statistics_reader(
-    program: &steer::Program,
-    sockets: &[Socket],
-    others: Vec<u32>,
-) -> Result<StatisticsReader> {
-    let duplicate = |socket: &Socket| {
-        let copy = socket.as_fd().try_clone_to_owned();
-        let copy = copy.map_err(|error| Error::system("duplicate a descriptor", error))?;
-        Ok((socket.queue(), copy))
-    };
-    let sockets = sockets.iter().map(duplicate).collect::<Result<_>>()?;
-    Ok(StatisticsReader { sockets, others, program: program.statistics_reader()? })
 }
 
 /// What to poll of a socket; made once, so that waiting allocates nothing.

@@ -1,12 +1,13 @@
 //! [`Statistics`]: frames received and lost, by cause.
 
 use std::ops::AddAssign;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use linerate_bpf::steer;
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::xdp::XdpStatistics;
 
+use super::Socket;
 use crate::{Error, Result};
 
 /// 64-bit counts since the socket was made (the kernel's own are 64 bits wide and are not cleared
@@ -63,32 +64,41 @@ impl Statistics {
     }
 }
 
-/// Reads the counts of a source; made by [`Sockets::statistics_reader`](super::Sockets::statistics_reader).
+/// Reads the counts of a source.
 #[derive(Debug)]
-pub struct StatisticsReader {
+pub(super) struct Counters {
     /// With their queues.
-    pub(super) sockets: Vec<(u32, OwnedFd)>,
+    sockets: Vec<(u32, OwnedFd)>,
     /// Queues without a socket that are counted here.
     pub(super) others: Vec<u32>,
-    pub(super) program: steer::StatisticsReader,
+    program: steer::StatisticsReader,
 }
 
-impl StatisticsReader {
+impl Counters {
+    /// What reads the counts of these sockets, and of the queues `others`, which have none.
+    pub(super) fn new(
+        program: &steer::Program,
+        sockets: &[Socket],
+        others: Vec<u32>,
+    ) -> Result<Self> {
+        let duplicate = |socket: &Socket| {
+            let copy = socket.as_fd().try_clone_to_owned();
+            let copy = copy.map_err(|error| Error::system("duplicate a descriptor", error))?;
+            Ok((socket.queue(), copy))
+        };
+        let sockets = sockets.iter().map(duplicate).collect::<Result<_>>()?;
+        Ok(Self { sockets, others, program: program.statistics_reader()? })
+    }
+
     /// The sum over the queues; [`Statistics::received`] is the reader's own and 0 here.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn read(&self) -> Result<Statistics> {
+    pub(super) fn read(&self) -> Result<Statistics> {
         let mut sum = Statistics::default();
         self.read_queues()?.into_iter().for_each(|(_, counts)| sum += counts);
         Ok(sum)
     }
 
     /// The counts of the sockets and of the steering program, for each queue that had frames.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn read_queues(&self) -> Result<Vec<(u32, Statistics)>> {
+    pub(super) fn read_queues(&self) -> Result<Vec<(u32, Statistics)>> {
         let sockets = self.sockets.iter().map(|(queue, socket)| (*queue, Some(socket)));
         let others = self.others.iter().map(|queue| (*queue, None));
         let read = |(queue, socket): (u32, Option<&OwnedFd>)| {

@@ -134,8 +134,8 @@ fn one_reader_gets_the_frames_of_all_queues_in_order() {
     for queues in [1, 2, 3, 64] {
         let cable = cable(queues);
         let tees = tees(&cable, 1, |b| b);
-        assert_eq!(tees[0].layout().rings, queues.min(cpus));
-        assert_eq!(tees[0].layout().by_cpu, queues > cpus);
+        assert_eq!(tees[0].program().layout().rings, queues.min(cpus));
+        assert_eq!(tees[0].program().layout().by_cpu, queues > cpus);
         let got = check(&cable, tees);
         if queues == 64 {
             assert!(got[0].queues.len() > 32, "{} queues were used", got[0].queues.len());
@@ -150,7 +150,7 @@ fn each_queue_has_a_ring_of_its_own() {
     for readers in [1, 3, 64, 100] {
         let tees = tees(&cable, readers, |b| b.rings(64));
         assert_eq!(tees.len(), readers.min(64));
-        assert!(!tees[0].layout().by_cpu);
+        assert!(!tees[0].program().layout().by_cpu);
         let rings: Vec<_> = tees.iter().map(Tee::rings).collect();
         for (rings, got) in rings.iter().zip(check(&cable, tees)) {
             assert!(got.queues.keys().all(|queue| rings.contains(&u32::from(*queue))));
@@ -173,7 +173,7 @@ fn without_stamps_flows_stay_in_rings_that_queues_share() {
     root_or_skip!();
     let cable = cable(8);
     let tees = tees(&cable, 3, |b| b.rings(3).timestamps(false));
-    assert!(!tees[0].layout().by_cpu);
+    assert!(!tees[0].program().layout().by_cpu);
     for (ring, got) in (0..).zip(check(&cable, tees)) {
         assert!(!got.frames.is_empty());
         assert!(got.queues.keys().all(|queue| queue % 3 == ring), "{ring}: {:?}", got.queues);

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use linerate_net::link;
 use linerate_ring::tee::Action;
-use linerate_ring::{Batch as _, Delivery, Error, Options, Receiver, Result, Ring as _};
+use linerate_ring::{
+    Batch as _, Delivery, Error, Options, Receiver, Result, Ring as _, WaitStrategy,
+};
 use linerate_testkit::{VethOptions, root_or_skip};
 
-use crate::xdp_support::{Cable, number, udp};
+use crate::xdp_support::{Cable, drain, number, udp};
 
 const FRAMES: u64 = 100;
 
@@ -130,4 +132,30 @@ fn an_interface_that_is_down_is_named() {
     cable.veth.b.down().expect("down");
     let error = open(&cable, &Options { promiscuous: true, ..Options::default() }).err();
     assert!(matches!(error, Some(Error::InterfaceDown(name)) if name == "rx"));
+}
+
+#[test]
+fn an_interface_that_goes_down_or_away_is_said_so() {
+    root_or_skip!();
+    for (delivery, action) in [
+        (Delivery::AfXdp, Action::Redirect),
+        (Delivery::RingBuffer, Action::Redirect),
+        (Delivery::RingBuffer, Action::Copy),
+    ] {
+        let cable = Cable::new(VethOptions::default());
+        let wait_strategy = WaitStrategy::BLOCKING;
+        let options = Options { delivery, action, wait_strategy, ..Options::default() };
+        let mut receiver = open(&cable, &options).unwrap();
+        let tick = Duration::from_millis(50);
+        assert!(!receiver.wait(tick).unwrap(), "{options:?}");
+        cable.veth.b.down().unwrap();
+        assert!(matches!(receiver.wait(tick), Err(Error::InterfaceDown(name)) if name == "rx"));
+        assert!(!receiver.wait(tick).unwrap(), "said once");
+        cable.veth.b.up().unwrap();
+        cable.raw().send(&udp(7, 0, 100));
+        assert_eq!(drain(&mut receiver, |_| ()), 1, "goes on: {options:?}");
+        cable.veth.delete().unwrap();
+        let gone = (0..20).find_map(|_| receiver.wait(tick).err());
+        assert!(matches!(gone, Some(Error::InterfaceGone(name)) if name == "rx"), "{options:?}");
+    }
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::xdp_support::{
-    CHILD, Cable, SetOnDrop, Stack, becomes_free, child, number, port, to_port, udp,
+    CHILD, Cable, SetOnDrop, Stack, becomes_free, child, drain, number, port, to_port, udp,
 };
 use linerate_bpf::tee::probe;
 use linerate_ring::tee::{Action, Builder, Statistics, Tee};
 use linerate_ring::xdp::{AttachMode, Sockets};
-use linerate_ring::{Batch as _, Error, Frame, Result, Ring as _, WaitStrategy};
+use linerate_ring::{Batch as _, Error, Result, Ring as _, WaitStrategy};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, uninterrupted};
 use rustix::event::{Timespec, epoll};
 
@@ -27,20 +27,6 @@ fn open<'f>(
 
 fn tee<'f>(cable: &Cable, with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send) -> Tee {
     open(cable, with).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// Reads until nothing has come for a while; calls `each` with every frame.
-fn drain(tee: &mut Tee, mut each: impl FnMut(&Frame<'_>)) -> u64 {
-    let mut count = 0;
-    while tee.wait(Duration::from_millis(300)).expect("wait") {
-        while let Some(mut batch) = tee.next_batch() {
-            while let Some(frame) = batch.next() {
-                each(&frame);
-                count += 1;
-            }
-        }
-    }
-    count
 }
 
 #[test]
@@ -63,7 +49,7 @@ fn all_that_is_sent_is_copied_in_order_and_unchanged() {
     sender.join().unwrap();
     let counts = tee.statistics().unwrap();
     assert_eq!((expected, counts.received, counts.lost()), (20_000, 20_000, 0), "{counts:?}");
-    assert_eq!(tee.mode(), AttachMode::Native, "a veth has native XDP");
+    assert_eq!(tee.program().mode(), AttachMode::Native, "a veth has native XDP");
 }
 
 /// The check after the announcement may pass over the record that carries a wake-up. The program has cleared the
@@ -216,7 +202,10 @@ fn four_tees_get_their_frames_and_the_stack_gets_all() {
     let stacks: Vec<_> = (0..3).map(|n| Stack::listen(&cable, 7 + n)).collect();
     let mut tees: Vec<_> = filters.iter().map(|f| tee(&cable, |b| b.filter(Some(f)))).collect();
     tees.push(tee(&cable, |b| b.snaplen(50)));
-    assert_eq!(tees.iter().filter_map(Tee::slot).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(
+        tees.iter().filter_map(|tee| tee.program().slot()).collect::<Vec<_>>(),
+        [0, 1, 2, 3]
+    );
     let raw = cable.raw();
     let send = || (0..300).for_each(|n| raw.send(&udp(7 + n as u16 % 3, n, 100)));
     send();
@@ -234,7 +223,7 @@ fn four_tees_get_their_frames_and_the_stack_gets_all() {
     let counts: Vec<_> = tees.iter_mut().map(|tee| drain(tee, |_| ())).collect();
     assert_eq!(counts, [100, 100, 300]);
     let again = tee(&cable, |b| b);
-    assert_eq!(again.slot(), Some(1));
+    assert_eq!(again.program().slot(), Some(1));
     // The one that attached the root leaves before the others.
     drop(tees.remove(0));
     send();
@@ -251,7 +240,7 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
     let taken = Stack::listen(&cable, 7);
     let passed = Stack::listen(&cable, 8);
     let mut taking = tee(&cable, |b| b.filter(Some(&filter)).action(Action::Redirect));
-    assert_eq!(taking.slot(), None);
+    assert_eq!(taking.program().slot(), None);
     let raw = cable.raw();
     (0..200).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
     let mut expected = 0;
@@ -304,7 +293,7 @@ fn processes_share_an_interface_and_may_be_killed() {
     let mut first = child(&cable, only_this_test!());
     let mut second = child(&cable, only_this_test!());
     let mut own = tee(&cable, |b| b);
-    assert_eq!(own.slot(), Some(2));
+    assert_eq!(own.program().slot(), Some(2));
     for child in [&mut first, &mut second] {
         raw.send(&udp(7, 0, 100));
         assert_eq!(drain(&mut own, |_| ()), 1);
@@ -314,7 +303,7 @@ fn processes_share_an_interface_and_may_be_killed() {
     raw.send(&udp(7, 0, 100));
     assert_eq!(drain(&mut own, |_| ()), 1, "goes on without them");
     let heir = tee(&cable, |b| b);
-    assert_eq!(heir.slot(), Some(0), "the place of a dead process is free");
+    assert_eq!(heir.program().slot(), Some(0), "the place of a dead process is free");
     drop((own, heir));
     assert!(becomes_free(&cable), "after the last");
     // A lone one is killed.
@@ -334,7 +323,7 @@ fn tees_that_start_and_stop_at_the_same_moment_all_work() {
             scope.spawn(|| {
                 for _ in 0..10 {
                     let tee = tee(&cable, |b| b.buffer_size(4096));
-                    assert!(tee.slot() < Some(8));
+                    assert!(tee.program().slot() < Some(8));
                 }
             });
         }
@@ -519,20 +508,4 @@ fn somebody_elses_program_is_named_and_left_alone() {
     assert!(
         matches!(source, Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_tee")
     );
-}
-
-#[test]
-fn an_interface_that_goes_down_or_away_is_said_so() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, |b| b.wait_strategy(WaitStrategy::BLOCKING));
-    let tick = Duration::from_millis(50);
-    cable.veth.b.down().unwrap();
-    assert!(matches!(tee.wait(tick), Err(Error::InterfaceDown(name)) if name == "rx"));
-    cable.veth.b.up().unwrap();
-    cable.raw().send(&udp(7, 0, 100));
-    assert_eq!(drain(&mut tee, |_| ()), 1, "goes on");
-    cable.veth.delete().unwrap();
-    let gone = (0..20).find_map(|_| tee.wait(tick).err());
-    assert!(matches!(gone, Some(Error::InterfaceGone(name)) if name == "rx"));
 }

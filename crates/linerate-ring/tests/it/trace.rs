@@ -68,21 +68,7 @@ fn open(cable: &Cable, builder: Builder<'_>, points: Points) -> Trace {
 
 /// Reads until nothing has come for a while.
 fn drain(cable: &Cable, trace: &mut Trace, mut each: impl FnMut(&Frame<'_>) + Send) -> u64 {
-    let mut count = 0;
-    cable
-        .receiver
-        .run(|| {
-            while trace.wait(Duration::from_millis(300)).expect("wait") {
-                while let Some(mut batch) = trace.next_batch() {
-                    while let Some(frame) = batch.next() {
-                        each(&frame);
-                        count += 1;
-                    }
-                }
-            }
-        })
-        .expect("the namespace");
-    count
+    cable.receiver.run(|| crate::xdp_support::drain(trace, &mut each)).expect("the namespace")
 }
 
 #[test]

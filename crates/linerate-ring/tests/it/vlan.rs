@@ -101,7 +101,11 @@ fn a_tee_below_a_vlan_device_leaves_it_its_traffic() {
     let open = |name| Tee::builder(name).buffer_size(1 << 20).build();
     let open = || ["rx", "rx7"].map(|name| open(name).unwrap_or_else(|error| panic!("{error}")));
     let tees = cable.receiver.run(open).expect("entered");
-    assert_eq!(tees[1].mode(), AttachMode::Generic, "a VLAN device has no driver of its own");
+    assert_eq!(
+        tees[1].program().mode(),
+        AttachMode::Generic,
+        "a VLAN device has no driver of its own"
+    );
     let raw = cable.sender.run(|| Raw::open("tx")).expect("entered").expect("a socket");
     let mut buffer = [0; 2048];
     for n in 0..FRAMES {

@@ -23,7 +23,8 @@ macro_rules! capture {
     ($kind:ty, |$counts:ident| $sums:expr) => {
         impl Capture for $kind {
             fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-                self.set_filter(filter)
+                let loaded = self.load_filter(filter)?;
+                self.replace_filter(&loaded)
             }
 
             fn counts(&self) -> (u64, u64, u64) {

@@ -10,7 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, Instruction, translate};
+use linerate_ring::{Frame, Ring};
 use linerate_testkit::{Interface, Namespace, Veth, VethOptions, uninterrupted};
+
+/// Reads until nothing has come for a while; calls `each` with every frame.
+pub(crate) fn drain(ring: &mut impl Ring, mut each: impl FnMut(&Frame<'_>)) -> u64 {
+    let mut count = 0;
+    while ring.wait(Duration::from_millis(300)).expect("wait") {
+        ring.drain(|frame| {
+            each(frame);
+            count += 1;
+            true
+        });
+    }
+    count
+}
 
 /// Two namespaces and a veth pair: `tx` sends, `rx` receives.
 pub(crate) struct Cable {
