@@ -54,7 +54,7 @@ fn run(context: &mut Context) -> Result<()> {
         "Frames lost by delay factor",
         "Lower is better. Where whiskers of two kinds of pages overlap, the pages made no \
          difference that these runs can show.",
-        Axis::linear("delay factor", "thousand multiplications each hundredth frame"),
+        Axis::linear("delay factor", ""),
         Axis::linear("lost", "%"),
         samples.lines(loss),
     ));
