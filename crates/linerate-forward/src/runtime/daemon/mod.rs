@@ -8,13 +8,14 @@ mod handle;
 mod neighbours;
 mod ports;
 mod setup;
+mod start;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::{Config, ConfigError, DEFAULT_METRICS, write_duration};
+use crate::config::{Config, ConfigError, write_duration};
 use crate::datapath::Mode;
 use crate::maps::Maps;
 use crate::metrics::{DaemonStatistics, Metrics};
@@ -23,12 +24,10 @@ use crate::runtime::flows::Flows;
 use crate::runtime::heartbeat::Heartbeat;
 use crate::runtime::instance::LockedDenyList;
 use crate::runtime::instance_reader::InstanceReader;
-use crate::runtime::link;
 use crate::runtime::nexthops;
 use crate::runtime::pins::{Lock, Pins, instance_name};
 use crate::runtime::program::Programs;
 use crate::runtime::rules::{self, Policy};
-use crate::runtime::timeouts::ConnectionTimeouts;
 use crate::runtime::upper_devices;
 use crate::runtime::watch::{self, Cause, Causes, NetworkMonitor};
 use crate::snapshot::Snapshot;
@@ -46,6 +45,7 @@ use linerate_net::text::plural;
 use linerate_service::{Exporter, Manager, Server};
 use neighbours::NeighbourConfirmer;
 use ports::Ports;
+use start::Prepared;
 
 /// How often it updates the metrics, sweeps the deny list and checks its pins.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -113,83 +113,11 @@ impl Daemon {
     pub fn start(config: Config, events: Sender<Event>) -> Result<Self> {
         let name = config.instance.clone().map_or_else(instance_name, Ok)?;
         let (mut handle, adopted) = InstanceHandle::open(&name, &config)?;
-        let mut ports = Ports::adopted(adopted, &handle.programs.maps)?;
-        let exporter = Exporter::default();
-        let policy = Arc::new(Mutex::new(Policy::from(&config)));
-        let mut prepare = || -> Result<_> {
-            let maps = &handle.programs.maps;
-            let control = Arc::new(Control::open(maps)?);
-            let table = Arc::new(Table::open(maps)?);
-            let clock = Clock::from_boot_time();
-            control.set_revalidate_after(revalidate_within(&config), &clock);
-            control.set_verify_checksums(config.verify_checksums);
-            control.set_admission(config.after_packets);
-            let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
-            let confirmer = NeighbourConfirmer::open()?;
-            let mut ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
-            if !handle.is_fresh {
-                ageing.skip_counted();
-            }
-            let refresh = handle.programs.get("refresh")?.try_clone_to_owned();
-            let refresh = refresh.map_err(|error| Error::system("keep a BPF program", error))?;
-            let timeouts = ConnectionTimeouts::new(Arc::clone(&table), refresh);
-            let own_port = timeouts.port();
-            ageing.set_timeouts(Box::new(timeouts));
-            let pins = (&handle.pins, &handle.lock);
-            let has_lost_sessions = handle.has_lost_sessions;
-            let flows = Flows::start(&config, pins, has_lost_sessions, &table, &mut ageing, clock)?;
-            let servers = serve(&exporter, &config)?;
-            ports.configure(&config.interfaces, &mut handle);
-            block(handle.deny_list(&control, clock)?, &config)?;
-            // The programs forward as soon as they are attached. So the first heartbeat comes before that, and
-            // the watch before the heartbeat: a bump follows every change that nobody watched.
-            let links = links()?;
-            let maps = &handle.programs.maps;
-            let early = Changes::new(&control, maps, &config, &policy, &events, own_port)
-                .watch(link::indices(&links, &config.interfaces))?;
-            let clock = heart.beat(&handle.programs, &control)?.unwrap_or(clock);
-            let mut alive = |programs: &Programs| heart.beat(programs, &control).map(drop);
-            let (_, failures) = ports.follow(&links, &config, &mut handle, &mut alive)?;
-            failures.into_iter().next().map_or(Ok(()), Err)?;
-            // Started before the early one ends, it reports nothing about the ports just attached.
-            let maps = &handle.programs.maps;
-            let watch = Changes::new(&control, maps, &config, &policy, &events, own_port)
-                .watch(ports.indices())?;
-            drop(early);
-            note_uppers(&handle, &ports, &control)?;
-            datapath::refresh(maps, config.datapath)?;
-            control.bump_generation();
-            heart.beat(&handle.programs, &control)?;
-            let accountant = Accountant::start(&config, &table, clock)?;
-            let threads = (watch, own_port, accountant);
-            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, threads))
-        };
-        match prepare() {
-            Ok((control, table, clock, heart, ageing, flows, confirmer, servers, threads)) => {
-                let (watch, own_port, accountant) = threads;
-                Ok(Self {
-                    config,
-                    handle,
-                    control,
-                    table,
-                    clock,
-                    ports,
-                    policy,
-                    watch,
-                    own_port,
-                    heart,
-                    ageing,
-                    flows,
-                    confirmer,
-                    accountant,
-                    exporter,
-                    servers,
-                    manager: Manager::find(),
-                    unreported: BTreeMap::new(),
-                    steering: open_steering(),
-                    events,
-                })
-            }
+        let ports = Ports::adopted(adopted, &handle.programs.maps)?;
+        let attached = Prepared::new(&config, &mut handle)
+            .and_then(|prepared| prepared.attach(&config, &mut handle, ports, &events));
+        match attached {
+            Ok(attached) => Ok(attached.into_daemon(config, handle, events)),
             Err(error) => {
                 // What was adopted stays: it may still forward, and fails open by itself.
                 if handle.is_fresh
@@ -493,15 +421,6 @@ fn revalidate_within(config: &Config) -> Duration {
     nexthops::revalidate_within(idle_timer, config.revalidate)
 }
 
-/// Where packet steering (RPS) is read.
-fn open_steering() -> Option<Steering> {
-    Steering::open()
-        .inspect_err(|error| {
-            tracing::warn!(%error, "where packets are steered (RPS), some may be overtaken");
-        })
-        .ok()
-}
-
 /// All interfaces of the network namespace of the calling thread.
 fn links() -> Result<Vec<Link>> {
     linerate_net::link::all().map_err(|error| Error::system("ask for the interfaces", error.into()))
@@ -581,39 +500,4 @@ impl<'a> Changes<'a> {
         }
         Ok(watch)
     }
-}
-
-/// Serves metrics, and the page. At the default address, a failure does not stop forwarding.
-fn serve(exporter: &Exporter<Metrics>, config: &Config) -> Result<Vec<Server>> {
-    let mut servers = Vec::new();
-    // The page's server has the metrics, too.
-    if let Some(listener) =
-        config.web.listen().map_err(|error| Error::system("serve the page", error))?
-    {
-        let served = exporter.serve_page(listener, "forward", Metrics::encode, Metrics::to_json);
-        let server = served.map_err(|error| Error::system("serve the page", error))?;
-        tracing::info!(url = format!("http://{}/", server.address()), "serving the page");
-        servers.push(server);
-    }
-    if config.metrics == config.web {
-        return Ok(servers);
-    }
-    let served = config.metrics.listen().and_then(|listener| {
-        let serve = |listener| exporter.serve_metrics(listener, "forward", Metrics::encode);
-        listener.map(serve).transpose()
-    });
-    match served {
-        Ok(server) => {
-            if let Some(server) = &server {
-                let url = format!("http://{}/metrics", server.address());
-                tracing::info!(url, "serving metrics");
-            }
-            servers.extend(server);
-        }
-        Err(error) if config.metrics == DEFAULT_METRICS => {
-            tracing::warn!(%error, "metrics unavailable");
-        }
-        Err(source) => return Err(Error::system("serve metrics", source)),
-    }
-    Ok(servers)
 }
