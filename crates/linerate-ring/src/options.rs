@@ -7,17 +7,9 @@ use std::time::Duration;
 use linerate_bpf::steer::TimestampSource;
 use linerate_bpf::tee::{Action, MAX_SNAPLEN};
 use linerate_bpf::xdp::AttachMode;
-use linerate_net::link;
 
-use crate::Result;
 use crate::region::Pages;
 use crate::wait::WaitStrategy;
-use crate::xdp::{DEFAULT_CHUNK_SIZE, HEADROOM, Umem, probe};
-
-/// Bytes of an Ethernet header and one VLAN tag.
-const ETHERNET_HEADERS: u32 = 18;
-/// Bytes of the largest chunk of a UMEM in small pages.
-const LARGEST_CHUNK: u32 = 4096;
 
 /// How the XDP program delivers the frames that it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,70 +107,6 @@ impl Default for Options {
             wait_strategy: WaitStrategy::default(),
             promiscuous: false,
             readers: 1,
-        }
-    }
-}
-
-impl Options {
-    /// The delivery on `interface`, and why. Asks the driver where nothing else decides.
-    pub(crate) fn decide(&self, interface: &str) -> (Delivery, &'static str) {
-        match self.delivery {
-            _ if self.action == Action::Copy => (Delivery::RingBuffer, "a tee"),
-            Delivery::Auto if self.action == Action::CopyThenRedirect => {
-                (Delivery::RingBuffer, "sockets would redirect at once")
-            }
-            Delivery::Auto if self.pages != Pages::Auto => {
-                (Delivery::AfXdp, "only a UMEM has a choice of pages")
-            }
-            Delivery::Auto if self.busy_poll.is_some() => {
-                (Delivery::AfXdp, "only sockets poll the driver")
-            }
-            Delivery::Auto if self.timestamps == TimestampSource::Hardware => {
-                (Delivery::AfXdp, "only their program asks the card for its stamps")
-            }
-            Delivery::Auto if probe(interface).zero_copy => {
-                (Delivery::AfXdp, "the driver shares frames without a copy")
-            }
-            Delivery::Auto => (Delivery::RingBuffer, "the driver has no zero-copy AF_XDP"),
-            asked => (asked, "requested"),
-        }
-    }
-
-    /// Bytes of the longest frame that comes whole, and of a chunk of a UMEM.
-    pub(crate) fn sizes(&self, interface: &str, delivery: Delivery) -> Result<(u32, u32)> {
-        if !self.contiguous {
-            return Ok((u32::MAX, DEFAULT_CHUNK_SIZE));
-        }
-        let mtu = link::by_name(interface)?.mtu;
-        let chunk = Umem::chunk_for(mtu + ETHERNET_HEADERS).unwrap_or(LARGEST_CHUNK);
-        Ok(match delivery {
-            Delivery::RingBuffer => (longest_of(mtu), chunk),
-            _ => (chunk - HEADROOM, chunk),
-        })
-    }
-}
-
-/// Bytes of the longest frame that a ring buffer takes whole.
-pub(crate) fn longest_of(mtu: u32) -> u32 {
-    (mtu + ETHERNET_HEADERS).min(MAX_SNAPLEN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_request_opens_sockets_where_frames_are_copied_first() {
-        let copy_first = |delivery| Options {
-            delivery,
-            action: Action::CopyThenRedirect,
-            busy_poll: Some(Duration::from_micros(1)),
-            ..Options::default()
-        };
-        for (asked, got) in
-            [(Delivery::Auto, Delivery::RingBuffer), (Delivery::AfXdp, Delivery::AfXdp)]
-        {
-            assert_eq!(copy_first(asked).decide("none").0, got);
         }
     }
 }

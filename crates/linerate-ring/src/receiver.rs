@@ -7,19 +7,66 @@ use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer::TimestampSource;
 use linerate_bpf::xdp::AttachMode;
+use linerate_net::link;
 use linerate_net::text::plural;
 
-use crate::options::{Delivery, Options, longest_of};
+use crate::options::{Delivery, Options};
 use crate::packet::Promiscuous;
 use crate::region::Pages;
 use crate::tee::{self, Action, MAX_SNAPLEN, Tee};
-use crate::xdp::{self, BusyPoll, Sockets, Statistics, TxSocket};
+use crate::xdp::{self, DEFAULT_CHUNK_SIZE, HEADROOM, Sockets, Statistics, TxSocket, Umem, probe};
 use crate::{Error, Result, Timestamp, ring_of_variants};
 
-/// Frames that busy polling takes in one call.
-const BUSY_POLL_BUDGET: u32 = 64;
+/// Bytes of an Ethernet header and one VLAN tag.
+const ETHERNET_HEADERS: u32 = 18;
+/// Bytes of the largest chunk of a UMEM in small pages.
+const LARGEST_CHUNK: u32 = 4096;
 /// The buffer of sockets is whole huge pages of this size.
 const HUGE_PAGE: usize = 2 << 20;
+
+impl Options {
+    /// The delivery on `interface`, and why. Asks the driver where nothing else decides.
+    fn decide(&self, interface: &str) -> (Delivery, &'static str) {
+        match self.delivery {
+            _ if self.action == Action::Copy => (Delivery::RingBuffer, "a tee"),
+            Delivery::Auto if self.action == Action::CopyThenRedirect => {
+                (Delivery::RingBuffer, "sockets would redirect at once")
+            }
+            Delivery::Auto if self.pages != Pages::Auto => {
+                (Delivery::AfXdp, "only a UMEM has a choice of pages")
+            }
+            Delivery::Auto if self.busy_poll.is_some() => {
+                (Delivery::AfXdp, "only sockets poll the driver")
+            }
+            Delivery::Auto if self.timestamps == TimestampSource::Hardware => {
+                (Delivery::AfXdp, "only their program asks the card for its stamps")
+            }
+            Delivery::Auto if probe(interface).zero_copy => {
+                (Delivery::AfXdp, "the driver shares frames without a copy")
+            }
+            Delivery::Auto => (Delivery::RingBuffer, "the driver has no zero-copy AF_XDP"),
+            asked => (asked, "requested"),
+        }
+    }
+
+    /// Bytes of the longest frame that comes whole, and of a chunk of a UMEM.
+    fn sizes(&self, interface: &str, delivery: Delivery) -> Result<(u32, u32)> {
+        if !self.contiguous {
+            return Ok((u32::MAX, DEFAULT_CHUNK_SIZE));
+        }
+        let mtu = link::by_name(interface)?.mtu;
+        let chunk = Umem::chunk_for(mtu + ETHERNET_HEADERS).unwrap_or(LARGEST_CHUNK);
+        Ok(match delivery {
+            Delivery::RingBuffer => (longest_of(mtu), chunk),
+            _ => (chunk - HEADROOM, chunk),
+        })
+    }
+}
+
+/// Bytes of the longest frame that a ring buffer takes whole.
+fn longest_of(mtu: u32) -> u32 {
+    (mtu + ETHERNET_HEADERS).min(MAX_SNAPLEN)
+}
 
 /// The configuration that a receiver got.
 #[derive(Clone, Debug)]
@@ -249,25 +296,9 @@ fn sockets(
     filter: Option<&[Instruction]>,
     chunk: u32,
 ) -> Result<(Vec<Rings>, Config)> {
-    let mut builder = Sockets::builder(interface)
-        .chunk_size(chunk)
-        .transmit(options.transmit)
-        .pages(options.pages)
-        .multi_buffer(!options.contiguous)
-        .batch(options.batch)
-        .prefetch(options.prefetch)
-        .busy_poll(options.busy_poll.map(|time| BusyPoll {
-            microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
-            budget: BUSY_POLL_BUDGET,
-        }))
-        .wait_strategy(options.wait_strategy)
-        .timestamps(options.timestamps)
-        .filter(filter)
-        .untagged(options.untagged)
-        .mode(options.mode);
-    if let Some(bytes) = options.buffer {
-        builder = builder.buffer_size(bytes.next_multiple_of(HUGE_PAGE));
-    }
+    let buffer = options.buffer.map(|bytes| bytes.next_multiple_of(HUGE_PAGE));
+    let builder = Sockets::builder(interface).chunk_size(chunk).filter(filter);
+    let builder = builder.options(Options { buffer, ..options.clone() });
     let group = builder.build_group(options.readers)?;
     let sockets = &group[0];
     let (mode, pages) = (sockets.mode(), sockets.region().actual_pages());
@@ -293,19 +324,7 @@ fn ring_buffer(
     options: &Options,
     filter: Option<&[Instruction]>,
 ) -> Result<(Vec<Rings>, Config)> {
-    let stamps = options.timestamps;
-    let mut builder = Tee::builder(interface)
-        .snaplen(options.snaplen.min(MAX_SNAPLEN))
-        .batch(options.batch)
-        .wait_strategy(options.wait_strategy)
-        .timestamps(matches!(stamps, TimestampSource::Software | TimestampSource::Hardware))
-        .filter(filter)
-        .mode(options.mode)
-        .action(options.action)
-        .untagged(options.untagged);
-    if let Some(bytes) = options.buffer {
-        builder = builder.buffer_size(bytes);
-    }
+    let builder = Tee::builder(interface).filter(filter).options(options.clone());
     let group = builder.build_group(options.readers)?;
     let tee = &group[0];
     let config = Config {
@@ -354,6 +373,28 @@ impl From<tee::Statistics> for Statistics {
             ring_buffer_full: counts.lost(),
             disordered: counts.disordered,
             ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_a_request_opens_sockets_where_frames_are_copied_first() {
+        let copy_first = |delivery| Options {
+            delivery,
+            action: Action::CopyThenRedirect,
+            busy_poll: Some(Duration::from_micros(1)),
+            ..Options::default()
+        };
+        for (asked, got) in
+            [(Delivery::Auto, Delivery::RingBuffer), (Delivery::AfXdp, Delivery::AfXdp)]
+        {
+            assert_eq!(copy_first(asked).decide("none").0, got);
         }
     }
 }

@@ -39,12 +39,14 @@ pub use linerate_bpf::tee::{Action, MAX_SNAPLEN};
 
 use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::Instruction;
-use linerate_bpf::tee::{self, Options, Program};
+use linerate_bpf::steer::TimestampSource;
+use linerate_bpf::tee::{self, Program};
 use linerate_bpf::xdp::AttachMode;
 use linerate_net::Interface;
 
 pub use crate::ringbuf::{Batch, DEFAULT_BUFFER};
 
+use crate::options::Options;
 use crate::ringbuf::{self, Mapped, Programs, Reader, ReaderState};
 use crate::wait::WaitStrategy;
 use crate::{Result, StatisticsReader};
@@ -122,20 +124,9 @@ impl Tee {
     pub fn builder(interface: &str) -> Builder<'static> {
         Builder {
             interface: interface.to_owned(),
-            options: Options {
-                buffer: 0,
-                rings: RingLayout::ONE,
-                snaplen: MAX_SNAPLEN,
-                filter: None,
-                timestamps: true,
-                mode: None,
-                action: Action::Copy,
-                untagged: false,
-            },
-            buffer: None,
+            options: Options { action: Action::Copy, ..Options::default() },
+            filter: None,
             rings: None,
-            wait_strategy: WaitStrategy::default(),
-            batch: 256,
         }
     }
 
@@ -188,18 +179,22 @@ impl Tee {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<'a> {
     interface: String,
-    options: Options<'a>,
-    buffer: Option<usize>,
+    options: Options,
+    filter: Option<&'a [Instruction]>,
     rings: Option<u32>,
-    wait_strategy: WaitStrategy,
-    batch: u32,
 }
 
 impl<'a> Builder<'a> {
+    /// All that a receiver can ask for; those of sockets have no effect. The stamps are the kernel's or none.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
     /// Bytes of all ring buffers together, each rounded up to a power of two (default: [`DEFAULT_BUFFER`], and at
     /// least 4 MiB for each). It is memory of the kernel, in small pages, on the NUMA node of the CPU or card.
     pub fn buffer_size(mut self, bytes: usize) -> Self {
-        self.buffer = Some(bytes);
+        self.options.buffer = Some(bytes);
         self
     }
 
@@ -220,24 +215,25 @@ impl<'a> Builder<'a> {
     where
         'a: 'b,
     {
-        Builder { options: Options { filter, ..self.options }, ..self }
+        Builder { filter, ..self }
     }
 
     /// Whether the kernel stamps each frame (default: it does).
     pub fn timestamps(mut self, on: bool) -> Self {
-        self.options.timestamps = on;
+        self.options.timestamps =
+            if on { TimestampSource::Software } else { TimestampSource::None };
         self
     }
 
     /// How [`Tee::wait`] waits.
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
-        self.wait_strategy = strategy;
+        self.options.wait_strategy = strategy;
         self
     }
 
     /// Frames in a batch at most (default: 256).
     pub fn batch(mut self, frames: u32) -> Self {
-        self.batch = frames.max(1);
+        self.options.batch = frames;
         self
     }
 
@@ -251,13 +247,6 @@ impl<'a> Builder<'a> {
     /// (default: [`Action::Copy`]).
     pub fn action(mut self, action: Action) -> Self {
         self.options.action = action;
-        self
-    }
-
-    /// Whether frames whose VLAN tag the driver took out are rejected, where the driver tells (default: no). Not with
-    /// [`Action::Copy`].
-    pub fn untagged(mut self, untagged: bool) -> Self {
-        self.options.untagged = untagged;
         self
     }
 
@@ -279,20 +268,28 @@ impl<'a> Builder<'a> {
     pub fn build_group(self, readers: usize) -> Result<Vec<Tee>> {
         let interface = Interface::open(&self.interface)?;
         let was_up = interface.is_up()?;
-        let layout = RingLayout::new(&interface, self.rings, self.options.timestamps)?;
+        let &Options { action, untagged, mode, snaplen, wait_strategy, batch, .. } = &self.options;
+        let stamps = self.options.timestamps;
+        let timestamps = matches!(stamps, TimestampSource::Software | TimestampSource::Hardware);
+        let layout = RingLayout::new(&interface, self.rings, timestamps)?;
         let rings = layout.rings as usize;
-        let buffer = match self.buffer {
+        let buffer = match self.options.buffer {
             Some(bytes) => bytes.div_ceil(rings),
             None => (DEFAULT_BUFFER / rings).max(MIN_RING_BUFFER),
         };
-        let options = Options { buffer, rings: layout, ..self.options };
+        let options = tee::Options {
+            buffer,
+            rings: layout,
+            snaplen,
+            filter: self.filter,
+            timestamps,
+            mode,
+            action,
+            untagged,
+        };
         let program = Arc::new(Program::attach(&interface, &options)?);
         let state = Arc::new(ReaderState::map(program.consumer_state_map())?);
-        let group = ringbuf::Options {
-            wait_strategy: self.wait_strategy,
-            batch: self.batch,
-            in_order: options.timestamps,
-        };
+        let group = ringbuf::Options { wait_strategy, batch: batch.max(1), in_order: timestamps };
         let readers = readers.clamp(1, rings);
         let build = |reader: usize| {
             let own = reader * rings / readers..(reader + 1) * rings / readers;

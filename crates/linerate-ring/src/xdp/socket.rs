@@ -22,10 +22,11 @@ use rustix::net::xdp::{
 use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
-use super::rx_options::{RxOptions, rx_setters};
+use super::rx_options::RxOptions;
 use super::transmit::KERNEL_BATCH;
 use super::umem::Chunks;
 use super::{Statistics, TxSocket, Umem};
+use crate::options::Options;
 use crate::region::{Pages, memlock_error};
 use crate::wait::WaitStrategy;
 use crate::{Error, Region, Result, sys};
@@ -33,6 +34,8 @@ use crate::{Error, Region, Result, sys};
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
+/// Frames that busy polling takes in one call.
+const BUSY_POLL_BUDGET: u32 = 64;
 /// How long the queue of a socket that was closed may stay taken.
 const QUEUE_RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Slots of a ring that the kernel asks for but nobody uses.
@@ -54,17 +57,6 @@ pub enum CopyMode {
     ZeroCopy,
     /// A copy in the kernel, even where the driver has zero-copy.
     Copy,
-}
-
-/// Busy polling: the reader's system calls run the card's receive loop on the reader's core, instead
-/// of an interrupt elsewhere. Wants `napi_defer_hard_irqs` and `gro_flush_timeout` set on the
-/// interface to keep its interrupts off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BusyPoll {
-    /// Microseconds to go on polling for frames in one call.
-    pub microseconds: u32,
-    /// Frames to take in one call at most.
-    pub budget: u32,
 }
 
 /// The modes that a socket got.
@@ -134,7 +126,7 @@ impl Socket {
             umem: Arc::clone(umem),
             receive: 0,
             transmit: 0,
-            rx_options: RxOptions::default(),
+            rx_options: RxOptions::new(&Options::default(), CopyMode::Auto),
             marking: FrameMarks::default(),
         }
     }
@@ -261,7 +253,23 @@ impl Builder {
         self
     }
 
-    rx_setters!();
+    /// Whether a copy in the kernel is acceptable.
+    pub fn copy_mode(mut self, copy_mode: CopyMode) -> Self {
+        self.rx_options.copy_mode = copy_mode;
+        self
+    }
+
+    /// How [`Socket::wait`] waits.
+    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
+        self.rx_options.wait_strategy = strategy;
+        self
+    }
+
+    /// Descriptors in a batch at most, one for each frame that fits in a chunk (default: 256).
+    pub fn batch(mut self, descriptors: u32) -> Self {
+        self.rx_options.batch = descriptors.max(1);
+        self
+    }
 
     /// Opens, sizes, maps, fills and binds.
     ///
@@ -448,8 +456,8 @@ impl Builder {
         shared_multi_buffer: bool,
     ) -> io::Result<Mode> {
         let mut mode = Mode::default();
-        if let Some(busy) = self.rx_options.busy_poll {
-            match set_busy_poll(fd.as_fd(), busy) {
+        if let Some(time) = self.rx_options.busy_poll {
+            match set_busy_poll(fd.as_fd(), time) {
                 Ok(()) => mode.busy_poll = true,
                 Err(error) => mode.why.push(format!("no busy polling: {error}")),
             }
@@ -530,8 +538,9 @@ struct Rings {
     transmit: Option<TransmitRings>,
 }
 
-fn set_busy_poll(fd: BorrowedFd<'_>, busy: BusyPoll) -> io::Result<()> {
+fn set_busy_poll(fd: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
+    let microseconds = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     sys::setsockopt(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32)?;
-    sys::setsockopt(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &busy.microseconds)?;
-    sys::setsockopt(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &busy.budget)
+    sys::setsockopt(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &microseconds)?;
+    sys::setsockopt(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &BUSY_POLL_BUDGET)
 }

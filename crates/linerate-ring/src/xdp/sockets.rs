@@ -13,10 +13,11 @@ use linerate_net::{Interface, link};
 use rustix::event::{PollFd, PollFlags};
 
 use super::batch::Order;
-use super::rx_options::{RxOptions, rx_setters};
+use super::rx_options::RxOptions;
 use super::socket::FrameMarks;
 use super::statistics::Counters;
-use super::{Batch, BusyPoll, CopyMode, Mode, Socket, Statistics, TxSocket, Umem};
+use super::{Batch, CopyMode, Mode, Socket, Statistics, TxSocket, Umem};
+use crate::options::Options;
 use crate::region::Pages;
 use crate::wait::WaitStrategy;
 use crate::{Error, Region, Result, Ring, StatisticsReader, sys};
@@ -78,12 +79,10 @@ impl Sockets {
         Builder {
             interface: interface.to_owned(),
             queues: None,
-            buffer: DEFAULT_BUFFER,
-            transmit: 0,
             chunk_size: DEFAULT_CHUNK_SIZE,
-            pages: Pages::Auto,
-            rx_options: RxOptions::default(),
-            steer: steer::Options::default(),
+            copy_mode: CopyMode::Auto,
+            filter: None,
+            options: Options { timestamps: TimestampSource::Reader, ..Options::default() },
         }
     }
 
@@ -176,7 +175,7 @@ impl Sockets {
         self.timestamps
     }
 
-    /// The transmit half of the first socket, once, where it was built with one ([`Builder::transmit`]).
+    /// The transmit half of the first socket, once, where it was built with one ([`Options::transmit`]).
     pub fn take_tx(&mut self) -> Option<TxSocket> {
         self.sockets.iter_mut().find_map(Socket::take_tx)
     }
@@ -333,12 +332,10 @@ impl Ring for Sockets {
 pub struct Builder<'a> {
     interface: String,
     queues: Option<Vec<u32>>,
-    buffer: usize,
-    transmit: u32,
     chunk_size: u32,
-    pages: Pages,
-    rx_options: RxOptions,
-    steer: steer::Options<'a>,
+    copy_mode: CopyMode,
+    filter: Option<&'a [Instruction]>,
+    options: Options,
 }
 
 impl<'a> Builder<'a> {
@@ -349,15 +346,16 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Bytes of memory for frames, shared evenly by the queues (default: [`DEFAULT_BUFFER`]).
-    pub fn buffer_size(mut self, bytes: usize) -> Self {
-        self.buffer = bytes;
+    /// All that a receiver can ask for; [`Options::delivery`], `action`, `snaplen`, `promiscuous` and `readers` are not
+    /// the sockets'.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
         self
     }
 
-    /// Chunks to send from, beside the buffer, for the first queue (default: none); see [`Sockets::take_tx`].
-    pub fn transmit(mut self, chunks: u32) -> Self {
-        self.transmit = chunks;
+    /// Bytes of memory for frames, shared evenly by the queues (default: [`DEFAULT_BUFFER`]).
+    pub fn buffer_size(mut self, bytes: usize) -> Self {
+        self.options.buffer = Some(bytes);
         self
     }
 
@@ -370,15 +368,40 @@ impl<'a> Builder<'a> {
 
     /// The kind of pages of the buffer.
     pub fn pages(mut self, pages: Pages) -> Self {
-        self.pages = pages;
+        self.options.pages = pages;
         self
     }
 
-    rx_setters!();
+    /// Whether a copy in the kernel is acceptable.
+    pub fn copy_mode(mut self, copy_mode: CopyMode) -> Self {
+        self.copy_mode = copy_mode;
+        self
+    }
+
+    /// Busy-poll the driver this long (default: not at all): the reader's system calls run the card's receive loop on
+    /// the reader's core, instead of an interrupt elsewhere. Wants `napi_defer_hard_irqs` and `gro_flush_timeout` set on
+    /// the interface to keep its interrupts off.
+    pub fn busy_poll(mut self, time: Option<Duration>) -> Self {
+        self.options.busy_poll = time;
+        self
+    }
+
+    /// How [`Ring::wait`] waits.
+    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
+        self.options.wait_strategy = strategy;
+        self
+    }
+
+    /// Descriptors in a batch at most, one for each frame that fits in a chunk (default: 256).
+    /// 64 to 512 make sense.
+    pub fn batch(mut self, descriptors: u32) -> Self {
+        self.options.batch = descriptors;
+        self
+    }
 
     /// Who stamps frames (default: the reader).
     pub fn timestamps(mut self, source: TimestampSource) -> Self {
-        self.steer.timestamps = source;
+        self.options.timestamps = source;
         self
     }
 
@@ -387,19 +410,12 @@ impl<'a> Builder<'a> {
     where
         'a: 'b,
     {
-        Builder { steer: steer::Options { filter, ..self.steer }, ..self }
-    }
-
-    /// Whether frames whose VLAN tag the driver took out are rejected, where the driver tells (default: no). Not with
-    /// [`TimestampSource::Hardware`].
-    pub fn untagged(mut self, untagged: bool) -> Self {
-        self.steer.untagged = untagged;
-        self
+        Builder { filter, ..self }
     }
 
     /// Native or generic only (default: the better one that works).
     pub fn mode(mut self, mode: Option<AttachMode>) -> Self {
-        self.steer.mode = mode;
+        self.options.mode = mode;
         self
     }
 
@@ -421,7 +437,10 @@ impl<'a> Builder<'a> {
     pub fn build_group(self, readers: usize) -> Result<Vec<Sockets>> {
         let interface = Interface::open(&self.interface)?;
         require_free(interface.name())?;
-        let mut steer = steer::Program::load(&self.interface, &self.steer)?;
+        let &Options { transmit, pages, timestamps, mode, untagged, .. } = &self.options;
+        let filter = self.filter;
+        let steer = steer::Options { filter, by_address: false, timestamps, mode, untagged };
+        let mut steer = steer::Program::load(&self.interface, &steer)?;
         let queues = match &self.queues {
             Some(queues) if queues.is_empty() => {
                 return Err(Error::Invalid("no receive queue was chosen".into()));
@@ -429,17 +448,17 @@ impl<'a> Builder<'a> {
             Some(queues) => queues.clone(),
             None => (0..interface.rx_queues()?).collect(),
         };
-        let transmit = self.transmit as usize * self.chunk_size as usize;
-        let region = Region::builder(self.buffer + transmit)
-            .pages(self.pages)
+        let buffer = self.options.buffer.unwrap_or(DEFAULT_BUFFER);
+        let region = Region::builder(buffer + transmit as usize * self.chunk_size as usize)
+            .pages(pages)
             .preferred_node(link::numa_node(&self.interface))
             .build()?;
         let umem = Umem::new(region, self.chunk_size)?;
-        let depth = (self.buffer / self.chunk_size as usize) as u32 / queues.len() as u32;
+        let depth = (buffer / self.chunk_size as usize) as u32 / queues.len() as u32;
         if depth < 64 {
             return Err(Error::Invalid(format!(
                 "a buffer of {} bytes for {} has {depth} chunks of {} bytes for each; 64 is the least",
-                self.buffer,
+                buffer,
                 plural(queues.len() as u64, "queue"),
                 self.chunk_size
             )));
@@ -448,10 +467,10 @@ impl<'a> Builder<'a> {
         for &queue in &queues {
             let mut builder = Socket::builder(&self.interface, queue, &umem).receive(depth);
             if sockets.is_empty() {
-                builder = builder.transmit(self.transmit);
+                builder = builder.transmit(transmit);
             }
             let stamps = steer.timestamps().0;
-            builder.rx_options = self.rx_options;
+            builder.rx_options = RxOptions::new(&self.options, self.copy_mode);
             builder.marking = FrameMarks {
                 metadata: matches!(stamps, TimestampSource::Software | TimestampSource::Hardware),
                 stamp: stamps == TimestampSource::Reader,
@@ -493,7 +512,7 @@ impl<'a> Builder<'a> {
                 turn: 0,
                 looked: 0,
                 order: Order::default(),
-                wait_strategy: self.rx_options.wait_strategy,
+                wait_strategy: self.options.wait_strategy,
                 was_up,
                 stopped: false,
             })

@@ -376,7 +376,7 @@ fn chunks_of_a_closed_socket_come_back() {
 fn generic_xdp_and_busy_polling_work_where_asked_for() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let busy = linerate_ring::xdp::BusyPoll { microseconds: 20, budget: 64 };
+    let busy = Duration::from_micros(20);
     for (attach, busy_poll) in [(AttachMode::Generic, None), (AttachMode::Native, Some(busy))] {
         let mut source = source(&cable, |b| b.mode(Some(attach)).busy_poll(busy_poll));
         assert_eq!((source.attach_mode(), source.mode().busy_poll), (attach, busy_poll.is_some()));
