@@ -7,7 +7,7 @@ pub mod packet;
 pub mod receiver;
 pub mod region;
 mod ring;
-mod ringbuf;
+pub mod ringbuf;
 mod sys;
 pub mod tee;
 pub mod trace;

@@ -69,7 +69,7 @@ pub struct Statistics {
     pub full: u64,
     /// Frames whose bytes could not be copied; a defect when not 0.
     pub faults: u64,
-    /// Frames that came after [`Tee::stop`] and went on without being looked at.
+    /// Frames that came after [`Ring::stop`](crate::Ring::stop) and went on without being looked at.
     pub late: u64,
     /// Frames that were lent after frames of other rings with later stamps, because the CPU that copied them
     /// stood still for too long.
@@ -133,7 +133,7 @@ impl Tee {
     /// Loads the program with another filter, for [`Tee::replace_filter`].
     ///
     /// # Errors
-    /// [`Error::Bpf`] when the kernel refuses the filter.
+    /// [`Error::Bpf`](crate::Error::Bpf) when the kernel refuses the filter.
     pub fn load_filter(&self, filter: Option<&[Instruction]>) -> Result<LoadedProgram> {
         Ok(self.programs.program.load_filter(filter)?)
     }
@@ -143,7 +143,7 @@ impl Tee {
     /// takes some tens of milliseconds.
     ///
     /// # Errors
-    /// [`Error::System`].
+    /// [`Error::System`](crate::Error::System).
     pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
         Ok(self.programs.program.replace_filter(&self.programs.interface, loaded)?)
     }
@@ -157,7 +157,7 @@ impl Tee {
     /// queues at the start stands for all that came later.
     ///
     /// # Errors
-    /// [`Error::System`].
+    /// [`Error::System`](crate::Error::System).
     pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
         let queues = self.programs.counters.read_queues(&self.programs.rings)?.into_iter();
         Ok(queues.map(|(queue, counts)| (queue, Statistics::new(0, counts))).collect())
@@ -225,7 +225,7 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// How [`Tee::wait`] waits.
+    /// How [`Ring::wait`](crate::Ring::wait) waits.
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
         self.options.wait_strategy = strategy;
         self
@@ -254,8 +254,9 @@ impl<'a> Builder<'a> {
     /// attaches to the interface itself if it is not for [`Action::Copy`].
     ///
     /// # Errors
-    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::System`]; [`Error::Bpf`] when another XDP
-    /// program or eight captures are on the interface, or the kernel refuses the filter.
+    /// [`Error::NoInterface`](crate::Error::NoInterface), [`Error::Privilege`](crate::Error::Privilege),
+    /// [`Error::System`](crate::Error::System); [`Error::Bpf`](crate::Error::Bpf) when another XDP program or eight
+    /// captures are on the interface, or the kernel refuses the filter.
     pub fn build(self) -> Result<Tee> {
         self.build_group(1).map(|mut all| all.remove(0))
     }

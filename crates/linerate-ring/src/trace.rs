@@ -158,8 +158,9 @@ impl<'a> Builder<'a> {
     /// Traces the XDP program of an interface, at these points.
     ///
     /// # Errors
-    /// [`Error::NoInterface`]; [`Error::Invalid`] when the interface has no XDP program, or one without BTF;
-    /// [`Error::Privilege`]; [`Error::Bpf`] when the kernel rejects the filter; [`Error::System`].
+    /// [`Error::NoInterface`](crate::Error::NoInterface); [`Error::Invalid`](crate::Error::Invalid) when the interface
+    /// has no XDP program, or one without BTF; [`Error::Privilege`](crate::Error::Privilege);
+    /// [`Error::Bpf`](crate::Error::Bpf) when the kernel rejects the filter; [`Error::System`](crate::Error::System).
     pub fn xdp(self, interface: &str, points: Points) -> Result<Trace> {
         let interface = Interface::open(interface)?;
         let program = Program::xdp(&interface, points, &self.options)?;
@@ -169,7 +170,7 @@ impl<'a> Builder<'a> {
     /// Traces what the kernel drops: of an interface, or of all in this network namespace.
     ///
     /// # Errors
-    /// As [`Builder::xdp`]; [`Error::Invalid`] on a kernel without the tracepoint.
+    /// As [`Builder::xdp`]; [`Error::Invalid`](crate::Error::Invalid) on a kernel without the tracepoint.
     pub fn drops(self, interface: Option<&str>) -> Result<Trace> {
         let interface = interface.map(Interface::open).transpose()?;
         let drops = DropOptions { interface: interface.as_ref(), rate_limit: self.rate_limit };

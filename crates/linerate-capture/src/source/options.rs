@@ -21,11 +21,13 @@ pub struct SourceOptions {
     pub traffic: Option<DirectionFilter>,
     /// The user consents that the host does not get the frames: without a source by name it is `xdp` where that works.
     pub take_over: bool,
-    /// `xdp` leaves the frames to the host until [`Source::set_action`](super::Source::set_action); AF_XDP sockets cannot.
+    /// `xdp` leaves the frames to the host until [`Receiver::set_action`](linerate_ring::Receiver::set_action); AF_XDP
+    /// sockets cannot.
     pub copy_first: bool,
     /// All interfaces at once, as [`ANY`](crate::interface::ANY), with this header before each frame.
     pub cooked: Option<CookedHeader>,
-    /// The link type, where it is another one of those that [`crate::interface::Interface::linktypes`] lists than the first.
+    /// The link type, where it is another one of those that [`crate::interface::Interface::linktypes`] lists than the
+    /// first.
     pub linktype: Option<u16>,
     /// Super-packets are to be split, which takes the kernel's metadata of each.
     pub split: bool,

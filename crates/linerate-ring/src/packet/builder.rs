@@ -165,7 +165,7 @@ impl Builder {
         self
     }
 
-    /// Time for which [`Ring::wait`] watches the ring before it sleeps (default: none). It saves
+    /// Time for which [`Ring::wait`](crate::Ring::wait) watches the ring before it sleeps (default: none). It saves
     /// the wake-up at the price of a core. (`SO_BUSY_POLL` is not for packet sockets: the kernel
     /// does not note on them which device queue to poll.)
     pub fn busy_poll(mut self, time: Duration) -> Self {

@@ -64,7 +64,7 @@ pub struct Ring {
     counters_read: u32,
     clock: Option<TimestampClock>,
     ending: Option<Ending>,
-    /// Where [`Batch::suspend`] left off in the current block.
+    /// Where [`Batch::suspend`](crate::Batch::suspend) left off in the current block.
     suspended: Option<BlockFrames>,
 }
 
@@ -423,7 +423,7 @@ impl crate::Ring for Ring {
 }
 
 impl AsFd for Ring {
-    /// For `poll` and `epoll`: readable when a batch is ready. Only [`Ring::wait`] tells what an
+    /// For `poll` and `epoll`: readable when a batch is ready. Only [`Ring::wait`](crate::Ring::wait) tells what an
     /// error on it means.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

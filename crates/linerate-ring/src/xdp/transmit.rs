@@ -27,8 +27,8 @@ pub struct TxFrame {
     socket: u64,
 }
 
-/// The transmit ring of a socket, and its chunks. It may move to another thread than that of the [`Socket`] that it was
-/// taken from ([`Socket::take_tx`]), or have a socket of its own.
+/// The transmit ring of a socket, and its chunks. It may move to another thread than that of the
+/// [`Socket`](super::Socket) that it was taken from ([`take_tx`](super::Socket::take_tx)), or have a socket of its own.
 #[derive(Debug)]
 pub struct TxSocket {
     pub(super) ring: Producer<Mapped<libc::xdp_desc>>,
