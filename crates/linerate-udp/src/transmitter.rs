@@ -1,9 +1,5 @@
 //! [`Transmitter`]: sends to any address from the port of a receiver, a batch at a time.
 
-mod ring;
-
-pub(crate) use ring::{LinkState, TransmitRing};
-
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +14,8 @@ use crate::outgoing::{Outgoing, SendStatistics};
 use crate::queue::Queue;
 use crate::socket;
 use crate::transmit::Transmit;
-use crate::{Error, Result, interface};
+use crate::xdp::TransmitRing;
+use crate::{Error, Result, interface, xdp};
 
 /// Sends UDP messages from the socket of a receiver ([`Receiver::transmitter`](crate::Receiver::transmitter)), to
 /// addresses that differ from message to message, with few system calls.

@@ -31,7 +31,6 @@ mod at {
     pub(super) const VERIFY_CHECKSUMS: usize = offset_of!(Control, verify_checksums);
     pub(super) const ABI: usize = offset_of!(Control, abi);
     pub(super) const STATISTICS: usize = offset_of!(Control, statistics);
-    pub(super) const MULTI_BUFFER: usize = offset_of!(Control, multi_buffer);
 }
 
 /// How often ingress metadata takes a new route generation. Each needs entries of its own, which are kept for up to
@@ -197,11 +196,6 @@ impl Control {
         let number = self.half(at::STATISTICS).load(Relaxed);
         let found = Statistics::ALL.iter().find(|one| one.number() == number);
         found.copied().unwrap_or_default()
-    }
-
-    /// Whether they accept frames in several buffers.
-    pub fn is_multi_buffer(&self) -> bool {
-        self.half(at::MULTI_BUFFER).load(Relaxed) != 0
     }
 }
 

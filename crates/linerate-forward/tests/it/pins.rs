@@ -253,6 +253,7 @@ fn liberal() -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one life of an instance, step by step")]
 fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     if let Ok(bpffs) = std::env::var(CHILD) {
         return play_daemon(&bpffs);

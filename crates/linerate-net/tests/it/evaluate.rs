@@ -73,6 +73,7 @@ fn keeps(ruleset: &Ruleset, kind: Kind) -> Option<&str> {
 const TCP: Kind = Kind { is_ipv6: false, is_tcp: true, tracking: Tracking::Original };
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn a_rule_keeps_sessions_if_it_varies_or_acts_on_each_packet() {
     root_or_skip!();
     let Cable { near, veth: _veth, far: _far } = cable();
@@ -202,6 +203,7 @@ fn a_rule_keeps_sessions_if_it_varies_or_acts_on_each_packet() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn chains_are_followed_with_what_is_constant() {
     root_or_skip!();
     let Cable { near, veth: _veth, far: _far } = cable();

@@ -16,10 +16,9 @@ use crate::group::Group;
 use crate::message::{Drops, Message};
 use crate::options::Options;
 use crate::socket::{self, RecvMmsg, WaitOutcome};
-use crate::transmitter::TransmitRing;
 use crate::uring::Uring;
 use crate::watch::Watch;
-use crate::xdp::{self, XdpBatch, XdpReceiver};
+use crate::xdp::{self, TransmitRing, XdpBatch, XdpReceiver};
 use crate::{Error, Result};
 
 /// The most super-datagrams of one call: 4 MiB of them.

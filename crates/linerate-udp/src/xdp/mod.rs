@@ -8,6 +8,7 @@
 
 mod filter;
 mod parse;
+mod transmit;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -22,15 +23,16 @@ use linerate_ring::{Batch as _, Region, Ring as _, TimestampSource, WaitStrategy
 use linerate_wire::ethernet;
 
 pub use parse::{Datagram, ParseError, Parser};
+pub(crate) use transmit::TransmitRing;
 
 use crate::backend::{Backend, SendBackend};
 use crate::message::{Drops, Message};
 use crate::options::Options;
 use crate::socket::{self, scoped};
-use crate::transmitter::{LinkState, TransmitRing};
 use crate::versions::Versions;
 use crate::{Error, Result, interface};
 use filter::FilterSpec;
+use transmit::LinkState;
 
 /// Only in a driver's receive loop a frame is what was on the wire. A program in the stack, or in a TAP
 /// device that a guest writes super-packets to, sees datagrams that somebody joined (`UDP_SEGMENT`, UDP

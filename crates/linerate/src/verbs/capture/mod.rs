@@ -161,39 +161,8 @@ fn from_interfaces(
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
-    let mut opened = match arguments.netns.as_slice() {
-        [] => open(&names[0], &options, any, &signals, "")?,
-        [netns] => {
-            open(&names[0], &options, any, &signals, "").with_context(|| in_namespace(netns))?
-        }
-        several => {
-            let mut all = Vec::new();
-            for (netns, names) in several.iter().zip(&names) {
-                let namespace = Arc::new(Namespace::find(netns)?);
-                let opened = namespace
-                    .run(|| open(names, &options, any, &signals, &format!("{netns}/")))?
-                    .with_context(|| in_namespace(netns))?;
-                all.extend(opened.into_iter().map(|one| OpenInterface {
-                    label: format!("{netns}/{}", one.label),
-                    namespace: Some(Arc::clone(&namespace)),
-                    ..one
-                }));
-            }
-            all
-        }
-    };
-    if let Some(linktype) = arguments.linktype
-        && let Some(other) = opened.iter().find(|one| one.linktype != linktype)
-    {
-        let (name, asked) = (&other.label, link_type::name(linktype).0);
-        bail!("{name} does not have the link type {asked}; -L lists those that it has");
-    }
-    if arguments.sample.is_some()
-        && let Some(other) = opened.iter().find(|one| !meter::supports_link_type(one.linktype))
-    {
-        let (name, linktype) = (&other.label, link_type::name(other.linktype).0);
-        bail!("--sample cannot find flows on {name}: it does not parse the link type {linktype}");
-    }
+    let mut opened = open_all(arguments, &names, &options, any, &signals)?;
+    check_link_types(arguments, &opened)?;
     if !arguments.flows.is_empty() {
         for one in &mut opened {
             one.warnings.extend(flows::split_flow_warning(one, &arguments.fanout));
@@ -242,6 +211,54 @@ fn from_interfaces(
         .page(page, "capture", arguments.quiet, metrics::encode, CaptureStats::to_json)?;
     let outcome = live::follow(running, &signals, arguments, publisher);
     live::conclude(outcome, arguments, decoder)
+}
+
+/// Opens the interfaces of all namespaces; `names` has those of each.
+fn open_all(
+    arguments: &Arguments,
+    names: &[Vec<String>],
+    options: &SourceOptions,
+    any: bool,
+    signals: &Signals,
+) -> Result<Vec<OpenInterface>> {
+    let several = match arguments.netns.as_slice() {
+        [] => return open(&names[0], options, any, signals, ""),
+        [netns] => {
+            let opened = open(&names[0], options, any, signals, "");
+            return opened.with_context(|| in_namespace(netns));
+        }
+        several => several,
+    };
+    let mut all = Vec::new();
+    for (netns, names) in several.iter().zip(names) {
+        let namespace = Arc::new(Namespace::find(netns)?);
+        let opened = namespace
+            .run(|| open(names, options, any, signals, &format!("{netns}/")))?
+            .with_context(|| in_namespace(netns))?;
+        all.extend(opened.into_iter().map(|one| OpenInterface {
+            label: format!("{netns}/{}", one.label),
+            namespace: Some(Arc::clone(&namespace)),
+            ..one
+        }));
+    }
+    Ok(all)
+}
+
+/// Refuses interfaces without the requested link type, and those of which `--sample` finds no flows.
+fn check_link_types(arguments: &Arguments, opened: &[OpenInterface]) -> Result<()> {
+    if let Some(linktype) = arguments.linktype
+        && let Some(other) = opened.iter().find(|one| one.linktype != linktype)
+    {
+        let (name, asked) = (&other.label, link_type::name(linktype).0);
+        bail!("{name} does not have the link type {asked}; -L lists those that it has");
+    }
+    if arguments.sample.is_some()
+        && let Some(other) = opened.iter().find(|one| !meter::supports_link_type(one.linktype))
+    {
+        let (name, linktype) = (&other.label, link_type::name(other.linktype).0);
+        bail!("--sample cannot find flows on {name}: it does not parse the link type {linktype}");
+    }
+    Ok(())
 }
 
 /// The context of an error about an interface of a namespace.

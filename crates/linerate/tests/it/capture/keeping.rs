@@ -433,6 +433,7 @@ fn captures_of_a_folder_are_kept_whole() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn pcap_files_are_refused_and_copied_as_tcpdump_does() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name);

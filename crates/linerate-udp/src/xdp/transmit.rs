@@ -100,7 +100,7 @@ impl TransmitRing {
     }
 
     /// Prepares for a call that sends `count` transmits.
-    pub(super) fn start<'t>(&mut self, count: usize, transmit: impl Fn(usize) -> Transmit<'t>) {
+    pub(crate) fn start<'t>(&mut self, count: usize, transmit: impl Fn(usize) -> Transmit<'t>) {
         let generation = self.link.generation.load(Ordering::Acquire);
         let mac = self.link.mac().filter(|_| self.failed_in != Some(generation));
         self.mac = mac.unwrap_or(self.mac);
@@ -113,7 +113,7 @@ impl TransmitRing {
     /// Whether a transmit is for this ring: the hardware address of its next hop is known, and the stack would send it
     /// by this interface without fragments.
     #[inline]
-    pub(super) fn accepts(&self, transmit: &Transmit<'_>) -> bool {
+    pub(crate) fn accepts(&self, transmit: &Transmit<'_>) -> bool {
         let Transmit { destination, next_hop, interface_index, .. } = *transmit;
         let Some(next_hop) = next_hop else { return false };
         let (source, destination) = (self.source(transmit), destination.ip().to_canonical());
@@ -137,7 +137,7 @@ impl TransmitRing {
     }
 
     /// Sends `count` transmits that it accepts. Returns how many: if not all, it accepts none any more in this call.
-    pub(super) fn send<'t>(
+    pub(crate) fn send<'t>(
         &mut self,
         count: usize,
         transmit: impl Fn(usize) -> Transmit<'t>,
