@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
-use linerate_udp::feed::moldudp64::{MoldUdp64, request};
-use linerate_udp::feed::{Feed, Line};
+use linerate_feed::moldudp64::{MoldUdp64, request};
+use linerate_feed::{Feed, Line};
 
 fuzz_target!(|data: &[u8]| {
     let mut feed = Feed::new(MoldUdp64);

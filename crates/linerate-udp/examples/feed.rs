@@ -6,8 +6,8 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use linerate_udp::feed::moldudp64::{MoldUdp64, request};
-use linerate_udp::feed::{Feed, Line, Message, Requester};
+use linerate_feed::moldudp64::{MoldUdp64, request};
+use linerate_feed::{Feed, Line, Message, Requester};
 use linerate_udp::{Group, Receiver, Socket, Transmit};
 
 fn main() -> Result<(), Box<dyn Error>> {

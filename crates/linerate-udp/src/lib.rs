@@ -2,8 +2,7 @@
 //!
 //! A [`Receiver`] prepares its memory and its message headers once, and each call lends a [`Batch`] of
 //! messages. A [`Backend`] brings them: `recvmmsg`, UDP GRO, io_uring or AF_XDP. The messages are the same
-//! with each. A [`Sender`] is the counterpart, and [`feed`] arbitrates between the two lines of a
-//! sequence-numbered feed.
+//! with each. A [`Sender`] is the counterpart.
 //!
 //! `unsafe` is allowed in `socket` and `uring` alone.
 #![deny(unsafe_code)]
@@ -14,7 +13,6 @@ mod backend;
 mod builder;
 mod duplex;
 mod error;
-pub mod feed;
 mod given;
 mod group;
 mod interface;

@@ -15,7 +15,7 @@ use crate::queue::Queue;
 use crate::socket;
 use crate::transmit::Transmit;
 use crate::xdp::TransmitRing;
-use crate::{Error, Result, interface, xdp};
+use crate::{Error, Result, interface};
 
 /// Sends UDP messages from the socket of a receiver ([`Receiver::transmitter`](crate::Receiver::transmitter)), to
 /// addresses that differ from message to message, with few system calls.

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use cadence::prelude::*;
 use cadence::{StatsdClient, UdpMetricSink};
+use linerate_feed::{Message, moldudp64};
 use linerate_testkit::{Command, print_skipped, root_or_skip, test_name, uninterrupted};
-use linerate_udp::feed::{Message, moldudp64};
 use linerate_udp::{Group, Receiver, ReceiverBuilder, Result, Socket};
 
 use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, kinds};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
-use linerate_udp::feed::{RequestStatistics, Statistics};
+use linerate_feed::{RequestStatistics, Statistics};
 use linerate_udp::{Backend, CalibrationRun, Drops, Receiver};
 use serde::Serialize;
 

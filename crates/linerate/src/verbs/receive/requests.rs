@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use linerate_udp::feed::moldudp64::{MoldUdp64, request};
-use linerate_udp::feed::{Feed, Line, RequestStatistics, Requester};
+use linerate_feed::moldudp64::{MoldUdp64, request};
+use linerate_feed::{Feed, Line, RequestStatistics, Requester};
 use linerate_udp::{Backend, Result, Socket, Transmit};
 
 /// How long a reader of a feed with gaps may wait.

@@ -4,7 +4,7 @@ use crate::cli::stdio::noun;
 use std::fmt;
 
 use indicatif::HumanCount;
-use linerate_udp::feed::{RequestStatistics, Statistics};
+use linerate_feed::{RequestStatistics, Statistics};
 use serde::Serialize;
 
 use super::report::Lost;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
+use linerate_feed::moldudp64::MoldUdp64;
+use linerate_feed::{Feed, Line, RequestStatistics};
 use linerate_net::cpu;
-use linerate_udp::feed::moldudp64::MoldUdp64;
-use linerate_udp::feed::{self, Feed, Line};
 use linerate_udp::pattern::{self, PayloadPattern};
 use linerate_udp::{Batch, CalibrationRun, Drops, Message, Receiver};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -60,8 +60,8 @@ struct Told {
     bytes: u64,
     calls: u64,
     losses: Drops,
-    feed: Option<feed::Statistics>,
-    requests: Option<feed::RequestStatistics>,
+    feed: Option<linerate_feed::Statistics>,
+    requests: Option<RequestStatistics>,
 }
 
 /// The counts of all threads while they run.
@@ -72,8 +72,8 @@ pub(super) struct Progress {
     pub(super) bytes: u64,
     pub(super) calls: u64,
     pub(super) losses: Drops,
-    pub(super) feed: Option<feed::Statistics>,
-    pub(super) requests: Option<feed::RequestStatistics>,
+    pub(super) feed: Option<linerate_feed::Statistics>,
+    pub(super) requests: Option<RequestStatistics>,
 }
 
 /// Adds the losses of a thread. Threads share a socket, which counts its losses once.
@@ -134,8 +134,8 @@ pub(super) struct Statistics {
     pub(super) batches: Histogram<u32>,
     pub(super) latency: Histogram<u32>,
     pub(super) numbers: Numbers,
-    pub(super) feed: Option<feed::Statistics>,
-    pub(super) requests: Option<feed::RequestStatistics>,
+    pub(super) feed: Option<linerate_feed::Statistics>,
+    pub(super) requests: Option<RequestStatistics>,
     pub(super) failure: Option<String>,
 }
 

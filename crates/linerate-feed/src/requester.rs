@@ -115,8 +115,8 @@ impl Requester {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::Line;
-    use crate::feed::moldudp64::{MoldUdp64, write};
+    use crate::Line;
+    use crate::moldudp64::{MoldUdp64, write};
 
     const MS: Duration = Duration::from_millis(1);
 

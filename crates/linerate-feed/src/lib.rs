@@ -1,5 +1,4 @@
-//! Line arbitration for sequence-numbered feeds: the messages of one or two lines, each once and in the order
-//! of first arrival.
+#![doc = include_str!("../README.md")]
 //!
 //! A [`Protocol`] reads a packet of one protocol ([`moldudp64::MoldUdp64`] is one). A [`Feed`] knows which
 //! number it expects next: new messages are delivered from the line that brings them first; duplicates are
@@ -8,19 +7,7 @@
 //! and [`Message::late`] says whether one fills a gap. A [`Requester`] decides when to ask a server for missing
 //! messages. Lines change sessions one after the other: messages of the previous session that a line still
 //! brings belong to that session.
-//!
-//! ```
-//! use linerate_udp::feed::{Feed, Line, moldudp64::MoldUdp64};
-//!
-//! let mut feed = Feed::new(MoldUdp64);
-//! let packet = b"SESSION001\0\0\0\0\0\0\0\x01\0\x01\0\x05hello";
-//! let mut seen = Vec::new();
-//! for line in [Line::A, Line::B] {
-//!     feed.process(line, packet, |message| seen.push((message.number, message.bytes.to_vec())));
-//! }
-//! assert_eq!(seen, [(1, b"hello".to_vec())]);
-//! assert_eq!(feed.statistics().duplicates, 1);
-//! ```
+#![forbid(unsafe_code)]
 
 mod gaps;
 pub mod moldudp64;
