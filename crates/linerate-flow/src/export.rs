@@ -1,4 +1,4 @@
-//! [`Exporter`]: a thread that writes the records of several meters to files, and sends them to collectors.
+//! [`RecordWriter`]: a thread that writes the records of several meters to files, and sends them to collectors.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -116,13 +116,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Writes the records of meters to files, and sends them to collectors.
-pub struct Exporter {
+pub struct RecordWriter {
     thread: JoinHandle<Result<()>>,
     sender: SyncSender<Message>,
     shared: Arc<Shared>,
 }
 
-impl Exporter {
+impl RecordWriter {
     /// Prepares the outputs and starts their threads, which first call `prepare_thread`. Each record has this sampling
     /// probability. `warn` gets a warning for each collector that cannot be reached at the start.
     ///
@@ -297,9 +297,9 @@ impl ExportingMeter {
         self.meter.push(packet, |flow| queue.push(flow));
     }
 
-    /// Adds an interface of a file, after those that the exporter knows.
+    /// Adds an interface of a file, after those that the record writer knows.
     pub fn add_interface(&mut self, interface: InterfaceName) {
-        // An error means that the thread has ended, which the exporter tells.
+        // An error means that the thread has ended, which the record writer tells.
         let _ = self.queue.sender.send(Message::Interface(interface));
     }
 
@@ -339,7 +339,7 @@ impl ExportingMeter {
         self.queue.send();
     }
 
-    /// Whether records cannot be written any more. The exporter tells why when it finishes.
+    /// Whether records cannot be written any more. The record writer tells why when it finishes.
     pub fn is_closed(&self) -> bool {
         self.queue.closed
     }

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
 //! [`meter::Meter`] counts packets, and makes [`FlowRecord`]s. [`file::Files`] writes them to Parquet files.
-//! [`ipfix::Exporter`] sends them to a collector. [`outputs::Outputs`] has several of both. [`export::Exporter`]
+//! [`ipfix::Exporter`] sends them to a collector. [`outputs::Outputs`] has several of both. [`export::RecordWriter`]
 //! connects the meters of a capture's threads with them.
 //!
 //! [`FlowRecord`] is what is known of a flow. [`schema::FIELDS`] says how each of its fields is called, in which unit

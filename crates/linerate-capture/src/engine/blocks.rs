@@ -39,11 +39,11 @@ pub fn copy_blocks(
     let mut report = Report::of_file(&input);
     let pcap = PcapCopy::new(&input, to);
     let mut handle = output.handle(0);
-    let (exporter, meter) = FileMeter::start(metering, handle.packet_locator());
+    let (record_writer, meter) = FileMeter::start(metering, handle.packet_locator());
     let context = CopyContext { pcap, meter, stop, progress };
     let copied = copy(&mut input, &mut handle, context, &mut report);
     drop(handle);
-    finish(report, Sink::File(vec![output]), exporter, start, copied.err())
+    finish(report, Sink::File(vec![output]), record_writer, start, copied.err())
 }
 
 /// What a copy needs besides its input and output.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Instant;
 
-use linerate_flow::export::{Exporter, ExportingMeter, InterfaceName, PacketLocator};
+use linerate_flow::export::{ExportingMeter, InterfaceName, PacketLocator, RecordWriter};
 use linerate_flow::meter::MeteredPacket;
 use linerate_pcapfile::{
     BlockReader, ByteRange, DescribedRecord, Error as FileError, Format, InterfaceDescription,
@@ -198,23 +198,23 @@ pub fn read_file(
     let control = Control { stop, progress };
     // Records point into the file that is written. Without one they point into the file that is read.
     let files = output.packet_locator().unwrap_or_else(|| Arc::new(file));
-    let (exporter, meter) = FileMeter::start(metering, files);
+    let (record_writer, meter) = FileMeter::start(metering, files);
     let failure = copy(&mut input, &mut output, meter, &mut report, &control).err();
     drop(output);
-    finish(report, sink, exporter, start, failure)
+    finish(report, sink, record_writer, start, failure)
 }
 
 /// The outcome of reading since `start` into `sink`, whose handles are dropped.
 pub(super) fn finish(
     report: Report,
     sink: Sink,
-    exporter: Option<Exporter>,
+    record_writer: Option<RecordWriter>,
     start: Instant,
     failure: Option<Error>,
 ) -> Outcome {
     let mut outcome = finish_sink(report, sink, start, failure);
-    // The exporter waits until packets are written, so the sink ends first.
-    let unwritten = FlowReport::finish(exporter, &mut outcome.report);
+    // The record writer waits until packets are written, so the sink ends first.
+    let unwritten = FlowReport::finish(record_writer, &mut outcome.report);
     outcome.failure = outcome.failure.or(unwritten);
     outcome
 }
@@ -238,20 +238,20 @@ fn finish_sink(mut report: Report, sink: Sink, start: Instant, failure: Option<E
 /// Meters the packets of a file.
 pub(super) struct FileMeter {
     meter: ExportingMeter,
-    /// Interfaces whose names the exporter has.
+    /// Interfaces whose names the record writer has.
     named: usize,
     packets: u64,
 }
 
 impl FileMeter {
-    /// A meter whose packets `locator` locates, and the exporter of its records.
+    /// A meter whose packets `locator` locates, and the record writer of its records.
     pub(super) fn start(
         metering: Option<Metering>,
         files: Arc<dyn PacketLocator>,
-    ) -> (Option<Exporter>, Option<Self>) {
-        let Some(Metering { exporter, options }) = metering else { return (None, None) };
-        let meter = exporter.meter(&options, Some(files));
-        (Some(exporter), Some(Self { meter, named: 0, packets: 0 }))
+    ) -> (Option<RecordWriter>, Option<Self>) {
+        let Some(Metering { record_writer, options }) = metering else { return (None, None) };
+        let meter = record_writer.meter(&options, Some(files));
+        (Some(record_writer), Some(Self { meter, named: 0, packets: 0 }))
     }
 
     /// Meters a packet with this link type; false if records cannot be written any more.

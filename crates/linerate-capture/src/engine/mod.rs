@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linerate_flow::export::{Exporter, InterfaceName};
+use linerate_flow::export::{InterfaceName, RecordWriter};
 use linerate_flow::meter::MeterOptions;
 use linerate_net::Connection;
 use linerate_pcapfile::Format;
@@ -65,7 +65,7 @@ pub struct EngineOptions {
 /// Metering the flows of what is captured, beside the sink.
 pub struct Metering {
     /// Writes the records.
-    pub exporter: Exporter,
+    pub record_writer: RecordWriter,
     /// How flows are metered. The readers share the table's room.
     pub options: MeterOptions,
 }
@@ -83,7 +83,7 @@ pub fn interface_names(opened: &[OpenInterface]) -> Vec<InterfaceName> {
 pub struct Engine {
     readers: Vec<JoinHandle<()>>,
     sink: Sink,
-    exporter: Option<Exporter>,
+    record_writer: Option<RecordWriter>,
     progress: Vec<Arc<FileSinkProgress>>,
     shared: Arc<Shared>,
     counters: Arc<Vec<InterfaceCounters>>,
@@ -145,10 +145,10 @@ impl Engine {
         let filter = opened.first().and_then(FilterReport::of);
         let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>().max(1);
         let meter = |sink: &Sink<FileSinkHandle>| {
-            let Metering { exporter, options } = metering.as_ref()?;
+            let Metering { record_writer, options } = metering.as_ref()?;
             let max_flows = (options.max_flows / readers as u32).max(1);
             let options = MeterOptions { max_flows, ..*options };
-            Some(exporter.meter(&options, sink.packet_locator()))
+            Some(record_writer.meter(&options, sink.packet_locator()))
         };
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
@@ -206,7 +206,7 @@ impl Engine {
         Ok(Self {
             readers,
             sink,
-            exporter: metering.map(|metering| metering.exporter),
+            record_writer: metering.map(|metering| metering.record_writer),
             progress,
             shared,
             counters,
@@ -273,7 +273,10 @@ impl Engine {
             seconds: self.start.elapsed().as_secs_f64(),
             filter: self.filter.clone(),
             split,
-            flows: self.exporter.as_ref().map(|exporter| exporter.statistics().into()),
+            flows: self
+                .record_writer
+                .as_ref()
+                .map(|record_writer| record_writer.statistics().into()),
             ..Report::new(drops, interfaces)
         }
     }
@@ -287,9 +290,9 @@ impl Engine {
         let seconds = self.start.elapsed().as_secs_f64();
         let sink = std::mem::replace(&mut self.sink, Sink::Discard);
         let written = sink.finish();
-        let exporter = self.exporter.take();
+        let record_writer = self.record_writer.take();
         let mut report = self.report();
-        let unwritten = FlowReport::finish(exporter, &mut report);
+        let unwritten = FlowReport::finish(record_writer, &mut report);
         report.seconds = seconds;
         report.settle(&written);
         Outcome { report, failure: self.shared.take_failure().or(written.failure).or(unwritten) }

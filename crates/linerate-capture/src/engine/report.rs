@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use linerate_flow::export::{ExportStatistics, Exporter};
+use linerate_flow::export::{ExportStatistics, RecordWriter};
 use linerate_flow::outputs::OutputStatistics;
 use linerate_pcapfile::InterfaceDescription;
 use serde::{Serialize, Serializer};
@@ -146,8 +146,11 @@ impl From<ExportStatistics> for FlowReport {
 
 impl FlowReport {
     /// Waits until all records are written, and puts the last counts into `report`. Returns what went wrong.
-    pub(super) fn finish(exporter: Option<Exporter>, report: &mut Report) -> Option<Error> {
-        let (statistics, outcome) = exporter?.finish();
+    pub(super) fn finish(
+        record_writer: Option<RecordWriter>,
+        report: &mut Report,
+    ) -> Option<Error> {
+        let (statistics, outcome) = record_writer?.finish();
         report.flows = Some(statistics.into());
         outcome.err().map(Error::Flow)
     }

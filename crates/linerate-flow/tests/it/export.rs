@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use linerate_flow::FlowRecord;
-use linerate_flow::export::{ExportStatistics, Exporter, ExportingMeter, InterfaceName};
+use linerate_flow::export::{ExportStatistics, ExportingMeter, InterfaceName, RecordWriter};
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::{Destination, OutputOptions, Outputs};
 use linerate_testkit::wait_for;
@@ -25,7 +25,7 @@ const FLOWS: u64 = 100_000;
 
 /// Records that go to a folder and to a collector.
 struct Run {
-    exporter: Exporter,
+    record_writer: RecordWriter,
     meter: ExportingMeter,
     _folder: tempfile::TempDir,
 }
@@ -43,24 +43,24 @@ impl Run {
             max_age: Duration::from_secs(60),
             sealed: None,
         };
-        let exporter =
-            Exporter::start(&options, vec![InterfaceName::default()], 1.0, || (), |_| ());
-        let exporter = exporter.unwrap();
+        let record_writer =
+            RecordWriter::start(&options, vec![InterfaceName::default()], 1.0, || (), |_| ());
+        let record_writer = record_writer.unwrap();
         let idle_timeout = Duration::from_secs(1);
         let options = MeterOptions { idle_timeout, ..MeterOptions::default() };
-        let mut meter = exporter.meter(&options, None);
+        let mut meter = record_writer.meter(&options, None);
         for flow in 0..FLOWS as u32 {
             let source = IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + flow));
             let destination = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
             meter.push(&metered(&udp((source, 1), (destination, 53), 10), 0, START, None));
         }
-        Self { exporter, meter, _folder: folder }
+        Self { record_writer, meter, _folder: folder }
     }
 
     /// The end of the run: what was written and sent.
     fn finish(self) -> ExportStatistics {
         drop(self.meter);
-        let (statistics, outcome) = self.exporter.finish();
+        let (statistics, outcome) = self.record_writer.finish();
         outcome.unwrap();
         assert_eq!(statistics.meter.exported, FLOWS);
         assert_eq!(statistics.output.files.records, FLOWS);
@@ -172,10 +172,10 @@ fn a_collector_that_cannot_be_reached_at_the_start_is_warned_of_once() {
         sealed: None,
     };
     let warn = |text: &str| WARNINGS.lock().unwrap().push(text.to_owned());
-    let exporter = Exporter::start(&options, Vec::new(), 1.0, || (), warn).unwrap();
+    let record_writer = RecordWriter::start(&options, Vec::new(), 1.0, || (), warn).unwrap();
     wait_for("a warning", || !WARNINGS.lock().unwrap().is_empty());
     std::thread::sleep(Duration::from_secs(1));
-    exporter.finish().1.unwrap();
+    record_writer.finish().1.unwrap();
     let warnings = WARNINGS.lock().unwrap();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains(&format!("{unknown}: ")), "{warnings:?}");
@@ -195,7 +195,7 @@ fn flows_that_are_idle_at_once_reach_a_slow_collector() {
     wait_for("all flows to end", || {
         run.meter.maintain(Instant::now());
         std::thread::sleep(Duration::from_millis(100));
-        run.exporter.statistics().meter.exported == FLOWS
+        run.record_writer.statistics().meter.exported == FLOWS
     });
     assert_eq!(run.meter.take_wait_time(), Duration::ZERO, "packets do not wait");
     let statistics = run.finish();

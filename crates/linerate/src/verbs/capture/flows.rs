@@ -4,7 +4,7 @@ use anyhow::Result;
 use linerate_capture::engine::Metering;
 use linerate_capture::privilege;
 use linerate_capture::source::{OpenInterface, SourceKind};
-use linerate_flow::export::{Exporter, InterfaceName};
+use linerate_flow::export::{InterfaceName, RecordWriter};
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::OutputOptions;
 use linerate_net::ethtool;
@@ -54,11 +54,11 @@ fn warn(text: &str) {
     stdio::eprintln(format_args!("linerate: {text}"));
 }
 
-/// Starts the exporter of flow records, if `--flows` is given.
+/// Starts the record writer of flow records, if `--flows` is given.
 ///
 /// # Errors
 ///
-/// As [`Exporter::start`].
+/// As [`RecordWriter::start`].
 pub(super) fn metering(
     arguments: &Arguments,
     interfaces: Vec<InterfaceName>,
@@ -75,19 +75,19 @@ pub(super) fn metering(
     };
     let prepare_thread = privilege::keep_file_access;
     let warn: fn(&str) = if arguments.quiet { |_| () } else { warn };
-    let exporter =
-        Exporter::start(&options, interfaces, sampling_probability, prepare_thread, warn)?;
+    let record_writer =
+        RecordWriter::start(&options, interfaces, sampling_probability, prepare_thread, warn)?;
     if arguments.read.is_some() {
-        exporter.set_blocking();
+        record_writer.set_blocking();
     }
-    if exporter.statistics().output.files.interruptions > 0 && !arguments.quiet {
+    if record_writer.statistics().output.files.interruptions > 0 && !arguments.quiet {
         warn(
             "an earlier capture with --flows was interrupted: its flows that had not ended are missing, and its records \
              that were in no complete file",
         );
     }
     Ok(Some(Metering {
-        exporter,
+        record_writer,
         options: MeterOptions {
             max_flows: arguments.max_flows,
             active_timeout: arguments.active_timeout,
