@@ -204,8 +204,8 @@ struct cold {
 	__u32 created;	/* low 32 bits of jiffies: when the session began, the last time if it had ended. Instead of the
 			   lowest bits, CREATED_*: the number of the session among those of the slot, which one that begins
 			   again keeps; and whether NAT has given the tuple of an ended session to another connection */
-	__u32 used;	/* low 24 bits: seconds when the ager last found it referenced; high 8: times that it was
-			   learned again, stops at 255. Written atomically */
+	__u32 used;	/* low 24 bits: sixteenths of a second when the ager last found it referenced; high 8:
+			   times that it was learned again, stops at 255. Written atomically */
 };
 _Static_assert(sizeof(struct cold) == 24, "three words");
 

@@ -19,6 +19,7 @@ use crate::table::Table;
 use crate::table::ageing::Timeouts;
 use crate::table::clock::Clock;
 use crate::table::layout::{Refresh, refresh};
+use crate::table::session::LastUse;
 
 /// Sets the timeouts of the connections of a table's sessions.
 #[derive(Debug)]
@@ -46,11 +47,11 @@ impl ConnectionTimeouts {
 
     /// Hands the connections of all sessions back to the kernel, which sees their packets by now.
     pub(crate) fn hand_back(&mut self, clock: &Clock) {
-        let seconds = clock.seconds();
+        let now = clock.sixteenths();
         for index in 0..self.table.slots() {
             let slot = self.table.slot(index);
             if slot.peek().is_some() && slot.is_tracked() {
-                let idle = milliseconds(slot.last_use().idle(seconds)) | refresh::FORCED;
+                let idle = milliseconds(slot.last_use().idle(now)) | refresh::FORCED;
                 self.due.push((Refresh { slot: index as u32, idle }, true));
             }
             if self.due.len() == refresh::ENTRIES {
@@ -101,8 +102,8 @@ impl Timeouts for ConnectionTimeouts {
     }
 }
 
-/// At most the time since the last packet: it was noted in whole seconds.
+/// At most the time since the ager noted the last packet, which it did in whole sixteenths of a second.
 fn milliseconds(idle: Duration) -> u32 {
-    let time = idle.saturating_sub(Duration::from_secs(1)).as_millis();
+    let time = idle.saturating_sub(LastUse::UNIT).as_millis();
     u32::try_from(time).unwrap_or(refresh::IDLE).min(refresh::IDLE)
 }

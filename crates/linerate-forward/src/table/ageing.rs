@@ -33,6 +33,7 @@ use crate::table::flows::{SessionMeter, SessionMeterStatistics};
 use crate::table::hops::HopUse;
 use crate::table::layout::GENERATION_CLOSED;
 use crate::table::mapped::{SlotVersion, Table};
+use crate::table::session::LastUse;
 use crate::tuple::Protocol;
 
 /// The interval in which [`Ageing::tick`] must be called.
@@ -182,7 +183,7 @@ pub struct Ageing {
     ticked: Instant,
     pass_started: Instant,
     /// When the last pass and this one began, as sessions note it.
-    pass_seconds: [u64; 2],
+    pass_times: [u64; 2],
     /// Sessions found so far in this pass, by datapath.
     found: [u64; 2],
     /// The counts of the session of each slot in the last pass.
@@ -214,7 +215,7 @@ impl Ageing {
             locked: HashMap::new(),
             ticked: now,
             pass_started: now,
-            pass_seconds: [0, clock.seconds()],
+            pass_times: [0, clock.sixteenths()],
             found: [0; 2],
             counted,
             statistics: Statistics::default(),
@@ -310,12 +311,12 @@ impl Ageing {
     /// Visits the next `count` slots, or as many as the budget allows.
     fn visit(&mut self, count: usize, budget: Option<Duration>) -> Result<()> {
         let started = Instant::now();
-        let seconds = self.clock.seconds();
+        let now = self.clock.sixteenths();
         let slots = self.table.slots();
         let mut left = count;
         while left > 0 {
             let stretch = left.min(STRETCH).min(slots - self.cursor);
-            self.stretch(self.cursor..self.cursor + stretch, seconds);
+            self.stretch(self.cursor..self.cursor + stretch, now);
             self.cursor += stretch;
             left -= stretch;
             if let Some(timeouts) = &mut self.timeouts {
@@ -335,7 +336,7 @@ impl Ageing {
     }
 
     #[inline]
-    fn stretch(&mut self, slots: std::ops::Range<usize>, seconds: u64) {
+    fn stretch(&mut self, slots: std::ops::Range<usize>, now: u64) {
         // A separate reference, because `self` changes in the loop.
         let table = Arc::clone(&self.table);
         for index in slots {
@@ -368,15 +369,15 @@ impl Ageing {
                 self.statistics.expired += 1;
                 self.to_free.push((index, stamp, EndReason::ForcedEnd));
             } else if slot.is_referenced() {
-                slot.clear_referenced(seconds);
+                slot.clear_referenced(now);
             } else {
-                let idle = slot.last_use().idle(seconds);
+                let idle = slot.last_use().idle(now);
                 if idle > self.limits.of(protocol)
                     && let Some(stamp) = slot.end(stamp)
                 {
                     self.statistics.idle += 1;
                     self.to_free.push((index, stamp, EndReason::IdleTimeout));
-                } else if idle.as_secs() <= seconds.saturating_sub(self.pass_seconds[0]) {
+                } else if idle <= LastUse::UNIT * now.saturating_sub(self.pass_times[0]) as u32 {
                     // The last pass found it referenced.
                     self.refresh(index, idle, false);
                 }
@@ -418,7 +419,7 @@ impl Ageing {
         }
         self.statistics.pass_time = now.saturating_duration_since(self.pass_started);
         (self.cursor, self.found, self.pass_started) = (0, [0; 2], now);
-        self.pass_seconds = [self.pass_seconds[1], self.clock.seconds()];
+        self.pass_times = [self.pass_times[1], self.clock.sixteenths()];
         // Forget slots that are no longer locked.
         let table = &self.table;
         self.locked.retain(|index, (version, _)| table.slot(*index).version_now() == *version);
@@ -457,10 +458,10 @@ impl Ageing {
         }
         self.grace.wait()?;
         let started = Instant::now();
-        let seconds = self.clock.seconds();
+        let now = self.clock.sixteenths();
         for at in 0..self.to_free.len() {
             let (index, ..) = self.to_free[at];
-            self.refresh(index, self.table.slot(index).last_use().idle(seconds), true);
+            self.refresh(index, self.table.slot(index).last_use().idle(now), true);
         }
         if let Some(timeouts) = &mut self.timeouts {
             timeouts.flush();

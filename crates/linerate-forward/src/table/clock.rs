@@ -40,6 +40,11 @@ impl Clock {
         self.jiffies + self.jiffies_in_nanoseconds(monotonic().saturating_sub(self.monotonic))
     }
 
+    /// Sixteenths of a second of the jiffies now.
+    pub fn sixteenths(&self) -> u64 {
+        self.now() * 16 / u64::from(self.hz)
+    }
+
     /// Whole seconds of the jiffies now.
     pub fn seconds(&self) -> u64 {
         self.now() / u64::from(self.hz)

@@ -224,7 +224,7 @@ impl SessionMeter {
             return false;
         };
         let now = now();
-        let idle = slot.last_use().idle(self.clock.seconds()).as_nanos() as u64;
+        let idle = slot.last_use().idle(self.clock.sixteenths()).as_nanos() as u64;
         let end = now.saturating_sub(idle).max(checkpoint.since);
         let next = Checkpoint {
             packets: record.packets(),

@@ -21,7 +21,6 @@ const LAYOUTS: &[u64] = &[
     0xd226_bb97_47fe_f68e,
     0x9c02_3269_54fb_ac5a,
     0x7c86_8a44_407d_8e11,
-    0x920c_acd1_9183_0ab5,
     0xe651_bc7e_e1eb_3401,
 ];
 

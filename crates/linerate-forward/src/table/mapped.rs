@@ -140,10 +140,10 @@ impl Table {
     /// Output interfaces and MAC addresses that sessions have sent to within this time, as far as the ager knows; scans
     /// every slot.
     pub(crate) fn next_hops(&self, clock: &Clock, within: Duration) -> HashSet<(u32, [u8; 6])> {
-        let seconds = clock.seconds();
+        let now = clock.sixteenths();
         let is_used = |slot: &Slot<'_>| {
             slot.peek().is_some_and(|(_, stamp)| !stamp.is_ended())
-                && slot.last_use().idle(seconds) <= within
+                && slot.last_use().idle(now) <= within
         };
         let slots = (0..self.slots()).map(|index| self.slot(index)).filter(is_used);
         slots.map(Slot::next_hop).collect()
@@ -421,8 +421,8 @@ impl<'t> Slot<'t> {
     /// Clears the reference bit, and notes the time. A program that sets the bit at this moment may have found it set,
     /// and changes nothing.
     #[inline]
-    pub(crate) fn clear_referenced(self, seconds: u64) {
-        let at = LastUse::new(false, seconds as u32).seconds();
+    pub(crate) fn clear_referenced(self, now: u64) {
+        let at = LastUse::new(false, now as u32).at();
         // A learner adds to the upper bits.
         let noted = |used: u32| Some(used & !0xff_ffff | at);
         let _ = self.cold_half(at::USED).fetch_update(Relaxed, Relaxed, noted);

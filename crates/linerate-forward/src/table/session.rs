@@ -360,7 +360,7 @@ impl SessionBuilder {
             reason: (datapath == Datapath::Tc).then(|| self.not_xdp(session)),
             age: self.clock.since(layout::created(session.created)),
             due: self.due(session),
-            idle: LastUse::of(session).idle(self.clock.seconds()),
+            idle: LastUse::of(session).idle(self.clock.sixteenths()),
             revalidations: session.revalidations,
             packets: record.packets(),
             bytes: record.bytes(),
@@ -401,31 +401,33 @@ impl SessionBuilder {
 pub(crate) struct LastUse {
     /// A packet was forwarded since the ager's last visit.
     pub(crate) is_recent: bool,
-    /// Low 24 bits of the seconds when the ager last found the bit set.
+    /// Low 24 bits of the sixteenths of a second when the ager last found the bit set.
     at: u32,
 }
 
 impl LastUse {
-    /// Last found set at `seconds`, of which the low 24 bits count.
-    pub(crate) fn new(is_recent: bool, seconds: u32) -> Self {
-        Self { is_recent, at: seconds & 0xff_ffff }
+    /// What times are noted in.
+    pub(crate) const UNIT: Duration = Duration::from_nanos(1_000_000_000 / 16);
+
+    /// Last found set at this time ([`Clock::sixteenths`]), of which the low 24 bits count.
+    pub(crate) fn new(is_recent: bool, at: u32) -> Self {
+        Self { is_recent, at: at & 0xff_ffff }
     }
 
     fn of(session: &Fields) -> Self {
         Self::new(session.referenced, session.used)
     }
 
-    pub(crate) fn seconds(self) -> u32 {
+    pub(crate) fn at(self) -> u32 {
         self.at
     }
 
-    /// The time from the last packet to `seconds`; up to 194 days.
-    pub(crate) fn idle(self, seconds: u64) -> Duration {
+    /// The time from the last packet to `now` ([`Clock::sixteenths`]); up to twelve days.
+    pub(crate) fn idle(self, now: u64) -> Duration {
         if self.is_recent {
             return Duration::ZERO;
         }
-        let passed = (seconds as u32).wrapping_sub(self.at) & 0xff_ffff;
-        Duration::from_secs(u64::from(passed))
+        Self::UNIT * ((now as u32).wrapping_sub(self.at) & 0xff_ffff)
     }
 }
 

@@ -26,7 +26,7 @@ fn idle(number: u32, protocol: Protocol, idle: u64, clock: &Clock) -> Record {
     if protocol == Protocol::Tcp {
         record.session.key.kind |= kind::TCP;
     }
-    let used = LastUse::new(false, (clock.seconds() - idle) as u32).seconds();
+    let used = LastUse::new(false, (clock.sixteenths() - 16 * idle) as u32).at();
     (record.session.referenced, record.session.used) = (false, used);
     record
 }
@@ -86,7 +86,7 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
     assert_eq!((aged.packets, aged.active), (1 + 3, 5));
     let noted = table.read(used).unwrap().session;
     assert!(
-        !noted.referenced && LastUse::new(false, noted.used).idle(clock.seconds()).as_secs() < 2
+        !noted.referenced && LastUse::new(false, noted.used).idle(clock.sixteenths()).as_secs() < 2
     );
     ageing.pass().unwrap();
     assert!(table.read(used).is_some());

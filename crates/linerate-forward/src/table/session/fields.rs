@@ -15,7 +15,7 @@ pub struct Fields {
     pub route_generation: u16,
     /// Forwarded a packet since the ager last looked.
     pub referenced: bool,
-    /// Low 24 bits of the seconds when the ager last found it referenced.
+    /// Low 24 bits of the sixteenths of a second when the ager last found it referenced.
     pub used: u32,
     pub packets: u64,
     pub bytes: u64,
@@ -65,7 +65,7 @@ impl Fields {
             owner: session.owner & !REFERENCED,
             route_generation: session.route_generation,
             referenced: last_use.is_recent,
-            used: last_use.seconds(),
+            used: last_use.at(),
             packets: session.packets,
             bytes: session.bytes,
             destination_mac: hop.destination_mac,
