@@ -106,6 +106,8 @@ pub(super) struct Scope<'a> {
     /// The mark of packets is that with which they leave: no rule anywhere sets it. The same for the DSCP.
     pub knows_mark: bool,
     pub knows_dscp: bool,
+    /// What rules write into a connection may be other with each packet.
+    pub connection_steps: bool,
     /// Index and name of each interface. Empty: which of them a chain sees is unknown.
     pub interfaces: &'a [(u32, String)],
     pub options: &'a Options,
@@ -132,6 +134,7 @@ impl<'a> Scope<'a> {
             knows_destination: true,
             knows_mark: !writes.mark,
             knows_dscp: !writes.dscp,
+            connection_steps: writes.steps,
             interfaces,
             options,
         }
@@ -162,11 +165,17 @@ impl<'a> Scope<'a> {
 pub(super) struct Writes {
     pub mark: bool,
     pub dscp: bool,
+    /// The mark or the labels of a connection may become others with each packet.
+    pub steps: bool,
 }
 
 impl Writes {
     pub(super) fn or(self, other: Self) -> Self {
-        Self { mark: self.mark || other.mark, dscp: self.dscp || other.dscp }
+        Self {
+            mark: self.mark || other.mark,
+            dscp: self.dscp || other.dscp,
+            steps: self.steps || other.steps,
+        }
     }
 }
 
@@ -399,10 +408,22 @@ impl Program {
             return false;
         }
         self.retain(|program, at| matches!(program.entries[at].action, Action::Keep(_)));
-        let each = self.entries.len().div_ceil(most);
-        if each > 1 {
-            let rules = &mut self.rules;
-            self.entries = self.entries.chunks(each).map(|some| join(some, rules)).collect();
+        let most = most.max(1);
+        // All keep sessions, so their order does not matter. Those that see sessions alike are put together.
+        let mut parts: Vec<Vec<Entry>> = Vec::new();
+        for entry in std::mem::take(&mut self.entries) {
+            match parts.iter_mut().find(|part| part[0].seen == entry.seen) {
+                Some(part) => part.push(entry),
+                None => parts.push(vec![entry]),
+            }
+        }
+        if parts.len() > most {
+            parts = vec![parts.concat()];
+        }
+        let count = |each| parts.iter().map(|part| part.len().div_ceil(each)).sum::<usize>();
+        let each = (1..).find(|each| count(*each) <= most).unwrap_or(usize::MAX);
+        for some in parts.iter().flat_map(|part| part.chunks(each)) {
+            self.entries.push(join(some, &mut self.rules));
         }
         true
     }

@@ -3,6 +3,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::connection_mark::{ConnectionMarks, Written};
 use super::evaluate::{Scope, Tracking, Verdict, Writes};
 use super::sessions::{Field, Match, Range};
 use crate::netlink::bytes_at;
@@ -95,8 +96,8 @@ pub(super) fn target(name: &[u8], revision: u32, info: &[u8], scope: &Scope<'_>)
 /// What the target of this name writes.
 pub(super) fn writes(name: &[u8]) -> Writes {
     match name {
-        b"MARK" | b"CONNMARK" | b"HMARK" | b"TPROXY" => Writes { mark: true, dscp: false },
-        b"DSCP" | b"TOS" => Writes { mark: false, dscp: true },
+        b"MARK" | b"CONNMARK" | b"HMARK" | b"TPROXY" => Writes { mark: true, ..Writes::default() },
+        b"DSCP" | b"TOS" => Writes { dscp: true, ..Writes::default() },
         b"REJECT" | b"LOG" | b"NFLOG" | b"NFQUEUE" | b"TEE" | b"CLASSIFY" | b"CT" | b"NOTRACK" => {
             Writes::default()
         }
@@ -106,7 +107,7 @@ pub(super) fn writes(name: &[u8]) -> Writes {
             Writes::default()
         }
         b"MASQUERADE" | b"SNAT" | b"DNAT" | b"REDIRECT" | b"NETMAP" => Writes::default(),
-        _ => Writes { mark: true, dscp: true },
+        _ => Writes { mark: true, dscp: true, ..Writes::default() },
     }
 }
 
@@ -408,15 +409,50 @@ fn connmark_changes(info: Info<'_>, revision: u32, scope: &Scope<'_>) -> bool {
     let is_shifted = revision > 1 && info.byte(13) != Some(0);
     match info.byte(if revision == 1 { 12 } else { 14 }) {
         // It flips the bits that it does not clear.
-        Some(SET) => is_shifted || mark & !mask != 0,
+        Some(SET) => scope.connection_steps || is_shifted || mark & !mask != 0,
         // The packet's mark may come from the connection's.
         Some(SAVE) => {
             let packet = info.word(8).unwrap_or(u32::MAX);
-            !scope.knows_mark || is_shifted || packet & !mask != 0
+            scope.connection_steps || !scope.knows_mark || is_shifted || packet & !mask != 0
         }
         Some(RESTORE) => false,
         _ => true,
     }
+}
+
+/// Notes what a match does with the mark of connections; the only mark that it matches.
+pub(super) fn reads_connection_mark(
+    name: &[u8],
+    info: &[u8],
+    marks: &mut ConnectionMarks,
+) -> Option<u32> {
+    marks.is_read |= name == b"connmark";
+    marks.reads_labels |= name == b"connlabel";
+    // It can set the label, too.
+    marks.writes_labels |= name == b"connlabel";
+    let info = Info(info);
+    let is_whole = info.word(4) == Some(u32::MAX) && info.byte(8) == Some(0);
+    info.word(0).filter(|_| name == b"connmark" && is_whole)
+}
+
+/// Notes what a target does with the mark of connections that have a mark.
+pub(super) fn writes_connection_mark(
+    name: &[u8],
+    info: &[u8],
+    guard: Option<u32>,
+    marks: &mut ConnectionMarks,
+) {
+    const SET: u8 = 0;
+    if name != b"CONNMARK" {
+        return;
+    }
+    // Another mode restores the packet's mark.
+    marks.is_read = true;
+    let info = Info(info);
+    // Both revisions have the mode, or the direction of a shift and no shift, here.
+    let is_set = info.byte(12) == Some(SET) && info.byte(13) == Some(0);
+    let value = info.word(0).filter(|_| is_set && info.word(4) == Some(u32::MAX));
+    marks.written.push(Written { guard, value });
 }
 
 /// Whether a match of this name looks at routes.

@@ -7,6 +7,7 @@
 //! certain verdict do not count, nor chains of type nat, which see the first packet of a connection, nor chains for
 //! packets from and to this host alone. Chains of devices are another matter ([`DeviceChain`]).
 
+mod connection_mark;
 mod device_chain;
 mod evaluate;
 mod extension;
@@ -23,7 +24,8 @@ use std::collections::BTreeSet;
 use std::io;
 
 use crate::link;
-use evaluate::Scope;
+use connection_mark::ConnectionMarks;
+use evaluate::{Scope, Writes};
 use nftables::Nftables;
 use xtables::Xtables;
 
@@ -81,7 +83,10 @@ impl Ruleset {
         let interfaces: Vec<_> = links.into_iter().map(|link| (link.index, link.name)).collect();
         let nftables = Nftables::load()?;
         let xtables = Xtables::load()?;
-        let writes = nftables.writes().or(xtables.writes());
+        let mut marks = ConnectionMarks::default();
+        nftables.connection_marks(&mut marks);
+        xtables.connection_marks(&mut marks);
+        let writes = Writes { steps: marks.step(), ..nftables.writes().or(xtables.writes()) };
         let mut route = nftables.routes();
         route.add(xtables.routes());
         let programs = Kind::all().map(|kind| {

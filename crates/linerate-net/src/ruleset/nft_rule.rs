@@ -1,6 +1,7 @@
 //! The evaluation of one rule of nftables, expression by expression (`include/uapi/linux/netfilter/nf_tables.h`).
 //! An expression that is not known here, or that cannot be read, varies and acts.
 
+use super::connection_mark::{ConnectionMarks, Written};
 use super::evaluate::{Rule, Scope, Tracking, Verdict};
 use super::extension;
 use super::nft_set::Set;
@@ -14,6 +15,9 @@ use crate::netlink::{attribute, attributes};
 // Attributes of most expressions, by their numbers.
 const NAME: u16 = 1;
 const DATA: u16 = 2;
+
+/// Bytes of all registers.
+const REGISTERS: usize = 64;
 
 /// An expression, and its attributes.
 pub(super) fn expressions(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -110,7 +114,7 @@ impl<'a> Evaluator<'a> {
             b"bitwise" => self.bitwise(data)?,
             b"byteorder" => {
                 let (from, to, bytes, size) = (field(1)?, field(2)?, field(4)?, field(5)?);
-                let bits = self.registers.get(from, bytes as usize)?;
+                let bits = self.registers.get(from, bytes as usize).filter(|_| size > 0)?;
                 let bits: Vec<_> = bits.chunks(8 * size as usize).flat_map(swapped).collect();
                 self.load(to, &bits)?;
             }
@@ -219,7 +223,7 @@ impl<'a> Evaluator<'a> {
             }
             Some(register) => {
                 let bit = if found.varies || is_unsteady(key) { Bit::Varies } else { Bit::Unknown };
-                self.load(register, &vec![bit; 8 * set.data_bytes])?;
+                self.load(register, &vec![bit; 8 * set.data_bytes.min(REGISTERS)])?;
             }
             None => {}
         }
@@ -231,6 +235,9 @@ impl<'a> Evaluator<'a> {
     fn payload(&mut self, data: &[u8]) -> Option<()> {
         let field = |kind| attribute(data, kind).and_then(big_endian);
         let (base, offset, bytes) = (field(2)?, field(3)? as usize, field(4)? as usize);
+        if bytes > REGISTERS {
+            return None;
+        }
         if let Some(register) = field(5) {
             // Nothing but the DSCP is part of the session.
             let written = self.registers.get(register, bytes)?;
@@ -293,7 +300,8 @@ impl<'a> Evaluator<'a> {
         let key = field(2)?;
         if let Some(register) = field(4) {
             // Mark, security mark, labels, zone, mask of events: the next packet would write the same.
-            let is_stored = matches!(key, 3 | 4 | 13 | 17 | 18);
+            let is_same = !matches!(key, CT_MARK | CT_LABELS) || !self.scope.connection_steps;
+            let is_stored = is_same && matches!(key, CT_MARK | 4 | CT_LABELS | 17 | 18);
             self.writes(!is_stored || vary(self.registers.get(register, 4)?));
             return Some(());
         }
@@ -322,13 +330,12 @@ impl<'a> Evaluator<'a> {
         let bits = match key {
             1 => known(&[is_reply.into()]),
             2 => {
-                // `IPS_SEEN_REPLY`, `IPS_CONFIRMED`, and `IPS_ASSURED` of TCP.
+                // `IPS_SEEN_REPLY`, `IPS_CONFIRMED`, and `IPS_ASSURED`.
                 let mut bits = vec![Bit::Unknown; 32];
                 bits[8 - 1 - 1] = Bit::Is(true);
                 bits[8 - 1 - 3] = Bit::Is(true);
-                if scope.kind.is_tcp {
-                    bits[8 - 1 - 2] = Bit::Is(true);
-                }
+                // Later packets of UDP give it.
+                bits[8 - 1 - 2] = if scope.kind.is_tcp { Bit::Is(true) } else { Bit::Varies };
                 if cfg!(target_endian = "big") { swapped(&bits) } else { bits }
             }
             14 if is_own => swapped(&number(Source::Packets, 8)),
@@ -393,6 +400,9 @@ const TRANSPORT: u32 = 2;
 /// `NFT_META_*`.
 const PRIORITY: u32 = 2;
 pub(super) const MARK: u32 = 3;
+/// `NFT_CT_*`.
+const CT_MARK: u32 = 3;
+const CT_LABELS: u32 = 13;
 
 /// `NFT_FIB_RESULT_OIFNAME` and `NFT_RT_NEXTHOP6`.
 const FIB_NAME: u32 = 2;
@@ -423,4 +433,48 @@ fn writes_dscp(written: &[Bit], start: usize, scope: &Scope<'_>) -> bool {
         let is_itself = matches!(bit, Bit::Is(_)) || *bit == Bit::Packet(at as u8);
         is_itself && header.get(at) == Some(bit)
     })
+}
+
+/// Notes what a rule with these expressions does with the mark and labels of connections.
+pub(super) fn connection_marks(list: &[u8], marks: &mut ConnectionMarks) {
+    let (mut guard, mut constant, mut loaded) = (None, None, None);
+    for (name, data) in expressions(list) {
+        let field = |kind| attribute(data, kind).and_then(big_endian);
+        let word = |kind| {
+            let value = attribute(data, kind).and_then(data_value)?;
+            Some(u32::from_ne_bytes(value.try_into().ok()?))
+        };
+        let compat = || {
+            (
+                attribute(data, 1).map(text).unwrap_or_default(),
+                attribute(data, 3).unwrap_or_default(),
+            )
+        };
+        let (before, previous) = (loaded.take(), constant.take());
+        match (name, field(2)) {
+            (b"ct", Some(CT_MARK)) if field(4).is_none() => {
+                marks.is_read = true;
+                loaded = field(1);
+            }
+            (b"ct", Some(CT_LABELS)) if field(4).is_none() => marks.reads_labels = true,
+            (b"ct", Some(CT_MARK)) => {
+                let value = previous.filter(|(register, _)| *register == field(4));
+                marks.written.push(Written { guard, value: value.and_then(|(_, value)| value) });
+                // What comes behind in this rule sees another.
+                guard = None;
+            }
+            (b"ct", Some(CT_LABELS)) => marks.writes_labels = true,
+            (b"cmp", Some(0)) if before.is_some() && before == field(1) => guard = word(3),
+            (b"immediate", _) => constant = Some((field(1), word(2))),
+            (b"match", _) => {
+                let (name, info) = compat();
+                guard = extension::reads_connection_mark(name, info, marks).or(guard);
+            }
+            (b"target", _) => {
+                let (name, info) = compat();
+                extension::writes_connection_mark(name, info, guard, marks);
+            }
+            _ => {}
+        }
+    }
 }

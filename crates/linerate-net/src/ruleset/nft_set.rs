@@ -189,6 +189,15 @@ impl Set {
 
     /// For which sessions it gives which data.
     pub(super) fn values(&self, key: &[Bit], scope: &Scope<'_>) -> Vec<(Match, Option<&[u8]>)> {
+        if self.elements.len() > MAX_ELEMENTS {
+            // Each of them may be for any session.
+            let of = || if self.varies || vary(key) { Match::varying() } else { Match::unknown() };
+            let mut data: Vec<_> = self.elements.iter().map(|one| one.data.as_deref()).collect();
+            data.extend(self.others.iter().map(Option::as_deref));
+            data.sort_unstable();
+            data.dedup();
+            return data.into_iter().map(|data| (of(), data)).collect();
+        }
         let of = |element| {
             if self.varies { Match::varying() } else { self.is_element(element, key, scope) }
         };

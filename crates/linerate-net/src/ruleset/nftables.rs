@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 
+use super::connection_mark::ConnectionMarks;
 use super::evaluate::{
     Evaluation, FORWARD, POST_ROUTING, PRE_ROUTING, Program, Scope, Seen, Verdict, Writes,
 };
 use super::extension;
-use super::nft_rule::{Evaluator, MARK, NETWORK, expressions};
+use super::nft_rule::{Evaluator, MARK, NETWORK, connection_marks, expressions};
 use super::nft_set::{SET_NAME, SET_TABLE, Set};
 use super::{Families, evaluate};
 use crate::netlink::{Protocol, Socket, attribute, bytes_at};
@@ -166,6 +167,12 @@ impl Nftables {
             }
         }
         writes
+    }
+
+    /// Notes what rules of any chain do with the marks of connections.
+    pub(super) fn connection_marks(&self, marks: &mut ConnectionMarks) {
+        let rules = self.chains.iter().flat_map(|chain| &chain.rules);
+        rules.for_each(|(_, list)| connection_marks(list, marks));
     }
 
     fn expressions(&self) -> impl Iterator<Item = (&[u8], &[u8])> {

@@ -148,6 +148,7 @@ pub(super) fn equal(bits: &[Bit], bytes: &[u8], scope: &Scope<'_>) -> Match {
         // The free bits have to be the lowest.
         let one = match free & free.wrapping_add(1) {
             0 => in_range(source, value..=value | free, scope),
+            _ if source == Source::Packets => Match::varying(),
             _ => Match::unknown(),
         };
         found.and(&one)

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::Families;
+use super::connection_mark::ConnectionMarks;
 use super::evaluate::{
     Evaluation, FORWARD, POST_ROUTING, PRE_ROUTING, Program, Rule, Scope, Verdict, Writes,
 };
@@ -43,6 +44,22 @@ impl Table {
                 Some(name) => all.or(extension::writes(name)),
             }
         })
+    }
+
+    /// Notes what its rules do with the marks of connections.
+    pub(super) fn connection_marks(&self, marks: &mut ConnectionMarks) {
+        let info = |entry: &'_ [u8], at| entry.get(at + TARGET..).unwrap_or_default().to_vec();
+        for entry in self.entries() {
+            let mut guard = None;
+            for at in self.matches(entry) {
+                let name = name_at(entry, at);
+                guard = extension::reads_connection_mark(name, &info(entry, at), marks).or(guard);
+            }
+            if let Some(at) = self.target(entry) {
+                let name = name_at(entry, at);
+                extension::writes_connection_mark(name, &info(entry, at), guard, marks);
+            }
+        }
     }
 
     /// The packets of which a rule looks at routes.

@@ -7,6 +7,7 @@ use std::io;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::Families;
+use super::connection_mark::ConnectionMarks;
 use super::evaluate::{Program, Scope, Writes};
 use super::xt_rule::Table;
 use crate::ioctl::socket_option;
@@ -81,6 +82,11 @@ impl Xtables {
     /// What their rules write.
     pub(super) fn writes(&self) -> Writes {
         self.0.iter().fold(Writes::default(), |all, table| all.or(table.writes()))
+    }
+
+    /// Notes what rules do with the marks of connections.
+    pub(super) fn connection_marks(&self, marks: &mut ConnectionMarks) {
+        self.0.iter().for_each(|table| table.connection_marks(marks));
     }
 
     /// The packets of which rules look at routes.

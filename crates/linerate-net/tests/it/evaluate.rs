@@ -340,4 +340,37 @@ fn a_thousand_rules_are_evaluated_into_a_list_of_those_that_vary() {
         assert!(program.entries.len() <= 256);
     }
     assert!(keeps(&ruleset, TCP).is_some());
+    // Of two chains that see sessions differently, other sessions stay fast.
+    let text = format!(
+        "table inet t {{ chain c {{ type filter hook forward priority 0; {rules} }}\nchain d {{ type filter hook postrouting priority 200; {rules} }} }}"
+    );
+    load(&near, &text).unwrap();
+    let mut ruleset = evaluated(&near, &Options::default());
+    for program in &mut ruleset.programs {
+        program.limit(256);
+        assert!(program.entries.len() <= 256);
+    }
+    assert_eq!(keeps(&ruleset, TCP), None);
+}
+
+#[test]
+fn large_sets_and_maps_are_evaluated_at_once() {
+    root_or_skip!();
+    let Cable { near, veth: _veth, far: _far } = cable();
+    let keys = |value: &str| {
+        let key = |at: u32| format!("10.{}.{}.{}{value}", at >> 16, at >> 8 & 0xff, at & 0xff);
+        (0..30_000).map(key).collect::<Vec<_>>().join(", ")
+    };
+    let text = format!(
+        "table ip t {{ set s {{ type ipv4_addr; elements = {{ {} }}; }}\nmap m {{ type ipv4_addr : verdict; elements = {{ {} }}; }}\nchain lengths {{ meta length > 100 drop; }}\nchain c {{ type filter hook forward priority 0; ip saddr @s drop; ip daddr vmap @m; }} }}",
+        keys(""),
+        keys(" : jump lengths")
+    );
+    if load(&near, &text).is_err() {
+        skip!("the kernel has no nftables");
+    }
+    let ruleset = evaluated(&near, &Options::default());
+    // Which sessions are in them is not looked at.
+    assert_eq!(ruleset.rules().len(), 1, "{:?}", ruleset.rules());
+    assert!(ruleset.programs.iter().all(|program| program.entries.len() < 16));
 }

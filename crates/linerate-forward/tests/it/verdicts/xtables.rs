@@ -107,6 +107,13 @@ const CONSTANT: &[&str] = &[
     "-m conntrack --ctproto 17 -j DROP",
     "-m pkttype --pkt-type unicast -j DROP",
     "mangle POSTROUTING: -o wan -j DSCP --set-dscp 10",
+    "mangle FORWARD: -m connmark --mark 0 -j CONNMARK --set-mark 7",
+    "mangle FORWARD: -j MARK --set-xmark 0x5/0xff",
+    "-p tcp -m multiport ! --ports 7000,7100:7200 -j LOG",
+    "-m conntrack --ctstatus SEEN_REPLY -p udp -j DROP",
+    "-m mark --mark 0x0/0xff -p udp --dport 7000 -j DROP",
+    "-p tcp ! --syn -m conntrack --ctstate NEW -j LOG",
+    "-m conntrack ! --ctstate NEW,INVALID -p tcp -j DROP",
 ];
 
 /// They have to see each packet of some session.
@@ -182,6 +189,19 @@ const VARYING: &[&str] = &[
     "-p tcp -m length --length 100:300 -j DROP",
     "mangle FORWARD: -p tcp -j TCPOPTSTRIP --strip-options 3",
     "mangle FORWARD: -p tcp -j ECN --ecn-tcp-remove",
+    "mangle FORWARD: -m connmark --mark 1 -j CONNMARK --set-mark 2;-m connmark --mark 0 -j CONNMARK --set-mark 1",
+    "-m conntrack --ctstatus ASSURED -p udp -j DROP",
+    "-m u32 --u32 0>>22&0x3C@0&0xFF=1 -j LOG",
+    "-m statistic --mode nth --every 3 --packet 0 -j DROP",
+    "-m hashlimit --hashlimit-above 5/hour --hashlimit-burst 5 --hashlimit-name x -j DROP",
+    "-m recent --set --name y",
+    "-m time --timestart 00:00 --timestop 23:59 -j LOG",
+    "-m connlimit --connlimit-above 9 -j DROP",
+    "-m quota --quota 900 -j ACCEPT",
+    "-p tcp -m string --algo bm --string first -j LOG",
+    "-m cpu ! --cpu 9 -j LOG",
+    "mangle FORWARD: -j TOS --set-tos 0x03/0x03",
+    "-j NFLOG --nflog-group 7",
 ];
 
 /// Compares each rule of so many.
