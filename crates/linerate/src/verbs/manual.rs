@@ -78,11 +78,7 @@ const FILES: &[(&str, &str, &[&str])] = &[
             "linerate-lab-run",
         ],
     ),
-    (
-        "runs/",
-        "Raw data of runs.",
-        &["linerate-lab-run", "linerate-lab-report"],
-    ),
+    ("runs/", "Raw data of runs.", &["linerate-lab-run", "linerate-lab-report"]),
     (
         "PREFIX/share/doc/linerate/docs/",
         "The manuals: what a verb is for and how it works.",

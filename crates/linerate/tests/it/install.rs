@@ -22,7 +22,8 @@ impl Stage {
         let mut stage = Self { folder, has_c_libraries: true };
         symlink(LINERATE, built.join("linerate")).unwrap();
         for file in ["linerate-lab", "liblinerate_pcap.so"] {
-            let found = find(file).unwrap_or_else(|| panic!("{file} is not built: make test builds it"));
+            let found =
+                find(file).unwrap_or_else(|| panic!("{file} is not built: make test builds it"));
             symlink(found, built.join(file)).unwrap();
         }
         for name in ["segment", "udp"] {

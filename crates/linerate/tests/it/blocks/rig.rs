@@ -19,7 +19,11 @@ static INSTALLED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     for file in ["linerate-lab", "liblinerate_pcap.so"] {
         let mut places = tests.ancestors().skip(1).take(2).map(|folder| folder.join(file));
         let found = places.find(|path| path.is_file());
-        symlink(found.unwrap_or_else(|| panic!("{file} is not built: make test builds it")), built.join(file)).unwrap();
+        symlink(
+            found.unwrap_or_else(|| panic!("{file} is not built: make test builds it")),
+            built.join(file),
+        )
+        .unwrap();
     }
     let installed = Command::new("scripts/install")
         .args(["install", "command", "service"])
