@@ -78,7 +78,7 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
             "--repeats",
             "1",
             "--only",
-            "xdp*at 0",
+            "xdp*at 120",
             "--out",
             folder,
         ])

@@ -102,35 +102,44 @@ static __always_inline int has_connection(void *context, int is_xdp, const struc
 		      : connection_exists_skb(context, &tuple, packet->kind);
 }
 
-/* When the connection of a session was found last, in jiffies, by slot. What a former session left there is at most as
- * old as what this one would have written: its learner has found the connection. */
+/* Sessions whose connections were found lately, by the lower bits of their slots: the slot, and when, in jiffies. What a
+ * former session of the slot left there is at most as old as what this one would have written: its learner has found the
+ * connection. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* slots */
+	__uint(max_entries, 1); /* looked_mask + 1 */
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, __u64);
 } looked SEC(".maps");
+
+const volatile __u32 looked_mask = 0;
 
 /* Whether the connection of a session was looked up in the last 10 ms, or in this jiffy where that is longer. */
 static __always_inline int was_looked_up(__u32 slot, __u32 now)
 {
-	const __u32 *last = bpf_map_lookup_elem(&looked, &slot);
+	__u32 index = slot & looked_mask;
+	const __u64 *word = bpf_map_lookup_elem(&looked, &index);
+	__u64 last;
 
-	return last && now - READ_ONCE(*last) < hz / 100;
+	if (!word)
+		return 0;
+	last = READ_ONCE(*word);
+	return last >> 32 == slot && now - (__u32)last < hz / 100;
 }
 
 /* Whether the connection of this packet's session still exists. */
 static __always_inline int connection_remains(void *context, int is_xdp, const struct packet *packet, __u32 slot)
 {
-	__u32 now = bpf_jiffies64(), *last;
+	__u32 now = bpf_jiffies64(), index = slot & looked_mask;
+	__u64 *word;
 
 	if (was_looked_up(slot, now))
 		return 1;
 	if (!has_connection(context, is_xdp, packet))
 		return 0;
-	last = bpf_map_lookup_elem(&looked, &slot);
-	if (last)
-		WRITE_ONCE(*last, now);
+	word = bpf_map_lookup_elem(&looked, &index);
+	if (word)
+		WRITE_ONCE(*word, (__u64)slot << 32 | now);
 	return 1;
 }
 

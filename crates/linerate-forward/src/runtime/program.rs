@@ -71,6 +71,8 @@ pub struct Sizes {
     pub buckets: u32,
     /// Hops, which sessions share: a power of two.
     pub hops: u32,
+    /// Entries of `looked`: a power of two.
+    pub looked: u32,
     /// Entries of `candidates`: a power of two.
     pub candidates: u32,
 }
@@ -83,6 +85,7 @@ impl Sizes {
         Self {
             buckets: (sessions * FULL.1).div_ceil(FULL.0 * WAYS as u64) as u32,
             hops: power(sessions / 32).clamp(1 << 10, 1 << 16),
+            looked: power(sessions / 32).clamp(1 << 10, 1 << 16),
             candidates: power(sessions).max(1 << 16),
         }
     }
@@ -146,6 +149,7 @@ fn open<'o>(
         constants.statistics = options.statistics.number();
         constants.buckets = sizes.buckets;
         constants.hop_mask = sizes.hops - 1;
+        constants.looked_mask = sizes.looked - 1;
         constants.candidate_mask = sizes.candidates - 1;
         constants.multi_buffer = options.multi_buffer.into();
         constants.hz = Clock::from_boot_time().hz();
@@ -155,7 +159,7 @@ fn open<'o>(
     maps.table.set_max_entries(sizes.buckets).map_err(refused)?;
     maps.table6.set_max_entries(sizes.buckets).map_err(refused)?;
     maps.cold.set_max_entries(sizes.buckets).map_err(refused)?;
-    maps.looked.set_max_entries(sizes.buckets * layout::WAYS as u32).map_err(refused)?;
+    maps.looked.set_max_entries(sizes.looked).map_err(refused)?;
     let hop = size_of::<layout::Hop>() as u32;
     maps.data_hops.set_value_size(sizes.hops * hop).map_err(refused)?;
     maps.candidates.set_max_entries(sizes.candidates).map_err(refused)?;

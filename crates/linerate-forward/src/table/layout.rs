@@ -21,7 +21,7 @@ const LAYOUTS: &[u64] = &[
     0xd226_bb97_47fe_f68e,
     0x9c02_3269_54fb_ac5a,
     0x7c86_8a44_407d_8e11,
-    0xe651_bc7e_e1eb_3401,
+    0x1d9d_cc0c_d76f_1445,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.

@@ -6,7 +6,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use linerate_pcapfile::{InterfaceStatistics, Reader, Record};
-use linerate_testkit::{Namespace, Process, Veth, VethOptions};
+use linerate_testkit::{Namespace, Process, Veth, VethOptions, wait_for};
 use serde_json::Value;
 
 use crate::LINERATE;
@@ -68,7 +68,13 @@ impl Cable {
     /// Sends `count` datagrams of `size` bytes from the near host, slowly enough for a busy machine.
     pub(crate) fn send(&self, count: u32, size: usize) {
         let send = || {
-            let socket = UdpSocket::bind("10.9.0.1:4000").unwrap();
+            // A process that another test is starting holds the socket of the last call until its exec.
+            let mut socket = None;
+            wait_for("the port", || {
+                socket = UdpSocket::bind("10.9.0.1:4000").ok();
+                socket.is_some()
+            });
+            let socket = socket.unwrap();
             let mut payload = vec![0; size];
             for number in 0..count {
                 payload[..4].copy_from_slice(&number.to_be_bytes());
