@@ -78,7 +78,10 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
             "--repeats",
             "1",
             "--only",
-            "xdp*at 120",
+            "xdp*at 0",
+            // A line has two points.
+            "--only",
+            "xdp*at 40",
             "--out",
             folder,
         ])
@@ -101,7 +104,7 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
         folder_of_run.display()
     );
     let rows = fs::read_to_string(folder_of_run.join("raw.csv")).unwrap();
-    assert_eq!(rows.lines().count(), 1 + 3, "{rows}");
+    assert_eq!(rows.lines().count(), 1 + 6, "{rows}");
     let summary = fs::read_to_string(folder_of_run.join("summary.json")).unwrap();
     let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
     assert_eq!(summary["void"], serde_json::json!([]), "{summary}");
