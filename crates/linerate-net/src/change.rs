@@ -35,8 +35,13 @@ pub enum Group {
 /// A change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Something about the link with this index.
-    Link(u32),
+    /// Something about a link.
+    Link {
+        /// Its index.
+        index: u32,
+        /// Whether an administrator had set it up when the kernel said so. It may not be up any more.
+        up: bool,
+    },
     /// A neighbour is new, or its state or address has changed.
     Neighbour(Neighbour),
     /// The kernel has deleted a neighbour.
@@ -50,8 +55,12 @@ pub enum Change {
 impl Change {
     fn parse(message: Message<'_>) -> Self {
         let read = match message.kind {
+            // `ifi_index` and `ifi_flags` of `struct ifinfomsg`.
             libc::RTM_NEWLINK | libc::RTM_DELLINK => {
-                bytes_at(message.body, 4).map(|index| Self::Link(u32::from_ne_bytes(index)))
+                bytes_at(message.body, 4).zip(bytes_at(message.body, 8)).map(|(index, flags)| {
+                    let up = u32::from_ne_bytes(flags) & libc::IFF_UP as u32 != 0;
+                    Self::Link { index: u32::from_ne_bytes(index), up }
+                })
             }
             libc::RTM_NEWNEIGH => Neighbour::parse(message.body).map(Self::Neighbour),
             libc::RTM_DELNEIGH => Neighbour::parse(message.body).map(Self::NeighbourDeleted),

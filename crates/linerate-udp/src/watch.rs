@@ -14,7 +14,10 @@ pub(crate) struct Watch {
     changes: Changes,
     connection: Connection,
     interface: Interface,
+    /// As the kernel's last notification said, all of which tell it: what it is now may be ahead of them.
     was_up: bool,
+    /// Since the last [`Watch::check`].
+    went_down: bool,
     gone: bool,
 }
 
@@ -34,7 +37,8 @@ impl Watch {
         let changes = changes.only_local_routes();
         let interface = Interface::open(name)?;
         let was_up = interface.is_up()?;
-        Ok(Self { changes, connection: Connection::open()?, interface, was_up, gone: false })
+        let connection = Connection::open()?;
+        Ok(Self { changes, connection, interface, was_up, went_down: false, gone: false })
     }
 
     pub(crate) fn connection(&self) -> &Connection {
@@ -43,28 +47,40 @@ impl Watch {
 
     /// Whether something may have changed since the last call: one system call where nothing has.
     pub(crate) fn has_changed(&mut self) -> Result<bool> {
-        let index = self.interface.index();
-        let mut changed = false;
-        self.changes.receive(|change| {
-            changed |= !matches!(change, Change::Link(other) if other != index);
+        let Self { changes, interface, was_up, went_down, .. } = self;
+        let (mut changed, mut lost) = (false, false);
+        changes.receive(|change| match change {
+            Change::Link { index, .. } if index != interface.index() => {}
+            Change::Link { up, .. } => {
+                *went_down |= *was_up && !up;
+                (*was_up, changed) = (up, true);
+            }
+            Change::Lost => (changed, lost) = (true, true),
+            _ => changed = true,
         })?;
+        // Where it is gone, `check` finds that out.
+        if lost && let Ok(up) = interface.is_up() {
+            *went_down |= *was_up && !up;
+            *was_up = up;
+        }
         Ok(changed)
     }
 
-    /// Checks that the interface exists and is up. An error once each time that it goes down, and on every call after
+    /// Checks that the interface exists and has stayed up. An error once each time that it goes down, and on every call after
     /// it was removed or moved to another namespace.
     pub(crate) fn check(&mut self) -> Result<()> {
-        let gone = || linerate_net::Error::InterfaceGone(self.interface.name().to_owned());
-        let up = if self.gone { Err(gone()) } else { self.interface.is_up() };
-        let up = up.inspect_err(|error| {
-            self.gone |= matches!(error, linerate_net::Error::InterfaceGone(_));
-        })?;
-        let went_down = self.was_up && !up;
-        self.was_up = up;
-        match went_down {
-            true => {
-                Err(linerate_ring::Error::InterfaceDown(self.interface.name().to_owned()).into())
+        if !self.gone {
+            match self.interface.is_up() {
+                Err(linerate_net::Error::InterfaceGone(_)) => self.gone = true,
+                other => drop(other?),
             }
+        }
+        let name = || self.interface.name().to_owned();
+        if self.gone {
+            return Err(linerate_net::Error::InterfaceGone(name()).into());
+        }
+        match std::mem::take(&mut self.went_down) {
+            true => Err(linerate_ring::Error::InterfaceDown(name()).into()),
             false => Ok(()),
         }
     }

@@ -46,7 +46,9 @@ fn changes_are_heard_in_the_namespace_of_the_subscriber() {
     stdout_of(&near, "ip -6 address add fd09::1/64 dev a nodad");
     assert!(comes(&mut changes, |change| *change == Change::Other));
     stdout_of(&near, "ip link set dev a mtu 1400");
-    assert!(comes(&mut changes, |change| *change == Change::Link(index)));
+    assert!(comes(&mut changes, |change| *change == Change::Link { index, up: true }));
+    stdout_of(&near, "ip link set dev a down");
+    assert!(comes(&mut changes, |change| *change == Change::Link { index, up: false }));
     let mut heard = Vec::new();
     elsewhere.receive(|change| heard.push(change)).unwrap();
     assert_eq!(heard, [], "a route of another namespace");

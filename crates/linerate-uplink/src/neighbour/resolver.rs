@@ -198,7 +198,7 @@ impl Worker {
         let received = self.changes.receive(|change| match change {
             Change::Neighbour(entry) => neighbours.push((entry, false)),
             Change::NeighbourDeleted(entry) => neighbours.push((entry, true)),
-            Change::Link(index) => anew |= index == own,
+            Change::Link { index, .. } => anew |= index == own,
             // Any change may have been lost.
             Change::Other | Change::Lost => anew = true,
         });
