@@ -1,35 +1,45 @@
-//! Who of the tests of one program may run beside whom.
+//! Who of the tests of a machine may run beside whom: [`shared`] and [`exclusive`].
+//!
+//! Locks of two files that all test programs of a user have in common. They end with the program that holds them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::marker::PhantomData;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
-/// What the tests of this process hold.
-struct State {
-    /// Threads that hold a [`Shared`].
-    sharing: usize,
-    /// Threads that wait for an [`Exclusive`].
-    waiting: usize,
-    /// Whether a thread holds an [`Exclusive`].
-    exclusive: bool,
-}
-
-static STATE: Mutex<State> = Mutex::new(State { sharing: 0, waiting: 0, exclusive: false });
-static CHANGED: Condvar = Condvar::new();
+use std::sync::MutexGuard;
 
 thread_local! {
     /// [`Shared`] guards of this thread.
     static SHARES: Cell<usize> = const { Cell::new(0) };
     /// Whether this thread holds the [`Exclusive`].
     static IS_EXCLUSIVE: Cell<bool> = const { Cell::new(false) };
+    /// What this thread holds.
+    static HELD: RefCell<Option<Lock>> = const { RefCell::new(None) };
 }
 
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+/// A locked file.
+struct Lock(File);
+
+impl Lock {
+    fn take(name: &str, lock: impl FnOnce(&File) -> std::io::Result<()>) -> Self {
+        let uid = nix::unistd::getuid();
+        let path = std::env::temp_dir().join(format!("linerate-tests-{uid}.{name}"));
+        let file = File::options().create(true).append(true).open(&path);
+        let file = file.and_then(|file| lock(&file).map(|()| file));
+        Self(file.unwrap_or_else(|error| panic!("cannot lock {}: {error}", path.display())))
+    }
+
+    /// Who waits for all others holds the gate, so that nobody new comes in meanwhile.
+    fn turn(lock: impl FnOnce(&File) -> std::io::Result<()>) -> Self {
+        let _gate = Self::take("gate", File::lock);
+        Self::take("turn", lock)
+    }
 }
 
-fn wait(state: MutexGuard<'static, State>) -> MutexGuard<'static, State> {
-    CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner)
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A forked process may have the file open as well.
+        let _ = self.0.unlock();
+    }
 }
 
 /// Guards belong to the thread that took them.
@@ -49,34 +59,23 @@ pub struct Exclusive {
     thread: NotSend,
 }
 
-/// Waits until no other test of this process runs exclusively, and keeps such tests waiting until the guard
-/// is dropped. [`root_or_skip!`](crate::root_or_skip) calls this for its test.
+/// Waits until no other test runs exclusively, and keeps such tests waiting until the guard is dropped.
+/// [`root_or_skip!`](crate::root_or_skip) calls this for its test.
 pub fn shared() -> Shared {
     if SHARES.replace(SHARES.get() + 1) == 0 && !IS_EXCLUSIVE.get() {
-        let mut state = state();
-        while state.exclusive || state.waiting > 0 {
-            state = wait(state);
-        }
-        state.sharing += 1;
+        HELD.set(Some(Lock::turn(File::lock_shared)));
     }
     Shared(PhantomData)
 }
 
-/// Waits until this test is the only one of its process that runs with privileges, and keeps it so until the
-/// guard is dropped. For tests that use what the machine has only once (reserved huge pages, a network card),
-/// that look at their whole process, or that need both CPUs to be in time.
+/// Waits until this test is the only one that runs with privileges, and keeps it so until the guard is dropped. For
+/// tests that use what the machine has only once (reserved huge pages, a network card), that look at their whole
+/// process, or that need both CPUs to be in time.
 pub fn exclusive() -> Exclusive {
     let nested = IS_EXCLUSIVE.replace(true);
     if !nested {
-        let mut state = state();
-        state.sharing -= usize::from(SHARES.get() > 0);
-        state.waiting += 1;
-        CHANGED.notify_all();
-        while state.exclusive || state.sharing > 0 {
-            state = wait(state);
-        }
-        state.waiting -= 1;
-        state.exclusive = true;
+        HELD.set(None);
+        HELD.set(Some(Lock::turn(File::lock)));
     }
     Exclusive { nested, thread: PhantomData }
 }
@@ -84,8 +83,7 @@ pub fn exclusive() -> Exclusive {
 impl Drop for Shared {
     fn drop(&mut self) {
         if SHARES.replace(SHARES.get() - 1) == 1 && !IS_EXCLUSIVE.get() {
-            state().sharing -= 1;
-            CHANGED.notify_all();
+            HELD.set(None);
         }
     }
 }
@@ -97,10 +95,10 @@ impl Drop for Exclusive {
             return;
         }
         IS_EXCLUSIVE.set(false);
-        let mut state = state();
-        state.exclusive = false;
-        state.sharing += usize::from(SHARES.get() > 0);
-        CHANGED.notify_all();
+        HELD.set(None);
+        if SHARES.get() > 0 {
+            HELD.set(Some(Lock::turn(File::lock_shared)));
+        }
     }
 }
 
@@ -133,7 +131,7 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| (0..50).for_each(|_| share()));
-                scope.spawn(|| (0..50).for_each(|_| alone()));
+                scope.spawn(|| (0..5).for_each(|_| alone()));
             }
         });
     }
