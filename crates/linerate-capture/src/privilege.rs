@@ -11,13 +11,14 @@ pub fn drop_all() {
     keep(CapabilitySet::empty());
 }
 
-/// As [`drop_all`], for a thread that creates files later: root may still create them in directories of other users.
+/// As [`drop_all`], for a thread that creates files later: root may still create them in directories of other users, and
+/// give them to a group.
 pub fn keep_file_access() {
-    keep(CapabilitySet::DAC_OVERRIDE);
+    keep(CapabilitySet::DAC_OVERRIDE | CapabilitySet::CHOWN);
 }
 
 fn keep(wanted: CapabilitySet) {
-    let kept = if privilege::has(wanted) { wanted } else { CapabilitySet::empty() };
+    let kept = wanted.iter().filter(|one| privilege::has(*one)).collect();
     if let Err(error) = privilege::keep_only(kept) {
         tracing::warn!("cannot drop the capabilities of a thread: {error}");
     }

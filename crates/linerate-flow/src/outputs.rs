@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use linerate_pcapfile::Group;
+
 use crate::file::{Files, FilesOptions, FilesStatistics};
 use crate::ipfix::{self, Target, is_ipfix};
 use crate::{Error, FlowRecord, Result};
@@ -94,6 +96,8 @@ pub struct OutputOptions {
     pub destinations: Vec<Destination>,
     /// The name of this meter in files; `None` for the host's name.
     pub sensor: Option<String>,
+    /// A group that may read the files.
+    pub group: Option<Group>,
     /// A file is complete at the latest after this time.
     pub max_age: Duration,
     /// As [`FilesOptions::sealed`].
@@ -134,6 +138,7 @@ impl Outputs {
                 Destination::Folder(folder) => files.push(Files::new(FilesOptions {
                     folder: folder.clone(),
                     sensor: options.sensor.clone().unwrap_or_else(host_name),
+                    group: options.group,
                     max_age: options.max_age,
                     max_records: MAX_RECORDS,
                     sealed: options.sealed,

@@ -129,6 +129,9 @@ pub struct Config {
     /// The name of this instance in the paths of flow records; default: the host's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sensor: Option<String>,
+    /// A group of users that may read the files of flow records; default: only their owner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// A session that continues gets a flow record after this time, in [`ACTIVE_TIMEOUT_RANGE`]; default: 1 min.
     #[serde(serialize_with = "time", deserialize_with = "active_timeout")]
     pub active_timeout: Duration,
@@ -179,6 +182,7 @@ impl Default for Config {
             web: ListenAddress::Off,
             flows: Vec::new(),
             sensor: None,
+            group: None,
             active_timeout: Duration::from_secs(60),
             flow_file_time: Duration::from_secs(60),
             verify_checksums: false,

@@ -14,12 +14,14 @@
 mod columns;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use linerate_pcapfile::{FILE_MODE, Group};
 use parquet::file::properties::WriterPropertiesPtr;
 use parquet::file::writer::SerializedFileWriter;
 
@@ -32,6 +34,8 @@ pub struct FilesOptions {
     pub folder: PathBuf,
     /// The name of this meter: letters, digits, dots, dashes and underscores.
     pub sensor: String,
+    /// A group that may read the files.
+    pub group: Option<Group>,
     /// A file gets its name at the latest after this time.
     pub max_age: Duration,
     /// A file gets its name at the latest with this many records.
@@ -186,17 +190,12 @@ impl Files {
             return Err(Error::Sensor(options.sensor));
         }
         let folder = &options.folder;
-        let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
-        let created: Vec<_> =
-            folder.ancestors().take_while(is_missing).map(Path::to_path_buf).collect();
+        let created = missing(folder);
         let path = state_path(folder, &options.sensor);
         let exists = path.exists();
-        let state = fs::create_dir_all(folder)
+        let state = create_folder(folder, options.group)
             .map_err(Error::io("create the folder", folder))
-            .and_then(|()| {
-                let state = File::options().create(true).append(true).open(&path);
-                state.map_err(Error::io("create", &path))
-            })
+            .and_then(|()| create_file(&path, None).map_err(Error::io("create", &path)))
             .inspect_err(|_| remove_folders(&created))?;
         if state.try_lock().is_err() {
             return Err(Error::InUse { path: folder.clone(), sensor: options.sensor });
@@ -392,9 +391,10 @@ impl Files {
                 self.close_oldest()?;
             }
             let folder = self.options.folder.join(partition(hour, &self.options.sensor));
-            fs::create_dir_all(&folder).map_err(Error::io("create the folder", &folder))?;
+            let group = self.options.group;
+            create_folder(&folder, group).map_err(Error::io("create the folder", &folder))?;
             let (path, partial) = self.names(&folder);
-            let file = File::create(&partial).map_err(Error::io("create", &partial))?;
+            let file = create_file(&partial, group).map_err(Error::io("create", &partial))?;
             let writer =
                 SerializedFileWriter::new(file, schema::parquet(), Arc::clone(&self.properties));
             let writer = writer.map_err(|source| Error::Parquet { path: path.clone(), source })?;
@@ -442,6 +442,29 @@ fn state_path(folder: &Path, sensor: &str) -> PathBuf {
     folder.join(format!("{HIDDEN}sensor={sensor}"))
 }
 
+/// Creates a file that only its owner and this group can read, or opens it. Nobody else could lock it, either.
+fn create_file(path: &Path, group: Option<Group>) -> io::Result<File> {
+    let file = OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path)?;
+    group.map_or(Ok(()), |group| group.share(&file))?;
+    Ok(file)
+}
+
+/// Creates the folders that are missing up to this one, which the group can enter.
+fn create_folder(path: &Path, group: Option<Group>) -> io::Result<()> {
+    let Some(group) = group else { return fs::create_dir_all(path) };
+    for folder in missing(path).into_iter().rev() {
+        DirBuilder::new().recursive(true).create(&folder)?;
+        group.share(&File::open(&folder)?)?;
+    }
+    Ok(())
+}
+
+/// The folders up to this one that do not exist, the innermost first.
+fn missing(path: &Path) -> Vec<PathBuf> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    path.ancestors().take_while(is_missing).map(Path::to_path_buf).collect()
+}
+
 /// Removes folders that were created and are empty.
 fn remove_folders(created: &[PathBuf]) {
     for folder in created {
@@ -471,7 +494,7 @@ fn sync_folder(path: &Path) -> Result<()> {
 /// Publishes the files that an interrupted meter sealed with numbers up to this one, and removes its other hidden files.
 fn recover(folder: &Path, sensor: &str, sealed: Option<u64>) -> Result<()> {
     let list = |folder: &Path| {
-        let entries = fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         entries.map_err(Error::io("read the folder", folder))
     };
     let below = |folder: &Path, start: &str| -> Result<Vec<PathBuf>> {

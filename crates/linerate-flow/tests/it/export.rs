@@ -40,6 +40,7 @@ impl Run {
                 collector.parse().unwrap(),
             ],
             sensor: Some("edge-1".into()),
+            group: None,
             max_age: Duration::from_secs(60),
             sealed: None,
         };
@@ -93,6 +94,7 @@ fn published_records_wait_for_a_slow_collector_as_long_as_they_may() {
     let options = OutputOptions {
         destinations: vec![target.parse().unwrap()],
         sensor: None,
+        group: None,
         max_age: Duration::from_secs(60),
         sealed: None,
     };
@@ -116,6 +118,7 @@ fn a_folder_that_is_given_twice_or_a_wrong_collector_leaves_nothing() {
         let options = OutputOptions {
             destinations: vec![Destination::Folder(folder.clone()), second],
             sensor: Some("edge-1".into()),
+            group: None,
             max_age: Duration::from_secs(60),
             sealed: None,
         };
@@ -136,6 +139,7 @@ fn collectors_get_records_whose_file_cannot_get_its_name() {
     let options = OutputOptions {
         destinations: vec![Destination::Folder(folder.path().into()), target.parse().unwrap()],
         sensor: Some("edge-1".into()),
+        group: None,
         max_age: Duration::from_secs(60),
         sealed: Some(0),
     };
@@ -168,6 +172,7 @@ fn a_collector_that_cannot_be_reached_at_the_start_is_warned_of_once() {
     let options = OutputOptions {
         destinations: [&reached, &unknown].map(|text| text.parse().unwrap()).into(),
         sensor: None,
+        group: None,
         max_age: Duration::from_secs(60),
         sealed: None,
     };

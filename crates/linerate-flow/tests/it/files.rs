@@ -18,6 +18,7 @@ fn options(folder: &Path) -> FilesOptions {
     FilesOptions {
         folder: folder.into(),
         sensor: "edge-1".into(),
+        group: None,
         max_age: Duration::from_secs(60),
         max_records: 1 << 22,
         sealed: None,

@@ -37,6 +37,7 @@ fn everything_can_be_said() {
         metrics = "[::1]:9000"
         flows = ["/var/lib/flows", "ipfix+tcp://collector:4739?uniflow"]
         sensor = "edge-1"
+        group = "analysts"
         active-timeout = "5m"
         flow-file-time = "10s"
         verify-checksums = true
@@ -60,6 +61,7 @@ fn everything_can_be_said() {
     let flows = ["/var/lib/flows", "ipfix+tcp://collector:4739?uniflow"];
     assert_eq!(config.flows, flows.map(|one| one.parse().unwrap()));
     assert_eq!(config.sensor.as_deref(), Some("edge-1"));
+    assert_eq!(config.group.as_deref(), Some("analysts"));
     let times = [config.active_timeout, config.flow_file_time];
     assert_eq!(times, [300, 10].map(Duration::from_secs));
     assert!(config.verify_checksums && config.persist && !config.fix && !config.probe);

@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::compression::Compressor;
-use crate::{Compression, Error, Result};
+use crate::{Compression, Error, FILE_MODE, Group, Result};
 
 /// An open output file.
 ///
@@ -30,8 +30,8 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Creates the file, or truncates it if it exists; `-` is standard output. Opening a named pipe waits
-    /// until it has a reader, or until `stop`.
+    /// Creates the file, which only its owner can read, or truncates it if it exists; `-` is standard output. Opening
+    /// a named pipe waits until it has a reader, or until `stop`.
     ///
     /// # Errors
     ///
@@ -48,12 +48,25 @@ impl OutputFile {
         } else if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
             open_pipe(path, stop)?
         } else {
-            OpenOptions::new().write(true).create(true).truncate(true).open(path)?
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?
         };
         let compressor = Compressor::new(compression)?;
         // Standard output may be a file that the shell appends to: it is never truncated.
         let regular = !is_stdout && file.metadata()?.is_file();
         Ok(Self { file, path: path.to_owned(), regular, compressor, length: 0 })
+    }
+
+    /// Lets this group read the file, if it is a regular one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Create`].
+    pub fn share(&self, group: Group) -> Result<()> {
+        if !self.regular {
+            return Ok(());
+        }
+        group.share(&self.file).map_err(|source| Error::Create { path: self.path.clone(), source })
     }
 
     /// Its name, `-` for standard output.

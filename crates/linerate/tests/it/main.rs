@@ -11,6 +11,7 @@ mod extcap;
 mod flow_records;
 mod forward;
 mod generate;
+mod hostile;
 mod install;
 mod json;
 mod kernels;

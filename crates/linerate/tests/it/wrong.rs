@@ -31,7 +31,7 @@ const WRONG: &[(&str, &str)] = &[
     ("run -B 64MB -- true", "in KiB, as 65536, or with its unit, as 64M or 1G"),
     ("capture -s 64KB", "a number of bytes from 0 to 262144, with k, M or G for binary multiples"),
     ("capture -s 1M", "a number of bytes from 0 to 262144"),
-    ("capture -g", "capture has no option -g: files have the mode of the umask: `umask 027` lets"),
+    ("capture -g", "capture has no option -g: --group NAME lets a group read the files"),
     ("capture -k 2412", "capture has no option -k: set the channel first: `iw dev NAME set freq"),
     ("capture -N 10", "capture has no option -N: -B is the only buffer to choose (-N of dumpcap)"),
     ("capture -f udp", "capture has no option -f: a filter comes last, without an option"),

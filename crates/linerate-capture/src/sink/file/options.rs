@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use linerate_pcapfile::{
-    Compression, Encoder, InterfaceDescription, InterfaceStatistics, SectionHeader,
+    Compression, Encoder, Group, InterfaceDescription, InterfaceStatistics, SectionHeader,
 };
 use linerate_ring::Timestamp;
 
@@ -24,6 +24,8 @@ pub struct FileSinkOptions {
     pub encoder: Encoder,
     /// Compression.
     pub compression: Compression,
+    /// A group that may read the files.
+    pub group: Option<Group>,
     /// When to start another file.
     pub rotation: Rotation,
     /// Which of the finished files are deleted.

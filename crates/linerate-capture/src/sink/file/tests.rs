@@ -40,6 +40,7 @@ fn options(path: &Path, format: Format) -> FileSinkOptions {
             options: PacketOptions { direction: true, queue: true },
         },
         compression: Compression::None,
+        group: None,
         rotation: Rotation::default(),
         retention: Retention::default(),
         size_limit: None,

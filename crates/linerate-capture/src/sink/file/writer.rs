@@ -185,6 +185,7 @@ impl Writer {
         self.finished().forget(&self.path);
         let options = &self.options;
         let file = OutputFile::create(&self.path, options.compression, &options.stop)?;
+        options.group.map_or(Ok(()), |group| file.share(group))?;
         self.progress.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.path);
         self.file = Some(file);
         (self.name, self.offset) = (file_name(&self.path), 0);

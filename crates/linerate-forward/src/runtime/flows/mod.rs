@@ -85,6 +85,7 @@ impl Flows {
         let options = OutputOptions {
             destinations: config.flows.clone(),
             sensor: config.sensor.clone(),
+            group: config.group.as_deref().map(str::parse).transpose().map_err(Error::Invalid)?,
             max_age: config.flow_file_time,
             sealed: Some(checkpoints.committed()),
         };

@@ -9,6 +9,7 @@ use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::sink::file::KeepFree;
 use linerate_capture::source::SourceKind;
 use linerate_flow::outputs::Destination;
+use linerate_pcapfile::Group;
 use linerate_ring::Delivery;
 use linerate_ring::packet::{Allocation, DirectionFilter, Mode};
 use linerate_ring::region::Pages;
@@ -162,6 +163,10 @@ pub(crate) struct Arguments {
     /// threads only drop their capabilities.
     #[arg(short = 'Z', long, value_name = "USER")]
     pub(super) relinquish_privileges: Option<String>,
+
+    /// Let this group read the files of -w and --flows (mode 0640). Without it only their owner can (0600).
+    #[arg(long, value_name = "NAME")]
+    pub(super) group: Option<Group>,
 
     /// Precision of the timestamps in classic pcap files (default: micro, as other programs
     /// write); pcapng files always have nanoseconds.

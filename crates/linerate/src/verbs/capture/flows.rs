@@ -70,6 +70,7 @@ pub(super) fn metering(
     let options = OutputOptions {
         destinations: arguments.flows.clone(),
         sensor: arguments.sensor.clone(),
+        group: arguments.group,
         max_age: arguments.flow_file_time,
         sealed: None,
     };

@@ -35,9 +35,7 @@ pub(crate) fn remedy(option: &str) -> Option<&'static str> {
             "--json makes the output of -D, -L and --stats machine-readable (-M of dumpcap). -M of tcpdump concerns \
              printing: `linerate capture -w - ... | tcpdump -r -` takes it"
         }
-        "-g" => {
-            "files have the mode of the umask: `umask 027` lets the group read them; -Z changes the owner"
-        }
+        "-g" => "--group NAME lets a group read the files",
         "-k" => "set the channel first: `iw dev NAME set freq MHZ`",
         "--capture-comment" => "`editcap --capture-comment TEXT` adds it to the file afterwards",
         "--temp-dir" => "there are no temporary files: -w names the file and its folder",

@@ -81,6 +81,7 @@ pub(super) fn options(
             // The pipe to tcpdump, which prints.
             None => Compression::None,
         },
+        group: arguments.group,
         rotation: rotation(arguments),
         retention: Retention { keep: arguments.keep, keep_free: arguments.keep_free },
         size_limit: arguments.limit(|limit| match limit {

@@ -147,6 +147,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "NAME")]
     pub(super) sensor: Option<String>,
 
+    /// Let this group read the Parquet files of --flows (mode 0640). [default: only their owner, 0600]
+    #[arg(long, value_name = "NAME")]
+    pub(super) group: Option<String>,
+
     /// A session that continues gets a flow record after this time. [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
     pub(super) active_timeout: Option<Duration>,

@@ -56,6 +56,9 @@ fn configure(arguments: &Run) -> Result<Config, ConfigError> {
     if arguments.sensor.is_some() {
         config.sensor.clone_from(&arguments.sensor);
     }
+    if arguments.group.is_some() {
+        config.group.clone_from(&arguments.group);
+    }
     set(&mut config.active_timeout, arguments.active_timeout);
     set(&mut config.flow_file_time, arguments.flow_file_time);
     config.verify_checksums |= arguments.verify_checksums;
