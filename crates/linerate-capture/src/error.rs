@@ -117,13 +117,17 @@ pub enum Error {
     /// `--keep-free` cannot be kept.
     #[error(
         "less than {keep_free} of the file system of {} is free (--keep-free), and there is no older file of this \
-         capture to delete; smaller files (-C, -b filesize:) leave more of them", path.display()
+         capture to delete{}; smaller files (-C, -b filesize:) leave more of them",
+        path.display(),
+        holder.as_ref().map_or(String::new(), |holder| format!(" that {holder} does not read"))
     )]
     KeepFree {
         /// The file that was written.
         path: std::path::PathBuf,
         /// What is to stay free.
         keep_free: crate::sink::file::KeepFree,
+        /// Who has a lock on an older file.
+        holder: Option<linerate_net::process::Process>,
     },
     /// A signal to end came while interfaces were being opened or the filter was compiled.
     #[error("a signal came before everything was open")]

@@ -25,6 +25,7 @@ pub mod interrupts;
 #[allow(unsafe_code)]
 mod ioctl;
 pub mod link;
+pub mod lock;
 pub mod namespace;
 pub mod neighbour;
 pub mod netlink;

@@ -20,7 +20,7 @@ impl fmt::Display for Process {
 }
 
 impl Process {
-    fn by_id(id: u32) -> Self {
+    pub(crate) fn by_id(id: u32) -> Self {
         let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
         Self { id, name: name.trim_end().to_owned() }
     }

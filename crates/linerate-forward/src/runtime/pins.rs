@@ -112,13 +112,9 @@ impl Pins {
     /// [`Error::Privilege`], [`Error::System`].
     pub fn lock(&self) -> Result<Lock> {
         bpffs::ensure(&self.bpffs)?;
-        lock::acquire(&self.directory)?.map_err(|holder| {
-            // The record may still name the former process, whose PID may have been reused.
-            let named = self.state().map_or(0, |state| state.process);
-            Error::Running {
-                instance: self.instance.clone(),
-                process: if holder == Some(named) { named } else { 0 },
-            }
+        lock::acquire(&self.directory)?.map_err(|holder| Error::Running {
+            instance: self.instance.clone(),
+            process: holder.unwrap_or(0),
         })
     }
 
@@ -158,6 +154,9 @@ impl Pins {
     /// [`Error::Pin`] if there is none, or it cannot be read.
     pub fn state(&self) -> Result<InstanceState> {
         let path = self.directory.join("state");
+        if path.exists() {
+            lock::check_owners(&self.directory)?;
+        }
         let failed = |reason: String| Error::Pin { path: path.clone(), reason };
         let map = match MapHandle::from_pinned_path(&path) {
             Ok(map) => map,

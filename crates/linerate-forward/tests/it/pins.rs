@@ -97,12 +97,27 @@ fn a_directory_of_another_user_is_refused_and_left_alone() {
     }
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
     assert!(refusal(&directory).contains("mode 777"));
-
     fs::remove_dir_all(&top).unwrap();
     let lock = bpffs.pins().lock().expect("locked");
     for ours in directory.ancestors().take(3) {
         assert_eq!(fs::metadata(ours).unwrap().mode() & 0o7777, 0o700, "{}", ours.display());
     }
+    // One that somebody has opened is closed again: who can read it could lock it.
+    for ours in directory.ancestors().take(3) {
+        fs::set_permissions(ours, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    drop(lock);
+    let lock = bpffs.pins().lock().expect("locked");
+    for ours in directory.ancestors().take(3) {
+        assert_eq!(fs::metadata(ours).unwrap().mode() & 0o7777, 0o750, "{}", ours.display());
+    }
+    // A command that only reads believes others no more than a daemon does.
+    let state = InstanceState::new(&options(), Namespace::current().unwrap());
+    bpffs.pins().save_state(&lock, &state).unwrap();
+    assert_eq!(bpffs.pins().state().unwrap(), state);
+    chown(&top, Some(65534), None).unwrap();
+    let error = bpffs.pins().state().unwrap_err().to_string();
+    assert!(error.contains("user 65534"), "{error}");
     drop(lock);
 }
 
@@ -416,7 +431,7 @@ fn the_last_instance_of_a_namespace_restores_what_the_first_has_found() {
 }
 
 #[test]
-fn a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed() {
+fn the_process_that_has_the_lock_is_blamed_and_not_the_one_of_the_record() {
     root_or_skip!();
     let (lab, bpffs) = (Lab::new("who"), Bpffs::mount());
     let pins = bpffs.pins();
@@ -426,10 +441,10 @@ fn a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed() {
         other => panic!("{other:?}"),
     };
     assert_eq!(who(), std::process::id());
-    // As before an adopting daemon has written its own: the number may belong to any process.
+    // As before an adopting daemon has written its own.
     state.process = 1;
     pins.save_state(&lock, &state).unwrap();
-    assert_eq!(who(), 0);
+    assert_eq!(who(), std::process::id());
     lab.router.run(|| pins.detach(lock).unwrap_or_else(|error| panic!("{error}"))).unwrap();
 }
 

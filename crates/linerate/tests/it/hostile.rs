@@ -87,7 +87,7 @@ fn nobody(command: &str) -> Command {
 }
 
 #[test]
-fn nobody_cannot_lock_the_files_of_a_meter() {
+fn nobody_cannot_lock_the_files_of_a_capture() {
     root_or_skip!();
     if nobody("true").output().is_err() {
         skip!("needs setpriv");
@@ -113,8 +113,12 @@ fn nobody_cannot_lock_the_files_of_a_meter() {
         sleep(Duration::from_millis(5));
     }
     assert_eq!(mode_and_group(&state).0, 0o600);
-    let locked = nobody(&format!("flock -n '{}' true", state.display())).output().unwrap();
-    assert!(!locked.status.success(), "{locked:?}");
+    // A packet file that is locked stays when --keep-free needs room.
+    linerate(&format!("capture -q -r {} -w {at}/own.pcap", input.display()));
+    for file in [&state, &folder.path().join("own.pcap")] {
+        let locked = nobody(&format!("flock -n '{}' true", file.display())).output().unwrap();
+        assert!(!locked.status.success(), "{}: {locked:?}", file.display());
+    }
     drop(packets);
     running.wait().unwrap();
 }

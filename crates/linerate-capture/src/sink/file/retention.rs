@@ -9,6 +9,8 @@ use std::process::Child;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use linerate_net::lock;
+use linerate_net::process::Process;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, statvfs};
 use rustix::io::Errno;
 
@@ -190,6 +192,11 @@ impl FinishedFiles {
         }
         None
     }
+
+    /// Who has a lock on the oldest file that somebody has a lock on.
+    pub(super) fn holder(&self) -> Option<Process> {
+        self.files.iter().find_map(|file| lock::holder(&File::open(&file.path).ok()?))
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -282,6 +289,7 @@ mod tests {
         flock(&reader, FlockOperation::LockShared).expect("a lock");
         assert!(matches!(files.delete_oldest(Duration::ZERO, None), Some(Deletion::Deleted(_))));
         assert!(a.exists() && !b.exists() && c.exists());
+        assert_eq!(files.holder().map(|process| process.id), Some(std::process::id()));
         assert_eq!(files.delete_oldest(Duration::from_secs(3600), None), None);
         drop(reader);
         assert!(files.delete_oldest(Duration::ZERO, None).is_some() && !a.exists());

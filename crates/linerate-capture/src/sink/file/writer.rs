@@ -475,7 +475,10 @@ impl Writer {
             match self.delete_oldest(Duration::ZERO, None) {
                 Some(deletion) => freed += self.count_deleted(&deletion),
                 None if self.wait_for_child() => {}
-                None => self.fail(Error::KeepFree { path: self.path.clone(), keep_free: free }),
+                None => {
+                    let holder = self.finished().holder();
+                    self.fail(Error::KeepFree { path: self.path.clone(), keep_free: free, holder });
+                }
             }
         }
     }

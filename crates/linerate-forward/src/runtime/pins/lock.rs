@@ -2,10 +2,11 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
+use linerate_net::lock::{MAX_WAIT, holder, lock_within};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -42,9 +43,7 @@ pub(super) fn acquire(directory: &Path) -> Result<std::result::Result<Lock, Opti
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(Error::system(action(), error)),
         };
-        // The instance's directory and those of Linerate above it.
-        let mut ours = directory.ancestors().take(DIRECTORIES.len() + 1);
-        match ours.try_for_each(check_owner) {
+        match check_owners(directory).and_then(|()| ours(directory).try_for_each(close_to_others)) {
             Err(Error::System { source, .. }) if source.kind() == ErrorKind::NotFound => continue,
             checked => checked?,
         }
@@ -55,7 +54,7 @@ pub(super) fn acquire(directory: &Path) -> Result<std::result::Result<Lock, Opti
                 std::thread::sleep(LOCK_RETRY_INTERVAL);
                 continue;
             }
-            Err(Errno::WOULDBLOCK) => return Ok(Err(holder(&locked))),
+            Err(Errno::WOULDBLOCK) => return Ok(Err(holder(&locked).map(|process| process.id))),
             Err(error) => {
                 let action = format!("lock {}", directory.display());
                 return Err(Error::system(action, error.into()));
@@ -72,8 +71,32 @@ pub(super) fn acquire(directory: &Path) -> Result<std::result::Result<Lock, Opti
     })
 }
 
-/// Fails if somebody else could have put what is in `directory` there: where the BPF file system is open to all, they
-/// may have made it first.
+/// The instance's directory and those of Linerate above it.
+fn ours(directory: &Path) -> impl Iterator<Item = &Path> {
+    directory.ancestors().take(DIRECTORIES.len() + 1)
+}
+
+/// Fails if somebody else could have put what is in the instance's `directory` there: where the BPF file system is open
+/// to all, they may have made it first.
+///
+/// # Errors
+/// [`Error::Pin`], [`Error::System`].
+pub(super) fn check_owners(directory: &Path) -> Result<()> {
+    ours(directory).try_for_each(check_owner)
+}
+
+/// Closes `directory` to others, who could lock what they can read: somebody may have opened it.
+fn close_to_others(directory: &Path) -> Result<()> {
+    let failed = |error| Error::system(format!("look at {}", directory.display()), error);
+    let found = fs::symlink_metadata(directory).map_err(failed)?;
+    if found.mode() & 0o007 == 0 || found.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let mode = fs::Permissions::from_mode(found.mode() & 0o770);
+    fs::set_permissions(directory, mode)
+        .map_err(|error| Error::system(format!("chmod o= {}", directory.display()), error))
+}
+
 fn check_owner(directory: &Path) -> Result<()> {
     let failed = |reason| Error::Pin { path: directory.to_owned(), reason };
     let found = fs::symlink_metadata(directory)
@@ -102,54 +125,13 @@ pub(super) fn is_free(directory: &Path) -> bool {
     flock(&directory, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
-/// Locks `directory` until the file is dropped; waits for the current holder.
+/// Locks `directory` until the file is dropped; waits at most [`MAX_WAIT`] for the current holder.
 ///
 /// # Errors
 /// [`Error::System`].
 pub(super) fn wait(directory: &Path) -> Result<File> {
     let failed = |error| Error::system(format!("lock {}", directory.display()), error);
     let file = File::open(directory).map_err(failed)?;
-    flock(&file, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+    lock_within(&file, MAX_WAIT).map_err(failed)?;
     Ok(file)
-}
-
-/// The process that holds the flock(2) of `file`, from `/proc/locks`.
-fn holder(file: &File) -> Option<u32> {
-    let inode = file.metadata().ok()?.ino().to_string();
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| holder_in(line, &inode))
-}
-
-/// The process in a line of `/proc/locks` (proc_locks(5)) about this inode.
-fn holder_in(line: &str, inode: &str) -> Option<u32> {
-    let mut words = line.split_whitespace();
-    let kind = words.nth(1)?;
-    let process = words.nth(2)?;
-    let file = words.next()?;
-    let is_meant = kind == "FLOCK" && file.rsplit(':').next() == Some(inode);
-    is_meant.then(|| process.parse().ok())?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_holder_of_a_lock_is_found() {
-        let file = tempfile::tempfile().unwrap();
-        assert_eq!(holder(&file), None);
-        flock(&file, FlockOperation::LockExclusive).unwrap();
-        assert_eq!(holder(&file), Some(std::process::id()));
-        // Skip waiters, other lock types and other files.
-        for line in [
-            "7: -> FLOCK  ADVISORY  WRITE 22719 fe:00:9980357 0 EOF",
-            "8: POSIX  ADVISORY  WRITE 22719 fe:00:9980357 0 EOF",
-            "9: FLOCK  ADVISORY  WRITE 22719 fe:00:19980357 0 EOF",
-            "",
-        ] {
-            assert_eq!(holder_in(line, "9980357"), None, "{line}");
-        }
-        let line = "7: FLOCK  ADVISORY  WRITE 22719 00:1b:9980357 0 EOF";
-        assert_eq!(holder_in(line, "9980357"), Some(22719));
-    }
 }
