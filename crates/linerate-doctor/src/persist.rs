@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::file;
 use crate::setting::{Change, Setting, dotted};
-use crate::state::{State, Step, lock};
+use crate::state::{State, Step, lock, replace};
 use crate::{Error, Result};
 
 const SYSCTL: &str = "etc/sysctl.d/90-linerate-doctor.conf";
 const TMPFILES: &str = "etc/tmpfiles.d/linerate-doctor.conf";
 const UNITS: &str = "etc/systemd/system";
+/// Writes its first argument to the file of its second.
+const WRITE: &str = r#"/bin/sh -c 'echo "$$1" > "$$2"' sh"#;
 const HEADER: &str =
     "# Written by `linerate doctor --persist`; `linerate doctor --undo` removes it.\n";
 
@@ -53,24 +55,26 @@ fn files(changes: &[Change]) -> BTreeMap<PathBuf, String> {
     let (mut sysctl, mut tmpfiles) = (String::new(), String::new());
     let mut interfaces = BTreeMap::<String, Vec<String>>::new();
     for Change { setting, value } in changes {
-        let command = setting.command(value);
+        let mut add = |interface: &str, command| {
+            interfaces.entry(interface.to_owned()).or_default().push(command);
+        };
         match setting {
             Setting::Sysctl(key) => {
                 let _ = writeln!(sysctl, "{} = {value}", dotted(key));
             }
-            Setting::Sysfs(path) => match interface_of(path) {
+            Setting::Sysfs(path) => match setting.interface() {
                 Some(interface) => {
-                    interfaces
-                        .entry(interface)
-                        .or_default()
-                        .push(format!("/bin/sh -c '{command}'"));
+                    let words = [value, &*path.to_string_lossy()].map(unit_quoted);
+                    add(interface, format!("{WRITE} {}", words.join(" ")));
                 }
                 None => {
                     let _ = writeln!(tmpfiles, "w {} - - - - {value}", path.display());
                 }
             },
             Setting::Feature { interface, .. } | Setting::Parameter { interface, .. } => {
-                interfaces.entry(interface.clone()).or_default().push(command);
+                let words: Vec<_> =
+                    setting.ethtool(value).into_iter().flatten().map(unit_quoted).collect();
+                add(interface, words.join(" "));
             }
             Setting::Bpffs(_) => {}
         }
@@ -103,7 +107,7 @@ fn text_of_unit(interface: &str, device: &str, commands: &[String]) -> String {
     );
     for command in commands {
         // One that fails keeps no other from running.
-        let _ = writeln!(text, "ExecStart=-{}", escape_specifiers(command));
+        let _ = writeln!(text, "ExecStart=-{command}");
     }
     let _ = write!(text, "\n[Install]\nWantedBy={}\n", escape_specifiers(device));
     text
@@ -112,6 +116,16 @@ fn text_of_unit(interface: &str, device: &str, commands: &[String]) -> String {
 /// systemd reads % as the start of a specifier.
 fn escape_specifiers(text: &str) -> String {
     text.replace('%', "%%")
+}
+
+/// A word of a command in a unit (systemd.service(5)).
+fn unit_quoted(word: &str) -> String {
+    let word = escape_specifiers(word).replace('$', "$$");
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,@+=%$".contains(c);
+    if word.chars().all(is_plain) {
+        return word;
+    }
+    format!("\"{}\"", word.replace('\\', r"\\").replace('"', r#"\""#))
 }
 
 /// The name of an interface in the name of a unit (systemd-escape(1)).
@@ -129,11 +143,6 @@ fn escape(name: &str) -> String {
     })
 }
 
-fn interface_of(path: &Path) -> Option<String> {
-    let rest = path.strip_prefix("/sys/class/net").ok()?;
-    Some(rest.components().next()?.as_os_str().to_str()?.to_owned())
-}
-
 fn is_link(place: &Path) -> bool {
     place.parent().is_some_and(|folder| folder.extension().is_some_and(|end| end == "wants"))
 }
@@ -142,7 +151,7 @@ fn write(path: &Path, text: &str, is_link: bool) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder).map_err(file("make", folder))?;
     if !is_link {
-        return fs::write(path, text).map_err(file("write", path));
+        return replace(path, text, 0o644).map_err(file("write", path));
     }
     match symlink(text, path) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
@@ -177,12 +186,25 @@ mod tests {
         let unit = text("etc/systemd/system/linerate-doctor-eth\\x2d1.service");
         for line in [
             "BindsTo=sys-subsystem-net-devices-eth\\x2d1.device",
-            "ExecStart=-/bin/sh -c 'echo 0 > /sys/class/net/eth-1/queues/rx-0/rps_cpus'",
+            r#"ExecStart=-/bin/sh -c 'echo "$$1" > "$$2"' sh 0 /sys/class/net/eth-1/queues/rx-0/rps_cpus"#,
             "ExecStart=-ethtool -K eth-1 rx-gro off",
             "ExecStart=-ethtool -G eth-1 rx 4096",
         ] {
             assert!(unit.lines().any(|one| one == line), "{line}\n{unit}");
         }
         assert_eq!(files.len(), 4, "{files:#?}");
+    }
+
+    #[test]
+    fn no_name_is_a_part_of_a_command() {
+        for (name, expected) in [
+            ("eth0.5", "eth0.5"),
+            ("a;b", r#""a;b""#),
+            ("$(b)", r#""$$(b)""#),
+            ("%i", "%%i"),
+            (r#"a"\'"#, r#""a\"\\'""#),
+        ] {
+            assert_eq!(unit_quoted(name), expected);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! [`Setting`]: what `--fix` changes, and `--undo` restores.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -51,11 +52,19 @@ impl Setting {
         Self::Parameter { interface, option: option.to_owned(), word: word.to_owned() }
     }
 
-    /// The interface that it belongs to, if it is one of a driver.
+    /// The interface that it belongs to, if it belongs to one.
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Feature { interface, .. } | Self::Parameter { interface, .. } => Some(interface),
-            _ => None,
+            Self::Sysctl(key) => match key.split('/').collect::<Vec<_>>()[..] {
+                ["net", _, "conf" | "neigh", name, ..] => Some(name),
+                _ => None,
+            },
+            Self::Sysfs(path) => {
+                let rest = path.strip_prefix("/sys/class/net").ok()?;
+                rest.iter().next()?.to_str()
+            }
+            Self::Bpffs(_) => None,
         }
     }
 
@@ -126,18 +135,28 @@ impl Setting {
     /// The command that sets it.
     pub fn command(&self, value: &str) -> String {
         match self {
-            Self::Sysctl(key) => format!("sysctl -w {}={}", dotted(key), quoted(value)),
-            Self::Sysfs(path) => format!("echo {value} > {}", path.display()),
-            Self::Feature { interface, feature } => {
-                format!("ethtool -K {interface} {feature} {value}")
-            }
-            Self::Parameter { interface, option, word } => {
-                format!("ethtool {option} {interface} {word} {value}")
+            Self::Sysctl(key) => format!("sysctl -w {}={}", quoted(&dotted(key)), quoted(value)),
+            Self::Sysfs(path) => format!("echo {} > {}", quoted(value), quoted_path(path)),
+            Self::Feature { .. } | Self::Parameter { .. } => {
+                self.ethtool(value).into_iter().flatten().map(quoted).collect::<Vec<_>>().join(" ")
             }
             Self::Bpffs(path) if value == MOUNTED => {
-                format!("mount -t bpf -o mode=700 bpf {}", path.display())
+                format!("mount -t bpf -o mode=700 bpf {}", quoted_path(path))
             }
-            Self::Bpffs(path) => format!("umount {}", path.display()),
+            Self::Bpffs(path) => format!("umount {}", quoted_path(path)),
+        }
+    }
+
+    /// The words of the command that sets it, if that is ethtool(8).
+    pub(crate) fn ethtool<'a>(&'a self, value: &'a str) -> Option<[&'a str; 5]> {
+        match self {
+            Self::Feature { interface, feature } => {
+                Some(["ethtool", "-K", interface, feature, value])
+            }
+            Self::Parameter { interface, option, word } => {
+                Some(["ethtool", option, interface, word, value])
+            }
+            _ => None,
         }
     }
 
@@ -216,6 +235,11 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
     digits(one) == digits(other)
 }
 
-fn quoted(value: &str) -> String {
-    if value.contains(char::is_whitespace) { format!("'{value}'") } else { value.to_owned() }
+/// A word for a shell: the name of an interface may have any character but a slash, a colon and white space.
+pub(crate) fn quoted(word: &str) -> String {
+    shlex::try_quote(word).map_or_else(|_| String::new(), Cow::into_owned)
+}
+
+fn quoted_path(path: &Path) -> String {
+    quoted(&path.to_string_lossy())
 }

@@ -2,13 +2,16 @@
 //! restart.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use linerate_net::ethtool::{self, Parameter};
 use linerate_net::link;
+use linerate_net::lock::{MAX_WAIT, lock_within};
 use linerate_net::namespace::Namespace;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::error::file;
@@ -41,6 +44,45 @@ struct Entry {
     /// The kernel changed it by itself, with the setting before it in the list.
     #[serde(default)]
     implied: bool,
+    /// The interface that has it.
+    #[serde(default)]
+    interface: Option<Interface>,
+}
+
+impl Entry {
+    fn new(setting: &Setting, before: &str, after: &str, implied: bool) -> Self {
+        Self {
+            setting: setting.clone(),
+            before: before.to_owned(),
+            after: after.to_owned(),
+            implied,
+            interface: Interface::of(setting),
+        }
+    }
+}
+
+/// Which of the interfaces that may have a name after one another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Interface {
+    index: u32,
+    /// Of its hardware.
+    permanent_address: Option<String>,
+}
+
+impl Interface {
+    fn of(setting: &Setting) -> Option<Self> {
+        let link = link::by_name(setting.interface()?).ok()?;
+        let permanent_address = link.permanent_address.map(|address| address.to_string());
+        Some(Self { index: link.index, permanent_address })
+    }
+
+    /// Whether it is the same. A driver that is loaded again, or another boot, gives it another index.
+    fn is(&self, other: &Self, restarted: bool) -> bool {
+        match (&self.permanent_address, &other.permanent_address) {
+            (Some(one), Some(other)) => one == other,
+            _ => restarted || self.index == other.index,
+        }
+    }
 }
 
 /// What became of a change.
@@ -60,14 +102,24 @@ impl State {
     /// # Errors
     /// [`Error::File`], and [`Error::State`] for a file that is not of this program.
     pub fn load(path: &Path) -> Result<Option<Self>> {
-        let text = match fs::read_to_string(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        let wrong = |reason| Error::State { path: path.to_owned(), reason };
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let mut found = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other.map_err(file("read", path))?,
         };
-        let state = serde_json::from_str(&text).map_err(|error| Error::State {
-            path: path.to_owned(),
-            reason: format!("no state of linerate doctor: {error}"),
-        })?;
+        let metadata = found.metadata().map_err(file("read", path))?;
+        let own = rustix::process::geteuid().as_raw();
+        if metadata.mode() & 0o022 != 0 || ![0, own].contains(&metadata.uid()) {
+            let (user, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+            return Err(wrong(format!(
+                "it belongs to user {user} with mode {mode:o}: others may have written it, so it is not used"
+            )));
+        }
+        let mut text = String::new();
+        found.read_to_string(&mut text).map_err(file("read", path))?;
+        let state = serde_json::from_str(&text)
+            .map_err(|error| wrong(format!("no state of linerate doctor: {error}")))?;
         Ok(Some(state))
     }
 
@@ -84,21 +136,14 @@ impl State {
     pub(crate) fn save(&self, path: &Path) -> Result<()> {
         if self.entries.is_empty() && self.files.is_empty() {
             return match fs::remove_file(path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
                     Err(file("remove", path)(error))
                 }
                 _ => Ok(()),
             };
         }
-        let temporary = path.with_extension("new");
         let text = serde_json::to_string_pretty(self).expect("plain data") + "\n";
-        let write = || {
-            let mut new = File::create(&temporary)?;
-            new.write_all(text.as_bytes())?;
-            new.sync_all()?;
-            fs::rename(&temporary, path)
-        };
-        write().map_err(file("write", path))
+        replace(path, &text, 0o600).map_err(file("write", path))
     }
 
     /// The state of `path`, for this boot and network namespace.
@@ -138,12 +183,7 @@ impl State {
             Err(error) => return Ok(Some(error.to_string())),
         };
         let saved = self.entries.clone();
-        self.record(Entry {
-            setting: setting.clone(),
-            before: before.clone(),
-            after: value.clone(),
-            implied: false,
-        });
+        self.record(Entry::new(setting, &before, value, false));
         // On disk before the change: whatever happens, it can be undone.
         self.save(path)?;
         if let Err(error) = setting.write(value) {
@@ -191,13 +231,34 @@ pub fn fix(path: &Path, changes: impl IntoIterator<Item = Change>) -> Result<Vec
     Ok(steps)
 }
 
-/// Keeps other processes from the file until it is closed; makes the folder.
+/// Keeps other processes from the state file until this is closed; makes the folder. The lock has a file of its own,
+/// because the state file is replaced, and others could lock a folder that they can read.
 pub(crate) fn lock(path: &Path) -> Result<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(file("make", folder))?;
-    let lock = File::open(folder).and_then(|file| file.lock().map(|()| file));
-    lock.map_err(file("lock", folder))
+    let path = path.with_extension("lock");
+    let mut options = OpenOptions::new();
+    options
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    let lock = options.open(&path).and_then(|file| lock_within(&file, MAX_WAIT).map(|()| file));
+    lock.map_err(file("lock", &path))
+}
+
+/// Writes a file, whole or not at all, and through no link of others.
+pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut new = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+    new.write_all(text.as_bytes())?;
+    new.sync_all()?;
+    fs::rename(&temporary, path)
 }
 
 /// What is to become of an entry.
@@ -214,15 +275,20 @@ struct Target {
 /// # Errors
 /// [`Error::State`] without a file, or for changes in another network namespace; [`Error::File`].
 pub fn undo(path: &Path) -> Result<(Vec<Step>, bool)> {
-    let Some(mut state) = State::load(path)? else {
-        let reason = "there is nothing to undo: no changes are recorded".to_owned();
-        return Err(Error::State { path: path.to_owned(), reason });
+    let none = || Error::State {
+        path: path.to_owned(),
+        reason: "there is nothing to undo: no changes are recorded".to_owned(),
     };
+    if !path.exists() {
+        return Err(none());
+    }
     let _lock = lock(path)?;
+    let mut state = State::load(path)?.ok_or_else(none)?;
     state.check_namespace(path)?;
     let restarted = state.boot != boot();
     // All are looked at before one is changed: setting one back changes others.
-    let mut targets: Vec<_> = state.entries.drain(..).rev().map(Target::new).collect();
+    let mut targets: Vec<_> =
+        state.entries.drain(..).rev().map(|entry| Target::new(entry, restarted)).collect();
     targets.sort_by_key(|target| target.entry.implied);
     let recorded: Vec<_> = targets.iter().map(|target| target.entry.setting.clone()).collect();
     let mut also = Vec::new();
@@ -264,9 +330,15 @@ pub fn undo(path: &Path) -> Result<(Vec<Step>, bool)> {
 }
 
 impl Target {
-    fn new(entry: Entry) -> Self {
+    fn new(entry: Entry, restarted: bool) -> Self {
         let mut step =
             Step { command: entry.setting.command(&entry.before), left: None, unchanged: false };
+        if let (Some(then), Some(now)) = (&entry.interface, Interface::of(&entry.setting))
+            && !then.is(&now, restarted)
+        {
+            step.left = Some("another interface has this name now; it stays".to_owned());
+            return Self { entry, value: None, step };
+        }
         let value = match entry.setting.read() {
             Ok(Some(now)) if is_same(&now, &entry.after) => Some(entry.before.clone()),
             Ok(Some(now)) if is_same(&now, &entry.before) => {
@@ -378,7 +450,7 @@ fn differences(
         if let (Some(before), Some(after)) = (value(before, one), value(after, one))
             && before != after
         {
-            entries.push(Entry { setting: one.clone(), before, after, implied: true });
+            entries.push(Entry::new(one, &before, &after, true));
         }
     }
     entries

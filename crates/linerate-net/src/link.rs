@@ -41,6 +41,8 @@ pub struct Link {
     pub flags: u32,
     /// Its Ethernet address; `None` where its hardware address has another length.
     pub address: Option<ethernet::Address>,
+    /// The Ethernet address that the hardware has; `None` for most virtual interfaces.
+    pub permanent_address: Option<ethernet::Address>,
     /// The largest network-layer packet in bytes.
     pub mtu: u32,
     /// Index of the bridge, bond or VRF that it is a port of.
@@ -171,6 +173,9 @@ impl Link {
             match kind {
                 libc::IFLA_IFNAME => link.name = attr_str(value),
                 libc::IFLA_ADDRESS => link.address = value.try_into().ok().map(ethernet::Address),
+                libc::IFLA_PERM_ADDRESS => {
+                    link.permanent_address = value.try_into().ok().map(ethernet::Address);
+                }
                 libc::IFLA_MTU => link.mtu = number32?,
                 libc::IFLA_MASTER => link.master = number32.filter(|index| *index != 0),
                 libc::IFLA_LINK => link.link = number32.filter(|index| *index != 0),

@@ -9,14 +9,14 @@ use super::Verdict;
 use crate::context::Context;
 use crate::finding::Job;
 use crate::host::number;
-use crate::setting::Change;
+use crate::setting::{Change, quoted};
 
 /// All frames, of `linux/if_ether.h`.
 const ETH_P_ALL: u16 = 3;
 
 pub(super) fn state(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
     if !link.is_up() {
-        let command = format!("ip link set dev {} up", link.name);
+        let command = format!("ip link set dev {} up", quoted(&link.name));
         return Verdict::fatal("the interface is down").by_hand(&command).alone();
     }
     if !link.is_running() {
@@ -38,7 +38,7 @@ pub(super) fn losses(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
             Verdict::warning(format!(
                 "frames that found no room in the rings of the card: {missed}"
             ))
-            .by_hand(&format!("ethtool -S {}", link.name)),
+            .by_hand(&format!("ethtool -S {}", quoted(&link.name))),
         );
     }
     if statistics.rx_dropped > 0 {

@@ -11,7 +11,7 @@ use super::Verdict;
 use crate::context::Context;
 use crate::finding::Job;
 use crate::host::{number, read, sysfs};
-use crate::setting::{Change, is_same};
+use crate::setting::{Change, is_same, quoted};
 
 /// A parameter of the driver; a verdict where the kernel does not answer.
 fn parameter(link: &Link, wanted: Parameter) -> Result<Option<Value>, Verdict> {
@@ -74,7 +74,7 @@ fn hash_of(link: &Link, rss: Option<&Rss>) -> Verdict {
             let key = vec!["6d:5a"; len.div_ceil(2)].join(":");
             let key = &key[..(len * 3).saturating_sub(1)];
             Verdict::note("the two directions of a connection may arrive in different queues")
-                .by_hand(&format!("ethtool -X {} hkey {key}", link.name))
+                .by_hand(&format!("ethtool -X {} hkey {key}", quoted(&link.name)))
         }
         _ => {
             Verdict::note("the driver does not show its hash: which queue a flow takes is unknown")

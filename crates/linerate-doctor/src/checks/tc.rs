@@ -7,6 +7,7 @@ use linerate_net::ruleset::DeviceChain;
 
 use super::Verdict;
 use crate::context::Context;
+use crate::setting::quoted;
 
 /// Queueing disciplines that neither shape nor drop by choice.
 const TRIVIAL: &[&str] = &["noqueue", "mq", "pfifo_fast"];
@@ -23,7 +24,8 @@ pub(super) fn qdiscs(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
     match qdiscs.iter().find(is_obeyed) {
         Some(qdisc) => {
             let what = format!("what leaves goes through a queueing discipline ({})", qdisc.kind);
-            let command = format!("tc qdisc del dev {} root (if you do not need it)", link.name);
+            let command =
+                format!("tc qdisc del dev {} root (if you do not need it)", quoted(&link.name));
             Verdict::warning(what).by_hand(&command).alone()
         }
         None => Verdict::ok("no queueing discipline that somebody attached").alone(),
@@ -53,8 +55,10 @@ fn filters(
             kinds.sort_unstable();
             kinds.dedup();
             let found = format!("what {what} meets filters ({})", kinds.join(", "));
-            let command =
-                format!("tc filter del dev {} {hook} (if you do not need them)", link.name);
+            let command = format!(
+                "tc filter del dev {} {hook} (if you do not need them)",
+                quoted(&link.name)
+            );
             verdicts.push(Verdict::warning(found).by_hand(&command));
         }
         Err(error) => verdicts.push(Verdict::unknown(error.to_string())),

@@ -11,6 +11,7 @@ use linerate_net::link::Link;
 use super::Verdict;
 use crate::context::Context;
 use crate::finding::Job::{Capture, Forward, Receive, Uplink};
+use crate::setting::quoted;
 
 pub(super) fn program(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
     let program = match xdp::attached(&link.name) {
@@ -44,7 +45,7 @@ pub(super) fn program(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
     let remedy = match owner {
         Owner::Interface => {
             let word = if program.mode == AttachMode::Generic { "xdpgeneric" } else { "xdpdrv" };
-            format!("ip link set dev {} {word} off", link.name)
+            format!("ip link set dev {} {word} off", quoted(&link.name))
         }
         Owner::Processes(_) => "end that process".to_owned(),
         Owner::PinnedLink(id) => format!("bpftool --bpffs link show id {id}, and remove that file"),

@@ -1,7 +1,10 @@
 //! `--fix`, `--undo` and `--persist`: what was found is changed, and changed back to the letter.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 use serde_json::{Value, json};
@@ -229,7 +232,7 @@ fn what_is_kept_over_a_restart_is_removed_with_it() {
     let text = read(unit);
     for line in [
         "ExecStart=-ethtool -L a rx 2",
-        "ExecStart=-/bin/sh -c 'echo 0 > /sys/class/net/a/napi_defer_hard_irqs'",
+        r#"ExecStart=-/bin/sh -c 'echo "$$1" > "$$2"' sh 0 /sys/class/net/a/napi_defer_hard_irqs"#,
     ] {
         assert!(text.lines().any(|one| one == line), "{text}");
     }
@@ -269,4 +272,118 @@ fn a_mount_is_undone() {
     assert_eq!((kinds[0], kinds.len()), ("bpf_fs", 2), "{printed}");
     assert_ne!(kinds[1], "bpf_fs");
     assert!(!state.exists());
+}
+
+#[test]
+fn another_interface_of_the_name_is_left_alone() {
+    root_or_skip!();
+    let fixing = fixed();
+    fixing.bed.run(
+        "ip link del dev a; ip link add dev a numrxqueues 2 numtxqueues 2 type veth peer name b",
+    );
+    assert!(fixing.bed.run("ethtool -l a").contains("RX:\t\t2\n"));
+    let (undone, status) = fixing.undo();
+    let left = undone["steps"][0]["left"].as_str().unwrap();
+    assert!(status == 1 && left.contains("another interface"), "{undone:#}");
+    assert!(fixing.bed.run("ethtool -l a").contains("RX:\t\t2\n"));
+}
+
+/// The printed commands do what they say, and the name of an interface is no command.
+#[test]
+fn names_are_quoted_in_commands() {
+    root_or_skip!();
+    let fixing = Fixing::new();
+    let folder = fixing.folder.path().display();
+    let name = r#""x;false;'\$(y)""#;
+    let setting = format!("/sys/class/net/{name}/napi_defer_hard_irqs");
+    fixing
+        .bed
+        .run(&format!("ip link set dev a down; ip link set dev a name {name}; echo 2 >{setting}"));
+    let output = fixing.bed.shell(&format!(
+        "$LINERATE doctor --json -i {name} --check irq-deferral --fix --persist --root {folder}/root {}",
+        fixing.arguments("")
+    ));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let command = commands(&report)[0];
+    let now = fixing.bed.run(&format!("echo 2 >{setting}; {command}; cat {setting}"));
+    assert_eq!(now, "0\n", "{report:#}");
+    let unit = "linerate-doctor-x\\x3bfalse\\x3b\\x27\\x24\\x28y\\x29.service";
+    let unit = format!("{folder}/root/etc/systemd/system/{unit}");
+    let text = fs::read_to_string(&unit).unwrap_or_else(|error| panic!("{unit}: {error}"));
+    let argument = r#"sh 0 "/sys/class/net/x;false;'$$(y)/napi_defer_hard_irqs""#;
+    assert!(text.contains(argument), "{text}");
+    assert_eq!(fixing.undo().1, 0);
+}
+
+#[test]
+fn others_can_neither_hold_up_nor_direct_what_is_undone() {
+    root_or_skip!();
+    let fixing = fixed();
+    let folder = fixing.state().parent().unwrap().to_owned();
+    let shared =
+        |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    shared(fixing.folder.path(), 0o755);
+    shared(&folder, 0o755);
+    assert_eq!(fs::metadata(fixing.state()).unwrap().mode() & 0o777, 0o600);
+    let lock = folder.join("doctor.lock");
+    assert_eq!(fs::metadata(&lock).unwrap().mode() & 0o777, 0o600);
+    // Who can read the folder locks it.
+    let mut nobody = std::process::Command::new("setpriv");
+    nobody.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "flock"]);
+    let mut holder = nobody
+        .arg(&folder)
+        .args(["sh", "-c", "echo; cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    holder.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+
+    // A state file of somebody else, and one that somebody else may have written, is not believed.
+    let state = fixing.state();
+    let refused = |words: &str| {
+        let line = format!("$LINERATE doctor --undo {}", fixing.arguments(""));
+        let output = fixing.bed.shell(&line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(words), "{said}");
+    };
+    chown(&state, Some(65534), None).unwrap();
+    refused("user 65534");
+    chown(&state, Some(0), None).unwrap();
+    shared(&state, 0o666);
+    refused("mode 666");
+    shared(&state, 0o600);
+    let moved = folder.join("moved");
+    fs::rename(&state, &moved).unwrap();
+    symlink(&moved, &state).unwrap();
+    refused("symbolic link");
+    fs::rename(&moved, &state).unwrap();
+
+    // A link at the place of the new file leads nowhere.
+    let victim = folder.join("victim");
+    fs::write(&victim, "whole").unwrap();
+    symlink(&victim, folder.join("doctor.new")).unwrap();
+    fixing.bed.run(&format!("echo 2 >{DEFER}"));
+    fixing.bed.findings(&fixing.arguments("--check irq-deferral --fix"));
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "whole");
+    assert!(!folder.join("doctor.new").exists());
+
+    // What another process records while this one waits for it is undone, too.
+    let mut other: Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
+    let last = other["entries"].as_array_mut().unwrap().pop().unwrap();
+    let whole = fs::read(&state).unwrap();
+    fs::write(&state, other.to_string()).unwrap();
+    let held = fs::File::open(&lock).unwrap();
+    held.lock().unwrap();
+    let undone = std::thread::scope(|scope| {
+        let undo = scope.spawn(|| fixing.undo());
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        fs::write(&state, whole).unwrap();
+        drop(held);
+        undo.join().unwrap()
+    });
+    assert_eq!(undone.1, 0, "{undone:?}");
+    assert!(!state.exists() && commands(&undone.0).len() == 2, "{last} {undone:?}");
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
 }
