@@ -15,7 +15,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Connections that are open at once. Others wait in the kernel's queue, where they cost the process no descriptor.
 pub(crate) const MAX_CONNECTIONS: usize = 32;
-/// How long a client may neither send nor read; longer than most intervals of scrapes.
+/// How long a client may take for its first request. Each byte of it does not extend that.
+const MAX_REQUEST: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+/// How long after a part of a response it must have read the next, or sent another request; longer than most intervals
+/// of scrapes.
 const MAX_IDLE: Duration = Duration::from_secs(30);
 /// How long a connection may last, so that slow clients make way, too.
 const MAX_AGE: Duration = Duration::from_secs(120);
@@ -40,7 +43,7 @@ impl Listener for LimitedListener {
         let permit = Arc::clone(&self.free).acquire_owned().await.expect("it is never closed");
         let (stream, address) = Listener::accept(&mut self.listener).await;
         let now = Instant::now();
-        let idle = Box::pin(sleep_until(now + MAX_IDLE));
+        let idle = Box::pin(sleep_until(now + MAX_REQUEST));
         (Connection { stream, idle, end: now + MAX_AGE, _permit: permit }, address)
     }
 
@@ -67,9 +70,7 @@ impl Connection {
         if self.idle.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
-        let result = ready!(poll(Pin::new(&mut self.stream), context));
-        self.idle.as_mut().reset((Instant::now() + MAX_IDLE).min(self.end));
-        Poll::Ready(result)
+        poll(Pin::new(&mut self.stream), context)
     }
 }
 
@@ -89,7 +90,11 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.within_time(context, |stream, context| stream.poll_write(context, bytes))
+        let written =
+            ready!(self.within_time(context, |stream, context| stream.poll_write(context, bytes)));
+        let end = self.end;
+        self.idle.as_mut().reset((Instant::now() + MAX_IDLE).min(end));
+        Poll::Ready(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

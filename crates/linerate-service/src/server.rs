@@ -60,10 +60,7 @@ impl Server {
         let runtime = builder.enable_io().enable_time().build()?;
         let serve = async move {
             let listener = LimitedListener::new(tokio::net::TcpListener::from_std(listener)?);
-            let mut router = router(routes);
-            if address.ip().is_loopback() {
-                router = router.layer(middleware::from_fn(refuse_other_hosts));
-            }
+            let router = router(routes).layer(middleware::from_fn(refuse_other_hosts));
             // A response in progress does not delay the end: dropping the runtime closes its connection.
             tokio::select! {
                 result = axum::serve(listener, router) => result,
@@ -100,26 +97,38 @@ impl fmt::Debug for Route {
     }
 }
 
-/// Refuses requests for another host than this one. A page of a stranger, whose name leads a browser to the loopback
-/// address (DNS rebinding), could read the answers otherwise. Who listens beyond loopback may be called by any name.
+/// Refuses requests for another host than this one. A page of a stranger, whose name leads a browser to this address (DNS
+/// rebinding), could read the answers otherwise.
 async fn refuse_other_hosts(request: Request, next: Next) -> Response {
     if is_this_host(request.headers()) {
         return next.run(request).await;
     }
-    let text = "this serves the loopback address only: ask for localhost, 127.0.0.1 or [::1]\n";
+    let text =
+        "this host has no such name: ask for an address, localhost, or a name in its /etc/hosts\n";
     (StatusCode::MISDIRECTED_REQUEST, text).into_response()
 }
 
-/// Whether the request names an IP address, `localhost` or this host; HTTP/1.0 may name none.
+/// Whether the request names an IP address, `localhost` or this host, as hosts(5) may, too; HTTP/1.0 may name none.
 fn is_this_host(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return true };
     let Ok(authority) = Authority::try_from(host.as_bytes()) else { return false };
     let name = authority.host();
     let is_address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
     let own = rustix::system::uname();
+    let hosts = || std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     is_address
         || name.eq_ignore_ascii_case("localhost")
         || own.nodename().to_str().is_ok_and(|own| name.eq_ignore_ascii_case(own))
+        || is_in_hosts(&hosts(), name)
+}
+
+/// Whether hosts(5) gives this name to an address: an address and its names in each line, `#` before comments.
+fn is_in_hosts(hosts: &str, name: &str) -> bool {
+    let names = |line: &str| {
+        let entry = line.split('#').next().unwrap_or_default();
+        entry.split_whitespace().skip(1).any(|one| one.eq_ignore_ascii_case(name))
+    };
+    hosts.lines().any(names)
 }
 
 fn router(routes: Vec<Route>) -> Router {
@@ -145,6 +154,7 @@ fn router(routes: Vec<Route>) -> Router {
 pub(crate) mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::connection::MAX_CONNECTIONS;
@@ -184,11 +194,31 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn other_hosts_are_refused_on_loopback() {
-        let server = start(Box::new(|| Ok("secret".to_owned())));
+    fn names_are_those_of_this_host() {
+        let hosts =
+            "127.0.0.1 localhost\n10.0.0.1\trouter.example.net router # old.example\n#::1 no\n";
+        for (name, expected) in [
+            ("router", true),
+            ("Router.Example.NET", true),
+            ("10.0.0.1", false),
+            ("example.net", false),
+            ("old.example", false),
+            ("no", false),
+            ("", false),
+        ] {
+            assert_eq!(is_in_hosts(hosts, name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn other_hosts_are_refused_at_every_address() {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let body: Box<Body> = Box::new(|| Ok("secret".to_owned()));
+        let route = Route { path: "/metrics", content_type: OPEN_METRICS, body };
+        let server = Server::start(listener, "test", vec![route]).unwrap();
         let port = server.address().port();
         let status = |host: &str| {
-            let mut stream = TcpStream::connect(server.address()).unwrap();
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
             ask_for(&mut stream, host, "/metrics");
             let mut answer = String::new();
             stream.read_to_string(&mut answer).unwrap();
@@ -217,8 +247,7 @@ pub(crate) mod tests {
         // The queue of the kernel ends at a few hundred, so a connection may not be made at once.
         let silent: Vec<_> = (0..1000)
             .map_while(|_| {
-                TcpStream::connect_timeout(&server.address(), std::time::Duration::from_millis(200))
-                    .ok()
+                TcpStream::connect_timeout(&server.address(), Duration::from_millis(200)).ok()
             })
             .collect();
         // The other end of each that the server has accepted is a socket of this process.
@@ -233,6 +262,23 @@ pub(crate) mod tests {
         assert!(accepted <= most, "{accepted} sockets for {} connections", silent.len());
         drop(silent);
         assert!(ask(server.address(), "/metrics").ends_with("yes"));
+
+        // Clients that send a byte now and then hold all connections, but not for long.
+        let mut slow: Vec<_> =
+            (0..MAX_CONNECTIONS).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        let mut waiting = TcpStream::connect(server.address()).unwrap();
+        ask_for(&mut waiting, "localhost", "/metrics");
+        waiting.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let (start, mut answer) = (Instant::now(), Vec::new());
+        let mut buffer = [0; 1024];
+        while answer.is_empty() && start.elapsed() < Duration::from_secs(30) {
+            // Once they are refused, writing fails.
+            slow.iter_mut().for_each(|stream| drop(stream.write(b"G")));
+            if let Ok(length) = waiting.read(&mut buffer) {
+                answer.extend(&buffer[..length]);
+            }
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
     }
 
     #[test]

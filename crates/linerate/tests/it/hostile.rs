@@ -2,16 +2,17 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{TIMEOUT, root_or_skip, skip};
+use linerate_testkit::{Process, TIMEOUT, root_or_skip, skip};
 
 use crate::LINERATE;
-use crate::capture::support::write_mixed;
+use crate::capture::support::{Cable, write_mixed};
 use crate::flow_records::files;
 
 /// A group that every host has.
@@ -121,4 +122,29 @@ fn nobody_cannot_lock_the_files_of_a_capture() {
     }
     drop(packets);
     running.wait().unwrap();
+}
+
+#[test]
+fn clients_of_the_metrics_leave_descriptors_for_files() {
+    root_or_skip!();
+    if Command::new("prlimit").arg("--version").output().is_err() {
+        skip!("needs prlimit");
+    }
+    let (cable, folder) = (Cable::new(), tempfile::tempdir().unwrap());
+    let mut command = cable.far.command("prlimit");
+    command.args(["--nofile=80:80", LINERATE, "capture", "-i", "far", "-c", "50", "-U"]);
+    command.args(["--metrics", "9797", "-b", "packets:5", "-w"]).arg(folder.path().join("x.pcap"));
+    let mut capture = Process::start(command.arg("udp"));
+    capture.until("listening on");
+    let connect = || {
+        let address = "127.0.0.1:9797".parse().unwrap();
+        TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()
+    };
+    let clients = || (0..1100).map_while(|_| connect()).collect::<Vec<_>>();
+    let clients = cable.far.run(clients).unwrap();
+    assert!(clients.len() > 80, "{}", clients.len());
+    cable.send(50, 100);
+    let (status, _, printed) = capture.wait();
+    assert!(status.success(), "{printed}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 10, "{printed}");
 }
