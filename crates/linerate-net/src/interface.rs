@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-use rustix::net::netdevice::{index_to_name, name_to_index};
+use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::Context;
@@ -27,17 +26,15 @@ impl Interface {
     /// # Errors
     /// [`Error::NoInterface`], [`Error::System`].
     pub fn open(name: &str) -> Result<Self> {
-        let missing = || Error::NoInterface(name.to_owned());
-        if name.is_empty() || name.len() >= libc::IF_NAMESIZE || name.contains('\0') {
-            return Err(missing());
-        }
         let action = || format!("ask about interface {name}");
         let socket =
             socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
                 .context(action)?;
-        let index = match name_to_index(&socket, name) {
-            Err(Errno::NODEV) => return Err(missing()),
-            other => other.context(action)?,
+        let is_plain = link::is_name(name);
+        let found = if is_plain { name_to_index(&socket, name).ok() } else { None };
+        let index = match found {
+            Some(index) => index,
+            None => link::by_name(name)?.index,
         };
         Ok(Self { name: name.to_owned(), index, socket: Arc::new(socket) })
     }
@@ -87,11 +84,12 @@ impl Interface {
 
     /// The name of its driver (`ethtool -i`), if reported.
     pub fn driver(&self) -> Option<String> {
-        ioctl::driver(&self.socket, &self.name).ok().filter(|driver| !driver.is_empty())
+        let driver = self.current_name().and_then(|name| ioctl::driver(&self.socket, &name));
+        driver.ok().filter(|driver| !driver.is_empty())
     }
 
-    fn current_name(&self) -> io::Result<String> {
-        Ok(index_to_name(&self.socket, self.index)?)
+    fn current_name(&self) -> io::Result<Vec<u8>> {
+        ioctl::name(&self.socket, self.index)
     }
 
     fn failed(&self, source: io::Error) -> Error {

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
 /// `IFF_` flags of the interface.
-pub(crate) fn flags(socket: &OwnedFd, name: &str) -> io::Result<u32> {
+pub(crate) fn flags(socket: &OwnedFd, name: &[u8]) -> io::Result<u32> {
     let mut request = request(name)?;
     // SAFETY: SIOCGIFFLAGS reads the name and writes `ifr_flags`, both in `request`.
     unsafe { call(socket, libc::SIOCGIFFLAGS as libc::Ioctl, &mut request) }?;
@@ -16,8 +16,17 @@ pub(crate) fn flags(socket: &OwnedFd, name: &str) -> io::Result<u32> {
     Ok(u32::from(flags.cast_unsigned()))
 }
 
+/// The name of the interface with this index, which may be no UTF-8.
+pub(crate) fn name(socket: &OwnedFd, index: u32) -> io::Result<Vec<u8>> {
+    let mut request = request(&[])?;
+    request.ifr_ifru.ifru_ifindex = index.cast_signed();
+    // SAFETY: SIOCGIFNAME reads the index and writes the name, both in `request`.
+    unsafe { call(socket, libc::SIOCGIFNAME as libc::Ioctl, &mut request) }?;
+    Ok(request.ifr_name.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect())
+}
+
 /// The name of the driver.
-pub(crate) fn driver(socket: &OwnedFd, name: &str) -> io::Result<String> {
+pub(crate) fn driver(socket: &OwnedFd, name: &[u8]) -> io::Result<String> {
     /// `struct ethtool_drvinfo` of `linux/ethtool.h`: the command, the driver in 32 bytes, the rest.
     #[repr(C)]
     struct DriverInfo {
@@ -52,13 +61,13 @@ pub(crate) fn socket_option(
 }
 
 /// A request about the interface of this name, with nothing else filled in.
-fn request(name: &str) -> io::Result<libc::ifreq> {
+fn request(name: &[u8]) -> io::Result<libc::ifreq> {
     if name.len() >= libc::IF_NAMESIZE {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     }
     // SAFETY: all zeroes is a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
         *to = from.cast_signed() as libc::c_char;
     }
     Ok(request)

@@ -306,6 +306,11 @@ pub fn numa_node(name: &str) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
+/// Whether the kernel could have an interface of this name.
+pub(crate) fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() < libc::IF_NAMESIZE && !name.contains('\0')
+}
+
 impl Connection {
     /// All interfaces, in the kernel's order.
     ///
@@ -321,16 +326,18 @@ impl Connection {
     /// # Errors
     /// [`Error::NoInterface`], [`Error::System`].
     pub fn link_by_name(&self, name: &str) -> Result<Link> {
-        let missing = || Error::NoInterface(name.to_owned());
-        if name.is_empty() || name.len() >= libc::IF_NAMESIZE || name.contains('\0') {
-            return Err(missing());
+        if is_name(name) {
+            let mut body = vec![0; HEADER];
+            put_attr_str(&mut body, libc::IFLA_IFNAME, name);
+            match self.get(libc::RTM_GETLINK, &body, Link::parse) {
+                Err(error) if is_missing(&error) => {}
+                other => return other.context(|| format!("ask about interface {name}")),
+            }
         }
-        let mut body = vec![0; HEADER];
-        put_attr_str(&mut body, libc::IFLA_IFNAME, name);
-        match self.get(libc::RTM_GETLINK, &body, Link::parse) {
-            Err(error) if is_missing(&error) => Err(missing()),
-            other => other.context(|| format!("ask about interface {name}")),
-        }
+        // One that is no UTF-8 is found among all.
+        let escaped = if name.contains('\\') { self.links()? } else { Vec::new() };
+        let found = escaped.into_iter().find(|link| link.name == name);
+        found.ok_or_else(|| Error::NoInterface(name.to_owned()))
     }
 
     /// The interface with this index; `None` when it is not in the namespace.

@@ -28,10 +28,11 @@ pub fn attr_u32(value: &[u8]) -> Option<u32> {
     bytes_at(value, 0).map(u32::from_ne_bytes)
 }
 
-/// Zero-terminated text.
+/// Zero-terminated text. What is no UTF-8, as the name of an interface may be, is escaped: `eth\xff`.
 pub fn attr_str(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-    String::from_utf8_lossy(&value[..end]).into_owned()
+    let text = &value[..end];
+    str::from_utf8(text).map_or_else(|_| text.escape_ascii().to_string(), str::to_owned)
 }
 
 /// Appends an attribute.

@@ -42,6 +42,24 @@ fn all_interfaces_in_a_classic_file_are_what_tcpdump_writes() {
     compare_with_tcpdump(276, &[]);
 }
 
+/// Such a name is escaped, and names the interface.
+#[test]
+fn an_interface_whose_name_is_no_utf_8_is_captured() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let make = r#"name=$(printf 'v\377x'); ip link add name "$name" type veth peer name p
+                  ip link set dev "$name" up && ip link set dev p up"#;
+    assert!(cable.far.command("sh").args(["-c", make]).status().unwrap().success());
+    let listed = String::from_utf8(cable.run("-D").stdout).unwrap();
+    assert!(listed.contains(r"v\xffx [up, running, veth] packet:"), "{listed}");
+    for arguments in ["any", "any --source packet", r"v\xffx", r"v\xffx --source tee"] {
+        let output = cable.run(&format!("--discard -a duration:0.1 -i {arguments}"));
+        assert!(output.status.success(), "{arguments}: {output:?}");
+    }
+    let output = cable.run(r"--discard -a duration:0.1 -i v\xfex");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no interface"), "{output:?}");
+}
+
 #[test]
 fn all_interfaces_with_the_older_header_are_what_tcpdump_writes() {
     compare_with_tcpdump(113, &["-y", "LINUX_SLL"]);
