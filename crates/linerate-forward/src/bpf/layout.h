@@ -317,9 +317,24 @@ struct rule_entry {
 };
 _Static_assert(sizeof(struct rule_entry) == 104, "without padding");
 
+/* Entries of a list, by their numbers: a bit each. */
+struct rule_set {
+	__u64 words[RULE_ENTRIES / 64];
+};
+
+/* The values of a field are in groups, and a session is compared only with entries that have values in all groups of its
+ * fields. Ports are grouped by their lowest bits, addresses by those of their /24 or /64 network. */
+#define RULE_GROUPS 64
+
 struct rule_list {
 	__u32 count;
 	__u32 unused;
+	struct rule_set source_out; /* RULE_SOURCE_OUT */
+	struct rule_set destination_out; /* RULE_DESTINATION_OUT */
+	struct rule_set source[RULE_GROUPS];
+	struct rule_set destination[RULE_GROUPS];
+	struct rule_set source_port[RULE_GROUPS];
+	struct rule_set destination_port[RULE_GROUPS];
 	struct rule_entry entries[RULE_ENTRIES];
 };
 

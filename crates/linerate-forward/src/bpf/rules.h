@@ -38,9 +38,9 @@ struct rule_subject {
 	__u32 mark;
 	__u8 dscp;
 	__u8 is_offloaded;
-	/* The entry that is next in the walk. Here, because the verifier does not follow values in a map: it would look at the
-	 * walk once for each value on the stack. */
-	__u32 at;
+	/* The entries that may be for it and that the walk has not reached. Here, because the verifier does not follow values in a
+	 * map: it would look at the walk once for each value on the stack. */
+	struct rule_set left;
 };
 
 struct {
@@ -84,6 +84,80 @@ static __always_inline int rule_is_for(const struct rule_entry *entry, const str
 	       subject->dscp >= entry->dscp[0] && subject->dscp <= entry->dscp[1];
 }
 
+#define RULE_WORDS (RULE_ENTRIES / 64)
+
+static __always_inline __u32 address_group(const __u64 *number, int is_ipv6)
+{
+	return (is_ipv6 ? number[0] : number[1] >> 8) % RULE_GROUPS;
+}
+
+/* The word of the entries that a field in these groups allows: `out` are those that see it as the packet leaves. */
+static __always_inline __u64 in_groups(const struct rule_set *groups, __u32 coming, __u32 leaving, __u64 out,
+				       __u32 word)
+{
+	return (groups[coming].words[word] & ~out) | (groups[leaving].words[word] & out);
+}
+
+/* Finds the entries that may be for the subject. */
+static __always_inline void rule_select(const struct rule_list *list, struct rule_subject *subject, int is_ipv6)
+{
+	__u32 source[2] = { address_group(subject->source[0], is_ipv6), address_group(subject->source[1], is_ipv6) };
+	__u32 destination[2] = { address_group(subject->destination[0], is_ipv6),
+				 address_group(subject->destination[1], is_ipv6) };
+
+	for (__u32 word = 0; word < RULE_WORDS; word++) {
+		__u64 source_out = list->source_out.words[word], destination_out = list->destination_out.words[word];
+
+		subject->left.words[word] =
+			in_groups(list->source, source[0], source[1], source_out, word) &
+			in_groups(list->destination, destination[0], destination[1], destination_out, word) &
+			in_groups(list->source_port, subject->source_port[0] % RULE_GROUPS,
+				  subject->source_port[1] % RULE_GROUPS, source_out, word) &
+			in_groups(list->destination_port, subject->destination_port[0] % RULE_GROUPS,
+				  subject->destination_port[1] % RULE_GROUPS, destination_out, word);
+	}
+}
+
+/* The number of the lowest bit that is set. */
+static __always_inline __u32 lowest_bit(__u64 word)
+{
+	__u32 number = 0;
+
+#pragma clang loop unroll(full)
+	for (__u32 half = 32; half; half /= 2) {
+		__u32 is_above = !(word & ((1ull << half) - 1));
+
+		word >>= is_above * half;
+		number += is_above * half;
+	}
+	return number;
+}
+
+/* Takes the first entry that is left; RULE_ENTRIES where there is none. */
+static __always_inline __u32 rule_next(struct rule_set *left)
+{
+	for (__u32 word = 0; word < RULE_WORDS; word++) {
+		__u64 bits = left->words[word];
+
+		if (!bits)
+			continue;
+		left->words[word] = bits & (bits - 1);
+		return word * 64 + lowest_bit(bits);
+	}
+	return RULE_ENTRIES;
+}
+
+/* Leaves out the entries before this one. */
+static __always_inline void rule_skip(struct rule_set *left, __u32 to)
+{
+	for (__u32 word = 0; word < RULE_WORDS; word++) {
+		if (to >= (word + 1) * 64)
+			left->words[word] = 0;
+		else if (to > word * 64)
+			left->words[word] &= ~0ull << to % 64;
+	}
+}
+
 /* Where the walk through a list is. */
 struct rule_walk {
 	const struct rule_list *list;
@@ -97,17 +171,15 @@ static long rule_step(__u32 step, void *context)
 	struct rule_walk *walk = context;
 	const struct rule_entry *entry;
 	struct kept_rule *kept;
-	__u32 at = walk->subject->at, number;
+	__u32 at = rule_next(&walk->subject->left), number;
 
-	if (at >= walk->list->count || at >= RULE_ENTRIES)
+	if (at >= RULE_ENTRIES)
 		return 1;
 	entry = &walk->list->entries[at];
-	if (!rule_is_for(entry, walk->subject)) {
-		walk->subject->at = at + 1;
+	if (!rule_is_for(entry, walk->subject))
 		return 0;
-	}
 	if (entry->skip) {
-		walk->subject->at = at + entry->skip;
+		rule_skip(&walk->subject->left, at + entry->skip);
 		return 0;
 	}
 	number = entry->rule;
@@ -127,9 +199,9 @@ __noinline int rule_keeps(__u32 kind)
 
 	walk.subject = bpf_map_lookup_elem(&rule_subjects, &zero);
 	walk.list = bpf_map_lookup_elem(&rules, &kind);
-	if (!walk.subject || !walk.list)
+	if (!walk.subject || !walk.list || !walk.list->count)
 		return 0;
-	walk.subject->at = 0;
+	rule_select(walk.list, walk.subject, kind & RULE_IPV6);
 	bpf_loop(RULE_ENTRIES, rule_step, &walk, 0);
 	return walk.is_kept;
 }

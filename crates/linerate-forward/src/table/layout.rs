@@ -22,6 +22,7 @@ const LAYOUTS: &[u64] = &[
     0x9c02_3269_54fb_ac5a,
     0x7c86_8a44_407d_8e11,
     0x1d9d_cc0c_d76f_1445,
+    0xcbb2_79fb_23b8_e791,
 ];
 
 /// Number of the layout. Programs of another layout are not adopted.
@@ -307,12 +308,24 @@ pub struct RuleEntry {
     pub rule: u16,
 }
 
+/// `struct rule_set`: entries of a list, a bit each.
+pub type RuleSet = [u64; RULE_ENTRIES / 64];
+
+/// Groups of the values of a field in [`RuleList`].
+pub const RULE_GROUPS: usize = 64;
+
 /// `struct rule_list`, the element of the map `rules`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RuleList {
     pub count: u32,
     pub unused: u32,
+    pub source_out: RuleSet,
+    pub destination_out: RuleSet,
+    pub source: [RuleSet; RULE_GROUPS],
+    pub destination: [RuleSet; RULE_GROUPS],
+    pub source_port: [RuleSet; RULE_GROUPS],
+    pub destination_port: [RuleSet; RULE_GROUPS],
     pub entries: [RuleEntry; RULE_ENTRIES],
 }
 

@@ -1,12 +1,14 @@
 //! [`Rules`]: the rules of packet filters that keep sessions with the kernel, as the programs see them.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use linerate_net::ruleset::{Action, Entry, Field, Program, Range, Ruleset};
+use linerate_net::ruleset::{Action, Entry, Field, Kind, Program, Range, Ruleset};
 use serde::Serialize;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::maps::Maps;
-use crate::table::layout::{KeptRule, RULE_ENTRIES, RULES_MAX, RuleEntry, RuleList, seen};
+use crate::table::layout::{
+    KeptRule, RULE_ENTRIES, RULE_GROUPS, RULES_MAX, RuleEntry, RuleList, RuleSet, seen,
+};
 use crate::{Error, Result};
 
 /// A rule that keeps sessions with the kernel.
@@ -41,9 +43,9 @@ impl<'a> Rules<'a> {
     pub fn write(&self, ruleset: &Ruleset) -> Result<bool> {
         let mut names = Vec::new();
         let mut is_new = false;
-        for (kind, program) in (0u32..).zip(&ruleset.programs) {
-            let list = encode(program, &mut names);
-            is_new |= self.update(self.lists, kind, list.as_bytes())?;
+        for ((number, kind), program) in (0u32..).zip(Kind::all()).zip(&ruleset.programs) {
+            let list = encode(program, kind.is_ipv6, &mut names);
+            is_new |= self.update(self.lists, number, list.as_bytes())?;
         }
         for (number, name) in (0u32..).zip(&names) {
             let kept = KeptRule { packets: 0, name: *name };
@@ -100,7 +102,7 @@ fn lookup(map: &MapHandle, number: u32) -> Result<Option<Vec<u8>>> {
 }
 
 /// The list of a program, whose rules get numbers among those of all.
-fn encode(program: &Program, names: &mut Vec<[u8; 120]>) -> Box<RuleList> {
+fn encode(program: &Program, is_ipv6: bool, names: &mut Vec<[u8; 120]>) -> Box<RuleList> {
     let mut list = Box::new(RuleList::new_zeroed());
     let mut number = |rule: usize| {
         let mut name = [0; 120];
@@ -114,8 +116,27 @@ fn encode(program: &Program, names: &mut Vec<[u8; 120]>) -> Box<RuleList> {
         });
         found as u16
     };
+    let shift = if is_ipv6 { 64 } else { 8 };
     for (at, (to, entry)) in list.entries.iter_mut().zip(&program.entries).enumerate() {
         *to = ranges(entry);
+        if entry.seen.is_source_out {
+            insert(&mut list.source_out, at);
+        }
+        if entry.seen.is_destination_out {
+            insert(&mut list.destination_out, at);
+        }
+        for (groups, field, shift) in [
+            (&mut list.source, Field::Source, shift),
+            (&mut list.destination, Field::Destination, shift),
+            (&mut list.source_port, Field::SourcePort, 0),
+            (&mut list.destination_port, Field::DestinationPort, 0),
+        ] {
+            let range = entry.sessions.range(field);
+            let (first, last) = (range.start() >> shift, range.end() >> shift);
+            for group in (first..=last).take(RULE_GROUPS) {
+                insert(&mut groups[group as usize % RULE_GROUPS], at);
+            }
+        }
         match entry.action {
             Action::Keep(rule) => to.rule = number(rule),
             Action::Skip(next) => to.skip = (next - at) as u16,
@@ -123,6 +144,10 @@ fn encode(program: &Program, names: &mut Vec<[u8; 120]>) -> Box<RuleList> {
     }
     list.count = program.entries.len().min(RULE_ENTRIES) as u32;
     list
+}
+
+fn insert(set: &mut RuleSet, entry: usize) {
+    set[entry / 64] |= 1 << (entry % 64);
 }
 
 fn ranges(entry: &Entry) -> RuleEntry {
@@ -157,5 +182,38 @@ fn ends<T: TryFrom<u128> + Default + Copy>(range: &Range, maximum: T) -> [T; 2] 
     match T::try_from(*range.start()) {
         Ok(start) => [start, T::try_from(*range.end()).unwrap_or(maximum)],
         Err(_) => [maximum, T::default()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_net::ruleset::{Seen, Sessions};
+
+    use super::*;
+
+    /// The groups in which the entry of these sessions is.
+    fn groups(field: Field, range: Range, is_ipv6: bool) -> Vec<usize> {
+        let sessions = Sessions::with(field, range);
+        let entry = Entry { sessions, seen: Seen::default(), action: Action::Keep(0) };
+        let program = Program { entries: vec![entry], rules: vec!["rule".into()] };
+        let list = encode(&program, is_ipv6, &mut Vec::new());
+        let groups = match field {
+            Field::Source => &list.source,
+            Field::DestinationPort => &list.destination_port,
+            _ => unreachable!("no other is asked for"),
+        };
+        (0..RULE_GROUPS).filter(|group| groups[*group][0] == 1).collect()
+    }
+
+    #[test]
+    fn an_entry_is_in_the_groups_of_its_values() {
+        let all: Vec<_> = (0..RULE_GROUPS).collect();
+        assert_eq!(groups(Field::DestinationPort, 0x1ff..=0x201, false), [0, 1, 63]);
+        assert_eq!(groups(Field::DestinationPort, 0x100..=0x13e, false), all[..63]);
+        assert_eq!(groups(Field::DestinationPort, 0x120..=0x15f, false), all);
+        assert_eq!(groups(Field::Source, 0x0a00_0105..=0x0a00_0203, false), [1, 2]);
+        assert_eq!(groups(Field::Source, 0..=u128::MAX, false), all);
+        assert_eq!(groups(Field::Source, 0xfd00_0007 << 64..=0xfd00_0007 << 64 | 9, true), [7]);
+        assert_eq!(groups(Field::DestinationPort, 0..=u128::MAX, true), all);
     }
 }

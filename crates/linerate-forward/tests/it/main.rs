@@ -12,6 +12,7 @@ mod flood;
 mod flowtable;
 mod generators;
 mod learn;
+mod learning_cost;
 mod pins;
 mod preflight;
 mod tcp;

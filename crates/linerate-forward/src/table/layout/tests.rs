@@ -91,7 +91,20 @@ fn structures_are_those_of_the_programs() {
     same! { btf, RuleEntry, "rule_entry",
         source, destination, input, output, mark, source_port, destination_port, dscp, seen, unused, skip, rule
     }
-    same!(btf, RuleList, "rule_list", count, unused, entries);
+    same!(
+        btf,
+        RuleList,
+        "rule_list",
+        count,
+        unused,
+        source_out,
+        destination_out,
+        source,
+        destination,
+        source_port,
+        destination_port,
+        entries
+    );
     same!(btf, KeptRule, "kept_rule", packets, name);
 }
 
