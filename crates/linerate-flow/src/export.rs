@@ -1,17 +1,17 @@
-//! [`RecordWriter`]: a thread that writes the records of several meters to files, and sends them to collectors.
+//! [`RecordWriter`]: the records of several meters, on their way to files and collectors.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use linerate_pcapfile::{ByteRange, PacketLocation};
 
 use crate::meter::{Flow, Meter, MeterOptions, MeterStatistics, MeteredPacket};
-use crate::outputs::{END_TIMEOUT, OutputOptions, OutputStatistics, Outputs};
+use crate::outputs::{OutputOptions, OutputStatistics, Outputs};
+use crate::writer::{Backlog, End, Writer, lock};
 use crate::{FlowRecord, Result};
 
 /// Flows that a meter sends at once.
@@ -29,8 +29,8 @@ const MAX_WAITING_FLOWS: usize = QUEUE_BATCHES * BATCH_FLOWS;
 /// How long a meter that ends waits for the queue, if the thread writes nothing: longer than it waits for a collector.
 const STALL_TIMEOUT: Duration = Duration::from_secs(7);
 
-/// What is left to collectors of the end, at least, when meters and files have ended.
-const MIN_COLLECTOR_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the end of a meter waits for collectors that make progress.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often the thread checks whether files are due.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(500);
@@ -84,7 +84,6 @@ pub struct ExportStatistics {
 #[derive(Default)]
 struct Shared {
     meters: Mutex<Vec<MeterStatistics>>,
-    output: Mutex<OutputStatistics>,
     /// Meters wait for collectors: they read a file.
     blocking: AtomicBool,
     /// Flows that meters submitted to the thread, and those that it has output.
@@ -92,15 +91,13 @@ struct Shared {
     completed: AtomicUsize,
     /// [`SWEEP_LIMIT`], and a batch for each meter.
     sweep_limit: AtomicUsize,
-    /// Until when the end waits for collectors: some time after the last meter began to end.
-    deadline: Mutex<Option<Instant>>,
 }
 
 impl Shared {
-    fn statistics(&self) -> ExportStatistics {
+    fn statistics(&self, output: OutputStatistics) -> ExportStatistics {
         let meters = lock(&self.meters);
         let meter = meters.iter().copied().fold(MeterStatistics::default(), MeterStatistics::plus);
-        ExportStatistics { meter, output: lock(&self.output).clone() }
+        ExportStatistics { meter, output }
     }
 
     /// Whether flows that need not be exported now should wait.
@@ -111,24 +108,18 @@ impl Shared {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Writes the records of meters to files, and sends them to collectors.
 pub struct RecordWriter {
-    thread: JoinHandle<Result<()>>,
-    sender: SyncSender<Message>,
+    writer: Writer<Message>,
     shared: Arc<Shared>,
 }
 
 impl RecordWriter {
-    /// Prepares the outputs and starts their threads, which first call `prepare_thread`. Each record has this sampling
-    /// probability. `warn` gets a warning for each collector that cannot be reached at the start.
+    /// Starts the writer, as [`Writer::start`]. Each record has this sampling probability.
     ///
     /// # Errors
     ///
-    /// As [`Outputs::open`]; [`crate::Error::Thread`].
+    /// As [`Writer::start`].
     pub fn start(
         options: &OutputOptions,
         interfaces: Vec<InterfaceName>,
@@ -136,31 +127,16 @@ impl RecordWriter {
         prepare_thread: fn(),
         warn: fn(&str),
     ) -> Result<Self> {
-        let outputs = Outputs::open(options, prepare_thread)?;
-        let shared = Arc::new(Shared::default());
-        *lock(&shared.output) = outputs.statistics();
-        let (sender, receiver) = sync_channel(QUEUE_BATCHES);
-        let worker = Worker {
-            outputs,
+        let shared = Arc::<Shared>::default();
+        let backlog = WaitingFlows {
             interfaces,
             sampling_probability,
             shared: Arc::clone(&shared),
-            waiting: VecDeque::new(),
-            waiting_flows: 0,
-            warn,
+            batches: VecDeque::new(),
+            flows: 0,
         };
-        let thread = std::thread::Builder::new().name("flows".into());
-        let ended = Arc::clone(&shared);
-        let thread = thread
-            .spawn(move || {
-                prepare_thread();
-                let outcome = worker.run(&receiver);
-                // No meter waits for a thread that has ended.
-                ended.sweep_limit.store(usize::MAX, Relaxed);
-                outcome
-            })
-            .map_err(crate::Error::Thread)?;
-        Ok(Self { thread, sender, shared })
+        let writer = Writer::start(options, backlog, QUEUE_BATCHES, prepare_thread, warn)?;
+        Ok(Self { writer, shared })
     }
 
     /// From now on meters wait for slow collectors, as they can when packets come from a file.
@@ -186,7 +162,8 @@ impl RecordWriter {
             queue: Queue {
                 packet_locator,
                 batch: Vec::with_capacity(BATCH_FLOWS),
-                sender: SyncSender::clone(&self.sender),
+                sender: self.writer.queue(),
+                end: Arc::clone(self.writer.end()),
                 shared: Arc::clone(&self.shared),
                 waited: Duration::ZERO,
                 closed: false,
@@ -199,7 +176,7 @@ impl RecordWriter {
 
     /// The counts now.
     pub fn statistics(&self) -> ExportStatistics {
-        self.shared.statistics()
+        self.shared.statistics(self.writer.statistics())
     }
 
     /// Waits until everything is written. All meters have ended before.
@@ -208,10 +185,8 @@ impl RecordWriter {
     ///
     /// The first that writing met; everything after it is not written.
     pub fn finish(self) -> (ExportStatistics, Result<()>) {
-        let Self { thread, sender, shared } = self;
-        drop(sender);
-        let outcome = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (shared.statistics(), outcome)
+        let (output, outcome) = self.writer.finish();
+        (self.shared.statistics(output), outcome)
     }
 }
 
@@ -231,6 +206,7 @@ struct Queue {
     packet_locator: Locator,
     batch: Vec<Flow>,
     sender: SyncSender<Message>,
+    end: Arc<End>,
     shared: Arc<Shared>,
     waited: Duration,
     /// The thread has ended: it could not write.
@@ -354,7 +330,8 @@ impl Drop for ExportingMeter {
     fn drop(&mut self) {
         let Self { meter, queue, .. } = self;
         let deadline = Instant::now() + END_TIMEOUT;
-        *lock(&queue.shared.deadline) = Some(deadline);
+        // The last meter that ends extends the time.
+        queue.end.begin(END_TIMEOUT);
         let mut may_wait = true;
         meter.finish(|flow| {
             may_wait = may_wait && queue.wait_until_clear(deadline);
@@ -364,84 +341,76 @@ impl Drop for ExportingMeter {
     }
 }
 
-struct Worker {
-    outputs: Outputs,
+/// Flows that wait for the queues of collectors, or until their packets are written. No more than
+/// [`MAX_WAITING_FLOWS`] wait for collectors; the packet writer bounds the others.
+struct WaitingFlows {
     interfaces: Vec<InterfaceName>,
     sampling_probability: f64,
     shared: Arc<Shared>,
-    /// Flows that wait for the queues of collectors, or until their packets are written. No more than
-    /// [`MAX_WAITING_FLOWS`] wait for collectors; the packet writer bounds the others.
-    waiting: VecDeque<(Locator, std::vec::IntoIter<Flow>)>,
-    waiting_flows: usize,
-    warn: fn(&str),
+    batches: VecDeque<(Locator, std::vec::IntoIter<Flow>)>,
+    flows: usize,
 }
 
-impl Worker {
-    fn run(mut self, receiver: &Receiver<Message>) -> Result<()> {
-        let mut has_ended = false;
-        while !has_ended || !self.waiting.is_empty() {
-            let interval =
-                if self.waiting.is_empty() { MAINTENANCE_INTERVAL } else { RETRY_INTERVAL };
-            match receiver.recv_timeout(interval) {
-                Ok(Message::Interface(interface)) => self.interfaces.push(interface),
-                Ok(Message::Flows(packet_locator, flows)) => {
-                    self.waiting_flows += flows.len();
-                    self.waiting.push_back((packet_locator, flows.into_iter()));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) if has_ended => {
-                    std::thread::sleep(RETRY_INTERVAL);
-                }
-                Err(RecvTimeoutError::Disconnected) => has_ended = true,
+impl Drop for WaitingFlows {
+    /// No meter waits for a thread that has ended.
+    fn drop(&mut self) {
+        self.shared.sweep_limit.store(usize::MAX, Relaxed);
+    }
+}
+
+impl Backlog for WaitingFlows {
+    type Message = Message;
+
+    fn add(&mut self, message: Message) {
+        match message {
+            Message::Interface(interface) => self.interfaces.push(interface),
+            Message::Flows(packet_locator, flows) => {
+                self.flows += flows.len();
+                self.batches.push_back((packet_locator, flows.into_iter()));
             }
-            let is_late = has_ended && self.time_left().is_zero();
-            self.write(is_late)?;
-            self.outputs.maintain(Instant::now())?;
-            self.outputs.take_warnings().iter().for_each(|warning| (self.warn)(warning));
-            *lock(&self.shared.output) = self.outputs.statistics();
         }
-        let timeout = self.time_left().max(MIN_COLLECTOR_TIMEOUT);
-        let (statistics, outcome) = self.outputs.finish(timeout);
-        *lock(&self.shared.output) = statistics;
-        outcome
     }
 
-    /// How long the end still waits for collectors.
-    fn time_left(&self) -> Duration {
-        let deadline = *lock(&self.shared.deadline);
-        deadline
-            .map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()))
+    fn is_empty(&self) -> bool {
+        self.batches.is_empty()
     }
 
-    /// Outputs the records of flows up to the first whose packets are not written, or that waits for a collector. If
-    /// `is_late`, none waits for collectors.
-    fn write(&mut self, is_late: bool) -> Result<()> {
+    fn interval(&self) -> Duration {
+        if self.is_empty() { MAINTENANCE_INTERVAL } else { RETRY_INTERVAL }
+    }
+
+    /// Outputs the records of flows up to the first whose packets are not written, or that waits for a collector. At
+    /// last none waits for collectors.
+    fn write(&mut self, outputs: &mut Outputs, end: &End, has_ended: bool) -> Result<()> {
+        let is_late = has_ended && end.time_left().unwrap_or_default().is_zero();
         let blocking = self.shared.blocking.load(Relaxed) && !is_late;
-        while let Some((packet_locator, flows)) = self.waiting.front_mut() {
+        while let Some((packet_locator, flows)) = self.batches.front_mut() {
             let Some(flow) = flows.as_slice().first().copied() else {
-                self.waiting.pop_front();
+                self.batches.pop_front();
                 continue;
             };
             let located = packet_locator.as_ref().zip(flow.byte_range());
             let located = located.map(|(files, byte_range)| files.locate(byte_range));
             let Poll::Ready(packets) = located.unwrap_or(Poll::Ready(None)) else { break };
-            let may_wait = !blocking && !is_late && self.waiting_flows <= MAX_WAITING_FLOWS;
-            if may_wait && !self.outputs.is_ready() {
+            let may_wait = !blocking && !is_late && self.flows <= MAX_WAITING_FLOWS;
+            if may_wait && !outputs.is_ready() {
                 break;
             }
             flows.next();
-            self.waiting_flows -= 1;
+            self.flows -= 1;
             let packets = packets.map(|packets| PacketLocation {
                 end: packets.end.map(|end| end.next_multiple_of(END_ALIGNMENT)),
                 ..packets
             });
             let record = FlowRecord { packets, ..self.record(&flow) };
-            self.outputs.push(&record, blocking)?;
+            outputs.push(&record, blocking)?;
             self.shared.completed.fetch_add(1, Relaxed);
         }
         Ok(())
     }
+}
 
+impl WaitingFlows {
     fn record(&self, flow: &Flow) -> FlowRecord {
         let interface = self.interfaces.get(usize::from(flow.interface()));
         FlowRecord {

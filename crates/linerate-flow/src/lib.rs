@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! [`meter::Meter`] counts packets, and makes [`FlowRecord`]s. [`file::Files`] writes them to Parquet files.
-//! [`ipfix::Exporter`] sends them to a collector. [`outputs::Outputs`] has several of both. [`export::RecordWriter`]
-//! connects the meters of a capture's threads with them.
+//! [`ipfix::Exporter`] sends them to a collector. [`outputs::Outputs`] has several of both. [`writer::Writer`] is
+//! the thread that feeds them, and [`export::RecordWriter`] connects the meters of a capture's threads with it.
 //!
 //! [`FlowRecord`] is what is known of a flow. [`schema::FIELDS`] says how each of its fields is called, in which unit
 //! it is, and how Parquet and IPFIX store it.
@@ -16,6 +16,7 @@ pub mod meter;
 pub mod outputs;
 mod record;
 pub mod schema;
+pub mod writer;
 
 pub use error::{Error, Result};
 pub use record::{

@@ -15,9 +15,6 @@ use crate::{Error, FlowRecord, Result};
 /// The most records in a file.
 const MAX_RECORDS: u64 = 1 << 22;
 
-/// How long the end of a run waits for collectors that make progress.
-pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// A destination of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -217,11 +214,6 @@ impl Outputs {
         let published = self.files.iter_mut().map(Files::publish).fold(Ok(()), Result::and);
         records.for_each(|record| self.send(record, may_wait()));
         published
-    }
-
-    /// Whether there are files.
-    pub fn has_files(&self) -> bool {
-        !self.files.is_empty()
     }
 
     /// Completes files that are due. Must be called regularly.

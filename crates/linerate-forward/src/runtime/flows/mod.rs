@@ -4,33 +4,37 @@
 //! writes both. Neither the ager nor the reader of events waits for the disk or a collector: records wait in a bounded
 //! queue, and ended sessions wait in the table.
 
+mod batch;
 mod checkpoints;
 mod nat;
-mod writer;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use linerate_flow::outputs::{OutputOptions, OutputStatistics, Outputs};
+use linerate_flow::outputs::{Destination, OutputOptions, OutputStatistics};
+use linerate_flow::writer::Writer;
 
+use crate::Result;
 use crate::config::Config;
 use crate::runtime::pins::{Lock, Pins};
 use crate::table::Table;
 use crate::table::ageing::Ageing;
 use crate::table::clock::Clock;
 use crate::table::flows::{PendingRecord, SessionMeter, SessionMeterStatistics};
-use crate::{Error, Result};
+use batch::Batch;
 use checkpoints::Checkpoints;
 use nat::NatMonitor;
-use writer::{Shared, Writer};
 
 /// Batches of records in the queue.
 const QUEUE_BATCHES: usize = 64;
 /// How long the end waits for room in the queue.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time that records wait for a batch, if there are only collectors.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+/// How long the end waits for collectors that make progress: well within the time that the service manager gives it.
+const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The counts of flow records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,9 +55,7 @@ pub struct FlowStatistics {
 #[derive(Debug)]
 pub(super) struct Flows {
     nat: Option<NatMonitor>,
-    queue: SyncSender<Vec<PendingRecord>>,
-    shared: Arc<Shared>,
-    writer: JoinHandle<()>,
+    writer: Writer<Vec<PendingRecord>>,
 }
 
 impl Flows {
@@ -89,36 +91,41 @@ impl Flows {
             max_age: config.flow_file_time,
             sealed: Some(checkpoints.committed()),
         };
-        let outputs = Outputs::open(&options, || ())?;
-        if outputs.statistics().files.interruptions > 0 {
+        let has_files = config.flows.iter().any(|one| matches!(one, Destination::Folder(_)));
+        let max_wait = if has_files { Duration::MAX } else { MAX_WAIT };
+        let (saved, stored) = (Arc::<AtomicU64>::default(), checkpoints.load());
+        let checkpoint_bytes = checkpoints.bytes();
+        let batch = Batch {
+            records: Vec::new(),
+            checkpoints,
+            max_age: config.flow_file_time.min(max_wait),
+            since: None,
+            retry: None,
+            saved: Arc::clone(&saved),
+        };
+        let warn = |warning: &str| tracing::warn!("{warning}");
+        let writer = Writer::start(&options, batch, QUEUE_BATCHES, || (), warn)?;
+        if writer.statistics().files.interruptions > 0 {
             tracing::warn!(
                 "the previous daemon was interrupted: NAT events that it had not written are missing, records of \
                  sessions are complete"
             );
         }
-        let (queue, received) = sync_channel(QUEUE_BATCHES);
-        let shared = Arc::<Shared>::default();
         tracing::info!(
-            memory_mib = (checkpoints.bytes() + table.slots() * SessionMeter::BYTES_PER_SLOT) >> 20,
+            memory_mib = (checkpoint_bytes + table.slots() * SessionMeter::BYTES_PER_SLOT) >> 20,
             "flow records enabled"
         );
         ageing.set_meter(SessionMeter::new(
-            checkpoints.load(),
-            queue.clone(),
-            Arc::clone(&shared.saved),
+            stored,
+            writer.queue(),
+            saved,
             config.active_timeout,
             clock,
         ));
-        let nat = NatMonitor::start(queue.clone())
+        let nat = NatMonitor::start(writer.queue())
             .inspect_err(|error| tracing::warn!(%error, "NAT events unavailable"))
             .ok();
-        let (max_age, writer_shared) = (config.flow_file_time, Arc::clone(&shared));
-        let writer = Writer { outputs, checkpoints, max_age, shared: writer_shared };
-        let writer = std::thread::Builder::new()
-            .name("flows".into())
-            .spawn(move || writer.run(&received))
-            .map_err(|error| Error::system("start the thread that writes flow records", error))?;
-        Ok(Some(Self { nat, queue, shared, writer }))
+        Ok(Some(Self { nat, writer }))
     }
 
     /// The counts, with those of the ager's meter.
@@ -129,13 +136,13 @@ impl Flows {
             nat_events: nat.map_or(0, |nat| nat.events.load(Relaxed)),
             nat_events_lost: nat.map_or(0, |nat| nat.lost.load(Relaxed)),
             nat_event_overruns: nat.map_or(0, |nat| nat.overruns.load(Relaxed)),
-            output: self.shared.output(),
+            output: self.writer.statistics(),
         }
     }
 
     /// Writes the remaining records; with a last record of `all` sessions when the instance is detached.
     pub(super) fn finish(self, ageing: &mut Ageing, all: bool) {
-        let Self { nat, queue, shared, writer } = self;
+        let Self { nat, writer } = self;
         let mut waited = Duration::ZERO;
         let pause = Duration::from_millis(10);
         let is_room = || {
@@ -144,10 +151,13 @@ impl Flows {
             waited < DRAIN_TIMEOUT
         };
         let counts = ageing.finish_meter(all, is_room).unwrap_or_default();
-        drop((nat, queue));
-        shared.end();
-        let _ = writer.join();
-        let files = shared.output().files;
-        tracing::info!(sessions = counts.records, written = files.records, "flow records ended");
+        drop(nat);
+        writer.end().begin(COLLECTOR_TIMEOUT);
+        let (output, outcome) = writer.finish();
+        if let Err(error) = outcome {
+            tracing::error!(%error, "cannot complete the files of flow records");
+        }
+        let (sessions, written) = (counts.records, output.files.records);
+        tracing::info!(sessions, written, "flow records ended");
     }
 }
