@@ -16,7 +16,7 @@ use std::time::Duration;
 use linerate_flow::outputs::{Destination, OutputOptions, OutputStatistics};
 use linerate_flow::writer::Writer;
 
-use crate::Result;
+use crate::{Error, Result};
 use crate::config::Config;
 use crate::runtime::pins::{Lock, Pins};
 use crate::table::Table;
