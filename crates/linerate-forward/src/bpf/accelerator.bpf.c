@@ -7,8 +7,6 @@
 #include "forward_tc.bpf.c"
 #include "learn.bpf.c"
 #include "heartbeat.bpf.c"
-#if STORE_HAS_SLOTS
 #include "refresh.bpf.c"
-#endif
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

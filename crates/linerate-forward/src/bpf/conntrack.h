@@ -10,7 +10,7 @@
 #include "ct_lookup.h"
 #include "kernel.h"
 #include "refusals.h"
-#include "store.h"
+#include "table.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -174,9 +174,6 @@ __noinline int connection_end_sessions(unsigned long address, __u32 closed)
 	const struct nf_conn *connection = (const struct nf_conn *)address;
 	struct tuple_key key = {}, answers = {};
 
-	/* A store whose tuple_end() does nothing would leave it unused, and callers would pass no value, which the verifier
-	 * refuses. */
-	barrier_var(closed);
 	if (!bpf_core_type_exists(struct nf_conn))
 		return 0;
 	/* Not in a loop: CO-RE knows where these two are, and no stride. */

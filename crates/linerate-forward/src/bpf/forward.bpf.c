@@ -8,7 +8,7 @@
 #include "parse.h"
 #include "rewrite.h"
 #include "slow_path.h"
-#include "store.h"
+#include "table.h"
 
 /* Above any XDP verdict. With a reason added: take the slow path. It is returned and not called, since the stacks
  * of three functions are more than the verifier allows. */
@@ -143,7 +143,6 @@ int forward(struct xdp_md *context)
 	__u64 now, first, addresses, sum;
 	struct match match;
 	struct hit hit;
-	const __u32 not_plain = NOT_PLAIN_FLAGS | (STORE_PLAIN_NAT ? 0 : SESSION_NAT << 16);
 	__u32 middle, length, kind, unusual, verdict;
 	__s32 room, time;
 
@@ -188,7 +187,7 @@ int forward(struct xdp_md *context)
 		goto any;
 	room = hit.hop->mtu - length;
 	time = hit.session->deadline - (__u32)now;
-	unusual = *(const __u32 *)&hit.hop->dscp & not_plain;
+	unusual = *(const __u32 *)&hit.hop->dscp & NOT_PLAIN_FLAGS;
 	if ((room | time) < 0)
 		goto any;
 	if (unusual && (unusual != SESSION_UNREPORTED << 16 || !was_looked_up(slot_of(hit.session), now)))
@@ -198,8 +197,8 @@ int forward(struct xdp_md *context)
 
 	/* Only after the call, which clobbers registers, read the rest. */
 	REMATERIALIZE(data);
-	if (STORE_PLAIN_NAT && (hit.hop->flags & SESSION_NAT) ? !rewrite_plain(data, &hit, kind, 1)
-					 : !rewrite_plain(data, &hit, kind, 0))
+	if ((hit.hop->flags & SESSION_NAT) ? !rewrite_plain(data, &hit, kind, 1)
+					   : !rewrite_plain(data, &hit, kind, 0))
 		goto any;
 	session_count(&hit, 1, length);
 	return XDP_REDIRECT;

@@ -47,7 +47,7 @@
 #include "refusals.h"
 #include "rewrite.h"
 #include "rules.h"
-#include "store.h"
+#include "table.h"
 #include "tc.h"
 
 struct {
@@ -147,8 +147,8 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 	struct session *session = entry->session;
 	__u32 version;
 
-	if (!(generation & GENERATION_ENDED) || !STORE_REUSES_ENTRIES) {
-		session_add(entry, &egress->rebuilt->key, &count);
+	if (!(generation & GENERATION_ENDED)) {
+		session_add(entry, &count);
 		return;
 	}
 	/* The lock is held for some stores only; the bound is for the verifier. */
@@ -156,7 +156,7 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 		if (!session_lock(session, &version))
 			continue;
 		if (same_key(session, hop_of(session), &egress->rebuilt->key))
-			session_add(entry, &egress->rebuilt->key, &count);
+			session_add(entry, &count);
 		session_unlock(session, version);
 		return;
 	}
@@ -425,7 +425,7 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 	const struct rebuilt *rebuilt = egress->rebuilt;
 	struct session *session = entry->session;
 
-	session_set_hop(entry, hop, &rebuilt->hop);
+	WRITE_ONCE(session->hop, hop - 1);
 	*(__u32 *)&session->source_port = rebuilt->out_ports;
 	session->network_delta = rebuilt->network_delta;
 	session->transport_delta = rebuilt->transport_delta;
@@ -434,7 +434,8 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 		session->destination = rebuilt->out[1];
 	} else if (entry->addresses) {
 		__builtin_memcpy(entry->addresses, &rebuilt->in, 32);
-		session_set_out(entry, rebuilt->out_numbers, rebuilt->out6);
+		WRITE_ONCE(session->source6, rebuilt->out_numbers[0]);
+		WRITE_ONCE(session->destination6, rebuilt->out_numbers[1]);
 	}
 	session->deadline = deadline;
 	__sync_fetch_and_or((__u32 *)&session->owner, SESSION_REFERENCED);
@@ -461,7 +462,7 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 		session_unclaim(session);
 		return 0;
 	}
-	session_set_hop(entry, hop, &egress->rebuilt->hop);
+	WRITE_ONCE(session->hop, hop - 1);
 	session->addresses = key_addresses(key);
 	session->ports = key_ports(key);
 	session->dscp = key->dscp;
@@ -478,7 +479,7 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 	__builtin_memset(cold, 0, sizeof(*cold));
 	cold->created = created_word(bpf_jiffies64(), number);
 	prelearn_take(egress, &count);
-	session_add(entry, key, &count);
+	session_add(entry, &count);
 	return 1;
 }
 

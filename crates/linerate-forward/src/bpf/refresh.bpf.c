@@ -9,7 +9,7 @@
 
 #include "conntrack.h"
 #include "layout.h"
-#include "store.h"
+#include "table.h"
 
 #define REFRESH_START 16 /* of the list in the packet, behind an Ethernet header */
 

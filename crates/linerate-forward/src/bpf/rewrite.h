@@ -7,7 +7,7 @@
 #define LINERATE_REWRITE_H
 
 #include "parse.h"
-#include "store.h"
+#include "table.h"
 
 /* Folds a sum below 2^48 to 16 bits. */
 static __always_inline __u16 fold(__u64 sum)

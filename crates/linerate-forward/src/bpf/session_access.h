@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What every store of sessions needs: barriers, the hash, key comparison and the sequence lock. layout.h
+/* Access to sessions: barriers, the hash, key comparison and the sequence lock. layout.h
  * describes the protocol. */
 #ifndef LINERATE_SESSION_H
 #define LINERATE_SESSION_H
@@ -26,11 +26,11 @@
 /* Keeps the compiler from holding what it computed from `value` across this point: it computes that again. */
 #define REMATERIALIZE(value) asm volatile("" : "+r"(value))
 
-/* A session in a store, and what belongs to it. */
+/* A session in the table, and what belongs to it. */
 struct entry {
 	struct session *session;
-	struct addresses *addresses; /* NULL for an IPv4 session of the table */
-	__u32 slot;		     /* bucket * WAYS + way; unused by stores without slots */
+	struct addresses *addresses; /* of an IPv6 session */
+	__u32 slot;		     /* bucket * WAYS + way */
 };
 
 /* The words of a key. */

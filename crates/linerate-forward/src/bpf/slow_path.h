@@ -8,7 +8,7 @@
 #include "candidate.h"
 #include "parse.h"
 #include "partial_checksum.h"
-#include "store.h"
+#include "table.h"
 
 /* A frame as the deny lists and the learner see it. */
 struct frame {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The product's store of sessions: a memory-mapped array of buckets of eight, two buckets for each key. */
+/* The table of sessions: a memory-mapped array of buckets of eight, two buckets for each key. */
 #ifndef LINERATE_TABLE_H
 #define LINERATE_TABLE_H
 
@@ -7,10 +7,6 @@
 #include "hop.h"
 #include "parse.h"
 #include "session_access.h"
-
-#define STORE_REUSES_ENTRIES 1
-#define STORE_HAS_SLOTS 1
-#define STORE_PLAIN_NAT 1 /* the straight path translates */
 
 #define CHOICES 2 /* buckets that a session may be in */
 
@@ -356,19 +352,6 @@ none:
 	return 0;
 }
 
-/* Gives the session the hop that hop_index() found. */
-static __always_inline void session_set_hop(const struct entry *entry, __u32 hop, const struct hop *wanted)
-{
-	WRITE_ONCE(entry->session->hop, hop - 1);
-}
-
-/* Gives the IPv6 session the addresses with which its packets leave, whose numbers are these. */
-static __always_inline void session_set_out(const struct entry *entry, const __u32 *numbers, const void *out)
-{
-	WRITE_ONCE(entry->session->source6, numbers[0]);
-	WRITE_ONCE(entry->session->destination6, numbers[1]);
-}
-
 /* Whether another possible slot of the key has it too. */
 static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key)
 {
@@ -388,8 +371,7 @@ static __always_inline int session_is_duplicate(const struct entry *entry, const
 }
 
 /* Adds what went through the kernel to the counters of a session. */
-static __always_inline void session_add(const struct entry *entry, const struct session_key *key,
-					const struct counters *count)
+static __always_inline void session_add(const struct entry *entry, const struct counters *count)
 {
 	struct cold *cold;
 
