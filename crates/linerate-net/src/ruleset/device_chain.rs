@@ -3,10 +3,10 @@
 
 use std::io;
 
-use super::nftables::{
-    CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, HEADER, HOOK_NUMBER, big_endian, dump_chains,
+use super::nft_message::{
+    Attributes, CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, HEADER, HOOK_NUMBER, dump,
 };
-use crate::netlink::{attr_str, attribute, attributes};
+use crate::netlink::{attr_str, attributes};
 
 // Attributes.
 const HOOK_DEVICE: u16 = 3;
@@ -47,7 +47,9 @@ impl DeviceChain {
     /// When the kernel does not tell: it takes CAP_NET_ADMIN. That it has no nftables is none.
     pub fn all() -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
-        dump_chains(|body| found.extend(Self::read(body)))?;
+        dump(libc::NFT_MSG_GETCHAIN, &[0; HEADER], |message| {
+            found.extend(Self::read(message.body));
+        })?;
         Ok(found)
     }
 
@@ -60,15 +62,14 @@ impl DeviceChain {
     }
 
     pub(super) fn read(body: &[u8]) -> Option<Self> {
-        let own = body.get(HEADER..)?;
-        let hook = attribute(own, CHAIN_HOOK)?;
-        let number = attribute(hook, HOOK_NUMBER).and_then(big_endian)?;
-        let is_egress = match (i32::from(*body.first()?), number) {
+        let own = Attributes::of(body);
+        let hook = own.nested(CHAIN_HOOK);
+        let is_egress = match (i32::from(*body.first()?), hook.number(HOOK_NUMBER)?) {
             (libc::NFPROTO_NETDEV, NETDEV_INGRESS) | (libc::NFPROTO_INET, INET_INGRESS) => false,
             (libc::NFPROTO_NETDEV, NETDEV_EGRESS) => true,
             _ => return None,
         };
-        let listed = attributes(attribute(hook, HOOK_DEVICES).unwrap_or_default());
+        let listed = attributes(hook.get(HOOK_DEVICES).unwrap_or_default());
         let mut devices: Vec<_> = listed
             .filter_map(|(kind, value)| match kind {
                 DEVICE_NAME => Some(Device::Name(attr_str(value))),
@@ -78,10 +79,9 @@ impl DeviceChain {
             .collect();
         // Linux 5.4 and older have no list.
         if devices.is_empty() {
-            devices.extend(attribute(hook, HOOK_DEVICE).map(|name| Device::Name(attr_str(name))));
+            devices.extend(hook.get(HOOK_DEVICE).map(|name| Device::Name(attr_str(name))));
         }
-        let (table, name) =
-            (attr_str(attribute(own, CHAIN_TABLE)?), attr_str(attribute(own, CHAIN_NAME)?));
+        let (table, name) = (attr_str(own.get(CHAIN_TABLE)?), attr_str(own.get(CHAIN_NAME)?));
         Some(Self { table, name, is_egress, devices })
     }
 }

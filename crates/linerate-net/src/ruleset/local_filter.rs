@@ -2,11 +2,12 @@
 
 use std::io;
 
-use super::nftables::{
-    CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, HEADER, HOOK_NUMBER, big_endian, dump_chains, families_of,
+use super::nft_message::{
+    Attributes, CHAIN_HOOK, CHAIN_NAME, CHAIN_TABLE, HEADER, HOOK_NUMBER, dump,
 };
+use super::nftables::families_of;
 use super::{DeviceChain, xtables};
-use crate::netlink::{attr_str, attribute};
+use crate::netlink::attr_str;
 
 // Attributes of a base chain: its policy, and the number of its rules.
 const CHAIN_POLICY: u16 = 5;
@@ -23,7 +24,9 @@ const INPUT_HOOKS: [u32; 2] = [0, 1];
 /// As [`Ruleset::load`](super::Ruleset::load).
 pub fn local_filter(interface: &str, v6: bool) -> io::Result<Option<String>> {
     let mut found = None;
-    dump_chains(|body| found = found.take().or_else(|| decides(body, interface, v6)))?;
+    dump(libc::NFT_MSG_GETCHAIN, &[0; HEADER], |message| {
+        found = found.take().or_else(|| decides(message.body, interface, v6));
+    })?;
     match found {
         None => xtables::local_filter(v6),
         found => Ok(found),
@@ -32,9 +35,8 @@ pub fn local_filter(interface: &str, v6: bool) -> io::Result<Option<String>> {
 
 /// The name of an nftables base chain that these packets traverse, if it has rules or the policy `drop`.
 fn decides(body: &[u8], interface: &str, v6: bool) -> Option<String> {
-    let own = body.get(HEADER..)?;
-    let number = |kind| attribute(own, kind).and_then(big_endian);
-    let hook = attribute(attribute(own, CHAIN_HOOK)?, HOOK_NUMBER).and_then(big_endian)?;
+    let own = Attributes::of(body);
+    let hook = own.nested(CHAIN_HOOK).number(HOOK_NUMBER)?;
     let is_met = match DeviceChain::read(body) {
         Some(chain) => !chain.is_egress && chain.is_on(interface),
         None => {
@@ -43,8 +45,8 @@ fn decides(body: &[u8], interface: &str, v6: bool) -> Option<String> {
             is_ip && is_of_version && INPUT_HOOKS.contains(&hook)
         }
     };
-    let decides = number(CHAIN_USE) != Some(0) || number(CHAIN_POLICY) == Some(DROP);
-    let name = |kind| attribute(own, kind).map(attr_str).unwrap_or_default();
+    let decides = own.number(CHAIN_USE) != Some(0) || own.number(CHAIN_POLICY) == Some(DROP);
+    let name = |kind| own.get(kind).map(attr_str).unwrap_or_default();
     (is_met && decides)
         .then(|| format!("nftables chain {} {}", name(CHAIN_TABLE), name(CHAIN_NAME)))
 }

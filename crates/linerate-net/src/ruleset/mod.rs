@@ -12,6 +12,7 @@ mod device_chain;
 mod evaluate;
 mod extension;
 mod local_filter;
+mod nft_message;
 mod nft_rule;
 mod nft_set;
 mod nftables;
@@ -27,7 +28,7 @@ use crate::link;
 use connection_mark::ConnectionMarks;
 use evaluate::{Scope, Writes};
 use nftables::Nftables;
-use xtables::Xtables;
+use xt_rule::Xtables;
 
 pub use device_chain::DeviceChain;
 pub use evaluate::{Action, Entry, Kind, Options, Program, Seen, Tracking};

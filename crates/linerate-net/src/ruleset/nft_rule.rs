@@ -1,34 +1,69 @@
 //! The evaluation of one rule of nftables, expression by expression (`include/uapi/linux/netfilter/nf_tables.h`).
 //! An expression that is not known here, or that cannot be read, varies and acts.
 
-use super::connection_mark::{ConnectionMarks, Written};
-use super::evaluate::{Rule, Scope, Tracking, Verdict};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::evaluate::{Evaluation, POST_ROUTING, Program, Rule, Scope, Seen, Tracking, Verdict};
 use super::extension;
-use super::nft_set::Set;
-use super::nftables::{Chain, Nftables, big_endian, data_value, text};
+use super::nft_message::Attributes;
+use super::nftables::{
+    BRIDGE_OUT, CT_LABELS, CT_MARK, Chain, MARK, NETWORK, Nftables, families_of,
+};
 use super::register::{
     self, Bit, Registers, Source, between, equal, known, masked, number, shifted, swapped, vary,
 };
 use super::sessions::{Field, Match};
-use crate::netlink::{attribute, attributes};
-
-// Attributes of most expressions, by their numbers.
-const NAME: u16 = 1;
-const DATA: u16 = 2;
 
 /// Bytes of all registers.
 const REGISTERS: usize = 64;
 
-/// An expression, and its attributes.
-pub(super) fn expressions(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    attributes(list).filter_map(|(_, expression)| {
-        let data = attribute(expression, DATA).unwrap_or_default();
-        Some((text(attribute(expression, NAME)?), data))
-    })
+impl Nftables {
+    /// Appends the entries of all base chains for one kind of session.
+    pub(super) fn evaluate(&self, scope: Scope<'_>, program: &mut Program) {
+        for (number, chain) in self.chains.iter().enumerate() {
+            let Some((hook, priority)) = chain.base else { continue };
+            let Some((families, is_ip)) = families_of(chain.family) else { continue };
+            if !(if scope.kind.is_ipv6 { families.ipv6 } else { families.ipv4 }) {
+                continue;
+            }
+            let (scope, seen) =
+                if is_ip { scope.at(hook, priority) } else { bridge_scope(scope, hook) };
+            let mut known: HashMap<usize, Rc<[Rule]>> = HashMap::new();
+            let mut rules = |number: usize| {
+                let rules = || self.evaluated(number, &scope);
+                Rc::clone(known.entry(number).or_insert_with(rules))
+            };
+            let name = format!("{}: too many rules", chain.describe());
+            Evaluation::base_chain(program, seen, &name, number, &mut rules);
+        }
+    }
+
+    fn evaluated(&self, number: usize, scope: &Scope<'_>) -> Rc<[Rule]> {
+        let chain = &self.chains[number];
+        let one = |(handle, list): &(u64, Vec<u8>)| {
+            let name = format!("{} handle {handle}", chain.describe());
+            Evaluator::rule(self, chain, name, Attributes::from(&list[..]), scope)
+        };
+        chain.rules.iter().map(one).collect()
+    }
+}
+
+/// The scope of a chain of a bridge, before IP sees a packet or after it.
+fn bridge_scope(scope: Scope<'_>, hook: u32) -> (Scope<'_>, Seen) {
+    let is_out = matches!(hook, BRIDGE_OUT | POST_ROUTING);
+    let seen = Seen {
+        is_source_out: is_out,
+        is_destination_out: is_out,
+        is_device: true,
+        ..Seen::default()
+    };
+    // What it sees of interfaces is not what routing does.
+    (Scope { is_tracked: false, has_output: true, interfaces: &[], ..scope }, seen)
 }
 
 /// A rule under evaluation.
-pub(super) struct Evaluator<'a> {
+struct Evaluator<'a> {
     nftables: &'a Nftables,
     chain: &'a Chain,
     scope: &'a Scope<'a>,
@@ -40,11 +75,11 @@ pub(super) struct Evaluator<'a> {
 
 impl<'a> Evaluator<'a> {
     /// Evaluates the rule with these expressions.
-    pub(super) fn rule(
+    fn rule(
         nftables: &'a Nftables,
         chain: &'a Chain,
         name: String,
-        list: &[u8],
+        list: Attributes<'_>,
         scope: &'a Scope<'a>,
     ) -> Rule {
         let mut rule = Self {
@@ -56,7 +91,7 @@ impl<'a> Evaluator<'a> {
             acts: Match::NEVER,
             verdicts: Vec::new(),
         };
-        for (name, data) in expressions(list) {
+        for (name, data) in list.expressions() {
             if rule.matched.is_never() || !rule.verdicts.is_empty() {
                 break;
             }
@@ -93,27 +128,23 @@ impl<'a> Evaluator<'a> {
     }
 
     /// None: unknown.
-    fn expression(&mut self, name: &[u8], data: &[u8]) -> Option<()> {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
+    fn expression(&mut self, name: &[u8], data: Attributes<'_>) -> Option<()> {
         match name {
-            b"immediate" => {
-                let value = attribute(data, 2)?;
-                match field(1)? {
-                    0 => self.ends(self.nftables.verdict(self.chain, value)?),
-                    register => self.load(register, &known(data_value(value)?))?,
-                }
-            }
+            b"immediate" => match data.number(1)? {
+                0 => self.ends(self.nftables.verdict(self.chain, data.get(2)?)?),
+                register => self.load(register, &known(data.value(2)?))?,
+            },
             b"cmp" => self.compare(data)?,
             b"range" => {
-                let [from, to] = [3, 4].map(|kind| attribute(data, kind).and_then(data_value));
-                let (from, to) = (from?, to?);
+                let (from, to) = (data.value(3)?, data.value(4)?);
                 let found =
-                    between(self.registers.get(field(1)?, from.len())?, from, to, self.scope);
-                self.matches(if field(2)? == 0 { found } else { found.not() });
+                    between(self.registers.get(data.number(1)?, from.len())?, from, to, self.scope);
+                self.matches(if data.number(2)? == 0 { found } else { found.not() });
             }
             b"bitwise" => self.bitwise(data)?,
             b"byteorder" => {
-                let (from, to, bytes, size) = (field(1)?, field(2)?, field(4)?, field(5)?);
+                let (from, to, bytes, size) =
+                    (data.number(1)?, data.number(2)?, data.number(4)?, data.number(5)?);
                 let bits = self.registers.get(from, bytes as usize).filter(|_| size > 0)?;
                 let bits: Vec<_> = bits.chunks(8 * size as usize).flat_map(swapped).collect();
                 self.load(to, &bits)?;
@@ -125,20 +156,22 @@ impl<'a> Evaluator<'a> {
             b"exthdr" => self.extension_header(data)?,
             // Of the route of the packet, which user space watches; and of IPsec, which such packets do not have.
             b"fib" => {
-                let bits = if field(2)? == FIB_NAME { 128 } else { 32 };
-                self.load(field(1)?, &vec![Bit::Unknown; bits])?;
+                let bits = if data.number(2)? == FIB_NAME { 128 } else { 32 };
+                self.load(data.number(1)?, &vec![Bit::Unknown; bits])?;
             }
             b"rt" => {
-                let bits = if field(2)? == RT_NEXT_HOP6 { 128 } else { 32 };
-                self.load(field(1)?, &vec![Bit::Unknown; bits])?;
+                let bits = if data.number(2)? == RT_NEXT_HOP6 { 128 } else { 32 };
+                self.load(data.number(1)?, &vec![Bit::Unknown; bits])?;
             }
-            b"xfrm" => self.load(field(1)?, &[Bit::Unknown; 128])?,
-            b"numgen" => self.load(field(1)?, &[Bit::Varies; 32])?,
+            b"xfrm" => self.load(data.number(1)?, &[Bit::Unknown; 128])?,
+            b"numgen" => self.load(data.number(1)?, &[Bit::Varies; 32])?,
             b"hash" => {
-                let bits = field(1).and_then(|from| self.registers.get(from, field(3)? as usize));
-                let varies = field(7) != Some(0) || bits.is_none_or(is_unsteady);
+                let bits = data
+                    .number(1)
+                    .and_then(|from| self.registers.get(from, data.number(3)? as usize));
+                let varies = data.number(7) != Some(0) || bits.is_none_or(is_unsteady);
                 let bit = if varies { Bit::Varies } else { Bit::Unknown };
-                self.load(field(2)?, &[bit; 32])?;
+                self.load(data.number(2)?, &[bit; 32])?;
             }
             b"counter" if !self.scope.options.strict => {}
             // They are of the connection.
@@ -147,16 +180,16 @@ impl<'a> Evaluator<'a> {
             b"reject" => self.ends(Verdict::Drop),
             b"log" => self.acts(),
             b"match" => {
-                let (name, info) = (text(attribute(data, 1)?), attribute(data, 3)?);
-                let (condition, acts) = extension::matched(name, field(2)?, info, self.scope);
+                let (name, info) = (data.text(1)?, data.get(3)?);
+                let (condition, acts) = extension::matched(name, data.number(2)?, info, self.scope);
                 if acts {
                     self.acts();
                 }
                 self.matches(condition);
             }
             b"target" => {
-                let (name, info) = (text(attribute(data, 1)?), attribute(data, 3)?);
-                let target = extension::target(name, field(2)?, info, self.scope);
+                let (name, info) = (data.text(1)?, data.get(3)?);
+                let target = extension::target(name, data.number(2)?, info, self.scope);
                 if target.acts {
                     self.acts();
                 }
@@ -167,15 +200,14 @@ impl<'a> Evaluator<'a> {
         Some(())
     }
 
-    fn compare(&mut self, data: &[u8]) -> Option<()> {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
-        let value = attribute(data, 3).and_then(data_value)?;
-        let bits = self.registers.get(field(1)?, value.len())?;
+    fn compare(&mut self, data: Attributes<'_>) -> Option<()> {
+        let value = data.value(3)?;
+        let bits = self.registers.get(data.number(1)?, value.len())?;
         let (lowest, highest) = (vec![0; value.len()], vec![0xff; value.len()]);
         let is_equal = || equal(bits, value, self.scope);
         let at_most = || between(bits, &lowest, value, self.scope);
         let at_least = || between(bits, value, &highest, self.scope);
-        let found = match field(2)? {
+        let found = match data.number(2)? {
             0 => is_equal(),
             1 => is_equal().not(),
             2 => at_least().not(),
@@ -188,29 +220,26 @@ impl<'a> Evaluator<'a> {
         Some(())
     }
 
-    fn bitwise(&mut self, data: &[u8]) -> Option<()> {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
-        let bits = self.registers.get(field(1)?, field(3)? as usize)?;
-        let operand = |kind| attribute(data, kind).and_then(data_value);
-        let by = || operand(7).and_then(|value| Some(u32::from_ne_bytes(value.try_into().ok()?)));
-        let bits = match field(6).unwrap_or(0) {
-            0 => masked(bits, operand(4)?, operand(5)?),
+    fn bitwise(&mut self, data: Attributes<'_>) -> Option<()> {
+        let bits = self.registers.get(data.number(1)?, data.number(3)? as usize)?;
+        let by = || Some(u32::from_ne_bytes(data.value(7)?.try_into().ok()?));
+        let bits = match data.number(6).unwrap_or(0) {
+            0 => masked(bits, data.value(4)?, data.value(5)?),
             1 => shifted(bits, by()? as usize, true),
             2 => shifted(bits, by()? as usize, false),
             _ => vec![Bit::Varies; bits.len()],
         };
-        self.load(field(2)?, &bits)
+        self.load(data.number(2)?, &bits)
     }
 
-    fn lookup(&mut self, data: &[u8]) -> Option<()> {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
-        let set: &Set = self.nftables.set(self.chain, attribute(data, 1)?)?;
-        let key = &self.registers.get(field(2)?, set.key_bytes)?.to_vec();
+    fn lookup(&mut self, data: Attributes<'_>) -> Option<()> {
+        let set = self.nftables.set(self.chain, data.get(1)?)?;
+        let key = &self.registers.get(data.number(2)?, set.key_bytes)?.to_vec();
         if set.acts(self.scope.options.strict) {
             self.acts();
         }
         let found = set.contains(key, self.scope);
-        match field(3) {
+        match data.number(3) {
             // A verdict map.
             Some(0) => {
                 for (condition, value) in set.values(key, self.scope) {
@@ -227,18 +256,18 @@ impl<'a> Evaluator<'a> {
             }
             None => {}
         }
-        let is_inverted = field(5).unwrap_or(0) & 1 != 0;
+        let is_inverted = data.number(5).unwrap_or(0) & 1 != 0;
         self.matches(if is_inverted { found.not() } else { found });
         Some(())
     }
 
-    fn payload(&mut self, data: &[u8]) -> Option<()> {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
-        let (base, offset, bytes) = (field(2)?, field(3)? as usize, field(4)? as usize);
+    fn payload(&mut self, data: Attributes<'_>) -> Option<()> {
+        let (base, offset, bytes) =
+            (data.number(2)?, data.number(3)? as usize, data.number(4)? as usize);
         if bytes > REGISTERS {
             return None;
         }
-        if let Some(register) = field(5) {
+        if let Some(register) = data.number(5) {
             // Nothing but the DSCP is part of the session.
             let written = self.registers.get(register, bytes)?;
             let is_dscp = base == NETWORK && writes_dscp(written, 8 * offset, self.scope);
@@ -253,13 +282,12 @@ impl<'a> Evaluator<'a> {
         };
         let bit = |at| header.get(at).copied().unwrap_or(Bit::Varies);
         let bits: Vec<_> = (8 * offset..8 * (offset + bytes)).map(bit).collect();
-        self.load(field(1)?, &bits)
+        self.load(data.number(1)?, &bits)
     }
 
-    fn meta(&mut self, data: &[u8]) -> Option<()> {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
-        let key = field(2)?;
-        if let Some(register) = field(3) {
+    fn meta(&mut self, data: Attributes<'_>) -> Option<()> {
+        let key = data.number(2)?;
+        if let Some(register) = data.number(3) {
             // Mark and priority of the output are part of the session.
             self.writes(!matches!(key, MARK | PRIORITY) || vary(self.registers.get(register, 4)?));
             return Some(());
@@ -292,20 +320,19 @@ impl<'a> Evaluator<'a> {
             17 | 18 | 26 | 27 | 34 => vec![Bit::Unknown; 128],
             _ => return None,
         };
-        self.load(field(1)?, &bits)
+        self.load(data.number(1)?, &bits)
     }
 
-    fn connection(&mut self, data: &[u8]) -> Option<()> {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
-        let key = field(2)?;
-        if let Some(register) = field(4) {
+    fn connection(&mut self, data: Attributes<'_>) -> Option<()> {
+        let key = data.number(2)?;
+        if let Some(register) = data.number(4) {
             // Mark, security mark, labels, zone, mask of events: the next packet would write the same.
             let is_same = !matches!(key, CT_MARK | CT_LABELS) || !self.scope.connection_steps;
             let is_stored = is_same && matches!(key, CT_MARK | 4 | CT_LABELS | 17 | 18);
             self.writes(!is_stored || vary(self.registers.get(register, 4)?));
             return Some(());
         }
-        let (scope, register) = (self.scope, field(1)?);
+        let (scope, register) = (self.scope, data.number(1)?);
         let tracking = scope.kind.tracking;
         if !scope.is_tracked {
             // Nothing yet, unless notrack was there, or a chain before has tracked the packet.
@@ -326,7 +353,7 @@ impl<'a> Evaluator<'a> {
             return Some(());
         }
         let is_reply = tracking == Tracking::Reply;
-        let is_own = attribute(data, 3).is_none_or(|direction| direction == [u8::from(is_reply)]);
+        let is_own = data.get(3).is_none_or(|direction| direction == [u8::from(is_reply)]);
         let bits = match key {
             1 => known(&[is_reply.into()]),
             2 => {
@@ -355,16 +382,15 @@ impl<'a> Evaluator<'a> {
         self.load(register, &bits)
     }
 
-    fn extension_header(&mut self, data: &[u8]) -> Option<()> {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
-        let is_presence = field(5).unwrap_or(0) & 1 != 0;
-        match field(6).unwrap_or(0) {
+    fn extension_header(&mut self, data: Attributes<'_>) -> Option<()> {
+        let is_presence = data.number(5).unwrap_or(0) & 1 != 0;
+        match data.number(6).unwrap_or(0) {
             // Written: it acts where the option is.
-            _ if field(7).is_some() => self.acts(),
+            _ if data.number(7).is_some() => self.acts(),
             // Options of TCP.
-            1 if self.scope.kind.is_tcp => self.load(field(1)?, &[Bit::Varies; 128])?,
+            1 if self.scope.kind.is_tcp => self.load(data.number(1)?, &[Bit::Varies; 128])?,
             // There are none of IP, nor other protocols.
-            0..=4 if is_presence => self.load(field(1)?, &known(&[0]))?,
+            0..=4 if is_presence => self.load(data.number(1)?, &known(&[0]))?,
             0..=4 => self.matches(Match::NEVER),
             _ => return None,
         }
@@ -372,16 +398,15 @@ impl<'a> Evaluator<'a> {
     }
 
     /// `NFT_OBJECT_*`.
-    fn object(&mut self, data: &[u8]) -> Option<()> {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
-        let kind = match attribute(data, 4) {
+    fn object(&mut self, data: Attributes<'_>) -> Option<()> {
+        let kind = match data.get(4) {
             Some(name) => {
                 let set = self.nftables.set(self.chain, name)?;
-                let key = self.registers.get(field(3)?, set.key_bytes)?;
+                let key = self.registers.get(data.number(3)?, set.key_bytes)?;
                 self.matches(set.contains(key, self.scope));
                 set.object
             }
-            None => field(1),
+            None => data.number(1),
         };
         match kind? {
             1 if !self.scope.options.strict => {}
@@ -393,16 +418,10 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// `NFT_PAYLOAD_*_HEADER`.
-pub(super) const LINK: u32 = 0;
-pub(super) const NETWORK: u32 = 1;
+/// `NFT_PAYLOAD_LL_HEADER`, `NFT_PAYLOAD_TRANSPORT_HEADER`, and `NFT_META_PRIORITY`.
+const LINK: u32 = 0;
 const TRANSPORT: u32 = 2;
-/// `NFT_META_*`.
 const PRIORITY: u32 = 2;
-pub(super) const MARK: u32 = 3;
-/// `NFT_CT_*`.
-const CT_MARK: u32 = 3;
-const CT_LABELS: u32 = 13;
 
 /// `NFT_FIB_RESULT_OIFNAME` and `NFT_RT_NEXTHOP6`.
 const FIB_NAME: u32 = 2;
@@ -433,48 +452,4 @@ fn writes_dscp(written: &[Bit], start: usize, scope: &Scope<'_>) -> bool {
         let is_itself = matches!(bit, Bit::Is(_)) || *bit == Bit::Packet(at as u8);
         is_itself && header.get(at) == Some(bit)
     })
-}
-
-/// Notes what a rule with these expressions does with the mark and labels of connections.
-pub(super) fn connection_marks(list: &[u8], marks: &mut ConnectionMarks) {
-    let (mut guard, mut constant, mut loaded) = (None, None, None);
-    for (name, data) in expressions(list) {
-        let field = |kind| attribute(data, kind).and_then(big_endian);
-        let word = |kind| {
-            let value = attribute(data, kind).and_then(data_value)?;
-            Some(u32::from_ne_bytes(value.try_into().ok()?))
-        };
-        let compat = || {
-            (
-                attribute(data, 1).map(text).unwrap_or_default(),
-                attribute(data, 3).unwrap_or_default(),
-            )
-        };
-        let (before, previous) = (loaded.take(), constant.take());
-        match (name, field(2)) {
-            (b"ct", Some(CT_MARK)) if field(4).is_none() => {
-                marks.is_read = true;
-                loaded = field(1);
-            }
-            (b"ct", Some(CT_LABELS)) if field(4).is_none() => marks.reads_labels = true,
-            (b"ct", Some(CT_MARK)) => {
-                let value = previous.filter(|(register, _)| *register == field(4));
-                marks.written.push(Written { guard, value: value.and_then(|(_, value)| value) });
-                // What comes behind in this rule sees another.
-                guard = None;
-            }
-            (b"ct", Some(CT_LABELS)) => marks.writes_labels = true,
-            (b"cmp", Some(0)) if before.is_some() && before == field(1) => guard = word(3),
-            (b"immediate", _) => constant = Some((field(1), word(2))),
-            (b"match", _) => {
-                let (name, info) = compat();
-                guard = extension::reads_connection_mark(name, info, marks).or(guard);
-            }
-            (b"target", _) => {
-                let (name, info) = compat();
-                extension::writes_connection_mark(name, info, guard, marks);
-            }
-            _ => {}
-        }
-    }
 }

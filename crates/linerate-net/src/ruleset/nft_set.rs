@@ -1,13 +1,9 @@
 //! [`Set`]: the elements of a set or map of nftables.
 
-use std::io;
-
 use super::evaluate::Scope;
-use super::nft_rule::expressions;
-use super::nftables::{HEADER, Request, big_endian, data_value, dump_of, text};
+use super::nft_message::Attributes;
 use super::register::{Bit, between, equal, vary};
 use super::sessions::Match;
-use crate::netlink::{attribute, attributes, put_attr};
 
 // Attributes of sets and elements.
 pub(super) const SET_TABLE: u16 = 1;
@@ -54,6 +50,8 @@ pub(super) struct Set {
     fields: Vec<usize>,
     is_interval: bool,
     elements: Vec<Element>,
+    /// Of intervals.
+    bounds: Vec<Bound>,
     /// The data for keys that it does not have.
     others: Option<Option<Vec<u8>>>,
 }
@@ -70,85 +68,66 @@ struct Element {
 type Bound = (Vec<u8>, bool, Option<Vec<u8>>);
 
 impl Set {
-    /// Reads a set and its elements.
-    pub(super) fn load(body: &[u8]) -> io::Result<Self> {
-        let own = body.get(HEADER..).unwrap_or_default();
-        let field = |kind| attribute(own, kind).and_then(big_endian);
-        let flags = field(SET_FLAGS).unwrap_or(0);
-        let concat =
-            attribute(own, SET_DESCRIPTION).and_then(|of| attribute(of, DESCRIPTION_CONCAT));
-        let fields = attributes(concat.unwrap_or_default());
-        let bytes = |value: &[u8]| attribute(value, FIELD_BYTES).and_then(big_endian);
-        let single = attributes(own).filter(|(kind, _)| *kind == SET_EXPRESSION);
+    /// A set without its elements.
+    pub(super) fn new(own: Attributes<'_>) -> Self {
+        let bytes = |kind| own.number(kind).unwrap_or(0) as usize;
+        let flags = own.number(SET_FLAGS).unwrap_or(0);
+        let fields = own.nested(SET_DESCRIPTION).nested(DESCRIPTION_CONCAT);
+        let fields = fields.each().filter_map(|(_, one)| one.number(FIELD_BYTES));
         let mut set = Self {
-            key_bytes: field(SET_KEY_BYTES).unwrap_or(0) as usize,
-            data_bytes: field(SET_DATA_BYTES).unwrap_or(0) as usize,
-            object: field(SET_OBJECT),
+            key_bytes: bytes(SET_KEY_BYTES),
+            data_bytes: bytes(SET_DATA_BYTES),
+            object: own.number(SET_OBJECT),
             varies: flags & (TIMEOUT | EVAL) != 0,
-            fields: fields
-                .filter_map(|(_, value)| bytes(value))
-                .map(|bytes| bytes as usize)
-                .collect(),
+            fields: fields.map(|bytes| bytes as usize).collect(),
             is_interval: flags & INTERVAL != 0,
             ..Self::default()
         };
         if set.fields.is_empty() {
             set.fields.push(set.key_bytes);
         }
-        single.for_each(|(_, one)| set.add_expression(one));
-        set.add_expressions(attribute(own, SET_EXPRESSIONS));
-        if set.varies {
-            return Ok(set);
-        }
-        let mut request = body[..HEADER].to_vec();
-        for kind in [SET_TABLE, SET_NAME] {
-            put_attr(&mut request, kind, attribute(own, kind).unwrap_or_default());
-        }
-        let mut bounds = Vec::new();
-        dump_of(Request::Elements, &request, |body| {
-            let list = attribute(body.get(HEADER..).unwrap_or_default(), LIST_ELEMENTS);
-            attributes(list.unwrap_or_default()).for_each(|(_, one)| set.add(one, &mut bounds));
-        })?;
-        set.add_intervals(bounds);
-        Ok(set)
+        set.add_expressions(own, SET_EXPRESSION, SET_EXPRESSIONS);
+        set
     }
 
-    fn add_expression(&mut self, one: &[u8]) {
-        self.expressions.push(text(attribute(one, 1).unwrap_or_default()).to_vec());
-    }
-
-    fn add_expressions(&mut self, list: Option<&[u8]>) {
-        for (name, _) in expressions(list.unwrap_or_default()) {
+    /// Adds the one expression and those of the list.
+    fn add_expressions(&mut self, own: Attributes<'_>, one: u16, list: u16) {
+        let one = own.get(one).map(|one| Attributes::from(one).expression());
+        // Nobody knows what an expression without a name does.
+        let one = one.map(|one| one.unwrap_or_default());
+        for (name, _) in one.into_iter().chain(own.nested(list).expressions()) {
             if !self.expressions.iter().any(|known| known == name) {
                 self.expressions.push(name.to_vec());
             }
         }
     }
 
+    /// Adds those of a message.
+    pub(super) fn add_elements(&mut self, list: Attributes<'_>) {
+        list.nested(LIST_ELEMENTS).each().for_each(|(_, one)| self.add(one));
+    }
+
     /// Adds an element, or a bound of an interval.
-    fn add(&mut self, element: &[u8], bounds: &mut Vec<Bound>) {
-        if let Some(one) = attribute(element, ELEMENT_EXPRESSION) {
-            self.add_expression(one);
-        }
-        self.add_expressions(attribute(element, ELEMENT_EXPRESSIONS));
-        let flags = attribute(element, ELEMENT_FLAGS).and_then(big_endian).unwrap_or(0);
-        let data = attribute(element, ELEMENT_DATA).map(<[u8]>::to_vec);
+    fn add(&mut self, element: Attributes<'_>) {
+        self.add_expressions(element, ELEMENT_EXPRESSION, ELEMENT_EXPRESSIONS);
+        let flags = element.number(ELEMENT_FLAGS).unwrap_or(0);
+        let data = element.get(ELEMENT_DATA).map(<[u8]>::to_vec);
         if flags & CATCHALL != 0 {
             self.others = Some(data);
             return;
         }
-        let value = |kind| attribute(element, kind).and_then(data_value).map(<[u8]>::to_vec);
-        let Some(from) = value(KEY) else { return };
-        match value(KEY_END) {
+        let Some(from) = element.value(KEY).map(<[u8]>::to_vec) else { return };
+        match element.value(KEY_END).map(<[u8]>::to_vec) {
             None if self.is_interval && self.fields.len() == 1 => {
-                bounds.push((from, flags & INTERVAL_END != 0, data));
+                self.bounds.push((from, flags & INTERVAL_END != 0, data));
             }
             to => self.elements.push(Element { from, to, data }),
         }
     }
 
     /// A list of bounds has the first key of an interval, and the first that is not in it.
-    fn add_intervals(&mut self, mut bounds: Vec<Bound>) {
+    pub(super) fn add_intervals(&mut self) {
+        let mut bounds = std::mem::take(&mut self.bounds);
         bounds.sort_by(|one, other| (&one.0, !one.1).cmp(&(&other.0, !other.1)));
         let mut bounds = bounds.into_iter().peekable();
         while let Some((from, is_end, data)) = bounds.next() {

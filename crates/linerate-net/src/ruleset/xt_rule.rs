@@ -1,6 +1,7 @@
-//! [`Table`]: the rules of a table of x_tables (`struct ipt_entry`, `struct ip6t_entry`), for evaluation.
+//! [`Xtables`]: the rules of x_tables (`struct ipt_entry`, `struct ip6t_entry`), for evaluation.
 
 use std::collections::HashMap;
+use std::io;
 use std::rc::Rc;
 
 use super::Families;
@@ -11,7 +12,7 @@ use super::evaluate::{
 use super::extension::{self, Target};
 use super::register::interfaces;
 use super::sessions::{Field, Match};
-use super::xtables::{Kind, NAME, TARGET, half, name_at, word};
+use super::xtables::{KINDS, Kind, NAME, TARGET, half, name_at, word};
 use crate::netlink::bytes_at;
 
 /// The hooks of forwarded packets, with the names of their chains.
@@ -21,6 +22,42 @@ const HOOKS: [(u32, &str); 3] =
 const ERROR: &[u8] = b"ERROR";
 /// Bytes of an interface's name.
 const INTERFACE: usize = 16;
+
+/// The tables of the namespace of the calling thread.
+#[derive(Debug, Default)]
+pub(super) struct Xtables(Vec<Table>);
+
+impl Xtables {
+    pub(super) fn load() -> io::Result<Self> {
+        let mut tables = Vec::new();
+        for kind in &KINDS {
+            kind.tables(|name, info, entries| tables.push(Table::new(kind, name, info, entries)))?;
+        }
+        Ok(Self(tables))
+    }
+
+    /// What their rules write.
+    pub(super) fn writes(&self) -> Writes {
+        self.0.iter().fold(Writes::default(), |all, table| all.or(table.writes()))
+    }
+
+    /// Notes what rules do with the marks of connections.
+    pub(super) fn connection_marks(&self, marks: &mut ConnectionMarks) {
+        self.0.iter().for_each(|table| table.connection_marks(marks));
+    }
+
+    /// The packets of which rules look at routes.
+    pub(super) fn routes(&self) -> Families {
+        let mut families = Families::default();
+        self.0.iter().for_each(|table| families.add(table.routes()));
+        families
+    }
+
+    /// Appends what they do with sessions of a kind.
+    pub(super) fn evaluate(&self, scope: Scope<'_>, program: &mut Program) {
+        self.0.iter().for_each(|table| table.evaluate(scope, program));
+    }
+}
 
 /// A table.
 #[derive(Debug)]

@@ -1,19 +1,13 @@
 //! Rules of x_tables, which iptables-legacy makes (`include/uapi/linux/netfilter_ipv4/ip_tables.h`, and `netfilter_ipv6`).
 
-mod digest;
-
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::Families;
-use super::connection_mark::ConnectionMarks;
-use super::evaluate::{Program, Scope, Writes};
-use super::xt_rule::Table;
 use crate::ioctl::socket_option;
 use crate::netlink::bytes_at;
-
-pub use digest::digest;
 
 /// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`, also of IPv6.
 const GET_INFO: i32 = 64;
@@ -26,6 +20,9 @@ const INFO: usize = NAME + 4 + 20 + 20 + 8;
 const ENTRIES: usize = 40;
 /// Attempts to read a table that changes meanwhile.
 const MAX_TRIES: u32 = 20;
+
+/// Bytes of an entry's counters (`struct xt_counters`), which end its head.
+const COUNTERS: usize = 16;
 
 /// `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_IN`, with the names of their chains.
 const INPUT_HOOKS: [(usize, &str); 2] = [(0, "PREROUTING"), (1, "INPUT")];
@@ -48,7 +45,7 @@ pub(super) struct Kind {
     pub(super) head: usize,
 }
 
-static KINDS: [Kind; 2] = [
+pub(super) static KINDS: [Kind; 2] = [
     Kind {
         names: "/proc/thread-self/net/ip_tables_names",
         family: AddressFamily::INET,
@@ -67,41 +64,6 @@ static KINDS: [Kind; 2] = [
     },
 ];
 
-/// The tables of the namespace of the calling thread.
-pub(super) struct Xtables(Vec<Table>);
-
-impl Xtables {
-    pub(super) fn load() -> io::Result<Self> {
-        let mut tables = Vec::new();
-        for kind in &KINDS {
-            kind.tables(|name, info, entries| tables.push(Table::new(kind, name, info, entries)))?;
-        }
-        Ok(Self(tables))
-    }
-
-    /// What their rules write.
-    pub(super) fn writes(&self) -> Writes {
-        self.0.iter().fold(Writes::default(), |all, table| all.or(table.writes()))
-    }
-
-    /// Notes what rules do with the marks of connections.
-    pub(super) fn connection_marks(&self, marks: &mut ConnectionMarks) {
-        self.0.iter().for_each(|table| table.connection_marks(marks));
-    }
-
-    /// The packets of which rules look at routes.
-    pub(super) fn routes(&self) -> Families {
-        let mut families = Families::default();
-        self.0.iter().for_each(|table| families.add(table.routes()));
-        families
-    }
-
-    /// Appends what they do with sessions of a kind.
-    pub(super) fn evaluate(&self, scope: Scope<'_>, program: &mut Program) {
-        self.0.iter().for_each(|table| table.evaluate(scope, program));
-    }
-}
-
 /// The first chain that may drop packets to this host.
 pub(super) fn local_filter(v6: bool) -> io::Result<Option<String>> {
     let mut found = None;
@@ -113,6 +75,27 @@ pub(super) fn local_filter(v6: bool) -> io::Result<Option<String>> {
             .or_else(|| chain.map(|(_, chain)| format!("iptables chain {name} {chain}")));
     })?;
     Ok(found)
+}
+
+/// A digest of all tables of the namespace of the calling thread, without counters.
+///
+/// # Errors
+/// As [`Ruleset::load`](crate::ruleset::Ruleset::load).
+pub fn digest() -> io::Result<u64> {
+    let mut digest = DefaultHasher::new();
+    for kind in &KINDS {
+        kind.tables(|name, info, mut entries| {
+            (kind.level, name, info).hash(&mut digest);
+            // The offset of the next entry follows that of the target.
+            while let Some(size) = half(entries, kind.matched + 6).filter(|size| *size > 0) {
+                let Some((entry, rest)) = entries.split_at_checked(size) else { return };
+                let (head, matches) = entry.split_at(kind.head.min(size));
+                (&head[..head.len().saturating_sub(COUNTERS)], matches).hash(&mut digest);
+                entries = rest;
+            }
+        })?;
+    }
+    Ok(digest.finish())
 }
 
 /// A buffer that begins with the name of a table.
@@ -134,7 +117,7 @@ pub(super) fn half(bytes: &[u8], at: usize) -> Option<usize> {
 
 impl Kind {
     /// Reads each table: its name, information and entries.
-    fn tables(&self, mut take: impl FnMut(&str, &[u8], &[u8])) -> io::Result<()> {
+    pub(super) fn tables(&self, mut take: impl FnMut(&str, &[u8], &[u8])) -> io::Result<()> {
         let names = match std::fs::read_to_string(self.names) {
             Ok(names) => names,
             // A kernel without these tables, or a namespace that never had one.

@@ -4,7 +4,6 @@ use linerate_testkit::tools::run;
 use linerate_testkit::{Namespace, print_skipped, root_or_skip, test_name};
 
 use super::super::evaluate::{Action, Kind, Options, Tracking};
-use super::super::xtables::Xtables;
 use super::*;
 
 /// Sessions from `lan` to `wan`: one of UDP in both directions, one of TCP, and one of UDP without conntrack.
