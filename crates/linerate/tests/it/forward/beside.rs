@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use linerate_testkit::{Process, root_or_skip, wait_for};
+use linerate_forward::runtime::program::unavailable;
+use linerate_testkit::{Process, probe_or_skip, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -13,6 +14,7 @@ use crate::LINERATE;
 #[test]
 fn connections_are_accounted_on_the_fast_path_and_through_the_kernel() {
     root_or_skip!();
+    probe_or_skip!(unavailable());
     let net = Net::new();
     // So each direction begins with packets that the kernel forwards.
     net.router_does("nft add table ip t");

@@ -7,8 +7,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use linerate_forward::runtime::program::unavailable;
 use linerate_testkit::tools::{nft, run};
-use linerate_testkit::{Process, TIMEOUT, bind_udp, root_or_skip, uninterrupted, wait_for};
+use linerate_testkit::{
+    Process, TIMEOUT, bind_udp, probe_or_skip, root_or_skip, uninterrupted, wait_for,
+};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -451,6 +454,7 @@ fn connections_live_as_long_as_without_it() {
 #[test]
 fn a_mark_that_somebody_changes_is_obeyed() {
     root_or_skip!();
+    probe_or_skip!(unavailable());
     let net = Net::new();
     nft(
         &net.router,

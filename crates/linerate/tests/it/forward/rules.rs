@@ -96,6 +96,7 @@ fn a_rule_that_looks_at_the_source_mac_keeps_its_effect() {
 #[test]
 fn the_configuration_chooses_which_sessions_are_accelerated() {
     root_or_skip!();
+    probe_or_skip!(unavailable());
     let net = Net::new();
     let file = tempfile::NamedTempFile::new().unwrap();
     let write = |own: &str| {
