@@ -83,11 +83,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn record(number: u64, generation: u32) -> Record {
     let mut record = Record::default();
-    let key = &mut record.session.key;
-    key.source = (number as u32).to_be_bytes();
-    key.kind = if number.is_multiple_of(2) { kind::IPV4 } else { kind::IPV4 | kind::TCP };
-    key.generation = generation;
-    record.session.referenced = true;
+    let session = &mut record.session;
+    session.in_source = (number as u32).to_be_bytes();
+    session.kind = if number.is_multiple_of(2) { kind::IPV4 } else { kind::IPV4 | kind::TCP };
+    session.generation = generation;
+    session.owner = REFERENCED;
     record
 }
 

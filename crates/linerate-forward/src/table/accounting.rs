@@ -69,7 +69,7 @@ pub fn largest(table: &Table, clock: &Clock, limit: usize) -> Vec<Connection> {
     }
     for record in sessions() {
         let Some(direction) = directions.get_mut(&record.tuple()) else { continue };
-        let age = (clock.now() as u32).wrapping_sub(layout::created(record.session.created));
+        let age = (clock.now() as u32).wrapping_sub(layout::created(record.cold.created));
         let direction = direction.get_or_insert_with(|| Direction {
             reply: record.reply(),
             nat: record.nat(),

@@ -218,8 +218,7 @@ impl SessionMeter {
             }
         }
         // The slot is locked for too long, or has another session now.
-        let Some(record) =
-            slot.read().filter(|record| record.session.created == checkpoint.created)
+        let Some(record) = slot.read().filter(|record| record.cold.created == checkpoint.created)
         else {
             return false;
         };
@@ -235,7 +234,7 @@ impl SessionMeter {
         let mut flow = flow_record(&record, checkpoint.since, end, reason);
         flow.forward.packets = next.packets.wrapping_sub(checkpoint.packets);
         flow.forward.octets = next.bytes.wrapping_sub(checkpoint.bytes);
-        flow.interface_name = Some(self.name(record.session.key.ifindex));
+        flow.interface_name = Some(self.name(record.hop.ifindex));
         self.sequence += 1;
         (self.checkpoints[index], self.sequences[index]) = (next, self.sequence);
         self.statistics.records += 1;
@@ -280,8 +279,8 @@ fn flow_record(session: &Record, start: u64, end: u64, reason: EndReason) -> Flo
             customer_vlan: vlans.next(),
             icmp_type_code: None,
         },
-        ingress_interface: Some(session.session.key.ifindex),
-        egress_interface: Some(session.session.out_ifindex),
+        ingress_interface: Some(session.hop.ifindex),
+        egress_interface: Some(session.hop.out_ifindex),
         forward: Direction::default(),
         end_reason: Some(reason),
         translation: session.is_translated().then(|| {

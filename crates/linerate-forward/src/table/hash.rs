@@ -3,7 +3,7 @@
 
 use zerocopy::IntoBytes;
 
-use crate::table::layout::{SessionKey, kind};
+use crate::table::layout::{Session, kind};
 
 /// Odd random numbers, as in `control.seeds`.
 pub type Seeds = [u64; 9];
@@ -12,9 +12,9 @@ pub type Seeds = [u64; 9];
 ///
 /// The upper half picks the first bucket, the lower half the second one (`bucket`). The lowest three bits are the home
 /// way.
-pub fn tuple(seeds: &Seeds, key: &SessionKey) -> u64 {
-    let word = |at: usize| word(key.as_bytes(), at);
-    let kind = u64::from(key.kind & (kind::FAMILY | kind::TCP));
+pub fn tuple(seeds: &Seeds, session: &Session) -> u64 {
+    let word = |at: usize| word(session.as_bytes(), at);
+    let kind = u64::from(session.kind & (kind::FAMILY | kind::TCP));
     let ports = word(1) & 0xffff_ffff | kind << 32;
     let sum = word(0).wrapping_mul(seeds[0]).wrapping_add(ports.wrapping_mul(seeds[1]));
     let mixed = (sum ^ sum >> 32).wrapping_mul(seeds[3]);

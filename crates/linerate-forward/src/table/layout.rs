@@ -84,25 +84,6 @@ pub const GENERATION_CLOSED: u32 = 0x4000_0000;
 /// Room of the devmap: a port for each interface.
 pub const PORTS_MAX: u32 = crate::config::MAX_INTERFACES as u32;
 
-/// `struct session_key`. Addresses are the raw IPv4 source and destination, or the two halves of the
-/// signature of the IPv6 ones.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-#[repr(C, align(8))]
-pub struct SessionKey {
-    pub source: [u8; 4],
-    pub destination: [u8; 4],
-    pub source_port: [u8; 2],
-    pub destination_port: [u8; 2],
-    pub ifindex: u32,
-    pub dst_mac: [u8; 6],
-    pub kind: u8,
-    pub dscp: u8,
-    pub tag: [[u8; 2]; 2],
-    pub generation: u32,
-}
-
 /// `struct session`: what a session does not share with others. Its ports as they come in are one word in the header.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,

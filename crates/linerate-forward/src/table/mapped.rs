@@ -26,7 +26,7 @@ use crate::table::hops::Hops;
 use crate::table::layout::{
     self, Cold, Counters, GENERATION_CLOSED, GENERATION_ENDED, REFERENCED, WAYS, kind,
 };
-use crate::table::session::{Addresses, Fields, LastUse, Record};
+use crate::table::session::{Addresses, LastUse, Record};
 use crate::tuple::Protocol;
 use crate::{Error, Result};
 
@@ -299,17 +299,14 @@ impl<'t> Slot<'t> {
             word(at::SOURCE_PORT),
         ];
         let session: layout::Session = zerocopy::transmute!(words);
-        let remote = self.remote();
         let cold = Cold {
-            remote,
+            remote: self.remote(),
             created: self.created_word(),
             used: self.cold_half(at::USED).load(Relaxed),
         };
         let hop = self.table.hops.read(session.hop);
-        let is_ipv6 = session.kind & kind::FAMILY == kind::IPV6;
-        let mut session = Fields::new(&session, &hop, &cold);
         let mut addresses = Addresses::default();
-        if is_ipv6 {
+        if session.kind & kind::FAMILY == kind::IPV6 {
             let layout::Addresses { source, destination } = copied(self.addresses());
             let hops = &self.table.hops;
             let out = |number, address| hops.address(u32::from_ne_bytes(number)).unwrap_or(address);
@@ -319,9 +316,8 @@ impl<'t> Slot<'t> {
                 out_source: out(session.source, source),
                 out_destination: out(session.destination, destination),
             };
-            (session.source, session.destination) = ([0; 4], [0; 4]);
         }
-        Some(Record { slot: self.index as u64, session, addresses, remote })
+        Some(Record { slot: self.index as u64, session, hop, cold, addresses })
     }
 
     fn remote(self) -> Counters {
@@ -491,8 +487,8 @@ impl<'t> Slot<'t> {
         if protocol_of(self.half(at::KIND).load(Relaxed)).is_some() {
             return false;
         }
-        let Some(hop) = self.table.hops.insert(&record.session.hop()) else { return false };
-        let mut session = record.session.session(hop);
+        let Some(hop) = self.table.hops.insert(&record.hop) else { return false };
+        let mut session = layout::Session { hop, ..record.session };
         if session.kind & kind::FAMILY == kind::IPV6 {
             let Some((source, destination)) = self.table.out_numbers(&record.addresses) else {
                 return false;
@@ -516,9 +512,9 @@ impl<'t> Slot<'t> {
             let half = bytes[offset..offset + 4].try_into().expect("four bytes");
             self.half(offset).store(u32::from_ne_bytes(half), Relaxed);
         }
-        self.cold_half(at::CREATED).store(record.session.created, Relaxed);
-        self.cold_half(at::USED).store(record.session.used_word(), Relaxed);
-        fill(self.remote_counters(), &record.remote);
+        self.cold_half(at::CREATED).store(record.cold.created, Relaxed);
+        self.cold_half(at::USED).store(record.cold.used, Relaxed);
+        fill(self.remote_counters(), &record.cold.remote);
         // The generation last: it makes the session valid.
         self.half(at::GENERATION).store(session.generation, Release);
         true

@@ -1,6 +1,5 @@
 //! [`Session`]: one direction of a conversation that the fast path forwards, as users see it.
 
-mod fields;
 mod rates;
 mod select;
 
@@ -12,13 +11,12 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-pub use fields::Fields;
 pub use rates::{Rate, Rates};
 pub use select::{Filter, Selection, Sort};
 
 use crate::datapath::Datapath;
 use crate::table::clock::Clock;
-use crate::table::layout::{self, flags, kind};
+use crate::table::layout::{self, Cold, Hop, REFERENCED, flags, kind};
 use crate::tuple::{FiveTuple, Protocol};
 
 /// A session at the time of reading.
@@ -204,7 +202,7 @@ impl<N: Into<Arc<str>>> FromIterator<(u32, N)> for InterfaceNames {
 
 /// The addresses of an IPv6 session: as packets come in, and as they leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the words of Fields")]
+#[allow(missing_docs, reason = "the words of layout.h")]
 pub struct Addresses {
     pub source: [u8; 16],
     pub destination: [u8; 16],
@@ -217,63 +215,75 @@ pub struct Addresses {
 pub struct Record {
     /// The number of its slot, `8 * bucket + way`.
     pub slot: u64,
-    /// What is matched, counted and done.
-    pub session: Fields,
+    /// Its cache line.
+    pub session: layout::Session,
+    /// What it shares with other sessions.
+    pub hop: Hop,
+    /// What packets rarely touch.
+    pub cold: Cold,
     /// The addresses, if they are IPv6.
     pub addresses: Addresses,
-    /// The counts of CPUs other than the owner.
-    pub remote: layout::Counters,
 }
 
 impl Record {
     /// Packets that all CPUs counted.
     pub fn packets(&self) -> u64 {
-        self.session.packets.wrapping_add(self.remote.packets)
+        self.session.packets.wrapping_add(self.cold.remote.packets)
     }
 
     /// Bytes that all CPUs counted.
     pub fn bytes(&self) -> u64 {
-        self.session.bytes.wrapping_add(self.remote.bytes)
+        self.session.bytes.wrapping_add(self.cold.remote.bytes)
     }
 
     /// Whether it is a session, and not a free slot.
     pub fn is_session(&self) -> bool {
-        self.session.key.kind != 0
+        self.session.kind != 0
     }
 
     /// Whether it was ended.
     pub fn is_ended(&self) -> bool {
-        self.session.key.generation & layout::GENERATION_ENDED != 0
+        self.session.generation & layout::GENERATION_ENDED != 0
     }
 
     /// Its protocol.
     pub fn protocol(&self) -> Protocol {
-        if self.session.key.kind & kind::TCP == 0 { Protocol::Udp } else { Protocol::Tcp }
+        if self.session.kind & kind::TCP == 0 { Protocol::Udp } else { Protocol::Tcp }
     }
 
     /// Protocol, addresses and ports of arriving packets.
     pub fn tuple(&self) -> FiveTuple {
-        let key = &self.session.key;
+        let Self { session, addresses, .. } = self;
         let (source, destination) = if self.is_ipv6() {
-            let Self { addresses, .. } = self;
             (v6(addresses.source), v6(addresses.destination))
         } else {
-            (v4(key.source), v4(key.destination))
+            (v4(session.in_source), v4(session.in_destination))
         };
+        let [source_port, destination_port] = session.ports.map(u16::from_be_bytes);
         FiveTuple {
             protocol: self.protocol(),
-            source: (source, u16::from_be_bytes(key.source_port)).into(),
-            destination: (destination, u16::from_be_bytes(key.destination_port)).into(),
+            source: (source, source_port).into(),
+            destination: (destination, destination_port).into(),
         }
     }
 
+    /// Whether it has forwarded a packet since the ager last looked.
+    pub fn is_referenced(&self) -> bool {
+        self.session.owner & REFERENCED != 0
+    }
+
+    /// How often it was learned again; stops at 255.
+    pub fn revalidations(&self) -> u8 {
+        (self.cold.used >> 24) as u8
+    }
+
     fn is_ipv6(&self) -> bool {
-        self.session.key.kind & kind::FAMILY == kind::IPV6
+        self.session.kind & kind::FAMILY == kind::IPV6
     }
 
     /// Whether NAT changes addresses or ports.
     pub(crate) fn is_translated(&self) -> bool {
-        self.session.flags & flags::NAT != 0
+        self.hop.flags & flags::NAT != 0
     }
 
     /// The VLANs of arriving packets, the outer first.
@@ -308,17 +318,16 @@ impl Record {
     }
 
     fn tags(&self) -> Vec<Tag> {
-        let key = &self.session.key;
         let shifts = [kind::OUTER_VLAN_SHIFT, kind::INNER_VLAN_SHIFT];
-        let tags = shifts.into_iter().zip(key.tag).filter_map(|(shift, tci)| {
-            let tpid = key.kind >> shift & 3;
+        let tags = shifts.into_iter().zip(self.hop.tag).filter_map(|(shift, tci)| {
+            let tpid = self.session.kind >> shift & 3;
             (tpid != 0).then(|| Tag::read(tci, tpid == kind::VLAN_8021AD))
         });
         tags.collect()
     }
 
     fn out_tags(&self) -> Vec<Tag> {
-        let tags = self.session.out_tag.iter().take(usize::from(self.session.out_tags));
+        let tags = self.hop.out_tag.iter().take(usize::from(self.hop.out_tags));
         tags.map(|&[a, b, c, d]| Tag::read([c, d], [a, b] == [0x88, 0xa8])).collect()
     }
 }
@@ -341,40 +350,40 @@ pub struct SessionBuilder {
 impl SessionBuilder {
     /// The session of `record`, without a rate.
     pub fn session(&mut self, record: &Record) -> Session {
-        let session = &record.session;
-        let datapath = if session.flags & flags::TC != 0 { Datapath::Tc } else { Datapath::Xdp };
+        let Record { session, hop, cold, .. } = record;
+        let datapath = if hop.flags & flags::TC != 0 { Datapath::Tc } else { Datapath::Xdp };
         Session {
             tuple: record.tuple(),
-            ingress: self.names.port(session.key.ifindex),
-            dscp: session.key.dscp >> 2,
+            ingress: self.names.port(hop.ifindex),
+            dscp: session.dscp >> 2,
             vlan: record.tags(),
-            egress: self.names.port(session.out_ifindex),
-            out_dscp: session.dscp >> 2,
+            egress: self.names.port(hop.out_ifindex),
+            out_dscp: hop.dscp >> 2,
             out_vlan: record.out_tags(),
             nat: record.nat(),
-            next_hop: Mac(session.destination_mac),
-            mtu: session.mtu,
+            next_hop: Mac(hop.destination_mac),
+            mtu: hop.mtu,
             state: self.state(session),
-            tracked: session.flags & flags::TRACKED != 0,
+            tracked: hop.flags & flags::TRACKED != 0,
             datapath,
-            reason: (datapath == Datapath::Tc).then(|| self.not_xdp(session)),
-            age: self.clock.since(layout::created(session.created)),
+            reason: (datapath == Datapath::Tc).then(|| self.not_xdp(hop)),
+            age: self.clock.since(layout::created(cold.created)),
             due: self.due(session),
-            idle: LastUse::of(session).idle(self.clock.sixteenths()),
-            revalidations: session.revalidations,
+            idle: LastUse::new(record.is_referenced(), cold.used).idle(self.clock.sixteenths()),
+            revalidations: record.revalidations(),
             packets: record.packets(),
             bytes: record.bytes(),
             rate: None,
         }
     }
 
-    fn due(&self, session: &Fields) -> Duration {
+    fn due(&self, session: &layout::Session) -> Duration {
         let left = session.deadline.wrapping_sub(self.clock.now() as u32) as i32;
         self.clock.duration(left.max(0) as u64)
     }
 
-    fn not_xdp(&mut self, session: &Fields) -> String {
-        let (in_, out) = (session.key.ifindex, session.out_ifindex);
+    fn not_xdp(&mut self, hop: &Hop) -> String {
+        let (in_, out) = (hop.ifindex, hop.out_ifindex);
         let sides =
             [self.not_xdp_in.get(&in_).zip(Some(in_)), self.not_xdp_out.get(&out).zip(Some(out))];
         match sides.into_iter().flatten().next() {
@@ -383,10 +392,10 @@ impl SessionBuilder {
         }
     }
 
-    fn state(&self, session: &Fields) -> State {
-        if session.key.generation & layout::GENERATION_ENDED != 0 {
+    fn state(&self, session: &layout::Session) -> State {
+        if session.generation & layout::GENERATION_ENDED != 0 {
             State::Ended
-        } else if session.key.generation != self.generation {
+        } else if session.generation != self.generation {
             State::Stale
         } else if (self.clock.now() as u32).wrapping_sub(session.deadline) as i32 > 0 {
             State::Due
@@ -412,10 +421,6 @@ impl LastUse {
     /// Last found set at this time ([`Clock::sixteenths`]), of which the low 24 bits count.
     pub(crate) fn new(is_recent: bool, at: u32) -> Self {
         Self { is_recent, at: at & 0xff_ffff }
-    }
-
-    fn of(session: &Fields) -> Self {
-        Self::new(session.referenced, session.used)
     }
 
     pub(crate) fn at(self) -> u32 {

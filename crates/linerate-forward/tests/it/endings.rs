@@ -19,7 +19,7 @@ use linerate_testkit::tools::run;
 /// Whether packets between these ends take the fast path.
 fn is_fast(fast: &Accelerator, from: SocketAddr, to: SocketAddr) -> bool {
     fast.session(from, to).is_some_and(|record| {
-        !record.is_ended() && record.session.key.generation == fast.control.generation()
+        !record.is_ended() && record.session.generation == fast.control.generation()
     })
 }
 
@@ -200,13 +200,13 @@ fn a_connection_whose_end_is_reported_is_not_looked_up() {
     let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
     let (client, server) = talk(&lab, 0);
     // Conntrack may still drop it early.
-    assert_ne!(fast.learned(here, there).session.flags & flags::UNREPORTED, 0);
+    assert_ne!(fast.learned(here, there).hop.flags & flags::UNREPORTED, 0);
     // After two seconds of packets it may not any more.
     wait_for("the session is learned again from a connection that is ASSURED", || {
         let seen = deliver(&client, there, &server, "question");
         deliver(&server, seen, &client, "an answer");
         thread::sleep(Duration::from_millis(50));
-        fast.learned(here, there).session.flags & flags::UNREPORTED == 0
+        fast.learned(here, there).hop.flags & flags::UNREPORTED == 0
     });
 }
 

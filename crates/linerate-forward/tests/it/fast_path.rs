@@ -13,7 +13,7 @@ use linerate_forward::runtime::program::{
 };
 use linerate_forward::table::Table;
 use linerate_forward::table::hash;
-use linerate_forward::table::layout::{self, Control, SessionKey, flags, kind};
+use linerate_forward::table::layout::{self, Control, flags, kind};
 use linerate_forward::table::session::{Addresses, Record};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions, root_or_skip};
 use zerocopy::{FromBytes, IntoBytes};
@@ -148,7 +148,7 @@ impl Bench {
     fn learn(&self, before: &Packet, after: &Packet, touch: impl FnOnce(&mut Record)) -> usize {
         let seeds = self.control().seeds;
         let mut record = Record::default();
-        let session = &mut record.session;
+        let Record { session, hop, addresses, .. } = &mut record;
         let mut kinds = if before.ipv6 { kind::IPV6 } else { kind::IPV4 };
         if before.tcp {
             kinds |= kind::TCP;
@@ -156,18 +156,12 @@ impl Bench {
         for (at, (tag, tci)) in before.tags.iter().enumerate() {
             let tag = if *tag == 0x8100 { kind::VLAN_8021Q } else { kind::VLAN_8021AD };
             kinds |= tag << [kind::OUTER_VLAN_SHIFT, kind::INNER_VLAN_SHIFT][at];
-            session.key.tag[at] = tci.to_be_bytes();
+            hop.tag[at] = tci.to_be_bytes();
         }
-        session.key = SessionKey {
-            source_port: before.ports.0.to_be_bytes(),
-            destination_port: before.ports.1.to_be_bytes(),
-            ifindex: self.cable.a.index(),
-            dst_mac: OWN,
-            kind: kinds,
-            dscp: before.tos & 0xfc,
-            generation: self.control().generation,
-            ..session.key
-        };
+        session.ports = [before.ports.0, before.ports.1].map(u16::to_be_bytes);
+        (session.kind, session.dscp) = (kinds, before.tos & 0xfc);
+        session.generation = self.control().generation;
+        (hop.ifindex, hop.dst_mac) = (self.cable.a.index(), OWN);
         let mut nat = before.ports != after.ports;
         let words = |bytes: &[u8]| -> Vec<u16> {
             bytes.chunks(2).map(|two| u16::from_ne_bytes([two[0], two[1]])).collect()
@@ -181,16 +175,16 @@ impl Bench {
         let address_delta;
         if before.ipv6 {
             let ((s, d), (out_s, out_d)) = (before.addresses6(), after.addresses6());
-            record.addresses =
+            *addresses =
                 Addresses { source: s, destination: d, out_source: out_s, out_destination: out_d };
             let signature = hash::signature(&seeds, s, d);
-            session.key.source.copy_from_slice(&signature[..4]);
-            session.key.destination.copy_from_slice(&signature[4..]);
+            session.in_source.copy_from_slice(&signature[..4]);
+            session.in_destination.copy_from_slice(&signature[4..]);
             nat |= (s, d) != (out_s, out_d);
             address_delta = delta(&[s, d].concat(), &[out_s, out_d].concat());
         } else {
             let ((s, d), (out_s, out_d)) = (before.addresses4(), after.addresses4());
-            (session.key.source, session.key.destination) = (s, d);
+            (session.in_source, session.in_destination) = (s, d);
             (session.source, session.destination) = (out_s, out_d);
             nat |= (s, d) != (out_s, out_d);
             address_delta = delta(&[s, d].concat(), &[out_s, out_d].concat());
@@ -203,19 +197,19 @@ impl Bench {
             add(address_delta, delta(&ports(before), &ports(after))).to_ne_bytes();
         session.source_port = after.ports.0.to_be_bytes();
         session.destination_port = after.ports.1.to_be_bytes();
-        session.flags = if nat { flags::NAT } else { 0 };
-        (session.destination_mac, session.source_mac) = (after.to, after.from);
-        session.out_tags = after.tags.len() as u8;
+        hop.flags = if nat { flags::NAT } else { 0 };
+        (hop.destination_mac, hop.source_mac) = (after.to, after.from);
+        hop.out_tags = after.tags.len() as u8;
         for (at, (tag, tci)) in after.tags.iter().enumerate() {
-            session.out_tag[at][..2].copy_from_slice(&tag.to_be_bytes());
-            session.out_tag[at][2..].copy_from_slice(&tci.to_be_bytes());
+            hop.out_tag[at][..2].copy_from_slice(&tag.to_be_bytes());
+            hop.out_tag[at][2..].copy_from_slice(&tci.to_be_bytes());
         }
-        session.mtu = 1500;
-        session.port = 1;
-        session.dscp = after.tos & 0xfc;
+        hop.mtu = 1500;
+        hop.port = 1;
+        hop.dscp = after.tos & 0xfc;
         session.deadline = (self.programs.heartbeat().unwrap() as u32).wrapping_add(1 << 20);
         touch(&mut record);
-        self.table.insert(hash::tuple(&seeds, &record.session.key), &record).unwrap()
+        self.table.insert(hash::tuple(&seeds, &record.session), &record).unwrap()
     }
 
     fn run(&self, frame: &[u8]) -> XdpOutput {
@@ -282,7 +276,7 @@ fn a_session_is_forwarded_as_it_says() {
                 let record = bench.table.read(place).unwrap();
                 let ip = before.bytes().len() - 14 - 4 * before.tags.len();
                 assert_eq!((record.packets(), record.bytes()), (1, ip as u64));
-                assert!(record.session.referenced);
+                assert!(record.is_referenced());
             }
         }
     }
@@ -449,11 +443,11 @@ fn a_session_that_is_not_in_force_is_not_used() {
         bench.leaves(&late.bytes(), Reason::Revalidate);
 
         let nowhere = Packet { source: 12, ..base.clone() };
-        bench.learn(&nowhere, &nowhere.forwarded(), |record| record.session.port = 200);
+        bench.learn(&nowhere, &nowhere.forwarded(), |record| record.hop.port = 200);
         bench.leaves(&nowhere.bytes(), Reason::NoPort);
 
         let judged = Packet { source: 13, ..base.clone() };
-        let checked = |record: &mut Record| record.session.flags |= flags::VERIFY_CHECKSUM;
+        let checked = |record: &mut Record| record.hop.flags |= flags::VERIFY_CHECKSUM;
         bench.learn(&judged, &judged.forwarded(), checked);
         bench.forwards(&judged.bytes(), &judged.forwarded().bytes());
         let mut wrong = judged.bytes();

@@ -137,8 +137,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
 
     let after = established(&accelerator);
     assert_eq!(after.len(), before.len());
-    let place =
-        |record: &Record| (record.slot, record.session.created, record.session.revalidations);
+    let place = |record: &Record| (record.slot, record.cold.created, record.revalidations());
     for (before, after) in before.iter().zip(&after) {
         assert_eq!(place(before), place(after), "{after:?}");
         assert!(!after.is_ended(), "{after:?}");

@@ -306,7 +306,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     wait_for("the connection is ASSURED", || {
         stream.send(20);
         std::thread::sleep(Duration::from_millis(20));
-        stream.record(&table).session.flags & flags::UNREPORTED == 0
+        stream.record(&table).hop.flags & flags::UNREPORTED == 0
     });
     let (before, left) = (stream.record(&table), left_to_kernel(&maps));
     stream.send(20);
@@ -364,8 +364,8 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     let (adopted, left) = (stream.record(&table), left_to_kernel(&maps));
     stream.send(20);
     assert_eq!(left_to_kernel(&maps), left, "fast again");
-    assert_eq!(adopted.session.created, before.session.created, "the same session");
-    assert!(adopted.session.revalidations > before.session.revalidations);
+    assert_eq!(adopted.cold.created, before.cold.created, "the same session");
+    assert!(adopted.revalidations() > before.revalidations());
     assert_eq!(adopted.packets(), stream.sent - 20);
 
     // Other programs, the same sessions.
@@ -376,7 +376,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     stream.send(20);
     let upgraded = stream.record(&table);
     assert_eq!(left_to_kernel(&maps), left, "not one went elsewhere");
-    assert_eq!(upgraded.session.revalidations, adopted.session.revalidations);
+    assert_eq!(upgraded.revalidations(), adopted.revalidations());
     assert_eq!(upgraded.packets(), stream.sent);
 
     // With another size the sessions are lost, which is logged, but no packet is.

@@ -6,7 +6,7 @@ use linerate_testkit::root_or_skip;
 
 use super::*;
 use crate::runtime::program::{Options, Programs};
-use crate::table::layout::{self, GENERATION_ENDED, kind};
+use crate::table::layout::{self, GENERATION_ENDED, REFERENCED, kind};
 use crate::table::mapped::tests::{hash_in, record};
 use crate::table::session::{LastUse, Record};
 
@@ -24,10 +24,10 @@ fn ageing() -> (Programs, Arc<Table>, Ageing) {
 fn idle(number: u32, protocol: Protocol, idle: u64, clock: &Clock) -> Record {
     let mut record = record(number);
     if protocol == Protocol::Tcp {
-        record.session.key.kind |= kind::TCP;
+        record.session.kind |= kind::TCP;
     }
     let used = LastUse::new(false, (clock.sixteenths() - 16 * idle) as u32).at();
-    (record.session.referenced, record.session.used) = (false, used);
+    (record.session.owner, record.cold.used) = (0, used);
     record
 }
 
@@ -40,9 +40,9 @@ fn sessions_end_when_they_are_too_old() {
     for (number, minutes, seen) in [(0, 59, false), (1, 61, false), (2, 61, true)] {
         let mut record = idle(number, Protocol::Tcp, 0, &ageing.clock);
         let age = ageing.clock.jiffies(Duration::from_secs(60 * minutes)) as u32;
-        record.session.created = (ageing.clock.now() as u32).wrapping_sub(age);
+        record.cold.created = (ageing.clock.now() as u32).wrapping_sub(age);
         // Packets do not help.
-        record.session.referenced |= seen;
+        record.session.owner |= if seen { REFERENCED } else { 0 };
         assert!(table.insert(hash_in(&table, number.into()), &record).is_some());
     }
     ageing.pass().unwrap();
@@ -73,7 +73,7 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
     }
     // Its bit is set: whatever was noted before does not count.
     let mut used = idle(9, Protocol::Udp, 1000, &clock);
-    used.session.referenced = true;
+    used.session.owner |= REFERENCED;
     let used = table.insert(hash_in(&table, 9), &used).unwrap();
 
     ageing.pass().unwrap();
@@ -84,9 +84,10 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
     let aged = ageing.statistics();
     assert_eq!((aged.idle, aged.freed, aged.passes), (2, 2, 1));
     assert_eq!((aged.packets, aged.active), (1 + 3, 5));
-    let noted = table.read(used).unwrap().session;
+    let noted = table.read(used).unwrap();
     assert!(
-        !noted.referenced && LastUse::new(false, noted.used).idle(clock.sixteenths()).as_secs() < 2
+        !noted.is_referenced()
+            && LastUse::new(false, noted.cold.used).idle(clock.sixteenths()).as_secs() < 2
     );
     ageing.pass().unwrap();
     assert!(table.read(used).is_some());
@@ -108,7 +109,7 @@ fn places_of_ended_sessions_are_freed_with_their_counts() {
     root_or_skip!();
     let (_programs, table, mut ageing) = ageing();
     let mut ended = record(100);
-    ended.session.key.generation = GENERATION_ENDED | 2;
+    ended.session.generation = GENERATION_ENDED | 2;
     (ended.session.packets, ended.session.bytes) = (7, 700);
     let index = table.insert(0, &ended).unwrap();
     assert!(table.insert(1, &record(101)).is_some());
@@ -129,7 +130,7 @@ fn a_hop_is_freed_after_the_last_session_that_had_it() {
     // Two sessions for each hop, and no room for another.
     let session = |number: usize| {
         let mut record = record(number as u32);
-        record.session.out_ifindex = (number / 2) as u32;
+        record.hop.out_ifindex = (number / 2) as u32;
         record
     };
     let insert =
@@ -148,13 +149,13 @@ fn a_hop_is_freed_after_the_last_session_that_had_it() {
     let mut other = record(1 << 20);
     for pass in 0..4 {
         ageing.pass().unwrap();
-        other.session.out_ifindex = 1 << 20 | pass;
-        let taken = table.hops().insert(&other.session.hop()).unwrap();
+        other.hop.out_ifindex = 1 << 20 | pass;
+        let taken = table.hops().insert(&other.hop).unwrap();
         // The first pass finds the ended sessions, the second the hop without one, the third that it stays so.
         assert_eq!(taken == hops[2], pass == 2, "pass {pass}");
         assert_ne!(taken, hops[0], "a session has it");
     }
-    assert!(table.records().all(|record| record.session.out_ifindex < 1 << 20));
+    assert!(table.records().all(|record| record.hop.out_ifindex < 1 << 20));
 }
 
 /// A session that changes its datapath keeps what it counted before under the former one, and nothing is counted twice.
@@ -163,10 +164,10 @@ fn packets_are_counted_by_the_datapath_that_the_session_had() {
     root_or_skip!();
     let (programs, table, mut ageing) = ageing();
     let mut tc = record(1);
-    tc.session.flags |= layout::flags::TC;
+    tc.hop.flags |= layout::flags::TC;
     // Their packets are 1 and 2, and 100 of other CPUs each.
     let (xdp, tc) = (record(2), tc);
-    let total = |record: &Record| record.session.packets + record.remote.packets;
+    let total = |record: &Record| record.session.packets + record.cold.remote.packets;
     let slot = table.slot(table.insert(hash_in(&table, 2), &xdp).unwrap());
     let tc_slot = table.slot(table.insert(hash_in(&table, 1), &tc).unwrap());
     let datapaths =
@@ -277,7 +278,7 @@ fn nothing_is_lost_between_learning_ending_and_freeing() {
                 come.store(inserted, SeqCst);
                 let slot = shared.slot(index);
                 let found = shared.read(index).expect("it lives");
-                assert_eq!(found.session.created, number);
+                assert_eq!(found.cold.created, number);
                 let (_, stamp) = slot.peek().unwrap();
                 assert!(slot.end(stamp).is_some());
             }

@@ -55,10 +55,6 @@ macro_rules! same {
 fn structures_are_those_of_the_programs() {
     let object = concat!(env!("OUT_DIR"), "/accelerator.bpf.o");
     let btf = Btf::from_path(object).unwrap();
-    same! { btf, SessionKey, "session_key",
-        source, destination, source_port, destination_port, ifindex, dst_mac, kind, dscp, tag,
-        generation; signature
-    }
     same! { btf, Session, "session",
         in_source, in_destination, ports, kind, dscp, hop, generation, version, deadline, owner,
         route_generation, packets, bytes, source, destination, source_port, destination_port,

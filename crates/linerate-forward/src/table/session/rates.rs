@@ -56,7 +56,7 @@ impl Rates {
     /// because its counts may be older.
     pub fn rate(&mut self, record: &Record) -> Option<Rate> {
         let cell = self.before.get_mut(usize::try_from(record.slot).ok()?)?;
-        let number = record.session.created & CREATED_NUMBER;
+        let number = record.cold.created & CREATED_NUMBER;
         // Compares session and reading, because another session may have the slot now.
         let mark = u64::from(number) << 32 | u64::from(self.reading);
         let now = [mark, record.packets(), record.bytes()];
@@ -76,9 +76,9 @@ mod tests {
 
     fn record(slot: u64, created: u32, packets: u64, bytes: u64) -> Record {
         let mut record = Record { slot, ..Record::default() };
-        record.session.created = created;
-        (record.session.packets, record.remote.packets) = (packets - packets / 3, packets / 3);
-        (record.session.bytes, record.remote.bytes) = (bytes, 0);
+        record.cold.created = created;
+        (record.session.packets, record.cold.remote.packets) = (packets - packets / 3, packets / 3);
+        (record.session.bytes, record.cold.remote.bytes) = (bytes, 0);
         record
     }
 

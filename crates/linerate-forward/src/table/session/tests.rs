@@ -5,28 +5,30 @@ use super::*;
 /// A record of an IPv4 session from 10.0.0.1 to 10.0.1.`host`.
 fn record(host: u8) -> Record {
     let mut record = Record { slot: u64::from(host), ..Record::default() };
-    let session = &mut record.session;
-    session.key = layout::SessionKey {
-        source: [10, 0, 0, 1],
-        destination: [10, 0, 1, host],
-        source_port: 5000u16.to_be_bytes(),
-        destination_port: 53u16.to_be_bytes(),
-        ifindex: 3,
-        dst_mac: [2, 0, 0, 0, 0, 1],
+    let (source, destination, ports) = ([10, 0, 0, 1], [10, 0, 1, host], [5000u16, 53]);
+    let [source_port, destination_port] = ports.map(u16::to_be_bytes);
+    record.session = layout::Session {
+        in_source: source,
+        in_destination: destination,
+        ports: [source_port, destination_port],
         kind: kind::IPV4,
         dscp: 46 << 2,
-        tag: [[0; 2]; 2],
         generation: 7,
+        deadline: u32::MAX / 2,
+        source,
+        destination,
+        source_port,
+        destination_port,
+        ..layout::Session::default()
     };
-    session.source = session.key.source;
-    session.destination = session.key.destination;
-    session.source_port = session.key.source_port;
-    session.destination_port = session.key.destination_port;
-    session.out_ifindex = 4;
-    session.deadline = u32::MAX / 2;
-    session.mtu = 1500;
-    session.dscp = 0;
-    session.destination_mac = [0x02, 0xab, 0, 0, 0, 9];
+    record.hop = Hop {
+        ifindex: 3,
+        dst_mac: [2, 0, 0, 0, 0, 1],
+        out_ifindex: 4,
+        mtu: 1500,
+        destination_mac: [0x02, 0xab, 0, 0, 0, 9],
+        ..Hop::default()
+    };
     record
 }
 
@@ -45,7 +47,7 @@ fn reader() -> SessionBuilder {
 fn a_plain_session_is_told_as_it_is() {
     let mut plain = record(7);
     (plain.session.packets, plain.session.bytes) = (10, 1000);
-    plain.remote = layout::Counters { packets: 1, bytes: 100 };
+    plain.cold.remote = layout::Counters { packets: 1, bytes: 100 };
     let session = reader().session(&plain);
     assert_eq!(session.tuple.to_string(), "udp,10.0.0.1,5000,10.0.1.7,53");
     assert_eq!((&*session.ingress.name, &*session.egress.name), ("lan", "wan"));
@@ -64,9 +66,9 @@ fn a_plain_session_is_told_as_it_is() {
 fn a_session_of_tc_says_why_it_is_not_of_xdp() {
     let mut slow = record(7);
     assert_eq!(reader().session(&slow).reason, None);
-    slow.session.flags = flags::TC;
+    slow.hop.flags = flags::TC;
     assert_eq!(reader().session(&slow).reason.as_deref(), Some("wan: qdisc tbf"));
-    slow.session.out_ifindex = 3;
+    slow.hop.out_ifindex = 3;
     let reason = reader().session(&slow).reason;
     assert_eq!(reason.as_deref(), Some("partial checksums of a local sender"));
 }
@@ -74,7 +76,7 @@ fn a_session_of_tc_says_why_it_is_not_of_xdp() {
 #[test]
 fn nat_shows_what_changes_only() {
     let mut nat = record(7);
-    nat.session.flags = flags::NAT;
+    nat.hop.flags = flags::NAT;
     nat.session.source = [192, 0, 2, 1];
     nat.session.source_port = 40_000u16.to_be_bytes();
     let session = reader().session(&nat);
@@ -85,7 +87,7 @@ fn nat_shows_what_changes_only() {
 #[test]
 fn ipv6_addresses_come_from_their_own_table() {
     let mut six = record(7);
-    six.session.key.kind = kind::IPV6 | kind::TCP;
+    six.session.kind = kind::IPV6 | kind::TCP;
     let end = |last| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last).octets();
     six.addresses = Addresses {
         source: end(1),
@@ -93,7 +95,7 @@ fn ipv6_addresses_come_from_their_own_table() {
         out_source: end(1),
         out_destination: end(3),
     };
-    six.session.flags = flags::NAT;
+    six.hop.flags = flags::NAT;
     let session = reader().session(&six);
     assert_eq!(session.tuple.to_string(), "tcp,2001:db8::1,5000,2001:db8::2,53");
     let destination = Some("[2001:db8::3]:53".parse().unwrap());
@@ -103,11 +105,11 @@ fn ipv6_addresses_come_from_their_own_table() {
 #[test]
 fn tags_are_read_in_and_out() {
     let mut tagged = record(7);
-    tagged.session.key.kind |= kind::VLAN_8021AD << kind::OUTER_VLAN_SHIFT;
-    tagged.session.key.kind |= kind::VLAN_8021Q << kind::INNER_VLAN_SHIFT;
-    tagged.session.key.tag = [[0x00, 0x64], [0xa0, 0x0a]];
-    tagged.session.out_tag = [[0x81, 0x00, 0x0f, 0xff], [0xff; 4]];
-    tagged.session.out_tags = 1;
+    tagged.session.kind |= kind::VLAN_8021AD << kind::OUTER_VLAN_SHIFT;
+    tagged.session.kind |= kind::VLAN_8021Q << kind::INNER_VLAN_SHIFT;
+    tagged.hop.tag = [[0x00, 0x64], [0xa0, 0x0a]];
+    tagged.hop.out_tag = [[0x81, 0x00, 0x0f, 0xff], [0xff; 4]];
+    tagged.hop.out_tags = 1;
     let session = reader().session(&tagged);
     let shown = |tags: &[Tag]| tags.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(shown(&session.vlan), ["s100", "10p5"]);
@@ -125,9 +127,9 @@ fn the_state_says_who_gets_the_next_packet() {
     // The low half of the jiffies has come round since.
     one.session.deadline = u32::MAX - 5;
     assert_eq!(state(&one), State::Due);
-    one.session.key.generation = 6;
+    one.session.generation = 6;
     assert_eq!(state(&one), State::Stale);
-    one.session.key.generation = layout::GENERATION_ENDED | 8;
+    one.session.generation = layout::GENERATION_ENDED | 8;
     assert_eq!(state(&one), State::Ended);
 }
 
@@ -136,16 +138,6 @@ fn idleness_is_counted_from_when_the_bit_was_last_found() {
     let seen = LastUse::new(false, 0x1ff_fffe);
     assert_eq!(seen.idle(0x200_0006), Duration::from_millis(500));
     assert_eq!(LastUse { is_recent: true, ..seen }.idle(0x200_0006), Duration::ZERO);
-}
-
-#[test]
-fn fields_are_taken_apart_and_put_together() {
-    let mut one = record(7).session;
-    (one.key.tag, one.used, one.revalidations, one.referenced) = ([[1, 2], [3, 4]], 77, 9, true);
-    (one.owner, one.flags, one.out_tags, one.mark, one.port) = (0x7fff, 0x21, 2, 5, 6);
-    let cold = layout::Cold { created: one.created, used: one.used_word(), ..Default::default() };
-    assert_eq!(Fields::new(&one.session(3), &one.hop(), &cold), one);
-    assert_eq!(one.session(3).hop, 3);
 }
 
 /// Sessions with 0, 10, 20, ... packets.
@@ -202,7 +194,7 @@ fn filters_take_what_has_all_that_is_asked_for() {
     assert_eq!(of(Filter { dscps: vec![46], states: vec![State::Fast], ..any() }).len(), 20);
     assert_eq!(of(Filter { states: vec![State::Due], ..any() }), NONE);
     let mut ended = record(1);
-    ended.session.key.generation |= layout::GENERATION_ENDED;
+    ended.session.generation |= layout::GENERATION_ENDED;
     let ended = reader().session(&ended);
     assert!(!any().accepts(&ended));
     assert!(Filter { states: vec![State::Ended], ..any() }.accepts(&ended));

@@ -71,9 +71,9 @@ impl Talk {
             (fast.learned(there, from), (asked, here), 9 + headers),
         ] {
             assert_eq!(out(&session), leaves);
-            assert_ne!(session.session.flags & flags::NAT, 0);
-            assert_ne!(session.session.flags & flags::TRACKED, 0);
-            assert!(session.session.flags & flags::TRACKED != 0);
+            assert_ne!(session.hop.flags & flags::NAT, 0);
+            assert_ne!(session.hop.flags & flags::TRACKED, 0);
+            assert!(session.hop.flags & flags::TRACKED != 0);
             assert_eq!(
                 (session.packets(), session.bytes()),
                 (PACKETS, PACKETS * length),

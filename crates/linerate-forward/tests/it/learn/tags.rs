@@ -52,13 +52,13 @@ fn is_ipv4(frame: &[u8]) -> bool {
 
 /// The tags that a session matches, and those that it puts on.
 fn tags_of(record: &Record) -> [Vec<(u16, u16)>; 2] {
-    let session = &record.session;
-    let kinds = [session.key.kind >> 3 & 3, session.key.kind >> 5 & 3];
-    let came = kinds.into_iter().zip(session.key.tag).filter(|(kind, _)| *kind != 0);
+    let Record { session, hop, .. } = record;
+    let kinds = [session.kind >> 3 & 3, session.kind >> 5 & 3];
+    let came = kinds.into_iter().zip(hop.tag).filter(|(kind, _)| *kind != 0);
     let came = came.map(|(kind, control)| {
         ([0, CUSTOMER, SERVICE][usize::from(kind)], u16::from_be_bytes(control))
     });
-    let left = session.out_tag.iter().take(session.out_tags.into());
+    let left = hop.out_tag.iter().take(hop.out_tags.into());
     let left =
         left.map(|[a, b, c, d]| (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])));
     [came.collect(), left.collect()]
@@ -198,7 +198,7 @@ impl Ends {
             fast.sessions().into_iter().find(|record| record.tuple().source.port() == port);
         let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.describe()));
         assert_eq!(tags_of(&record), tags.map(<[_]>::to_vec));
-        assert_eq!(record.session.source_mac, lab.wan.a.mac().0);
+        assert_eq!(record.hop.source_mac, lab.wan.a.mac().0);
         assert_eq!(record.packets(), 4, "{record:?}");
         let (found, rest) = untagged(&seen[0]);
         assert_eq!((found.as_slice(), &rest[..6]), (tags[1], &mac.0[..]));

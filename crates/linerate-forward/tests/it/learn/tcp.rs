@@ -136,18 +136,18 @@ fn transfer(lab: &Lab, family: usize, port: u16, fast: &Accelerator) {
         fast.sessions().into_iter().find(|record| record.tuple().source == source)
     };
     let is_learned_again =
-        |source: SocketAddr| record(source).is_some_and(|record| record.session.revalidations >= 5);
+        |source: SocketAddr| record(source).is_some_and(|record| record.revalidations() >= 5);
     fill(&client, &server, || is_learned_again(here));
     fill(&server, &client, || is_learned_again(there));
     let out = fast.learned(here, there);
     let back = record(there).unwrap_or_else(|| panic!("no way back: {}", fast.describe()));
     for record in [&out, &back] {
-        assert!(record.session.revalidations >= 5, "{record:?}: {}", fast.describe());
+        assert!(record.revalidations() >= 5, "{record:?}: {}", fast.describe());
     }
     // Past the deadline packets go to the kernel until one of them has made it, which are no more than
     // what the port takes in at once; the rest was fast.
     let slow: u64 = fast.reasons().values().sum();
-    let times = out.session.revalidations + back.session.revalidations + 4;
+    let times = out.revalidations() + back.revalidations() + 4;
     assert!(slow <= AT_ONCE * u64::from(times), "{}", fast.describe());
     assert!(slow < out.packets() + back.packets(), "{}", fast.describe());
     drop((client, server));
