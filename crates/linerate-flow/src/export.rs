@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use linerate_pcapfile::{ByteRange, PacketLocation};
+use serde::Serialize;
 
 use crate::meter::{Flow, Meter, MeterOptions, MeterStatistics, MeteredPacket};
 use crate::outputs::{OutputOptions, OutputStatistics, Outputs};
@@ -71,12 +72,14 @@ enum Message {
     Flows(Locator, Vec<Flow>),
 }
 
-/// What was metered, written and sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What was metered, written and sent; serialises to the command's JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExportStatistics {
     /// The sum of all meters.
+    #[serde(flatten)]
     pub meter: MeterStatistics,
     /// The sum of all files, and each collector.
+    #[serde(flatten)]
     pub output: OutputStatistics,
 }
 

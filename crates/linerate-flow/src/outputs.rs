@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use linerate_pcapfile::Group;
+use serde::{Serialize, Serializer};
 
 use crate::file::{Files, FilesOptions, FilesStatistics};
 use crate::ipfix::{self, Target, is_ipfix};
@@ -102,12 +103,30 @@ pub struct OutputOptions {
 }
 
 /// What was written and sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OutputStatistics {
     /// The counts of complete files.
+    #[serde(flatten)]
     pub files: FilesStatistics,
     /// What was sent to each collector.
+    #[serde(serialize_with = "collectors", skip_serializing_if = "Vec::is_empty")]
     pub collectors: Vec<(Target, ipfix::Statistics)>,
+}
+
+/// An object for each collector: its address, and what was sent there.
+fn collectors<S: Serializer>(
+    collectors: &[(Target, ipfix::Statistics)],
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Object<'a> {
+        collector: String,
+        #[serde(flatten)]
+        sent: &'a ipfix::Statistics,
+    }
+    serializer.collect_seq(
+        collectors.iter().map(|(target, sent)| Object { collector: target.to_string(), sent }),
+    )
 }
 
 /// Files and collectors. The caller waits for files; it waits for collectors only on request. [`Outputs::is_ready`]

@@ -16,7 +16,7 @@ use linerate_ring::Direction;
 use linerate_ring::packet::DirectionFilter;
 
 use super::cutoff::Cutoff;
-use super::report::{Cpu, FilterReport, FlowReport, Report};
+use super::report::{Cpu, FilterReport, Report};
 use super::sample::Sample;
 use super::{Metering, Outcome};
 use crate::filter::{FilterCache, FilterLocation};
@@ -119,29 +119,28 @@ impl FileProgress {
 
     /// The counts now.
     pub fn report(&self) -> Report {
-        let writer = self.writer.as_deref();
         let drops = Drops::from([
             (DropCause::Sampled, self.sampled.load(Relaxed)),
             (DropCause::Cutoff, self.cutoff.load(Relaxed)),
         ]);
-        Report {
+        let mut report = Report {
             source: SOURCE.into(),
             received: self.received.load(Relaxed),
             captured: self.captured.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
-            dropped: drops.into(),
-            written: writer.map_or(0, FileSinkProgress::written),
+            dropped: drops,
             seconds: self.start.elapsed().as_secs_f64(),
             cpu: Cpu::now(),
-            files: writer.map_or(0, FileSinkProgress::files),
-            deleted_files: writer.map_or(0, FileSinkProgress::deleted),
-            file_bytes: writer.map_or(0, FileSinkProgress::bytes),
             ..Report::default()
+        };
+        if let Some(writer) = &self.writer {
+            report.set_files(&writer.counts());
         }
+        report
     }
 
     pub(super) fn note(&self, report: &Report) {
-        let drops = &report.dropped.causes;
+        let drops = &report.dropped;
         for (count, now) in [
             (&self.received, report.received),
             (&self.captured, report.captured),
@@ -214,22 +213,20 @@ pub(super) fn finish(
 ) -> Outcome {
     let mut outcome = finish_sink(report, sink, start, failure);
     // The record writer waits until packets are written, so the sink ends first.
-    let unwritten = FlowReport::finish(record_writer, &mut outcome.report);
+    let unwritten = outcome.report.finish_flows(record_writer);
     outcome.failure = outcome.failure.or(unwritten);
     outcome
 }
 
 fn finish_sink(mut report: Report, sink: Sink, start: Instant, failure: Option<Error>) -> Outcome {
-    let file = sink.files().first().map(FileSink::progress);
-    let written = file.map(|progress| (sink.finish(), progress.current()));
+    let written = (!sink.files().is_empty()).then(|| sink.finish());
     report.seconds = start.elapsed().as_secs_f64();
     report.cpu = Cpu::now();
-    let Some((written, file)) = written else {
+    let Some(written) = written else {
         return Outcome { report, failure };
     };
     report.settle(&written);
-    (report.written, report.files) = (written.written, written.files);
-    (report.file_bytes, report.file) = (written.bytes, Some(file));
+    report.file = Some(written.counts.current);
     // A full disk explains more than the end of the input that it caused.
     let failure = written.failure.or(failure);
     Outcome { report, failure }
@@ -427,7 +424,7 @@ impl Selector {
             && let Some(sample) = self.sample
             && !sample.has(frame.head(), linktype)
         {
-            report.dropped.causes[DropCause::Sampled] += 1;
+            report.dropped[DropCause::Sampled] += 1;
             return Ok(false);
         }
         Ok(wanted)
@@ -444,7 +441,7 @@ impl Selector {
         let Record { frame, interface, .. } = record;
         let time = frame.timestamp.unwrap_or_default();
         let keeps = cutoff.keeps(frame.head(), frame.wire_len, linktype, *interface, time);
-        report.dropped.causes[DropCause::Cutoff] += u64::from(!keeps);
+        report.dropped[DropCause::Cutoff] += u64::from(!keeps);
         keeps
     }
 }

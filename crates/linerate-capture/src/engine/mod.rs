@@ -23,7 +23,7 @@ use linerate_pcapfile::Format;
 pub use blocks::copy_blocks;
 pub use file::{FileInput, FileProgress, InputFile, description, read_file};
 pub(crate) use report::Cpu;
-pub use report::{FilterReport, FlowReport, InterfaceReport, QueueReport, Report};
+pub use report::{FilterReport, InterfaceReport, Report};
 pub use sample::Sample;
 pub use shared::Event;
 
@@ -31,7 +31,7 @@ use crate::annotate::Annotator;
 use crate::interface::{self, ANY, Interface};
 use crate::sink::Sink;
 use crate::sink::file::{
-    FileSink, FileSinkHandle, FileSinkOptions, FileSinkProgress, StatisticsSource,
+    FileSink, FileSinkCounts, FileSinkHandle, FileSinkOptions, FileSinkProgress, StatisticsSource,
 };
 use crate::source::{OpenInterface, SourceKind, SourceOptions, inside};
 use crate::split::LiveSplitter;
@@ -240,12 +240,12 @@ impl Engine {
     /// The counts now.
     pub fn report(&self) -> Report {
         self.counters.iter().for_each(InterfaceCounters::refresh);
-        let sum = |of: fn(&FileSinkProgress) -> u64| self.progress.iter().map(|one| of(one)).sum();
+        let files = self.progress.iter().map(|one| one.counts());
+        let files = files.fold(FileSinkCounts::default(), FileSinkCounts::plus);
         let drops = self.counters.iter().map(InterfaceCounters::drops);
         let mut drops = drops.fold(Drops::default(), Drops::plus);
-        drops[DropCause::Disk] = sum(FileSinkProgress::unwritten);
-        let out_of_order: u64 = sum(FileSinkProgress::out_of_order);
-        drops[DropCause::OutOfOrder] += out_of_order;
+        drops[DropCause::Disk] = files.unwritten;
+        drops[DropCause::OutOfOrder] += files.out_of_order;
         let mut interfaces = self.interfaces.clone();
         let split = self.shared.split();
         for (interface, counters) in interfaces.iter_mut().zip(self.counters.iter()) {
@@ -253,32 +253,25 @@ impl Engine {
             // Readers ask the kernel for its counts only now and then. What was captured or left out was
             // received, except that the segments of what was split are counted.
             if split.is_none() {
-                let causes = &interface.dropped.causes;
+                let causes = &interface.dropped;
                 let left_out = causes[DropCause::Sampled] + causes[DropCause::Cutoff];
                 interface.received = interface.received.max(interface.captured + left_out);
             }
         }
-        Report {
+        let mut report = Report {
             captured: interfaces.iter().map(|one| one.captured).sum(),
             received: interfaces.iter().map(|one| one.received).sum(),
             bytes: interfaces.iter().map(|one| one.bytes).sum(),
-            written: sum(FileSinkProgress::written),
-            files: sum(FileSinkProgress::files),
-            deleted_files: sum(FileSinkProgress::deleted),
-            file_bytes: sum(FileSinkProgress::bytes),
-            file: (self.progress.iter())
-                .map(|one| one.current())
-                .find(|path| *path != PathBuf::new()),
             writer_fill: self.sink.files().iter().map(FileSink::fill_level).reduce(f32::max),
             seconds: self.start.elapsed().as_secs_f64(),
             filter: self.filter.clone(),
             split,
-            flows: self
-                .record_writer
-                .as_ref()
-                .map(|record_writer| record_writer.statistics().into()),
+            flows: self.record_writer.as_ref().map(RecordWriter::statistics),
             ..Report::new(drops, interfaces)
-        }
+        };
+        report.set_files(&files);
+        report.file = Some(files.current).filter(|path| *path != PathBuf::new());
+        report
     }
 
     /// Waits for the readers and the writer.
@@ -292,7 +285,7 @@ impl Engine {
         let written = sink.finish();
         let record_writer = self.record_writer.take();
         let mut report = self.report();
-        let unwritten = FlowReport::finish(record_writer, &mut report);
+        let unwritten = report.finish_flows(record_writer);
         report.seconds = seconds;
         report.settle(&written);
         Outcome { report, failure: self.shared.take_failure().or(written.failure).or(unwritten) }

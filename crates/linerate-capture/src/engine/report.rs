@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use linerate_flow::export::{ExportStatistics, RecordWriter};
-use linerate_flow::outputs::OutputStatistics;
 use linerate_pcapfile::InterfaceDescription;
 use serde::{Serialize, Serializer};
 
 use crate::filter::FilterLocation;
-use crate::sink::file::{FileSinkReport, InterfaceOutcome};
+use crate::sink::file::{FileSinkCounts, FileSinkReport, InterfaceOutcome};
 use crate::source::OpenInterface;
 use crate::split::SplitStatistics;
 use crate::statistics::{DropCause, Drops, InterfaceCounters, QueueCounts};
@@ -22,7 +21,7 @@ pub struct Report {
     /// Packets that the filter accepted, lost ones included.
     pub received: u64,
     /// Packets lost, by cause; `total` sums them up (freezes are events and not in it).
-    pub dropped: DropReport,
+    pub dropped: Drops,
     /// The source: `packet`, `xdp`, `tee` or `file`; several of them joined by `+`.
     pub source: String,
     /// The pages that the buffer actually has.
@@ -52,124 +51,11 @@ pub struct Report {
     pub split: Option<SplitStatistics>,
     /// What was metered, with `--flows`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub flows: Option<FlowReport>,
+    pub flows: Option<ExportStatistics>,
     /// Processor time of the process in seconds.
     pub cpu: Cpu,
     /// The same counts, interface by interface.
     pub interfaces: Vec<InterfaceReport>,
-}
-
-/// The counts of metering.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FlowReport {
-    /// Packets of flows.
-    pub packets: u64,
-    /// Packets in no flow, because they are no IP packets.
-    pub not_ip: u64,
-    /// Packets in no flow, because their IP header is malformed or cut off.
-    pub malformed: u64,
-    /// Packets in no flow, because of their link type.
-    pub link_type: u64,
-    /// Packets of flows whose ports are not known: later fragments, and packets that were cut off.
-    pub without_ports: u64,
-    /// Flows in the table.
-    pub active: u64,
-    /// Flows that ended, or got a record before.
-    pub exported: u64,
-    /// Those that had to make room in a full table.
-    pub overflow: u64,
-    /// Records in complete files.
-    pub records: u64,
-    /// Complete files.
-    pub files: u64,
-    /// Their bytes.
-    pub file_bytes: u64,
-    /// Earlier meters of this name that were interrupted: 0 or 1.
-    pub interruptions: u64,
-    /// What was sent to each collector.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub collectors: Vec<CollectorReport>,
-}
-
-/// What was sent to a collector by IPFIX.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CollectorReport {
-    /// Its address, as given to `--flows`.
-    pub collector: String,
-    /// Messages sent.
-    pub messages: u64,
-    /// Their octets.
-    pub octets: u64,
-    /// Records in them; with `?uniflow` one for each direction.
-    pub records: u64,
-    /// Records that were not sent, because the collector was too slow or unreachable.
-    pub not_sent: u64,
-    /// Messages that its host refused (ICMP port unreachable); hosts limit how often they report it.
-    pub refused: u64,
-    /// Connections made.
-    pub connections: u64,
-    /// The last error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-impl From<ExportStatistics> for FlowReport {
-    fn from(ExportStatistics { meter, output }: ExportStatistics) -> Self {
-        let OutputStatistics { files, collectors } = output;
-        let collectors = collectors.into_iter().map(|(target, sent)| CollectorReport {
-            collector: target.to_string(),
-            messages: sent.messages,
-            octets: sent.octets,
-            records: sent.flows,
-            not_sent: sent.not_sent_flows,
-            refused: sent.refused,
-            connections: sent.connections,
-            error: sent.error,
-        });
-        Self {
-            collectors: collectors.collect(),
-            packets: meter.packets,
-            not_ip: meter.not_ip,
-            malformed: meter.malformed,
-            link_type: meter.link_type,
-            without_ports: meter.without_ports,
-            active: meter.active,
-            exported: meter.exported,
-            overflow: meter.overflow,
-            records: files.records,
-            files: files.files,
-            file_bytes: files.bytes,
-            interruptions: files.interruptions,
-        }
-    }
-}
-
-impl FlowReport {
-    /// Waits until all records are written, and puts the last counts into `report`. Returns what went wrong.
-    pub(super) fn finish(
-        record_writer: Option<RecordWriter>,
-        report: &mut Report,
-    ) -> Option<Error> {
-        let (statistics, outcome) = record_writer?.finish();
-        report.flows = Some(statistics.into());
-        outcome.err().map(Error::Flow)
-    }
-}
-
-/// Lost packets by cause, with their sum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DropReport {
-    /// The causes.
-    #[serde(flatten)]
-    pub causes: Drops,
-    /// All packets lost.
-    pub total: u64,
-}
-
-impl From<Drops> for DropReport {
-    fn from(causes: Drops) -> Self {
-        Self { causes, total: causes.total() }
-    }
 }
 
 /// Processor time.
@@ -250,30 +136,12 @@ pub struct InterfaceReport {
     /// Bytes on the wire of the captured packets.
     pub bytes: u64,
     /// Packets lost, by cause.
-    pub dropped: DropReport,
+    pub dropped: Drops,
     /// The counts of each receive queue that had packets, where the source tells.
-    pub queues: Vec<QueueReport>,
+    pub queues: Vec<QueueCounts>,
     /// How full the buffer between kernel and reader was recently, 0 to 1.
     #[serde(skip)]
     pub fill: f32,
-}
-
-/// The counts of a receive queue.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct QueueReport {
-    /// Its number; see [`QueueCounts::queue`].
-    pub queue: u32,
-    /// Packets that the filter in the kernel accepted, lost ones included.
-    pub received: u64,
-    /// Packets lost between the driver and the reader.
-    pub dropped: DropReport,
-}
-
-impl From<QueueCounts> for QueueReport {
-    fn from(counts: QueueCounts) -> Self {
-        let QueueCounts { queue, received, drops } = counts;
-        Self { queue, received, dropped: drops.into() }
-    }
 }
 
 impl InterfaceReport {
@@ -293,8 +161,8 @@ impl InterfaceReport {
         self.captured = counters.captured();
         self.received = counters.received();
         self.bytes = counters.bytes();
-        self.dropped = counters.drops().into();
-        self.queues = counters.queues().into_iter().map(QueueReport::from).collect();
+        self.dropped = counters.drops();
+        self.queues = counters.queues();
         self.fill = counters.fill_level();
     }
 }
@@ -308,7 +176,20 @@ impl Report {
         };
         let (source, pages) = (joined(|one| &one.source), joined(|one| &one.pages));
         let cpu = Cpu::now();
-        Self { dropped: drops.into(), source, pages, cpu, interfaces, ..Self::default() }
+        Self { dropped: drops, source, pages, cpu, interfaces, ..Self::default() }
+    }
+
+    /// Sets the counts of the files.
+    pub(super) fn set_files(&mut self, counts: &FileSinkCounts) {
+        (self.written, self.files) = (counts.written, counts.files);
+        (self.deleted_files, self.file_bytes) = (counts.deleted, counts.bytes);
+    }
+
+    /// Waits until all flow records are written, and takes their last counts. Returns what went wrong.
+    pub(super) fn finish_flows(&mut self, record_writer: Option<RecordWriter>) -> Option<Error> {
+        let (statistics, outcome) = record_writer?.finish();
+        self.flows = Some(statistics);
+        outcome.err().map(Error::Flow)
     }
 
     /// Takes the final counts of the writer into account: a packet that is not in the files was not
@@ -318,10 +199,10 @@ impl Report {
         for (one, outcome) in self.interfaces.iter_mut().zip(&writer.interfaces) {
             one.captured = one.captured.saturating_sub(missing(outcome));
             one.bytes = one.bytes.saturating_sub(outcome.missing_bytes);
-            one.dropped = with_unwritten(one.dropped.causes, outcome.unwritten(), writer).into();
+            one.dropped = with_unwritten(one.dropped, outcome.unwritten(), writer);
         }
-        self.dropped = with_unwritten(self.dropped.causes, writer.unwritten, writer).into();
-        self.deleted_files = writer.deleted;
+        self.dropped = with_unwritten(self.dropped, writer.counts.unwritten, writer);
+        self.set_files(&writer.counts);
         let outcomes = || writer.interfaces.iter();
         self.captured = self.captured.saturating_sub(outcomes().map(missing).sum());
         self.bytes = self.bytes.saturating_sub(outcomes().map(|one| one.missing_bytes).sum());

@@ -177,12 +177,13 @@ impl Drops {
 }
 
 impl Serialize for Drops {
-    /// A map of all causes.
+    /// A map of all causes, and `total`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        let mut map = serializer.serialize_map(Some(self.0.len() + 1))?;
         for (cause, count) in self.iter() {
             map.serialize_entry(cause.name(), &count)?;
         }
+        map.serialize_entry("total", &self.total())?;
         map.end()
     }
 }

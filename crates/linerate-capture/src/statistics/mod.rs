@@ -48,7 +48,7 @@ pub(crate) struct ReaderCounters {
 }
 
 /// What was counted for a receive queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct QueueCounts {
     /// Its number. Queues that the interface got during the capture are counted together, as that after the last.
     pub queue: u32,
@@ -56,6 +56,7 @@ pub struct QueueCounts {
     pub received: u64,
     /// Packets lost between the driver and the reader. What was lost because the reader waited for the writer is
     /// among what its ring lost.
+    #[serde(rename = "dropped")]
     pub drops: Drops,
 }
 

@@ -46,14 +46,15 @@ pub struct FilesOptions {
 }
 
 /// What was written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct FilesStatistics {
-    /// Files that have their name.
+    /// Records in files that have their name.
+    pub records: u64,
+    /// These files.
     pub files: u64,
     /// Their bytes.
+    #[serde(rename = "file_bytes")]
     pub bytes: u64,
-    /// Records in these files.
-    pub records: u64,
     /// Earlier meters of this name that did not end, but were ended: 0 or 1. Their last files were not whole, and are
     /// removed.
     pub interruptions: u64,

@@ -87,23 +87,29 @@ impl Default for Options {
 }
 
 /// What was exported and what was not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Statistics {
     /// Messages sent.
     pub messages: u64,
     /// Their octets.
     pub octets: u64,
     /// Flow records in them. A biflow counts twice where each direction is a record.
+    #[serde(rename = "records")]
     pub flows: u64,
     /// Packets of these flows.
+    #[serde(skip)]
     pub flow_packets: u64,
     /// Octets of these flows.
+    #[serde(skip)]
     pub flow_octets: u64,
     /// Flow records that were not sent: the queue was full, or the socket refused the message.
+    #[serde(rename = "not_sent")]
     pub not_sent_flows: u64,
     /// Packets of these flows.
+    #[serde(skip)]
     pub not_sent_packets: u64,
     /// Octets of these flows.
+    #[serde(skip)]
     pub not_sent_octets: u64,
     /// Messages that the collector's host refused, because no socket was open there (ICMP port unreachable), or that a
     /// firewall refused. This is a lower bound: hosts limit the rate of ICMP errors, and a socket keeps only the last one.
@@ -112,6 +118,7 @@ pub struct Statistics {
     /// Connections made. Each after the first may have lost what was in the socket's buffer.
     pub connections: u64,
     /// The last error since it was connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 

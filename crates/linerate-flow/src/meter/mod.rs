@@ -41,11 +41,12 @@ impl Default for MeterOptions {
 
 /// What a meter counted since its start. `packets` are all packets of flows, so each packet that the meter was given
 /// is in it or in `not_ip`, `malformed` or `link_type`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MeterStatistics {
     /// Packets of flows.
     pub packets: u64,
     /// Their octets, from the IP header on.
+    #[serde(skip)]
     pub octets: u64,
     /// Frames that carry no IP packet, such as ARP.
     pub not_ip: u64,

@@ -31,7 +31,7 @@ pub use merge::ReaderState;
 pub use options::{FileSinkOptions, StatisticsSource};
 pub(crate) use pool::BlockPlace;
 use pool::{Pool, SenderGuard};
-pub use progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
+pub use progress::{FileSinkCounts, FileSinkProgress, FileSinkReport, InterfaceOutcome};
 pub(crate) use retention::FinishedFiles;
 pub use retention::{KeepFree, Retention};
 pub use rotation::{Naming, Rotation};

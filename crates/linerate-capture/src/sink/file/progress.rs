@@ -1,77 +1,69 @@
 //! How far the writer is, and what it reports at the end.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use crate::Error;
 
-/// How far the writer is; may be read at any time.
-#[derive(Debug, Default)]
-pub struct FileSinkProgress {
-    pub(super) files: AtomicU64,
-    pub(super) deleted: AtomicU64,
-    pub(super) bytes: AtomicU64,
-    pub(super) written: AtomicU64,
-    pub(super) unwritten: AtomicU64,
-    pub(super) out_of_order: AtomicU64,
-    pub(super) current: Mutex<PathBuf>,
+/// What the writer has written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileSinkCounts {
+    /// Files started.
+    pub files: u64,
+    /// Files deleted again ([`Retention`](super::Retention)).
+    pub deleted: u64,
+    /// Bytes in all files.
+    pub bytes: u64,
+    /// Packets in the files.
+    pub written: u64,
+    /// Packets that could not be written.
+    pub unwritten: u64,
+    /// Packets that came too late for their place in the order of time; they are in the files.
+    pub out_of_order: u64,
+    /// The file being written; empty before the first.
+    pub current: PathBuf,
 }
 
+impl FileSinkCounts {
+    /// The sum of two, with the first file.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            files: self.files + other.files,
+            deleted: self.deleted + other.deleted,
+            bytes: self.bytes + other.bytes,
+            written: self.written + other.written,
+            unwritten: self.unwritten + other.unwritten,
+            out_of_order: self.out_of_order + other.out_of_order,
+            current: if self.current.as_os_str().is_empty() { other.current } else { self.current },
+        }
+    }
+}
+
+/// How far the writer is; may be read at any time.
+#[derive(Debug, Default)]
+pub struct FileSinkProgress(Mutex<FileSinkCounts>);
+
 impl FileSinkProgress {
-    /// Files started.
-    pub fn files(&self) -> u64 {
-        self.files.load(Relaxed)
+    /// The counts now.
+    pub fn counts(&self) -> FileSinkCounts {
+        self.update(|counts| counts.clone())
     }
 
-    /// Files deleted again ([`Retention`](super::Retention)).
-    pub fn deleted(&self) -> u64 {
-        self.deleted.load(Relaxed)
-    }
-
-    /// Bytes in all files.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
-    }
-
-    /// Packets in the files.
-    pub fn written(&self) -> u64 {
-        self.written.load(Relaxed)
-    }
-
-    /// Packets that could not be written.
-    pub fn unwritten(&self) -> u64 {
-        self.unwritten.load(Relaxed)
-    }
-
-    /// Packets that came too late for their place in the order of time; they are in the files.
-    pub fn out_of_order(&self) -> u64 {
-        self.out_of_order.load(Relaxed)
-    }
-
-    /// The file being written.
-    pub fn current(&self) -> PathBuf {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Changes the counts.
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut FileSinkCounts) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// The result of the writer.
 #[derive(Debug, Default)]
 pub struct FileSinkReport {
-    /// Files started.
-    pub files: u64,
-    /// Files deleted again.
-    pub deleted: u64,
-    /// Bytes in all of them.
-    pub bytes: u64,
-    /// Packets in them.
-    pub written: u64,
-    /// Packets that could not be written.
-    pub unwritten: u64,
+    /// The counts at the end.
+    pub counts: FileSinkCounts,
     /// Packets that came after a limit of size or count had been reached: they are not part of the
     /// capture.
     pub beyond_limit: u64,
-    /// The same counts, interface by interface.
+    /// What happened to the packets, interface by interface.
     pub interfaces: Vec<InterfaceOutcome>,
     /// The reader of the pipe went away.
     pub pipe_closed: bool,
@@ -82,11 +74,7 @@ pub struct FileSinkReport {
 impl FileSinkReport {
     /// The sum of two. The first failure stays.
     pub(crate) fn plus(mut self, other: Self) -> Self {
-        self.files += other.files;
-        self.deleted += other.deleted;
-        self.bytes += other.bytes;
-        self.written += other.written;
-        self.unwritten += other.unwritten;
+        self.counts = self.counts.plus(other.counts);
         self.beyond_limit += other.beyond_limit;
         let count = self.interfaces.len().max(other.interfaces.len());
         self.interfaces.resize(count, InterfaceOutcome::default());

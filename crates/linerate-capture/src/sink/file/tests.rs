@@ -116,8 +116,8 @@ proptest! {
         let format = formats[which];
         let (_folder, path) = folder();
         let summary = write(options(&path, format), &packets);
-        prop_assert_eq!(summary.written, packets.len() as u64);
-        prop_assert_eq!(summary.bytes, std::fs::metadata(&path).expect("a file").len());
+        prop_assert_eq!(summary.counts.written, packets.len() as u64);
+        prop_assert_eq!(summary.counts.bytes, std::fs::metadata(&path).expect("a file").len());
         let mut reader = Reader::open(&path).expect("a readable file");
         prop_assert_eq!(reader.format(), format);
         for packet in &packets {
@@ -153,7 +153,7 @@ fn compressed_files_read_back_and_are_streams_to_other_programs() {
         let packets = numbered(60_000);
         let summary =
             write(FileSinkOptions { compression, ..options(&path, Format::Pcapng) }, &packets);
-        assert_eq!(summary.written, 60_000);
+        assert_eq!(summary.counts.written, 60_000);
         assert_eq!(numbers(&path).len(), 60_000, "{compression:?}");
         match std::process::Command::new(program).arg("-t").arg(&path).output() {
             Ok(output) => assert!(output.status.success(), "{program}: {output:?}"),
@@ -169,9 +169,9 @@ fn rotation_by_size_keeps_every_packet_in_order() {
         let rotation = Rotation { size: Some(10_000), ..Rotation::default() };
         let summary =
             write(FileSinkOptions { rotation, ..options(&path, format) }, &numbered(5000));
-        assert!(summary.files > 10, "{} files", summary.files);
+        assert!(summary.counts.files > 10, "{} files", summary.counts.files);
         let mut all = numbers(&path);
-        for number in 1..summary.files {
+        for number in 1..summary.counts.files {
             all.extend(numbers(&folder.path().join(format!("f{number}"))));
         }
         assert_eq!(all, (0..5000).collect::<Vec<_>>());
@@ -198,7 +198,7 @@ fn rotation_by_time_follows_the_packets() {
     // A hundred packets a second.
     let summary =
         write(FileSinkOptions { rotation, ..options(&path, Format::Pcapng) }, &numbered(250));
-    assert_eq!(summary.files, 3);
+    assert_eq!(summary.counts.files, 3);
     let counts = ["0", "1", "2"].map(|name| numbers(&folder.path().join(name)).len());
     assert_eq!(counts, [100, 100, 50]);
 }
@@ -208,14 +208,14 @@ fn a_limit_of_size_ends_the_capture_and_counts_nothing_as_lost() {
     let (_folder, path) = folder();
     let options = FileSinkOptions { size_limit: Some(5000), ..options(&path, Format::Pcapng) };
     let summary = write(options, &numbered(1000));
-    assert_eq!(summary.unwritten, 0);
-    assert_eq!(summary.written + summary.beyond_limit, 1000);
-    assert_eq!(numbers(&path).len() as u64, summary.written);
-    assert!(summary.written > 0 && summary.beyond_limit > 0);
+    assert_eq!(summary.counts.unwritten, 0);
+    assert_eq!(summary.counts.written + summary.beyond_limit, 1000);
+    assert_eq!(numbers(&path).len() as u64, summary.counts.written);
+    assert!(summary.counts.written > 0 && summary.beyond_limit > 0);
     let [outcome] = summary.interfaces[..] else { panic!("one interface") };
     assert_eq!(
         (outcome.received, outcome.written, outcome.unwritten()),
-        (1000, summary.written, 0)
+        (1000, summary.counts.written, 0)
     );
     assert_eq!(outcome.missing_bytes, 8 * summary.beyond_limit);
 }
@@ -247,10 +247,10 @@ fn a_writer_that_panics_ends_the_capture_and_counts_what_it_did_not_write() {
     let summary = write(options, &numbered(200_000));
     let said = summary.failure.expect("a failure").to_string();
     assert!(said.contains("writer panicked: no counts"), "{said}");
-    assert_eq!(summary.written + summary.unwritten, 200_000);
-    assert_eq!(summary.interfaces[0].unwritten(), summary.unwritten);
-    assert_eq!(numbers(&path), (0..summary.written).collect::<Vec<_>>());
-    assert!(summary.written > 100);
+    assert_eq!(summary.counts.written + summary.counts.unwritten, 200_000);
+    assert_eq!(summary.interfaces[0].unwritten(), summary.counts.unwritten);
+    assert_eq!(numbers(&path), (0..summary.counts.written).collect::<Vec<_>>());
+    assert!(summary.counts.written > 100);
 }
 
 #[test]
@@ -285,12 +285,12 @@ fn a_writer_that_panics_while_it_merges_counts_all_and_lets_the_readers_go() {
     let summary = writer.finish();
     let said = summary.failure.expect("a failure").to_string();
     assert!(said.contains("writer panicked: no counts"), "{said}");
-    assert_eq!(summary.written + summary.unwritten, 2 * each);
+    assert_eq!(summary.counts.written + summary.counts.unwritten, 2 * each);
     let taken: Vec<_> = summary.interfaces.iter().map(|outcome| outcome.received).collect();
     assert_eq!(taken, [each; 2]);
     let unwritten: u64 = summary.interfaces.iter().map(InterfaceOutcome::unwritten).sum();
-    assert_eq!(unwritten, summary.unwritten);
-    assert!(summary.written > 0 && numbers(&path).len() as u64 == summary.written);
+    assert_eq!(unwritten, summary.counts.unwritten);
+    assert!(summary.counts.written > 0 && numbers(&path).len() as u64 == summary.counts.written);
 }
 
 /// Frames of `count` readers whose stamps interleave and whose buffers come at times of their own; the
@@ -333,7 +333,7 @@ fn merged(
     drop(handles);
     let summary = writer.finish();
     let mut all = Vec::new();
-    for number in 0..summary.files {
+    for number in 0..summary.counts.files {
         let name = if number == 0 { "f".to_owned() } else { format!("f{number}") };
         let mut reader = Reader::open(&folder.path().join(name)).expect("a readable file");
         while let Some(record) = reader.next().expect("a whole file") {
@@ -356,7 +356,7 @@ fn several_readers_are_put_in_the_order_of_time() {
             sorted.sort_unstable();
             sorted.dedup();
             assert_eq!(sorted.len(), 60_000, "each once");
-            assert!(stamps == sorted, "{format:?}, {} files: not in order", summary.files);
+            assert!(stamps == sorted, "{format:?}, {} files: not in order", summary.counts.files);
             let written: Vec<u64> =
                 summary.interfaces.iter().map(|outcome| outcome.written).collect();
             assert_eq!(written, [20_000; 3]);
@@ -385,10 +385,10 @@ fn a_reader_that_says_up_to_when_it_has_nothing_is_not_waited_for() {
     let (silent, mut busy) = (writer.handle(0), writer.handle(0));
     let written = |count: u64, time: Duration| {
         let deadline = Instant::now() + time;
-        while writer.progress().written() < count && Instant::now() < deadline {
+        while writer.progress().counts().written < count && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
-        writer.progress().written()
+        writer.progress().counts().written
     };
     silent.set_state(ReaderState::Idle(Some(Timestamp(15))));
     push(&mut busy, 10);
@@ -398,7 +398,7 @@ fn a_reader_that_says_up_to_when_it_has_nothing_is_not_waited_for() {
     silent.set_state(ReaderState::Idle(Some(Timestamp(25))));
     assert_eq!(written(2, Duration::from_secs(10)), 2);
     drop((silent, busy));
-    assert_eq!(writer.finish().written, 2);
+    assert_eq!(writer.finish().counts.written, 2);
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn comes_after_the_bound(format: Format) {
     let (mut late, mut early) = (writer.handle(0), writer.handle(0));
     push(&mut early, 100_900);
     let deadline = Instant::now() + Duration::from_secs(10);
-    while writer.progress().written() == 0 {
+    while writer.progress().counts().written == 0 {
         assert!(Instant::now() < deadline, "it waits for ever");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -425,9 +425,9 @@ fn comes_after_the_bound(format: Format) {
     }
     drop((late, early));
     let progress = writer.progress();
-    assert_eq!(writer.finish().written, 6);
+    assert_eq!(writer.finish().counts.written, 6);
     // The third was out of order when its reader sent it.
-    assert_eq!(progress.out_of_order(), if format == Format::Pcapng { 3 } else { 2 });
+    assert_eq!(progress.counts().out_of_order, if format == Format::Pcapng { 3 } else { 2 });
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn nobody_waits_for_a_reader_that_rests_or_for_one_that_hangs() {
         handle.push(&record);
         handle.flush();
         let deadline = Instant::now() + Duration::from_secs(10);
-        while writer.progress().written() == 0 {
+        while writer.progress().counts().written == 0 {
             assert!(Instant::now() < deadline, "it waits for ever");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -457,6 +457,6 @@ fn nobody_waits_for_a_reader_that_rests_or_for_one_that_hangs() {
         }
         drop((handle, silent));
         let summary = writer.finish();
-        assert_eq!((summary.written, summary.unwritten), (300_001, 0));
+        assert_eq!((summary.counts.written, summary.counts.unwritten), (300_001, 0));
     }
 }

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -112,7 +111,7 @@ impl Writer {
         for (_, mut child) in children {
             let _ = child.wait();
         }
-        self.report
+        FileSinkReport { counts: self.progress.counts(), ..self.report }
     }
 
     /// After a panic: readers may wait for empty buffers, and the packets that they still send are counted.
@@ -123,7 +122,7 @@ impl Writer {
         // Its packets are counted as received already.
         merge.into_chunks().for_each(|chunk| self.pool.give_back(chunk));
         let in_flight = self.report.interfaces.iter().map(InterfaceOutcome::unwritten).sum::<u64>();
-        self.count_unwritten(in_flight - self.report.unwritten);
+        self.count_unwritten(in_flight - self.progress.counts().unwritten);
         while let Some(message) = self.pool.next() {
             if let Message::Write(chunk) = message {
                 self.count_received(&chunk);
@@ -169,7 +168,7 @@ impl Writer {
             merge.release(limit, |chunk| self.write(chunk));
             // What is released after the end has no place in a file.
             if !self.stopped {
-                self.progress.out_of_order.store(merge.out_of_order(), Relaxed);
+                self.progress.update(|counts| counts.out_of_order = merge.out_of_order());
             }
             merge.take_empty().for_each(|chunk| pool.give_back(chunk));
             if last {
@@ -186,12 +185,13 @@ impl Writer {
         let options = &self.options;
         let file = OutputFile::create(&self.path, options.compression, &options.stop)?;
         options.group.map_or(Ok(()), |group| file.share(group))?;
-        self.progress.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.path);
         self.file = Some(file);
         (self.name, self.offset) = (file_name(&self.path), 0);
         self.records = 0;
-        self.report.files += 1;
-        self.progress.files.store(self.report.files, Relaxed);
+        self.progress.update(|counts| {
+            counts.files += 1;
+            counts.current.clone_from(&self.path);
+        });
         let early = std::mem::take(&mut self.early);
         let header = if early.is_empty() { self.header.clone() } else { early };
         self.delete_beyond_count();
@@ -219,8 +219,7 @@ impl Writer {
 
     fn count_bytes(&mut self, before: u64) {
         let after = self.file.as_ref().map_or(before, OutputFile::bytes_written);
-        self.report.bytes += after - before;
-        self.progress.bytes.store(self.report.bytes, Relaxed);
+        self.progress.update(|counts| counts.bytes += after - before);
     }
 
     fn add_block(&mut self, bytes: &[u8], place: BlockPlace) {
@@ -376,8 +375,7 @@ impl Writer {
         self.add_extents(&chunk.runs, range);
         self.count_bytes(before);
         self.records += kept;
-        self.report.written += kept;
-        self.progress.written.store(self.report.written, Relaxed);
+        self.progress.update(|counts| counts.written += kept);
         kept
     }
 
@@ -506,8 +504,7 @@ impl Writer {
     /// Counts a file that was deleted; the bytes that it had.
     fn count_deleted(&mut self, deletion: &Deletion) -> u64 {
         let Deletion::Deleted(bytes) = deletion else { return 0 };
-        self.report.deleted += 1;
-        self.progress.deleted.store(self.report.deleted, Relaxed);
+        self.progress.update(|counts| counts.deleted += 1);
         *bytes
     }
 
@@ -565,7 +562,6 @@ impl Writer {
     }
 
     fn count_unwritten(&mut self, frames: u64) {
-        self.report.unwritten += frames;
-        self.progress.unwritten.store(self.report.unwritten, Relaxed);
+        self.progress.update(|counts| counts.unwritten += frames);
     }
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::HumanCount;
 use linerate_capture::Error as CaptureError;
-use linerate_capture::engine::{Engine, FileProgress, Outcome, QueueReport, Report};
+use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
 use linerate_capture::source::{OpenInterface, SourceKind, TakenFrames};
-use linerate_capture::statistics::{DropCause, Drops};
+use linerate_capture::statistics::{DropCause, Drops, QueueCounts};
+use linerate_flow::export::ExportStatistics;
 use linerate_pcapfile::Error as FileError;
 use linerate_service::Manager;
 
@@ -119,7 +120,11 @@ pub(super) fn follow(
         manager.beat();
         manager.update(|| {
             let report = engine.report();
-            format!("{} captured, {} lost", plural(report.captured, "packet"), report.dropped.total)
+            format!(
+                "{} captured, {} lost",
+                plural(report.captured, "packet"),
+                report.dropped.total()
+            )
         });
         if let Some(line) = &mut line {
             line.update(|| engine.report());
@@ -200,7 +205,7 @@ pub(super) fn conclude(
             let packets = plural(report.received, "packet");
             format!("reading stopped after {packets}; the file may have more")
         });
-        let drops = &report.dropped.causes;
+        let drops = &report.dropped;
         // The counts are all that the user asked for.
         let counted = arguments.discard && arguments.final_report && !arguments.quiet;
         let counted = counted.then(|| file_counts(report));
@@ -210,14 +215,14 @@ pub(super) fn conclude(
     if arguments.json {
         json::print(Schema::Capture, report)?;
     }
-    let lost_on_disk = report.dropped.causes[DropCause::Disk] > 0;
+    let lost_on_disk = report.dropped[DropCause::Disk] > 0;
     let failed = outcome.failure.is_some() || lost_on_disk || !printed;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// tcpdump's three lines, followed by the drop ledger.
 fn counts(report: &Report) -> String {
-    let drops = &report.dropped.causes;
+    let drops = &report.dropped;
     let mut text = format!(
         "{} captured\n{} received by filter\n{} dropped by kernel",
         plural(report.captured, "packet"),
@@ -247,7 +252,7 @@ fn counts(report: &Report) -> String {
         let late = plural(drops[DropCause::OutOfOrder], "packet");
         text += &format!("\n{late} came too late to be sorted by time");
     }
-    if report.dropped.total > 0 || drops[DropCause::Freezes] > 0 {
+    if report.dropped.total() > 0 || drops[DropCause::Freezes] > 0 {
         text += &format!("\nlost by cause: {drops}");
     }
     for one in report.interfaces.iter().filter(|one| one.queues.len() > 1) {
@@ -269,31 +274,34 @@ fn left_out(drops: &Drops) -> impl Iterator<Item = String> {
 
 /// What was metered.
 fn flows(report: &Report) -> Option<String> {
-    let flows = report.flows.as_ref()?;
+    let ExportStatistics { meter, output } = report.flows.as_ref()?;
     let mut text = format!(
         "{} in {}, {} active",
-        plural(flows.packets, "packet"),
-        plural(flows.exported, "flow record"),
-        plural(flows.active, "flow")
+        plural(meter.packets, "packet"),
+        plural(meter.exported, "flow record"),
+        plural(meter.active, "flow")
     );
     for (count, name, what) in [
-        (flows.not_ip, "packet", "of no flow: not IP"),
-        (flows.malformed, "packet", "of no flow: malformed"),
-        (flows.link_type, "packet", "of no flow: unknown link type"),
-        (flows.without_ports, "packet", "of flows without ports: fragments, or cut off"),
-        (flows.overflow, "record", "early, because the flow table was full"),
+        (meter.not_ip, "packet", "of no flow: not IP"),
+        (meter.malformed, "packet", "of no flow: malformed"),
+        (meter.link_type, "packet", "of no flow: unknown link type"),
+        (meter.without_ports, "packet", "of flows without ports: fragments, or cut off"),
+        (meter.overflow, "record", "early, because the flow table was full"),
     ] {
         if count > 0 {
             text += &format!("\n{} {what}", plural(count, name));
         }
     }
-    for one in &flows.collectors {
-        let (collector, error) = (&one.collector, one.error.as_deref());
+    for (collector, one) in &output.collectors {
+        let error = one.error.as_deref();
         let error = error.map(|error| format!(": {error}")).unwrap_or_default();
-        let [records, messages] = [plural(one.records, "record"), plural(one.messages, "message")];
+        let [records, messages] = [plural(one.flows, "record"), plural(one.messages, "message")];
         text += &format!("\n{records} in {messages} to {collector}");
-        if one.not_sent > 0 {
-            text += &format!("\n{} not sent to {collector}{error}", plural(one.not_sent, "record"));
+        if one.not_sent_flows > 0 {
+            text += &format!(
+                "\n{} not sent to {collector}{error}",
+                plural(one.not_sent_flows, "record")
+            );
         }
         if one.refused > 0 {
             let refused = plural(one.refused, "message");
@@ -312,12 +320,12 @@ fn deleted(report: &Report) -> Option<String> {
 }
 
 /// What each queue received and lost, of the `most` that received most.
-pub(super) fn queues(queues: &[QueueReport], most: usize) -> String {
+pub(super) fn queues(queues: &[QueueCounts], most: usize) -> String {
     let mut shown: Vec<_> = queues.iter().collect();
     shown.sort_by_key(|one| std::cmp::Reverse(one.received));
     shown.truncate(most);
     shown.sort_by_key(|one| one.queue);
-    let one = |queue: &&QueueReport| match queue.dropped.total {
+    let one = |queue: &&QueueCounts| match queue.drops.total() {
         0 => format!("{}: {}", queue.queue, HumanCount(queue.received)),
         lost => format!("{}: {} ({lost} lost)", queue.queue, HumanCount(queue.received)),
     };

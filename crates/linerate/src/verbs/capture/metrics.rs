@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use linerate_capture::engine::{InterfaceReport, QueueReport, Report};
-use linerate_capture::statistics::{DropCause, Drops};
+use linerate_capture::engine::{InterfaceReport, Report};
+use linerate_capture::statistics::{DropCause, Drops, QueueCounts};
+use linerate_flow::export::ExportStatistics;
 use linerate_service::{MetricEncoder, Unit};
 
 use super::stats::CaptureStats;
@@ -69,7 +70,7 @@ fn ledger(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let of_file = [DropCause::Disk, DropCause::PipeClosed].map(DropCause::name);
     let by_cause = |losses: bool| {
         report.interfaces.iter().flat_map(move |one| {
-            let causes = causes(&one.dropped.causes, losses);
+            let causes = causes(&one.dropped, losses);
             causes
                 .filter(move |(cause, _)| !of_file.contains(cause))
                 .map(|(cause, count)| ([one.name.as_str(), cause], count))
@@ -89,7 +90,7 @@ fn ledger(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         ["interface", "event"],
         by_cause(false),
     )?;
-    let all = &report.dropped.causes;
+    let all = &report.dropped;
     let unwritten = causes(all, true).filter(|(cause, _)| of_file.contains(cause));
     encoder.counters(
         "linerate_capture_unwritten_packets",
@@ -101,7 +102,7 @@ fn ledger(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
 }
 
 fn queues(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-    let queues = |of: fn(&QueueReport) -> Vec<(&'static str, u64)>| {
+    let queues = |of: fn(&QueueCounts) -> Vec<(&'static str, u64)>| {
         report.interfaces.iter().flat_map(move |one| {
             one.queues.iter().flat_map(move |queue| {
                 let number = queue.queue.to_string();
@@ -124,40 +125,39 @@ fn queues(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         "Packets of a receive queue lost between the driver and the reader, by cause",
         None,
         ["interface", "queue", "cause"],
-        queues(|queue| {
-            causes(&queue.dropped.causes, true).filter(|(_, count)| *count > 0).collect()
-        })
-        .map(|(interface, queue, cause, count)| ([interface, queue, cause.to_owned()], count)),
+        queues(|queue| causes(&queue.drops, true).filter(|(_, count)| *count > 0).collect())
+            .map(|(interface, queue, cause, count)| ([interface, queue, cause.to_owned()], count)),
     )
 }
 
 fn flows(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-    let Some(flows) = &report.flows else { return Ok(()) };
+    let Some(ExportStatistics { meter, output }) = &report.flows else { return Ok(()) };
     let help = "Flows in the table";
-    encoder.gauge("linerate_capture_flows_active", help, None, flows.active as f64)?;
+    encoder.gauge("linerate_capture_flows_active", help, None, meter.active as f64)?;
     let help = "Flow records that meters gave";
-    encoder.counter("linerate_capture_flows_exported", help, None, flows.exported)?;
+    encoder.counter("linerate_capture_flows_exported", help, None, meter.exported)?;
     let help = "Flow records that were given early, because the table was full";
-    encoder.counter("linerate_capture_flows_overflow", help, None, flows.overflow)?;
+    encoder.counter("linerate_capture_flows_overflow", help, None, meter.overflow)?;
     let help = "Packets of flows";
-    encoder.counter("linerate_capture_flow_packets", help, None, flows.packets)?;
+    encoder.counter("linerate_capture_flow_packets", help, None, meter.packets)?;
     let help = "Packets of no flow, by cause";
     let causes =
-        [("not_ip", flows.not_ip), ("malformed", flows.malformed), ("link_type", flows.link_type)];
+        [("not_ip", meter.not_ip), ("malformed", meter.malformed), ("link_type", meter.link_type)];
     let causes = causes.map(|(cause, count)| ([cause], count));
     encoder.counters("linerate_capture_unmetered_packets", help, None, ["cause"], causes)?;
     let help = "Flow records in complete files";
-    encoder.counter("linerate_capture_flow_records_written", help, None, flows.records)?;
-    if flows.collectors.is_empty() {
+    encoder.counter("linerate_capture_flow_records_written", help, None, output.files.records)?;
+    if output.collectors.is_empty() {
         return Ok(());
     }
-    let by_outcome = flows.collectors.iter().flat_map(|one| {
-        [("sent", one.records), ("not_sent", one.not_sent)]
-            .map(|(outcome, count)| ([one.collector.clone(), outcome.to_owned()], count))
+    let by_outcome = output.collectors.iter().flat_map(|(collector, one)| {
+        [("sent", one.flows), ("not_sent", one.not_sent_flows)]
+            .map(|(outcome, count)| ([collector.to_string(), outcome.to_owned()], count))
     });
     let (name, labels) = ("linerate_capture_flow_records_exported", ["collector", "outcome"]);
     encoder.counters(name, "Flow records for collectors, by outcome", None, labels, by_outcome)?;
-    let refused = flows.collectors.iter().map(|one| ([one.collector.clone()], one.refused));
+    let refused =
+        output.collectors.iter().map(|(collector, one)| ([collector.to_string()], one.refused));
     let name = "linerate_capture_flow_messages_refused";
     let help = "IPFIX messages that the collector's host refused, at least";
     encoder.counters(name, help, None, ["collector"], refused)

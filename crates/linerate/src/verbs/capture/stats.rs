@@ -60,7 +60,7 @@ impl fmt::Display for CaptureStats {
             let noun = noun(report.received, "packet");
             write!(f, "{read} {noun} read, {captured} captured, {rate}/s")?;
         } else {
-            let lost = report.dropped.causes;
+            let lost = report.dropped;
             let noun = noun(report.captured, "packet");
             write!(f, "{captured} {noun}, {rate}/s, lost: {lost}")?;
             if let Some(fill) = ring_fill {
