@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::{ptr, slice};
 use std::hash::{BuildHasher, RandomState};
 
-use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, Output};
+use linerate_segment::coalesce::{Coalescer, Flow, Output};
 
 use crate::options::{linerate_coalesce_options, linerate_segment_options};
 use crate::status::linerate_status;
@@ -15,36 +15,6 @@ pub struct linerate_coalescer {
     /// A call is under way: its output may not make another.
     busy: Cell<bool>,
     inner: UnsafeCell<Coalescer<Vec<Flow>>>,
-}
-
-/// Why a frame or a super-packet came out when it did.
-#[repr(u8)]
-#[derive(Clone, Copy)]
-pub enum linerate_flush_reason {
-    /// Not a packet that can be joined at all.
-    Protocol = 0,
-    /// No payload.
-    NoPayload = 1,
-    /// A checksum is wrong, missing, or written in a way that nobody computes.
-    Checksum = 2,
-    /// SYN, RST or URG, or CWR after another segment.
-    Flags = 3,
-    /// PSH, FIN or a segment shorter than the first: nothing can follow it.
-    LastSegment = 4,
-    /// The next packet of the flow could not be joined.
-    Unmergeable = 5,
-    /// The next packet of the flow differs in a header field that all segments share.
-    Header = 6,
-    /// The next packet's sequence number or identification is not the one that follows.
-    Sequence = 7,
-    /// The next packet of the flow is longer than the first.
-    LargerSegment = 8,
-    /// The next packet did not fit into the configured length or number of segments.
-    Full = 9,
-    /// A new flow needed its place.
-    Evicted = 10,
-    /// Its time was up: linerate_coalescer_flush_before() or _flush_all().
-    Flushed = 11,
 }
 
 /// The output of a coalescer: each input frame comes out exactly once, alone or as a part of a super-packet.
@@ -261,7 +231,7 @@ fn with(output: &Output<'_>, take: impl FnOnce(&linerate_output)) {
             last_size: 0,
             virtio: [0; 10],
             has_virtio: false,
-            reason: number(*reason),
+            reason: *reason as u8,
         }),
         Output::Super(packet) => {
             let (tokens, header) = (packet.tokens(), packet.header());
@@ -282,26 +252,8 @@ fn with(output: &Output<'_>, take: impl FnOnce(&linerate_output)) {
                 last_size: last as u16,
                 virtio,
                 has_virtio,
-                reason: number(packet.reason()),
+                reason: packet.reason() as u8,
             });
         }
     }
-}
-
-fn number(reason: FlushReason) -> u8 {
-    let reason = match reason {
-        FlushReason::Protocol => linerate_flush_reason::Protocol,
-        FlushReason::NoPayload => linerate_flush_reason::NoPayload,
-        FlushReason::Checksum => linerate_flush_reason::Checksum,
-        FlushReason::Flags => linerate_flush_reason::Flags,
-        FlushReason::LastSegment => linerate_flush_reason::LastSegment,
-        FlushReason::Unmergeable => linerate_flush_reason::Unmergeable,
-        FlushReason::Header => linerate_flush_reason::Header,
-        FlushReason::Sequence => linerate_flush_reason::Sequence,
-        FlushReason::LargerSegment => linerate_flush_reason::LargerSegment,
-        FlushReason::Full => linerate_flush_reason::Full,
-        FlushReason::Evicted => linerate_flush_reason::Evicted,
-        FlushReason::Flushed => linerate_flush_reason::Flushed,
-    };
-    reason as u8
 }

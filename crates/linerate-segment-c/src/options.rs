@@ -3,16 +3,6 @@
 use linerate_segment::coalesce;
 use linerate_segment::segment::{Checksums, IpId, LinkType, Options, Split};
 
-/// What a frame starts with.
-#[repr(u8)]
-#[derive(Clone, Copy)]
-pub enum linerate_link_type {
-    /// An Ethernet header with no, one or two VLAN tags.
-    Ethernet = 0,
-    /// An IPv4 or IPv6 header, as on a TUN device.
-    Ip = 1,
-}
-
 /// How to split, with a size in bytes.
 #[repr(u8)]
 #[derive(Clone, Copy)]
@@ -26,28 +16,6 @@ pub enum linerate_split {
     /// Into IP packets no longer than this, without the link header: TCP becomes segments, also in a tunnel,
     /// and everything else fragments.
     Mtu = 3,
-}
-
-/// What is done about the checksums of TCP and UDP. That of an IPv4 header is always right.
-#[repr(u8)]
-#[derive(Clone, Copy)]
-pub enum linerate_checksums {
-    /// All are computed.
-    Full = 0,
-    /// The innermost holds the sum of its pseudo header, for hardware to finish.
-    Partial = 1,
-    /// None is computed, and the fields are 0.
-    None = 2,
-}
-
-/// How the identification of an IPv4 header goes on from segment to segment.
-#[repr(u8)]
-#[derive(Clone, Copy)]
-pub enum linerate_ip_id {
-    /// One more with each segment.
-    Increment = 0,
-    /// The same in all, which needs the DF flag.
-    Fixed = 1,
 }
 
 /// What to do with a super-packet. Start with linerate_segment_options_default() and change what differs.
@@ -125,8 +93,8 @@ pub extern "C" fn linerate_coalesce_options_default() -> linerate_coalesce_optio
         geneve_port,
         max_len,
         max_segments,
-        link: linerate_link_type::Ethernet as u8,
-        checksums: linerate_checksums::Full as u8,
+        link: LinkType::Ethernet as u8,
+        checksums: Checksums::Full as u8,
         tcp,
         udp,
         tunnels,
@@ -141,19 +109,6 @@ impl From<Options> for linerate_segment_options {
             Split::Fragments { mtu } => (linerate_split::Fragments, mtu),
             Split::Mtu(mtu) => (linerate_split::Mtu, mtu),
         };
-        let id = |id| match id {
-            IpId::Increment => linerate_ip_id::Increment as u8,
-            IpId::Fixed => linerate_ip_id::Fixed as u8,
-        };
-        let checksums = match options.checksums {
-            Checksums::Full => linerate_checksums::Full,
-            Checksums::Partial => linerate_checksums::Partial,
-            Checksums::None => linerate_checksums::None,
-        };
-        let link = match options.link {
-            LinkType::Ethernet => linerate_link_type::Ethernet,
-            LinkType::Ip => linerate_link_type::Ip,
-        };
         Self {
             max_burst: options.max_burst,
             max_segments: options.max_segments,
@@ -162,10 +117,10 @@ impl From<Options> for linerate_segment_options {
             vxlan_port: options.vxlan_port,
             geneve_port: options.geneve_port,
             split: split as u8,
-            link: link as u8,
-            checksums: checksums as u8,
-            outer_id: id(options.outer_id),
-            inner_id: id(options.inner_id),
+            link: options.link as u8,
+            checksums: options.checksums as u8,
+            outer_id: options.outer_id as u8,
+            inner_id: options.inner_id as u8,
             accurate_ecn: options.accurate_ecn,
         }
     }
@@ -219,33 +174,14 @@ impl linerate_coalesce_options {
 }
 
 fn link(number: u8) -> Option<LinkType> {
-    const ETHERNET: u8 = linerate_link_type::Ethernet as u8;
-    const IP: u8 = linerate_link_type::Ip as u8;
-    Some(match number {
-        ETHERNET => LinkType::Ethernet,
-        IP => LinkType::Ip,
-        _ => return None,
-    })
+    [LinkType::Ethernet, LinkType::Ip].into_iter().find(|one| *one as u8 == number)
 }
 
 fn checksums(number: u8) -> Option<Checksums> {
-    const FULL: u8 = linerate_checksums::Full as u8;
-    const PARTIAL: u8 = linerate_checksums::Partial as u8;
-    const NONE: u8 = linerate_checksums::None as u8;
-    Some(match number {
-        FULL => Checksums::Full,
-        PARTIAL => Checksums::Partial,
-        NONE => Checksums::None,
-        _ => return None,
-    })
+    let all = [Checksums::Full, Checksums::Partial, Checksums::None];
+    all.into_iter().find(|one| *one as u8 == number)
 }
 
 fn ip_id(number: u8) -> Option<IpId> {
-    const INCREMENT: u8 = linerate_ip_id::Increment as u8;
-    const FIXED: u8 = linerate_ip_id::Fixed as u8;
-    Some(match number {
-        INCREMENT => IpId::Increment,
-        FIXED => IpId::Fixed,
-        _ => return None,
-    })
+    [IpId::Increment, IpId::Fixed].into_iter().find(|one| *one as u8 == number)
 }

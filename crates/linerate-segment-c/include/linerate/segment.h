@@ -81,9 +81,11 @@ enum linerate_checksums
  {
     // All are computed.
     LINERATE_CHECKSUMS_FULL = 0,
-    // The innermost holds the sum of its pseudo header, for hardware to finish.
+    // The innermost holds the sum of its pseudo header, for hardware to finish; those of a tunnel
+    // are complete, as they do not depend on that work.
     LINERATE_CHECKSUMS_PARTIAL = 1,
-    // None is computed, and the fields are 0.
+    // None is computed: the fields of segments are 0, also those of tunnels; fragments keep what
+    // stands in the packet.
     LINERATE_CHECKSUMS_NONE = 2,
 };
 #ifndef __cplusplus
@@ -94,7 +96,7 @@ typedef uint8_t linerate_checksums;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What a frame starts with.
+// What the packet starts with.
 enum linerate_link_type
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint8_t
@@ -119,9 +121,9 @@ enum linerate_ip_id
   : uint8_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // One more with each segment.
+    // One more with each segment, modulo 65,536.
     LINERATE_IP_ID_INCREMENT = 0,
-    // The same in all, which needs the DF flag.
+    // The same in all (the kernel's `SKB_GSO_TCP_FIXEDID`); needs the DF flag.
     LINERATE_IP_ID_FIXED = 1,
 };
 #ifndef __cplusplus
@@ -138,21 +140,23 @@ enum linerate_flush_reason
   : uint8_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-    // Not a packet that can be joined at all.
+    // It is not a packet that can be joined at all: neither TCP nor UDP, a fragment, with IPv4
+    // options, cut short, with bytes behind the packet, or with headers over 512 bytes.
     LINERATE_FLUSH_REASON_PROTOCOL = 0,
-    // No payload.
+    // No payload: a pure acknowledgement, or an empty datagram.
     LINERATE_FLUSH_REASON_NO_PAYLOAD = 1,
-    // A checksum is wrong, missing, or written in a way that nobody computes.
+    // A checksum is wrong, missing (UDP's 0), or written in a way that nobody computes.
     LINERATE_FLUSH_REASON_CHECKSUM = 2,
-    // SYN, RST or URG, or CWR after another segment.
+    // SYN, RST or URG, or CWR behind another segment.
     LINERATE_FLUSH_REASON_FLAGS = 3,
     // PSH, FIN or a segment shorter than the first: nothing can follow it.
     LINERATE_FLUSH_REASON_LAST_SEGMENT = 4,
-    // The next packet of the flow could not be joined.
+    // The next packet of the flow could not be joined: it came alone behind this.
     LINERATE_FLUSH_REASON_UNMERGEABLE = 5,
-    // The next packet of the flow differs in a header field that all segments share.
+    // The next packet of the flow differs in a header field that all segments share: type of
+    // service, hop limit, DF, acknowledgement, window, flags, TCP options.
     LINERATE_FLUSH_REASON_HEADER = 6,
-    // The next packet's sequence number or identification is not the one that follows.
+    // The next packet's sequence number, or IPv4 identification, is not the one that follows.
     LINERATE_FLUSH_REASON_SEQUENCE = 7,
     // The next packet of the flow is longer than the first.
     LINERATE_FLUSH_REASON_LARGER_SEGMENT = 8,
@@ -160,7 +164,7 @@ enum linerate_flush_reason
     LINERATE_FLUSH_REASON_FULL = 9,
     // A new flow needed its place.
     LINERATE_FLUSH_REASON_EVICTED = 10,
-    // Its time was up: linerate_coalescer_flush_before() or _flush_all().
+    // Its time was up, or everything was flushed.
     LINERATE_FLUSH_REASON_FLUSHED = 11,
 };
 #ifndef __cplusplus

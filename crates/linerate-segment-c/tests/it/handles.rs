@@ -66,7 +66,7 @@ fn segments_in_two_pieces_are_those_in_one() {
 fn what_hardware_finishes_is_told() {
     let packet = packet(5000);
     let mut options = linerate_segment_options_default(linerate_split::Mtu as u8, 1500);
-    options.checksums = linerate_checksums::Partial as u8;
+    options.checksums = linerate_segment::segment::Checksums::Partial as u8;
     let handle = linerate_segments_create();
     let (mut start, mut offset) = (0, 0);
     // SAFETY: a handle of `create`, a packet that stays, and places for what is written.
@@ -269,12 +269,12 @@ fn a_coalescer_joins_and_refuses_to_be_called_by_its_own_output() {
         assert_eq!((joined.segment_size, joined.last_size), (1448, 7));
         assert_eq!(
             (joined.reason, joined.has_virtio),
-            (linerate_flush_reason::LastSegment as u8, true)
+            (linerate_segment::coalesce::FlushReason::LastSegment as u8, true)
         );
         assert_eq!((joined.split.split, joined.split.size), (linerate_split::Tcp as u8, 1448));
         assert_eq!(joined.virtio[4..6], 1448_u16.to_ne_bytes());
         assert_eq!((alone.token_count, alone.len, alone.header), (1, 0, ptr::null()));
-        assert_eq!(alone.reason, linerate_flush_reason::Protocol as u8);
+        assert_eq!(alone.reason, linerate_segment::coalesce::FlushReason::Protocol as u8);
     }
 }
 

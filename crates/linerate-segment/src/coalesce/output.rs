@@ -26,35 +26,34 @@ pub enum Output<'c> {
 
 /// Why a frame or a super-packet came out when it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum FlushReason {
     /// It is not a packet that can be joined at all: neither TCP nor UDP, a fragment, with IPv4
-    /// options, cut short, with bytes behind the packet, or with headers over
-    /// [`MAX_HEADER_LEN`](segment::MAX_HEADER_LEN) bytes.
-    Protocol,
+    /// options, cut short, with bytes behind the packet, or with headers over 512 bytes.
+    Protocol = 0,
     /// No payload: a pure acknowledgement, or an empty datagram.
-    NoPayload,
+    NoPayload = 1,
     /// A checksum is wrong, missing (UDP's 0), or written in a way that nobody computes.
-    Checksum,
+    Checksum = 2,
     /// SYN, RST or URG, or CWR behind another segment.
-    Flags,
+    Flags = 3,
     /// PSH, FIN or a segment shorter than the first: nothing can follow it.
-    LastSegment,
+    LastSegment = 4,
     /// The next packet of the flow could not be joined: it came alone behind this.
-    Unmergeable,
+    Unmergeable = 5,
     /// The next packet of the flow differs in a header field that all segments share: type of
     /// service, hop limit, DF, acknowledgement, window, flags, TCP options.
-    Header,
+    Header = 6,
     /// The next packet's sequence number, or IPv4 identification, is not the one that follows.
-    Sequence,
+    Sequence = 7,
     /// The next packet of the flow is longer than the first.
-    LargerSegment,
+    LargerSegment = 8,
     /// The next packet did not fit into the configured length or number of segments.
-    Full,
+    Full = 9,
     /// A new flow needed its place.
-    Evicted,
-    /// Its time was up: [`flush_before`](crate::coalesce::Coalescer::flush_before) or
-    /// [`flush_all`](crate::coalesce::Coalescer::flush_all).
-    Flushed,
+    Evicted = 10,
+    /// Its time was up, or everything was flushed.
+    Flushed = 11,
 }
 
 /// Frames of one flow as one: a finished header, and the places of the payload.

@@ -9,12 +9,13 @@ pub const MAX_HEADER_LEN: usize = 512;
 
 /// What the packet starts with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum LinkType {
     /// An Ethernet header with no, one or two VLAN tags.
     #[default]
-    Ethernet,
+    Ethernet = 0,
     /// An IPv4 or IPv6 header, as on a TUN device.
-    Ip,
+    Ip = 1,
 }
 
 /// How to split. Sizes in bytes.
@@ -55,28 +56,28 @@ impl Split {
 
 /// What is done about the checksums of TCP and UDP. That of an IPv4 header is always right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Checksums {
     /// All are computed.
     #[default]
-    Full,
+    Full = 0,
     /// The innermost holds the sum of its pseudo header, for hardware to finish; those of a tunnel
-    /// are complete, as they do not depend on that work. See [`Segments::partial_checksum`].
-    ///
-    /// [`Segments::partial_checksum`]: super::Segments::partial_checksum
-    Partial,
+    /// are complete, as they do not depend on that work.
+    Partial = 1,
     /// None is computed: the fields of segments are 0, also those of tunnels; fragments keep what
     /// stands in the packet.
-    None,
+    None = 2,
 }
 
 /// How the identification of an IPv4 header goes on from segment to segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum IpId {
     /// One more with each segment, modulo 65,536.
     #[default]
-    Increment,
+    Increment = 0,
     /// The same in all (the kernel's `SKB_GSO_TCP_FIXEDID`); needs the DF flag.
-    Fixed,
+    Fixed = 1,
 }
 
 /// What to do with a super-packet. Start with [`Options::new`] and change what differs.
