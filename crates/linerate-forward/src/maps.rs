@@ -14,9 +14,14 @@ impl Maps {
     /// The map of this name.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the programs have no such map.
+    /// [`Error::Invalid`] if the instance has no such map.
     pub fn get(&self, name: &str) -> Result<&MapHandle> {
-        self.0.get(name).ok_or_else(|| Error::Invalid(format!("the programs have no map {name}")))
+        let missing = || {
+            Error::Invalid(format!(
+                "the instance has no map {name}; `linerate forward run` replaces the instance"
+            ))
+        };
+        self.0.get(name).ok_or_else(missing)
     }
 
     /// The same maps, for another thread.

@@ -10,5 +10,5 @@ mod socket;
 pub use attempt::try_attach;
 pub use mode::AttachMode;
 pub use owner::Owner;
-pub use query::{AttachedProgram, attached, require_free};
+pub use query::{AttachedProgram, attached, map_ids, require_free};
 pub use socket::open_socket;

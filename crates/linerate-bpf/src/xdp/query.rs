@@ -165,20 +165,27 @@ pub(crate) fn maps_of_program<const N: usize>(
     entries: u32,
 ) -> [Option<OwnedFd>; N] {
     let mut found = [const { None }; N];
-    let mut ids = [0u32; 64];
-    let wanted = libbpf_sys::bpf_prog_info {
-        nr_map_ids: ids.len() as u32,
-        map_ids: ids.as_mut_ptr() as u64,
-        ..Default::default()
-    };
-    let Some(info) = program_info(program, wanted) else { return found };
-    let maps = ids.iter().take(info.nr_map_ids as usize).map(|id| MapHandle::from_map_id(*id));
+    let maps = map_ids(program).into_iter().map(MapHandle::from_map_id);
     for map in maps.flatten().filter(|map| map.max_entries() == entries) {
         if let Some(place) = names.iter().position(|wanted| map.name() == *wanted) {
             found[place] = map.as_fd().try_clone_to_owned().ok();
         }
     }
     found
+}
+
+/// The ids of the maps that a loaded program uses.
+pub fn map_ids(program: BorrowedFd<'_>) -> Vec<u32> {
+    // `MAX_USED_MAPS` of the kernel.
+    let mut ids = vec![0; 64];
+    let wanted = libbpf_sys::bpf_prog_info {
+        nr_map_ids: ids.len() as u32,
+        map_ids: ids.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let info = program_info(program, wanted);
+    ids.truncate(info.map_or(0, |info| info.nr_map_ids as usize));
+    ids
 }
 
 /// The kernel's information about a loaded program; `info` says where the requested arrays go.

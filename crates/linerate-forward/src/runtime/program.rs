@@ -135,6 +135,17 @@ pub(crate) fn map_specs(options: &Options) -> Result<Vec<MapSpec>> {
     Ok(open.open_object().maps().map(spec).collect())
 }
 
+/// The names of the maps that are kept.
+///
+/// # Errors
+/// As [`Programs::load`].
+pub(crate) fn map_names() -> Result<Vec<String>> {
+    let mut storage = MaybeUninit::uninit();
+    let open = open(&Options::default(), &mut storage)?;
+    let names = open.open_object().maps();
+    Ok(names.filter_map(|map| name_of(&map.name().to_string_lossy())).collect())
+}
+
 /// The programs as these options want them, with the maps in their sizes.
 fn open<'o>(
     options: &Options,

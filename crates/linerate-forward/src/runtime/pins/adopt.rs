@@ -1,14 +1,15 @@
 //! Opens the pinned objects of an instance, for read-only commands and for the next daemon.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use libbpf_rs::MapHandle;
+use libbpf_rs::{MapCore, MapHandle};
 use linerate_bpf::link;
+use linerate_bpf::xdp::map_ids;
 
 use super::bpffs::names;
-use super::{Lock, PinnedInstance, Pins};
+use super::{InstanceState, Lock, PinnedInstance, Pins};
 use crate::maps::Maps;
-use crate::runtime::program::Programs;
+use crate::runtime::program::{Programs, map_names};
 use crate::{Error, Result};
 
 impl Pins {
@@ -22,7 +23,7 @@ impl Pins {
         state
             .check_layout()
             .map_err(|reason| Error::Pin { path: self.directory.clone(), reason })?;
-        self.open_maps()
+        self.open_maps(&state, &self.open_programs()?)
     }
 
     /// The program of this name.
@@ -42,13 +43,9 @@ impl Pins {
         state
             .check_layout()
             .map_err(|reason| Error::Pin { path: self.directory.clone(), reason })?;
-        let directory = self.directory.join("programs");
-        let open = |name: String| -> Result<(String, OwnedFd)> {
-            let program = link::open(&directory.join(&name))?;
-            Ok((name, program))
-        };
-        let programs = names(&directory)?.into_iter().map(open).collect::<Result<Vec<_>>>()?;
-        let programs = Programs::adopted(programs, self.open_maps()?);
+        let programs = self.open_programs()?;
+        let maps = self.open_maps(&state, &programs)?;
+        let programs = Programs::adopted(programs, maps);
         let mut pinned = PinnedInstance { state, programs, ports: Vec::new(), gone: Vec::new() };
         for one in &pinned.state.ports {
             match self.open_port(one)? {
@@ -59,7 +56,17 @@ impl Pins {
         Ok(pinned)
     }
 
-    fn open_maps(&self) -> Result<Maps> {
+    fn open_programs(&self) -> Result<Vec<(String, OwnedFd)>> {
+        let directory = self.directory.join("programs");
+        let open = |name: String| -> Result<(String, OwnedFd)> {
+            let program = link::open(&directory.join(&name))?;
+            Ok((name, program))
+        };
+        names(&directory)?.into_iter().map(open).collect()
+    }
+
+    /// The maps. Those of this build are the ones that its programs use.
+    fn open_maps(&self, state: &InstanceState, programs: &[(String, OwnedFd)]) -> Result<Maps> {
         let directory = self.directory.join("maps");
         let open = |name: String| -> Result<(String, MapHandle)> {
             let path = directory.join(&name);
@@ -67,6 +74,27 @@ impl Pins {
                 .map_err(|error| Error::bpf(format!("open {}", path.display()), &error))?;
             Ok((name, map))
         };
-        names(&directory)?.into_iter().map(open).collect()
+        let maps: Maps = names(&directory)?.into_iter().map(open).collect::<Result<_>>()?;
+        if !state.is_this_build() {
+            return Ok(maps);
+        }
+        let used: Vec<u32> =
+            programs.iter().flat_map(|(_, program)| map_ids(program.as_fd())).collect();
+        for name in map_names()? {
+            let id = maps.get(&name).and_then(|map| {
+                map.info()
+                    .map(|info| info.info.id)
+                    .map_err(|error| Error::bpf("ask about a map", &error))
+            });
+            if !id.is_ok_and(|id| used.contains(&id)) {
+                return Err(Error::Pin {
+                    path: directory.join(name),
+                    reason: "this map of the instance is missing, or another one is in its place; `linerate forward \
+                             run` replaces the instance, `linerate forward detach` removes it"
+                        .to_owned(),
+                });
+            }
+        }
+        Ok(maps)
     }
 }

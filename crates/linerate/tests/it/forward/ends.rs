@@ -187,6 +187,30 @@ fn what_is_left_is_adopted() {
     assert!(!net.is_attached());
 }
 
+/// A map of another instance, or none, in the place of one of its own: commands say so, and the next daemon replaces the
+/// instance.
+#[test]
+fn an_instance_without_its_maps_is_replaced() {
+    root_or_skip!();
+    let net = Net::new();
+    net.run("--persist").end(Signal::SIGTERM);
+    let maps = format!("/sys/fs/bpf/linerate/forward/{}/maps", net.router.name());
+    let map = format!("{maps}/reasons");
+    for change in [format!("rm {map}"), format!("mv {maps}/hops {map}")] {
+        assert!(net.is_attached());
+        run(&net.router, "sh", &["-c", &change], "");
+        let printed = net.refused("status", 1);
+        assert!(printed.contains(&maps) && printed.contains("`linerate forward run`"), "{printed}");
+        let daemon = net.run("--persist");
+        assert!(daemon.stderr().contains("it is replaced"), "{}", daemon.stderr());
+        assert_eq!(net.ask(1, 4000, 20), 20);
+        assert_eq!(net.json("sessions --port 4000").len(), 2);
+        daemon.end(Signal::SIGTERM);
+    }
+    net.stdout_of("detach");
+    assert!(!net.is_attached() && pins(&net).is_empty());
+}
+
 /// The former tables are there until the new ones are made.
 #[test]
 fn a_table_that_does_not_fit_is_not_begun() {
