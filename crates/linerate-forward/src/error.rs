@@ -56,16 +56,15 @@ pub enum Error {
     /// Another process has the instance's lock.
     #[error(
         "{} runs the instance {instance}; end it first, or give this one another name with --instance",
-        match process {
-            0 => "another process".to_owned(),
-            process => format!("process {process}"),
-        }
+        holder.map_or("another process".to_owned(), |holder| format!("process {holder}"))
     )]
     Running {
         /// The instance.
         instance: String,
-        /// The process; 0 if it is unknown.
+        /// The process, if it is the daemon of the instance's record; otherwise 0.
         process: u32,
+        /// The process that has the lock, if known: also one that only looks, or starts.
+        holder: Option<u32>,
     },
 
     /// Flow records.

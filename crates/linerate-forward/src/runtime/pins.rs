@@ -112,9 +112,14 @@ impl Pins {
     /// [`Error::Privilege`], [`Error::System`].
     pub fn lock(&self) -> Result<Lock> {
         bpffs::ensure(&self.bpffs)?;
-        lock::acquire(&self.directory)?.map_err(|holder| Error::Running {
-            instance: self.instance.clone(),
-            process: holder.unwrap_or(0),
+        lock::acquire(&self.directory)?.map_err(|holder| {
+            // The record may still name the former process, whose PID may have been reused.
+            let named = self.state().ok().map(|state| state.process);
+            Error::Running {
+                instance: self.instance.clone(),
+                process: named.filter(|named| holder == Some(*named)).unwrap_or(0),
+                holder,
+            }
         })
     }
 
