@@ -14,6 +14,7 @@ use crate::reason::Reason;
 use crate::runtime::flows::FlowStatistics;
 use crate::snapshot::{Counter, PortStatistics, Snapshot, State};
 use crate::table::accounting::{Connection, Traffic};
+use crate::table::ageing::DatapathStatistics;
 
 /// What the metrics show.
 #[derive(Clone, Debug)]
@@ -39,15 +40,6 @@ pub struct DaemonStatistics {
     pub flows: Option<FlowStatistics>,
     /// The largest connections, with `metrics-connections`.
     pub connections: Vec<Connection>,
-}
-
-/// The sessions of one datapath and their packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DatapathStatistics {
-    /// Sessions that have not ended.
-    pub sessions: u64,
-    /// Packets that sessions counted while they had this datapath.
-    pub packets: u64,
 }
 
 /// The name of the schema of [`Metrics::to_json`].

@@ -16,6 +16,11 @@ macro_rules! counters {
             /// All of them, in the order of the counters.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
+            /// Names and explanations, in the order of the counters.
+            pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+                Self::ALL.iter().map(|one| (one.name(), one.description()))
+            }
+
             /// The name in the manual, metrics and JSON.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }

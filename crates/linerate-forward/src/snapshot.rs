@@ -1,6 +1,7 @@
 //! State and counters of an instance at one moment: what `status` prints, `top` watches and the metrics
 //! export. Read from pinned maps, so that it needs no daemon.
 
+use linerate_net::link;
 use serde::Serialize;
 
 use crate::datapath::Datapath;
@@ -103,20 +104,10 @@ pub struct PortStatistics {
     pub tx_bytes: u64,
 }
 
-impl PortStatistics {
-    /// The counters of `interface` in a text with the form of `/proc/net/dev` (net/core/net-procfs.c).
-    #[must_use]
-    pub fn find(text: &str, interface: &str) -> Option<Self> {
-        let numbers = text.lines().find_map(|line| {
-            let (name, numbers) = line.split_once(':')?;
-            (name.trim() == interface).then_some(numbers)
-        })?;
-        let mut numbers = numbers.split_whitespace().map(str::parse);
-        // Eight columns for what was received, then eight for what was sent.
-        let mut at = |skipped| numbers.nth(skipped)?.ok();
-        let (rx_bytes, rx_packets) = (at(0)?, at(0)?);
-        let (tx_bytes, tx_packets) = (at(6)?, at(0)?);
-        Some(Self { rx_packets, rx_bytes, tx_packets, tx_bytes })
+impl From<link::Statistics> for PortStatistics {
+    fn from(all: link::Statistics) -> Self {
+        let link::Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes, .. } = all;
+        Self { rx_packets, rx_bytes, tx_packets, tx_bytes }
     }
 }
 
@@ -144,30 +135,5 @@ impl std::fmt::Display for Side {
             Some(reason) => write!(f, " ({reason})"),
             None => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_counters_of_an_interface_are_found_by_its_whole_name() {
-        let text = "\
-Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:       1       2    0    0    0     0          0         0        3       4    0    0    0     0       0          0
- veth0:   10     20   91   92   93    94    95    96   30    40   97   98   99    100    101    102
-";
-        let found = PortStatistics::find(text, "veth0").unwrap();
-        let wanted = PortStatistics { rx_packets: 20, rx_bytes: 10, tx_packets: 40, tx_bytes: 30 };
-        assert_eq!(found, wanted);
-        assert!(
-            PortStatistics::find(text, "eth0").is_none()
-                && PortStatistics::find(text, "veth").is_none()
-        );
-        // The output of this kernel.
-        let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-        assert!(PortStatistics::find(&text, "lo").is_some(), "{text}");
     }
 }

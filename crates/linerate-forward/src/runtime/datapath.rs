@@ -29,8 +29,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::Mode;
 use crate::maps::Maps;
+use crate::runtime::clsact::PRIORITY;
 use crate::runtime::link::{longest_in_one_buffer, lower_devices, name_of, vlan_of, why_no_xdp};
-use crate::runtime::program::{PRIORITY, egress_enabled, send_by};
+use crate::runtime::program::{egress_enabled, send_by};
 use crate::runtime::upper_devices;
 use crate::table::layout::{self, interface};
 use crate::{Error, Result};

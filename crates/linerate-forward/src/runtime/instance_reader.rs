@@ -2,6 +2,7 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use linerate_bpf::xdp::AttachMode;
+use linerate_net::link;
 
 use crate::datapath::Datapath;
 use crate::maps::Maps;
@@ -11,7 +12,7 @@ use crate::runtime::datapath::{self, Examined};
 use crate::runtime::heartbeat;
 use crate::runtime::link::name_of;
 use crate::runtime::memory;
-use crate::snapshot::{Counter, Port, PortStatistics, Sessions, Side, Snapshot};
+use crate::snapshot::{Counter, Port, Sessions, Side, Snapshot};
 use crate::table::Table;
 use crate::table::clock::Clock;
 use crate::table::control::Control;
@@ -54,8 +55,8 @@ impl InstanceReader<'_> {
                 capacity: self.table.capacity() as u64,
                 memory_bytes: memory::of_maps(self.maps)?,
             },
-            reasons: self.reasons()?,
-            refusals: self.refusals()?,
+            reasons: self.counters("reasons", Reason::names())?,
+            refusals: self.counters("refusals", Refusal::names())?,
             rules: Rules::new(self.maps)?.kept()?,
             blocked,
             ports: self.ports()?,
@@ -81,34 +82,28 @@ impl InstanceReader<'_> {
         })
     }
 
-    fn reasons(&self) -> Result<Vec<Counter>> {
-        let map = self.maps.get("reasons")?;
-        let counted = |reason: &Reason| {
-            let packets = sum(map, *reason as u32)?;
-            Ok(Counter { name: reason.name(), description: reason.description(), packets })
+    /// The counters of a map, which have these names and descriptions.
+    fn counters(
+        &self,
+        map: &str,
+        names: impl Iterator<Item = (&'static str, &'static str)>,
+    ) -> Result<Vec<Counter>> {
+        let map = self.maps.get(map)?;
+        let counted = |(index, (name, description))| {
+            Ok(Counter { name, description, packets: sum(map, index)? })
         };
-        Reason::ALL.iter().map(counted).collect()
-    }
-
-    fn refusals(&self) -> Result<Vec<Counter>> {
-        let map = self.maps.get("refusals")?;
-        let counted = |refusal: &Refusal| {
-            let packets = sum(map, *refusal as u32)?;
-            Ok(Counter { name: refusal.name(), description: refusal.description(), packets })
-        };
-        Refusal::ALL.iter().map(counted).collect()
+        (0..).zip(names).map(counted).collect()
     }
 
     /// Ports with their counters, in the order of their numbers.
     fn ports(&self) -> Result<Vec<Port>> {
         let mut ports = datapath::examine(self.maps)?;
         ports.sort_by_key(|port| port.interface.port);
-        // In the network namespace of this thread.
-        let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+        let links = link::all().unwrap_or_default();
         let port = |port: Examined| {
             let Examined { index, interface: entry, uppers, obstacles, .. } = port;
             let interface = name_of(index);
-            let traffic = PortStatistics::find(&counters, &interface).unwrap_or_default();
+            let link = links.iter().find(|link| link.index == index);
             let xdp_mode = xdp_mode(&interface);
             let fastest = |xdp: u16, tc: u16| match entry.flags {
                 flags if flags & xdp != 0 => Some(Datapath::Xdp),
@@ -136,7 +131,7 @@ impl InstanceReader<'_> {
                 interface,
                 index,
                 upper_devices: uppers.into_iter().map(name_of).collect(),
-                traffic,
+                traffic: link.map(|link| link.statistics.into()).unwrap_or_default(),
             }
         };
         Ok(ports.into_iter().map(port).collect())

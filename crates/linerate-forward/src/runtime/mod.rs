@@ -1,6 +1,7 @@
 //! What runs an instance: the daemon, the programs and their pins, and the daemon's kernel interface:
 //! sysctls, links and change notifications.
 
+pub(crate) mod clsact;
 pub mod conntrack;
 mod ctnetlink;
 pub mod daemon;

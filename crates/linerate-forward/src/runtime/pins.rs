@@ -16,7 +16,6 @@
 
 mod adopt;
 mod bpffs;
-pub(crate) mod clsact;
 mod detach;
 mod lock;
 mod namespace;

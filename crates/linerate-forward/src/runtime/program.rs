@@ -23,10 +23,9 @@ use crate::{Error, Result};
 mod port;
 
 pub use port::{
-    Clsact, Port, PortOptions, TC_ONLY, TcAttachment, XDP_ONLY, egress_enabled, enable_egress,
-    register,
+    Port, PortOptions, TC_ONLY, TcAttachment, XDP_ONLY, egress_enabled, enable_egress, register,
 };
-pub(crate) use port::{HANDLE, PRIORITY, attach_clsact, send_by, unregister};
+pub(crate) use port::{send_by, unregister};
 
 include!(concat!(env!("OUT_DIR"), "/accelerator.rs"));
 

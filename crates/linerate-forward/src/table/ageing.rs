@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 
 use linerate_bpf::rcu::RcuSynchronizer;
 use linerate_flow::EndReason;
+use serde::Serialize;
 
 use crate::Result;
 use crate::config::{Config, Lifetime};
 use crate::datapath::Datapath;
 use crate::maps::Maps;
-use crate::metrics::DatapathStatistics;
 use crate::table::clock::Clock;
 use crate::table::flows::{SessionMeter, SessionMeterStatistics};
 use crate::table::hops::HopUse;
@@ -99,6 +99,15 @@ impl Limits {
         }
         (shortest / 4).clamp(2 * TICK_INTERVAL, MAX_PERIOD)
     }
+}
+
+/// The sessions of one datapath and their packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DatapathStatistics {
+    /// Sessions that have not ended.
+    pub sessions: u64,
+    /// Packets that sessions counted while they had this datapath.
+    pub packets: u64,
 }
 
 /// Counts of ageing since its start.

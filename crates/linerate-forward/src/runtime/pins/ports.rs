@@ -9,7 +9,8 @@ use libbpf_rs::query::{LinkInfo, LinkTypeInfo, TcxLinkInfo};
 use linerate_bpf::link::{self, Link};
 
 use super::bpffs::{remove_directory, remove_file};
-use super::{InstanceState, Lock, Pins, PortState, clsact};
+use super::{InstanceState, Lock, Pins, PortState};
+use crate::runtime::clsact;
 use crate::runtime::program::{Port, PortOptions, TcAttachment};
 use crate::{Error, Result};
 

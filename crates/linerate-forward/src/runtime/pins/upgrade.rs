@@ -5,9 +5,10 @@ use std::fs;
 use libbpf_rs::{TC_EGRESS, TC_INGRESS};
 
 use super::{Lock, PinnedInstance, Pins, remove_directory};
+use crate::runtime::clsact;
 use crate::runtime::memory::Memory;
 use crate::runtime::program::{
-    Options, Programs, TcAttachment, attach_clsact, egress_enabled, enable_egress, register,
+    Options, Programs, TcAttachment, egress_enabled, enable_egress, register,
 };
 use crate::table::layout;
 use crate::{Error, Result};
@@ -69,7 +70,7 @@ impl Pins {
             if one.clsact.is_some() {
                 for (name, point) in [("learn", TC_EGRESS), ("forward_tc", TC_INGRESS)] {
                     let replaced = programs.get(name).and_then(|program| {
-                        let mut filter = attach_clsact(program, one.ifindex, point)
+                        let mut filter = clsact::attach(program, one.ifindex, point)
                             .map_err(|error| Error::bpf("replace a clsact filter", &error))?;
                         filter.keep();
                         Ok(())

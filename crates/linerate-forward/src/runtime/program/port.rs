@@ -1,21 +1,17 @@
 //! [`Port`]: the three programs on one interface.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
-use libbpf_rs::{MapCore, MapFlags, TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHookBuilder};
+use libbpf_rs::{MapCore, MapFlags, TC_EGRESS, TC_INGRESS};
 use linerate_bpf::link::{Hook, Link};
 use linerate_bpf::xdp::AttachMode;
 use zerocopy::IntoBytes;
 
 use super::Programs;
 use crate::maps::Maps;
-use crate::runtime::pins::clsact;
+use crate::runtime::clsact::{self, Clsact};
 use crate::table::layout::{Interface, PORTS_MAX, interface};
 use crate::{Error, Result};
-
-/// Number of the filters in a clsact queueing discipline, by which a later process finds them.
-pub(crate) const HANDLE: u32 = 0x4c4e;
-pub(crate) const PRIORITY: u32 = 0x4c4e;
 
 /// An interface that is to become a port.
 #[derive(Clone, Debug)]
@@ -55,33 +51,6 @@ pub enum TcAttachment {
     Tcx(Link),
     /// In the clsact queueing discipline, if the kernel has no tcx.
     Clsact(Clsact),
-}
-
-/// A filter in a clsact queueing discipline; removed on drop.
-#[derive(Debug)]
-pub struct Clsact {
-    ifindex: u32,
-    point: TcAttachPoint,
-    kept: bool,
-    /// The interface had no clsact before.
-    pub(crate) made: bool,
-}
-
-impl Clsact {
-    /// Leaves the filter attached: it has no pin, and stays until somebody removes it.
-    pub fn keep(&mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for Clsact {
-    fn drop(&mut self) {
-        if !self.kept
-            && let Err(error) = clsact::detach_filters(self.ifindex, self.point)
-        {
-            tracing::warn!(%error, "cannot remove a filter from a clsact queueing discipline");
-        }
-    }
 }
 
 /// The programs on one interface; detached on drop, unless their links are pinned.
@@ -220,21 +189,7 @@ fn attach_tc(program: BorrowedFd<'_>, options: &PortOptions, hook: Hook) -> Resu
     };
     tracing::info!(interface = %name, %error, "no tcx: using the clsact queueing discipline");
     let point = if hook == Hook::TcxEgress { TC_EGRESS } else { TC_INGRESS };
-    attach_clsact(program, *ifindex, point).map(TcAttachment::Clsact).map_err(|error| {
+    clsact::attach(program, *ifindex, point).map(TcAttachment::Clsact).map_err(|error| {
         Error::bpf(format!("attach a program to interface {name} by clsact"), &error)
     })
-}
-
-pub(crate) fn attach_clsact(
-    program: BorrowedFd<'_>,
-    ifindex: u32,
-    point: TcAttachPoint,
-) -> libbpf_rs::Result<Clsact> {
-    let made = !clsact::exists(ifindex)?;
-    let mut builder = TcHookBuilder::new(program.as_fd());
-    builder.ifindex(ifindex.cast_signed()).replace(true).handle(HANDLE).priority(PRIORITY);
-    let mut hook = builder.hook(point);
-    hook.create()?;
-    hook.attach()?;
-    Ok(Clsact { ifindex, point, kept: false, made })
 }

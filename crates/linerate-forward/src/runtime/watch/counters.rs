@@ -2,7 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Cause, Causes, Counts};
+use super::causes::{Cause, Causes};
+
+/// What the watch has counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages received from the kernel.
+    pub messages: u64,
+    /// Messages that were no change.
+    pub ignored: u64,
+    /// Bumps.
+    pub bumps: u64,
+    /// Times that messages were lost and everything was read again.
+    pub overruns: u64,
+    /// Bumps by cause, in the order of [`Cause::ALL`]; a bump may have several.
+    pub causes: [u64; Cause::ALL.len()],
+}
 
 /// Only the threads of the watch write them.
 #[derive(Debug, Default)]

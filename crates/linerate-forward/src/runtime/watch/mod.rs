@@ -45,6 +45,7 @@ use linerate_net::netlink::Received;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 pub use causes::{Cause, Causes};
+pub use counters::Counts;
 
 use counters::Counters;
 use detector::ChangeDetector;
@@ -82,21 +83,6 @@ impl Default for Options {
         let buffer = 8 << 20;
         Self { ports: Vec::new(), buffer, conntrack: true, own_port: 0, xtables: true, poll: true }
     }
-}
-
-/// What the watch has counted since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Messages received from the kernel.
-    pub messages: u64,
-    /// Messages that were no change.
-    pub ignored: u64,
-    /// Bumps.
-    pub bumps: u64,
-    /// Times that messages were lost and everything was read again.
-    pub overruns: u64,
-    /// Bumps by cause, in the order of [`Cause::ALL`]; a bump may have several.
-    pub causes: [u64; Cause::ALL.len()],
 }
 
 /// The threads that watch, until it is dropped: one for what the kernel reports, and one for the rest.

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use linerate_net::netlink::{attribute, attributes, bytes_at};
 
-use super::unannounced::expires;
-
 /// Bytes of `struct rtmsg` and of `struct fib_rule_hdr`.
 pub(super) const HEADER: usize = 12;
 
@@ -30,6 +28,15 @@ const FRA_PROTOCOL: u16 = 21;
 const TO_TABLE: u8 = 1;
 /// Nothing is suppressed.
 const NONE: [u8; 4] = [0xff; 4];
+
+/// The offset of the expiry in `struct rta_cacheinfo`.
+const EXPIRES: usize = 8;
+
+/// When a route with these attributes expires, in clock ticks from now; 0: never.
+pub(super) fn expires(attributes: &[u8]) -> i32 {
+    let times = attribute(attributes, libc::RTA_CACHEINFO).unwrap_or_default();
+    bytes_at(times, EXPIRES).map_or(0, i32::from_ne_bytes)
+}
 
 /// What is known of routes and rules.
 #[derive(Debug, Default)]
@@ -141,5 +148,15 @@ mod tests {
         });
         assert!(routing.add_route(&body) && !routing.is_seen_by_fib());
         assert!(!routing.add_route(&[2]));
+    }
+
+    #[test]
+    fn the_expiry_of_a_route_is_read() {
+        let mut body = Vec::new();
+        assert_eq!(expires(&body), 0);
+        let mut times = [0u8; 32];
+        times[8..12].copy_from_slice(&(-7i32).to_ne_bytes());
+        put_attr(&mut body, libc::RTA_CACHEINFO, &times);
+        assert_eq!(expires(&body), -7);
     }
 }

@@ -38,8 +38,6 @@ const PAUSE: u32 = 19;
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 /// `IFLA_INET6_CONF`: the settings of an interface for IPv6.
 const INET6_CONF: u16 = 2;
-/// The offset of the expiry in `struct rta_cacheinfo`.
-const EXPIRES: usize = 8;
 
 /// Polls. It stays in the network namespace of the thread that opened it, and is used by threads there.
 pub(super) struct Unannounced {
@@ -179,16 +177,10 @@ impl Unannounced {
             for attribute in attributes(own).filter(|(kind, _)| *kind != libc::RTA_CACHEINFO) {
                 attribute.hash(&mut digest);
             }
-            take(digest.finish(), expires(own));
+            take(digest.finish(), routing::expires(own));
         })?;
         Ok(())
     }
-}
-
-/// When a route with these attributes expires, in clock ticks from now; 0: never.
-pub(super) fn expires(attributes: &[u8]) -> i32 {
-    let times = attribute(attributes, libc::RTA_CACHEINFO).unwrap_or_default();
-    bytes_at(times, EXPIRES).map_or(0, i32::from_ne_bytes)
 }
 
 impl IcmpErrors {
@@ -274,15 +266,5 @@ mod tests {
         {
             assert!(!skipped(path), "{path}");
         }
-    }
-
-    #[test]
-    fn the_expiry_of_a_route_is_read() {
-        let mut body = Vec::new();
-        assert_eq!(expires(&body), 0);
-        let mut times = [0u8; 32];
-        times[8..12].copy_from_slice(&(-7i32).to_ne_bytes());
-        put_attr(&mut body, libc::RTA_CACHEINFO, &times);
-        assert_eq!(expires(&body), -7);
     }
 }

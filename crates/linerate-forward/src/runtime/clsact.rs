@@ -2,16 +2,61 @@
 //! of our filters it holds. It supports neither links nor pins, so we remove filters explicitly.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHook, TcHookBuilder};
 use linerate_net::Connection;
 
-use crate::runtime::program::{HANDLE, PRIORITY};
 use crate::{Error, Result};
 
+/// Number of the filters in a clsact queueing discipline, by which a later process finds them.
+pub(crate) const HANDLE: u32 = 0x4c4e;
+pub(crate) const PRIORITY: u32 = 0x4c4e;
+
+/// A filter in a clsact queueing discipline; removed on drop.
+#[derive(Debug)]
+pub struct Clsact {
+    ifindex: u32,
+    point: TcAttachPoint,
+    kept: bool,
+    /// The interface had no clsact before.
+    pub(crate) made: bool,
+}
+
+impl Clsact {
+    /// Leaves the filter attached: it has no pin, and stays until somebody removes it.
+    pub(crate) fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Clsact {
+    fn drop(&mut self) {
+        if !self.kept
+            && let Err(error) = detach_filters(self.ifindex, self.point)
+        {
+            tracing::warn!(%error, "cannot remove a filter from a clsact queueing discipline");
+        }
+    }
+}
+
+/// Attaches a program, in place of a former one of ours.
+pub(crate) fn attach(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    point: TcAttachPoint,
+) -> libbpf_rs::Result<Clsact> {
+    let made = !exists(ifindex)?;
+    let mut builder = TcHookBuilder::new(program.as_fd());
+    builder.ifindex(ifindex.cast_signed()).replace(true).handle(HANDLE).priority(PRIORITY);
+    let mut hook = builder.hook(point);
+    hook.create()?;
+    hook.attach()?;
+    Ok(Clsact { ifindex, point, kept: false, made })
+}
+
 /// Whether interface `ifindex` of this network namespace has a clsact.
-pub(crate) fn exists(ifindex: u32) -> io::Result<bool> {
+fn exists(ifindex: u32) -> io::Result<bool> {
     Ok(Connection::open()?.has_clsact(ifindex)?)
 }
 
@@ -22,7 +67,7 @@ fn has_filters(ifindex: u32) -> io::Result<bool> {
 
 /// Removes our filters from the clsact of interface `ifindex`, and the clsact itself if it was `made` by us
 /// and has no other filter. Succeeds if the interface or the filters no longer exist.
-pub(super) fn remove(ifindex: u32, made: bool) -> Result<()> {
+pub(crate) fn remove(ifindex: u32, made: bool) -> Result<()> {
     let failed = |error| {
         Error::system(format!("remove filters from the clsact of interface {ifindex}"), error)
     };
@@ -43,7 +88,7 @@ pub(super) fn remove(ifindex: u32, made: bool) -> Result<()> {
 }
 
 /// Removes our filter from one direction of the clsact of interface `ifindex`.
-pub(crate) fn detach_filters(ifindex: u32, point: TcAttachPoint) -> libbpf_rs::Result<()> {
+fn detach_filters(ifindex: u32, point: TcAttachPoint) -> libbpf_rs::Result<()> {
     on(ifindex, point, |hook| hook.detach())
 }
 
@@ -64,7 +109,7 @@ mod tests {
     use linerate_testkit::{Namespace, Veth, VethOptions, probe_or_skip, root_or_skip};
 
     use super::*;
-    use crate::runtime::program::{Options, Programs, attach_clsact, unavailable};
+    use crate::runtime::program::{Options, Programs, unavailable};
 
     #[test]
     fn what_we_made_goes_and_what_others_need_stays() {
@@ -78,7 +123,7 @@ mod tests {
         let inside = || {
             let attach = |ifindex| {
                 let learn = programs.get("learn").unwrap();
-                let mut filter = attach_clsact(learn, ifindex, TC_EGRESS).unwrap();
+                let mut filter = super::attach(learn, ifindex, TC_EGRESS).unwrap();
                 filter.keep();
                 filter.made
             };
