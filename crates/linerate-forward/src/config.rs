@@ -13,11 +13,9 @@ mod max_sessions;
 mod selector;
 mod units;
 
-use std::fmt;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use linerate_flow::outputs::Destination;
@@ -268,43 +266,16 @@ impl Config {
     }
 }
 
-/// How sessions are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, DeserializeTrait)]
-#[serde(rename_all = "kebab-case")]
-pub enum Statistics {
+crate::named::named! {
+    /// How sessions are counted.
+    #[derive(Default, Serialize, DeserializeTrait)]
+    #[serde(rename_all = "kebab-case")]
+    Statistics:
     /// In the session itself, by the CPU that forwards it.
     #[default]
-    Slot,
+    Slot "slot",
     /// Not at all.
-    None,
-}
-
-impl Statistics {
-    /// All of them.
-    pub const ALL: &[Self] = &[Self::Slot, Self::None];
-
-    /// Its name in files and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Slot => "slot",
-            Self::None => "none",
-        }
-    }
-}
-
-impl fmt::Display for Statistics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Statistics {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|one| one.name() == text).copied();
-        found.ok_or_else(|| format!("{text:?} is not a kind of statistics; choose slot or none"))
-    }
+    None "none",
 }
 
 /// A number with a factor, or a time, as a string: TOML has neither.

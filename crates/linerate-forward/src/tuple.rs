@@ -6,16 +6,17 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::named::as_text;
+use crate::named::{as_text, named};
 
-/// The protocol above IP of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
+named! {
+    /// The protocol above IP of a session.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    Protocol:
     /// Protocol number 6.
-    Tcp,
+    Tcp "tcp",
     /// Protocol number 17.
-    Udp,
+    Udp "udp",
 }
 
 impl Protocol {
@@ -24,32 +25,6 @@ impl Protocol {
         match self {
             Self::Tcp => 6,
             Self::Udp => 17,
-        }
-    }
-
-    /// Its name in text.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-        }
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "tcp" => Ok(Self::Tcp),
-            "udp" => Ok(Self::Udp),
-            _ => Err(format!("{text:?} is not a protocol of sessions: tcp or udp")),
         }
     }
 }
@@ -129,7 +104,7 @@ mod tests {
         for (bad, why) in [
             ("", "1 parts, not 5"),
             ("udp,192.0.2.1,1,192.0.2.2", "4 parts, not 5"),
-            ("icmp,192.0.2.1,1,192.0.2.2,2", "tcp or udp"),
+            ("icmp,192.0.2.1,1,192.0.2.2,2", "tcp, udp"),
             ("udp,192.0.2,1,192.0.2.2,2", "\"192.0.2\" is not an address"),
             ("udp,192.0.2.1,1,192.0.2.2,65536", "\"65536\" is not a port"),
             ("tcp,192.0.2.1,1,2001:db8::1,2", "two families"),

@@ -166,7 +166,7 @@ fn words_are_those_of_the_file() {
         );
     }
     for word in ["shared", "per-cpu", "split"] {
-        assert!(word.parse::<Statistics>().unwrap_err().contains("slot or none"), "{word}");
+        assert!(word.parse::<Statistics>().unwrap_err().contains("slot, none"), "{word}");
     }
     assert!(parse("mode = \"fib\"").unwrap_err().to_string().contains("unknown field `mode`"));
 }

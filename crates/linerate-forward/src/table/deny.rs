@@ -339,9 +339,8 @@ fn target_of(key: &[u8]) -> Option<Target> {
         let [a, b, c, d, ..] = bytes;
         if key.family == kind::IPV4 { [a, b, c, d].into() } else { bytes.into() }
     };
-    let protocol = [Protocol::Tcp, Protocol::Udp].into_iter();
     Some(Target::Session(FiveTuple {
-        protocol: protocol.into_iter().find(|one| one.number() == key.protocol)?,
+        protocol: *Protocol::ALL.iter().find(|one| one.number() == key.protocol)?,
         source: (address(key.source), u16::from_be_bytes(key.source_port)).into(),
         destination: (address(key.destination), u16::from_be_bytes(key.destination_port)).into(),
     }))

@@ -19,7 +19,6 @@ use crate::table::clock::Clock;
 use crate::table::layout::CREATED_NUMBER;
 use crate::table::mapped::Slot;
 use crate::table::session::Record;
-use crate::tuple::Protocol;
 
 /// Records that are queued at once.
 const BATCH_RECORDS: usize = 1024;
@@ -271,10 +270,7 @@ fn flow_record(session: &Record, start: u64, end: u64, reason: EndReason) -> Flo
             destination: tuple.destination.ip(),
             source_port: Some(tuple.source.port()),
             destination_port: Some(tuple.destination.port()),
-            protocol: match tuple.protocol {
-                Protocol::Tcp => 6,
-                Protocol::Udp => 17,
-            },
+            protocol: tuple.protocol.number(),
             vlan: vlans.next(),
             customer_vlan: vlans.next(),
             icmp_type_code: None,

@@ -73,36 +73,19 @@ pub struct Session {
     pub rate: Option<Rate>,
 }
 
-/// Whether the packets of a session take the fast path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
+crate::named::named! {
+    /// Whether the packets of a session take the fast path.
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    State:
     /// They do.
-    Fast,
+    Fast "fast",
     /// The next packet goes through the kernel: the session is due for revalidation.
-    Due,
+    Due "due",
     /// The next packet goes through the kernel: the configuration has changed since the session was learned.
-    Stale,
+    Stale "stale",
     /// They do not: its connection closed, or it was flushed or aged out.
-    Ended,
-}
-
-impl State {
-    /// Its name in text.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fast => "fast",
-            Self::Due => "due",
-            Self::Stale => "stale",
-            Self::Ended => "ended",
-        }
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+    Ended "ended",
 }
 
 /// Source and destination after NAT, if they differ.

@@ -5,90 +5,44 @@ use std::fmt;
 use crate::table::control::Control;
 use crate::table::layout::rules;
 
-/// A kind of change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Cause {
+crate::named::named! {
+    /// A kind of change.
+    #[repr(u8)]
+    Cause:
     /// The watch started: earlier changes are unknown.
-    Start,
+    Start "start",
     /// Messages were lost because too many came at once; everything was read again.
-    Overrun,
+    Overrun "overrun",
     /// A route.
-    Route,
+    Route "route",
     /// A routing rule.
-    Rule,
+    Rule "rule",
     /// A nexthop object, or a bucket of a nexthop group.
-    Nexthop,
+    Nexthop "nexthop",
     /// The address or the presence of a neighbour.
-    Neighbour,
+    Neighbour "neighbour",
     /// A link: up or down, carrier, MTU, hardware address, master, name, added or removed.
-    Link,
+    Link "link",
     /// An address of this host.
-    Address,
+    Address "address",
     /// Forwarding or reverse-path filtering of an interface.
-    Forwarding,
+    Forwarding "forwarding",
     /// The forwarding database or the VLANs of a bridge.
-    Bridge,
+    Bridge "bridge",
     /// Queueing disciplines, filters and actions.
-    TrafficControl,
+    TrafficControl "traffic-control",
     /// The nftables ruleset, which iptables-nft changes too.
-    Nftables,
+    Nftables "nftables",
     /// Legacy iptables has run, or its rules have changed.
-    Xtables,
+    Xtables "xtables",
     /// An IPsec policy.
-    Ipsec,
+    Ipsec "ipsec",
     /// Somebody deleted or changed tracked connections.
-    Conntrack,
+    Conntrack "conntrack",
     /// A setting of the network stack (`/proc/sys/net`), also one that a router advertisement has changed.
-    Setting,
+    Setting "setting",
     /// A BPF program at a hook of netfilter.
-    NetfilterLink,
-}
-
-impl Cause {
-    /// All causes, in the order of their numbers.
-    pub const ALL: [Self; 17] = [
-        Self::Start,
-        Self::Overrun,
-        Self::Route,
-        Self::Rule,
-        Self::Nexthop,
-        Self::Neighbour,
-        Self::Link,
-        Self::Address,
-        Self::Forwarding,
-        Self::Bridge,
-        Self::TrafficControl,
-        Self::Nftables,
-        Self::Xtables,
-        Self::Ipsec,
-        Self::Conntrack,
-        Self::Setting,
-        Self::NetfilterLink,
-    ];
-
-    /// The name in logs and metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Overrun => "overrun",
-            Self::Route => "route",
-            Self::Rule => "rule",
-            Self::Nexthop => "nexthop",
-            Self::Neighbour => "neighbour",
-            Self::Link => "link",
-            Self::Address => "address",
-            Self::Forwarding => "forwarding",
-            Self::Bridge => "bridge",
-            Self::TrafficControl => "traffic-control",
-            Self::Nftables => "nftables",
-            Self::Xtables => "xtables",
-            Self::Ipsec => "ipsec",
-            Self::Conntrack => "conntrack",
-            Self::Setting => "setting",
-            Self::NetfilterLink => "netfilter-link",
-        }
-    }
+    NetfilterLink "netfilter-link",
 }
 
 /// A set of kinds of change.
@@ -135,7 +89,7 @@ impl Causes {
 
     /// The causes in the set.
     pub fn iter(self) -> impl Iterator<Item = Cause> {
-        Cause::ALL.into_iter().filter(move |cause| self.contains(*cause))
+        Cause::ALL.iter().copied().filter(move |cause| self.contains(*cause))
     }
 }
 
@@ -163,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_set_holds_what_was_put_in() {
-        for (at, cause) in Cause::ALL.into_iter().enumerate() {
+        for (at, cause) in Cause::ALL.iter().copied().enumerate() {
             assert_eq!(cause as usize, at);
             let set = Causes::from_iter([cause]);
             assert_eq!(set.iter().collect::<Vec<_>>(), [cause]);

@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::fmt;
-use std::str::FromStr;
 
 use super::{Session, State};
 use crate::prefix::Prefix;
@@ -61,59 +59,32 @@ fn any<T>(wanted: &[T], there: impl FnMut(&T) -> bool) -> bool {
     wanted.is_empty() || wanted.iter().any(there)
 }
 
-/// The sort key of sessions; the largest first, except for addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Sort {
+crate::named::named! {
+    /// The sort key of sessions; the largest first, except for addresses.
+    #[derive(Default)]
+    Sort:
     /// The order of the table: unsorted.
     #[default]
-    Table,
+    Table "table",
     /// Packets counted.
-    Packets,
+    Packets "packets",
     /// Bytes counted.
-    Bytes,
+    Bytes "bytes",
     /// Packets a second.
-    PacketRate,
+    PacketRate "packet-rate",
     /// Bytes a second.
-    ByteRate,
+    ByteRate "byte-rate",
     /// Time since it was first learned.
-    Age,
+    Age "age",
     /// Time without a packet.
-    Idle,
+    Idle "idle",
     /// Source, port, destination, port, protocol; the smallest first.
-    Source,
+    Source "source",
     /// Destination, port, source, port, protocol; the smallest first.
-    Destination,
+    Destination "destination",
 }
 
 impl Sort {
-    /// All of them.
-    pub const ALL: &[Self] = &[
-        Self::Table,
-        Self::Packets,
-        Self::Bytes,
-        Self::PacketRate,
-        Self::ByteRate,
-        Self::Age,
-        Self::Idle,
-        Self::Source,
-        Self::Destination,
-    ];
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Table => "table",
-            Self::Packets => "packets",
-            Self::Bytes => "bytes",
-            Self::PacketRate => "packet-rate",
-            Self::ByteRate => "byte-rate",
-            Self::Age => "age",
-            Self::Idle => "idle",
-            Self::Source => "source",
-            Self::Destination => "destination",
-        }
-    }
-
     /// Which of two comes first. Unknown rates come last.
     pub fn compare(self, a: &Session, b: &Session) -> Ordering {
         let rate = |one: &Session, of: fn(&super::Rate) -> f64| one.rate.as_ref().map_or(-1.0, of);
@@ -133,24 +104,6 @@ impl Sort {
 
 fn ends(tuple: FiveTuple) -> impl Ord {
     (tuple.source, tuple.destination, tuple.protocol)
-}
-
-impl fmt::Display for Sort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Sort {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|one| one.name() == text).copied();
-        found.ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|one| one.name()).collect();
-            format!("{text:?} is not an order; there are {}", names.join(", "))
-        })
-    }
 }
 
 /// Takes sessions one by one and keeps the first `limit` of the order.

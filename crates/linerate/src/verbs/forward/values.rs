@@ -14,7 +14,7 @@ pub(super) fn statistics() -> impl TypedValueParser<Value = Statistics> {
 }
 
 pub(super) fn protocols() -> impl TypedValueParser<Value = Protocol> {
-    parse_known([Protocol::Tcp, Protocol::Udp].map(Protocol::name))
+    parse_known(Protocol::ALL.iter().map(|one| one.name()))
 }
 
 pub(super) fn sorts() -> impl TypedValueParser<Value = Sort> {
@@ -22,10 +22,7 @@ pub(super) fn sorts() -> impl TypedValueParser<Value = Sort> {
 }
 
 pub(super) fn states() -> impl TypedValueParser<Value = State> {
-    let all = [State::Fast, State::Due, State::Stale, State::Ended];
-    let named = move |word: String| all.into_iter().find(|state| state.name() == word);
-    PossibleValuesParser::new(all.map(State::name))
-        .try_map(move |word| named(word).ok_or("a state that is listed"))
+    parse_known(State::ALL.iter().map(|state| state.name()))
 }
 
 pub(super) fn instance(name: &str) -> Result<String, String> {
