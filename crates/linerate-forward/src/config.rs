@@ -226,8 +226,8 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let sound = || {
             if self.interfaces.is_empty() {
-                return Err("no interface is named: give --interface, once for each, or \
-                            interfaces = [\"eth1\", \"eth2\"] in the file"
+                return Err("no interface is named; they are written as interfaces = \
+                            [\"eth1\", \"eth2\"] in the file"
                     .to_owned());
             }
             if let Some(name) = &self.instance {
@@ -235,7 +235,8 @@ impl Config {
             }
             check_interfaces(&self.interfaces)?;
             check_sessions(self.max_sessions)?;
-            check_connections(self.metrics_connections)?;
+            check_connections(&self.metrics_connections)?;
+            check_after_packets(&self.after_packets)?;
             let lifetime = match self.lifetime {
                 Lifetime::Off => *TIMEOUT_RANGE.end(),
                 Lifetime::For(time) => time,
@@ -287,16 +288,22 @@ enum Scalar {
     Other(#[allow(dead_code)] serde::de::IgnoredAny),
 }
 
+/// A value that `check` accepts.
+fn checked<'de, T: DeserializeTrait<'de>, D: Deserializer<'de>>(
+    from: D,
+    check: impl FnOnce(&T) -> Result<(), String>,
+) -> Result<T, D::Error> {
+    let value = T::deserialize(from)?;
+    check(&value).map_err(D::Error::custom)?;
+    Ok(value)
+}
+
 fn instance<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    let name = String::deserialize(from)?;
-    check_instance(&name).map_err(D::Error::custom)?;
-    Ok(Some(name))
+    checked(from, |name: &String| check_instance(name)).map(Some)
 }
 
 fn interfaces<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let names = Vec::<String>::deserialize(from)?;
-    check_interfaces(&names).map_err(D::Error::custom)?;
-    Ok(names)
+    checked(from, |names: &Vec<String>| check_interfaces(names))
 }
 
 fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -308,12 +315,11 @@ fn revalidate<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> 
 }
 
 fn after_packets<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
-    let number = u32::deserialize(from)?;
-    if AFTER_PACKETS_RANGE.contains(&number) {
-        return Ok(number);
-    }
-    let (least, most) = AFTER_PACKETS_RANGE.into_inner();
-    Err(D::Error::custom(format!("{number} packets: it has to be {least} to {most}")))
+    checked(from, check_after_packets)
+}
+
+fn metrics_connections<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    checked(from, check_connections)
 }
 
 fn fail_open_after<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
@@ -425,18 +431,19 @@ fn check_time(time: Duration, range: &RangeInclusive<Duration>) -> Result<(), St
     ))
 }
 
-/// Connections in the metrics.
-fn metrics_connections<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
-    let number = usize::deserialize(from)?;
-    check_connections(number).map_err(D::Error::custom)?;
-    Ok(number)
+fn check_after_packets(number: &u32) -> Result<(), String> {
+    if AFTER_PACKETS_RANGE.contains(number) {
+        return Ok(());
+    }
+    let (least, most) = AFTER_PACKETS_RANGE.into_inner();
+    Err(format!("after-packets is {number}; it has to be {least} to {most}"))
 }
 
-fn check_connections(number: usize) -> Result<(), String> {
-    let is_few = number <= MAX_METRICS_CONNECTIONS;
-    is_few
-        .then_some(())
-        .ok_or_else(|| format!("metrics-connections is a number up to {MAX_METRICS_CONNECTIONS}"))
+fn check_connections(number: &usize) -> Result<(), String> {
+    if *number <= MAX_METRICS_CONNECTIONS {
+        return Ok(());
+    }
+    Err(format!("metrics-connections is a number up to {MAX_METRICS_CONNECTIONS}"))
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub enum Error {
 
     /// Another process has the instance's lock.
     #[error(
-        "{} runs the instance {instance}; end it first, or give this one another name with --instance",
+        "{} runs the instance {instance}; end it first, or name this one another `instance`",
         holder.map_or("another process".to_owned(), |holder| format!("process {holder}"))
     )]
     Running {

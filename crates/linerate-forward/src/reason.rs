@@ -9,7 +9,7 @@ crate::named::counters! {
     Multicast "multicast" "Multicast or broadcast, by MAC or by address.",
     Otherhost "otherhost" "Not addressed to the MAC of the interface.",
     Malformed "malformed" "An impossible version, header length, total length or data offset.",
-    Checksum "checksum" "A wrong IPv4 header checksum, or a wrong TCP or UDP checksum where conntrack verifies it and `--verify-checksums` is given.",
+    Checksum "checksum" "A wrong IPv4 header checksum, or a wrong TCP or UDP checksum where conntrack verifies it and `verify-checksums` is set.",
     Options "options" "IPv4 options.",
     Extension "extension" "IPv6 extension headers.",
     Fragment "fragment" "A fragment.",

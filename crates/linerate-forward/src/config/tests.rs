@@ -19,7 +19,7 @@ fn refused(text: &str, bad: &str) -> String {
 fn nothing_said_is_the_default() {
     assert_eq!(parse("").unwrap(), Config::default());
     let error = Config::default().check().unwrap_err().to_string();
-    assert!(error.contains("--interface"), "{error}");
+    assert!(error.contains("no interface is named"), "{error}");
 }
 
 #[test]
@@ -133,6 +133,7 @@ fn what_the_command_line_filled_is_checked_too() {
         (Config { revalidate: Duration::from_secs(7200), ..sound.clone() }, "revalidate"),
         (Config { max_sessions: MaxSessions::Number(1), ..sound.clone() }, "max-sessions"),
         (Config { instance: Some(String::new()), ..sound.clone() }, "instance"),
+        (Config { after_packets: 128, ..sound.clone() }, "after-packets"),
         (
             Config {
                 flows: vec!["/a".parse().unwrap()],

@@ -73,7 +73,7 @@ impl Memory {
         // Half as many sessions need half the memory.
         let halves = self.total().div_ceil(available.max(1)).next_power_of_two();
         Err(Error::Invalid(format!(
-            "{self}, and the machine has {} available; --max-sessions {} would fit",
+            "{self}, and the machine has {} available; max-sessions = {} would fit",
             Binary(available),
             self.sessions / halves
         )))
@@ -242,7 +242,7 @@ mod tests {
         let said = most.check_against(4 << 30).unwrap_err().to_string();
         assert!(said.contains("room for 50000000 sessions takes"), "{said}");
         assert!(
-            said.contains("has 4.0 GiB available; --max-sessions 25000000 would fit"),
+            said.contains("has 4.0 GiB available; max-sessions = 25000000 would fit"),
             "{said}"
         );
         assert!(memory(25_000_000).check_against(4 << 30).is_ok());

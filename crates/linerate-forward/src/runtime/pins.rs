@@ -200,9 +200,7 @@ impl Pins {
     /// # Errors
     /// [`Error::Bpf`], [`Error::System`].
     pub fn pin_object(&self, _lock: &Lock, name: &str, object: BorrowedFd<'_>) -> Result<()> {
-        let directory = self.directory.join("others");
-        fs::create_dir_all(&directory)
-            .map_err(|error| Error::system(format!("make {}", directory.display()), error))?;
+        let directory = bpffs::make(self.directory.join("others"))?;
         self.put(object, &directory.join(name))
     }
 
@@ -219,16 +217,12 @@ impl Pins {
     }
 
     fn pin_programs(&self, _lock: &Lock, programs: &Programs) -> Result<()> {
-        let directory = self.directory.join("programs");
-        fs::create_dir_all(&directory)
-            .map_err(|error| Error::system(format!("make {}", directory.display()), error))?;
+        let directory = bpffs::make(self.directory.join("programs"))?;
         programs.iter().try_for_each(|(name, program)| self.put(program, &directory.join(name)))
     }
 
     fn pin_maps(&self, _lock: &Lock, maps: &Maps) -> Result<()> {
-        let directory = self.directory.join("maps");
-        fs::create_dir_all(&directory)
-            .map_err(|error| Error::system(format!("make {}", directory.display()), error))?;
+        let directory = bpffs::make(self.directory.join("maps"))?;
         maps.iter().try_for_each(|(name, map)| self.put(map.as_fd(), &directory.join(name)))
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::statfs;
 use rustix::mount::{MountFlags, mount};
@@ -57,8 +57,8 @@ pub(super) fn not_mounted(bpffs: &Path) -> Error {
     Error::Pin {
         path: bpffs.to_owned(),
         reason: "no BPF file system is mounted there for this process, so it sees no instance. `linerate forward run` \
-                 mounts it. `ip netns exec` hides it: use `nsenter --net=/run/netns/NAME` instead, or --instance NAME \
-                 outside of the namespace"
+                 mounts it. `ip netns exec` hides it: use `nsenter --net=/run/netns/NAME` instead, or name \
+                 the instance outside of the namespace"
             .to_owned(),
     }
 }
@@ -93,6 +93,13 @@ pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
         entry.map(|entry| entry.file_name().to_string_lossy().into_owned()).map_err(failed)
     };
     entries.map(name).collect()
+}
+
+/// Makes `directory` and those above it.
+pub(super) fn make(directory: PathBuf) -> Result<PathBuf> {
+    fs::create_dir_all(&directory)
+        .map_err(|error| Error::system(format!("make {}", directory.display()), error))?;
+    Ok(directory)
 }
 
 pub(super) fn remove_file(path: &Path) -> Result<()> {

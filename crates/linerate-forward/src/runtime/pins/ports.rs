@@ -1,6 +1,5 @@
 //! The links of ports: `ports/IFINDEX/` of an instance.
 
-use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +7,7 @@ use libbpf_rs::ProgramAttachType;
 use libbpf_rs::query::{LinkInfo, LinkTypeInfo, TcxLinkInfo};
 use linerate_bpf::link::{self, Link};
 
-use super::bpffs::{remove_directory, remove_file};
+use super::bpffs::{self, remove_directory, remove_file};
 use super::{InstanceState, Lock, Pins, PortState};
 use crate::runtime::clsact;
 use crate::runtime::program::{Port, PortOptions, TcAttachment};
@@ -32,9 +31,7 @@ impl Pins {
         port: &mut Port,
     ) -> Result<()> {
         let one = PortState::new(options, port);
-        let directory = self.port(one.ifindex);
-        fs::create_dir_all(&directory)
-            .map_err(|error| Error::system(format!("make {}", directory.display()), error))?;
+        let directory = bpffs::make(self.port(one.ifindex))?;
         let mut new = state.clone();
         new.ports.retain(|other| other.ifindex != one.ifindex);
         new.ports.push(one);

@@ -129,7 +129,7 @@ fn program(link: &Link, options: &Options) -> Outcome {
         Some(id) if !options.adopted.contains(&link.index) => refused(
             format!("another XDP program is on it (id {id})"),
             format!(
-                "end who put it there: `linerate forward detach --all` for another instance, a capture or a \
+                "end who put it there: `linerate forward detach` for another instance, a capture or a \
                  receiver of Linerate by itself; `bpftool link` shows links, and what hangs on none is taken \
                  off by `ip link set dev {} xdp off`",
                 link.name
