@@ -69,8 +69,8 @@ pub enum Error {
     Net(#[from] linerate_net::Error),
     /// The source does not see this direction.
     #[error(
-        "--source {kind} sees only the frames that {interface} receives; use -Q in, or --source \
-         packet for outgoing ones"
+        "the source {kind} sees only the frames that {interface} receives; the source packet sees \
+         outgoing ones"
     )]
     Direction {
         /// The interface.
@@ -79,22 +79,19 @@ pub enum Error {
         kind: crate::source::SourceKind,
     },
     /// The source does not know directions.
-    #[error("--source drops does not know which way a packet went; leave -Q out")]
+    #[error("the source drops does not know which way a packet went")]
     NoDirection,
     /// Only packet sockets report how the kernel would segment a super-packet.
     #[error(
-        "--split needs --source packet: the frames of --source {kind} come without the kernel's \
-         metadata of segmentation, and an XDP program hardly ever sees a super-packet"
+        "splitting needs the source packet: the frames of the source {kind} come without the \
+         kernel's metadata of segmentation, and an XDP program hardly ever sees a super-packet"
     )]
     Split {
         /// The source.
         kind: crate::source::SourceKind,
     },
     /// A file does not say which way a packet went.
-    #[error(
-        "-Q needs the direction of each packet, and the file does not say that of packet {packet} (no \
-         epb_flags); leave -Q out"
-    )]
+    #[error("the file does not say the direction of packet {packet} (no epb_flags)")]
     Undirected {
         /// The packet's number in the file, from 1.
         packet: u64,
@@ -103,21 +100,21 @@ pub enum Error {
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),
     /// Tracing programs have one reader.
-    #[error("--source {kind} has one reader; --threads is for --source packet, tee and xdp")]
+    #[error("the source {kind} has one reader; the sources packet, tee and xdp may have several")]
     Threads {
         /// The source.
         kind: crate::source::SourceKind,
     },
     /// Classic pcap has one link type for all its packets.
     #[error(
-        "the interfaces have different link layers, and a pcap file has only one; write pcapng \
-         (--format pcapng), or one file for each interface"
+        "the interfaces have different link layers, and a pcap file has only one; write pcapng, \
+         or one file for each interface"
     )]
     LinkLayers,
-    /// `--keep-free` cannot be kept.
+    /// [`Retention::keep_free`](crate::sink::file::Retention::keep_free) cannot be kept.
     #[error(
-        "less than {keep_free} of the file system of {} is free (--keep-free), and there is no older file of this \
-         capture to delete{}; smaller files (-C, -b filesize:) leave more of them",
+        "less than {keep_free} of the file system of {} is free, and there is no older file of this capture to \
+         delete{}; smaller files leave more of them",
         path.display(),
         holder.as_ref().map_or(String::new(), |holder| format!(" that {holder} does not read"))
     )]

@@ -91,6 +91,9 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
                         "{device}: the host does not get the frames that this program takes (source xdp){by}"
                     ));
                 }
+                for one in &opened.unused {
+                    warn(format_args!("{device}: {} has no effect {}", one.name, one.reason));
+                }
                 opened.warnings.iter().for_each(|line| warn(format_args!("{device}: {line}")));
                 return Backend::Linerate(Box::new(opened), group);
             }

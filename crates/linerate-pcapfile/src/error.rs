@@ -110,10 +110,10 @@ impl Error {
 /// What to do about an output error, where that is known.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull => "; free some space, or limit the capture with -C and -W",
+        io::ErrorKind::StorageFull => "; free some space, or write fewer and smaller files",
         io::ErrorKind::QuotaExceeded => "; the user's quota is used up",
         io::ErrorKind::FileTooLarge => {
-            "; the limit on file sizes (`ulimit -f`) is reached: raise it, or limit the files with -C"
+            "; the limit on file sizes (`ulimit -f`) is reached: raise it, or write smaller files"
         }
         io::ErrorKind::NotFound => "; create the directory first",
         io::ErrorKind::PermissionDenied => {

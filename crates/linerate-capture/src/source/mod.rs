@@ -17,7 +17,7 @@ use crate::statistics::{DropCause, Drops};
 
 pub use kind::SourceKind;
 pub(crate) use open::inside;
-pub use open::{OpenInterface, TakenFrames};
+pub use open::{OpenInterface, TakenFrames, UnusedSetting};
 pub use options::SourceOptions;
 pub use select::{Selection, select};
 

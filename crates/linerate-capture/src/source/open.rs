@@ -65,8 +65,9 @@ pub struct OpenInterface {
     pub notes: Vec<String>,
     /// The link type of the frames (LINKTYPE registry).
     pub linktype: u16,
-    /// Warnings before the capture: who takes frames away, and which options have no effect. A sentence
-    /// each.
+    /// The settings that have no effect.
+    pub unused: Vec<UnusedSetting>,
+    /// Warnings before the capture: who takes frames away. A sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -165,7 +166,8 @@ impl OpenInterface {
             SourceKind::Xdp if sockets => TakenFrames::All,
             _ => TakenFrames::None,
         };
-        let mut warnings = without_effect(options, &selection, sockets);
+        let unused = unused(options, &selection, sockets);
+        let mut warnings = Vec::new();
         if selection.kind == SourceKind::Packet {
             warnings.extend(hidden_by_xdp(name));
         } else if !sources.iter().any(Source::has_stripped_tags)
@@ -188,6 +190,7 @@ impl OpenInterface {
             pages,
             notes,
             linktype,
+            unused,
             warnings,
         })
     }
@@ -212,11 +215,11 @@ fn hidden_by_xdp(name: &str) -> Option<String> {
     Some(match found.is_linerate() {
         true => format!(
             "another linerate ({by}) takes frames of {name} by XDP: this capture does not see them; end it, or, if \
-             it is a capture, start both with --source tee"
+             it is a capture, start both with the source tee"
         ),
         false => format!(
             "{name} has an XDP program (id {}, name \"{}\", held by: {by}): frames that it drops or \
-             redirects are not captured; --source trace captures them",
+             redirects are not captured; the source trace captures them",
             found.id, found.name
         ),
     })
@@ -230,56 +233,56 @@ fn stripped(name: &str, kind: Option<&str>) -> String {
     };
     format!(
         "{who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP sees them: they will \
-         be missing, and `vlan` filters will not match; `{remedy}` keeps them in, and --source packet \
-         puts them back"
+         be missing, and `vlan` filters will not match; `{remedy}` keeps them in, and the source \
+         packet puts them back"
     )
 }
 
-/// Options that have no effect on this source.
-fn without_effect(options: &SourceOptions, selection: &Selection, sockets: bool) -> Vec<String> {
+/// A setting that has no effect on the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnusedSetting {
+    /// Its name.
+    pub name: &'static str,
+    /// The reason, which follows "has no effect".
+    pub reason: String,
+}
+
+/// The settings that have no effect on this source.
+fn unused(options: &SourceOptions, selection: &Selection, sockets: bool) -> Vec<UnusedSetting> {
     let kind = selection.kind;
-    let mut ignored = Vec::new();
-    if options.pages != Pages::Auto && !sockets {
-        ignored.push(format!(
-            "--pages {} has no effect: the buffer is the kernel's own, in small pages; only AF_XDP \
-             sockets (--source xdp --xdp-delivery af-xdp) have a choice",
-            options.pages
-        ));
-    }
-    if options.ring_allocation != Allocation::Any && kind != SourceKind::Packet {
-        ignored.push(format!("--ring-allocation has no effect on --source {kind}"));
-    }
     let in_ring_buffer = kind != SourceKind::Packet && !sockets;
-    if options.busy_poll.is_some() && in_ring_buffer {
-        ignored.push("--busy-poll has no effect on a BPF ring buffer".to_owned());
-    }
-    if options.timestamps == TimestampSource::Hardware && in_ring_buffer {
-        ignored.push(
-            "-j adapter has no effect: the program of a BPF ring buffer stamps with the host's clock"
-                .to_owned(),
-        );
-    }
-    if options.timestamps == TimestampSource::Hardware && options.cooked.is_some() {
-        ignored.push("-j adapter has no effect on all interfaces at once".to_owned());
-    }
-    if options.take_over && kind != SourceKind::Xdp {
-        ignored.push(match options.source {
-            Some(kind) => format!(
-                "--take-over has no effect on --source {kind}, which takes no frames from the host"
-            ),
-            None => format!("--take-over has no effect: {}", selection.reason),
-        });
-    }
-    if options.trace_points != Points::Both && kind != SourceKind::Trace {
-        ignored.push(format!("--trace-at has no effect on --source {kind}"));
-    }
-    if options.rate_limit.is_some() && kind != SourceKind::Drops {
-        ignored.push(format!("--rate-limit has no effect on --source {kind}"));
-    }
-    if options.delivery != Delivery::Auto && kind != SourceKind::Xdp {
-        ignored.push(format!("--xdp-delivery has no effect on --source {kind}"));
-    }
-    ignored
+    let hardware = options.timestamps == TimestampSource::Hardware;
+    let elsewhere = || format!("on the source {kind}");
+    let take_over = || match options.source {
+        Some(_) => format!("on the source {kind}, which takes no frames from the host"),
+        None => format!("here: {}", selection.reason),
+    };
+    let cases: [(&'static str, bool, &dyn Fn() -> String); 9] = [
+        ("pages", options.pages != Pages::Auto && !sockets, &|| {
+            "on the kernel's own buffer, which has small pages; only AF_XDP sockets have a choice"
+                .into()
+        }),
+        (
+            "ring-allocation",
+            options.ring_allocation != Allocation::Any && kind != SourceKind::Packet,
+            &elsewhere,
+        ),
+        ("busy-poll", options.busy_poll.is_some() && in_ring_buffer, &|| {
+            "on a BPF ring buffer".into()
+        }),
+        ("time-stamp-type", hardware && in_ring_buffer, &|| {
+            "on a BPF ring buffer, whose program stamps with the host's clock".into()
+        }),
+        ("time-stamp-type", hardware && options.cooked.is_some(), &|| {
+            "on all interfaces at once".into()
+        }),
+        ("take-over", options.take_over && kind != SourceKind::Xdp, &take_over),
+        ("trace-at", options.trace_points != Points::Both && kind != SourceKind::Trace, &elsewhere),
+        ("rate-limit", options.rate_limit.is_some() && kind != SourceKind::Drops, &elsewhere),
+        ("xdp-delivery", options.delivery != Delivery::Auto && kind != SourceKind::Xdp, &elsewhere),
+    ];
+    let unused = cases.into_iter().filter(|(_, is_unused, _)| *is_unused);
+    unused.map(|(name, _, reason)| UnusedSetting { name, reason: reason() }).collect()
 }
 
 /// The least bytes of buffer for each of many readers, unless the user gives a size.

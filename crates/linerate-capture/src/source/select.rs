@@ -57,7 +57,7 @@ fn automatic(interface: &Interface, options: &SourceOptions) -> Result<Selection
         return Ok(Selection::new(SourceKind::Packet, reason));
     }
     if options.take_over {
-        return Ok(Selection::new(SourceKind::Xdp, "--take-over"));
+        return Ok(Selection::new(SourceKind::Xdp, "with consent"));
     }
     let selection = match options.traffic {
         Some(_) => {
@@ -74,7 +74,7 @@ fn automatic(interface: &Interface, options: &SourceOptions) -> Result<Selection
 /// Why neither `xdp` nor `tee` can do what is wanted.
 fn why_not_xdp(interface: &Interface, options: &SourceOptions) -> Result<Option<String>> {
     if options.split {
-        let reason = "--split needs the kernel's metadata of each super-packet, which only packet sockets have";
+        let reason = "splitting needs the kernel's metadata of each super-packet, which only packet sockets have";
         return Ok(Some(reason.into()));
     }
     if options.threads > 1 && interface.rx_queues()? < 2 {
@@ -123,12 +123,12 @@ mod tests {
         };
         let selection = select(&idle, &options).expect("a choice");
         assert_eq!(selection.kind, SourceKind::Packet);
-        assert!(selection.reason.contains("--split"), "{}", selection.reason);
+        assert!(selection.reason.contains("splitting"), "{}", selection.reason);
         for source in [SourceKind::Xdp, SourceKind::Tee] {
             let refusal = select(&idle, &SourceOptions { source: Some(source), ..options.clone() })
                 .expect_err("refused");
             let text = refusal.to_string();
-            assert!(text.contains("--split") && text.contains("--source packet"), "{text}");
+            assert!(text.contains("splitting") && text.contains("source packet"), "{text}");
         }
     }
 

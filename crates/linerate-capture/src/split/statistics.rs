@@ -84,19 +84,19 @@ impl UnsplitReason {
         match self {
             Self::Truncated => "cut by the snapshot length of the capture",
             Self::UdpSize => {
-                "UDP over the MTU; --uso SIZE gives the length of its datagrams, --fragment makes \
-                 fragments of it"
+                "UDP over the MTU; with the size of its datagrams it can be split, else it can \
+                 become fragments"
             }
             Self::NotIp => "neither IPv4 nor IPv6",
             Self::LinkType => "an unknown link type",
-            Self::Protocol => "neither TCP nor UDP; --fragment makes fragments of it",
+            Self::Protocol => "neither TCP nor UDP; it can become fragments",
             Self::Fragment => "IP fragments already",
             Self::Syn => "SYN with more payload than one segment",
             Self::Jumbo => "over 65535 bytes (BIG TCP)",
             Self::Tunnel => "a tunnel in a tunnel, or a header that cannot be repeated",
             Self::DontFragment => "would have to be fragmented and has DF",
-            Self::FixedId => "--ip-id fixed, and the packet has no DF",
-            Self::Burst => "longer than --max-burst",
+            Self::FixedId => "fixed identifications, and the packet has no DF",
+            Self::Burst => "longer than the longest burst",
             Self::Mtu => "the MTU has no room for headers and payload",
             Self::Header => "damaged, contradicting or too many headers",
         }
@@ -255,8 +255,8 @@ impl fmt::Display for JoinStatistics {
             let frames = plural(self.alone.checksum, "frame");
             write!(
                 f,
-                "\n{frames} not joined: wrong or missing checksums; --fix-checksums fills in \
-                 those that a sender left to its network card"
+                "\n{frames} not joined: wrong or missing checksums; those that a sender left to \
+                 its network card can be filled in"
             )?;
         }
         Ok(())

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::json::{self, Schema};
 use super::stdio;
+use crate::verbs::capture;
 
 /// The verb, where errors are JSON.
 static JSON_OF: OnceLock<String> = OnceLock::new();
@@ -145,12 +146,16 @@ fn emit(kind: &'static str, status: u8, message: &str, causes: Vec<String>) {
     }
 }
 
-/// The error and its causes. Most errors name their cause themselves; it is not repeated.
+/// The error and its causes, and the options that help. Most errors name their cause themselves; it is not repeated.
 pub fn format_error_chain(error: &anyhow::Error) -> String {
-    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+    let text = error.chain().skip(1).fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();
         if text.contains(&cause) { text } else { format!("{text}: {cause}") }
-    })
+    });
+    match error.chain().find_map(|cause| capture::remedy(cause.downcast_ref()?)) {
+        Some(remedy) => format!("{text}; {remedy}"),
+        None => text,
+    }
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ fn consent_that_has_no_effect_is_said() {
     for (options, why) in [
         (&["-i", "port", "-Q", "inout"][..], "only packet sockets see outgoing frames"),
         (&["-i", "lo"], "--take-over has no effect"),
-        (&["-i", "port", "--split"], "--split needs"),
+        (&["-i", "port", "--split"], "splitting needs"),
         (&["-i", "port", "--source", "tee"], "which takes no frames"),
     ] {
         let mut command = hosts.host.command(LINERATE);

@@ -212,11 +212,11 @@ fn memory_that_the_kernel_lacks_costs_no_source_and_is_said_once() {
         (&["--ring-allocation", "noretry", "--threads", "2"], true, lacks),
         (&config, true, lacks),
         (&["--ring-allocation", "hugetlb", "--source", "libpcap"], false, lacks),
-        (&["--ring-allocation", "hugetlb", "--source", "tee"], true, "no effect on --source tee"),
+        (&["--ring-allocation", "hugetlb", "--source", "tee"], true, "no effect on the source tee"),
         (
             &["--ring-allocation", "hugetlb", "--source", "xdp", "--take-over"],
             true,
-            "no effect on --source xdp",
+            "no effect on the source xdp",
         ),
     ];
     for (options, is_ours, why) in cases {

@@ -167,7 +167,7 @@ fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
         cable.capture(&format!("{options} --json -w {} tcp port 9000", file.display()))
     };
     let split = listen(&live, "--split");
-    assert!(split.stderr().contains("--split needs"), "{}", split.stderr());
+    assert!(split.stderr().contains("splitting needs"), "{}", split.stderr());
     let whole = listen(&raw, "--source packet");
     let cut = listen(&pcap, "--split -s 80 --time-stamp-precision nano");
     let sent = bulk(&cable, 3_000_000);

@@ -68,7 +68,7 @@ impl FileSink {
             && !rotation::is_format(&options.path)
         {
             let what =
-                "the name is not a format for strftime(3), which -G fills in; write %% for %";
+                "the name is not a format for strftime(3), which has the time; write %% for %";
             let source = io::Error::new(io::ErrorKind::InvalidInput, what);
             let path = options.path;
             return Err(linerate_pcapfile::Error::Create { path, source }.into());

@@ -75,12 +75,35 @@ pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
     }
 }
 
+/// The options of `capture` that remedy an error of the library.
+pub(crate) fn remedy(error: &CaptureError) -> Option<&'static str> {
+    Some(match error {
+        CaptureError::Direction { .. } => "use -Q in, or --source packet",
+        CaptureError::NoDirection | CaptureError::Undirected { .. } => "leave -Q out",
+        CaptureError::Split { .. } => "--split needs --source packet",
+        CaptureError::Threads { .. } => "leave --threads out",
+        CaptureError::LinkLayers => "--format pcapng writes pcapng",
+        CaptureError::KeepFree { .. } => "-C and -b filesize: make smaller files",
+        _ => return None,
+    })
+}
+
 /// Prints the warnings.
 pub(super) fn warn(opened: &[OpenInterface]) {
     for one in opened {
         // The same name may be in several namespaces.
         let place =
             if one.namespace.is_some() { format!("{}: ", one.label) } else { String::new() };
+        for setting in &one.unused {
+            let option = match setting.name {
+                "time-stamp-type" => "-j adapter".to_owned(),
+                name => format!("--{name}"),
+            };
+            let reason = &setting.reason;
+            stdio::eprintln(format_args!(
+                "linerate: warning: {place}{option} has no effect {reason}"
+            ));
+        }
         for warning in &one.warnings {
             stdio::eprintln(format_args!("linerate: warning: {place}{warning}"));
         }
@@ -193,7 +216,8 @@ pub(super) fn conclude(
     }
     let printed = decoder.is_none_or(Decoder::finish) && !super::output::failed();
     if let Some(error) = &outcome.failure {
-        cli::eprint_message(error);
+        let remedy = remedy(error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        cli::eprint_message(format_args!("{error}{remedy}"));
     }
     if report.source != FILE_SOURCE {
         if arguments.final_report {

@@ -39,6 +39,7 @@ pub(crate) use arguments::Arguments;
 use arguments::TimestampType;
 pub(super) use arguments::{Compress, FileFormat};
 pub(crate) use config::words as config_words;
+pub(crate) use live::remedy;
 pub(super) use output::{compression, extension, uncompressed};
 use stats::CaptureStats;
 use values::Limit;
