@@ -8,9 +8,6 @@ mod cache;
 mod placement;
 mod position;
 
-use std::fmt;
-use std::str::FromStr;
-
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, SocketFrame, has_outer_tag};
 use linerate_ring::{Direction, Frame};
 
@@ -52,26 +49,7 @@ pub enum TagReading {
     File,
 }
 
-impl fmt::Display for TagReading {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Live => "live",
-            Self::File => "file",
-        })
-    }
-}
-
-impl FromStr for TagReading {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "live" => Ok(Self::Live),
-            "file" => Ok(Self::File),
-            _ => Err(format!("a filter reads VLAN tags as `live` or as `file`, not as `{text}`")),
-        }
-    }
-}
+linerate_net::named!(TagReading, "reading of VLAN tags": Live = "live", File = "file");
 
 /// A compiled filter expression, usable from several threads.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Singular and plural in messages.
+//! Words in messages: singular and plural, and the names of variants.
 
 /// A count with its noun, in the plural unless the count is 1.
 ///
@@ -13,4 +13,55 @@ pub fn plural(count: u64, name: &str) -> String {
 /// The noun alone, for a count that is formatted elsewhere.
 pub fn noun(count: u64, name: &str) -> String {
     format!("{name}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Names the variants of an enum as options and reports do: `ALL`, `name`, `Display` and `FromStr`, whose error lists the
+/// names. A name after `or` is in this list, and is parsed elsewhere.
+///
+/// ```
+/// #[derive(Clone, Copy, Debug, PartialEq)]
+/// enum Side {
+///     Left,
+///     Right,
+/// }
+/// linerate_net::named!(Side, "side" or "auto": Left = "left", Right = "right");
+/// assert_eq!(("left".parse(), Side::Right.to_string().as_str()), (Ok(Side::Left), "right"));
+/// let error = "up".parse::<Side>().unwrap_err();
+/// assert_eq!(error, "unknown side `up`: choose one of auto, left, right");
+/// ```
+#[macro_export]
+macro_rules! named {
+    ($kind:ty, $what:literal $(or $other:literal)?: $($variant:ident = $name:literal),+ $(,)?) => {
+        impl $kind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// Its name, as options and reports have it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $kind {
+            type Err = String;
+
+            fn from_str(text: &str) -> std::result::Result<Self, String> {
+                match text {
+                    $($name => Ok(Self::$variant),)+
+                    _ => {
+                        let names = [$($other,)? $($name),+].join(", ");
+                        Err(format!(concat!("unknown ", $what, " `{}`: choose one of {}"), text, names))
+                    }
+                }
+            }
+        }
+    };
 }

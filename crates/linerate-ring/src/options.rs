@@ -1,7 +1,5 @@
 //! [`Options`]: what to ask of a receiver.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use linerate_bpf::steer::TimestampSource;
@@ -25,28 +23,9 @@ pub enum Delivery {
     RingBuffer,
 }
 
-impl fmt::Display for Delivery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::AfXdp => "af-xdp",
-            Self::RingBuffer => "ringbuf",
-        })
-    }
-}
-
-impl FromStr for Delivery {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "af-xdp" => Ok(Self::AfXdp),
-            "ringbuf" => Ok(Self::RingBuffer),
-            _ => Err(format!("unknown delivery `{text}`: choose one of auto, af-xdp, ringbuf")),
-        }
-    }
-}
+linerate_net::named!(
+    Delivery, "delivery": Auto = "auto", AfXdp = "af-xdp", RingBuffer = "ringbuf"
+);
 
 /// What to ask of a receiver.
 #[derive(Clone, Debug)]

@@ -1,8 +1,5 @@
 //! [`Backend`]: how messages are received; [`SendBackend`]: how they are sent.
 
-use std::fmt;
-use std::str::FromStr;
-
 /// How a receiver gets its messages from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
@@ -18,38 +15,10 @@ pub enum Backend {
     Remember,
 }
 
-impl Backend {
-    /// All backends.
-    pub const ALL: [Self; 5] = [Self::Recvmmsg, Self::Gro, Self::Uring, Self::Xdp, Self::Remember];
-
-    /// Its name, as options and reports have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Recvmmsg => "recvmmsg",
-            Self::Gro => "gro",
-            Self::Uring => "uring",
-            Self::Xdp => "xdp",
-            Self::Remember => "remember",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Backend {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|backend| backend.name() == text).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("unknown backend `{text}`: choose one of {names}")
-        })
-    }
-}
+linerate_net::named!(
+    Backend, "backend":
+    Recvmmsg = "recvmmsg", Gro = "gro", Uring = "uring", Xdp = "xdp", Remember = "remember"
+);
 
 /// How a [`Transmitter`](crate::Transmitter) sends its messages, whatever backend receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -67,33 +36,4 @@ pub enum SendBackend {
     Xdp,
 }
 
-impl SendBackend {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Sendmmsg, Self::Uring, Self::Xdp];
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sendmmsg => "sendmmsg",
-            Self::Uring => "uring",
-            Self::Xdp => "xdp",
-        }
-    }
-}
-
-impl fmt::Display for SendBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for SendBackend {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|backend| backend.name() == text).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("unknown backend `{text}`: choose one of {names}")
-        })
-    }
-}
+linerate_net::named!(SendBackend, "backend": Sendmmsg = "sendmmsg", Uring = "uring", Xdp = "xdp");

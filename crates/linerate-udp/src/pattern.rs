@@ -4,8 +4,6 @@
 //! room and it was requested, the nanoseconds of CLOCK_MONOTONIC at which it was written in eight more, all
 //! in network order. `linerate generate` writes the same.
 
-use std::str::FromStr;
-
 use rustix::time::{ClockId, clock_gettime};
 
 /// The first bytes.
@@ -98,18 +96,9 @@ pub fn monotonic_now() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-impl FromStr for PayloadPattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "sequence" => Ok(Self::Sequence),
-            "time" => Ok(Self::Time),
-            "counted" => Ok(Self::Counted),
-            _ => Err(format!("unknown pattern `{text}`: choose one of sequence, time, counted")),
-        }
-    }
-}
+linerate_net::named!(
+    PayloadPattern, "pattern": Sequence = "sequence", Time = "time", Counted = "counted"
+);
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,6 @@
 //! [`Options`]: what is asked for.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use linerate_segment::Policy;
 use linerate_wire::ethernet::Address;
@@ -16,26 +14,7 @@ pub enum Backend {
     Packet,
 }
 
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Xdp => "xdp",
-            Self::Packet => "packet",
-        })
-    }
-}
-
-impl FromStr for Backend {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "xdp" => Ok(Self::Xdp),
-            "packet" => Ok(Self::Packet),
-            _ => Err(format!("unknown backend `{text}`: choose one of auto, xdp, packet")),
-        }
-    }
-}
+linerate_net::named!(Backend, "backend" or "auto": Xdp = "xdp", Packet = "packet");
 
 /// The device to make; in its name `%d` stands for the first free number.
 #[derive(Clone, Debug, PartialEq, Eq)]

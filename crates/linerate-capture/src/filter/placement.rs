@@ -1,8 +1,5 @@
 //! [`Placement`]: whether a filter runs in the kernel or in user space, and why.
 
-use std::fmt;
-use std::str::FromStr;
-
 use linerate_bpf::filter::{
     ClassicProgram, Instruction, MemoryFilter, Untranslatable, translate, translate_for_memory,
 };
@@ -19,26 +16,7 @@ pub enum FilterLocation {
     User,
 }
 
-impl fmt::Display for FilterLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kernel => "kernel",
-            Self::User => "user",
-        })
-    }
-}
-
-impl FromStr for FilterLocation {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "kernel" => Ok(Self::Kernel),
-            "user" => Ok(Self::User),
-            _ => Err(format!("a filter runs in `kernel` or in `user`, not in `{text}`")),
-        }
-    }
-}
+linerate_net::named!(FilterLocation, "place of a filter": Kernel = "kernel", User = "user");
 
 /// Where a filter runs, with the program for the kernel if that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]

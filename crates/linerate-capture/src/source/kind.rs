@@ -1,8 +1,5 @@
 //! [`SourceKind`]: packet, xdp, tee, trace or drops.
 
-use std::fmt;
-use std::str::FromStr;
-
 /// The kind of a capture source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SourceKind {
@@ -18,31 +15,7 @@ pub enum SourceKind {
     Drops,
 }
 
-impl fmt::Display for SourceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Packet => "packet",
-            Self::Xdp => "xdp",
-            Self::Tee => "tee",
-            Self::Trace => "trace",
-            Self::Drops => "drops",
-        })
-    }
-}
-
-impl FromStr for SourceKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "packet" => Ok(Self::Packet),
-            "xdp" => Ok(Self::Xdp),
-            "tee" => Ok(Self::Tee),
-            "trace" => Ok(Self::Trace),
-            "drops" => Ok(Self::Drops),
-            _ => Err(format!(
-                "unknown source `{text}`: choose one of auto, packet, xdp, tee, trace, drops"
-            )),
-        }
-    }
-}
+linerate_net::named!(
+    SourceKind, "source" or "auto":
+    Packet = "packet", Xdp = "xdp", Tee = "tee", Trace = "trace", Drops = "drops"
+);

@@ -143,7 +143,7 @@ fn both_directions_have_costs_that_the_kernel_confirms() {
     }
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
-        for backend in SendBackend::ALL {
+        for &backend in SendBackend::ALL {
             if backend == SendBackend::Xdp && kind.backend != Backend::Xdp {
                 continue;
             }

@@ -66,7 +66,7 @@ fn every_send_backend_answers_alike() {
     let payloads: Vec<_> =
         (0..WINDOW as u8).map(|at| vec![at; [9, 700, 10, 1, 0][usize::from(at) % 5]]).collect();
     for kind in kinds(&cable, test_name!()) {
-        for backend in SendBackend::ALL {
+        for &backend in SendBackend::ALL {
             for (bind, asked, from) in [
                 (HERE, HERE, THERE),
                 (HERE6, HERE6, THERE6),
