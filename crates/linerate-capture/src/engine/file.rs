@@ -196,7 +196,7 @@ pub fn read_file(
     let mut output = sink.reader(0, 0);
     let control = Control { stop, progress };
     // Records point into the file that is written. Without one they point into the file that is read.
-    let files = output.packet_locator().unwrap_or_else(|| Arc::new(file));
+    let files = output.file().map_or_else(|| Arc::new(file) as _, |file| file.packet_locator());
     let (record_writer, meter) = FileMeter::start(metering, files);
     let failure = copy(&mut input, &mut output, meter, &mut report, &control).err();
     drop(output);
@@ -309,13 +309,14 @@ fn copy(
     let first = input.reader.interfaces().first().map_or(1, |first| registered(first.linktype));
     // An expression with a mistake is refused also for an empty file.
     selector.filters.of(first)?;
+    let format = output.file().map(|file| file.format());
     // A pcap header has one link type, that of the first interface.
-    let only = output.format().filter(|format| *format != Format::Pcapng).map(|_| first);
+    let only = format.filter(|format| *format != Format::Pcapng).map(|_| first);
     for interface in input.reader.interfaces() {
         selector.filters.require_known(interface.linktype)?;
     }
     let mut described = input.reader.interfaces().len();
-    let has_files = output.format().is_some();
+    let has_files = format.is_some();
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
         // The record stays in the result: moved out of it, it would be copied.
         let next = input.reader.next_described();
@@ -346,7 +347,9 @@ fn copy(
         report.bytes += u64::from(frame.wire_len);
         for interface in &interfaces[described..] {
             selector.filters.require_known(interface.linktype)?;
-            output.describe(|| description(interface, text.as_deref(), input.snaplen));
+            if let Some(file) = output.file() {
+                file.describe(description(interface, text.as_deref(), input.snaplen));
+            }
         }
         described = interfaces.len();
         let begin = output.position();
@@ -358,10 +361,15 @@ fn copy(
         {
             break;
         }
-        if input.packet_buffered || progress.take_flush() {
-            output.flush();
+        if let Some(file) = output.file() {
+            if input.packet_buffered || progress.take_flush() {
+                file.flush();
+            }
+            if file.is_closed() {
+                break;
+            }
         }
-        if !more || output.is_closed() {
+        if !more {
             break;
         }
     }

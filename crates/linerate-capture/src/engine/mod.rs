@@ -144,11 +144,11 @@ impl Engine {
         let interfaces = opened.iter().map(InterfaceReport::of).collect();
         let filter = opened.first().and_then(FilterReport::of);
         let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>().max(1);
-        let meter = |sink: &Sink<FileSinkHandle>| {
+        let meter = |sink: &mut Sink<FileSinkHandle>| {
             let Metering { record_writer, options } = metering.as_ref()?;
             let max_flows = (options.max_flows / readers as u32).max(1);
             let options = MeterOptions { max_flows, ..*options };
-            Some(record_writer.meter(&options, sink.packet_locator()))
+            Some(record_writer.meter(&options, sink.file().map(|file| file.packet_locator())))
         };
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
@@ -157,8 +157,8 @@ impl Engine {
             let drops = one.selection.kind == SourceKind::Drops;
             for (index, source) in one.sources.into_iter().enumerate() {
                 let turn = prepared.len();
-                let sink = sink.reader(number as u32, turn);
-                let meter = meter(&sink);
+                let mut sink = sink.reader(number as u32, turn);
+                let meter = meter(&mut sink);
                 let reader = Reader {
                     source,
                     path: PacketPath {

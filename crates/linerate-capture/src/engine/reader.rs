@@ -238,7 +238,9 @@ impl Reader {
             if let Err(panic) = done {
                 let thread = format!("reader of {}", self.name);
                 self.path.shared.fail(Error::panicked(thread, &*panic));
-                self.path.sink.discard_partial_record();
+                if let Some(file) = self.path.sink.file() {
+                    file.discard_partial_record();
+                }
             }
         }
     }
@@ -255,10 +257,11 @@ impl Reader {
                 let stopped = self.source.end();
                 ending = Some(Ending { stopped, since: Instant::now() });
             }
+            let has_pending = self.path.sink.file().is_some_and(|file| file.has_pending());
             let timeout = match &ending {
                 Some(_) => MAX_LAST_WAIT,
                 None if empty_waits >= WAITS_UNTIL_IDLE => MAX_IDLE_WAIT,
-                None if self.path.sink.has_pending() => MAX_WAIT.min(self.max_age),
+                None if has_pending => MAX_WAIT.min(self.max_age),
                 None => MAX_WAIT,
             };
             // The other sources do not tell.
@@ -266,9 +269,13 @@ impl Reader {
                 Source::Xdp(receiver) => receiver.empty_since(),
                 Source::Packet(_) | Source::Trace(_) => None,
             };
-            self.path.sink.set_state(ReaderState::Idle(empty_since));
+            if let Some(file) = self.path.sink.file() {
+                file.set_state(ReaderState::Idle(empty_since));
+            }
             let waited = self.source.wait(timeout);
-            self.path.sink.set_state(ReaderState::Busy);
+            if let Some(file) = self.path.sink.file() {
+                file.set_state(ReaderState::Busy);
+            }
             let ready = match waited {
                 Ok(ready) => ready,
                 Err(linerate_ring::Error::InterfaceDown(_)) => {
@@ -361,11 +368,14 @@ impl Reader {
         let requested = shared.flush.load(Relaxed);
         let max_age = if *flushed == requested { self.max_age } else { Duration::ZERO };
         *flushed = requested;
-        sink.flush_older_than(max_age, now);
-        if sink.is_closed() {
-            shared.stop.store(true, Relaxed);
+        let mut waited = Duration::ZERO;
+        if let Some(file) = sink.file() {
+            file.flush_older_than(max_age, now);
+            waited = file.take_wait_time();
+            if file.is_closed() {
+                shared.stop.store(true, Relaxed);
+            }
         }
-        let mut waited = sink.take_wait_time();
         if let Some(meter) = meter {
             meter.maintain(now);
             waited += meter.take_wait_time();

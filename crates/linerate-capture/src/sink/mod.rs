@@ -3,12 +3,10 @@
 pub mod file;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use linerate_flow::export::PacketLocator;
-use linerate_pcapfile::{Format, InterfaceDescription, Record};
+use linerate_pcapfile::Record;
 
-use file::{FileSink, FileSinkHandle, FileSinkReport, ReaderState};
+use file::{FileSink, FileSinkHandle, FileSinkReport};
 
 /// Is called for each packet with its link type (LINKTYPE registry); returns false to end the capture.
 pub type PacketHandler = Box<dyn FnMut(&Record<'_>, u16) -> bool + Send>;
@@ -77,14 +75,6 @@ impl Sink<FileSinkHandle> {
         }
     }
 
-    /// Locates packets in the files, if it writes any.
-    pub(crate) fn packet_locator(&self) -> Option<Arc<dyn PacketLocator>> {
-        match self {
-            Self::File(handle) => Some(handle.packet_locator()),
-            Self::Discard | Self::Call(_) => None,
-        }
-    }
-
     /// All bytes pushed into files so far.
     #[inline]
     pub(crate) fn position(&self) -> u64 {
@@ -94,64 +84,11 @@ impl Sink<FileSinkHandle> {
         }
     }
 
-    /// The format of the files, if it writes any.
-    pub(crate) fn format(&self) -> Option<Format> {
+    /// The handle of the writer, if it writes files.
+    pub(crate) fn file(&mut self) -> Option<&mut FileSinkHandle> {
         match self {
-            Self::File(handle) => Some(handle.format()),
+            Self::File(handle) => Some(handle),
             Self::Discard | Self::Call(_) => None,
-        }
-    }
-
-    /// See [`FileSinkHandle::describe`].
-    pub(crate) fn describe(&mut self, interface: impl FnOnce() -> InterfaceDescription) {
-        if let Self::File(handle) = self {
-            handle.describe(interface());
-        }
-    }
-
-    /// See [`FileSinkHandle::has_pending`].
-    pub(crate) fn has_pending(&self) -> bool {
-        matches!(self, Self::File(handle) if handle.has_pending())
-    }
-
-    /// See [`FileSinkHandle::set_state`].
-    pub(crate) fn set_state(&self, state: ReaderState) {
-        if let Self::File(handle) = self {
-            handle.set_state(state);
-        }
-    }
-
-    /// See [`FileSinkHandle::flush_older_than`].
-    pub(crate) fn flush_older_than(&mut self, age: Duration, now: Instant) {
-        if let Self::File(handle) = self {
-            handle.flush_older_than(age, now);
-        }
-    }
-
-    /// See [`FileSinkHandle::flush`].
-    pub(crate) fn flush(&mut self) {
-        if let Self::File(handle) = self {
-            handle.flush();
-        }
-    }
-
-    /// See [`FileSinkHandle::is_closed`].
-    pub(crate) fn is_closed(&self) -> bool {
-        matches!(self, Self::File(handle) if handle.is_closed())
-    }
-
-    /// See [`FileSinkHandle::take_wait_time`].
-    pub(crate) fn take_wait_time(&mut self) -> Duration {
-        match self {
-            Self::File(handle) => handle.take_wait_time(),
-            Self::Discard | Self::Call(_) => Duration::ZERO,
-        }
-    }
-
-    /// See [`FileSinkHandle::discard_partial_record`].
-    pub(crate) fn discard_partial_record(&mut self) {
-        if let Self::File(handle) = self {
-            handle.discard_partial_record();
         }
     }
 }
