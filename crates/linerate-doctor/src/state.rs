@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use linerate_net::ethtool::{self, Parameter};
 use linerate_net::link;
 use linerate_net::lock::{MAX_WAIT, lock_within};
-use linerate_net::namespace::Namespace;
+use linerate_net::namespace::{self, Namespace};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,9 @@ pub struct State {
     boot: String,
     /// Inode of the network namespace.
     namespace: u64,
+    /// What it shares with no other namespace of the boot.
+    #[serde(default)]
+    namespace_cookie: Option<u64>,
     /// In the order in which they were made.
     entries: Vec<Entry>,
     /// Files that keep the changes over a restart, with their text.
@@ -148,8 +151,12 @@ impl State {
 
     /// The state of `path`, for this boot and network namespace.
     fn open(path: &Path) -> Result<Self> {
-        let here =
-            Self { boot: boot(), namespace: Namespace::current()?.inode(), ..Self::default() };
+        let here = Self {
+            boot: boot(),
+            namespace: Namespace::current()?.inode(),
+            namespace_cookie: namespace::cookie(),
+            ..Self::default()
+        };
         match Self::load(path)? {
             None => Ok(here),
             Some(state) if state.boot != here.boot => Err(Error::State {
@@ -166,7 +173,9 @@ impl State {
     }
 
     fn check_namespace(&self, path: &Path) -> Result<()> {
-        if self.boot == boot() && self.namespace != Namespace::current()?.inode() {
+        let cookies = self.namespace_cookie.zip(namespace::cookie());
+        let is_later = cookies.is_some_and(|(then, now)| then != now);
+        if self.boot == boot() && (is_later || self.namespace != Namespace::current()?.inode()) {
             let reason = "its changes were made in another network namespace".to_owned();
             return Err(Error::State { path: path.to_owned(), reason });
         }

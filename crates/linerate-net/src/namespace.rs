@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::connection::Connection;
 use crate::error::Context;
+use crate::ioctl::socket_option;
 use crate::netlink::{attr_u32, attribute, put_attr};
 use crate::{Error, Result};
 
@@ -115,6 +117,15 @@ impl Namespace {
         let inode = file.metadata()?.ino();
         Ok(Self { file, inode, path })
     }
+}
+
+/// The number that the namespace of the calling thread shares with no other of this boot, unlike an inode, which a later
+/// namespace may have (`SO_NETNS_COOKIE`). `None` before Linux 5.14.
+pub fn cookie() -> Option<u64> {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+    let mut value = [0; 8];
+    socket_option(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut value).ok()?;
+    Some(u64::from_ne_bytes(value))
 }
 
 /// The name that `ip netns` has for the namespace whose file has this inode.

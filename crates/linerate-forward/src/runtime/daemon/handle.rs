@@ -84,7 +84,7 @@ impl InstanceHandle {
         let mut has_lost_sessions = false;
         let mut pinned = pins.open(lock)?;
         let here = Namespace::current()?;
-        if pinned.state.namespace != here {
+        if !pinned.state.namespace.is(here) {
             return Err(crate::Error::Invalid(format!(
                 "it belongs to the network namespace {}",
                 pinned.state.namespace

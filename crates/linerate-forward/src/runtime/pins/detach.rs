@@ -22,7 +22,7 @@ impl Pins {
     pub fn detach(&self, lock: Lock) -> Result<()> {
         let state = self.state().ok();
         let here = Namespace::current()?;
-        let is_here = state.as_ref().is_none_or(|state| state.namespace == here);
+        let is_here = state.as_ref().is_none_or(|state| state.namespace.is(here));
         if !is_here && !self.are_all_gone()? {
             let namespace = state.map(|state| state.namespace.to_string()).unwrap_or_default();
             return Err(Error::Pin {

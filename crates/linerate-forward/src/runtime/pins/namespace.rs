@@ -7,10 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// A network namespace, by its inode number, which is unique among those that exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Namespace(u64);
+/// A network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Its inode number, which is unique among those that exist.
+    #[serde(rename = "namespace")]
+    inode: u64,
+    /// What it shares with none of this boot, if known.
+    #[serde(rename = "namespace_cookie", default)]
+    cookie: Option<u64>,
+}
 
 impl Namespace {
     /// That of the calling thread.
@@ -20,13 +26,19 @@ impl Namespace {
     pub fn current() -> Result<Self> {
         let found = namespace::Namespace::current();
         found
-            .map(|found| Self(found.inode()))
+            .map(|found| Self { inode: found.inode(), cookie: namespace::cookie() })
             .map_err(|error| Error::system("find the network namespace of a thread", error.into()))
     }
 
     /// The name that `ip netns` has for it.
     pub fn name(self) -> Option<String> {
-        namespace::name_of(self.0)
+        namespace::name_of(self.inode)
+    }
+
+    /// Whether it is the same, and not a later one with the inode of one that is gone.
+    pub fn is(self, other: Self) -> bool {
+        let differs = self.cookie.zip(other.cookie).is_some_and(|(one, other)| one != other);
+        self.inode == other.inode && !differs
     }
 }
 
@@ -34,7 +46,7 @@ impl fmt::Display for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => f.write_str(&name),
-            None => write!(f, "net:[{}]", self.0),
+            None => write!(f, "net:[{}]", self.inode),
         }
     }
 }
@@ -46,14 +58,14 @@ impl fmt::Display for Namespace {
 /// [`Error::System`] where `/proc` is not mounted.
 pub fn instance_name() -> Result<String> {
     let own = Namespace::current()?;
-    if namespace::Namespace::initial().is_some_and(|first| first.inode() == own.0) {
+    if namespace::Namespace::initial().is_some_and(|first| first.inode() == own.inode) {
         return Ok("default".to_owned());
     }
     let fits = |name: &String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         name.len() <= 64 && name != "default" && name.chars().all(plain)
     };
-    Ok(own.name().filter(fits).unwrap_or_else(|| format!("net-{}", own.0)))
+    Ok(own.name().filter(fits).unwrap_or_else(|| format!("net-{}", own.inode)))
 }
 
 #[cfg(test)]
@@ -69,7 +81,11 @@ mod tests {
         let (name, inside) =
             space.run(|| (instance_name().unwrap(), Namespace::current().unwrap())).unwrap();
         assert_eq!(name, space.name());
-        assert_ne!(Namespace::current().unwrap(), inside);
+        assert!(inside.is(inside) && !inside.is(Namespace::current().unwrap()));
+        // The inode of one that is gone, and a record of a version that kept no cookie.
+        let cookie = inside.cookie.map(|cookie| cookie + 1);
+        assert!(cookie.is_none() || !inside.is(Namespace { cookie, ..inside }));
+        assert!(inside.is(Namespace { cookie: None, ..inside }));
         assert_eq!(inside.to_string(), space.name());
         drop(space);
         assert!(inside.to_string().starts_with("net:["), "{inside}");

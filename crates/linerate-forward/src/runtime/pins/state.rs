@@ -28,6 +28,7 @@ pub struct InstanceState {
     /// The last daemon's process.
     pub process: u32,
     /// The network namespace of its interfaces.
+    #[serde(flatten)]
     pub namespace: Namespace,
     /// Where packets are counted.
     pub statistics: Statistics,

@@ -66,6 +66,6 @@ impl Pins {
         names
             .filter(|name| *name != self.instance)
             .filter_map(|name| Self::in_bpffs(&self.bpffs, &name).state().ok())
-            .filter(move |state| Some(state.namespace) == here)
+            .filter(move |state| here.is_some_and(|here| state.namespace.is(here)))
     }
 }

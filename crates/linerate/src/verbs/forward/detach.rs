@@ -56,7 +56,8 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
 fn of_this_namespace() -> Result<Vec<String>> {
     Pins::check_visible(BPFFS.as_ref())?;
     let here = Namespace::current()?;
-    let is_here = |name: &String| Pins::of(name).state().is_ok_and(|state| state.namespace == here);
+    let is_here =
+        |name: &String| Pins::of(name).state().is_ok_and(|state| state.namespace.is(here));
     Ok(Pins::instances(BPFFS.as_ref())?.into_iter().filter(is_here).collect())
 }
 

@@ -209,6 +209,15 @@ fn another_namespace_has_other_settings() {
     let refused = other.command(crate::LINERATE).args(undo).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8(refused.stderr).unwrap().contains("another network namespace"));
+    // One that is gone had the inode of this one.
+    let recorded = fs::read(&state).unwrap();
+    let mut gone: Value = serde_json::from_slice(&recorded).unwrap();
+    gone["namespace_cookie"] = json!(gone["namespace_cookie"].as_u64().unwrap() - 1);
+    fs::write(&state, gone.to_string()).unwrap();
+    let line = format!("$LINERATE doctor --undo {}", fixing.arguments(""));
+    let refused = fixing.bed.shell(&line);
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("another network namespace"));
+    fs::write(&state, recorded).unwrap();
     assert_eq!(fixing.undo().1, 0);
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use linerate_forward::runtime::memory::Memory;
+use linerate_forward::runtime::pins::Pins;
 use linerate_forward::runtime::program::Options;
 use linerate_testkit::tools::run;
 use linerate_testkit::{Process, root_or_skip, skip, wait_for};
@@ -209,6 +210,29 @@ fn an_instance_without_its_maps_is_replaced() {
     }
     net.stdout_of("detach");
     assert!(!net.is_attached() && pins(&net).is_empty());
+}
+
+/// The network namespace has the inode of one that is gone, whose interfaces went with it.
+#[test]
+fn an_instance_of_a_namespace_that_is_gone_is_replaced() {
+    root_or_skip!();
+    let net = Net::new();
+    net.run("--persist").end(Signal::SIGTERM);
+    let pins = Pins::of(net.router.name());
+    let lock = pins.lock().unwrap_or_else(|error| panic!("{error}"));
+    let mut state = serde_json::to_value(pins.state().unwrap()).unwrap();
+    let cookie = state["namespace_cookie"].as_u64().unwrap();
+    state["namespace_cookie"] = (cookie - 1).into();
+    pins.save_state(&lock, &serde_json::from_value(state).unwrap()).unwrap();
+    drop(lock);
+    std::fs::remove_dir_all(pins.directory().join("ports")).unwrap();
+    let daemon = net.run("");
+    let printed = daemon.stderr();
+    assert!(printed.contains("it belongs to the network namespace"), "{printed}");
+    assert!(printed.contains("it is replaced"), "{printed}");
+    assert_eq!(net.ask(1, 4000, 20), 20);
+    daemon.end(Signal::SIGTERM);
+    assert!(!net.is_attached() && self::pins(&net).is_empty());
 }
 
 /// The former tables are there until the new ones are made.
