@@ -8,6 +8,7 @@ use linerate_bpf::xdp::AttachMode;
 
 use crate::region::Pages;
 use crate::wait::WaitStrategy;
+use crate::xdp::{CopyMode, DEFAULT_CHUNK_SIZE};
 
 /// How the XDP program delivers the frames that it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,21 +42,34 @@ pub struct Options {
     pub untagged: bool,
     /// Native or generic only; `None` takes native where the driver has it.
     pub mode: Option<AttachMode>,
-    /// Bytes of memory for frames; `None` takes the default of the delivery.
+    /// Receive queues that sockets read; `None` reads all. Frames of the others go to the stack.
+    pub queues: Option<Vec<u32>>,
+    /// Ring buffers; `None` takes those of [`RingLayout::new`](crate::tee::RingLayout::new).
+    pub rings: Option<u32>,
+    /// Bytes of memory for frames; `None` takes the default of the delivery. Queues share a UMEM evenly. Ring buffers
+    /// are each rounded up to a power of two, in small pages of the kernel.
     pub buffer: Option<usize>,
     /// Pages of a UMEM.
     pub pages: Pages,
+    /// Bytes of a chunk of a UMEM: 2048 or 4096. A frame longer than the chunk less 256 bytes takes several, where the
+    /// kernel has multi-buffer frames, else it is lost and counted. A [`Receiver`](crate::Receiver) computes it from
+    /// the MTU where `contiguous` is set.
+    pub chunk_size: u32,
+    /// Whether sockets accept a copy in the kernel.
+    pub copy_mode: CopyMode,
     /// Bytes to keep of each frame in a ring buffer, at most.
     pub snaplen: u32,
     /// Every frame comes in one piece: chunks are as large as the MTU needs, up to 4096 bytes.
     pub contiguous: bool,
-    /// Frames in a batch, at most.
+    /// Frames in a batch, at most; of sockets, descriptors. 64 to 512 make sense.
     pub batch: u32,
     /// Frames to fetch into the cache ahead of the reader, from a UMEM.
     pub prefetch: u32,
     /// Who stamps frames. A ring buffer has the kernel's stamps or none.
     pub timestamps: TimestampSource,
-    /// Busy-poll the driver this long.
+    /// Busy-poll the driver this long: the reader's system calls run the card's receive loop on the reader's core,
+    /// instead of an interrupt elsewhere. Wants `napi_defer_hard_irqs` and `gro_flush_timeout` set on the interface to
+    /// keep its interrupts off.
     pub busy_poll: Option<Duration>,
     /// Frames of [`Receiver::take_tx`](crate::Receiver::take_tx); 0 for a receiver that only receives.
     pub transmit: u32,
@@ -63,7 +77,8 @@ pub struct Options {
     pub wait_strategy: WaitStrategy,
     /// Also receive what is addressed to others.
     pub promiscuous: bool,
-    /// Receivers of [`Receiver::open_group`](crate::Receiver::open_group); where the interface has fewer queues, one for each.
+    /// Receivers of a group, such as [`Receiver::open_group`](crate::Receiver::open_group); where there are fewer queues
+    /// or ring buffers, one for each.
     pub readers: usize,
 }
 
@@ -74,8 +89,12 @@ impl Default for Options {
             action: Action::Redirect,
             untagged: false,
             mode: None,
+            queues: None,
+            rings: None,
             buffer: None,
             pages: Pages::Auto,
+            chunk_size: DEFAULT_CHUNK_SIZE,
+            copy_mode: CopyMode::Auto,
             snaplen: MAX_SNAPLEN,
             contiguous: false,
             batch: 256,

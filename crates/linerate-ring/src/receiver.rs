@@ -14,7 +14,7 @@ use crate::options::{Delivery, Options};
 use crate::packet::Promiscuous;
 use crate::region::Pages;
 use crate::tee::{self, Action, MAX_SNAPLEN, Tee};
-use crate::xdp::{self, DEFAULT_CHUNK_SIZE, HEADROOM, Sockets, Statistics, TxSocket, Umem, probe};
+use crate::xdp::{self, HEADROOM, Sockets, Statistics, TxSocket, Umem, probe};
 use crate::{Error, Result, Timestamp, ring_of_variants};
 
 /// Bytes of an Ethernet header and one VLAN tag.
@@ -52,7 +52,7 @@ impl Options {
     /// Bytes of the longest frame that comes whole, and of a chunk of a UMEM.
     fn sizes(&self, interface: &str, delivery: Delivery) -> Result<(u32, u32)> {
         if !self.contiguous {
-            return Ok((u32::MAX, DEFAULT_CHUNK_SIZE));
+            return Ok((u32::MAX, self.chunk_size));
         }
         let mtu = link::by_name(interface)?.mtu;
         let chunk = Umem::chunk_for(mtu + ETHERNET_HEADERS).unwrap_or(LARGEST_CHUNK);
@@ -139,7 +139,7 @@ impl Receiver {
     /// frame that comes whole ([`Options::contiguous`]), which depends on the delivery.
     ///
     /// # Errors
-    /// Those of `filter`, [`xdp::SocketsBuilder::build`], [`tee::Builder::build`] and [`Promiscuous::enable`].
+    /// Those of `filter`, [`Sockets::open`], [`Tee::open`] and [`Promiscuous::enable`].
     pub fn open<E: From<Error> + Display>(
         interface: &str,
         options: &Options,
@@ -297,9 +297,8 @@ fn sockets(
     chunk: u32,
 ) -> Result<(Vec<Rings>, Config)> {
     let buffer = options.buffer.map(|bytes| bytes.next_multiple_of(HUGE_PAGE));
-    let builder = Sockets::builder(interface).chunk_size(chunk).filter(filter);
-    let builder = builder.options(Options { buffer, ..options.clone() });
-    let group = builder.build_group(options.readers)?;
+    let options = Options { buffer, chunk_size: chunk, ..options.clone() };
+    let group = Sockets::open_group(interface, &options, filter)?;
     let sockets = &group[0];
     let (mode, pages) = (sockets.mode(), sockets.region().actual_pages());
     let config = Config {
@@ -324,8 +323,7 @@ fn ring_buffer(
     options: &Options,
     filter: Option<&[Instruction]>,
 ) -> Result<(Vec<Rings>, Config)> {
-    let builder = Tee::builder(interface).filter(filter).options(options.clone());
-    let group = builder.build_group(options.readers)?;
+    let group = Tee::open_group(interface, options, filter)?;
     let tee = &group[0];
     let config = Config {
         delivery: Delivery::RingBuffer,

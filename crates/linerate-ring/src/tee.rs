@@ -3,7 +3,7 @@
 //! An XDP program copies the frames that a filter accepts into BPF ring buffers and lets every frame go on. There is
 //! one for each receive queue, or for each CPU where there are more queues, so that CPUs do not wait for each
 //! other ([`RingLayout`]). One reader gets the frames of all rings in the order of time, or each of several
-//! readers has rings of its own ([`Builder::build_group`]).
+//! readers has rings of its own ([`Tee::open_group`]).
 //!
 //! Up to eight captures, of any processes, share an interface, each with its own filter and buffers: the first
 //! attaches a root program, which calls the programs of all captures in turn.
@@ -17,9 +17,11 @@
 //! # fn main() -> linerate_ring::Result<()> {
 //! use std::time::Duration;
 //!
-//! use linerate_ring::{Batch, Ring};
+//! use linerate_ring::tee::{Action, Tee};
+//! use linerate_ring::{Batch, Options, Ring};
 //!
-//! let mut tee = linerate_ring::tee::Tee::builder("eth0").snaplen(128).build()?;
+//! let options = Options { action: Action::Copy, snaplen: 128, ..Options::default() };
+//! let mut tee = Tee::open("eth0", &options, None)?;
 //! while tee.wait(Duration::from_secs(1))? {
 //!     while let Some(mut batch) = tee.next_batch() {
 //!         while let Some(frame) = batch.next() {
@@ -41,14 +43,12 @@ use linerate_bpf::LoadedProgram;
 use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer::TimestampSource;
 use linerate_bpf::tee::{self, Program};
-use linerate_bpf::xdp::AttachMode;
 use linerate_net::Interface;
 
 pub use crate::ringbuf::{Batch, DEFAULT_BUFFER};
 
 use crate::options::Options;
 use crate::ringbuf::{self, Mapped, Programs, Reader, ReaderState};
-use crate::wait::WaitStrategy;
 use crate::{Result, StatisticsReader};
 
 /// The least bytes of each of several ring buffers, unless the caller gives a size.
@@ -120,14 +120,73 @@ impl Programs for TeeProgram {
 }
 
 impl Tee {
-    /// A tee on what `interface` receives.
-    pub fn builder(interface: &str) -> Builder<'static> {
-        Builder {
-            interface: interface.to_owned(),
-            options: Options { action: Action::Copy, ..Options::default() },
-            filter: None,
-            rings: None,
-        }
+    /// A tee on what `interface` receives: makes the ring buffers, joins or attaches the root program and takes a slot in
+    /// it, or attaches to the interface itself if it is not for [`Action::Copy`]. The options of sockets have no effect.
+    /// The stamps are the kernel's or none. Frames refused by the subprogram `filter` are not copied.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`](crate::Error::NoInterface), [`Error::Privilege`](crate::Error::Privilege),
+    /// [`Error::System`](crate::Error::System); [`Error::Bpf`](crate::Error::Bpf) when another XDP program or eight
+    /// captures are on the interface, or the kernel refuses the filter.
+    pub fn open(
+        interface: &str,
+        options: &Options,
+        filter: Option<&[Instruction]>,
+    ) -> Result<Self> {
+        let one = Options { readers: 1, ..options.clone() };
+        Self::open_group(interface, &one, filter).map(|mut all| all.remove(0))
+    }
+
+    /// As [`Tee::open`] for several readers ([`Options::readers`]), which share the program. Each has consecutive ring
+    /// buffers of its own.
+    ///
+    /// # Errors
+    /// As [`Tee::open`].
+    pub fn open_group(
+        interface: &str,
+        options: &Options,
+        filter: Option<&[Instruction]>,
+    ) -> Result<Vec<Self>> {
+        let interface = Interface::open(interface)?;
+        let was_up = interface.is_up()?;
+        let &Options { action, untagged, mode, snaplen, wait_strategy, batch, readers, .. } =
+            options;
+        let stamps = options.timestamps;
+        let timestamps = matches!(stamps, TimestampSource::Software | TimestampSource::Hardware);
+        let layout = RingLayout::new(&interface, options.rings, timestamps)?;
+        let rings = layout.rings as usize;
+        let buffer = match options.buffer {
+            Some(bytes) => bytes.div_ceil(rings),
+            None => (DEFAULT_BUFFER / rings).max(MIN_RING_BUFFER),
+        };
+        let program = tee::Options {
+            buffer,
+            rings: layout,
+            snaplen,
+            filter,
+            timestamps,
+            mode,
+            action,
+            untagged,
+        };
+        let program = Arc::new(Program::attach(&interface, &program)?);
+        let state = Arc::new(ReaderState::map(program.consumer_state_map())?);
+        let group = ringbuf::Options { wait_strategy, batch: batch.max(1), in_order: timestamps };
+        let readers = readers.clamp(1, rings);
+        let build = |reader: usize| {
+            let own = reader * rings / readers..(reader + 1) * rings / readers;
+            let maps = program.ring_buffers().skip(own.start).take(own.len());
+            let mapped = Mapped::new(maps, own.start, program.ring_size())?;
+            let programs = TeeProgram {
+                rings: own.start as u32..own.end as u32,
+                program: Arc::clone(&program),
+                interface: interface.clone(),
+                counters: program.statistics_reader()?,
+            };
+            let interface = (Some(interface.clone()), was_up);
+            Ok(Tee::new(mapped, Arc::clone(&state), group, interface, programs))
+        };
+        (0..readers).map(build).collect()
     }
 
     /// Loads the program with another filter, for [`Tee::replace_filter`].
@@ -171,140 +230,5 @@ impl Tee {
     /// The ring buffers of this reader.
     pub fn rings(&self) -> Range<u32> {
         self.programs.rings.clone()
-    }
-}
-
-/// The options of a tee; made by [`Tee::builder`].
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder<'a> {
-    interface: String,
-    options: Options,
-    filter: Option<&'a [Instruction]>,
-    rings: Option<u32>,
-}
-
-impl<'a> Builder<'a> {
-    /// All that a receiver can ask for; those of sockets have no effect. The stamps are the kernel's or none.
-    pub fn options(mut self, options: Options) -> Self {
-        self.options = options;
-        self
-    }
-
-    /// Bytes of all ring buffers together, each rounded up to a power of two (default: [`DEFAULT_BUFFER`], and at
-    /// least 4 MiB for each). It is memory of the kernel, in small pages, on the NUMA node of the CPU or card.
-    pub fn buffer_size(mut self, bytes: usize) -> Self {
-        self.options.buffer = Some(bytes);
-        self
-    }
-
-    /// Ring buffers (default: see [`RingLayout::new`]).
-    pub fn rings(mut self, rings: u32) -> Self {
-        self.rings = Some(rings);
-        self
-    }
-
-    /// Bytes to copy of each frame at most (default: all, up to [`MAX_SNAPLEN`]).
-    pub fn snaplen(mut self, bytes: u32) -> Self {
-        self.options.snaplen = bytes;
-        self
-    }
-
-    /// Frames refused by this subprogram are not copied; `None` copies all.
-    pub fn filter<'b>(self, filter: Option<&'b [Instruction]>) -> Builder<'b>
-    where
-        'a: 'b,
-    {
-        Builder { filter, ..self }
-    }
-
-    /// Whether the kernel stamps each frame (default: it does).
-    pub fn timestamps(mut self, on: bool) -> Self {
-        self.options.timestamps =
-            if on { TimestampSource::Software } else { TimestampSource::None };
-        self
-    }
-
-    /// How [`Ring::wait`](crate::Ring::wait) waits.
-    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
-        self.options.wait_strategy = strategy;
-        self
-    }
-
-    /// Frames in a batch at most (default: 256).
-    pub fn batch(mut self, frames: u32) -> Self {
-        self.options.batch = frames;
-        self
-    }
-
-    /// Native or generic only, for the first capture on the interface; the others join it.
-    pub fn mode(mut self, mode: Option<AttachMode>) -> Self {
-        self.options.mode = mode;
-        self
-    }
-
-    /// What happens to the frames that the filter accepts, also to those that the full buffer has no room for
-    /// (default: [`Action::Copy`]).
-    pub fn action(mut self, action: Action) -> Self {
-        self.options.action = action;
-        self
-    }
-
-    /// Makes the ring buffers, joins or attaches the root program and takes a slot in it, or
-    /// attaches to the interface itself if it is not for [`Action::Copy`].
-    ///
-    /// # Errors
-    /// [`Error::NoInterface`](crate::Error::NoInterface), [`Error::Privilege`](crate::Error::Privilege),
-    /// [`Error::System`](crate::Error::System); [`Error::Bpf`](crate::Error::Bpf) when another XDP program or eight
-    /// captures are on the interface, or the kernel refuses the filter.
-    pub fn build(self) -> Result<Tee> {
-        self.build_group(1).map(|mut all| all.remove(0))
-    }
-
-    /// As [`Builder::build`] for this many readers, or for one a ring buffer if there are fewer. They share
-    /// the program; each has consecutive ring buffers of its own.
-    ///
-    /// # Errors
-    /// As [`Builder::build`].
-    pub fn build_group(self, readers: usize) -> Result<Vec<Tee>> {
-        let interface = Interface::open(&self.interface)?;
-        let was_up = interface.is_up()?;
-        let &Options { action, untagged, mode, snaplen, wait_strategy, batch, .. } = &self.options;
-        let stamps = self.options.timestamps;
-        let timestamps = matches!(stamps, TimestampSource::Software | TimestampSource::Hardware);
-        let layout = RingLayout::new(&interface, self.rings, timestamps)?;
-        let rings = layout.rings as usize;
-        let buffer = match self.options.buffer {
-            Some(bytes) => bytes.div_ceil(rings),
-            None => (DEFAULT_BUFFER / rings).max(MIN_RING_BUFFER),
-        };
-        let options = tee::Options {
-            buffer,
-            rings: layout,
-            snaplen,
-            filter: self.filter,
-            timestamps,
-            mode,
-            action,
-            untagged,
-        };
-        let program = Arc::new(Program::attach(&interface, &options)?);
-        let state = Arc::new(ReaderState::map(program.consumer_state_map())?);
-        let group = ringbuf::Options { wait_strategy, batch: batch.max(1), in_order: timestamps };
-        let readers = readers.clamp(1, rings);
-        let build = |reader: usize| {
-            let own = reader * rings / readers..(reader + 1) * rings / readers;
-            let maps = program.ring_buffers().skip(own.start).take(own.len());
-            let mapped = Mapped::new(maps, own.start, program.ring_size())?;
-            let programs = TeeProgram {
-                rings: own.start as u32..own.end as u32,
-                program: Arc::clone(&program),
-                interface: interface.clone(),
-                counters: program.statistics_reader()?,
-            };
-            let interface = (Some(interface.clone()), was_up);
-            Ok(Tee::new(mapped, Arc::clone(&state), group, interface, programs))
-        };
-        (0..readers).map(build).collect()
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_ring::region::Pages;
-use linerate_ring::{Drained, Frame, Ring, packet, tee, xdp};
+use linerate_ring::{Drained, Frame, Ring, TimestampSource, packet, tee, xdp};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -143,15 +143,21 @@ impl Reader {
     fn open(options: &Options) -> Result<Self> {
         let Options { interface, source, pages, .. } = options;
         let opened = match source.as_str() {
-            "xdp" => xdp::Sockets::builder(interface)
-                .pages(*pages)
-                .build()
-                .map(|source| Self::Xdp(Box::new(source))),
+            "xdp" => {
+                let (pages, timestamps) = (*pages, TimestampSource::Reader);
+                let options = linerate_ring::Options { pages, timestamps, ..Default::default() };
+                xdp::Sockets::open(interface, &options, None)
+                    .map(|source| Self::Xdp(Box::new(source)))
+            }
             "packet" => packet::Ring::builder(interface)
                 .promiscuous(true)
                 .build()
                 .map(|ring| Self::Packet(Box::new(ring))),
-            "tee" => tee::Tee::builder(interface).build().map(|tee| Self::Tee(Box::new(tee))),
+            "tee" => {
+                let options =
+                    linerate_ring::Options { action: tee::Action::Copy, ..Default::default() };
+                tee::Tee::open(interface, &options, None).map(|tee| Self::Tee(Box::new(tee)))
+            }
             other => bail!("unknown source {other:?}; choose xdp, packet or tee"),
         };
         opened.with_context(|| format!("cannot read from {interface}"))

@@ -3,7 +3,7 @@
 use linerate_bpf::filter::MemoryFilter;
 use linerate_bpf::xdp::AttachedProgram;
 use linerate_ring::region::Pages;
-use linerate_ring::trace::{Builder, Points, TargetChange, Trace};
+use linerate_ring::trace::{Options, Points, TargetChange, Trace};
 use linerate_ring::{TimestampSource, WaitStrategy, tee};
 
 use super::Source;
@@ -16,7 +16,7 @@ impl Opener<'_> {
     /// The XDP program that the interface has.
     pub(super) fn trace(&self) -> Result<Parts> {
         self.in_ebpf(Filter::place_in_trace, |filter| {
-            let trace = self.builder(filter).xdp(self.name, self.options.trace_points)?;
+            let trace = self.trace_options(filter).xdp(self.name, self.options.trace_points)?;
             let at = match self.options.trace_points {
                 Points::Entry => "entry",
                 Points::Exit => "exit",
@@ -33,28 +33,30 @@ impl Opener<'_> {
     pub(super) fn drops(&self) -> Result<Parts> {
         self.in_ebpf(Filter::place_in_trace, |filter| {
             let interface = (self.name != ANY).then_some(self.name);
-            let trace =
-                self.builder(filter).rate_limit(self.options.rate_limit).drops(interface)?;
+            let trace = self.trace_options(filter).drops(interface)?;
             Ok(parts(trace, String::new()))
         })
     }
 
-    fn builder<'f>(&self, filter: Option<&'f MemoryFilter>) -> Builder<'f> {
+    fn trace_options<'f>(&self, filter: Option<&'f MemoryFilter>) -> Options<'f> {
         let options = self.options;
-        let mut builder = Builder::default()
-            .filter(filter)
-            .snaplen(options.snaplen.min(tee::MAX_SNAPLEN))
-            .timestamps(matches!(
+        let default = Options::default();
+        Options {
+            filter,
+            snaplen: options.snaplen.min(tee::MAX_SNAPLEN),
+            timestamps: matches!(
                 options.timestamps,
                 TimestampSource::Software | TimestampSource::Hardware
-            ));
-        if options.immediate {
-            builder = builder.wait_strategy(WaitStrategy::BLOCKING);
+            ),
+            wait_strategy: match options.immediate {
+                true => WaitStrategy::BLOCKING,
+                false => default.wait_strategy,
+            },
+            buffer: options
+                .buffer
+                .map_or(default.buffer, |bytes| (bytes as usize).next_power_of_two()),
+            rate_limit: options.rate_limit,
         }
-        if let Some(bytes) = options.buffer {
-            builder = builder.buffer_size((bytes as usize).next_power_of_two());
-        }
-        builder
     }
 }
 

@@ -6,7 +6,7 @@ use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
 use super::socket::{FrameMarks, Socket};
-use crate::{Direction, Frame, Timestamp, sys};
+use crate::{Direction, Frame, Options, Timestamp, sys};
 
 /// Pieces after the first that one frame can have: the largest `CONFIG_MAX_SKB_FRAGS`.
 const PIECES: usize = 45;
@@ -72,16 +72,16 @@ unsafe impl Send for Batch<'_> {}
 impl<'s> Batch<'s> {
     #[inline]
     pub(super) fn new(socket: &'s mut Socket, until: u64, order: Option<&'s mut Order>) -> Self {
-        let (marking, rx_options) = (socket.marking, socket.rx_options);
+        let (marking, &Options { prefetch, batch, .. }) = (socket.marking, &socket.options);
         Self {
             receive: socket.receive.as_mut().expect("checked by Socket::next_batch"),
             fill: &mut socket.fill,
             fd: socket.fd.as_fd(),
             base: socket.umem.region().as_ptr(),
             marking,
-            prefetch: rx_options.prefetch,
+            prefetch,
             queue: socket.queue as u16,
-            left: rx_options.batch,
+            left: batch.max(1),
             stamp: marking.stamp.then(sys::now),
             until,
             order,

@@ -22,13 +22,11 @@ use rustix::net::xdp::{
 use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
-use super::rx_options::RxOptions;
 use super::transmit::KERNEL_BATCH;
 use super::umem::Chunks;
 use super::{Statistics, TxSocket, Umem};
 use crate::options::Options;
 use crate::region::{Pages, memlock_error};
-use crate::wait::WaitStrategy;
 use crate::{Error, Region, Result, sys};
 
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
@@ -100,7 +98,7 @@ pub struct Socket {
     _chunks: Arc<Chunks>,
     pub(super) interface: Interface,
     pub(super) queue: u32,
-    pub(super) rx_options: RxOptions,
+    pub(super) options: Options,
     pub(super) marking: FrameMarks,
     mode: Mode,
     pub(super) received: u64,
@@ -126,7 +124,7 @@ impl Socket {
             umem: Arc::clone(umem),
             receive: 0,
             transmit: 0,
-            rx_options: RxOptions::new(&Options::default(), CopyMode::Auto),
+            options: Options::default(),
             marking: FrameMarks::default(),
         }
     }
@@ -151,7 +149,7 @@ impl Socket {
     /// # Errors
     /// [`Error::InterfaceGone`] when the interface was removed. [`Error::System`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        let strategy = self.rx_options.wait_strategy;
+        let strategy = self.options.wait_strategy;
         let Some(left) = strategy.wait_until(timeout, || self.ready()) else { return Ok(true) };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let woken = sys::poll(&mut fds, left).map_err(|error| self.failed("poll", error))?;
@@ -235,7 +233,7 @@ pub struct Builder {
     umem: Arc<Umem>,
     receive: u32,
     transmit: u32,
-    pub(super) rx_options: RxOptions,
+    pub(super) options: Options,
     pub(super) marking: FrameMarks,
 }
 
@@ -253,21 +251,9 @@ impl Builder {
         self
     }
 
-    /// Whether a copy in the kernel is acceptable.
-    pub fn copy_mode(mut self, copy_mode: CopyMode) -> Self {
-        self.rx_options.copy_mode = copy_mode;
-        self
-    }
-
-    /// How [`Socket::wait`] waits.
-    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
-        self.rx_options.wait_strategy = strategy;
-        self
-    }
-
-    /// Descriptors in a batch at most, one for each frame that fits in a chunk (default: 256).
-    pub fn batch(mut self, descriptors: u32) -> Self {
-        self.rx_options.batch = descriptors.max(1);
+    /// How to receive: [`Options::contiguous`], `copy_mode`, `busy_poll`, `wait_strategy`, `batch` and `prefetch`.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
         self
     }
 
@@ -360,7 +346,7 @@ impl Builder {
             _chunks: chunks,
             interface,
             queue: self.queue,
-            rx_options: self.rx_options,
+            options: self.options,
             marking: self.marking,
             mode,
             received: 0,
@@ -456,7 +442,7 @@ impl Builder {
         shared_multi_buffer: bool,
     ) -> io::Result<Mode> {
         let mut mode = Mode::default();
-        if let Some(time) = self.rx_options.busy_poll {
+        if let Some(time) = self.options.busy_poll {
             match set_busy_poll(fd.as_fd(), time) {
                 Ok(()) => mode.busy_poll = true,
                 Err(error) => mode.why.push(format!("no busy polling: {error}")),
@@ -471,7 +457,7 @@ impl Builder {
             mode.need_wakeup = true;
             return Ok(mode);
         }
-        let copying: &[u16] = match self.rx_options.copy_mode {
+        let copying: &[u16] = match self.options.copy_mode {
             CopyMode::Auto => &[libc::XDP_ZEROCOPY, libc::XDP_COPY],
             CopyMode::ZeroCopy => &[libc::XDP_ZEROCOPY],
             CopyMode::Copy => &[libc::XDP_COPY],
@@ -484,7 +470,7 @@ impl Builder {
         let mut last = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
         for &copy in copying {
             for &(flags, multi_buffer, need_wakeup) in extras {
-                if multi_buffer && !self.rx_options.multi_buffer {
+                if multi_buffer && self.options.contiguous {
                     continue;
                 }
                 match self.bind_when_free(fd.as_fd(), interface.index(), flags | copy, None) {
@@ -492,7 +478,7 @@ impl Builder {
                         mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
                         mode.multi_buffer = multi_buffer;
                         mode.need_wakeup = need_wakeup;
-                        if !multi_buffer && self.rx_options.multi_buffer {
+                        if !multi_buffer && !self.options.contiguous {
                             mode.why.push(format!("no multi-buffer frames: {last}"));
                         }
                         return Ok(mode);
@@ -521,10 +507,7 @@ impl TxSocket {
         let region =
             Region::builder(frames as usize * chunk as usize).pages(Pages::Auto).build()?;
         let umem = Umem::new(region, chunk)?;
-        let mut socket = Socket::builder(interface, queue, &umem)
-            .transmit(frames)
-            .wait_strategy(WaitStrategy::BLOCKING)
-            .build()?;
+        let mut socket = Socket::builder(interface, queue, &umem).transmit(frames).build()?;
         Ok(socket.take_tx().expect("a socket built to transmit"))
     }
 }

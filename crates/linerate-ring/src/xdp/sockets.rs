@@ -13,12 +13,10 @@ use linerate_net::{Interface, link};
 use rustix::event::{PollFd, PollFlags};
 
 use super::batch::Order;
-use super::rx_options::RxOptions;
 use super::socket::FrameMarks;
 use super::statistics::Counters;
-use super::{Batch, CopyMode, Mode, Socket, Statistics, TxSocket, Umem};
+use super::{Batch, Mode, Socket, Statistics, TxSocket, Umem};
 use crate::options::Options;
-use crate::region::Pages;
 use crate::wait::WaitStrategy;
 use crate::{Error, Region, Result, Ring, StatisticsReader, sys};
 
@@ -38,7 +36,7 @@ pub const DEFAULT_CHUNK_SIZE: u32 = 2048;
 const MAX_FLUSH_TIME_NS: u64 = 1_000_000;
 
 /// All receive queues of an interface, or some, each with its rings over one region, read by one reader. Several
-/// readers share the region and the program ([`Builder::build_group`]).
+/// readers share the region and the program ([`Sockets::open_group`]).
 ///
 /// While it lives the frames that its filter accepts do not reach the stack.
 #[derive(Debug)]
@@ -74,16 +72,115 @@ struct Steering {
 }
 
 impl Sockets {
-    /// A source for the frames that `interface` receives.
-    pub fn builder(interface: &str) -> Builder<'static> {
-        Builder {
-            interface: interface.to_owned(),
-            queues: None,
-            chunk_size: DEFAULT_CHUNK_SIZE,
-            copy_mode: CopyMode::Auto,
-            filter: None,
-            options: Options { timestamps: TimestampSource::Reader, ..Options::default() },
+    /// All receive queues of `interface`: allocates, opens a socket a queue, and attaches the steering program. Frames
+    /// refused by the subprogram `filter` are not captured. [`Options::delivery`], `action`, `snaplen`, `promiscuous` and
+    /// `rings` are not the sockets'.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::System`]; [`Error::Bpf`] when another XDP
+    /// program is on the interface or the kernel refuses the filter; [`Error::Invalid`] for sizes that
+    /// make no sense; those of [`crate::region::Builder::build`].
+    pub fn open(
+        interface: &str,
+        options: &Options,
+        filter: Option<&[Instruction]>,
+    ) -> Result<Self> {
+        let one = Options { readers: 1, ..options.clone() };
+        Self::open_group(interface, &one, filter).map(|mut all| all.remove(0))
+    }
+
+    /// As [`Sockets::open`] for several readers ([`Options::readers`]). Each has consecutive queues of its own.
+    ///
+    /// # Errors
+    /// As [`Sockets::open`].
+    pub fn open_group(
+        interface: &str,
+        options: &Options,
+        filter: Option<&[Instruction]>,
+    ) -> Result<Vec<Self>> {
+        let interface = Interface::open(interface)?;
+        require_free(interface.name())?;
+        let &Options { transmit, pages, timestamps, mode, untagged, chunk_size, readers, .. } =
+            options;
+        let steer = steer::Options { filter, by_address: false, timestamps, mode, untagged };
+        let mut steer = steer::Program::load(interface.name(), &steer)?;
+        let queues = match &options.queues {
+            Some(queues) if queues.is_empty() => {
+                return Err(Error::Invalid("no receive queue was chosen".into()));
+            }
+            Some(queues) => queues.clone(),
+            None => (0..interface.rx_queues()?).collect(),
+        };
+        let buffer = options.buffer.unwrap_or(DEFAULT_BUFFER);
+        let region = Region::builder(buffer + transmit as usize * chunk_size as usize)
+            .pages(pages)
+            .preferred_node(link::numa_node(interface.name()))
+            .build()?;
+        let umem = Umem::new(region, chunk_size)?;
+        let depth = (buffer / chunk_size as usize) as u32 / queues.len() as u32;
+        if depth < 64 {
+            return Err(Error::Invalid(format!(
+                "a buffer of {} bytes for {} has {depth} chunks of {} bytes for each; 64 is the least",
+                buffer,
+                plural(queues.len() as u64, "queue"),
+                chunk_size
+            )));
         }
+        let mut sockets = Vec::new();
+        for &queue in &queues {
+            let mut builder = Socket::builder(interface.name(), queue, &umem).receive(depth);
+            if sockets.is_empty() {
+                builder = builder.transmit(transmit);
+            }
+            let stamps = steer.timestamps().0;
+            builder.options = options.clone();
+            builder.marking = FrameMarks {
+                metadata: matches!(stamps, TimestampSource::Software | TimestampSource::Hardware),
+                stamp: stamps == TimestampSource::Reader,
+                tai_offset_ns: sys::tai_offset_ns(),
+            };
+            let socket = builder.build()?;
+            steer.add_socket(queue, socket.as_fd())?;
+            sockets.push(socket);
+        }
+        let was_up = interface.is_up()?;
+        let attach_mode = steer.attach()?;
+        let (timestamps, why_timestamps) = steer.timestamps();
+        let why = steer.generic_reason().into_iter().chain(why_timestamps);
+        let why: Vec<_> = why.map(str::to_owned).collect();
+        // The first reader counts the frames of the queues that have no socket.
+        let mut others: Vec<_> =
+            (0..=steer.queues()).filter(|queue| !queues.contains(queue)).collect();
+        let steering = Arc::new(Mutex::new(Steering { program: steer, stopped: false }));
+        let readers = readers.clamp(1, queues.len());
+        let mut rest = sockets.into_iter();
+        let build = |reader: usize| {
+            let count = (reader + 1) * queues.len() / readers - reader * queues.len() / readers;
+            let sockets: Vec<_> = rest.by_ref().take(count).collect();
+            let counters = {
+                let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
+                Counters::new(&steering.program, &sockets, std::mem::take(&mut others))?
+            };
+            Ok(Sockets {
+                steering: Arc::clone(&steering),
+                counters,
+                attach_mode,
+                timestamps,
+                why: why.clone(),
+                polls: sockets.iter().map(poll_entry).collect(),
+                frame_capacity: depth * sockets.len() as u32,
+                sockets,
+                umem: Arc::clone(&umem),
+                interface: interface.clone(),
+                turn: 0,
+                looked: 0,
+                order: Order::default(),
+                wait_strategy: options.wait_strategy,
+                was_up,
+                stopped: false,
+            })
+        };
+        (0..readers).map(build).collect()
     }
 
     /// The queue to read, and the stamp of the oldest frame that waits in another.
@@ -323,201 +420,6 @@ impl Ring for Sockets {
 
     fn fill_level(&mut self) -> f32 {
         self.pending() as f32 / self.frame_capacity.max(1) as f32
-    }
-}
-
-/// What to ask for; made by [`Sockets::builder`].
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder<'a> {
-    interface: String,
-    queues: Option<Vec<u32>>,
-    chunk_size: u32,
-    copy_mode: CopyMode,
-    filter: Option<&'a [Instruction]>,
-    options: Options,
-}
-
-impl<'a> Builder<'a> {
-    /// These receive queues only (default: all that the interface has). Frames of the others go
-    /// to the stack.
-    pub fn queues(mut self, queues: &[u32]) -> Self {
-        self.queues = Some(queues.to_vec());
-        self
-    }
-
-    /// All that a receiver can ask for; [`Options::delivery`], `action`, `snaplen`, `promiscuous` and `readers` are not
-    /// the sockets'.
-    pub fn options(mut self, options: Options) -> Self {
-        self.options = options;
-        self
-    }
-
-    /// Bytes of memory for frames, shared evenly by the queues (default: [`DEFAULT_BUFFER`]).
-    pub fn buffer_size(mut self, bytes: usize) -> Self {
-        self.options.buffer = Some(bytes);
-        self
-    }
-
-    /// Bytes of a chunk: 2048 (the default) or 4096. A frame longer than the chunk less 256 bytes
-    /// takes several, where the kernel has multi-buffer frames, else it is lost and counted.
-    pub fn chunk_size(mut self, bytes: u32) -> Self {
-        self.chunk_size = bytes;
-        self
-    }
-
-    /// The kind of pages of the buffer.
-    pub fn pages(mut self, pages: Pages) -> Self {
-        self.options.pages = pages;
-        self
-    }
-
-    /// Whether a copy in the kernel is acceptable.
-    pub fn copy_mode(mut self, copy_mode: CopyMode) -> Self {
-        self.copy_mode = copy_mode;
-        self
-    }
-
-    /// Busy-poll the driver this long (default: not at all): the reader's system calls run the card's receive loop on
-    /// the reader's core, instead of an interrupt elsewhere. Wants `napi_defer_hard_irqs` and `gro_flush_timeout` set on
-    /// the interface to keep its interrupts off.
-    pub fn busy_poll(mut self, time: Option<Duration>) -> Self {
-        self.options.busy_poll = time;
-        self
-    }
-
-    /// How [`Ring::wait`] waits.
-    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
-        self.options.wait_strategy = strategy;
-        self
-    }
-
-    /// Descriptors in a batch at most, one for each frame that fits in a chunk (default: 256).
-    /// 64 to 512 make sense.
-    pub fn batch(mut self, descriptors: u32) -> Self {
-        self.options.batch = descriptors;
-        self
-    }
-
-    /// Who stamps frames (default: the reader).
-    pub fn timestamps(mut self, source: TimestampSource) -> Self {
-        self.options.timestamps = source;
-        self
-    }
-
-    /// Frames refused by this subprogram are not captured; `None` captures all.
-    pub fn filter<'b>(self, filter: Option<&'b [Instruction]>) -> Builder<'b>
-    where
-        'a: 'b,
-    {
-        Builder { filter, ..self }
-    }
-
-    /// Native or generic only (default: the better one that works).
-    pub fn mode(mut self, mode: Option<AttachMode>) -> Self {
-        self.options.mode = mode;
-        self
-    }
-
-    /// Allocates, opens a socket a queue, and attaches the steering program.
-    ///
-    /// # Errors
-    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::System`]; [`Error::Bpf`] when another XDP
-    /// program is on the interface or the kernel refuses the filter; [`Error::Invalid`] for sizes that
-    /// make no sense; those of [`crate::region::Builder::build`].
-    pub fn build(self) -> Result<Sockets> {
-        self.build_group(1).map(|mut all| all.remove(0))
-    }
-
-    /// As [`Builder::build`] for this many readers, or for one a queue if there are fewer. Each has consecutive
-    /// queues of its own.
-    ///
-    /// # Errors
-    /// As [`Builder::build`].
-    pub fn build_group(self, readers: usize) -> Result<Vec<Sockets>> {
-        let interface = Interface::open(&self.interface)?;
-        require_free(interface.name())?;
-        let &Options { transmit, pages, timestamps, mode, untagged, .. } = &self.options;
-        let filter = self.filter;
-        let steer = steer::Options { filter, by_address: false, timestamps, mode, untagged };
-        let mut steer = steer::Program::load(&self.interface, &steer)?;
-        let queues = match &self.queues {
-            Some(queues) if queues.is_empty() => {
-                return Err(Error::Invalid("no receive queue was chosen".into()));
-            }
-            Some(queues) => queues.clone(),
-            None => (0..interface.rx_queues()?).collect(),
-        };
-        let buffer = self.options.buffer.unwrap_or(DEFAULT_BUFFER);
-        let region = Region::builder(buffer + transmit as usize * self.chunk_size as usize)
-            .pages(pages)
-            .preferred_node(link::numa_node(&self.interface))
-            .build()?;
-        let umem = Umem::new(region, self.chunk_size)?;
-        let depth = (buffer / self.chunk_size as usize) as u32 / queues.len() as u32;
-        if depth < 64 {
-            return Err(Error::Invalid(format!(
-                "a buffer of {} bytes for {} has {depth} chunks of {} bytes for each; 64 is the least",
-                buffer,
-                plural(queues.len() as u64, "queue"),
-                self.chunk_size
-            )));
-        }
-        let mut sockets = Vec::new();
-        for &queue in &queues {
-            let mut builder = Socket::builder(&self.interface, queue, &umem).receive(depth);
-            if sockets.is_empty() {
-                builder = builder.transmit(transmit);
-            }
-            let stamps = steer.timestamps().0;
-            builder.rx_options = RxOptions::new(&self.options, self.copy_mode);
-            builder.marking = FrameMarks {
-                metadata: matches!(stamps, TimestampSource::Software | TimestampSource::Hardware),
-                stamp: stamps == TimestampSource::Reader,
-                tai_offset_ns: sys::tai_offset_ns(),
-            };
-            let socket = builder.build()?;
-            steer.add_socket(queue, socket.as_fd())?;
-            sockets.push(socket);
-        }
-        let was_up = interface.is_up()?;
-        let attach_mode = steer.attach()?;
-        let (timestamps, why_timestamps) = steer.timestamps();
-        let why = steer.generic_reason().into_iter().chain(why_timestamps);
-        let why: Vec<_> = why.map(str::to_owned).collect();
-        // The first reader counts the frames of the queues that have no socket.
-        let mut others: Vec<_> =
-            (0..=steer.queues()).filter(|queue| !queues.contains(queue)).collect();
-        let steering = Arc::new(Mutex::new(Steering { program: steer, stopped: false }));
-        let readers = readers.clamp(1, queues.len());
-        let mut rest = sockets.into_iter();
-        let build = |reader: usize| {
-            let count = (reader + 1) * queues.len() / readers - reader * queues.len() / readers;
-            let sockets: Vec<_> = rest.by_ref().take(count).collect();
-            let counters = {
-                let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
-                Counters::new(&steering.program, &sockets, std::mem::take(&mut others))?
-            };
-            Ok(Sockets {
-                steering: Arc::clone(&steering),
-                counters,
-                attach_mode,
-                timestamps,
-                why: why.clone(),
-                polls: sockets.iter().map(poll_entry).collect(),
-                frame_capacity: depth * sockets.len() as u32,
-                sockets,
-                umem: Arc::clone(&umem),
-                interface: interface.clone(),
-                turn: 0,
-                looked: 0,
-                order: Order::default(),
-                wait_strategy: self.options.wait_strategy,
-                was_up,
-                stopped: false,
-            })
-        };
-        (0..readers).map(build).collect()
     }
 }
 

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::xdp_support::{Raw, udp};
+use crate::xdp_support::{Raw, copying, small, udp};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{CopyMode, Socket, Sockets, Umem, probe};
-use linerate_ring::{Batch as _, Frame, Region, Ring as _, WaitStrategy};
+use linerate_ring::{Batch as _, Frame, Options, Region, Ring as _, WaitStrategy};
 use linerate_testkit::{
     Exclusive, Interface, Namespace, exclusive, print_skipped, root_or_skip, test_name,
 };
@@ -117,10 +117,10 @@ fn wait_until_it_carries(raw: &Raw, mut comes: impl FnMut() -> bool) {
     while comes() {}
 }
 
-fn receives(cards: &Cards, copying: CopyMode, zero_copy: bool) {
+fn receives(cards: &Cards, copy_mode: CopyMode, zero_copy: bool) {
     let build = || {
-        let builder = Sockets::builder(cards.rx.name()).pages(Pages::Small).buffer_size(8 << 20);
-        builder.copy_mode(copying).wait_strategy(WaitStrategy::BLOCKING).build()
+        let options = Options { copy_mode, wait_strategy: WaitStrategy::BLOCKING, ..small() };
+        Sockets::open(cards.rx.name(), &options, None)
     };
     let mut source = cards.receiver.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     // What the kernel says of the socket (`XDP_OPTIONS`), not what was asked for.
@@ -172,15 +172,12 @@ fn frames_are_sent_without_a_copy() {
         let region = Region::builder(64 * 2048).pages(Pages::Small).build()?;
         let umem = Umem::new(region, 2048)?;
         let builder = Socket::builder(cards.tx.name(), 0, &umem).transmit(64);
-        builder
-            .copy_mode(CopyMode::ZeroCopy)
-            .build()
-            .map(|mut socket| socket.take_tx().expect("a ring"))
+        let options = Options { copy_mode: CopyMode::ZeroCopy, ..Options::default() };
+        builder.options(options).build().map(|mut socket| socket.take_tx().expect("a ring"))
     };
     let mut socket = cards.sender.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     assert!(socket.mode().zero_copy, "{:?}", socket.mode());
-    let open =
-        || Sockets::builder(cards.rx.name()).pages(Pages::Small).buffer_size(8 << 20).build();
+    let open = || Sockets::open(cards.rx.name(), &small(), None);
     let mut source = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     let mut next = 0;
     for n in 0..FRAMES {
@@ -208,7 +205,8 @@ fn frames_are_sent_without_a_copy() {
 fn a_tee_copies_all_that_a_card_receives() {
     root_or_skip!();
     let Some(cards) = Cards::take(test_name!()) else { return };
-    let open = || Tee::builder(cards.rx.name()).buffer_size(16 << 20).build();
+    let open =
+        || Tee::open(cards.rx.name(), &Options { buffer: Some(16 << 20), ..copying() }, None);
     let mut tee = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     let raw = cards.raw();
     let read = |tee: &mut Tee, each: &mut dyn FnMut(&Frame<'_>)| {

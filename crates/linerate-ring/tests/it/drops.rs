@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use linerate_bpf::filter::MemoryFilter;
 use linerate_bpf::link::{Hook, Link};
-use linerate_ring::trace::{Builder, Trace, drop_reasons};
+use linerate_ring::trace::{Options, Trace, drop_reasons};
 use linerate_ring::tun::{Device, Kind};
 use linerate_ring::{Batch as _, Frame, Ring as _, TraceEvent};
 use linerate_testkit::{Namespace, VethOptions, only_this_test, probe_or_skip, root_or_skip};
@@ -16,8 +16,8 @@ use linerate_wire::virtio::Header;
 use crate::trace::{compile, program, programs_of, verdicts};
 use crate::xdp_support::{CHILD, Cable, child, number, port, udp};
 
-fn open(namespace: &Namespace, builder: Builder<'_>, interface: Option<&str>) -> Trace {
-    let trace = namespace.run(|| builder.drops(interface)).expect("the namespace");
+fn open(namespace: &Namespace, options: Options<'_>, interface: Option<&str>) -> Trace {
+    let trace = namespace.run(|| options.drops(interface)).expect("the namespace");
     trace.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -92,12 +92,14 @@ fn a_full_socket_buffer_drops_as_many_as_the_socket_counts() {
     let cable = Cable::new(VethOptions::default());
     let _socket = small_socket(&cable, 5000);
     let filter = filter("udp dst port 5000");
-    let mut all = open(&cable.receiver, Builder::default().filter(Some(&filter)), None);
+    let mut all =
+        open(&cable.receiver, Options { filter: Some(&filter), ..Options::default() }, None);
     let mut of_interface =
-        open(&cable.receiver, Builder::default().filter(Some(&filter)), Some("rx"));
+        open(&cable.receiver, Options { filter: Some(&filter), ..Options::default() }, Some("rx"));
     let mut of_loopback =
-        open(&cable.receiver, Builder::default().filter(Some(&filter)), Some("lo"));
-    let mut elsewhere = open(&cable.sender, Builder::default().filter(Some(&filter)), None);
+        open(&cable.receiver, Options { filter: Some(&filter), ..Options::default() }, Some("lo"));
+    let mut elsewhere =
+        open(&cable.sender, Options { filter: Some(&filter), ..Options::default() }, None);
     let raw = cable.raw();
     (0..500).for_each(|n| raw.send(&udp(5000, n, 300)));
     let dropped = drain(&mut all);
@@ -128,8 +130,11 @@ fn a_filter_sees_what_the_record_shows() {
         ["udp port 53", "not udp port 53", "greater 500", "udp[8:4] = 0 and ether[800] != 0", "ip6"]
     {
         let (classic, filter) = compile(expression);
-        let mut trace =
-            open(&cable.receiver, Builder::default().filter(Some(&filter)).snaplen(64), Some("rx"));
+        let mut trace = open(
+            &cable.receiver,
+            Options { filter: Some(&filter), snaplen: 64, ..Options::default() },
+            Some("rx"),
+        );
         frames.iter().for_each(|frame| raw.send(frame));
         let dropped = drain(&mut trace);
         let expected: Vec<_> =
@@ -154,7 +159,8 @@ fn a_tag_beside_the_packet_is_put_back() {
     let link = cable.receiver.run(|| Link::attach(program, "rx", index, Hook::TcxIngress)).unwrap();
     probe_or_skip!(link.as_ref().err());
     let filter = filter("vlan 77");
-    let mut trace = open(&cable.receiver, Builder::default().filter(Some(&filter)), Some("rx"));
+    let mut trace =
+        open(&cable.receiver, Options { filter: Some(&filter), ..Options::default() }, Some("rx"));
     let plain = udp(7, 1, 100);
     let tagged = [&plain[..12], &[0x81, 0, 0, 77], &plain[12..]].concat();
     cable.raw().send(&tagged);
@@ -175,7 +181,8 @@ fn a_packet_without_a_mac_header_gets_one() {
     interface.up().expect("up");
     interface.add_address("10.9.0.2".parse().unwrap(), 24).expect("an address");
     let filter = filter("udp dst port 999 and ether host 00:00:00:00:00:00");
-    let mut trace = open(&namespace, Builder::default().filter(Some(&filter)), Some("u0"));
+    let mut trace =
+        open(&namespace, Options { filter: Some(&filter), ..Options::default() }, Some("u0"));
     let sent = udp(999, 3, 200);
     device.queues()[0].send(&Header::default(), &sent[14..]).expect("sent");
     let dropped = drain(&mut trace);
@@ -188,7 +195,7 @@ fn a_packet_without_a_mac_header_gets_one() {
 fn packets_in_pages_are_read_whole_or_counted() {
     root_or_skip!();
     let cable = Cable::new(VethOptions { mtu: 60_000, ..VethOptions::default() });
-    let mut trace = open(&cable.receiver, Builder::default(), Some("rx"));
+    let mut trace = open(&cable.receiver, Options::default(), Some("rx"));
     // A packet socket puts what is over a page into pages of its own.
     let raw = cable.raw();
     let frames: Vec<_> =
@@ -214,8 +221,8 @@ fn what_is_over_the_rate_limit_is_counted() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let filter = filter("udp dst port 5001");
-    let builder = Builder::default().filter(Some(&filter)).rate_limit(Some(20));
-    let mut trace = open(&cable.receiver, builder, Some("rx"));
+    let options = Options { filter: Some(&filter), rate_limit: Some(20), ..Options::default() };
+    let mut trace = open(&cable.receiver, options, Some("rx"));
     let raw = cable.raw();
     let start = Instant::now();
     (0..300).for_each(|n| raw.send(&udp(5001, n, 100)));
@@ -237,7 +244,7 @@ fn what_is_over_the_rate_limit_is_counted() {
 #[test]
 fn nothing_stays_after_a_killed_process() {
     if std::env::var_os(CHILD).is_some() {
-        let _trace = Builder::default().buffer_size(1 << 16).drops(Some("rx")).unwrap();
+        let _trace = Options { buffer: 1 << 16, ..Options::default() }.drops(Some("rx")).unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;

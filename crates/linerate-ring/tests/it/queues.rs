@@ -7,11 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_net::cpu;
-use linerate_ring::tee::{Action, Builder, Tee};
-use linerate_ring::{Batch as _, Ring as _};
+use linerate_ring::tee::{Action, Tee};
+use linerate_ring::{Batch as _, Options, Ring as _, TimestampSource};
 use linerate_testkit::{VethOptions, root_or_skip};
 
-use crate::xdp_support::{Cable, Raw, number, port, udp};
+use crate::xdp_support::{Cable, Raw, copying, number, port, udp};
 
 /// Frames from each CPU.
 const FRAMES: u64 = 12_000;
@@ -21,12 +21,8 @@ fn cable(queues: u32) -> Cable {
     Cable::new(VethOptions { queues, ..VethOptions::default() })
 }
 
-fn tees<'f>(
-    cable: &Cable,
-    readers: usize,
-    with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send,
-) -> Vec<Tee> {
-    let open = || with(Tee::builder("rx").buffer_size(64 << 20)).build_group(readers);
+fn tees(cable: &Cable, readers: usize, options: Options) -> Vec<Tee> {
+    let open = || Tee::open_group("rx", &Options { readers, ..options }, None);
     cable.receiver.run(open).expect("the namespace").unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -133,7 +129,7 @@ fn one_reader_gets_the_frames_of_all_queues_in_order() {
     let cpus = cpu::online().len() as u32;
     for queues in [1, 2, 3, 64] {
         let cable = cable(queues);
-        let tees = tees(&cable, 1, |b| b);
+        let tees = tees(&cable, 1, copying());
         assert_eq!(tees[0].program().layout().rings, queues.min(cpus));
         assert_eq!(tees[0].program().layout().by_cpu, queues > cpus);
         let got = check(&cable, tees);
@@ -148,7 +144,7 @@ fn each_queue_has_a_ring_of_its_own() {
     root_or_skip!();
     let cable = cable(64);
     for readers in [1, 3, 64, 100] {
-        let tees = tees(&cable, readers, |b| b.rings(64));
+        let tees = tees(&cable, readers, Options { rings: Some(64), ..copying() });
         assert_eq!(tees.len(), readers.min(64));
         assert!(!tees[0].program().layout().by_cpu);
         let rings: Vec<_> = tees.iter().map(Tee::rings).collect();
@@ -162,7 +158,7 @@ fn each_queue_has_a_ring_of_its_own() {
 fn readers_of_cpus_share_the_queues() {
     root_or_skip!();
     let cable = cable(64);
-    let group = tees(&cable, 2, |b| b.action(Action::Redirect));
+    let group = tees(&cable, 2, Options { action: Action::Redirect, ..copying() });
     let readers = group.len();
     let got = check(&cable, group);
     assert!(readers == 1 || got.iter().all(|one| !one.frames.is_empty()), "both CPUs sent");
@@ -172,7 +168,8 @@ fn readers_of_cpus_share_the_queues() {
 fn without_stamps_flows_stay_in_rings_that_queues_share() {
     root_or_skip!();
     let cable = cable(8);
-    let tees = tees(&cable, 3, |b| b.rings(3).timestamps(false));
+    let tees =
+        tees(&cable, 3, Options { rings: Some(3), timestamps: TimestampSource::None, ..copying() });
     assert!(!tees[0].program().layout().by_cpu);
     for (ring, got) in (0..).zip(check(&cable, tees)) {
         assert!(!got.frames.is_empty());
@@ -184,7 +181,7 @@ fn without_stamps_flows_stay_in_rings_that_queues_share() {
 fn full_rings_are_counted_for_their_queues() {
     root_or_skip!();
     let cable = cable(4);
-    let mut tees = tees(&cable, 1, |b| b.rings(4).buffer_size(4 << 16));
+    let mut tees = tees(&cable, 1, Options { rings: Some(4), buffer: Some(4 << 16), ..copying() });
     let sent = send_from_every_cpu(&cable, 4000);
     let counts = tees[0].statistics().unwrap();
     assert!(counts.full > 0, "{counts:?}");

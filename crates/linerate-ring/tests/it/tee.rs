@@ -6,34 +6,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::xdp_support::{
-    CHILD, Cable, SetOnDrop, Stack, becomes_free, child, drain, number, port, to_port, udp,
+    CHILD, Cable, SetOnDrop, Stack, becomes_free, child, copying, drain, number, port, small,
+    to_port, udp,
 };
+use linerate_bpf::filter::Instruction;
 use linerate_bpf::tee::probe;
-use linerate_ring::tee::{Action, Builder, Statistics, Tee};
+use linerate_ring::tee::{Action, Statistics, Tee};
 use linerate_ring::xdp::{AttachMode, Sockets};
-use linerate_ring::{Batch as _, Error, Result, Ring as _, WaitStrategy};
+use linerate_ring::{Batch as _, Error, Options, Result, Ring as _, TimestampSource, WaitStrategy};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, uninterrupted};
 use rustix::event::{Timespec, epoll};
 
-fn open<'f>(
-    cable: &Cable,
-    with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send,
-) -> Result<Tee> {
-    cable
-        .receiver
-        .run(|| with(Tee::builder("rx").buffer_size(16 << 20)).build())
-        .expect("the namespace")
+fn open(cable: &Cable, options: Options, filter: Option<&[Instruction]>) -> Result<Tee> {
+    cable.receiver.run(|| Tee::open("rx", &options, filter)).expect("the namespace")
 }
 
-fn tee<'f>(cable: &Cable, with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send) -> Tee {
-    open(cable, with).unwrap_or_else(|error| panic!("{error}"))
+fn tee(cable: &Cable, options: Options, filter: Option<&[Instruction]>) -> Tee {
+    open(cable, options, filter).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
 fn all_that_is_sent_is_copied_in_order_and_unchanged() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, |b| b);
+    let mut tee = tee(&cable, copying(), None);
     let raw = cable.raw();
     let sender = std::thread::spawn(move || {
         for n in 0..20_000 {
@@ -59,7 +55,7 @@ fn a_look_that_passes_over_a_wake_up_announces_the_sleep_again() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let filter = to_port(7);
-    let mut tee = tee(&cable, |b| b.filter(Some(&filter)).batch(1));
+    let mut tee = tee(&cable, Options { batch: 1, ..copying() }, Some(&filter));
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let ring = tee.descriptors()[0].try_clone_to_owned().unwrap();
     let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -99,7 +95,7 @@ fn a_reader_that_is_awake_is_not_woken() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let filter = to_port(7);
-    let mut tee = tee(&cable, |b| b.filter(Some(&filter)).batch(3));
+    let mut tee = tee(&cable, Options { batch: 3, ..copying() }, Some(&filter));
     let epoll = edges_of(&tee);
     let raw = cable.raw();
     for turn in 0..20 {
@@ -128,10 +124,12 @@ fn a_reader_that_is_awake_is_not_woken() {
 fn an_edge_triggered_reader_misses_no_wake_up() {
     const FRAMES: u64 = 3000;
     root_or_skip!();
-    for (rings, timestamps) in [(1, true), (2, true), (2, false)] {
+    for (rings, timestamps) in
+        [(1, TimestampSource::Software), (2, TimestampSource::Software), (2, TimestampSource::None)]
+    {
         let cable = Cable::new(VethOptions { queues: rings, ..VethOptions::default() });
         let filter = to_port(7);
-        let mut tee = tee(&cable, |b| b.filter(Some(&filter)).timestamps(timestamps));
+        let mut tee = tee(&cable, Options { timestamps, ..copying() }, Some(&filter));
         let epoll = edges_of(&tee);
         let raw = cable.raw();
         let sender = std::thread::spawn(move || {
@@ -171,7 +169,7 @@ fn a_reader_that_never_catches_up_gives_room_back() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     // Room for 500 frames and a few.
-    let mut tee = tee(&cable, |b| b.buffer_size(1 << 16));
+    let mut tee = tee(&cable, Options { buffer: Some(1 << 16), ..copying() }, None);
     let raw = cable.raw();
     for n in 0..100 {
         raw.send(&udp(7, n, 100));
@@ -200,8 +198,8 @@ fn four_tees_get_their_frames_and_the_stack_gets_all() {
     let cable = Cable::new(VethOptions::default());
     let filters: Vec<_> = (0..3).map(|n| to_port(7 + n)).collect();
     let stacks: Vec<_> = (0..3).map(|n| Stack::listen(&cable, 7 + n)).collect();
-    let mut tees: Vec<_> = filters.iter().map(|f| tee(&cable, |b| b.filter(Some(f)))).collect();
-    tees.push(tee(&cable, |b| b.snaplen(50)));
+    let mut tees: Vec<_> = filters.iter().map(|f| tee(&cable, copying(), Some(f))).collect();
+    tees.push(tee(&cable, Options { snaplen: 50, ..copying() }, None));
     assert_eq!(
         tees.iter().filter_map(|tee| tee.program().slot()).collect::<Vec<_>>(),
         [0, 1, 2, 3]
@@ -222,7 +220,7 @@ fn four_tees_get_their_frames_and_the_stack_gets_all() {
     send();
     let counts: Vec<_> = tees.iter_mut().map(|tee| drain(tee, |_| ())).collect();
     assert_eq!(counts, [100, 100, 300]);
-    let again = tee(&cable, |b| b);
+    let again = tee(&cable, copying(), None);
     assert_eq!(again.program().slot(), Some(1));
     // The one that attached the root leaves before the others.
     drop(tees.remove(0));
@@ -239,7 +237,7 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
     let filter = to_port(7);
     let taken = Stack::listen(&cable, 7);
     let passed = Stack::listen(&cable, 8);
-    let mut taking = tee(&cable, |b| b.filter(Some(&filter)).action(Action::Redirect));
+    let mut taking = tee(&cable, Options { action: Action::Redirect, ..copying() }, Some(&filter));
     assert_eq!(taking.program().slot(), None);
     let raw = cable.raw();
     (0..200).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
@@ -252,7 +250,7 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
     assert_eq!((counts.captured, counts.unmatched, counts.lost()), (100, 100, 0), "{counts:?}");
     assert_eq!((taken.count(), passed.count()), (0, 100));
     // It has the interface for itself, and leaves it as it was.
-    let error = open(&cable, |b| b).expect_err("the interface is taken");
+    let error = open(&cable, copying(), None).expect_err("the interface is taken");
     assert!(
         matches!(&error, Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. }) if name == "linerate_take"),
         "{error}"
@@ -265,8 +263,9 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
 fn a_ninth_tee_is_refused() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut tees: Vec<_> = (0..8).map(|_| tee(&cable, |b| b.buffer_size(1 << 16))).collect();
-    match open(&cable, |b| b) {
+    let mut tees: Vec<_> =
+        (0..8).map(|_| tee(&cable, Options { buffer: Some(1 << 16), ..copying() }, None)).collect();
+    match open(&cable, copying(), None) {
         Err(Error::Bpf(linerate_bpf::Error::NoSlot { interface, slots })) => {
             assert_eq!((&*interface, slots), ("rx", 8));
         }
@@ -281,7 +280,7 @@ fn a_ninth_tee_is_refused() {
 #[test]
 fn processes_share_an_interface_and_may_be_killed() {
     if std::env::var_os(CHILD).is_some() {
-        let _tee = Tee::builder("rx").buffer_size(1 << 16).build().unwrap();
+        let _tee = Tee::open("rx", &Options { buffer: Some(1 << 16), ..copying() }, None).unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;
@@ -292,7 +291,7 @@ fn processes_share_an_interface_and_may_be_killed() {
     // The child attaches the root; it dies, and the others stay.
     let mut first = child(&cable, only_this_test!());
     let mut second = child(&cable, only_this_test!());
-    let mut own = tee(&cable, |b| b);
+    let mut own = tee(&cable, copying(), None);
     assert_eq!(own.program().slot(), Some(2));
     for child in [&mut first, &mut second] {
         raw.send(&udp(7, 0, 100));
@@ -302,7 +301,7 @@ fn processes_share_an_interface_and_may_be_killed() {
     }
     raw.send(&udp(7, 0, 100));
     assert_eq!(drain(&mut own, |_| ()), 1, "goes on without them");
-    let heir = tee(&cable, |b| b);
+    let heir = tee(&cable, copying(), None);
     assert_eq!(heir.program().slot(), Some(0), "the place of a dead process is free");
     drop((own, heir));
     assert!(becomes_free(&cable), "after the last");
@@ -322,7 +321,7 @@ fn tees_that_start_and_stop_at_the_same_moment_all_work() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..10 {
-                    let tee = tee(&cable, |b| b.buffer_size(4096));
+                    let tee = tee(&cable, Options { buffer: Some(4096), ..copying() }, None);
                     assert!(tee.program().slot() < Some(8));
                 }
             });
@@ -335,7 +334,7 @@ fn tees_that_start_and_stop_at_the_same_moment_all_work() {
 fn jumbo_frames_are_copied_whole() {
     root_or_skip!();
     let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
-    let mut tee = tee(&cable, |b| b);
+    let mut tee = tee(&cable, copying(), None);
     let raw = cable.raw();
     (0..500).for_each(|n| raw.send(&udp(7, n, 60 + (n as usize * 17) % 8900)));
     let mut next = 0;
@@ -350,7 +349,7 @@ fn jumbo_frames_are_copied_whole() {
 fn what_a_small_buffer_cannot_hold_is_counted() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, |b| b.buffer_size(1 << 16));
+    let mut tee = tee(&cable, Options { buffer: Some(1 << 16), ..copying() }, None);
     let raw = cable.raw();
     (0..2000).for_each(|n| raw.send(&udp(7, n, 100)));
     let mut next = 0;
@@ -385,7 +384,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
     let actions = [Action::Copy, Action::Redirect];
     for (action, buffer) in actions.map(|one| [(one, 64 << 20), (one, 1 << 16)]).concat() {
         let cable = Cable::new(VethOptions::default());
-        let mut tee = tee(&cable, |b| b.action(action).buffer_size(buffer));
+        let mut tee = tee(&cable, Options { action, buffer: Some(buffer), ..copying() }, None);
         let (raw, stack) = (cable.raw(), Stack::listen(&cable, 7));
         let (sent, done) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut numbers = Vec::new();
@@ -443,7 +442,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
 fn a_sleeping_reader_is_woken() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, |b| b.wait_strategy(WaitStrategy::BLOCKING));
+    let mut tee = tee(&cable, Options { wait_strategy: WaitStrategy::BLOCKING, ..copying() }, None);
     let raw = cable.raw();
     let sender = std::thread::spawn(move || {
         for n in 0..200 {
@@ -468,7 +467,7 @@ fn a_sleeping_reader_is_woken() {
 fn stamps_are_utc_and_rise() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, |b| b);
+    let mut tee = tee(&cable, copying(), None);
     let raw = cable.raw();
     let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     let before = now();
@@ -481,7 +480,8 @@ fn stamps_are_utc_and_rise() {
         last = stamp;
     });
     drop(tee);
-    let mut unstamped = self::tee(&cable, |b| b.timestamps(false));
+    let mut unstamped =
+        self::tee(&cable, Options { timestamps: TimestampSource::None, ..copying() }, None);
     raw.send(&udp(7, 0, 100));
     assert_eq!(drain(&mut unstamped, |frame| assert_eq!(frame.timestamp, None)), 1);
 }
@@ -490,21 +490,25 @@ fn stamps_are_utc_and_rise() {
 fn somebody_elses_program_is_named_and_left_alone() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let source = cable.receiver.run(|| Sockets::builder("rx").buffer_size(1 << 20).build());
+    let source = cable
+        .receiver
+        .run(|| Sockets::open("rx", &Options { buffer: Some(1 << 20), ..small() }, None));
     let source = source.unwrap().unwrap();
     assert!(
-        matches!(open(&cable, |b| b), Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_steer")
+        matches!(open(&cable, copying(), None), Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_steer")
     );
     drop(source);
     assert!(becomes_free(&cable));
     let free = cable.receiver.run(|| probe("rx")).unwrap();
     assert!(matches!(free, Ok(false)), "{free:?}");
     assert!(!cable.veth.b.has_xdp().unwrap(), "a probe attaches nothing");
-    let _tee = tee(&cable, |b| b);
+    let _tee = tee(&cable, copying(), None);
     let taken = cable.receiver.run(|| probe("rx")).unwrap();
     assert!(matches!(taken, Ok(true)), "{taken:?}");
-    let source =
-        cable.receiver.run(|| Sockets::builder("rx").buffer_size(1 << 20).build()).unwrap();
+    let source = cable
+        .receiver
+        .run(|| Sockets::open("rx", &Options { buffer: Some(1 << 20), ..small() }, None))
+        .unwrap();
     assert!(
         matches!(source, Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_tee")
     );

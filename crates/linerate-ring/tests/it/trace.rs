@@ -14,12 +14,12 @@ use linerate_bpf::filter::{
 use linerate_bpf::link::{Hook, Link};
 use linerate_bpf::xdp::AttachMode;
 use linerate_ring::tee::Tee;
-use linerate_ring::trace::{Builder, Points, TargetChange, Trace};
+use linerate_ring::trace::{Options, Points, TargetChange, Trace};
 use linerate_ring::{Batch as _, Frame, Ring as _, TraceEvent};
 use linerate_testkit::{VethOptions, only_this_test, probe_or_skip, root_or_skip};
 use pcap::{Capture, Linktype};
 
-use crate::xdp_support::{CHILD, Cable, child, number, port, udp};
+use crate::xdp_support::{CHILD, Cable, child, copying, number, port, udp};
 
 const ABORTED: u32 = 0;
 const DROP: u32 = 1;
@@ -54,15 +54,15 @@ fn attach(object: &Object, name: &str, cable: &Cable) -> Link {
 
 /// Why this kernel has no traces of programs, where its security policy refuses them.
 fn refused(cable: &Cable) -> Option<String> {
-    let trace = || Builder::default().buffer_size(1 << 12).xdp("rx", Points::Both);
+    let trace = || Options { buffer: 1 << 12, ..Options::default() }.xdp("rx", Points::Both);
     let object = verdicts();
     let _link = attach(&object, "verdicts", cable);
     let error = cable.receiver.run(trace).unwrap().err()?.to_string();
     error.contains("by a security policy").then_some(error)
 }
 
-fn open(cable: &Cable, builder: Builder<'_>, points: Points) -> Trace {
-    let trace = cable.receiver.run(|| builder.xdp("rx", points)).expect("the namespace");
+fn open(cable: &Cable, options: Options<'_>, points: Points) -> Trace {
+    let trace = cable.receiver.run(|| options.xdp("rx", points)).expect("the namespace");
     trace.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -78,7 +78,7 @@ fn every_frame_is_seen_as_it_came_and_as_it_left_with_its_verdict() {
     probe_or_skip!(refused(&cable));
     let object = verdicts();
     let _link = attach(&object, "verdicts", &cable);
-    let mut trace = open(&cable, Builder::default(), Points::Both);
+    let mut trace = open(&cable, Options::default(), Points::Both);
     assert_eq!(trace.target().expect("a target").name, "verdicts");
     let raw = cable.raw();
     let sent: Vec<_> = (0..600)
@@ -127,7 +127,7 @@ fn one_point_alone_numbers_the_frames_too() {
     let object = verdicts();
     let _link = attach(&object, "verdicts", &cable);
     for points in [Points::Entry, Points::Exit] {
-        let mut trace = open(&cable, Builder::default().snaplen(60), points);
+        let mut trace = open(&cable, Options { snaplen: 60, ..Options::default() }, points);
         let raw = cable.raw();
         (0..100).for_each(|n| raw.send(&udp(1000 + PASS as u16, n, 100)));
         let mut numbers = Vec::new();
@@ -200,12 +200,10 @@ fn a_filter_means_what_it_means_on_the_tee() {
     ] {
         let (classic, filter) = compile(expression);
         let translated = translate(&classic).expect("translated");
-        let mut tee = cable
-            .receiver
-            .run(|| Tee::builder("rx").filter(Some(&translated)).build())
-            .unwrap()
-            .unwrap();
-        let mut trace = open(&cable, Builder::default().filter(Some(&filter)), Points::Both);
+        let mut tee =
+            cable.receiver.run(|| Tee::open("rx", &copying(), Some(&translated))).unwrap().unwrap();
+        let mut trace =
+            open(&cable, Options { filter: Some(&filter), ..Options::default() }, Points::Both);
         frames.iter().for_each(|frame| raw.send(frame));
         let (mut came, mut left) = (Vec::new(), Vec::new());
         drain(&cable, &mut trace, |frame| {
@@ -243,7 +241,7 @@ fn what_a_full_buffer_has_no_room_for_is_counted() {
     probe_or_skip!(refused(&cable));
     let object = verdicts();
     let _link = attach(&object, "verdicts", &cable);
-    let mut trace = open(&cable, Builder::default().buffer_size(1 << 15), Points::Both);
+    let mut trace = open(&cable, Options { buffer: 1 << 15, ..Options::default() }, Points::Both);
     let raw = cable.raw();
     (0..1000).for_each(|n| raw.send(&udp(1000 + DROP as u16, n, 200)));
     // The last ones may still be on their way.
@@ -272,7 +270,7 @@ fn frames_of_several_buffers_are_cut_and_counted() {
     probe_or_skip!(refused(&cable));
     let object = verdicts();
     let _link = attach(&object, "verdicts", &cable);
-    let mut trace = open(&cable, Builder::default(), Points::Exit);
+    let mut trace = open(&cable, Options::default(), Points::Exit);
     let raw = cable.raw();
     (0..20).for_each(|n| raw.send(&udp(1000 + DROP as u16, n, 9000)));
     let mut cut = 0;
@@ -295,7 +293,7 @@ fn a_successor_is_followed_and_an_end_is_said() {
     probe_or_skip!(refused(&cable));
     let object = verdicts();
     let link = attach(&object, "verdicts", &cable);
-    let mut trace = open(&cable, Builder::default(), Points::Exit);
+    let mut trace = open(&cable, Options::default(), Points::Exit);
     let first = trace.target().unwrap().clone();
     let raw = cable.raw();
     let expect_change = |trace: &mut Trace| {
@@ -333,7 +331,7 @@ fn a_successor_is_followed_and_an_end_is_said() {
 fn what_cannot_be_traced_is_refused_with_the_reason() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let open = || cable.receiver.run(|| Builder::default().xdp("rx", Points::Both)).unwrap();
+    let open = || cable.receiver.run(|| Options::default().xdp("rx", Points::Both)).unwrap();
     let error = open().expect_err("nothing is attached").to_string();
     assert!(error.contains("interface rx has no XDP program to trace"), "{error}");
 }
@@ -341,7 +339,8 @@ fn what_cannot_be_traced_is_refused_with_the_reason() {
 #[test]
 fn nothing_stays_after_a_killed_process() {
     if std::env::var_os(CHILD).is_some() {
-        let _trace = Builder::default().buffer_size(1 << 16).xdp("rx", Points::Both).unwrap();
+        let _trace =
+            Options { buffer: 1 << 16, ..Options::default() }.xdp("rx", Points::Both).unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;

@@ -4,12 +4,11 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-use crate::xdp_support::{Cable, Raw, udp};
+use crate::xdp_support::{Cable, Raw, copying, small, udp};
 use linerate_ring::packet::{DirectionFilter, Ring};
-use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{AttachMode, Sockets};
-use linerate_ring::{Batch as _, Frame, Ring as _};
+use linerate_ring::{Batch as _, Frame, Options, Ring as _};
 use linerate_testkit::{VethOptions, print_skipped, root_or_skip, test_name, uninterrupted};
 
 const TAG: [u8; 4] = [0x81, 0x00, 0x60, 0x07];
@@ -98,7 +97,7 @@ fn a_tee_below_a_vlan_device_leaves_it_its_traffic() {
     let listen = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 7)).expect("a socket");
     let stack = cable.receiver.run(listen).expect("entered");
     stack.set_read_timeout(Some(Duration::from_secs(5))).expect("a time-out");
-    let open = |name| Tee::builder(name).buffer_size(1 << 20).build();
+    let open = |name| Tee::open(name, &Options { buffer: Some(1 << 20), ..copying() }, None);
     let open = || ["rx", "rx7"].map(|name| open(name).unwrap_or_else(|error| panic!("{error}")));
     let tees = cable.receiver.run(open).expect("entered");
     assert_eq!(
@@ -133,7 +132,7 @@ fn af_xdp_takes_what_a_vlan_device_receives() {
     root_or_skip!();
     let Some(cable) = cable(test_name!()) else { return };
     for (name, tagged) in [("rx7", false), ("rx", true)] {
-        let open = || Sockets::builder(name).buffer_size(8 << 20).pages(Pages::Small).build();
+        let open = || Sockets::open(name, &small(), None);
         let source = cable.receiver.run(open).expect("entered");
         let mut source = source.unwrap_or_else(|error| panic!("{error}"));
         send(&cable);

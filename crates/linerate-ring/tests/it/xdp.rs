@@ -5,30 +5,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::xdp_support::{
-    CHILD, Cable, Pacing, Raw, Stack, becomes_free, child, drain, number, port, to_port, udp,
+    CHILD, Cable, Pacing, Raw, Stack, becomes_free, child, drain, number, port, small, to_port, udp,
 };
+use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer;
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::{AttachMode, Socket, Sockets, SocketsBuilder, TxSocket, Umem, probe};
-use linerate_ring::{Batch as _, Error, Region, Result, Ring as _, TimestampSource, WaitStrategy};
+use linerate_ring::xdp::{AttachMode, Socket, Sockets, TxSocket, Umem, probe};
+use linerate_ring::{
+    Batch as _, Error, Options, Region, Result, Ring as _, TimestampSource, WaitStrategy,
+};
 use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, skip};
 
-fn small(builder: SocketsBuilder<'_>) -> SocketsBuilder<'_> {
-    builder.buffer_size(8 << 20).pages(Pages::Small)
+fn open(cable: &Cable, options: Options, filter: Option<&[Instruction]>) -> Result<Sockets> {
+    cable.receiver.run(|| Sockets::open("rx", &options, filter)).expect("the namespace")
 }
 
-fn open<'f>(
-    cable: &Cable,
-    with: impl FnOnce(SocketsBuilder<'static>) -> SocketsBuilder<'f> + Send,
-) -> Result<Sockets> {
-    cable.receiver.run(|| with(small(Sockets::builder("rx"))).build()).expect("the namespace")
-}
-
-fn source<'f>(
-    cable: &Cable,
-    with: impl FnOnce(SocketsBuilder<'static>) -> SocketsBuilder<'f> + Send,
-) -> Sockets {
-    open(cable, with).unwrap_or_else(|error| panic!("{error}"))
+fn source(cable: &Cable, options: Options, filter: Option<&[Instruction]>) -> Sockets {
+    open(cable, options, filter).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
@@ -36,7 +29,7 @@ fn all_that_is_sent_arrives_in_order_and_unchanged() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     // A chunk for each frame: how busy the machine is does not matter.
-    let mut source = source(&cable, |b| b.buffer_size(64 << 20));
+    let mut source = source(&cable, Options { buffer: Some(64 << 20), ..small() }, None);
     let raw = cable.raw();
     let sender = std::thread::spawn(move || {
         for n in 0..20_000 {
@@ -60,7 +53,7 @@ fn all_that_is_sent_arrives_in_order_and_unchanged() {
 fn what_a_small_buffer_cannot_hold_is_counted() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, |b| b.buffer_size(256 * 2048));
+    let mut source = source(&cable, Options { buffer: Some(256 * 2048), ..small() }, None);
     let raw = cable.raw();
     (0..5000).for_each(|n| raw.send(&udp(7, n, 100)));
     let mut next = 0;
@@ -82,7 +75,7 @@ fn what_a_small_buffer_cannot_hold_is_counted() {
 fn the_default_buffer_rides_out_a_stall_of_the_reader() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let build = || Sockets::builder("rx").pages(Pages::Small).build();
+    let build = || Sockets::open("rx", &Options { buffer: None, ..small() }, None);
     let mut source = cable.receiver.run(build).unwrap().unwrap();
     let raw = cable.raw();
     (0..50_000).for_each(|n| raw.send(&udp(7, n, 60)));
@@ -99,7 +92,11 @@ fn the_default_buffer_rides_out_a_stall_of_the_reader() {
 fn frames_not_read_stay_for_the_next_batch() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, |b| b.batch(8).wait_strategy(WaitStrategy::BLOCKING));
+    let mut source = source(
+        &cable,
+        Options { batch: 8, wait_strategy: WaitStrategy::BLOCKING, ..small() },
+        None,
+    );
     let raw = cable.raw();
     (0..20).for_each(|n| raw.send(&udp(7, n, 100)));
     let mut numbers = Vec::new();
@@ -119,7 +116,7 @@ fn jumbo_frames_come_in_pieces() {
         let why = "the kernel announces no frames of several buffers for a veth";
         skip!(why);
     }
-    let mut source = source(&cable, |b| b);
+    let mut source = source(&cable, small(), None);
     assert!(source.mode().multi_buffer, "{:?}", source.mode());
     let raw = cable.raw();
     for n in 0..500 {
@@ -141,7 +138,7 @@ fn jumbo_frames_come_in_pieces() {
 fn all_queues_are_read() {
     root_or_skip!();
     let cable = Cable::new(VethOptions { queues: 4, ..VethOptions::default() });
-    let mut source = source(&cable, |b| b.buffer_size(32 << 20));
+    let mut source = source(&cable, Options { buffer: Some(32 << 20), ..small() }, None);
     assert_eq!(source.queues().collect::<Vec<_>>(), [0, 1, 2, 3]);
     let raw = cable.raw();
     (0..4000).for_each(|n| raw.send(&udp(n as u16 % 97, n, 100)));
@@ -160,7 +157,7 @@ fn frames_of_a_queue_that_was_not_chosen_go_to_the_stack() {
     root_or_skip!();
     let cable = Cable::new(VethOptions { queues: 4, ..VethOptions::default() });
     let stack = Stack::listen(&cable, 7);
-    let mut source = source(&cable, |b| b.queues(&[2]));
+    let mut source = source(&cable, Options { queues: Some(vec![2]), ..small() }, None);
     let raw = cable.raw();
     for n in 0..200u64 {
         // The source port makes the flow, and the flow the queue.
@@ -180,7 +177,7 @@ fn the_filter_runs_in_the_kernel_and_can_be_replaced() {
     let cable = Cable::new(VethOptions::default());
     let (seven, eight) = (to_port(7), to_port(8));
     let (at_seven, at_eight) = (Stack::listen(&cable, 7), Stack::listen(&cable, 8));
-    let mut source = source(&cable, |b| b.filter(Some(&seven)));
+    let mut source = source(&cable, small(), Some(&seven));
     let raw = cable.raw();
     let send = || (0..100).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
     send();
@@ -204,7 +201,7 @@ fn a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words() {
         linerate_bpf::filter::Instruction::new(0xbf, 0, 5, 0, 0),
         linerate_bpf::filter::Instruction::new(0x95, 0, 0, 0, 0),
     ];
-    match open(&cable, |b| b.filter(Some(&bad))) {
+    match open(&cable, small(), Some(&bad)) {
         Err(Error::Bpf(linerate_bpf::Error::Verifier { reason: why, .. })) => {
             assert!(why.contains("R5 !read_ok"), "{why}");
         }
@@ -217,8 +214,8 @@ fn a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words() {
 fn somebody_elses_program_is_named_and_left_alone() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut first = source(&cable, |b| b);
-    match open(&cable, |b| b) {
+    let mut first = source(&cable, small(), None);
+    match open(&cable, small(), None) {
         Err(Error::Bpf(linerate_bpf::Error::ForeignProgram {
             interface,
             id,
@@ -247,11 +244,11 @@ fn somebody_elses_program_is_named_and_left_alone() {
 fn nothing_stays_attached_after_drop_and_panic() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let first = source(&cable, |b| b);
+    let first = source(&cable, small(), None);
     assert!(cable.veth.b.has_xdp().unwrap());
     drop(first);
     assert!(becomes_free(&cable), "after drop");
-    let second = source(&cable, |b| b);
+    let second = source(&cable, small(), None);
     let panicked = std::thread::spawn(move || {
         let _second = second;
         std::panic::resume_unwind(Box::new("on purpose"));
@@ -263,7 +260,7 @@ fn nothing_stays_attached_after_drop_and_panic() {
 #[test]
 fn nothing_stays_attached_after_kill() {
     if std::env::var_os(CHILD).is_some() {
-        let _source = small(Sockets::builder("rx")).build().unwrap();
+        let _source = Sockets::open("rx", &small(), None).unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;
@@ -275,7 +272,7 @@ fn nothing_stays_attached_after_kill() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(becomes_free(&cable), "after kill -9");
-    source(&cable, |b| b);
+    source(&cable, small(), None);
 }
 
 #[test]
@@ -283,7 +280,7 @@ fn the_kernel_stamps_each_frame_in_utc() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     for stamps in [TimestampSource::Software, TimestampSource::Hardware] {
-        let mut source = source(&cable, |b| b.timestamps(stamps));
+        let mut source = source(&cable, Options { timestamps: stamps, ..small() }, None);
         let raw = cable.raw();
         let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
         let before = now();
@@ -378,7 +375,7 @@ fn generic_xdp_and_busy_polling_work_where_asked_for() {
     let cable = Cable::new(VethOptions::default());
     let busy = Duration::from_micros(20);
     for (attach, busy_poll) in [(AttachMode::Generic, None), (AttachMode::Native, Some(busy))] {
-        let mut source = source(&cable, |b| b.mode(Some(attach)).busy_poll(busy_poll));
+        let mut source = source(&cable, Options { mode: Some(attach), busy_poll, ..small() }, None);
         assert_eq!((source.attach_mode(), source.mode().busy_poll), (attach, busy_poll.is_some()));
         let raw = cable.raw();
         (0..1000).for_each(|n| raw.send(&udp(7, n, 100)));
@@ -397,7 +394,7 @@ fn generic_xdp_and_busy_polling_work_where_asked_for() {
 fn what_a_transmit_ring_sends_arrives() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, |b| b);
+    let mut source = source(&cable, small(), None);
     let sender = cable.sender.run(|| TxSocket::open("tx", 0, 512, 2048)).unwrap().unwrap();
     let pacing = cable.pacing();
     let sender = std::thread::spawn(move || {
@@ -455,7 +452,8 @@ fn a_frame_to_send_outlives_its_socket_in_vain() {
 fn an_interface_is_known_by_its_index_not_by_its_name() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, |b| b.wait_strategy(WaitStrategy::BLOCKING));
+    let mut source =
+        source(&cable, Options { wait_strategy: WaitStrategy::BLOCKING, ..small() }, None);
     let tick = Duration::from_millis(50);
     let ip = |arguments: &str| {
         let status = cable.receiver.command("ip").args(arguments.split(' ')).status().unwrap();
@@ -480,13 +478,20 @@ fn bad_wishes_are_refused_with_a_reason() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let refused = |error: Result<Sockets>| error.expect_err("refused").to_string();
-    let none = cable.receiver.run(|| Sockets::builder("nosuch").build()).unwrap();
+    let none = cable.receiver.run(|| Sockets::open("nosuch", &small(), None)).unwrap();
     assert!(refused(none).contains("no interface named nosuch"));
-    assert!(refused(open(&cable, |b| b.queues(&[9]))).contains("there is no such queue"));
     assert!(
-        refused(open(&cable, |b| b.chunk_size(3000))).contains("powers of two from 2048 to 4096")
+        refused(open(&cable, Options { queues: Some(vec![9]), ..small() }, None))
+            .contains("there is no such queue")
     );
-    assert!(refused(open(&cable, |b| b.buffer_size(4096))).contains("64 is the least"));
+    assert!(
+        refused(open(&cable, Options { chunk_size: 3000, ..small() }, None))
+            .contains("powers of two from 2048 to 4096")
+    );
+    assert!(
+        refused(open(&cable, Options { buffer: Some(4096), ..small() }, None))
+            .contains("64 is the least")
+    );
     assert!(!cable.veth.b.has_xdp().unwrap());
     let found = cable.receiver.run(|| probe("rx")).unwrap();
     assert!(
@@ -502,7 +507,8 @@ fn a_single_socket_says_that_its_interface_has_gone() {
     let cable = Cable::new(VethOptions::default());
     let build = || -> Result<Socket> {
         let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;
-        Socket::builder("rx", 0, &umem).receive(64).wait_strategy(WaitStrategy::BLOCKING).build()
+        let options = Options { wait_strategy: WaitStrategy::BLOCKING, ..Options::default() };
+        Socket::builder("rx", 0, &umem).receive(64).options(options).build()
     };
     let mut socket = cable.receiver.run(build).unwrap().unwrap();
     let tick = Duration::from_millis(50);

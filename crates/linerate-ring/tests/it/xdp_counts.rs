@@ -9,11 +9,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::counting::allocations;
-use crate::xdp_support::{CHILD, Cable, udp};
-use linerate_ring::region::Pages;
+use crate::xdp_support::{CHILD, Cable, copying, small, udp};
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{Sockets, TxSocket};
-use linerate_ring::{Batch as _, Ring as _, TimestampSource, WaitStrategy};
+use linerate_ring::{Batch as _, Options, Ring as _, TimestampSource, WaitStrategy};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, skip, test_name};
 
 /// What both kinds of source have in common here.
@@ -56,8 +55,9 @@ receive!(Sockets);
 receive!(Tee);
 
 fn source(stamps: TimestampSource, pace: WaitStrategy) -> Sockets {
-    let builder = Sockets::builder("rx").pages(Pages::Small).buffer_size(64 << 20);
-    builder.timestamps(stamps).wait_strategy(pace).build().expect("a source")
+    let (buffer, timestamps, wait_strategy) = (Some(64 << 20), stamps, pace);
+    let options = Options { buffer, timestamps, wait_strategy, ..small() };
+    Sockets::open("rx", &options, None).expect("a source")
 }
 
 fn allocations_of(cable: &Cable, mut receiver: impl Receive, len: usize) -> u64 {
@@ -84,7 +84,7 @@ fn receiving_allocates_nothing() {
     let source =
         cable.receiver.run(|| source(TimestampSource::Reader, WaitStrategy::default())).unwrap();
     assert_eq!(allocations_of(&cable, source, 5000), 0, "frames in pieces");
-    let tee = cable.receiver.run(|| Tee::builder("rx").build().unwrap()).unwrap();
+    let tee = cable.receiver.run(|| Tee::open("rx", &copying(), None).unwrap()).unwrap();
     assert_eq!(allocations_of(&cable, tee, 100), 0, "a tee");
 }
 
@@ -152,7 +152,8 @@ fn a_system_call_serves_more_than_fifty_frames() {
             println!("ready");
             source.all(count);
         } else {
-            let mut tee = Tee::builder("rx").wait_strategy(NAPS).build().expect("a tee");
+            let mut tee = Tee::open("rx", &Options { wait_strategy: NAPS, ..copying() }, None)
+                .expect("a tee");
             println!("ready");
             tee.all(count);
         }

@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::xdp_support::{Cable, Raw, SetOnDrop, number, to_port, udp};
+use crate::xdp_support::{Cable, Raw, SetOnDrop, copying, number, small, to_port, udp};
 use linerate_bpf::filter::Instruction;
 use linerate_ring::tee::{Action, Tee};
 use linerate_ring::xdp::Sockets;
-use linerate_ring::{Batch as _, Result, Ring, TimestampSource};
+use linerate_ring::{Batch as _, Options, Result, Ring, TimestampSource};
 use linerate_testkit::{VethOptions, root_or_skip};
 
 /// What a source and a tee have in common beside their rings.
@@ -117,17 +117,21 @@ fn filters_are_exchanged_between_two_frames() {
     let cable = Cable::new(VethOptions::default());
     let inside = |open: fn() -> Result<Tee>| cable.receiver.run(open).unwrap().unwrap();
     // A tee beside others: before and after it in the chain.
-    let _first = inside(|| Tee::builder("rx").buffer_size(1 << 16).build());
-    let tee = inside(|| Tee::builder("rx").build());
-    let _last = inside(|| Tee::builder("rx").buffer_size(1 << 16).build());
+    let _first = inside(|| Tee::open("rx", &Options { buffer: Some(1 << 16), ..copying() }, None));
+    let tee = inside(|| Tee::open("rx", &copying(), None));
+    let _last = inside(|| Tee::open("rx", &Options { buffer: Some(1 << 16), ..copying() }, None));
     exchange(&cable, tee, "a tee");
     drop((_first, _last));
     exchange(
         &cable,
-        inside(|| Tee::builder("rx").action(Action::Redirect).build()),
+        inside(|| Tee::open("rx", &Options { action: Action::Redirect, ..copying() }, None)),
         "a tee that takes",
     );
-    let source = cable.receiver.run(|| Sockets::builder("rx").build()).unwrap().unwrap();
+    let source = cable
+        .receiver
+        .run(|| Sockets::open("rx", &Options { buffer: None, ..small() }, None))
+        .unwrap()
+        .unwrap();
     exchange(&cable, source, "a source");
 }
 
@@ -137,14 +141,20 @@ fn a_stop_needs_no_privilege() {
     let cable = Cable::new(VethOptions::default());
     let raw = cable.raw();
     let inside = |open: fn() -> Result<Tee>| cable.receiver.run(open).unwrap().unwrap();
-    without_privilege(&raw, inside(|| Tee::builder("rx").build()), "a tee");
+    without_privilege(&raw, inside(|| Tee::open("rx", &copying(), None)), "a tee");
     without_privilege(
         &raw,
-        inside(|| Tee::builder("rx").action(Action::Redirect).build()),
+        inside(|| Tee::open("rx", &Options { action: Action::Redirect, ..copying() }, None)),
         "a tee that takes",
     );
     for stamps in [TimestampSource::Reader, TimestampSource::Hardware] {
-        let open = || Sockets::builder("rx").buffer_size(16 << 20).timestamps(stamps).build();
+        let open = || {
+            Sockets::open(
+                "rx",
+                &Options { buffer: Some(16 << 20), timestamps: stamps, ..small() },
+                None,
+            )
+        };
         let source = cable.receiver.run(open).unwrap().unwrap();
         without_privilege(&raw, source, "a source");
     }
@@ -184,7 +194,7 @@ fn a_refused_filter_leaves_the_old_one() {
     // Reads the register r5, which is uninitialised.
     let bad = [Instruction::new(0xbf, 0, 5, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
     let even = to_port(7);
-    let mut tee = cable.receiver.run(|| Tee::builder("rx").build()).unwrap().unwrap();
+    let mut tee = cable.receiver.run(|| Tee::open("rx", &copying(), None)).unwrap().unwrap();
     tee.set_filter(Some(&even)).unwrap();
     let error = tee.set_filter(Some(&bad)).expect_err("refused");
     assert!(

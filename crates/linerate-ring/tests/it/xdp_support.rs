@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, Instruction, translate};
-use linerate_ring::{Frame, Ring};
+use linerate_ring::region::Pages;
+use linerate_ring::tee::Action;
+use linerate_ring::{Frame, Options, Ring, TimestampSource};
 use linerate_testkit::{Interface, Namespace, Veth, VethOptions, uninterrupted};
 
 /// Reads until nothing has come for a while; calls `each` with every frame.
@@ -24,6 +26,17 @@ pub(crate) fn drain(ring: &mut impl Ring, mut each: impl FnMut(&Frame<'_>)) -> u
         });
     }
     count
+}
+
+/// Options of a tee.
+pub(crate) fn copying() -> Options {
+    Options { action: Action::Copy, ..Options::default() }
+}
+
+/// Options of sockets with a small buffer, whose reader stamps.
+pub(crate) fn small() -> Options {
+    let (buffer, pages) = (Some(8 << 20), Pages::Small);
+    Options { buffer, pages, timestamps: TimestampSource::Reader, ..Options::default() }
 }
 
 /// Two namespaces and a veth pair: `tx` sends, `rx` receives.

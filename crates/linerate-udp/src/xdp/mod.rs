@@ -361,11 +361,12 @@ fn copying_ring(interface: &str) -> Result<TxSocket> {
     let mtu = link::by_name(interface)?.mtu;
     let chunk = Umem::chunk_for(mtu + ethernet::HEADER_LEN as u32).unwrap_or(MAX_CHUNK);
     let region = Region::builder((TRANSMIT_FRAMES * chunk) as usize).build()?;
-    let socket = xdp::Socket::builder(interface, 0, &Umem::new(region, chunk)?)
+    let options =
+        linerate_ring::Options { copy_mode: CopyMode::Copy, ..linerate_ring::Options::default() };
+    let mut socket = xdp::Socket::builder(interface, 0, &Umem::new(region, chunk)?)
         .transmit(TRANSMIT_FRAMES)
-        .copy_mode(CopyMode::Copy)
+        .options(options)
         .build()?;
-    let mut socket = socket;
     socket.take_tx().ok_or_else(|| Error::Invalid("a socket without a transmit ring".to_owned()))
 }
 

@@ -9,7 +9,7 @@ use linerate_bpf::steer;
 use linerate_ring::region::Pages;
 use linerate_ring::tun::Queue;
 use linerate_ring::xdp::{Mode, Socket, TxSocket, Umem};
-use linerate_ring::{Batch as _, Region, WaitStrategy};
+use linerate_ring::{Batch as _, Options, Region};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{FramePort, SendOutcome, is_up};
@@ -60,8 +60,7 @@ impl XdpPort {
             let socket = Socket::builder(interface, queue, &umem)
                 .receive(RECEIVE)
                 .transmit(if first { TRANSMIT } else { 0 })
-                .batch(MAX_BATCH as u32)
-                .wait_strategy(WaitStrategy::BLOCKING)
+                .options(Options { batch: MAX_BATCH as u32, ..Options::default() })
                 .build()?;
             steer.add_socket(queue, socket.as_fd())?;
             sockets.push(socket);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::{Action, Tee};
-use linerate_ring::{Batch as _, Ring as _};
+use linerate_ring::{Batch as _, Options, Ring as _, TimestampSource};
 use linerate_wire::virtio::Header;
 
 use super::host::{Host, PORTS, router_mac, router_v4};
@@ -28,13 +28,10 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn open(router: &Router) -> Self {
         let open = || {
-            let tee = |name| {
-                Tee::builder(name)
-                    .buffer_size(8 << 20)
-                    .timestamps(false)
-                    .action(Action::Redirect)
-                    .build()
-            };
+            let (buffer, timestamps) = (Some(8 << 20), TimestampSource::None);
+            let action = Action::Redirect;
+            let options = Options { action, buffer, timestamps, ..Options::default() };
+            let tee = |name| Tee::open(name, &options, None);
             let tees = PORTS.into_iter().map(tee).collect::<Result<Vec<_>, _>>().expect("tees");
             let senders = PORTS.into_iter().map(Sender::open).collect::<Result<Vec<_>, _>>();
             (senders.expect("sockets"), tees)

@@ -8,7 +8,7 @@ use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::session::Record;
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::{Action, Tee};
-use linerate_ring::{Batch as _, Ring as _};
+use linerate_ring::{Batch as _, Options, Ring as _, TimestampSource};
 use linerate_testkit::{Mac, skip};
 use linerate_wire::virtio::Header;
 
@@ -171,11 +171,9 @@ struct Ends {
 impl Ends {
     fn open(lab: &Lab) -> Self {
         let open = || {
-            Tee::builder("eth")
-                .buffer_size(1 << 20)
-                .timestamps(false)
-                .action(Action::Redirect)
-                .build()
+            let (buffer, timestamps) = (Some(1 << 20), TimestampSource::None);
+            let action = Action::Redirect;
+            Tee::open("eth", &Options { action, buffer, timestamps, ..Options::default() }, None)
         };
         let tee = lab.right.run(open).expect("entered").expect("a tee");
         let sender = lab.left.run(|| Sender::open("eth")).expect("entered").expect("a socket");
