@@ -131,9 +131,9 @@ impl Config {
             xdp_delivery: variable("LINERATE_XDP_DELIVERY"),
             pages: variable("LINERATE_PAGES"),
             ring_allocation: variable("LINERATE_RING_ALLOCATION"),
-            buffer: None,
-            threads: None,
-            cluster: None,
+            buffer: number(&variable, "LINERATE_BUFFER", "a number of KiB", errors),
+            threads: number(&variable, "LINERATE_THREADS", "a number", errors),
+            cluster: number(&variable, "LINERATE_CLUSTER", "0 to 65535", errors),
         };
         if let Some(value) = variable("LINERATE_TAKE_OVER") {
             found.take_over = Some(matches!(value.as_str(), "1" | "yes" | "true"));
@@ -141,24 +141,6 @@ impl Config {
                 errors.push(format!(
                     "LINERATE_TAKE_OVER={value}: expected yes or no; nothing is taken"
                 ));
-            }
-        }
-        if let Some(value) = variable("LINERATE_BUFFER") {
-            match value.parse() {
-                Ok(kib) => found.buffer = Some(kib),
-                Err(_) => errors.push(format!("LINERATE_BUFFER={value}: expected a number of KiB")),
-            }
-        }
-        if let Some(value) = variable("LINERATE_THREADS") {
-            match value.parse() {
-                Ok(threads) => found.threads = Some(threads),
-                Err(_) => errors.push(format!("LINERATE_THREADS={value}: expected a number")),
-            }
-        }
-        if let Some(value) = variable("LINERATE_CLUSTER") {
-            match value.parse() {
-                Ok(cluster) => found.cluster = Some(cluster),
-                Err(_) => errors.push(format!("LINERATE_CLUSTER={value}: expected 0 to 65535")),
             }
         }
         config.apply(found, "environment", errors);
@@ -175,6 +157,21 @@ impl Config {
         self.cluster = section.cluster.or(self.cluster);
         self.buffer = section.buffer.map(|kib| kib.saturating_mul(1024)).or(self.buffer);
     }
+}
+
+/// The number in a variable, where it is set and is one.
+fn number<T: FromStr>(
+    variable: impl Fn(&str) -> Option<String>,
+    name: &str,
+    expected: &str,
+    errors: &mut Vec<String>,
+) -> Option<T> {
+    let value = variable(name)?;
+    let number = value.parse().ok();
+    if number.is_none() {
+        errors.push(format!("{name}={value}: expected {expected}"));
+    }
+    number
 }
 
 /// Sets a value if there is a text for it and it can be parsed.
