@@ -4,9 +4,6 @@ use crate::options::MAX_MESSAGE_SIZE;
 use crate::outgoing::Limits;
 use crate::transmit::Transmit;
 
-/// Headroom in front of every run of messages, where `xdp` writes the headers.
-const HEADROOM: usize = 64;
-
 /// The most bytes of a buffer: a batch of more is sent in parts.
 const MAX_BUFFER: usize = 64 << 20;
 
@@ -53,29 +50,28 @@ pub(crate) struct Queue {
 impl Queue {
     /// Room for `batch` messages of `message_size` bytes, as far as the limit of the buffer allows.
     pub(crate) fn new(batch: usize, message_size: usize) -> Self {
-        let buffer = vec![0; (batch * (message_size + HEADROOM)).min(MAX_BUFFER)];
+        let buffer = vec![0; (batch * message_size).min(MAX_BUFFER)];
         Self { buffer, runs: Vec::with_capacity(batch), messages: 0, batch }
     }
 
     /// Whether an empty queue has room for a message of `len` bytes.
     #[inline]
     pub(crate) fn fits(&self, len: usize) -> bool {
-        HEADROOM + len <= self.buffer.len()
+        len <= self.buffer.len()
     }
 
-    /// Whether there is room for one more. A new run may have to begin, with its headroom.
+    /// Whether there is room for one more.
     #[inline]
     pub(crate) fn has_room(&self, len: usize) -> bool {
         let end = self.runs.last().map_or(0, |run| run.end);
-        self.messages < self.batch && end + HEADROOM + len <= self.buffer.len()
+        self.messages < self.batch && end + len <= self.buffer.len()
     }
 
     /// Whether there is room for several messages of `len` bytes together.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_room_for(&self, messages: usize, len: usize) -> bool {
         let end = self.runs.last().map_or(0, |run| run.end);
-        self.messages + messages <= self.batch
-            && end + messages * HEADROOM + len <= self.buffer.len()
+        self.messages + messages <= self.batch && end + len <= self.buffer.len()
     }
 
     /// Whether the last run goes the way of `head`.
@@ -112,7 +108,7 @@ impl Queue {
                 start
             }
             last => {
-                let start = last.map_or(0, |run| run.end) + HEADROOM;
+                let start = last.map_or(0, |run| run.end);
                 let (end, segment_size) = (start + len, len);
                 self.runs.push(Run { start, end, segment_size, segments: 1, head: *head });
                 start

@@ -121,14 +121,14 @@ impl Sender {
         }
         let handled = |statistics: &SendStatistics| statistics.messages + statistics.refused;
         let before = handled(&self.outgoing.statistics);
-        let answer = match &self.backend {
+        let answer = match &mut self.backend {
             SendBackend::Socket(socket) => {
                 let Queue { buffer, runs, .. } = &self.queue;
                 let transmit = |at: usize| runs[at].transmit(buffer);
                 let sent = self.outgoing.send(socket.as_fd(), runs.len(), transmit, true);
                 sent.map(drop).map_err(|error| Error::system(format!("send to {}", self.to), error))
             }
-            SendBackend::Xdp { .. } => self.flush_xdp(),
+            SendBackend::Xdp { xdp, .. } => xdp.send(&self.queue, &mut self.outgoing.statistics),
         };
         let statistics = &mut self.outgoing.statistics;
         statistics.refused += pending.saturating_sub(handled(statistics) - before);
@@ -182,18 +182,6 @@ impl Sender {
             SendBackend::Xdp { xdp, .. } => xdp.drain(time),
             SendBackend::Socket(_) => Ok(true),
         }
-    }
-
-    fn flush_xdp(&mut self) -> Result<()> {
-        let SendBackend::Xdp { xdp, .. } = &mut self.backend else { return Ok(()) };
-        let Queue { buffer, runs, .. } = &mut self.queue;
-        for run in runs {
-            xdp.send(buffer, run)?;
-            self.outgoing.statistics.messages += run.segments as u64;
-            self.outgoing.statistics.bytes += run.len() as u64;
-        }
-        self.outgoing.statistics.syscalls += xdp.flush()?;
-        Ok(())
     }
 }
 
@@ -311,7 +299,14 @@ impl SenderBuilder {
         let backend = match &self.interface {
             None => SendBackend::Socket(socket),
             Some(interface) => {
-                let xdp = XdpSender::open(interface, from, self.to, self.next_hop, message_size)?;
+                let xdp = XdpSender::open(
+                    interface,
+                    &socket,
+                    from,
+                    self.to,
+                    self.next_hop,
+                    message_size,
+                )?;
                 SendBackend::Xdp { xdp: Box::new(xdp), _socket: socket }
             }
         };

@@ -194,7 +194,6 @@ impl Transmitter {
     #[cfg(feature = "tokio")]
     pub(crate) fn has_room(&self, transmit: &Transmit<'_>) -> bool {
         let (len, segments) = (transmit.contents.len(), transmit.segments());
-        // Each may begin a run of its own, with its headroom.
         self.queue.has_room_for(segments, len) || !self.queue.fits(len)
     }
 
@@ -274,7 +273,9 @@ fn send<'t>(
         let these = |next: usize| transmit(at + next);
         if by_ring {
             // What it has no room for takes the socket.
-            at += ring.send(span, these, wait, &mut outgoing.statistics)?;
+            let sent = ring.send(span, these, wait, &mut outgoing.statistics);
+            ring.follow_failure();
+            at += sent?;
             continue;
         }
         let sent = outgoing.send(socket, span, these, wait)?;

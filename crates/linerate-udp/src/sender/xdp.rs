@@ -1,157 +1,101 @@
-//! [`XdpSender`]: sends messages as Ethernet frames through an AF_XDP socket, segmented by this library.
+//! [`XdpSender`]: sends messages to one address through the transmit ring of an AF_XDP socket.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_net::Connection;
 use linerate_ring::xdp;
-use linerate_segment::segment::{Options, Segments, Split};
-use linerate_wire::checksum::Engine;
-use linerate_wire::{ethernet, ip, ipv4, ipv6, udp};
+use linerate_wire::{ethernet, ipv4, ipv6, udp};
 
-use crate::queue::Run;
+use crate::options::{MtuDiscovery, SendOptions};
+use crate::outgoing::SendStatistics;
+use crate::queue::Queue;
+use crate::transmit::Transmit;
+use crate::xdp::{LinkState, TransmitRing};
 use crate::{Error, Result};
 
 const ETHERNET: usize = ethernet::HEADER_LEN;
-/// XdpSender in the ring.
+/// Frames in the ring.
 const DEPTH: u32 = 2048;
 const CHUNK: u32 = 2048;
 /// How long to wait for a free frame before an error.
 const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A transmit ring and the headers of one flow.
+/// A transmit ring, and the next hop of all messages.
 #[derive(Debug)]
 pub(super) struct XdpSender {
-    ring: xdp::TxSocket,
-    engine: Engine,
-    from: SocketAddr,
-    to: SocketAddr,
-    macs: [ethernet::Address; 2],
-    identification: u16,
-    queued: u32,
-    syscalls: u64,
+    ring: TransmitRing,
+    next_hop: ethernet::Address,
 }
 
 impl XdpSender {
+    /// `socket` has the port.
     pub(super) fn open(
         name: &str,
+        socket: impl AsFd,
         from: SocketAddr,
         to: SocketAddr,
         next_hop: Option<ethernet::Address>,
         message_size: usize,
     ) -> Result<Self> {
         let link = linerate_net::link::by_name(name)?;
-        let (index, mtu) = (link.index, link.mtu as usize);
         let headers =
             udp::HEADER_LEN + if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
-        let most = mtu.min(CHUNK as usize - ETHERNET) - headers;
+        let most = (link.mtu as usize).min(CHUNK as usize - ETHERNET) - headers;
         if message_size > most {
             return Err(Error::Invalid(format!(
                 "messages of {message_size} bytes do not fit into frames of interface {name}, which \
                  carry {most}; AF_XDP makes no fragments"
             )));
         }
-        let own = link
-            .address
-            .ok_or_else(|| Error::Invalid(format!("interface {name} has no Ethernet address")))?;
-        let there = match next_hop {
+        if link.address.is_none() {
+            return Err(Error::Invalid(format!("interface {name} has no Ethernet address")));
+        }
+        let next_hop = match next_hop {
             Some(address) => address,
-            None => next_hop_address(name, index, to.ip())?,
+            None => next_hop_address(name, link.index, to.ip())?,
         };
-        let ring = xdp::TxSocket::open(name, 0, DEPTH, CHUNK)?;
-        Ok(Self {
-            ring,
-            engine: Engine::detect(),
-            from,
-            to,
-            macs: [there, own],
-            identification: 0,
-            queued: 0,
-            syscalls: 0,
-        })
+        let state = Arc::<LinkState>::default();
+        state.update(link.address, link.mtu);
+        let tx = xdp::TxSocket::open(name, 0, DEPTH, CHUNK)?;
+        let options =
+            SendOptions { mtu_discovery: Some(MtuDiscovery::Probe), ..SendOptions::default() };
+        let ring = TransmitRing::new(tx, state, link.index, from, socket, &options);
+        Ok(Self { ring, next_hop })
     }
 
-    /// Segments a run into frames and puts them into the ring. The headers are written to its headroom.
-    pub(super) fn send(&mut self, buffer: &mut [u8], run: &Run) -> Result<()> {
-        let start = self.write_headers(buffer, run)?;
-        let size = u16::try_from(run.segment_size.max(1)).unwrap_or(u16::MAX);
-        let options = Options::new(Split::Udp { size });
-        let segments = Segments::new(&buffer[start..run.end], &options)
-            .map_err(|why| Error::Invalid(format!("cannot split a run of messages: {why}")))?;
-        let mut segments = segments.with_engine(self.engine);
-        for _ in 0..run.segments {
-            let mut frame = self.frame()?;
-            let written = segments.write_next(self.ring.bytes(&mut frame));
-            match written {
-                Ok(Some(len)) => {
-                    self.ring.send(frame, len);
-                    self.queued += 1;
-                }
-                Ok(None) => {
-                    self.ring.discard(frame);
-                    break;
-                }
-                Err(why) => {
-                    self.ring.discard(frame);
-                    return Err(Error::Invalid(format!("cannot split a run of messages: {why}")));
-                }
+    /// Sends all messages of the queue; waits for free frames.
+    pub(super) fn send(&mut self, queue: &Queue, statistics: &mut SendStatistics) -> Result<()> {
+        let (runs, mut sent, mut since) = (&queue.runs, 0, Instant::now());
+        while sent < runs.len() {
+            let transmit = |at: usize| Transmit {
+                next_hop: Some(self.next_hop),
+                ..runs[sent + at].transmit(&queue.buffer)
+            };
+            self.ring.start_all();
+            let taken = self
+                .ring
+                .send(runs.len() - sent, transmit, true, statistics)
+                .map_err(|error| Error::system("wait for a transmit ring", error))?;
+            if let Some(error) = self.ring.take_failure() {
+                return Err(error.into());
             }
-        }
-        self.identification = self.identification.wrapping_add(run.segments as u16);
-        Ok(())
-    }
-
-    /// Has the kernel send what is in the ring. Returns how many calls were made since the last time.
-    pub(super) fn flush(&mut self) -> Result<u64> {
-        if self.queued > 0 {
-            self.ring.flush()?;
-            (self.queued, self.syscalls) = (0, self.syscalls + 1);
-        }
-        Ok(std::mem::take(&mut self.syscalls))
-    }
-
-    pub(super) fn drain(&mut self, time: Duration) -> Result<bool> {
-        self.ring.drain(time).map_err(Into::into)
-    }
-
-    fn frame(&mut self) -> Result<xdp::TxFrame> {
-        if let Some(frame) = self.ring.frame() {
-            return Ok(frame);
-        }
-        let end = Instant::now() + SEND_TIMEOUT;
-        loop {
-            self.ring.flush()?;
-            (self.queued, self.syscalls) = (0, self.syscalls + 1);
-            if let Some(frame) = self.ring.frame() {
-                return Ok(frame);
-            }
-            if Instant::now() >= end {
+            if taken > 0 {
+                (sent, since) = (sent + taken, Instant::now());
+            } else if since.elapsed() >= SEND_TIMEOUT {
                 return Err(Error::Invalid(format!(
                     "the device takes no frame for {} seconds",
                     SEND_TIMEOUT.as_secs()
                 )));
             }
-            std::thread::yield_now();
         }
+        Ok(())
     }
 
-    /// Writes Ethernet, IP and UDP headers in front of a run; returns where they begin.
-    fn write_headers(&mut self, buffer: &mut [u8], run: &Run) -> Result<usize> {
-        let emitted = |_| Error::Invalid("a run of messages longer than a packet".to_owned());
-        let udp_at = run.start - udp::HEADER_LEN;
-        let udp_len = run.end - udp_at;
-        let ip = ip::Repr::new(self.from.ip(), self.to.ip(), ip::Protocol::UDP, udp_len)
-            .map_err(|_| Error::Invalid("addresses of two versions of IP".to_owned()))?
-            .with_identification(self.identification);
-        let ip_at = udp_at - ip.header_len();
-        let start = ip_at - ETHERNET;
-        let [destination, source] = self.macs;
-        let ethernet = ethernet::Repr { destination, source, ether_type: ip.ether_type() };
-        let udp = udp::Repr { source_port: self.from.port(), destination_port: self.to.port() };
-        ip.emit(&mut buffer[ip_at..]).map_err(emitted)?;
-        udp.emit(&mut buffer[udp_at..run.end], ip.pseudo()).map_err(emitted)?;
-        ethernet.emit(&mut buffer[start..]).map_err(emitted)?;
-        Ok(start)
+    pub(super) fn drain(&mut self, time: Duration) -> Result<bool> {
+        self.ring.drain(time).map_err(Into::into)
     }
 }
 

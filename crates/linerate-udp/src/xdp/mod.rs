@@ -23,7 +23,7 @@ use linerate_ring::{Batch as _, Region, Ring as _, TimestampSource, WaitStrategy
 use linerate_wire::ethernet;
 
 pub use parse::{Datagram, ParseError, Parser};
-pub(crate) use transmit::TransmitRing;
+pub(crate) use transmit::{LinkState, TransmitRing};
 
 use crate::backend::{Backend, SendBackend};
 use crate::message::{Drops, Message};
@@ -32,7 +32,6 @@ use crate::socket::{self, scoped};
 use crate::versions::Versions;
 use crate::{Error, Result, interface};
 use filter::FilterSpec;
-use transmit::LinkState;
 
 /// Only in a driver's receive loop a frame is what was on the wire. A program in the stack, or in a TAP
 /// device that a guest writes super-packets to, sees datagrams that somebody joined (`UDP_SEGMENT`, UDP

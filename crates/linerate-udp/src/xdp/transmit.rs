@@ -71,6 +71,8 @@ pub(crate) struct TransmitRing {
     failed_in: Option<u64>,
     /// It takes messages in this call.
     on: bool,
+    /// Why the kernel refused to send.
+    failure: Option<linerate_ring::Error>,
 }
 
 impl TransmitRing {
@@ -96,18 +98,24 @@ impl TransmitRing {
             mtu: 0,
             failed_in: None,
             on: false,
+            failure: None,
         }
     }
 
     /// Prepares for a call that sends `count` transmits.
     pub(crate) fn start<'t>(&mut self, count: usize, transmit: impl Fn(usize) -> Transmit<'t>) {
+        self.start_all();
+        let segments = || (0..count).map(|at| transmit(at).segments()).sum::<usize>();
+        self.on &= self.tx.mode().zero_copy || segments() < MIN_GSO_SEGMENTS * count;
+    }
+
+    /// The same for a call whose transmits all take this ring.
+    pub(crate) fn start_all(&mut self) {
         let generation = self.link.generation.load(Ordering::Acquire);
         let mac = self.link.mac().filter(|_| self.failed_in != Some(generation));
         self.mac = mac.unwrap_or(self.mac);
         self.mtu = self.link.mtu.load(Ordering::Relaxed) as usize;
-        let segments = || (0..count).map(|at| transmit(at).segments()).sum::<usize>();
-        self.on =
-            mac.is_some() && (self.tx.mode().zero_copy || segments() < MIN_GSO_SEGMENTS * count);
+        self.on = mac.is_some();
     }
 
     /// Whether a transmit is for this ring: the hardware address of its next hop is known, and the stack would send it
@@ -230,12 +238,29 @@ impl TransmitRing {
         self.tx.send(frame, end);
     }
 
+    /// After a refusal of the kernel all messages take the stack, until the link changes.
+    pub(crate) fn follow_failure(&mut self) {
+        if let Some(error) = self.failure.take() {
+            tracing::warn!("messages are sent through the network stack: {error}");
+            self.failed_in = Some(self.link.generation.load(Ordering::Acquire));
+        }
+    }
+
+    /// Why the kernel refused to send in this call.
+    pub(crate) fn take_failure(&mut self) -> Option<linerate_ring::Error> {
+        self.failure.take()
+    }
+
+    /// Waits until everything has been sent; false when `timeout` is over.
+    pub(crate) fn drain(&mut self, timeout: Duration) -> linerate_ring::Result<bool> {
+        self.tx.drain(timeout)
+    }
+
     /// Has the kernel send what is in the ring.
     fn flush(&mut self, statistics: &mut SendStatistics) {
         statistics.syscalls += 1;
         if let Err(error) = self.tx.flush() {
-            tracing::warn!("messages are sent through the network stack: {error}");
-            self.failed_in = Some(self.link.generation.load(Ordering::Acquire));
+            self.failure = Some(error);
             self.on = false;
         }
         self.tx.reclaim();
