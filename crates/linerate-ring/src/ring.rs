@@ -52,14 +52,18 @@ pub trait Ring {
     fn release(&mut self);
 
     /// Whether a frame can be read. If not, the ring is armed: the next frame makes one of [`Ring::descriptors`]
-    /// readable.
-    fn arm(&mut self) -> bool;
+    /// readable. The default is for rings that the kernel wakes for whatever comes, as it does without these three.
+    #[inline]
+    fn arm(&mut self) -> bool {
+        self.ready()
+    }
 
     /// The reader is awake: nothing need wake it before the next [`Ring::arm`].
-    fn disarm(&mut self);
+    #[inline]
+    fn disarm(&mut self) {}
 
     /// From now on the ring is armed whenever no batch is lent: for a reader that may sleep at any time, without a look.
-    fn keep_armed(&self);
+    fn keep_armed(&self) {}
 
     /// What to sleep on.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;

@@ -372,16 +372,6 @@ impl crate::Ring for Ring {
         }
     }
 
-    #[inline]
-    fn arm(&mut self) -> bool {
-        self.ready()
-    }
-
-    #[inline]
-    fn disarm(&mut self) {}
-
-    fn keep_armed(&self) {}
-
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.as_fd()]
     }

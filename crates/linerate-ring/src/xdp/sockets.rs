@@ -373,16 +373,6 @@ impl Ring for Sockets {
         self.sockets[self.turn].release();
     }
 
-    #[inline]
-    fn arm(&mut self) -> bool {
-        self.ready()
-    }
-
-    #[inline]
-    fn disarm(&mut self) {}
-
-    fn keep_armed(&self) {}
-
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         self.sockets.iter().map(AsFd::as_fd).collect()
     }
