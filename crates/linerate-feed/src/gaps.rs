@@ -95,3 +95,18 @@ impl GapList {
         gone
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ledger_gives_up_the_oldest_gap_and_counts_it() {
+        let mut gap_list = GapList::new(2);
+        assert_eq!(gap_list.open(1, 3) + gap_list.open(5, 6), 0);
+        assert_eq!(gap_list.open(8, 20), 2);
+        assert_eq!(gap_list.fill(10), Some(1));
+        assert_eq!(gap_list.gaps(), [Gap { from: 8, to: 10 }, Gap { from: 11, to: 20 }]);
+        assert_eq!(gap_list.missing(), 11);
+    }
+}

@@ -13,8 +13,6 @@ mod gaps;
 pub mod moldudp64;
 mod requester;
 mod session;
-#[cfg(test)]
-mod tests;
 
 use serde::Serialize;
 

@@ -1,7 +1,8 @@
-use proptest::prelude::*;
+//! Feeds of two lines.
 
-use super::moldudp64::{MoldUdp64, request, write};
-use super::*;
+use linerate_feed::moldudp64::{MoldUdp64, request, write};
+use linerate_feed::*;
+use proptest::prelude::*;
 
 const SESSION_NAME: [u8; 10] = *b"SESSION001";
 
@@ -184,16 +185,6 @@ fn cut_and_overflowing_packets_are_malformed() {
     last[10..18].fill(0xff);
     numbers(&mut feed, Line::A, &last);
     assert_eq!((feed.statistics().malformed, feed.statistics().messages), (1, 0));
-}
-
-#[test]
-fn the_ledger_gives_up_the_oldest_gap_and_counts_it() {
-    let mut gap_list = GapList::new(2);
-    assert_eq!(gap_list.open(1, 3) + gap_list.open(5, 6), 0);
-    assert_eq!(gap_list.open(8, 20), 2);
-    assert_eq!(gap_list.fill(10), Some(1));
-    assert_eq!(gap_list.gaps(), [Gap { from: 8, to: 10 }, Gap { from: 11, to: 20 }]);
-    assert_eq!(gap_list.missing(), 11);
 }
 
 /// What a line brings: packets of session 1, then of session 2, as session, first number and count.
