@@ -224,11 +224,13 @@ static void reading(void)
 		readable(100);
 	note((u_char *)"next", &header, bytes);
 	say("readable after the last", readable(0));
-	/* The next packet wakes a program that has looked in vain. */
+	/* The next packet wakes a program that has looked in vain, and has the descriptor from before. */
+	struct pollfd kept = { .fd = pcap_get_selectable_fd(handle), .events = POLLIN };
+
 	for (int i = 0; i < 3; i++) {
 		say("next_ex for nothing", pcap_next_ex(handle, &at, &bytes));
 		give(7310 + i, 40, 0);
-		say("woken", readable(20000));
+		say("woken", poll(&kept, 1, 20000));
 		while (pcap_next_ex(handle, &at, &bytes) == 0)
 			readable(100);
 		note((u_char *)"next_ex", at, bytes);
