@@ -12,6 +12,8 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use linerate_net::netlink::{put_attr, put_nested};
+
 fn main() -> std::io::Result<()> {
     let frames: Vec<Vec<u8>> = corpus::whole(1000).into_iter().filter(|f| f.len() < 200).collect();
     // One frame of each kind is enough: the corpus has several in a row.
@@ -45,6 +47,7 @@ fn main() -> std::io::Result<()> {
     segments()?;
     datagrams()?;
     feeds()?;
+    rules()?;
     for count in [1, 3] {
         write("block_walk", &format!("block-{count}"), &block(&frames[..count], 0))?;
         write("block_walk", &format!("tagged-{count}"), &block(&frames[..count], 0x50))?;
@@ -403,4 +406,125 @@ fn feeds() -> std::io::Result<()> {
         write("moldudp64", name, &bytes)?;
     }
     Ok(())
+}
+
+/// Rules of both packet filters, in the form of the target `ruleset`.
+fn rules() -> std::io::Result<()> {
+    let input = |flags: u8, messages: &[u8], table: &[u8]| {
+        [&[flags], &(messages.len() as u16).to_le_bytes()[..], messages, table].concat()
+    };
+    let messages = nftables();
+    for (name, family) in [("ip", 2), ("bridge", 7)] {
+        let messages = messages.iter().flat_map(|(kind, body)| message(family, *kind, body));
+        write("ruleset", &format!("nftables-{name}"), &input(0, &messages.collect::<Vec<_>>(), &[]))?;
+    }
+    let udp = [0_u16, u16::MAX, 53, 53, 0].map(u16::to_ne_bytes).concat();
+    // Seconds, hits, what to do.
+    let recent = [&[0; 8][..], &[2], &[0; 227]].concat();
+    for (name, info) in [("udp", &udp), ("recent", &recent)] {
+        for (flags, version) in [(0, "4"), (1, "6")] {
+            let table = table(flags == 1, name, info);
+            write("ruleset", &format!("xtables-{name}-{version}"), &input(flags, &[], &table))?;
+        }
+    }
+    Ok(())
+}
+
+/// A message of nftables.
+fn message(family: u8, kind: u16, body: &[u8]) -> Vec<u8> {
+    let length = (20 + body.len() as u32).to_ne_bytes();
+    [&length[..], &(10 << 8 | kind).to_ne_bytes(), &[0; 10], &[family, 0, 0, 0], body].concat()
+}
+
+/// A chain that hooks forwarding, a set with an interval, and rules that look packets up in it, limit and log.
+fn nftables() -> Vec<(u16, Vec<u8>)> {
+    let number = |value: u32| value.to_be_bytes();
+    let names = |buffer: &mut Vec<u8>, kinds: [u16; 2]| {
+        put_attr(buffer, kinds[0], b"t\0");
+        put_attr(buffer, kinds[1], b"c\0");
+    };
+    let mut chain = Vec::new();
+    names(&mut chain, [1, 3]);
+    put_nested(&mut chain, 4, |hook| {
+        put_attr(hook, 1, &number(2));
+        put_attr(hook, 2, &number(0));
+    });
+    put_attr(&mut chain, 7, b"filter\0");
+    let mut set = Vec::new();
+    names(&mut set, [1, 2]);
+    for (kind, value) in [(3, 4), (5, 4)] {
+        put_attr(&mut set, kind, &number(value));
+    }
+    let mut elements = Vec::new();
+    names(&mut elements, [1, 2]);
+    put_nested(&mut elements, 3, |list| {
+        for (address, flags) in [([10, 0, 0, 0], 0), ([11, 0, 0, 0], 1)] {
+            put_nested(list, 1, |element| {
+                put_nested(element, 1, |key| put_attr(key, 1, &address));
+                put_attr(element, 3, &number(flags));
+            });
+        }
+    });
+    let rule = |expressions: &[(&[u8], &[(u16, &[u8])])]| {
+        let mut rule = Vec::new();
+        names(&mut rule, [1, 2]);
+        put_attr(&mut rule, 3, &7u64.to_be_bytes());
+        put_nested(&mut rule, 4, |list| {
+            for (name, fields) in expressions {
+                put_nested(list, 1, |expression| {
+                    put_attr(expression, 1, name);
+                    put_nested(expression, 2, |data| {
+                        fields.iter().for_each(|(kind, value)| put_attr(data, *kind, value));
+                    });
+                });
+            }
+        });
+        (6, rule)
+    };
+    // The source address of IPv4 into the first register.
+    let payload: &[(u16, &[u8])] =
+        &[(1, &number(1)), (2, &number(1)), (3, &number(12)), (4, &number(4))];
+    let looked_up = rule(&[
+        (b"payload\0", payload),
+        (b"lookup\0", &[(1, b"c\0"), (2, &number(1))]),
+        (b"limit\0", &[]),
+    ]);
+    let mark: &[(u16, &[u8])] = &[(2, &number(3)), (1, &number(1))];
+    let mut five = Vec::new();
+    put_attr(&mut five, 1, &5u32.to_ne_bytes());
+    let logged = rule(&[
+        (b"meta\0", mark),
+        (b"cmp\0", &[(1, &number(1)), (2, &number(0)), (3, &five)]),
+        (b"log\0", &[]),
+    ]);
+    vec![(3, chain), (9, set), (12, elements), looked_up, logged]
+}
+
+/// `struct ipt_getinfo` and the entries of a table with one rule, which has one match, and the policy to accept.
+fn table(is_ipv6: bool, name: &str, info: &[u8]) -> Vec<u8> {
+    let matched = if is_ipv6 { 136_usize } else { 84 };
+    let head = if is_ipv6 { 168_usize } else { 112 };
+    let info = [info, &vec![0; info.len().next_multiple_of(8) - info.len()]].concat();
+    let extension = |name: &str, info: &[u8]| {
+        let mut bytes = ((32 + info.len()) as u16).to_ne_bytes().to_vec();
+        bytes.extend(name.bytes());
+        bytes.resize(32, 0);
+        bytes.extend(info);
+        bytes
+    };
+    let verdict = |code: i32| extension("", &[code.to_ne_bytes(), [0; 4]].concat());
+    let entry = |matches: &[u8], verdict: &[u8]| {
+        let mut bytes = vec![0; head];
+        let sizes = [head + matches.len(), head + matches.len() + verdict.len()];
+        for (size, at) in sizes.into_iter().zip([matched + 4, matched + 6]) {
+            bytes[at..at + 2].copy_from_slice(&(size as u16).to_ne_bytes());
+        }
+        [&bytes[..], matches, verdict].concat()
+    };
+    let rule = entry(&extension(name, &info), &verdict(-2));
+    let mut bytes = vec![0; 84];
+    // The hook `forward`, where it begins, and where its policy is.
+    bytes[32..36].copy_from_slice(&(1u32 << 2).to_ne_bytes());
+    bytes[36 + 8 + 20..][..4].copy_from_slice(&(rule.len() as u32).to_ne_bytes());
+    [&bytes[..], &rule, &entry(&[], &verdict(-2))].concat()
 }

@@ -24,7 +24,7 @@ mod xtables;
 use std::collections::BTreeSet;
 use std::io;
 
-use crate::link;
+use crate::{link, netlink};
 use connection_mark::ConnectionMarks;
 use evaluate::{Scope, Writes};
 use nftables::Nftables;
@@ -34,6 +34,7 @@ pub use device_chain::DeviceChain;
 pub use evaluate::{Action, Entry, Kind, Options, Program, Seen, Tracking};
 pub use local_filter::local_filter;
 pub use sessions::{Field, Range, Sessions};
+pub use xt_rule::TableDump;
 pub use xtables::digest as xtables_digest;
 
 /// Address families, as a set.
@@ -82,8 +83,29 @@ impl Ruleset {
             links.clear();
         }
         let interfaces: Vec<_> = links.into_iter().map(|link| (link.index, link.name)).collect();
-        let nftables = Nftables::load()?;
-        let xtables = Xtables::load()?;
+        Ok(Self::evaluated(&Nftables::load()?, &Xtables::load()?, &interfaces, options))
+    }
+
+    /// Evaluates rules that are in memory: messages of dumps of nftables (chains before rules, sets before elements), and
+    /// tables of x_tables. `interfaces` are index and name, in the order of indices.
+    pub fn parse<'a>(
+        messages: &[u8],
+        tables: impl IntoIterator<Item = TableDump<'a>>,
+        interfaces: &[(u32, String)],
+        options: &Options,
+    ) -> Self {
+        let mut nftables = Nftables::default();
+        netlink::messages(messages).for_each(|message| nftables.add(message));
+        let xtables = tables.into_iter().collect();
+        Self::evaluated(&nftables.finish(), &xtables, interfaces, options)
+    }
+
+    fn evaluated(
+        nftables: &Nftables,
+        xtables: &Xtables,
+        interfaces: &[(u32, String)],
+        options: &Options,
+    ) -> Self {
         let mut marks = ConnectionMarks::default();
         nftables.connection_marks(&mut marks);
         xtables.connection_marks(&mut marks);
@@ -91,14 +113,14 @@ impl Ruleset {
         let mut route = nftables.routes();
         route.add(xtables.routes());
         let programs = Kind::all().map(|kind| {
-            let scope = Scope::new(kind, &interfaces, writes, options);
+            let scope = Scope::new(kind, interfaces, writes, options);
             let mut program = Program::default();
             nftables.evaluate(scope, &mut program);
             xtables.evaluate(scope, &mut program);
             program.finish();
             program
         });
-        Ok(Self { programs, route })
+        Self { programs, route }
     }
 
     /// The names of the rules that keep sessions with the kernel.

@@ -59,9 +59,31 @@ impl Xtables {
     }
 }
 
+/// A table in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct TableDump<'a> {
+    /// It is of ip6tables.
+    pub is_ipv6: bool,
+    /// `filter` and the like.
+    pub name: &'a str,
+    /// `struct ipt_getinfo`.
+    pub info: &'a [u8],
+    /// The entries of `struct ipt_get_entries`.
+    pub entries: &'a [u8],
+}
+
+impl<'a> FromIterator<TableDump<'a>> for Xtables {
+    fn from_iter<T: IntoIterator<Item = TableDump<'a>>>(tables: T) -> Self {
+        let table = |one: TableDump<'_>| {
+            Table::new(&KINDS[usize::from(one.is_ipv6)], one.name, one.info, one.entries)
+        };
+        Self(tables.into_iter().map(table).collect())
+    }
+}
+
 /// A table.
 #[derive(Debug)]
-pub(super) struct Table {
+struct Table {
     kind: &'static Kind,
     name: String,
     info: Vec<u8>,
@@ -69,12 +91,12 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(kind: &'static Kind, name: &str, info: &[u8], entries: &[u8]) -> Self {
+    fn new(kind: &'static Kind, name: &str, info: &[u8], entries: &[u8]) -> Self {
         Self { kind, name: name.to_owned(), info: info.to_owned(), entries: entries.to_owned() }
     }
 
     /// What its rules write.
-    pub(super) fn writes(&self) -> Writes {
+    fn writes(&self) -> Writes {
         self.entries().fold(Writes::default(), |all, entry| {
             match self.target(entry).map(|at| name_at(entry, at)) {
                 None | Some(b"" | ERROR) => all,
@@ -84,7 +106,7 @@ impl Table {
     }
 
     /// Notes what its rules do with the marks of connections.
-    pub(super) fn connection_marks(&self, marks: &mut ConnectionMarks) {
+    fn connection_marks(&self, marks: &mut ConnectionMarks) {
         let info = |entry: &'_ [u8], at| entry.get(at + TARGET..).unwrap_or_default().to_vec();
         for entry in self.entries() {
             let mut guard = None;
@@ -100,14 +122,14 @@ impl Table {
     }
 
     /// The packets of which a rule looks at routes.
-    pub(super) fn routes(&self) -> Families {
+    fn routes(&self) -> Families {
         let looks =
             |entry| self.matches(entry).any(|at| extension::looks_at_routes(name_at(entry, at)));
         if self.entries().any(looks) { self.kind.families } else { Families::default() }
     }
 
     /// Appends what its base chains do with sessions of a kind.
-    pub(super) fn evaluate(&self, scope: Scope<'_>, program: &mut Program) {
+    fn evaluate(&self, scope: Scope<'_>, program: &mut Program) {
         // Its rules see the first packet of a connection only.
         if self.name == "nat" || self.kind.families.ipv6 != scope.kind.is_ipv6 {
             return;
@@ -372,6 +394,3 @@ impl Header<'_> {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

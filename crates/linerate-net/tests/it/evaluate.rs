@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use linerate_net::ruleset::{Action, Field, Kind, Options, Ruleset, Tracking};
+use linerate_net::ruleset::{Field, Kind, Options, Ruleset, Tracking};
 use linerate_testkit::{Namespace, root_or_skip, skip};
 
-use crate::support::{Cable, cable};
+use crate::support::{Cable, cable, keeper};
 
 /// Loads rules in place of those before.
 fn load(host: &Namespace, rules: &str) -> Result<(), String> {
@@ -46,28 +46,7 @@ fn value(field: Field, kind: Kind) -> u128 {
 
 /// The rule that keeps this session.
 fn keeps(ruleset: &Ruleset, kind: Kind) -> Option<&str> {
-    const FIELDS: [Field; 8] = [
-        Field::Input,
-        Field::Output,
-        Field::Source,
-        Field::Destination,
-        Field::SourcePort,
-        Field::DestinationPort,
-        Field::Dscp,
-        Field::Mark,
-    ];
-    let number = Kind::all().iter().position(|one| *one == kind).unwrap();
-    let program = &ruleset.programs[number];
-    let mut at = 0;
-    while let Some(entry) = program.entries.get(at) {
-        let is_in = |field| entry.sessions.range(field).contains(&value(field, kind));
-        match entry.action {
-            _ if !FIELDS.into_iter().all(is_in) => at += 1,
-            Action::Skip(to) => at = to,
-            Action::Keep(rule) => return Some(&program.rules[rule]),
-        }
-    }
-    None
+    keeper(ruleset, kind, |field| value(field, kind))
 }
 
 const TCP: Kind = Kind { is_ipv6: false, is_tcp: true, tracking: Tracking::Original };

@@ -11,3 +11,4 @@ mod qdisc;
 mod route;
 mod ruleset;
 mod support;
+mod xtables;

@@ -1,5 +1,6 @@
 //! Two hosts and a veth pair.
 
+use linerate_net::ruleset::{Action, Field, Kind, Ruleset};
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
 pub(crate) struct Cable {
@@ -37,4 +38,30 @@ pub(crate) fn try_stdout_of(host: &Namespace, command: &str) -> Result<String, S
         true => Ok(String::from_utf8(output.stdout).unwrap()),
         false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
     }
+}
+
+/// The rule that keeps a session whose fields have these values.
+pub(crate) fn keeper(ruleset: &Ruleset, kind: Kind, value: impl Fn(Field) -> u128) -> Option<&str> {
+    const FIELDS: [Field; 8] = [
+        Field::Input,
+        Field::Output,
+        Field::Source,
+        Field::Destination,
+        Field::SourcePort,
+        Field::DestinationPort,
+        Field::Dscp,
+        Field::Mark,
+    ];
+    let number = Kind::all().iter().position(|one| *one == kind).unwrap();
+    let program = &ruleset.programs[number];
+    let mut at = 0;
+    while let Some(entry) = program.entries.get(at) {
+        let is_in = |field| entry.sessions.range(field).contains(&value(field));
+        match entry.action {
+            _ if !FIELDS.into_iter().all(is_in) => at += 1,
+            Action::Skip(to) => at = to,
+            Action::Keep(rule) => return Some(&program.rules[rule]),
+        }
+    }
+    None
 }

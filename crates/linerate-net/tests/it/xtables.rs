@@ -1,10 +1,10 @@
 //! Rules of iptables-legacy, evaluated for one connection.
 
+use linerate_net::ruleset::{Field, Kind, Options, Ruleset, Tracking};
 use linerate_testkit::tools::run;
-use linerate_testkit::{Namespace, print_skipped, root_or_skip, test_name};
+use linerate_testkit::{Namespace, Veth, VethOptions, print_skipped, root_or_skip, test_name};
 
-use super::super::evaluate::{Action, Kind, Options, Tracking};
-use super::*;
+use crate::support;
 
 /// Sessions from `lan` to `wan`: one of UDP in both directions, one of TCP, and one of UDP without conntrack.
 const SESSIONS: [(char, Kind); 4] = [
@@ -14,47 +14,35 @@ const SESSIONS: [(char, Kind); 4] = [
     ('n', Kind { is_ipv6: false, is_tcp: false, tracking: Tracking::Untracked }),
 ];
 
-/// A field of them: from 10.1.0.2, port 4000, to 10.2.0.2, port 5000.
-fn value(field: Field) -> u128 {
-    match field {
-        Field::Input => 1,
-        Field::Output => 2,
-        Field::Source => 0x0a01_0002,
-        Field::Destination => 0x0a02_0002,
-        Field::SourcePort => 4000,
-        Field::DestinationPort => 5000,
-        Field::Dscp | Field::Mark => 0,
+/// A router with the interfaces `lan` and `wan`.
+struct Router {
+    namespace: Namespace,
+    cable: Veth,
+}
+
+impl Router {
+    fn create() -> Self {
+        let namespace = Namespace::create("xt-rules").unwrap();
+        let options = VethOptions::default();
+        let cable = Veth::create(&namespace, "lan", &namespace, "wan", options).unwrap();
+        Self { namespace, cable }
     }
-}
 
-/// The rule that keeps the session.
-fn keeper(program: &Program) -> Option<&str> {
-    let mut at = 0;
-    while let Some(entry) = program.entries.get(at) {
-        let is_meant =
-            Field::ALL.into_iter().all(|field| entry.sessions.range(field).contains(&value(field)));
-        at += 1;
-        match entry.action {
-            Action::Keep(rule) if is_meant => return Some(&program.rules[rule]),
-            Action::Skip(to) if is_meant => at = to,
-            _ => {}
-        }
+    /// The rule that keeps a session from 10.1.0.2, port 4000, to 10.2.0.2, port 5000.
+    fn keeper(&self, kind: Kind) -> Option<String> {
+        let options = Options { after_packets: 20, strict: false };
+        let ruleset = self.namespace.run(|| Ruleset::load(&options).unwrap()).unwrap();
+        let rule = support::keeper(&ruleset, kind, |field| match field {
+            Field::Input => self.cable.a.index().into(),
+            Field::Output => self.cable.b.index().into(),
+            Field::Source => 0x0a01_0002,
+            Field::Destination => 0x0a02_0002,
+            Field::SourcePort => 4000,
+            Field::DestinationPort => 5000,
+            Field::Dscp | Field::Mark => 0,
+        });
+        rule.map(str::to_owned)
     }
-    None
-}
-
-fn evaluate(tables: &Xtables, kind: Kind) -> Program {
-    let interfaces = [(1, "lan".to_owned()), (2, "wan".to_owned())];
-    let options = Options { after_packets: 20, strict: false };
-    let mut program = Program::default();
-    tables.evaluate(Scope::new(kind, &interfaces, tables.writes(), &options), &mut program);
-    program
-}
-
-/// The tables that these lines of iptables-restore make.
-fn load(namespace: &Namespace, rules: &str) -> Xtables {
-    run(namespace, "iptables-legacy-restore", &[], rules);
-    namespace.run(Xtables::load).expect("entered").expect("read")
 }
 
 /// Rules of `FORWARD`, and which sessions they keep.
@@ -165,13 +153,13 @@ const MANGLE: &[(&str, &str)] = &[
 #[test]
 fn rules_keep_the_sessions_that_their_constant_part_matches() {
     root_or_skip!();
-    let namespace = Namespace::create("xt-rules").unwrap();
+    let router = Router::create();
     let mut skipped = Vec::new();
     let tables = [("filter", ROWS), ("mangle", MANGLE)];
     for (table, rule, expected) in
         tables.iter().flat_map(|(table, rows)| rows.iter().map(|row| (*table, row.0, row.1)))
     {
-        let mut command = namespace.command("iptables-legacy");
+        let mut command = router.namespace.command("iptables-legacy");
         command.args(["-t", table, "-A", "FORWARD"]).args(rule.split(' '));
         let output = command.output().expect("iptables is installed");
         if !output.status.success() {
@@ -179,18 +167,13 @@ fn rules_keep_the_sessions_that_their_constant_part_matches() {
             skipped.push(format!("{rule}: {}", errors.trim()));
             continue;
         }
-        let tables = namespace.run(Xtables::load).unwrap().unwrap();
-        let kept = |kind| keeper(&evaluate(&tables, kind)).map(str::to_owned);
-        let found: String = SESSIONS
-            .iter()
-            .filter(|(_, kind)| kept(*kind).is_some())
-            .map(|(name, _)| *name)
-            .collect();
-        assert_eq!(found, expected, "{rule}");
-        if let Some(name) = SESSIONS.iter().find_map(|(_, kind)| kept(*kind)) {
-            assert_eq!(name, format!("iptables-legacy {table} FORWARD 1"), "{rule}");
+        let kept = SESSIONS.map(|(name, kind)| (name, router.keeper(kind)));
+        let found = kept.iter().filter(|(_, rule)| rule.is_some()).map(|(name, _)| *name);
+        assert_eq!(found.collect::<String>(), expected, "{rule}");
+        if let Some(name) = kept.iter().find_map(|(_, rule)| rule.as_ref()) {
+            assert_eq!(*name, format!("iptables-legacy {table} FORWARD 1"), "{rule}");
         }
-        run(&namespace, "iptables-legacy", &["-t", table, "-F"], "");
+        run(&router.namespace, "iptables-legacy", &["-t", table, "-F"], "");
     }
     if !skipped.is_empty() {
         print_skipped(test_name!(), &skipped.join("; "));
@@ -200,7 +183,7 @@ fn rules_keep_the_sessions_that_their_constant_part_matches() {
 #[test]
 fn chains_are_followed() {
     root_or_skip!();
-    let namespace = Namespace::create("xt-chains").unwrap();
+    let router = Router::create();
     let udp = SESSIONS[0].1;
     for (rules, expected) in [
         // Behind a certain verdict nothing counts.
@@ -217,8 +200,8 @@ fn chains_are_followed() {
         ("-A INPUT -j LOG\n-A OUTPUT -j LOG\n-A one -j LOG", None),
     ] {
         let text = format!("*filter\n:one - [0:0]\n:two - [0:0]\n{rules}\nCOMMIT\n");
-        let program = evaluate(&load(&namespace, &text), udp);
+        run(&router.namespace, "iptables-legacy-restore", &[], &text);
         let expected = expected.map(|place| format!("iptables-legacy filter {place}"));
-        assert_eq!(keeper(&program), expected.as_deref(), "{rules}");
+        assert_eq!(router.keeper(udp), expected, "{rules}");
     }
 }
