@@ -145,6 +145,3 @@ fn filled_in<'p>(packet: &'p [u8], options: &Options) -> Option<Segments<'p>> {
     let is_partial = partial.next_view()?.header.get(at..at + 2)? == stands;
     if is_partial { new(Checksums::Full) } else { None }
 }
-
-#[cfg(test)]
-mod tests;

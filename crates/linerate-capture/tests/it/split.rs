@@ -10,10 +10,11 @@ use linerate_pcapfile::{
     BlockReader, Compression, Error as FileError, Format, Reader, Resolution, SectionHeader, Writer,
 };
 use linerate_segment::segment::{Checksums, IpId};
+use linerate_wire::ip::Protocol;
 use proptest::prelude::*;
 
-use super::*;
-use crate::engine::Outcome;
+use linerate_capture::engine::Outcome;
+use linerate_capture::split::*;
 
 /// A TCP/IPv4 frame with `payload` bytes, and valid checksums.
 fn tcp(sequence: u32, payload: usize) -> Vec<u8> {
@@ -538,8 +539,10 @@ fn a_damaged_file_gives_what_stands_before_the_damage() {
     for case in [splitting(SplitOptions::default()), joining()] {
         let (outcome, out) = run(&file, case);
         let error = outcome.failure.expect("trouble");
-        let truncated =
-            matches!(error, crate::Error::File(FileError::Truncated { salvaged: 1, .. }));
+        let truncated = matches!(
+            error,
+            linerate_capture::Error::File(FileError::Truncated { salvaged: 1, .. })
+        );
         assert!(truncated, "{error}");
         assert_eq!(outcome.report.read, 1);
         assert!(!frames(&out).is_empty());
