@@ -138,7 +138,7 @@ impl OpenInterface {
         }
         .cloned();
         let opener = Opener { name, options, threads, filter: filter.as_deref() };
-        let (mut sources, filter_in_user, filter_reason, pages, mut notes) =
+        let (mut sources, filter_in_user, filter_reason, pages, notes) =
             match opener.open(selection.kind) {
                 // A driver may claim more than it can do. A source that was selected automatically is replaced.
                 Err(Error::Ring(error))
@@ -152,12 +152,6 @@ impl OpenInterface {
                 result => result?,
             };
         sources.shrink_to_fit();
-        if sources.len() < threads {
-            let readers = plural(sources.len() as u64, "reader");
-            notes.push(format!(
-                "{readers}: the interface has no more receive queues (or CPUs, if they are fewer)"
-            ));
-        }
         let cpus = affinity::of_readers(name, &sources);
         let sockets = matches!(sources.first(), Some(Source::Xdp(receiver))
             if receiver.config().delivery == Delivery::AfXdp);
@@ -168,6 +162,12 @@ impl OpenInterface {
         };
         let unused = unused(options, &selection, sockets);
         let mut warnings = Vec::new();
+        if sources.len() < threads {
+            let readers = plural(sources.len() as u64, "reader");
+            warnings.push(format!(
+                "{readers}: the interface has no more receive queues (or CPUs, if they are fewer)"
+            ));
+        }
         if selection.kind == SourceKind::Packet {
             warnings.extend(hidden_by_xdp(name));
         } else if !sources.iter().any(Source::has_stripped_tags)

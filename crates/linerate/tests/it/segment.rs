@@ -166,8 +166,8 @@ fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
     let listen = |file: &Path, options: &str| {
         cable.capture(&format!("{options} --json -w {} tcp port 9000", file.display()))
     };
-    let split = listen(&live, "--split");
-    assert!(split.stderr().contains("splitting needs"), "{}", split.stderr());
+    let mut split = listen(&live, "--split -v");
+    split.until("splitting needs");
     let whole = listen(&raw, "--source packet");
     let cut = listen(&pcap, "--split -s 80 --time-stamp-precision nano");
     let sent = bulk(&cable, 3_000_000);

@@ -31,18 +31,26 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The source in the report of a file.
 pub(super) const FILE_SOURCE: &str = "file";
 
-/// Prints what is captured, how, and why.
-pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
+/// Prints a line for each interface, what the host does not get, and filters in user space; with `details` also the
+/// reasons.
+pub(super) fn announce(opened: &[OpenInterface], snaplen: u32, details: bool) {
     for one in opened {
         let name = &one.label;
-        let (source, reason) = (one.selection.kind, &one.selection.reason);
-        let notes = one.notes.iter().filter(|note| !note.is_empty());
-        let notes: String = notes.map(|note| format!("; {note}")).collect();
-        stdio::eprintln(format_args!(
-            "linerate: listening on {name}, source {source} ({reason}{notes}), pages: {}, snapshot \
-             length {snaplen} bytes",
-            one.pages
-        ));
+        let source = one.selection.kind;
+        let hint = if one.selection.awaits_consent {
+            "; --take-over: faster, host gets no packets"
+        } else {
+            ""
+        };
+        stdio::eprintln(format_args!("linerate: listening on {name}, source {source}{hint}"));
+        if details {
+            let notes = one.notes.iter().filter(|note| !note.is_empty());
+            let notes: String = notes.map(|note| format!("; {note}")).collect();
+            let (reason, pages) = (&one.selection.reason, &one.pages);
+            stdio::eprintln(format_args!(
+                "linerate: {name}: {reason}{notes}; pages: {pages}; snapshot length {snaplen} bytes"
+            ));
+        }
         if source == SourceKind::Xdp {
             let line = match one.taken {
                 TakenFrames::Accepted => {
@@ -62,16 +70,12 @@ pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
                 stdio::eprintln(format_args!("linerate: these frames pass by {all}"));
             }
         }
-        if let Some(filter) = &one.filter {
+        let filter = one.filter.as_ref().filter(|_| details || one.filter_in_user);
+        if let Some(filter) = filter {
             let side = if one.filter_in_user { "user space" } else { "the kernel" };
             let (text, why) = (filter.text(), &one.filter_reason);
             stdio::eprintln(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
         }
-    }
-    if opened.iter().any(|one| one.selection.awaits_consent) {
-        stdio::eprintln(
-            "linerate: --take-over: about three times as fast; the host gets none of these frames",
-        );
     }
 }
 

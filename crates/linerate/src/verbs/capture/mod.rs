@@ -170,7 +170,7 @@ fn from_interfaces(
         }
     }
     if !arguments.quiet {
-        live::announce(&opened, snaplen(arguments));
+        live::announce(&opened, snaplen(arguments), arguments.verbose > 0);
     }
     if arguments.final_report {
         live::warn(&opened);

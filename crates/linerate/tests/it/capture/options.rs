@@ -288,9 +288,9 @@ fn an_interface_is_captured_as_asked() {
         ("--source packet --xdp-delivery af-xdp", "--xdp-delivery has no effect"),
         ("--source packet --take-over", "--take-over has no effect on the source packet"),
         ("--source tee --take-over", "--take-over has no effect on the source tee"),
-        (&format!("{socket} --pages small --busy-poll 50"), "AF_XDP sockets (requested)"),
-        ("--source xdp --take-over --xdp-delivery ringbuf -B 4096", "a ring buffer (requested)"),
-        ("--threads 2 --fanout rnd", "several readers"),
+        (&format!("{socket} --pages small --busy-poll 50 -v"), "AF_XDP sockets (requested)"),
+        ("--source xdp --take-over --xdp-delivery ringbuf -B 4096 -v", "a ring buffer (requested)"),
+        ("--threads 2 --fanout rnd -v", "several readers"),
     ];
     for (number, (arguments, words)) in cases.into_iter().enumerate() {
         let path = folder.path().join(format!("{number}.pcapng"));

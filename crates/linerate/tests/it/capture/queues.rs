@@ -189,7 +189,7 @@ fn rotation_loses_nothing_in_one_file_and_in_one_a_thread() {
 }
 
 #[test]
-fn one_queue_has_one_reader_and_a_note_says_so() {
+fn one_queue_has_one_reader_and_a_warning_says_so() {
     root_or_skip!();
     let cable = Cable::new();
     let capture = cable.capture("--source tee --threads 3 --discard --json udp");
@@ -197,5 +197,5 @@ fn one_queue_has_one_reader_and_a_note_says_so() {
     let (status, json, printed) = capture.interrupt();
     assert!(status.success(), "{printed}");
     assert_eq!((&json["captured"], &json["interfaces"][0]["readers"]), (&100.into(), &1.into()));
-    assert!(printed.contains("1 reader: the interface has no more"), "{printed}");
+    assert!(printed.contains("warning: 1 reader: the interface has no more"), "{printed}");
 }

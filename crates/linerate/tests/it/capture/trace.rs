@@ -132,7 +132,7 @@ fn a_trace_shows_what_another_capture_takes() {
     let taking = cable
         .capture("--source xdp --take-over --xdp-delivery ringbuf --discard --json udp port 5000");
     let file = path.display();
-    let options = format!("capture -i far --source trace -w {file} --json udp port 5000");
+    let options = format!("capture -v -i far --source trace -w {file} --json udp port 5000");
     let probe = cable.run("-i far --source trace --discard -a duration:0.1");
     let said = String::from_utf8_lossy(&probe.stderr);
     if said.contains("by a security policy") {
