@@ -20,7 +20,7 @@ use crate::netlink::{attr_u32, attribute, put_attr};
 use crate::{Error, Result};
 
 /// Where `ip netns` mounts named namespaces.
-const NAMED: &str = "/run/netns";
+pub const NAMED: &str = "/run/netns";
 /// That of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 

@@ -1,14 +1,22 @@
 //! `linerate completion SHELL`: a script on standard output. With it the shell asks this program for candidates, which
-//! include the interfaces, instances and experiments of the host.
+//! include the interfaces, network namespaces, instances, experiments and programs of the host.
 
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::Command as Program;
+use std::{env, fs};
 
 use anyhow::{Context, Result};
 use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
-use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
 use clap_complete::env::{CompleteEnv, Shells};
 use linerate_forward::runtime::pins::{BPFFS, Pins};
+use linerate_net::namespace::NAMED;
 
 use crate::Cli;
 use crate::cli::stdio;
@@ -24,7 +32,8 @@ const ZSH_AUTOLOAD: &[u8] =
 /// Arguments of `linerate completion`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The script asks the program for candidates, so it completes the interfaces, instances and experiments of this host.
+The script asks the program for candidates, so it completes the interfaces, network namespaces, instances, experiments
+and programs of this host.
 
 Examples:
   linerate completion bash >/etc/bash_completion.d/linerate
@@ -48,9 +57,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// If a shell's script asks for candidates, prints them and ends the process.
 pub(crate) fn complete_if_asked() {
-    if std::env::var_os(VARIABLE).is_some() {
+    if env::var_os(VARIABLE).is_some() {
         // The script gives the words of the command line after two dashes.
-        let words: Vec<_> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
+        let words: Vec<_> = env::args_os().skip_while(|word| word != "--").skip(1).collect();
         flows::complete(&words);
     }
     CompleteEnv::with_factory(|| with_candidates(Cli::command())).var(VARIABLE).complete();
@@ -62,8 +71,11 @@ fn with_candidates(command: Command) -> Command {
         let candidates = match argument.get_id().as_str() {
             // `xdp` is an option of `send`.
             "interface" | "interfaces" | "xdp" => interfaces,
+            "netns" => namespaces,
             "instance" => instances,
             "experiments" => experiments,
+            // Of `run`.
+            "program" => return argument.add(ArgValueCompleter::new(programs_and_files)),
             _ => return argument,
         };
         argument.add(ArgValueCandidates::new(candidates))
@@ -75,6 +87,24 @@ fn interfaces() -> Vec<CompletionCandidate> {
     links.into_iter().map(|link| CompletionCandidate::new(link.name)).collect()
 }
 
+fn namespaces() -> Vec<CompletionCandidate> {
+    names_in(NAMED.as_ref()).map(CompletionCandidate::new).collect()
+}
+
+/// Programs in the folders of `PATH`, and paths: the arguments of a program may be files.
+fn programs_and_files(current: &OsStr) -> Vec<CompletionCandidate> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let programs = env::split_paths(&path).flat_map(|folder| names_in(&folder));
+    let begun = |name: &OsString| name.as_bytes().starts_with(current.as_bytes());
+    let programs: BTreeSet<_> = programs.filter(begun).collect();
+    let programs = programs.into_iter().map(CompletionCandidate::new);
+    programs.chain(PathCompleter::any().complete(current)).collect()
+}
+
+fn names_in(folder: &Path) -> impl Iterator<Item = OsString> + use<> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name())
+}
+
 fn instances() -> Vec<CompletionCandidate> {
     let names = Pins::instances(BPFFS.as_ref()).unwrap_or_default();
     names.into_iter().map(CompletionCandidate::new).collect()
@@ -82,7 +112,7 @@ fn instances() -> Vec<CompletionCandidate> {
 
 /// The experiments of `linerate lab list`, which prints one a line.
 fn experiments() -> Vec<CompletionCandidate> {
-    let output = std::env::current_exe().and_then(|program| {
+    let output = env::current_exe().and_then(|program| {
         Program::new(program).env_remove(VARIABLE).args(["lab", "list"]).output()
     });
     let list = output.map(|output| output.stdout).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use linerate_testkit::{print_skipped, skip};
+use linerate_testkit::{Namespace, is_root, print_skipped, skip};
 
 use crate::LINERATE;
 
@@ -233,6 +233,29 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(printed.contains(below.to_str().unwrap()), "{printed}");
 }
 
+#[test]
+fn the_help_of_capture_has_groups() {
+    let help = String::from_utf8(linerate(&["capture", "--help"]).stdout).unwrap();
+    let groups = help.lines().filter_map(|line| line.strip_suffix(':'));
+    let groups: Vec<_> = groups.filter(|line| !line.starts_with(' ')).collect();
+    let wanted = [
+        "Arguments",
+        "Options",
+        "Interfaces",
+        "Output files",
+        "Flow records",
+        "Selection of packets",
+        "Sources",
+        "Printed packets",
+        "Examples",
+    ];
+    assert_eq!(groups, wanted);
+    let (_, general) = help.split_once("\nOptions:\n").unwrap();
+    let (general, _) = general.split_once("\nInterfaces:\n").unwrap();
+    let options = general.lines().filter(|line| line.trim_start().starts_with('-'));
+    assert!(options.count() < 10, "options that are in no group: {general}");
+}
+
 /// The script for a shell, and what the shell says when it only reads it.
 fn completion(shell: &str, arguments: &[&str]) -> Option<Output> {
     let made = linerate(&["completion", shell]);
@@ -297,6 +320,13 @@ fn bash_completes_verbs_options_and_what_the_host_has() {
         [&["capture", "-i", "l"][..], &["forward", "run", "-i", "l"], &["doctor", "-i", "l"]]
     {
         assert!(offered(words).contains(&"lo".to_owned()), "{words:?}: {:?}", offered(words));
+    }
+    assert!(offered(&["run", "--", "bas"]).contains(&"bash".to_owned()));
+    assert!(offered(&["run", "--", "cat", "/etc/pass"]).contains(&"/etc/passwd".to_owned()));
+    if is_root() {
+        let namespace = Namespace::create("netns").unwrap();
+        let name = namespace.name().to_owned();
+        assert_eq!(offered(&["capture", "--netns", &name]), [name]);
     }
     let all = verbs(&[]);
     let top = offered(&[""]);

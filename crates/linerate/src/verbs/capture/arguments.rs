@@ -19,6 +19,14 @@ use super::values;
 use crate::cli::metrics::{Metrics, Web};
 use crate::cli::progress::Stats;
 
+// The groups of options in `--help` and in the man page.
+const INTERFACES: &str = "Interfaces";
+const SOURCES: &str = "Sources";
+const PACKETS: &str = "Selection of packets";
+const OUTPUT: &str = "Output files";
+const FLOWS: &str = "Flow records";
+const PRINTING: &str = "Printed packets";
+
 /// Arguments of `linerate capture`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -26,142 +34,142 @@ pub(crate) struct Arguments {
     /// Capture on this interface, or the one with this number in -D; may be given several times. `any`
     /// stands for all that are up, through packet sockets and without promiscuous mode; a pcap file then has the
     /// link type LINUX_SLL2. Without -i the first one that is up and is not the loopback interface.
-    #[arg(short, long, value_name = "NAME", conflicts_with = "read")]
+    #[arg(help_heading = INTERFACES, short, long, value_name = "NAME", conflicts_with = "read")]
     pub(super) interface: Vec<String>,
 
     /// Capture in this network namespace: a name of `ip netns`, or the number of a process that is in it. May be given
     /// several times: then the interfaces of each are called NAMESPACE/NAME, and -i takes these names, too. -i NAME
     /// means the interface of that name in each of them.
-    #[arg(long, value_name = "NAME|PID", conflicts_with = "read")]
+    #[arg(help_heading = INTERFACES, long, value_name = "NAME|PID", conflicts_with = "read")]
     pub(super) netns: Vec<String>,
 
     /// List the interfaces and the source that `auto` would select; then exit.
-    #[arg(short = 'D', long)]
+    #[arg(help_heading = INTERFACES, short = 'D', long)]
     pub(super) list_interfaces: bool,
 
     /// List the link types that the interfaces have for -y; then exit.
-    #[arg(short = 'L', long, conflicts_with = "read")]
+    #[arg(help_heading = INTERFACES, short = 'L', long, conflicts_with = "read")]
     pub(super) list_data_link_types: bool,
 
     /// Capture with this link type; -L lists them. `LINUX_SLL` and `LINUX_SLL2` with -i any give pcapng files one
     /// link type, too.
-    #[arg(short = 'y', long, value_name = "TYPE", conflicts_with = "read", value_parser = values::link_type)]
+    #[arg(help_heading = INTERFACES, short = 'y', long, value_name = "TYPE", conflicts_with = "read", value_parser = values::link_type)]
     pub(super) linktype: Option<u16>,
 
     /// Read from a capture file instead of an interface; `-` is standard input. pcap and pcapng, also
     /// compressed by gzip, zstd or lz4.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(help_heading = INTERFACES, short, long, value_name = "FILE")]
     pub(super) read: Option<PathBuf>,
 
     /// Write into this file; `-` is standard output. Without it, print one line per packet, or what -e, -v, -A, -X,
     /// -x and -t ask for.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(help_heading = OUTPUT, short, long, value_name = "FILE")]
     pub(in crate::verbs) write: Option<PathBuf>,
 
     /// Write flow records to Parquet files in this folder (`date=/hour=/sensor=`), or send them to an IPFIX collector:
     /// `ipfix://HOST[:PORT]` (UDP), `ipfix+tcp://…` or `ipfix+tls://…`. Append `?uniflow` for a collector without
     /// support of biflows (RFC 5103), and `?domain=N` for an Observation Domain other than 1. May be given several
     /// times. Without -w no packet is written or printed. Metering the same packets again adds their records again.
-    #[arg(long, value_name = "FOLDER|URL")]
+    #[arg(help_heading = FLOWS, long, value_name = "FOLDER|URL")]
     pub(super) flows: Vec<Destination>,
 
     /// Name of this capture in the paths below the folder of --flows (default: the host's name).
-    #[arg(long, value_name = "NAME", requires = "flows")]
+    #[arg(help_heading = FLOWS, long, value_name = "NAME", requires = "flows")]
     pub(super) sensor: Option<String>,
 
     /// A flow that continues gets a record after this time.
-    #[arg(long, value_name = "TIME", requires = "flows", default_value = "1m", value_parser = values::flow_time)]
+    #[arg(help_heading = FLOWS, long, value_name = "TIME", requires = "flows", default_value = "1m", value_parser = values::flow_time)]
     pub(super) active_timeout: Duration,
 
     /// A flow ends when no packet came for this time.
-    #[arg(long, value_name = "TIME", requires = "flows", default_value = "15s", value_parser = values::flow_time)]
+    #[arg(help_heading = FLOWS, long, value_name = "TIME", requires = "flows", default_value = "15s", value_parser = values::flow_time)]
     pub(super) idle_timeout: Duration,
 
     /// Maximum number of flows in the table (at least 1), of 148 bytes each, allocated at the start. A full table exports
     /// flows early, and counts them.
-    #[arg(long, value_name = "FLOWS", requires = "flows", default_value = "262144",
+    #[arg(help_heading = FLOWS, long, value_name = "FLOWS", requires = "flows", default_value = "262144",
         value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(super) max_flows: u32,
 
     /// Complete the Parquet files of --flows after this time. A crash loses no records in complete files.
-    #[arg(long, value_name = "TIME", requires = "flows", default_value = "1m", value_parser = values::flow_time)]
+    #[arg(help_heading = FLOWS, long, value_name = "TIME", requires = "flows", default_value = "1m", value_parser = values::flow_time)]
     pub(super) flow_file_time: Duration,
 
     /// Only count packets: for measurements.
-    #[arg(long, conflicts_with = "write")]
+    #[arg(help_heading = PACKETS, long, conflicts_with = "write")]
     pub(super) discard: bool,
 
     /// Exit after this many packets.
-    #[arg(short, long, value_name = "PACKETS",
+    #[arg(help_heading = PACKETS, short, long, value_name = "PACKETS",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) count: Option<u64>,
 
     /// Keep at most this many bytes of each packet, such as `96` or `64k`; 0 stands for 262144, which is the most.
-    #[arg(short, long, value_name = "BYTES", default_value = "262144", value_parser = values::snapshot_length)]
+    #[arg(help_heading = PACKETS, short, long, value_name = "BYTES", default_value = "262144", value_parser = values::snapshot_length)]
     pub(super) snapshot_length: u32,
 
     /// Buffer between kernel and program, for all readers of an interface together: in KiB as in tcpdump, or with
     /// the suffix k, M or G in KiB, MiB or GiB; by default 64 MiB, or 128 MiB for AF_XDP sockets.
-    #[arg(short = 'B', long, value_name = "KIB", value_parser = crate::cli::values::capture_buffer)]
+    #[arg(help_heading = SOURCES, short = 'B', long, value_name = "KIB", value_parser = crate::cli::values::capture_buffer)]
     pub(super) buffer_size: Option<u64>,
 
     /// Rotate to a new file when one has this many million bytes; with the suffix k, M or G in
     /// KiB, MiB or GiB.
-    #[arg(short = 'C', value_name = "SIZE", value_parser = values::file_size, requires = "write")]
+    #[arg(help_heading = OUTPUT, short = 'C', value_name = "SIZE", value_parser = values::file_size, requires = "write")]
     pub(super) rotate_size: Option<u64>,
 
     /// Rotate to a new file after this many seconds; the file's name is a format for strftime(3). Files
     /// that would have the name of the previous one are numbered as with -C.
-    #[arg(short = 'G', value_name = "SECONDS", requires = "write",
+    #[arg(help_heading = OUTPUT, short = 'G', value_name = "SECONDS", requires = "write",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) rotate_seconds: Option<u64>,
 
     /// Keep this many files: with -C the oldest is overwritten, with -G alone the capture ends.
-    #[arg(short = 'W', value_name = "FILES", requires = "write",
+    #[arg(help_heading = OUTPUT, short = 'W', value_name = "FILES", requires = "write",
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rotate_count: Option<u32>,
 
     /// Rotate by dumpcap's rules: a new file after `filesize:KB`, `duration:SECONDS` or `packets:NUMBER`; with
     /// `files:NUMBER` the oldest is deleted when there are more. May be given several times. The names get a number
     /// and the time.
-    #[arg(short = 'b', long, value_name = "LIMIT", requires = "write", value_parser = values::ring_limit,
+    #[arg(help_heading = OUTPUT, short = 'b', long, value_name = "LIMIT", requires = "write", value_parser = values::ring_limit,
         conflicts_with_all = ["rotate_size", "rotate_seconds", "rotate_count"])]
     pub(super) ring_buffer: Vec<values::RingLimit>,
 
     /// Delete finished files of this capture that are older than this, such as `12h` or `7d`.
-    #[arg(long, value_name = "AGE", requires = "write", value_parser = values::age)]
+    #[arg(help_heading = OUTPUT, long, value_name = "AGE", requires = "write", value_parser = values::age)]
     pub(super) keep: Option<Duration>,
 
     /// Keep a part (`10%`) or size (`20G`) of the file system free: the oldest finished files of this capture are
     /// deleted first.
-    #[arg(long, value_name = "SHARE", requires = "write")]
+    #[arg(help_heading = OUTPUT, long, value_name = "SHARE", requires = "write")]
     pub(super) keep_free: Option<KeepFree>,
 
     /// With -C, -G or -b: run this program with the name of each finished file.
-    #[arg(short = 'z', value_name = "PROGRAM", requires = "write")]
+    #[arg(help_heading = OUTPUT, short = 'z', value_name = "PROGRAM", requires = "write")]
     pub(super) postrotate: Option<std::ffi::OsString>,
 
     /// End after `duration:SECONDS` (not with -r), `packets:NUMBER` or `filesize:KB`; may be given
     /// several times.
-    #[arg(short = 'a', long = "autostop", value_name = "LIMIT", value_parser = values::limit)]
+    #[arg(help_heading = PACKETS, short = 'a', long = "autostop", value_name = "LIMIT", value_parser = values::limit)]
     pub(super) autostop: Vec<values::Limit>,
 
     /// Do not put the interface into promiscuous mode.
-    #[arg(short = 'p', long)]
+    #[arg(help_heading = INTERFACES, short = 'p', long)]
     pub(super) no_promiscuous_mode: bool,
 
     /// Write each packet to the file at once, instead of every tenth of a second (with -r: every MiB).
-    #[arg(short = 'U', long)]
+    #[arg(help_heading = OUTPUT, short = 'U', long)]
     pub(super) packet_buffered: bool,
 
     /// Capture only incoming packets, only outgoing ones, or both (the default). A file must have the
     /// direction of each packet (pcapng with `epb_flags`).
-    #[arg(short = 'Q', long, value_name = "in|out|inout", value_parser = values::directions())]
+    #[arg(help_heading = INTERFACES, short = 'Q', long, value_name = "in|out|inout", value_parser = values::directions())]
     pub(super) direction: Option<DirectionFilter>,
 
     /// Change to this user once the interfaces are open, before any file is created. Without it the
     /// threads only drop their capabilities.
-    #[arg(short = 'Z', long, value_name = "USER")]
+    #[arg(help_heading = OUTPUT, short = 'Z', long, value_name = "USER")]
     pub(super) relinquish_privileges: Option<String>,
 
     /// Let this group read the files of -w and --flows (mode 0640). Without it only their owner can (0600).
@@ -170,112 +178,112 @@ pub(crate) struct Arguments {
 
     /// Precision of the timestamps in classic pcap files (default: micro, as other programs
     /// write); pcapng files always have nanoseconds.
-    #[arg(long, value_name = "UNIT")]
+    #[arg(help_heading = OUTPUT, long, value_name = "UNIT")]
     pub(super) time_stamp_precision: Option<Precision>,
 
     /// Where timestamps come from.
-    #[arg(short = 'j', long, value_name = "TYPE", default_value = "host")]
+    #[arg(help_heading = SOURCES, short = 'j', long, value_name = "TYPE", default_value = "host")]
     pub(super) time_stamp_type: TimestampType,
 
     /// Deliver each packet at once, at the cost of more wake-ups.
-    #[arg(long)]
+    #[arg(help_heading = SOURCES, long)]
     pub(super) immediate_mode: bool,
 
     /// Compress the files (default: by the file name's extension, .zst or .lz4).
-    #[arg(long, value_name = "METHOD")]
+    #[arg(help_heading = OUTPUT, long, value_name = "METHOD")]
     pub(super) compress: Option<Compress>,
 
     /// Format of the files (default: pcap for names that end in .pcap, else pcapng).
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(help_heading = OUTPUT, long, value_name = "FORMAT")]
     pub(super) format: Option<FileFormat>,
 
     /// Read the filter expression from this file.
-    #[arg(short = 'F', value_name = "FILE", conflicts_with = "expression")]
+    #[arg(help_heading = PACKETS, short = 'F', value_name = "FILE", conflicts_with = "expression")]
     pub(super) filter_file: Option<PathBuf>,
 
     /// Source of the packets: `auto`, `packet`, `xdp`, `tee`, `trace` or `drops`. `auto` leaves every packet to the
-    /// host (`packet` or `tee`), and prints what it selected and why. `trace` shows the frames of the XDP program
-    /// that the interface has, `drops` the packets that the kernel drops.
-    #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = values::sources(), conflicts_with = "read")]
+    /// host (`packet` or `tee`), and prints what it selected, with -v also why. `trace` shows the frames of the XDP
+    /// program that the interface has, `drops` the packets that the kernel drops.
+    #[arg(help_heading = SOURCES, long, value_name = "SOURCE", default_value = "auto", value_parser = values::sources(), conflicts_with = "read")]
     pub(super) source: values::Source,
 
     /// Where `--source trace` captures frames: at the `entry` of the XDP program, as they came; at its `exit`, as
     /// they left, with the verdict; or at `both`, with two records of each frame.
-    #[arg(long, value_name = "POINT", default_value = "both", value_parser = values::points(), conflicts_with = "read")]
+    #[arg(help_heading = SOURCES, long, value_name = "POINT", default_value = "both", value_parser = values::points(), conflicts_with = "read")]
     pub(super) trace_at: Points,
 
     /// Copy at most this many packets a second with `--source drops`; the others are counted.
-    #[arg(long, value_name = "PACKETS", conflicts_with = "read",
+    #[arg(help_heading = SOURCES, long, value_name = "PACKETS", conflicts_with = "read",
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rate_limit: Option<u32>,
 
     /// Let `auto` take the frames from the host: `xdp`, where that works. Nothing on the host sees frames that the
     /// filter accepts.
-    #[arg(long, conflicts_with = "read")]
+    #[arg(help_heading = SOURCES, long, conflicts_with = "read")]
     pub(super) take_over: bool,
 
     /// How `--source xdp` delivers frames: `af-xdp` (AF_XDP sockets), `ringbuf` (a BPF ring buffer), or `auto`:
     /// sockets if the driver has zero-copy or if --pages, --busy-poll or hardware timestamps need them, else the
     /// ring buffer, which is faster.
-    #[arg(long, value_name = "DELIVERY", default_value = "auto", value_parser = values::deliveries(), conflicts_with = "read")]
+    #[arg(help_heading = SOURCES, long, value_name = "DELIVERY", default_value = "auto", value_parser = values::deliveries(), conflicts_with = "read")]
     pub(super) xdp_delivery: Delivery,
 
     /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.
-    #[arg(long, value_name = "PAGES", default_value = "auto", value_parser = values::pages(), conflicts_with = "read")]
+    #[arg(help_heading = SOURCES, long, value_name = "PAGES", default_value = "auto", value_parser = values::pages(), conflicts_with = "read")]
     pub(super) pages: Pages,
 
     /// Memory of the ring of `--source packet`: hugetlb, transhuge, noretry, vzalloc or retry. Needs a kernel
     /// with Linerate's patches.
-    #[arg(long, value_name = "MEMORY", default_value = "any", hide_default_value = true,
+    #[arg(help_heading = SOURCES, long, value_name = "MEMORY", default_value = "any", hide_default_value = true,
         value_parser = values::allocations(), conflicts_with = "read")]
     pub(super) ring_allocation: Allocation,
 
     /// Readers that share each interface, and its buffer. `auto` takes one for each receive queue, and at most one
     /// for each CPU. With `tee` and `xdp` each reads queues of its own, on the CPUs of their interrupts.
-    #[arg(long, value_name = "N|auto", default_value = "1", value_parser = values::readers, conflicts_with = "read")]
+    #[arg(help_heading = SOURCES, long, value_name = "N|auto", default_value = "1", value_parser = values::readers, conflicts_with = "read")]
     pub(super) threads: usize,
 
     /// Write a file for each reader, with the number of the reader in its name (`all-0.pcapng`), instead of one in
     /// the order of time. -C, -G, -W and -a filesize count for each of them.
-    #[arg(long, requires = "write", conflicts_with = "read")]
+    #[arg(help_heading = OUTPUT, long, requires = "write", conflicts_with = "read")]
     pub(super) per_thread_files: bool,
 
     /// How readers (--threads) of packet sockets share it: hash, lb, cpu, rollover, rnd or qm.
-    #[arg(long, value_name = "MODE", default_value = "hash", requires = "threads", value_parser = values::modes(), conflicts_with = "read")]
+    #[arg(help_heading = SOURCES, long, value_name = "MODE", default_value = "hash", requires = "threads", value_parser = values::modes(), conflicts_with = "read")]
     pub(super) fanout: Mode,
 
     /// Split the super-packets of TSO, USO and GRO into the frames that the wire carries, with all their
     /// checksums: after the filter, and before -s and -c. Only for --source packet, which auto then
     /// selects. (`linerate segment` does it to files.)
-    #[arg(long, conflicts_with_all = ["read", "discard"])]
+    #[arg(help_heading = PACKETS, long, conflicts_with_all = ["read", "discard"])]
     pub(super) split: bool,
 
     /// Capture one of N flows: all packets of it, in both directions. Those of the others are counted.
-    #[arg(long, value_name = "1/N")]
+    #[arg(help_heading = PACKETS, long, value_name = "1/N")]
     pub(super) sample: Option<Sample>,
 
     /// Capture only the first bytes of each flow, such as `1MiB`, both directions together. Later packets are
     /// counted, and --flows meters them.
-    #[arg(long, value_name = "BYTES", value_parser = values::cutoff)]
+    #[arg(help_heading = PACKETS, long, value_name = "BYTES", value_parser = values::cutoff)]
     pub(super) cutoff: Option<u64>,
 
     /// Run the filter in the `kernel` or in `user` space (default: in the kernel if it accepts the program).
-    #[arg(long, value_name = "SIDE", value_parser = values::filter_locations())]
+    #[arg(help_heading = PACKETS, long, value_name = "SIDE", value_parser = values::filter_locations())]
     pub(super) filter_in: Option<FilterLocation>,
 
     /// How the filter sees VLAN tags: `live`, as tcpdump on an interface, where `udp` accepts datagrams with
     /// and without a tag; or `file`, as tcpdump -r, where the tag is a part of the frame and `udp` accepts only
     /// those without (default: `live` for an interface, `file` for a file).
-    #[arg(long, value_name = "READING", value_parser = values::tag_readings())]
+    #[arg(help_heading = PACKETS, long, value_name = "READING", value_parser = values::tag_readings())]
     pub(super) filter_vlan: Option<TagReading>,
 
     /// Busy-poll this long before sleeping, up to 100000; not for a BPF ring buffer (tee, or xdp without
     /// sockets).
-    #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds, conflicts_with = "read")]
+    #[arg(help_heading = SOURCES, long, value_name = "MICROSECONDS", value_parser = values::microseconds, conflicts_with = "read")]
     pub(super) busy_poll: Option<Duration>,
 
     /// CPUs for the readers, such as `1` or `0,2-3`.
-    #[arg(long, value_name = "LIST", value_parser = values::cpus, conflicts_with = "read")]
+    #[arg(help_heading = SOURCES, long, value_name = "LIST", value_parser = values::cpus, conflicts_with = "read")]
     pub(super) cpu: Option<values::Cpus>,
 
     /// Read options from this file (TOML), whose keys are the long options; options on the command line win.
@@ -313,27 +321,27 @@ pub(crate) struct Arguments {
 
     /// Without -w, print packets by the tcpdump that is installed, with their link-layer headers. So do -v, -A,
     /// -X, -x and -t, which mean what they mean to tcpdump.
-    #[arg(short = 'e')]
+    #[arg(help_heading = PRINTING, short = 'e')]
     pub(super) link_header: bool,
 
     /// Print packets in ASCII.
-    #[arg(short = 'A', action = clap::ArgAction::Count)]
+    #[arg(help_heading = PRINTING, short = 'A', action = clap::ArgAction::Count)]
     pub(super) ascii: u8,
 
     /// Print packets in hexadecimal and ASCII; twice with the link-layer header.
-    #[arg(short = 'X', action = clap::ArgAction::Count)]
+    #[arg(help_heading = PRINTING, short = 'X', action = clap::ArgAction::Count)]
     pub(super) hex_ascii: u8,
 
     /// Print packets in hexadecimal; twice with the link-layer header.
-    #[arg(short = 'x', action = clap::ArgAction::Count)]
+    #[arg(help_heading = PRINTING, short = 'x', action = clap::ArgAction::Count)]
     pub(super) hex: u8,
 
     /// Print no time (-t), seconds since 1970 (-tt), the time since the previous packet (-ttt), the date (-tttt),
     /// or the time since the first packet (-ttttt).
-    #[arg(short = 't', action = clap::ArgAction::Count)]
+    #[arg(help_heading = PRINTING, short = 't', action = clap::ArgAction::Count)]
     pub(super) time_format: u8,
 
-    /// -v of the command, which stands before or behind the verb.
+    /// -v of the command, which stands before or behind the verb: the reasons for source, delivery, pages and filter.
     #[arg(skip)]
     pub(super) verbose: u8,
 
