@@ -16,13 +16,13 @@ use std::time::Duration;
 use linerate_flow::outputs::{Destination, OutputOptions, OutputStatistics};
 use linerate_flow::writer::Writer;
 
-use crate::{Error, Result};
 use crate::config::Config;
 use crate::runtime::pins::{Lock, Pins};
 use crate::table::Table;
 use crate::table::ageing::Ageing;
 use crate::table::clock::Clock;
 use crate::table::flows::{PendingRecord, SessionMeter, SessionMeterStatistics};
+use crate::{Error, Result};
 use batch::Batch;
 use checkpoints::Checkpoints;
 use nat::NatMonitor;
