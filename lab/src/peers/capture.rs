@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use linerate_ring::trace::{Builder, Points};
+use linerate_ring::trace::{Options, Points};
 use linerate_ring::xdp;
 use linerate_testkit::Command;
 
@@ -341,7 +341,8 @@ impl Peer {
         };
         if source == TRACE {
             let traced = Self::start_traced(pair)?;
-            let trace = || Builder::default().buffer_size(4096).xdp(RECEIVER, Points::Entry).err();
+            let options = Options { buffer: 4096, ..Options::default() };
+            let trace = || options.xdp(RECEIVER, Points::Entry).err();
             let refused = pair.receiver.run(trace)?.map(|why| why.to_string());
             traced.stop(Duration::from_secs(10))?;
             pair.wait_until_free()?;
