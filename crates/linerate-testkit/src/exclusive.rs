@@ -5,7 +5,8 @@
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::marker::PhantomData;
-use std::sync::MutexGuard;
+use std::path::PathBuf;
+use std::sync::{LazyLock, MutexGuard};
 
 thread_local! {
     /// [`Shared`] guards of this thread.
@@ -15,6 +16,19 @@ thread_local! {
     /// What this thread holds.
     static HELD: RefCell<Option<Lock>> = const { RefCell::new(None) };
 }
+
+/// This process belongs to a test that has started its own program once more: what that test holds is enough.
+static IS_CHILD: LazyLock<bool> = LazyLock::new(|| {
+    let program = |process: u32| std::fs::read_link(format!("/proc/{process}/exe")).ok();
+    let parent = |process: u32| -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // After the name, which may have any characters: the state and the parent.
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    let own: Option<PathBuf> = program(std::process::id());
+    std::iter::successors(parent(std::process::id()), |process| parent(*process))
+        .any(|process| own.is_some() && program(process) == own)
+});
 
 /// A locked file.
 struct Lock(File);
@@ -29,9 +43,12 @@ impl Lock {
     }
 
     /// Who waits for all others holds the gate, so that nobody new comes in meanwhile.
-    fn turn(lock: impl FnOnce(&File) -> std::io::Result<()>) -> Self {
+    fn turn(lock: impl FnOnce(&File) -> std::io::Result<()>) -> Option<Self> {
+        if *IS_CHILD {
+            return None;
+        }
         let _gate = Self::take("gate", File::lock);
-        Self::take("turn", lock)
+        Some(Self::take("turn", lock))
     }
 }
 
@@ -63,7 +80,7 @@ pub struct Exclusive {
 /// [`root_or_skip!`](crate::root_or_skip) calls this for its test.
 pub fn shared() -> Shared {
     if SHARES.replace(SHARES.get() + 1) == 0 && !IS_EXCLUSIVE.get() {
-        HELD.set(Some(Lock::turn(File::lock_shared)));
+        HELD.set(Lock::turn(File::lock_shared));
     }
     Shared(PhantomData)
 }
@@ -75,7 +92,7 @@ pub fn exclusive() -> Exclusive {
     let nested = IS_EXCLUSIVE.replace(true);
     if !nested {
         HELD.set(None);
-        HELD.set(Some(Lock::turn(File::lock)));
+        HELD.set(Lock::turn(File::lock));
     }
     Exclusive { nested, thread: PhantomData }
 }
@@ -97,7 +114,7 @@ impl Drop for Exclusive {
         IS_EXCLUSIVE.set(false);
         HELD.set(None);
         if SHARES.get() > 0 {
-            HELD.set(Some(Lock::turn(File::lock_shared)));
+            HELD.set(Lock::turn(File::lock_shared));
         }
     }
 }
