@@ -31,7 +31,7 @@ pub const ABI: u32 = LAYOUTS.len() as u32;
 /// Sessions in a bucket.
 pub const WAYS: usize = 8;
 
-/// Bits of [`SessionKey::kind`].
+/// Bits of [`Session::kind`].
 pub mod kind {
     pub const IPV4: u8 = 1;
     pub const IPV6: u8 = 2;
