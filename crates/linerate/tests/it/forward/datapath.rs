@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{bind_udp, root_or_skip, uninterrupted, wait_for};
+use linerate_testkit::{bind_udp, exclusive, root_or_skip, uninterrupted, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::{CLIENT, Net, SERVER};
@@ -106,6 +106,8 @@ fn rate(net: &Net, port: u16) -> f64 {
 #[test]
 fn a_shaper_keeps_its_rate() {
     root_or_skip!();
+    // The sender has to be in time.
+    let _exclusive = exclusive();
     let net = Net::new();
     let _daemon = net.run("");
     wait_for("XDP", || takes(&net, 4000, "xdp", "xdp"));
