@@ -66,9 +66,10 @@ impl Watch {
         Ok(changed)
     }
 
-    /// Checks that the interface exists and has stayed up. An error once each time that it goes down, and on every call after
-    /// it was removed or moved to another namespace.
+    /// Checks that the interface exists and has stayed up. An error once each time that it goes down, and on every call
+    /// after it was removed or moved to another namespace.
     pub(crate) fn check(&mut self) -> Result<()> {
+        // Only whether it is there: what it is now may be ahead of the notifications.
         if !self.gone {
             match self.interface.is_up() {
                 Err(linerate_net::Error::InterfaceGone(_)) => self.gone = true,

@@ -173,7 +173,7 @@ pub(crate) struct Arguments {
     pub(super) relinquish_privileges: Option<String>,
 
     /// Let this group read the files of -w and --flows (mode 0640). Without it only their owner can (0600).
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = OUTPUT, long, value_name = "NAME")]
     pub(super) group: Option<Group>,
 
     /// Precision of the timestamps in classic pcap files (default: micro, as other programs
