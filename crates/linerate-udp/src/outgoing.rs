@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use rustix::event::PollFlags;
 use serde::Serialize;
@@ -13,8 +12,6 @@ use crate::transmit::Transmit;
 
 /// Messages of one super-datagram, at most (`UDP_MAX_SEGMENTS` of older kernels; newer take 128).
 pub(crate) const MAX_SEGMENTS: usize = 64;
-/// How long to wait when the kernel is out of memory (`ENOBUFS`).
-const NO_MEMORY_WAIT: Duration = Duration::from_micros(50);
 
 /// Counters of what was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -101,17 +98,13 @@ impl Outgoing {
             if !wait && error.kind() == io::ErrorKind::WouldBlock {
                 break;
             }
-            if self.is_transient(fd, &error)? {
-                continue;
-            }
-            // The kernel reports an ICMP error about an earlier message (`IP_RECVERR`) in place of sending this one,
-            // and takes it at the second trial.
-            if !self.connected && failed_at.replace(at) != Some(at) {
+            let is_first = failed_at.replace(at) != Some(at);
+            if self.is_transient(fd, &error, is_first)? {
                 continue;
             }
             let refused = transmit(at);
             at += 1;
-            if refused.segments() > 1 {
+            if refused.segments() > 1 && error.raw_os_error() != Some(libc::ENOBUFS) {
                 self.send_unsegmented(fd, &refused, &error)?;
             } else if self.is_of_destination(&error) {
                 self.refuse(&refused, &error);
@@ -122,15 +115,23 @@ impl Outgoing {
         Ok(at)
     }
 
-    /// Whether the same message is to be sent again; waits where that helps.
-    fn is_transient(&mut self, fd: BorrowedFd<'_>, error: &io::Error) -> io::Result<bool> {
+    /// Whether the same message, which has failed for the first time or again, is to be sent once more. Waits where
+    /// that helps.
+    fn is_transient(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        error: &io::Error,
+        is_first: bool,
+    ) -> io::Result<bool> {
         match error.raw_os_error() {
             Some(libc::EAGAIN) => drop(socket::poll(fd, PollFlags::OUT, None, None)?),
             // An answer to an earlier message, reported in place of sending this one.
             Some(libc::ECONNREFUSED) => self.statistics.unreachable += 1,
-            // No memory for the moment.
-            Some(libc::ENOBUFS) => drop(socket::sleep(NO_MEMORY_WAIT)),
-            _ => return Ok(false),
+            // The qdisc dropped it (`IP_RECVERR`), and may drop the next ones as well.
+            Some(libc::ENOBUFS) => return Ok(false),
+            // The kernel reports an ICMP error about an earlier message (`IP_RECVERR`) in place of sending this one,
+            // and takes it at the second trial.
+            _ => return Ok(is_first && !self.connected),
         }
         Ok(true)
     }
@@ -138,14 +139,14 @@ impl Outgoing {
     /// Whether an error concerns one message, and not the socket.
     fn is_of_destination(&self, error: &io::Error) -> bool {
         match error.raw_os_error() {
-            Some(libc::EMSGSIZE | libc::EPERM) => true,
+            Some(libc::EMSGSIZE | libc::EPERM | libc::ENOBUFS) => true,
             Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::ENOMEM) | None => false,
             _ => !self.connected,
         }
     }
 
     fn refuse(&mut self, transmit: &Transmit<'_>, error: &io::Error) {
-        self.statistics.refused += 1;
+        self.statistics.refused += transmit.segments() as u64;
         self.refusal = error.raw_os_error().map(|errno| (transmit.destination, errno));
     }
 
@@ -162,6 +163,7 @@ impl Outgoing {
         let size = transmit.split_size().unwrap_or(usize::MAX);
         for contents in transmit.contents.chunks(size) {
             let one = Transmit { segment_size: None, ..transmit.with(contents) };
+            let mut is_first = true;
             loop {
                 self.statistics.syscalls += 1;
                 let Err(SendError { error, .. }) = self.headers.send(fd, std::iter::once(one))
@@ -172,7 +174,7 @@ impl Outgoing {
                     self.statistics.unsegmented += 1;
                     break;
                 };
-                if !self.is_transient(fd, &error)? {
+                if !self.is_transient(fd, &error, std::mem::take(&mut is_first))? {
                     self.refuse(&one, &error);
                     break;
                 }

@@ -294,8 +294,44 @@ fn time_stamps_come_while_messages_wait() {
 /// Gives the receiving interface a qdisc; false where the kernel has none such.
 fn has_qdisc(cable: &Cable, kind: &str) -> bool {
     let mut tc = cable.here.command("tc");
-    tc.args(["qdisc", "replace", "dev", "rx", "root", kind]);
+    tc.args(["qdisc", "replace", "dev", "rx", "root"]).args(kind.split(' '));
     tc.output().is_ok_and(|output| output.status.success())
+}
+
+/// With `IP_RECVERR` the kernel says what its qdisc drops: a message is refused, and nobody waits for ever.
+#[test]
+fn messages_that_the_qdisc_drops_are_refused() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let kind = Kind { backend: Backend::Recvmmsg, delivery: linerate_udp::Delivery::Auto };
+    if !has_qdisc(&cable, "bfifo limit 1") {
+        linerate_testkit::print_skipped(test_name!(), "the kernel has no bfifo");
+        return;
+    }
+    let (to, plain) = (address(THERE, 9), cable.here.run(|| UdpSocket::bind((HERE, 0))).unwrap());
+    let plain = plain.unwrap();
+    nix::sys::socket::setsockopt(&plain, nix::sys::socket::sockopt::Ipv4RecvErr, &true).unwrap();
+    let refused = plain.send_to(b"dropped", to).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::ENOBUFS));
+    for backend in [SendBackend::Sendmmsg, SendBackend::Uring] {
+        let builder = Receiver::builder(address(HERE, 7000)).send_options(by(backend));
+        let mut socket = cable.socket(&builder.icmp_errors(true).backend(Some(kind.backend)));
+        let joined = Transmit { segment_size: Some(3), ..Transmit::new(to, b"in three") };
+        // What hangs ends the test.
+        let (done, wait) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            socket.send(&[Transmit::new(to, b"one"), joined]).unwrap();
+            assert_eq!(socket.try_send(&[joined, Transmit::new(to, b"one")]).unwrap(), 2);
+            let (_, transmitter) = socket.split();
+            transmitter.push(&joined).unwrap();
+            assert!(transmitter.try_flush().unwrap());
+            let (at, why) = transmitter.last_refusal().unwrap();
+            assert_eq!((at, why.raw_os_error()), (to, Some(libc::ENOBUFS)));
+            let sent = transmitter.statistics();
+            done.send((sent.messages, sent.refused, sent.unsegmented)).unwrap();
+        });
+        assert_eq!(wait.recv_timeout(TIMEOUT), Ok((0, 11, 0)), "{backend}");
+    }
 }
 
 #[test]
