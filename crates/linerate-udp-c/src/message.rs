@@ -38,6 +38,8 @@ pub struct linerate_message {
     pub truncated: u8,
     /// The Ethernet address that its frame came from, if it bypassed the stack (`xdp`); zeroes if unknown.
     pub next_hop: [u8; 6],
+    /// 1 if the destination is an IPv4 broadcast address, if LINERATE_RECEIVE_DESTINATION was requested.
+    pub broadcast: u8,
 }
 
 /// Messages lost since the receiver was opened, by cause.
@@ -110,6 +112,7 @@ impl From<&Message<'_>> for linerate_message {
             traffic_class: message.traffic_class.map_or(-1, i16::from),
             truncated: message.truncated.into(),
             next_hop: message.next_hop.map_or([0; 6], |address| address.0),
+            broadcast: message.broadcast.into(),
         }
     }
 }

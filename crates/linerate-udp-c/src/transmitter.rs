@@ -123,6 +123,7 @@ pub unsafe extern "C" fn linerate_message_reply(
         payload: &[],
         source,
         destination,
+        broadcast: message.broadcast != 0,
         timestamp: None,
         traffic_class: None,
         interface_index: None,

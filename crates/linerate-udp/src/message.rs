@@ -16,6 +16,8 @@ pub struct Message<'a> {
     /// The address and port that it was sent to. Where a receiver is bound to an unspecified address
     /// and [`Metadata::destination`] was not asked for, the address that it is bound to.
     pub destination: SocketAddr,
+    /// The destination is an IPv4 broadcast address; known if [`Metadata::destination`] was asked for.
+    pub broadcast: bool,
     /// When it arrived, in nanoseconds since the Unix epoch, if [`Metadata::timestamp`] was asked for.
     pub timestamp: Option<u64>,
     /// The traffic class (RFC 2474, RFC 3168), if it is known.

@@ -173,13 +173,12 @@ fn mapped(address: SocketAddr) -> SocketAddr {
 }
 
 fn described(message: &Message<'_>, len: usize) -> RecvMeta {
-    let ip = message.destination.ip();
     RecvMeta {
         addr: message.source,
         len,
         stride: len,
         ecn: message.traffic_class.and_then(EcnCodepoint::from_bits),
-        dst_ip: Some(ip).filter(|ip| !ip.is_unspecified()),
+        dst_ip: message.reply(&[]).source,
     }
 }
 

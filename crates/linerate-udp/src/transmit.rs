@@ -76,18 +76,14 @@ impl<'a> Transmit<'a> {
 
 impl Message<'_> {
     /// A reply to this message: to its sender, from the address that the message was sent to. That address is known if
-    /// the receiver is bound to it, or if [`Metadata::destination`](crate::Metadata::destination) was requested. Its
-    /// next hop is the one that the message came from, if that is known.
+    /// the receiver is bound to it, or if [`Metadata::destination`](crate::Metadata::destination) was requested. If it
+    /// is a broadcast address or a group, the kernel chooses the source. The next hop is the one that the message came
+    /// from, if that is known.
     #[inline]
     pub fn reply<'c>(&self, contents: &'c [u8]) -> Transmit<'c> {
         let ip = self.destination.ip();
-        let is_unicast = !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast(ip);
+        let is_unicast = !ip.is_unspecified() && !ip.is_multicast() && !self.broadcast;
         let source = is_unicast.then_some(ip);
         Transmit { source, next_hop: self.next_hop, ..Transmit::new(self.source, contents) }
     }
-}
-
-/// The limited broadcast address. A directed broadcast address cannot be recognised without the netmask.
-fn is_broadcast(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }

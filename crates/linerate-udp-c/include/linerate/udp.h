@@ -134,6 +134,8 @@ typedef struct linerate_message {
     uint8_t truncated;
     // The Ethernet address that its frame came from, if it bypassed the stack (`xdp`); zeroes if unknown.
     uint8_t next_hop[6];
+    // 1 if the destination is an IPv4 broadcast address, if LINERATE_RECEIVE_DESTINATION was requested.
+    uint8_t broadcast;
 } linerate_message;
 
 // Messages lost since the receiver was opened, by cause.

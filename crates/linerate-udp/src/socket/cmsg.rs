@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::sockaddr::{scoped, unmapped};
 use crate::message::Message;
 
-/// The most bytes that ancillary data can take: UDP_GRO, a time stamp, the IPv6 packet information and the traffic
-/// class; and where transmit time stamps are on, kernels before 6.12 add another form of the time stamp.
-pub(crate) const CMSG_SPACE: usize = 24 + 32 + 40 + 24 + 64;
+/// The most bytes that ancillary data can take: UDP_GRO, a time stamp, the packet information of IPv6 and IPv4 and the
+/// traffic class; and where transmit time stamps are on, kernels before 6.12 add another form of the time stamp.
+pub(crate) const CMSG_SPACE: usize = 24 + 32 + 40 + 32 + 24 + 64;
 
 const HEADER: usize = size_of::<libc::cmsghdr>();
 /// `UDP_GRO` of `linux/udp.h`.
@@ -22,6 +22,7 @@ pub(crate) struct ControlMessages {
     pub(crate) traffic_class: Option<u8>,
     pub(crate) interface_index: Option<u32>,
     pub(crate) destination: Option<IpAddr>,
+    pub(crate) broadcast: bool,
 }
 
 impl ControlMessages {
@@ -49,6 +50,7 @@ impl ControlMessages {
             payload,
             source: unmapped(source),
             destination: destination.unwrap_or(bound),
+            broadcast: self.broadcast,
             timestamp: self.timestamp,
             traffic_class: self.traffic_class,
             interface_index: self.interface_index,
@@ -70,7 +72,11 @@ impl ControlMessages {
             }
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 self.interface_index = Some(u32::from_ne_bytes(array(data, 0)));
-                self.destination = Some(Ipv4Addr::from(array::<4>(data, 8)).into());
+                let destination = Ipv4Addr::from(array::<4>(data, 8));
+                self.destination = Some(destination.into());
+                // `ipi_spec_dst` is the address of the host that answers.
+                self.broadcast =
+                    !destination.is_multicast() && destination.octets() != array(data, 4);
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 self.destination = Some(Ipv6Addr::from(array::<16>(data, 0)).into());
@@ -125,13 +131,14 @@ mod tests {
         let bytes = [
             entry(libc::SOL_UDP, UDP_GRO, &64i32.to_ne_bytes()),
             entry(libc::IPPROTO_IP, libc::IP_TOS, &[0x2e]),
-            entry(libc::IPPROTO_IP, libc::IP_PKTINFO, &[3, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1]),
+            entry(libc::IPPROTO_IP, libc::IP_PKTINFO, &[3, 0, 0, 0, 10, 0, 0, 2, 10, 0, 0, 255]),
         ]
         .concat();
         let control = ControlMessages::parse(&bytes);
         assert_eq!((control.segment_size, control.traffic_class), (Some(64), Some(0x2e)));
         assert_eq!(control.interface_index, Some(u32::from_ne_bytes([3, 0, 0, 0])));
-        assert_eq!(control.destination, Some("10.0.0.1".parse().unwrap()));
+        assert_eq!(control.destination, Some("10.0.0.255".parse().unwrap()));
+        assert!(control.broadcast);
     }
 
     proptest! {

@@ -184,21 +184,23 @@ fn set_recv_buffer_size(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
         .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
 }
 
+const DESTINATION: &str = "ask for the destination of messages";
+const TRAFFIC_CLASS: &str = "ask for the traffic class of messages";
+
 fn enable_metadata(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
     let Versions { v4, v6 } = options.versions();
     let metadata = options.metadata;
-    if v4 && v6 && metadata.traffic_class {
-        set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, &1i32)
-            .map_err(|error| Error::system("ask for the traffic class of messages", error))?;
-    }
+    let both = v4 && v6;
     let (level, destination, class) = if v6 {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, libc::IPV6_RECVTCLASS)
     } else {
         (libc::IPPROTO_IP, libc::IP_PKTINFO, libc::IP_RECVTOS)
     };
     for (on, level, option, what) in [
-        (metadata.destination, level, destination, "ask for the destination of messages"),
-        (metadata.traffic_class, level, class, "ask for the traffic class of messages"),
+        (metadata.destination, level, destination, DESTINATION),
+        (metadata.destination && both, libc::IPPROTO_IP, libc::IP_PKTINFO, DESTINATION),
+        (metadata.traffic_class, level, class, TRAFFIC_CLASS),
+        (metadata.traffic_class && both, libc::IPPROTO_IP, libc::IP_RECVTOS, TRAFFIC_CLASS),
         (metadata.timestamp, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, "ask for time stamps"),
     ] {
         if on {

@@ -328,6 +328,8 @@ impl XdpBatch<'_> {
                 payload: &frame.head()[from..from + len],
                 source: scoped(datagram.source, Some(self.index)),
                 destination: scoped(datagram.destination, Some(self.index)),
+                // The program leaves these to the stack.
+                broadcast: false,
                 timestamp: frame.timestamp.map(|stamp| stamp.0),
                 traffic_class: Some(datagram.traffic_class),
                 interface_index: Some(self.index),

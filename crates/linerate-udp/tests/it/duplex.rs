@@ -1,6 +1,6 @@
 //! A socket receives and sends on one port, on every backend. Plain sockets of the other host are its peers.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{exclusive, root_or_skip, test_name, uninterrupted};
@@ -78,6 +78,57 @@ fn answers_come_from_the_address_that_was_asked() {
             assert_eq!(statistics.refused, 0, "{kind}: {:?}", socket.transmitter().last_refusal());
             assert!(statistics.syscalls <= 4 * WINDOW, "{kind}: {statistics:?}");
         }
+    }
+}
+
+/// A broadcast address or a group is nobody's: answers have the source that a plain socket's have.
+#[test]
+fn answers_to_broadcasts_and_groups_come_from_an_address_of_the_host() {
+    root_or_skip!();
+    let cable = Cable::new();
+    for (ip, bits) in [("10.77.0.5", 24), ("10.78.0.1", 24), ("fd77::5", 64)] {
+        cable.veth.b.add_address(ip.parse().unwrap(), bits).unwrap();
+    }
+    let asked =
+        ["10.77.0.255", "255.255.255.255", "10.78.0.255", "239.7.7.7", "10.77.0.5", "ff15::7"];
+    let peers = [peer(&cable, THERE), peer(&cable, THERE6)];
+    peers[0].set_broadcast(true).unwrap();
+    let peer_of = |to: &str| &peers[usize::from(to.contains(':'))];
+    let answer_from = |to: &str| {
+        let mut room = [0; 8];
+        let (len, source) = uninterrupted(|| peer_of(to).recv_from(&mut room)).unwrap();
+        assert_eq!(&room[..len], b"hello", "{to}");
+        source
+    };
+    let plain = cable.here.run(|| UdpSocket::bind("[::]:7001")).unwrap().unwrap();
+    plain.set_read_timeout(Some(TIMEOUT)).unwrap();
+    for kind in kinds(&cable, test_name!()) {
+        let mut builder = Receiver::builder(address("::", 7000)).metadata(Metadata::ALL);
+        for group in ["239.7.7.7", "ff15::7"] {
+            builder = builder.join(Group::any_source(group.parse().unwrap()).on("rx"));
+        }
+        let mut socket = open(&cable, builder.interface("rx"), kind);
+        for to in asked {
+            peer_of(to).send_to(b"hello", (to, 7000)).unwrap();
+            echo(&mut socket, 1);
+            let refusal = socket.transmitter().last_refusal();
+            assert_eq!(socket.transmitter().statistics().refused, 0, "{kind}, {to}: {refusal:?}");
+            let source = answer_from(to).ip();
+            if to == "10.77.0.5" {
+                assert_eq!(source, address(to, 0).ip(), "{kind}");
+                continue;
+            }
+            plain.send_to(b"hello", mapped(peer_of(to).local_addr().unwrap())).unwrap();
+            assert_eq!(source, answer_from(to).ip(), "{kind}, {to}");
+        }
+    }
+}
+
+/// An address as an IPv6 socket takes it.
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), v4.port()).into(),
+        v6 => v6,
     }
 }
 
