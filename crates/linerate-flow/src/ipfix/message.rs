@@ -17,8 +17,10 @@ const OPTIONS_TEMPLATE_SET: u16 = 3;
 const METERING_STATISTICS_TEMPLATE: u16 = 256;
 /// The Exporting Process Reliability Statistics Options Template: what was not sent (RFC 7011 section 4.3).
 const RELIABILITY_STATISTICS_TEMPLATE: u16 = 257;
-/// The first template of flows.
-const FIRST_TEMPLATE: u16 = 258;
+/// Templates of flows have this number and higher ones. Those below may be known from versions that counted up from 258.
+const FIRST_TEMPLATE: u16 = 1024;
+/// With this start of the hash, no two of the usual combinations of fields have the same number.
+const TEMPLATE_ID_BASIS: u32 = 0xd517_c6c4;
 /// Seconds from 1900, where NTP begins, to 1970.
 const NTP_EPOCH: u64 = 2_208_988_800;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -50,7 +52,8 @@ pub(super) struct Message {
 
 /// Turns records into the messages of one transport session.
 ///
-/// Each combination of fields has a template, so no unknown value is sent.
+/// Each combination of fields has a template, so no unknown value is sent. Its number is derived from the fields. So a
+/// collector that has missed a template after a restart of the exporter still has the right one.
 ///
 /// The statistics are messages of their own, of Observation Domain 0, as RFC 7011 section 3.1 advises. Collectors such as
 /// nfcapd do not count options records, and would find a gap in the sequence numbers of flows after each of them.
@@ -87,7 +90,7 @@ impl Encoder {
             self.scratch.extend_from_slice(&(time / NANOS_PER_MILLISECOND).to_be_bytes());
         }
         let template = self.templates.get(&mask).copied();
-        let template_len = if template.is_none() { template_len(mask) } else { 0 };
+        let template_len = if template.is_none() { template_set_len(&specifiers(mask)) } else { 0 };
         let len = template_len + SET_HEADER_LEN + self.scratch.len();
         let full = self.flows.make_room(len, now);
         let id = template.unwrap_or_else(|| self.define(mask));
@@ -107,8 +110,9 @@ impl Encoder {
         let mut known: Vec<_> = self.templates.iter().map(|(mask, id)| (*id, *mask)).collect();
         known.sort_unstable();
         for (id, mask) in known {
-            full.extend(self.flows.make_room(template_len(mask), now));
-            self.flows.template(id, mask);
+            let specifiers = specifiers(mask);
+            full.extend(self.flows.make_room(template_set_len(&specifiers), now));
+            self.flows.template(id, mask, &specifiers);
         }
         full
     }
@@ -142,9 +146,14 @@ impl Encoder {
 
     /// Defines the template of these fields. Few combinations of fields occur.
     fn define(&mut self, mask: u64) -> u16 {
-        let id = FIRST_TEMPLATE + self.templates.len() as u16;
+        let specifiers = specifiers(mask);
+        let mut id = template_id(&specifiers);
+        // A test shows that the usual combinations have different numbers.
+        while self.templates.values().any(|other| *other == id) {
+            id = id.checked_add(1).unwrap_or(FIRST_TEMPLATE);
+        }
         self.templates.insert(mask, id);
-        self.flows.template(id, mask);
+        self.flows.template(id, mask, &specifiers);
         id
     }
 }
@@ -230,22 +239,12 @@ impl MessageBuilder {
         self.data_records += 1;
     }
 
-    /// The template of these fields.
-    fn template(&mut self, id: u16, mask: u64) {
+    /// The template with these field specifiers.
+    fn template(&mut self, id: u16, mask: u64, specifiers: &[u8]) {
         self.open(TEMPLATE_SET);
         let count = mask.count_ones() as u16 + MILLISECONDS.len() as u16;
-        let out = &mut self.message.bytes;
-        put(out, [id, count]);
-        for (field, element) in selected(mask) {
-            let enterprise_bit = u16::from(element.enterprise != 0) << 15;
-            put(out, [element.id | enterprise_bit, field.kind.ipfix_len()]);
-            if element.enterprise != 0 {
-                out.extend_from_slice(&element.enterprise.to_be_bytes());
-            }
-        }
-        for element in MILLISECONDS {
-            put(out, [element, 8]);
-        }
+        put(&mut self.message.bytes, [id, count]);
+        self.message.bytes.extend_from_slice(specifiers);
     }
 
     fn options_template(&mut self, id: u16, (scope_count, fields): OptionsTemplate) {
@@ -263,14 +262,31 @@ fn fields() -> impl Iterator<Item = (&'static Field, Element)> {
     FIELDS.iter().filter_map(|field| Some((field, field.element?)))
 }
 
-fn selected(mask: u64) -> impl Iterator<Item = (&'static Field, Element)> {
-    fields().enumerate().filter(move |(bit, _)| mask >> bit & 1 == 1).map(|(_, field)| field)
+/// The field specifiers of a template (RFC 7011 section 3.2).
+fn specifiers(mask: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (_, (field, element)) in fields().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1) {
+        let enterprise_bit = u16::from(element.enterprise != 0) << 15;
+        put(&mut out, [element.id | enterprise_bit, field.kind.ipfix_len()]);
+        if element.enterprise != 0 {
+            out.extend_from_slice(&element.enterprise.to_be_bytes());
+        }
+    }
+    MILLISECONDS.iter().for_each(|element| put(&mut out, [*element, 8]));
+    out
 }
 
-/// Octets of a template set with the template of these fields.
-fn template_len(mask: u64) -> usize {
-    let specifiers = selected(mask).map(|(_, element)| if element.enterprise == 0 { 4 } else { 8 });
-    SET_HEADER_LEN + 4 + specifiers.sum::<usize>() + 4 * MILLISECONDS.len()
+/// The number of the template with these field specifiers: an FNV-1a hash of them. It must never change.
+fn template_id(specifiers: &[u8]) -> u16 {
+    let hash = specifiers.iter().fold(TEMPLATE_ID_BASIS, |hash, octet| {
+        (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193)
+    });
+    FIRST_TEMPLATE + (hash % u32::from(u16::MAX - FIRST_TEMPLATE)) as u16
+}
+
+/// Octets of a template set with one template.
+fn template_set_len(specifiers: &[u8]) -> usize {
+    SET_HEADER_LEN + 4 + specifiers.len()
 }
 
 fn put<const N: usize>(out: &mut Vec<u8>, fields: [u16; N]) {

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::time::Duration;
 
@@ -187,4 +188,117 @@ fn the_templates_come_again_over_udp() {
     }
     let statistics = exporter.finish(Duration::from_secs(10));
     assert_eq!(statistics.not_sent_flows, 0);
+}
+
+/// The records of meters and of `forward`: each kind of packet, tag, direction, interface, and translation.
+fn usual_records() -> Vec<FlowRecord> {
+    let v4 = IpAddr::from([10, 0, 0, 1]);
+    let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
+    let seen = Direction {
+        packets: 1,
+        octets: 40,
+        tcp_flags: 2,
+        ttl: Some((64, 64)),
+        length: Some((40, 40)),
+    };
+    let counted = Direction { packets: 1, octets: 40, ..Direction::default() };
+    let none = Direction::default();
+    let mut records = Vec::new();
+    for n in 0..2 * 5 * 3 * 4 * 4 * 2 {
+        let mut rest = n;
+        let mut choose = |count: usize| {
+            let choice = rest % count;
+            rest /= count;
+            choice
+        };
+        let address = [v4, v6][choose(2)];
+        let (protocol, ports, icmp_type_code) = [
+            (6, Some(1), None),
+            (6, None, None),
+            (17, Some(1), None),
+            ([1, 58][usize::from(address.is_ipv6())], None, Some(0x800)),
+            (47, None, None),
+        ][choose(5)];
+        let vlans = [(None, None), (Some(1), None), (Some(1), Some(2))][choose(3)];
+        let directions = [(seen, seen), (seen, none), (none, seen), (counted, none)];
+        let (forward, reverse) = directions[choose(4)];
+        let interface = [(false, false), (true, false), (true, true), (false, true)][choose(4)];
+        let translation = (choose(2) == 1).then_some(crate::Translation {
+            source: address,
+            destination: address,
+            source_port: ports,
+            destination_port: ports,
+        });
+        let record = FlowRecord {
+            key: FlowKey {
+                source: address,
+                destination: address,
+                source_port: ports,
+                destination_port: ports,
+                icmp_type_code,
+                protocol,
+                vlan: vlans.0,
+                customer_vlan: vlans.1,
+            },
+            forward,
+            reverse,
+            reverse_start: (reverse.packets > 0).then_some(1),
+            ingress_interface: interface.0.then_some(2),
+            interface_name: interface.0.then(|| "eth0".into()),
+            egress_interface: interface.1.then_some(3),
+            translation,
+            end_reason: Some(crate::EndReason::IdleTimeout),
+            ..FlowRecord::default()
+        };
+        if forward.packets > 0 && reverse.packets == 0 && interface == (false, false) {
+            // An event.
+            let nat_event = Some(crate::NatEvent::Nat44Create);
+            let (forward, end_reason) = (Direction::default(), None);
+            records.push(FlowRecord { nat_event, forward, end_reason, ..record.clone() });
+        }
+        records.push(record);
+    }
+    records
+}
+
+/// The template sets of a message: each number with the octets of its fields.
+fn templates(message: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    let (mut templates, mut start) = (Vec::new(), 16);
+    for (set, len) in sets(message) {
+        let mut at = start + 4;
+        start += len;
+        while set == 2 && at < start {
+            let (id, count) = (u16_at(message, at), u16_at(message, at + 2));
+            let first = at + 4;
+            at = first;
+            for _ in 0..count {
+                at += if u16_at(message, at) >> 15 == 1 { 8 } else { 4 };
+            }
+            templates.push((id, message[first..at].to_vec()));
+        }
+    }
+    templates
+}
+
+#[test]
+fn a_template_number_means_the_same_fields_in_each_session() {
+    let mut records = usual_records();
+    let mut by_number = HashMap::new();
+    for _ in 0..3 {
+        // The order of records decides nothing.
+        records.rotate_left(333);
+        records.reverse();
+        let mut encoder = Encoder::new(NonZeroU32::MIN, 1400);
+        let mut messages = Vec::new();
+        messages.extend(records.iter().filter_map(|record| encoder.record(record, 0)));
+        messages.extend(encoder.finish(0));
+        for (id, fields) in messages.iter().flat_map(|message| templates(&message.bytes)) {
+            assert_eq!(by_number.entry(id).or_insert_with(|| fields.clone()), &fields, "{id}");
+        }
+    }
+    assert!(by_number.len() > 400, "{}", by_number.len());
+    // Collectors of today know it.
+    let mut encoder = Encoder::new(NonZeroU32::MIN, 1400);
+    encoder.record(&record(1), 0);
+    assert_eq!(templates(&encoder.finish(0).unwrap().bytes)[0].0, 5539);
 }
