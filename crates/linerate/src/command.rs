@@ -165,3 +165,6 @@ fn refuse(mut error: clap::Error) -> ExitCode {
     }
     cli::refuse(&error)
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use linerate_capture::interface::{ANY, Interface};
 use linerate_capture::link_type;
 
 use super::capture;
-use crate::cli::stdio;
+use crate::cli::{as_usage_error, stdio};
 
 /// Arguments of `linerate extcap`: those of Wireshark's extcap interface, and the options that Wireshark shows.
 #[derive(Debug, Args)]
@@ -144,18 +144,33 @@ impl Target {
     }
 }
 
+/// Refuses arguments that ask for nothing.
+pub(crate) fn check(arguments: &Arguments) -> Result<()> {
+    let Arguments { extcap_dlts, extcap_config, extcap_capture_filter, capture, .. } = arguments;
+    if arguments.extcap_interfaces {
+        return Ok(());
+    }
+    if arguments.extcap_interface.is_none() {
+        bail!(
+            "Wireshark's arguments are missing: --extcap-interfaces, or --extcap-interface NAME with \
+             --extcap-dlts, --extcap-config or --capture"
+        );
+    }
+    if !(*extcap_dlts || *extcap_config || *capture || extcap_capture_filter.is_some()) {
+        bail!(
+            "what about the interface: --extcap-dlts, --extcap-config, --extcap-capture-filter or --capture?"
+        );
+    }
+    Ok(())
+}
+
 /// Answers one question of Wireshark, or captures.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    check(arguments).map_err(as_usage_error)?;
     if arguments.extcap_interfaces {
         return list_interfaces().map(|()| ExitCode::SUCCESS);
     }
-    let Some(name) = &arguments.extcap_interface else {
-        return Ok(crate::cli::usage_error(
-            "Wireshark's arguments are missing: --extcap-interfaces, or --extcap-interface NAME with \
-             --extcap-dlts, --extcap-config or --capture",
-        ));
-    };
-    let target = Target::parse(name)?;
+    let target = Target::parse(arguments.extcap_interface.as_deref().unwrap_or_default())?;
     if arguments.capture {
         return capture(arguments, &target);
     }
@@ -168,10 +183,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         if let Err(error) = check_filter(&target, filter) {
             stdio::println(error)?;
         }
-    } else {
-        return Ok(crate::cli::usage_error(
-            "what about the interface: --extcap-dlts, --extcap-config, --extcap-capture-filter or --capture?",
-        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -172,7 +172,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 impl Arguments {
     /// Refuses a destination without a port, and messages that are too short for the pattern.
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.to.port() == 0 {
             anyhow::bail!("{} is not an address and port to send to: port 0 is reserved", self.to);
         }

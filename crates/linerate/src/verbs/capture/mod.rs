@@ -1,6 +1,7 @@
 //! `linerate capture`: packets from interfaces or files into files or lines.
 
 mod arguments;
+mod check;
 mod config;
 mod decoder;
 mod flows;
@@ -9,7 +10,6 @@ mod list;
 mod live;
 mod metrics;
 mod output;
-mod reading;
 mod select;
 mod stats;
 pub(super) mod values;
@@ -25,7 +25,6 @@ use linerate_capture::engine::{
     self, Engine, EngineOptions, FileInput, FileProgress, InputFile, Sample,
 };
 use linerate_capture::filter::{CookedHeader, FilterCache, TagReading, cooked_header};
-use linerate_capture::interface::ANY;
 use linerate_capture::link_type;
 use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
@@ -38,6 +37,7 @@ use linerate_ring::TimestampSource;
 pub(crate) use arguments::Arguments;
 use arguments::TimestampType;
 pub(super) use arguments::{Compress, FileFormat};
+pub(crate) use check::check;
 pub(crate) use config::words as config_words;
 pub(crate) use live::remedy;
 pub(super) use output::{compression, extension, uncompressed};
@@ -46,7 +46,7 @@ use values::Limit;
 
 use crate::cli::metrics::Publisher;
 use crate::cli::signals::Signals;
-use crate::cli::{self, stdio};
+use crate::cli::{as_usage_error, stdio};
 
 /// The default snapshot length in bytes, as in tcpdump.
 const DEFAULT_SNAPLEN: u32 = 262_144;
@@ -62,54 +62,22 @@ const MAX_TOTAL_BUFFER: u64 = 256 << 20;
 pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     arguments.verbose = verbose;
     let arguments = &arguments;
+    let names = check(arguments).map_err(as_usage_error)?;
     // Before this thread enters another namespace, where nobody would ask.
     let listeners = arguments.web.listen(arguments.metrics)?;
-    match arguments.netns.as_slice() {
-        [] => {}
+    if let [netns] = arguments.netns.as_slice() {
         // Every thread that starts from now on is in it, too.
-        [netns] => Namespace::find(netns)?.enter()?,
-        _ if arguments.list_interfaces || arguments.list_data_link_types => {
-            return Ok(cli::usage_error("-D and -L list one namespace: give one --netns"));
-        }
-        _ if arguments.relinquish_privileges.is_some() => {
-            return Ok(cli::usage_error(
-                "-Z gives up what it takes to enter several namespaces: leave it out, or give one --netns",
-            ));
-        }
-        _ => {}
+        Namespace::find(netns)?.enter()?;
     }
-    let place = |outcome: Result<ExitCode>| match arguments.netns.as_slice() {
-        [netns] => outcome.with_context(|| in_namespace(netns)),
-        _ => outcome,
-    };
-    if arguments.list_interfaces {
-        return place(list::run(arguments.json));
-    }
-    if arguments.list_data_link_types {
-        let names = match select::interfaces(arguments) {
-            Ok(names) => names.into_iter().flatten().collect::<Vec<_>>(),
-            Err(refusal) => return Ok(cli::usage_error(&refusal)),
+    if arguments.list_interfaces || arguments.list_data_link_types {
+        let listed = match arguments.list_interfaces {
+            true => list::run(arguments.json),
+            false => list::link_types(&names.concat(), arguments.json),
         };
-        return place(list::link_types(&names, arguments.json));
-    }
-    if arguments.json && arguments.write.as_deref().is_some_and(|path| path.as_os_str() == "-") {
-        return Ok(cli::usage_error(
-            "--json and -w - both write to standard output; write to a file, or leave out --json",
-        ));
-    }
-    if arguments.rotate_count.is_some()
-        && arguments.rotate_size.is_none()
-        && arguments.rotate_seconds.is_none()
-    {
-        return Ok(cli::usage_error(
-            "-W limits the number of files, but nothing starts a new file: give -C SIZE or -G SECONDS too",
-        ));
-    }
-    if let Some(refusal) = output::refusal(arguments) {
-        return Ok(cli::usage_error(refusal));
-    }
-    if arguments.per_thread_files && arguments.write.as_deref() == Some(Path::new("-")) {
-        return Ok(cli::usage_error("--per-thread-files writes several files; give -w a name"));
+        return match arguments.netns.first() {
+            Some(netns) => listed.with_context(|| in_namespace(netns)),
+            None => listed,
+        };
     }
     output::check(arguments)?;
     if let Some(user) = &arguments.relinquish_privileges {
@@ -125,44 +93,30 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     if arguments.read.is_some() {
         return from_file(arguments, filter);
     }
-    from_interfaces(arguments, filter, listeners)
+    from_interfaces(arguments, &names, filter, listeners)
 }
 
 fn from_interfaces(
     arguments: &Arguments,
+    names: &[Vec<String>],
     filter: Option<String>,
     [page, metrics]: [Option<TcpListener>; 2],
 ) -> Result<ExitCode> {
-    let names = match select::interfaces(arguments) {
-        Ok(names) => names,
-        Err(refusal) => return Ok(cli::usage_error(&refusal)),
-    };
     let signals = Signals::register()?;
     let mut options = source_options(arguments, filter);
-    let drops = options.source == Some(SourceKind::Drops);
-    let any = !drops && names.iter().flatten().any(|name| name == ANY);
+    let any = check::takes_any(arguments, names);
     // Several link types are only for pcapng.
     let one_type = output::is_pcap(arguments).then_some(CookedHeader::V2);
     let chosen = arguments.linktype.and_then(cooked_header).or(one_type);
     options.cooked = chosen.filter(|_| any && !arguments.split);
     if any {
-        if matches!(options.source, Some(SourceKind::Xdp | SourceKind::Tee | SourceKind::Trace)) {
-            return Ok(cli::usage_error("-i any is for packet sockets (--source packet, or auto)"));
-        }
         options.source = Some(SourceKind::Packet);
         // `any` shows the host's own traffic, on possibly many interfaces.
         options.promiscuous = false;
     }
-    let events = matches!(options.source, Some(SourceKind::Trace | SourceKind::Drops));
-    if events && output::is_decoded(arguments) {
-        return Ok(cli::usage_error(
-            "-e, -v, -A, -X, -x and -t print by tcpdump, which does not show verdicts and reasons: leave them out with \
-             --source trace and drops",
-        ));
-    }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
-    let mut opened = open_all(arguments, &names, &options, any, &signals)?;
+    let mut opened = open_all(arguments, names, &options, any, &signals)?;
     check_link_types(arguments, &opened)?;
     if !arguments.flows.is_empty() {
         for one in &mut opened {
@@ -301,11 +255,8 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     {
         bail!("{} would be emptied before it is read; write into another file", path.display());
     }
-    if let Some(refusal) = reading::refusal(arguments) {
-        return Ok(cli::usage_error(&refusal));
-    }
     if !arguments.quiet {
-        reading::without_effect(arguments).iter().for_each(|option| {
+        check::without_effect(arguments).iter().for_each(|option| {
             stdio::eprintln(format_args!("linerate: {option} has no effect on a file"));
         });
     }
@@ -315,9 +266,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         Err(FileError::Cancelled { .. }) => return Ok(ExitCode::SUCCESS),
         reader => reader?,
     };
-    if let Some(refusal) = reading::refusal_of(arguments, reader.format()) {
-        return Ok(cli::usage_error(&refusal));
-    }
+    check::check_format(arguments, reader.format()).map_err(as_usage_error)?;
     // Files may have longer packets than the default for interfaces.
     let snaplen = match snaplen(arguments) {
         DEFAULT_SNAPLEN => u32::MAX,

@@ -102,7 +102,7 @@ pub(super) fn options(
 }
 
 /// When another file starts.
-fn rotation(arguments: &Arguments) -> Rotation {
+pub(super) fn rotation(arguments: &Arguments) -> Rotation {
     let mut rotation = Rotation {
         size: arguments.rotate_size,
         seconds: arguments.rotate_seconds,
@@ -161,28 +161,6 @@ pub(super) fn check(arguments: &Arguments) -> Result<()> {
         Some(source) => Err(FileError::Create { path: path.to_owned(), source }.into()),
         None => Ok(()),
     }
-}
-
-/// Why these arguments make no sense together.
-pub(super) fn refusal(arguments: &Arguments) -> Option<&'static str> {
-    let is_stdout = arguments.write.as_deref() == Some(Path::new("-"));
-    let deletes = arguments.keep.is_some() || arguments.keep_free.is_some();
-    if is_stdout && (deletes || !arguments.ring_buffer.is_empty()) {
-        return Some(
-            "-b, --keep and --keep-free are for files: standard output (-w -) is one stream",
-        );
-    }
-    if rotation(arguments).rotates() {
-        return None;
-    }
-    if !arguments.ring_buffer.is_empty() {
-        return Some(
-            "-b files: needs one of -b filesize:, duration: and packets:, which start another file",
-        );
-    }
-    deletes.then_some(
-        "--keep and --keep-free delete the older files of a capture: they need -C, -G or -b, which start another file",
-    )
 }
 
 /// Whether the blocks of a file of this format are copied as they are: from pcapng to pcapng, or from pcap to pcap.

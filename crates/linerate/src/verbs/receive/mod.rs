@@ -191,8 +191,8 @@ Examples:
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    cpu::check_affinity(arguments.cpus()).map_err(refused_cpu)?;
     arguments.check().map_err(as_usage_error)?;
+    cpu::check_affinity(arguments.cpus()).map_err(refused_cpu)?;
     let listener = arguments.metrics.listen()?;
     let signals = Signals::register()?;
     let receivers = arguments.open()?;
@@ -211,8 +211,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
-    /// Refuses options without effect.
-    fn check(&self) -> Result<()> {
+    /// Refuses options that contradict each other by their values, or have no effect.
+    pub(crate) fn check(&self) -> Result<()> {
         if let (Some(_), Some(backend)) = (self.calibrate, self.backend.0) {
             bail!("--calibrate is for --backend auto: {backend} was asked for");
         }

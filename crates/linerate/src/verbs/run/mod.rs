@@ -25,7 +25,7 @@ use linerate_ring::region::Pages;
 use signal_hook::consts::SIGPIPE;
 
 use crate::cli::metrics::Metrics;
-use crate::cli::{stdio, usage_error, values};
+use crate::cli::{as_usage_error, stdio, values};
 
 /// Where `make install` puts the library, below PREFIX.
 const INSTALLED: &str = "lib/linerate/libpcap.so.0.8";
@@ -112,15 +112,22 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
-/// Becomes the program.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let (name, rest) = arguments.program.split_first().context("no program was named")?;
-    if let Some(option) = name.to_str().filter(|name| name.starts_with('-')) {
-        return Ok(usage_error(&format!(
+/// Refuses an option in the place of the program.
+pub(crate) fn check(arguments: &Arguments) -> Result<()> {
+    let name = arguments.program.first().and_then(|name| name.to_str());
+    if let Some(option) = name.filter(|name| name.starts_with('-')) {
+        bail!(
             "run has no option {option}; options of the program come after its name, as in \
              `linerate run -- tcpdump -i eth0`"
-        )));
+        );
     }
+    Ok(())
+}
+
+/// Becomes the program.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    check(arguments).map_err(as_usage_error)?;
+    let (name, rest) = arguments.program.split_first().context("no program was named")?;
     if let Some(process) = arguments.serve_metrics {
         return metrics::serve(process, arguments);
     }

@@ -18,16 +18,20 @@ use super::capture::{FileFormat, compression, extension, same_file, uncompressed
 use crate::cli::json::{self, Schema};
 use crate::cli::signals::Signals;
 use crate::cli::stdio::plural;
-use crate::cli::{self, stdio};
+use crate::cli::{self, as_usage_error, stdio};
+
+/// Refuses options that contradict each other by their values.
+pub(crate) fn check(arguments: &Arguments) -> Result<()> {
+    if arguments.json && arguments.write.as_os_str() == "-" {
+        bail!("--json and -w - both want standard output; write into a file, or leave out --json");
+    }
+    Ok(())
+}
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    check(arguments).map_err(as_usage_error)?;
     let (input, output) = (arguments.input.as_path(), arguments.write.as_path());
-    if arguments.json && output.as_os_str() == "-" {
-        return Ok(cli::usage_error(
-            "--json and -w - both want standard output; write into a file, or leave out --json",
-        ));
-    }
     if same_file(input, output) {
         bail!("{} would be emptied before it is read; write into another file", input.display());
     }
