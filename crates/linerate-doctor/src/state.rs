@@ -49,7 +49,7 @@ struct Entry {
     implied: bool,
     /// The interface that has it.
     #[serde(default)]
-    interface: Option<Interface>,
+    interface: Option<InterfaceIdentity>,
 }
 
 impl Entry {
@@ -59,20 +59,20 @@ impl Entry {
             before: before.to_owned(),
             after: after.to_owned(),
             implied,
-            interface: Interface::of(setting),
+            interface: InterfaceIdentity::of(setting),
         }
     }
 }
 
 /// Which of the interfaces that may have a name after one another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Interface {
+struct InterfaceIdentity {
     index: u32,
     /// Of its hardware.
     permanent_address: Option<String>,
 }
 
-impl Interface {
+impl InterfaceIdentity {
     fn of(setting: &Setting) -> Option<Self> {
         let link = link::by_name(setting.interface()?).ok()?;
         let permanent_address = link.permanent_address.map(|address| address.to_string());
@@ -342,7 +342,7 @@ impl Target {
     fn new(entry: Entry, restarted: bool) -> Self {
         let mut step =
             Step { command: entry.setting.command(&entry.before), left: None, unchanged: false };
-        if let (Some(then), Some(now)) = (&entry.interface, Interface::of(&entry.setting))
+        if let (Some(then), Some(now)) = (&entry.interface, InterfaceIdentity::of(&entry.setting))
             && !then.is(&now, restarted)
         {
             step.left = Some("another interface has this name now; it stays".to_owned());

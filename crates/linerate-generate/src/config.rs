@@ -7,7 +7,7 @@ use std::time::Duration;
 use linerate_wire::{ethernet, ipv4, ipv6, tcp, udp, vlan};
 
 use crate::fields::{Addresses, Ports};
-use crate::interface::Interface;
+use crate::interface::OutputInterface;
 use crate::options::{Backend, Options, PayloadHeader, RandomFields, Transport, UNUSED_MAC};
 use crate::{Error, Rate, Result, Sizes, zipf};
 
@@ -17,7 +17,7 @@ const MAX_COUNT: u64 = 1 << 62;
 /// A run, checked and decided in every detail.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub(crate) interface: Interface,
+    pub(crate) interface: OutputInterface,
     pub(crate) count: Option<u64>,
     pub(crate) duration: Option<Duration>,
     pub(crate) sizes: Sizes,
@@ -47,14 +47,14 @@ impl Config {
     /// [`Error::NoInterface`]; [`Error::Interface`] where it is down, or carries a default route and
     /// that was not allowed; [`Error::Argument`] for invalid options.
     pub fn new(interface: &str, options: Options) -> Result<Self> {
-        Self::for_interface(Interface::find(interface)?, options)
+        Self::for_interface(OutputInterface::find(interface)?, options)
     }
 
     /// The same for an interface that was found already.
     ///
     /// # Errors
     /// As for [`Config::new`], but for the interface that does not exist.
-    pub fn for_interface(interface: Interface, options: Options) -> Result<Self> {
+    pub fn for_interface(interface: OutputInterface, options: Options) -> Result<Self> {
         interface.check(options.allow_default_route)?;
         let Options { count, duration, rate, transport, vlan, random, seed, cpu, backend, .. } =
             options;
@@ -133,7 +133,7 @@ impl Config {
     }
 
     /// The interface that frames go to.
-    pub fn interface(&self) -> &Interface {
+    pub fn interface(&self) -> &OutputInterface {
         &self.interface
     }
 

@@ -1,4 +1,4 @@
-//! [`Interface`]: properties of the interface that traffic is sent to.
+//! [`OutputInterface`]: properties of the interface that traffic is sent to.
 
 use linerate_net::link;
 use linerate_net::route::{ConfiguredRoutes, through};
@@ -8,7 +8,7 @@ use crate::{Error, Result};
 
 /// A network interface in the namespace of the thread that asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct OutputInterface {
     /// Its name.
     pub name: String,
     /// Its index.
@@ -25,7 +25,7 @@ pub struct Interface {
     pub carries_default_route: bool,
 }
 
-impl Interface {
+impl OutputInterface {
     /// Finds an interface by its name.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use linerate_ring::{packet, xdp};
 
-use crate::interface::Interface;
+use crate::interface::OutputInterface;
 use crate::options::Backend;
 use crate::{Error, Result};
 
@@ -36,9 +36,13 @@ enum Ring {
 impl TransmitQueue {
     /// Opens the ring that `backend` names, AF_PACKET unless it is AF_XDP, for frames of up to
     /// `longest` bytes. AF_XDP sends from the first queue.
-    pub(crate) fn open(backend: Backend, interface: &Interface, longest: usize) -> Result<Self> {
+    pub(crate) fn open(
+        backend: Backend,
+        interface: &OutputInterface,
+        longest: usize,
+    ) -> Result<Self> {
         let name = interface.name.as_str();
-        let dropped_before = Interface::transmit_dropped(interface.index);
+        let dropped_before = OutputInterface::transmit_dropped(interface.index);
         let (ring, least, most) = match backend {
             Backend::Xdp => {
                 let chunk = if longest > 2048 { 4096 } else { 2048 };
@@ -92,7 +96,7 @@ impl TransmitQueue {
             }
             if full_since.get_or_insert_with(Instant::now).elapsed() > MAX_FULL_TIME {
                 return Err(Error::Kernel {
-                    name: Interface::name_of(self.interface),
+                    name: OutputInterface::name_of(self.interface),
                     action: "send: its ring had no room for a second",
                     source: std::io::ErrorKind::TimedOut.into(),
                 });
@@ -125,7 +129,7 @@ impl TransmitQueue {
                 0
             }
         };
-        let dropped = Interface::transmit_dropped(self.interface);
+        let dropped = OutputInterface::transmit_dropped(self.interface);
         Ok(rejected + dropped.saturating_sub(self.dropped_before))
     }
 }

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`Exporter`] serves the counts of a verb, and [`Manager`] notifies the service manager.
+//! [`Published`] serves the counts of a verb, and [`Manager`] notifies the service manager.
 //!
 //! A verb publishes its counts every [`INTERVAL`]. The server has a thread of its own and reads only the last published
 //! counts, so a scrape never delays the threads that handle packets.
@@ -9,18 +9,18 @@
 mod address;
 mod connection;
 mod encoder;
-mod exporter;
 mod manager;
 mod object;
 mod page;
 mod process;
+mod published;
 mod server;
 
 pub use address::ListenAddress;
 pub use encoder::MetricEncoder;
-pub use exporter::{Exporter, INTERVAL};
 pub use manager::Manager;
 pub use object::Object;
 pub use page::STYLE;
 pub use prometheus_client::registry::Unit;
+pub use published::{INTERVAL, Published};
 pub use server::Server;

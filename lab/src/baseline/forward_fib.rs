@@ -15,7 +15,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::reason::Reason;
 use linerate_forward::runtime::heartbeat::Heartbeat;
 use linerate_forward::runtime::program::{
-    Port, PortOptions, Programs, XDP_ONLY, enable_egress, fresh_seeds,
+    PortOptions, PortPrograms, Programs, XDP_ONLY, enable_egress, fresh_seeds,
 };
 use linerate_forward::table::ageing::TICK_INTERVAL;
 use linerate_forward::table::clock::Clock;
@@ -41,7 +41,7 @@ pub struct Accelerator {
     programs: Programs,
     control: Control,
     heartbeat: Heartbeat,
-    _ports: Vec<Port>,
+    _ports: Vec<PortPrograms>,
 }
 
 impl Accelerator {
@@ -134,7 +134,7 @@ fn load() -> Result<Programs> {
     Ok(Programs::of_object(loaded.object())?)
 }
 
-fn attach(programs: &Programs, name: &str, port: u32) -> Result<Port> {
+fn attach(programs: &Programs, name: &str, port: u32) -> Result<PortPrograms> {
     let link = linerate_net::link::by_name(name)?;
     let mac = link.address.with_context(|| format!("{name} has no Ethernet address"))?.0;
     let options = PortOptions {
@@ -145,7 +145,7 @@ fn attach(programs: &Programs, name: &str, port: u32) -> Result<Port> {
         attach: None,
         flags: XDP_ONLY,
     };
-    let attached = Port::attach(programs, &options)?;
+    let attached = PortPrograms::attach(programs, &options)?;
     enable_egress(programs, &options)?;
     // The program finds ports by their interface index.
     let index = link.index.to_ne_bytes();

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use linerate_flow::export::{InterfaceName, RecordWriter};
 use linerate_flow::meter::MeterOptions;
 use linerate_net::Connection;
+use linerate_net::link;
 use linerate_pcapfile::Format;
 
 pub use blocks::copy_blocks;
@@ -28,7 +29,7 @@ pub use sample::Sample;
 pub use shared::Event;
 
 use crate::annotate::Annotator;
-use crate::interface::{self, ANY, Interface};
+use crate::interface::{self, ANY};
 use crate::sink::Sink;
 use crate::sink::file::{
     FileSink, FileSinkCounts, FileSinkHandle, FileSinkOptions, FileSinkProgress, StatisticsSource,
@@ -328,23 +329,23 @@ fn open_each(
     mut gone: Option<&mut Vec<String>>,
 ) -> Result<Vec<OpenInterface>> {
     // One query for all: with hundreds of interfaces each answer takes a while.
-    let all = Interface::all()?;
+    let all = link::all()?;
     let mut filters = options.filters(Arc::clone(stop));
     let mut open = |name: &String| {
         if stop.load(Relaxed) {
             return Err(Error::Stopped);
         }
         let found = match options.source {
-            Some(SourceKind::Drops) if name == ANY => Interface::any(),
-            _ if options.cooked.is_some() => Interface::any(),
-            _ => Interface::find(&all, name)?.clone(),
+            Some(SourceKind::Drops) if name == ANY => interface::any(),
+            _ if options.cooked.is_some() => interface::any(),
+            _ => interface::find(&all, name)?.clone(),
         };
         OpenInterface::open(found, options, &mut filters)
     };
     // The error that a removal causes depends on when it happens.
     let is_gone = |name: &String| {
-        let found = Interface::find(&all, name);
-        found.map_or(true, |found| interface::counters(found.index).is_none())
+        let found = interface::find(&all, name);
+        found.map_or(true, |found| interface::statistics(found.index).is_none())
     };
     let mut opened = Vec::new();
     for name in names {

@@ -227,7 +227,9 @@ pub(super) fn descriptions(
     let describe = |one: &OpenInterface| {
         Ok(InterfaceDescription {
             name: Some(one.label.clone()),
-            description: one.interface.kind.as_ref().map(|kind| format!("{kind} device")),
+            description: Some(&one.interface.kind)
+                .filter(|kind| !kind.is_empty())
+                .map(|kind| format!("{kind} device")),
             // What is missing in the file is said in the file.
             comment: (!one.warnings.is_empty()).then(|| one.warnings.join("\n")),
             filter: one.filter.as_ref().map(|filter| filter.text().to_owned()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use linerate_bpf::filter::{CookedHeader, Instruction};
 use linerate_net::cpu;
+use linerate_net::link::Link;
 use linerate_net::namespace::Namespace;
 use linerate_net::text::plural;
 use linerate_ring::packet::{self, Allocation, Fanout, Ring};
@@ -19,7 +20,7 @@ use super::{Source, affinity};
 use crate::filter::{
     ETHERNET, Filter, FilterCache, FilterLocation, LINUX_SLL, LINUX_SLL2, Placement, TagReading,
 };
-use crate::interface::Interface;
+use crate::interface;
 use crate::{Error, Result};
 
 /// Which frames a source takes from the host.
@@ -37,7 +38,7 @@ pub enum TakenFrames {
 #[derive(Debug)]
 pub struct OpenInterface {
     /// The interface as it was found.
-    pub interface: Interface,
+    pub interface: Link,
     /// What reports and files call it: its name, and that of its namespace where there are several.
     pub label: String,
     /// Its network namespace, where that is not the one of the process.
@@ -78,7 +79,7 @@ impl OpenInterface {
     ///
     /// [`Error::NoInterface`], and everything that [`select`], [`Filter`] and the rings refuse.
     pub fn by_name(name: &str, options: &SourceOptions) -> Result<Self> {
-        Self::open(Interface::by_name(name)?, options, &mut options.filters(Arc::default()))
+        Self::open(interface::by_name(name)?, options, &mut options.filters(Arc::default()))
     }
 
     /// Opens `interface` as `options` say.
@@ -87,7 +88,7 @@ impl OpenInterface {
     ///
     /// Everything that [`select`], [`Filter`] and the rings refuse.
     pub(crate) fn open(
-        interface: Interface,
+        interface: Link,
         options: &SourceOptions,
         filters: &mut FilterCache,
     ) -> Result<Self> {
@@ -98,11 +99,11 @@ impl OpenInterface {
             _ => match options.cooked {
                 Some(CookedHeader::V1) => LINUX_SLL,
                 Some(CookedHeader::V2) => LINUX_SLL2,
-                None => interface.linktype()?,
+                None => interface::linktype(&interface)?,
             },
         };
         let linktype = match options.linktype {
-            Some(other) if interface.linktypes()?.contains(&other) => other,
+            Some(other) if interface::linktypes(&interface)?.contains(&other) => other,
             _ => linktype,
         };
         if options.source == Some(SourceKind::Xdp) {
@@ -118,7 +119,7 @@ impl OpenInterface {
             return Err(Error::Threads { kind: selection.kind });
         }
         let threads = match options.threads {
-            0 => (interface.rx_queues()? as usize).min(cpu::online().len()).max(1),
+            0 => (interface::rx_queues(&interface)? as usize).min(cpu::online().len()).max(1),
             number => number,
         };
         // Drops are Ethernet frames of devices that may have another link layer. Cooked frames have no tags, and
@@ -173,7 +174,7 @@ impl OpenInterface {
         } else if !sources.iter().any(Source::has_stripped_tags)
             && linerate_net::ethtool::strips_vlan_tags(interface.index)
         {
-            warnings.push(stripped(name, interface.kind.as_deref()));
+            warnings.push(stripped(name, &interface.kind));
         }
         Ok(Self {
             label: interface.name.clone(),
@@ -226,9 +227,9 @@ fn hidden_by_xdp(name: &str) -> Option<String> {
 }
 
 /// The warning that VLAN tags are missing, with the remedy. For a veth, the peer strips them.
-fn stripped(name: &str, kind: Option<&str>) -> String {
+fn stripped(name: &str, kind: &str) -> String {
     let (who, remedy) = match kind {
-        Some("veth") => ("the peer of", "ethtool -K PEER txvlan off".to_owned()),
+        "veth" => ("the peer of", "ethtool -K PEER txvlan off".to_owned()),
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
     format!(
@@ -471,7 +472,7 @@ mod tests {
 
     #[test]
     fn missing_tags_are_named_with_the_remedy() {
-        assert!(stripped("eth9", None).contains("`ethtool -K eth9 rxvlan off`"));
-        assert!(stripped("far", Some("veth")).contains("txvlan off"));
+        assert!(stripped("eth9", "").contains("`ethtool -K eth9 rxvlan off`"));
+        assert!(stripped("far", "veth").contains("txvlan off"));
     }
 }

@@ -26,7 +26,7 @@ pub struct SourceOptions {
     pub copy_first: bool,
     /// All interfaces at once, as [`ANY`](crate::interface::ANY), with this header before each frame.
     pub cooked: Option<CookedHeader>,
-    /// The link type, where it is another one of those that [`crate::interface::Interface::linktypes`] lists than the
+    /// The link type, where it is another one of those that [`crate::interface::linktypes`] lists than the
     /// first.
     pub linktype: Option<u16>,
     /// Super-packets are to be split, which takes the kernel's metadata of each.

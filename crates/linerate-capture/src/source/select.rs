@@ -1,11 +1,12 @@
 //! [`select`]: the source of a capture, and why.
 
+use linerate_net::link::Link;
 use linerate_ring::packet::DirectionFilter;
 
 use super::kind::SourceKind;
 use super::options::SourceOptions;
 use crate::filter::ETHERNET;
-use crate::interface::Interface;
+use crate::interface;
 use crate::{Error, Result};
 
 /// The source that was selected.
@@ -33,7 +34,7 @@ impl Selection {
 /// # Errors
 ///
 /// [`Error::Direction`] for outgoing frames from a source that sees only incoming ones.
-pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selection> {
+pub fn select(interface: &Link, options: &SourceOptions) -> Result<Selection> {
     match options.source {
         Some(source) if source != SourceKind::Packet => {
             if options.split {
@@ -52,7 +53,7 @@ pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selectio
     }
 }
 
-fn automatic(interface: &Interface, options: &SourceOptions) -> Result<Selection> {
+fn automatic(interface: &Link, options: &SourceOptions) -> Result<Selection> {
     if let Some(reason) = why_not_xdp(interface, options)? {
         return Ok(Selection::new(SourceKind::Packet, reason));
     }
@@ -72,18 +73,18 @@ fn automatic(interface: &Interface, options: &SourceOptions) -> Result<Selection
 }
 
 /// Why neither `xdp` nor `tee` can do what is wanted.
-fn why_not_xdp(interface: &Interface, options: &SourceOptions) -> Result<Option<String>> {
+fn why_not_xdp(interface: &Link, options: &SourceOptions) -> Result<Option<String>> {
     if options.split {
         let reason = "splitting needs the kernel's metadata of each super-packet, which only packet sockets have";
         return Ok(Some(reason.into()));
     }
-    if options.threads > 1 && interface.rx_queues()? < 2 {
+    if options.threads > 1 && interface::rx_queues(interface)? < 2 {
         return Ok(Some("several readers share one queue only through fanout".into()));
     }
     if matches!(options.traffic, Some(DirectionFilter::Out | DirectionFilter::InOut)) {
         return Ok(Some("only packet sockets see outgoing frames".into()));
     }
-    if interface.linktype()? != ETHERNET {
+    if interface::linktype(interface)? != ETHERNET {
         return Ok(Some("XDP needs Ethernet frames".into()));
     }
     Ok(linerate_ring::xdp::probe(&interface.name).why_not_native())
@@ -93,8 +94,8 @@ fn why_not_xdp(interface: &Interface, options: &SourceOptions) -> Result<Option<
 mod tests {
     use super::*;
 
-    fn interface() -> Interface {
-        Interface { name: "eth9".into(), link_layer: 1, ..Interface::default() }
+    fn interface() -> Link {
+        Link { name: "eth9".into(), hardware_type: 1, ..Link::default() }
     }
 
     #[test]

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use linerate_net::Connection;
+use linerate_net::link::{Link, Statistics};
 use linerate_pcapfile::InterfaceStatistics;
 use linerate_ring::Timestamp;
 
 use crate::clock;
-use crate::interface::{self, Counters, Interface};
+use crate::interface;
 
 pub use drops::{DropCause, Drops};
 
@@ -24,9 +25,9 @@ pub struct InterfaceCounters {
     /// To the namespace of the interface, where that is another one.
     connection: Option<Connection>,
     /// The kernel's counters of the interface when the capture began.
-    before: Counters,
+    before: Statistics,
     /// The same now.
-    now: Mutex<Counters>,
+    now: Mutex<Statistics>,
     start: Timestamp,
     pub(crate) readers: Vec<ReaderCounters>,
 }
@@ -62,12 +63,8 @@ pub struct QueueCounts {
 
 impl InterfaceCounters {
     /// The calling thread is in the namespace of the interface; with a `connection` later calls need not be.
-    pub(crate) fn new(
-        interface: &Interface,
-        connection: Option<Connection>,
-        readers: usize,
-    ) -> Self {
-        let before = interface::counters(interface.index).unwrap_or(interface.counters);
+    pub(crate) fn new(interface: &Link, connection: Option<Connection>, readers: usize) -> Self {
+        let before = interface::statistics(interface.index).unwrap_or(interface.statistics);
         Self {
             index: interface.index,
             connection,
@@ -80,12 +77,12 @@ impl InterfaceCounters {
 
     /// Reads the kernel's counters of the interface; the last ones stay when it is gone.
     pub fn refresh(&self) {
-        let counters = match &self.connection {
-            Some(connection) => interface::counters_by(connection, self.index),
-            None => interface::counters(self.index),
+        let statistics = match &self.connection {
+            Some(connection) => interface::statistics_by(connection, self.index),
+            None => interface::statistics(self.index),
         };
-        if let Some(counters) = counters {
-            *self.now.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+        if let Some(statistics) = statistics {
+            *self.now.lock().unwrap_or_else(PoisonError::into_inner) = statistics;
         }
     }
 
@@ -93,7 +90,7 @@ impl InterfaceCounters {
     pub fn drops(&self) -> Drops {
         let readers = self.readers.iter().map(ReaderCounters::drops);
         let mut drops = readers.fold(Drops::default(), Drops::plus);
-        drops[DropCause::Interface] = self.since().missed;
+        drops[DropCause::Interface] = self.since(interface::missed);
         drops
     }
 
@@ -138,7 +135,7 @@ impl InterfaceCounters {
         InterfaceStatistics {
             start: Some(self.start),
             end: Some(clock::now()),
-            received: Some(self.since().received),
+            received: Some(self.since(|all| all.rx_packets)),
             interface_dropped: Some(drops[DropCause::Interface]),
             filter_accepted: Some(self.received()),
             system_dropped: Some(drops.kernel()),
@@ -147,13 +144,10 @@ impl InterfaceCounters {
         }
     }
 
-    fn since(&self) -> Counters {
+    /// How much a counter of the interface has grown. It may be reset.
+    fn since(&self, counter: fn(&Statistics) -> u64) -> u64 {
         let now = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        // The counters of an interface may be reset.
-        Counters {
-            received: now.received.saturating_sub(self.before.received),
-            missed: now.missed.saturating_sub(self.before.missed),
-        }
+        counter(&now).saturating_sub(counter(&self.before))
     }
 
     fn sum(&self, of: impl Fn(&ReaderCounters) -> &AtomicU64) -> u64 {

@@ -1,6 +1,5 @@
 //! The interface itself: its state, its losses, who else uses it, what capture and forward decide about it.
 
-use linerate_capture::interface::Interface;
 use linerate_capture::source::{SourceOptions, select};
 use linerate_forward::runtime::preflight::{self, Outcome};
 use linerate_net::link::Link;
@@ -90,9 +89,7 @@ pub(super) fn packet_sockets(context: &Context<'_>, link: &Link) -> Vec<Verdict>
 }
 
 pub(super) fn source(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
-    let found = Interface::by_name(&link.name)
-        .and_then(|interface| select(&interface, &SourceOptions::default()));
-    match found {
+    match select(link, &SourceOptions::default()) {
         Ok(selection) => {
             let what = format!("`--source auto` selects {}: {}", selection.kind, selection.reason);
             match selection.awaits_consent {

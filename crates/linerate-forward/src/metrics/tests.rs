@@ -1,7 +1,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use linerate_service::{Exporter, ListenAddress};
+use linerate_service::{ListenAddress, Published};
 
 use super::*;
 use crate::datapath::Datapath;
@@ -38,10 +38,10 @@ fn snapshot() -> Snapshot {
 }
 
 fn scrape(counts: Option<Metrics>) -> String {
-    let exporter = Exporter::default();
-    counts.into_iter().for_each(|counts| exporter.publish(counts));
+    let published = Published::default();
+    counts.into_iter().for_each(|counts| published.publish(counts));
     let listener = ListenAddress::loopback(0).listen().unwrap().unwrap();
-    let server = exporter.serve_metrics(listener, "forward", Metrics::encode).unwrap();
+    let server = published.serve_metrics(listener, "forward", Metrics::encode).unwrap();
     let mut stream = TcpStream::connect(server.address()).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .unwrap();

@@ -23,7 +23,8 @@ use crate::{Error, Result};
 mod port;
 
 pub use port::{
-    Port, PortOptions, TC_ONLY, TcAttachment, XDP_ONLY, egress_enabled, enable_egress, register,
+    PortOptions, PortPrograms, TC_ONLY, TcAttachment, XDP_ONLY, egress_enabled, enable_egress,
+    register,
 };
 pub(crate) use port::{send_by, unregister};
 

@@ -26,13 +26,13 @@ pub struct Session {
     #[serde(rename = "session")]
     pub tuple: FiveTuple,
     /// The input interface.
-    pub ingress: Port,
+    pub ingress: InterfaceName,
     /// The DSCP of arriving packets, 0 to 63.
     pub dscp: u8,
     /// The VLAN tags of arriving packets, the outer first.
     pub vlan: Vec<Tag>,
     /// The output interface.
-    pub egress: Port,
+    pub egress: InterfaceName,
     /// The DSCP of leaving packets, 0 to 63.
     pub out_dscp: u8,
     /// The VLAN tags of leaving packets, the outer first.
@@ -146,20 +146,20 @@ impl Serialize for Mac {
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Port {
+pub struct InterfaceName {
     /// Its index.
     pub index: u32,
     /// Its name; `#7` if it no longer exists.
     pub name: Arc<str>,
 }
 
-impl fmt::Display for Port {
+impl fmt::Display for InterfaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
 }
 
-impl Serialize for Port {
+impl Serialize for InterfaceName {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&self.name)
     }
@@ -170,10 +170,10 @@ impl Serialize for Port {
 pub struct InterfaceNames(HashMap<u32, Arc<str>>);
 
 impl InterfaceNames {
-    /// The port with this index.
-    fn port(&mut self, index: u32) -> Port {
+    /// The interface with this index.
+    fn name(&mut self, index: u32) -> InterfaceName {
         let name = self.0.entry(index).or_insert_with(|| format!("#{index}").into());
-        Port { index, name: Arc::clone(name) }
+        InterfaceName { index, name: Arc::clone(name) }
     }
 }
 
@@ -337,10 +337,10 @@ impl SessionBuilder {
         let datapath = if hop.flags & flags::TC != 0 { Datapath::Tc } else { Datapath::Xdp };
         Session {
             tuple: record.tuple(),
-            ingress: self.names.port(hop.ifindex),
+            ingress: self.names.name(hop.ifindex),
             dscp: session.dscp >> 2,
             vlan: record.tags(),
-            egress: self.names.port(hop.out_ifindex),
+            egress: self.names.name(hop.out_ifindex),
             out_dscp: hop.dscp >> 2,
             out_vlan: record.out_tags(),
             nat: record.nat(),
@@ -370,7 +370,7 @@ impl SessionBuilder {
         let sides =
             [self.not_xdp_in.get(&in_).zip(Some(in_)), self.not_xdp_out.get(&out).zip(Some(out))];
         match sides.into_iter().flatten().next() {
-            Some((why, index)) => format!("{}: {why}", self.names.port(index)),
+            Some((why, index)) => format!("{}: {why}", self.names.name(index)),
             None => "partial checksums of a local sender".to_owned(),
         }
     }

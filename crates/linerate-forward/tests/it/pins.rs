@@ -14,7 +14,7 @@ use linerate_forward::reason::Reason;
 use linerate_forward::runtime::heartbeat::{self, Heartbeat};
 use linerate_forward::runtime::pins::{InstanceState, Namespace, Pins};
 use linerate_forward::runtime::program::{
-    Options, Port, PortOptions, Programs, XDP_ONLY, enable_egress,
+    Options, PortOptions, PortPrograms, Programs, XDP_ONLY, enable_egress,
 };
 use linerate_forward::snapshot::State;
 use linerate_forward::table::Table;
@@ -132,7 +132,7 @@ fn start(
     pins.create_and_set_sysctls(&lock, &programs, &mut state)
         .unwrap_or_else(|error| panic!("{error}"));
     for options in ports {
-        let mut port = Port::attach(&programs, options).expect("attached");
+        let mut port = PortPrograms::attach(&programs, options).expect("attached");
         enable_egress(&programs, options).expect("opened");
         pins.add_port(&lock, &mut state, options, &mut port)
             .unwrap_or_else(|error| panic!("{error}"));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::interface::Interface;
+use crate::interface::OutputInterface;
 use crate::transmit::TransmitQueue;
 use crate::{Backend, Error, Rate, Result, clock, cpu, rate};
 
@@ -249,7 +249,7 @@ struct Sender {
 impl Sender {
     fn new(name: &str, options: Options) -> Result<Self> {
         check(options)?;
-        let interface = Interface::find(name)?;
+        let interface = OutputInterface::find(name)?;
         interface.check(options.allow_default_route)?;
         if let Some(cpu) = options.cpu {
             cpu::pin(name, cpu)?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
-use linerate_generate::interface::Interface;
+use linerate_generate::interface::OutputInterface;
 use linerate_generate::{
     Config, Frames, Options, PayloadHeader, RandomFields, Sizes, Transport, UNUSED_MAC,
 };
@@ -12,8 +12,8 @@ use linerate_wire::ethernet::Address;
 use linerate_wire::flow::Key;
 use proptest::prelude::*;
 
-fn interface() -> Interface {
-    Interface {
+fn interface() -> OutputInterface {
+    OutputInterface {
         name: "test0".into(),
         index: 1,
         mac: Address([2, 0, 0, 0, 0, 1]),

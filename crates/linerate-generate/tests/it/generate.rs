@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::Cable;
 use crate::common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
-use linerate_generate::interface::Interface;
+use linerate_generate::interface::OutputInterface;
 use linerate_generate::{
     Backend, Config, Error, Frames, Generator, Options, PayloadHeader, RandomFields, Rate, Report,
     Sizes, Transport,
@@ -45,11 +45,11 @@ fn carry(cable: &Cable, options: &Options) -> Vec<Vec<u8>> {
 
 /// The frames of the same run, built in user space.
 fn expected(cable: &Cable, options: &Options) -> Vec<Vec<u8>> {
-    let interface = cable.near.run(|| Interface::find("near").unwrap()).unwrap();
+    let interface = cable.near.run(|| OutputInterface::find("near").unwrap()).unwrap();
     built(interface, options)
 }
 
-fn built(interface: Interface, options: &Options) -> Vec<Vec<u8>> {
+fn built(interface: OutputInterface, options: &Options) -> Vec<Vec<u8>> {
     let config = Config::for_interface(interface, options.clone()).unwrap();
     let mut frames = Frames::new(&config);
     (0..options.count.unwrap())
@@ -239,7 +239,7 @@ fn a_udp_checksum_of_zero_is_sent_as_ones() {
         let checksum_at = if source.contains(':') { 60 } else { 40 };
         let ones = |frame: &[u8]| frame[checksum_at..checksum_at + 2] == [0xff, 0xff];
         // Of all ports exactly one makes the sum of the frame zero.
-        let interface = cable.near.run(|| Interface::find("near").unwrap()).unwrap();
+        let interface = cable.near.run(|| OutputInterface::find("near").unwrap()).unwrap();
         let port = (0..=u16::MAX)
             .find(|port| ones(&built(interface.clone(), &options(*port))[0]))
             .expect("every sum is met once");

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use linerate_service::{Exporter, INTERVAL, ListenAddress, MetricEncoder, Server};
+use linerate_service::{INTERVAL, ListenAddress, MetricEncoder, Published, Server};
 
 use super::stdio;
 
@@ -50,21 +50,21 @@ impl Metrics {
 /// What a verb serves while it runs.
 #[derive(Debug)]
 pub(crate) struct Publisher<T> {
-    exporter: Exporter<T>,
+    latest: Published<T>,
     servers: Vec<Server>,
     published: Option<Instant>,
 }
 
 impl<T> Default for Publisher<T> {
     fn default() -> Self {
-        Self { exporter: Exporter::default(), servers: Vec::new(), published: None }
+        Self { latest: Published::default(), servers: Vec::new(), published: None }
     }
 }
 
 impl<T: fmt::Debug + Send + 'static> Publisher<T> {
     /// Serves the `process_…` metrics of this process instead of the calling one's.
     pub(crate) fn for_process(process: u32) -> Self {
-        Self { exporter: Exporter::for_process(process), ..Self::default() }
+        Self { latest: Published::for_process(process), ..Self::default() }
     }
 
     /// Serves the metrics of `verb` if there is a listener, and prints the address.
@@ -76,7 +76,7 @@ impl<T: fmt::Debug + Send + 'static> Publisher<T> {
         encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
     ) -> Result<Self> {
         if let Some(listener) = listener {
-            let server = self.exporter.serve_metrics(listener, verb, encode);
+            let server = self.latest.serve_metrics(listener, verb, encode);
             self.add(server.context("cannot serve the metrics")?, "metrics at", "/metrics", quiet);
         }
         Ok(self)
@@ -92,7 +92,7 @@ impl<T: fmt::Debug + Send + 'static> Publisher<T> {
         to_json: fn(&T) -> std::result::Result<String, String>,
     ) -> Result<Self> {
         if let Some(listener) = listener {
-            let server = self.exporter.serve_page(listener, verb, encode, to_json);
+            let server = self.latest.serve_page(listener, verb, encode, to_json);
             self.add(server.context("cannot serve the page")?, "page at", "/", quiet);
         }
         Ok(self)
@@ -110,7 +110,7 @@ impl<T: fmt::Debug + Send + 'static> Publisher<T> {
     pub(crate) fn update(&mut self, counts: impl FnOnce() -> T) {
         let is_due = self.published.is_none_or(|published| published.elapsed() >= INTERVAL);
         if is_due && !self.servers.is_empty() {
-            self.exporter.publish(counts());
+            self.latest.publish(counts());
             self.published = Some(Instant::now());
         }
     }

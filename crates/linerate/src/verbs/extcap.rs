@@ -10,8 +10,9 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{Args, Parser};
 use linerate_capture::filter::{ETHERNET, Filter};
-use linerate_capture::interface::{ANY, Interface};
+use linerate_capture::interface::{self, ANY};
 use linerate_capture::link_type;
+use linerate_net::link;
 
 use super::capture;
 use crate::cli::{as_usage_error, stdio};
@@ -199,7 +200,7 @@ fn list_interfaces() -> Result<()> {
     ))?;
     let mut known = vec![ANY.to_owned()];
     known.extend(
-        Interface::all()?.into_iter().filter(|one| one.linktype().is_ok()).map(|one| one.name),
+        link::all()?.into_iter().filter(|one| interface::linktype(one).is_ok()).map(|one| one.name),
     );
     for name in known {
         if !is_expressible(&name) {
@@ -224,7 +225,9 @@ fn list_interfaces() -> Result<()> {
 /// The number of the link type of what is captured.
 fn link_type_of(target: &Target) -> Result<u16> {
     match target {
-        Target::Interface(name) if name != ANY => Ok(Interface::by_name(name)?.linktype()?),
+        Target::Interface(name) if name != ANY => {
+            Ok(interface::linktype(&interface::by_name(name)?)?)
+        }
         _ => Ok(ETHERNET),
     }
 }

@@ -12,7 +12,7 @@ use crate::runtime::instance::LockedDenyList;
 use crate::runtime::link::{for_tc_only, needs_multi_buffer};
 use crate::runtime::memory::{self, Memory};
 use crate::runtime::pins::{InstanceState, Lock, Namespace, Pins, PortState};
-use crate::runtime::program::{Options, Port, Programs, unregister};
+use crate::runtime::program::{Options, PortPrograms, Programs, unregister};
 use crate::table::clock::Clock;
 use crate::table::control::Control;
 
@@ -41,7 +41,10 @@ impl InstanceHandle {
     ///
     /// # Errors
     /// When another process has its lock, or the kernel refuses.
-    pub(super) fn open(name: &str, config: &Config) -> Result<(Self, Vec<(PortState, Port)>)> {
+    pub(super) fn open(
+        name: &str,
+        config: &Config,
+    ) -> Result<(Self, Vec<(PortState, PortPrograms)>)> {
         let pins = Pins::of(name);
         let lock = pins.lock()?;
         ctnetlink::load_module();
@@ -80,7 +83,7 @@ impl InstanceHandle {
         lock: &Lock,
         options: &Options,
         datapath: Mode,
-    ) -> Result<(Adopted, Vec<(PortState, Port)>)> {
+    ) -> Result<(Adopted, Vec<(PortState, PortPrograms)>)> {
         let mut has_lost_sessions = false;
         let mut pinned = pins.open(lock)?;
         let here = Namespace::current()?;
@@ -130,7 +133,7 @@ impl InstanceHandle {
         lock: Lock,
         options: &Options,
         datapath: Mode,
-    ) -> Result<(Self, Vec<(PortState, Port)>)> {
+    ) -> Result<(Self, Vec<(PortState, PortPrograms)>)> {
         match Self::load(&pins, &lock, options, datapath) {
             Ok((programs, state)) => {
                 let has_lost_sessions = false;

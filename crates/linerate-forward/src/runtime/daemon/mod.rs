@@ -42,7 +42,7 @@ use handle::InstanceHandle;
 use linerate_net::Steering;
 use linerate_net::link::Link;
 use linerate_net::text::plural;
-use linerate_service::{Exporter, Manager, Server};
+use linerate_service::{Manager, Published, Server};
 use neighbours::NeighbourConfirmer;
 use ports::Ports;
 use start::Prepared;
@@ -93,8 +93,8 @@ pub struct Daemon {
     flows: Option<Flows>,
     confirmer: NeighbourConfirmer,
     accountant: Accountant,
-    exporter: Exporter<Metrics>,
-    /// They serve what the exporter has until they are dropped.
+    published: Published<Metrics>,
+    /// They serve what was published until they are dropped.
     servers: Vec<Server>,
     manager: Manager,
     /// What no message tells of the ports and the devices above them, when it was polled last.
@@ -244,7 +244,7 @@ impl Daemon {
                 .map(|flows| flows.statistics(self.ageing.meter_statistics().unwrap_or_default())),
             connections: self.accountant.largest(),
         };
-        self.exporter.publish(Metrics { time: SystemTime::now(), snapshot, daemon: counts });
+        self.published.publish(Metrics { time: SystemTime::now(), snapshot, daemon: counts });
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::runtime::link::{dst_mac, why_no_xdp};
 use crate::runtime::pins::PortState;
 use crate::runtime::preflight::Report;
 use crate::runtime::program::{
-    Port, PortOptions, Programs, egress_enabled, enable_egress, register, unregister,
+    PortOptions, PortPrograms, Programs, egress_enabled, enable_egress, register, unregister,
 };
 use crate::table::control::Control;
 use crate::table::layout::interface;
@@ -43,7 +43,7 @@ struct Attached {
     /// What may be done with its packets, as it was attached.
     flags: u16,
     /// Its programs.
-    _port: Port,
+    _port: PortPrograms,
 }
 
 impl Attached {
@@ -62,8 +62,8 @@ impl Ports {
     ///
     /// # Errors
     /// When the kernel does not answer.
-    pub(super) fn adopted(ports: Vec<(PortState, Port)>, maps: &Maps) -> Result<Self> {
-        let slot = |(state, port): (PortState, Port)| {
+    pub(super) fn adopted(ports: Vec<(PortState, PortPrograms)>, maps: &Maps) -> Result<Self> {
+        let slot = |(state, port): (PortState, PortPrograms)| {
             let egress_enabled = egress_enabled(maps, state.port, state.ifindex)?;
             let attached = Attached {
                 index: state.ifindex,
@@ -228,7 +228,7 @@ impl PortSlot {
         let maps = &handle.programs.maps;
         Control::open(maps)?.bump_generation();
         RcuSynchronizer::new(maps.get("table")?.as_fd())?.wait()?;
-        let mut port = Port::attach(&handle.programs, &options)?;
+        let mut port = PortPrograms::attach(&handle.programs, &options)?;
         match &port.generic_reason {
             None if port.xdp.is_none() => {
                 let reason = why_no_xdp(link, handle.state.multi_buffer);

@@ -25,7 +25,7 @@ use crate::table::clock::Clock;
 use crate::table::control::Control;
 use crate::{Error, Result};
 use linerate_net::Steering;
-use linerate_service::{Exporter, Manager, Server};
+use linerate_service::{Manager, Published, Server};
 
 /// All is there that the programs and the table need. No program is attached to a new port yet.
 pub(super) struct Prepared {
@@ -39,7 +39,7 @@ pub(super) struct Prepared {
     /// The netlink port by which it changes tracked connections.
     own_port: u32,
     flows: Option<Flows>,
-    exporter: Exporter<Metrics>,
+    published: Published<Metrics>,
     servers: Vec<Server>,
 }
 
@@ -74,8 +74,8 @@ impl Prepared {
         let pins = (&handle.pins, &handle.lock);
         let has_lost_sessions = handle.has_lost_sessions;
         let flows = Flows::start(config, pins, has_lost_sessions, &table, &mut ageing, clock)?;
-        let exporter = Exporter::default();
-        let servers = serve(&exporter, config)?;
+        let published = Published::default();
+        let servers = serve(&published, config)?;
         let policy = Arc::new(Mutex::new(Policy::from(config)));
         block(handle.deny_list(&control, clock)?, config)?;
         Ok(Self {
@@ -88,7 +88,7 @@ impl Prepared {
             ageing,
             own_port,
             flows,
-            exporter,
+            published,
             servers,
         })
     }
@@ -145,7 +145,7 @@ impl Attached {
     ) -> Daemon {
         let Self { prepared, ports, watch, accountant } = self;
         let Prepared { control, table, clock, policy, heart, confirmer, .. } = prepared;
-        let Prepared { ageing, own_port, flows, exporter, servers, .. } = prepared;
+        let Prepared { ageing, own_port, flows, published, servers, .. } = prepared;
         Daemon {
             config,
             handle,
@@ -161,7 +161,7 @@ impl Attached {
             flows,
             confirmer,
             accountant,
-            exporter,
+            published,
             servers,
             manager: Manager::find(),
             unreported: BTreeMap::new(),
@@ -181,13 +181,13 @@ fn open_steering() -> Option<Steering> {
 }
 
 /// Serves metrics, and the page. At the default address, a failure does not stop forwarding.
-fn serve(exporter: &Exporter<Metrics>, config: &Config) -> Result<Vec<Server>> {
+fn serve(published: &Published<Metrics>, config: &Config) -> Result<Vec<Server>> {
     let mut servers = Vec::new();
     // The page's server has the metrics, too.
     if let Some(listener) =
         config.web.listen().map_err(|error| Error::system("serve the page", error))?
     {
-        let served = exporter.serve_page(listener, "forward", Metrics::encode, Metrics::to_json);
+        let served = published.serve_page(listener, "forward", Metrics::encode, Metrics::to_json);
         let server = served.map_err(|error| Error::system("serve the page", error))?;
         tracing::info!(url = format!("http://{}/", server.address()), "serving the page");
         servers.push(server);
@@ -196,7 +196,7 @@ fn serve(exporter: &Exporter<Metrics>, config: &Config) -> Result<Vec<Server>> {
         return Ok(servers);
     }
     let served = config.metrics.listen().and_then(|listener| {
-        let serve = |listener| exporter.serve_metrics(listener, "forward", Metrics::encode);
+        let serve = |listener| published.serve_metrics(listener, "forward", Metrics::encode);
         listener.map(serve).transpose()
     });
     match served {

@@ -10,7 +10,7 @@ use linerate_bpf::link::{self, Link};
 use super::bpffs::{self, remove_directory, remove_file};
 use super::{InstanceState, Lock, Pins, PortState};
 use crate::runtime::clsact;
-use crate::runtime::program::{Port, PortOptions, TcAttachment};
+use crate::runtime::program::{PortOptions, PortPrograms, TcAttachment};
 use crate::{Error, Result};
 
 /// Files of the links at egress and ingress of the stack: `learn` and `forward_tc`.
@@ -28,7 +28,7 @@ impl Pins {
         lock: &Lock,
         state: &mut InstanceState,
         options: &PortOptions,
-        port: &mut Port,
+        port: &mut PortPrograms,
     ) -> Result<()> {
         let one = PortState::new(options, port);
         let directory = bpffs::make(self.port(one.ifindex))?;
@@ -73,7 +73,7 @@ impl Pins {
     }
 
     /// The links of a port; `None` when its interface is gone.
-    pub(super) fn open_port(&self, one: &PortState) -> Result<Option<Port>> {
+    pub(super) fn open_port(&self, one: &PortState) -> Result<Option<PortPrograms>> {
         let directory = self.port(one.ifindex);
         // Each of them knows whether the interface is there.
         let links = LINKS.map(|file| directory.join(file)).into_iter();
@@ -89,7 +89,7 @@ impl Pins {
                 tc_attachments.push(TcAttachment::Tcx(link::open(&path)?.into()));
             }
         }
-        Ok(Some(Port {
+        Ok(Some(PortPrograms {
             xdp: xdp.exists().then(|| link::open(&xdp)).transpose()?.map(Link::from),
             attach: one.attach(),
             generic_reason: one.generic_reason.clone(),

@@ -9,7 +9,7 @@ use super::Namespace;
 use crate::config::Statistics;
 use crate::datapath::Mode;
 use crate::runtime::conntrack::SavedSysctls;
-use crate::runtime::program::{Options, Port, PortOptions, Programs, TcAttachment};
+use crate::runtime::program::{Options, PortOptions, PortPrograms, Programs, TcAttachment};
 use crate::table::hash::fnv;
 use crate::table::layout;
 
@@ -73,7 +73,7 @@ pub struct PortState {
 
 impl PortState {
     /// The record of a port that was attached with `options`.
-    pub(super) fn new(options: &PortOptions, port: &Port) -> Self {
+    pub(super) fn new(options: &PortOptions, port: &PortPrograms) -> Self {
         let made = port.tc_attachments.iter().filter_map(|attachment| match attachment {
             TcAttachment::Clsact(filter) => Some(filter.made),
             TcAttachment::Tcx(_) => None,
@@ -119,7 +119,7 @@ pub struct PinnedInstance {
     /// Its programs and maps.
     pub programs: Programs,
     /// The ports whose interfaces exist, with their links.
-    pub ports: Vec<(PortState, Port)>,
+    pub ports: Vec<(PortState, PortPrograms)>,
     /// Those whose interfaces are gone: [`super::Pins::remove_port`] forgets them.
     pub gone: Vec<PortState>,
 }

@@ -1,4 +1,4 @@
-//! [`Port`]: the three programs on one interface.
+//! [`PortPrograms`]: the three programs on one interface.
 
 use std::os::fd::BorrowedFd;
 
@@ -55,7 +55,7 @@ pub enum TcAttachment {
 
 /// The programs on one interface; detached on drop, unless their links are pinned.
 #[derive(Debug)]
-pub struct Port {
+pub struct PortPrograms {
     /// The XDP datapath, where it is on the interface.
     pub xdp: Option<Link>,
     /// Where it runs.
@@ -66,7 +66,7 @@ pub struct Port {
     pub tc_attachments: Vec<TcAttachment>,
 }
 
-impl Port {
+impl PortPrograms {
     /// Makes an interface an ingress port: registers it with the programs, then attaches the learning
     /// programs, then the fast path. The kernel sends what leaves by it until [`enable_egress`].
     ///

@@ -13,7 +13,7 @@ use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::conntrack;
 use linerate_forward::runtime::program::{
-    Options, Port, PortOptions, Programs, TC_ONLY, XDP_ONLY, enable_egress,
+    Options, PortOptions, PortPrograms, Programs, TC_ONLY, XDP_ONLY, enable_egress,
 };
 use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::Table;
@@ -141,7 +141,7 @@ impl Accelerator {
                 // As the daemon does: without a heartbeat the kernel forwards the first packets, uncounted.
                 programs.heartbeat().expect("a beat");
                 let attach = |options| {
-                    let port = Port::attach(&programs, options)?;
+                    let port = PortPrograms::attach(&programs, options)?;
                     if options.flags & interface::XDP != 0 {
                         enable_egress(&programs, options)?;
                     }

@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use linerate_capture::filter::{LINUX_SLL, LINUX_SLL2};
-use linerate_capture::interface::{ANY, Interface};
+use linerate_capture::interface::{self, ANY};
 use linerate_capture::link_type;
 use linerate_capture::source::{SourceOptions, select};
+use linerate_net::Connection;
+use linerate_net::link::{self, Link};
 use serde_json::json;
 
 use crate::cli::json::{self, Schema};
@@ -14,21 +16,25 @@ use crate::cli::stdio;
 
 /// Lists the interfaces, numbered from 1, with the source that `auto` would select on each.
 pub(super) fn run(as_json: bool) -> Result<ExitCode> {
-    let interfaces = Interface::all()?;
-    let source = |interface: &Interface| match select(interface, &SourceOptions::default()) {
+    let connection = Connection::open()?;
+    let interfaces = connection.links()?;
+    let source = |interface: &Link| match select(interface, &SourceOptions::default()) {
         Ok(selection) => (selection.kind.to_string(), selection.reason),
         Err(error) => ("none".to_owned(), error.to_string()),
     };
     if as_json {
+        let all = connection.addresses()?;
         let list: Vec<_> = interfaces
             .iter()
             .map(|one| {
                 let (source, reason) = source(one);
-                let addresses: Vec<_> = one.addresses.iter().map(ToString::to_string).collect();
+                let own = all.iter().filter(|found| found.index == one.index);
+                let addresses: Vec<_> = own.map(|found| found.address.to_string()).collect();
+                let kind = Some(&one.kind).filter(|kind| !kind.is_empty());
                 json!({
-                    "name": one.name, "index": one.index, "up": one.up, "running": one.running,
-                    "kind": one.kind, "mtu": one.mtu, "addresses": addresses,
-                    "source": source, "reason": reason, "xdp_program": one.xdp_program().map(|program| json!({
+                    "name": one.name, "index": one.index, "up": one.is_up(), "running": one.is_running(),
+                    "kind": kind, "mtu": one.mtu, "addresses": addresses,
+                    "source": source, "reason": reason, "xdp_program": interface::xdp_program(one).map(|program| json!({
                         "id": program.id, "name": program.name, "mode": program.mode.to_string(),
                     })),
                 })
@@ -38,15 +44,15 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for (number, one) in interfaces.iter().enumerate() {
-        let state = match (one.up, one.running) {
+        let state = match (one.is_up(), one.is_running()) {
             (true, true) => "up, running",
             (true, false) => "up, no carrier",
             (false, _) => "down",
         };
-        let kind = one.kind.as_deref().map_or_else(String::new, |kind| format!(", {kind}"));
+        let kind = if one.kind.is_empty() { String::new() } else { format!(", {}", one.kind) };
         let (source, reason) = source(one);
         let number = number + 1;
-        let traced = one.xdp_program().map_or_else(String::new, |program| {
+        let traced = interface::xdp_program(one).map_or_else(String::new, |program| {
             format!("; trace: XDP program \"{}\" (id {})", program.name, program.id)
         });
         stdio::println(format_args!(
@@ -64,7 +70,7 @@ pub(super) fn link_types(given: &[String], as_json: bool) -> Result<ExitCode> {
     for name in resolve(given, any)? {
         let linktypes = match any {
             true => &[LINUX_SLL, LINUX_SLL2],
-            false => Interface::by_name(&name)?.linktypes()?,
+            false => interface::linktypes(&interface::by_name(&name)?)?,
         };
         let named = linktypes.iter().map(|number| (number, link_type::name(*number)));
         if as_json {
@@ -92,15 +98,15 @@ pub(super) fn resolve(given: &[String], at_once: bool) -> Result<Vec<String>> {
     if at_once && (given.is_empty() || given.iter().any(|name| name == ANY)) {
         return Ok(vec![ANY.to_owned()]);
     }
-    let all = Interface::all()?;
+    let all = link::all()?;
     if given.is_empty() {
-        return match all.iter().find(|one| one.up && one.running && !one.loopback) {
+        return match all.iter().find(|one| one.is_up() && one.is_running() && !one.is_loopback()) {
             Some(first) => Ok(vec![first.name.clone()]),
             None => bail!("no interface is up but the loopback interface; choose one with -i"),
         };
     }
     if given.iter().any(|name| name == ANY) {
-        let usable = all.iter().filter(|one| one.up && one.linktype().is_ok());
+        let usable = all.iter().filter(|one| one.is_up() && interface::linktype(one).is_ok());
         let names: Vec<_> = usable.map(|one| one.name.clone()).collect();
         if names.is_empty() {
             bail!(

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use linerate_capture::interface::Interface;
+use linerate_net::link::Link;
 use linerate_uplink::{Config, Outcome, Report, Running};
 use serde::Serialize;
 
@@ -44,16 +44,16 @@ pub(super) fn announce(config: &Config) {
 }
 
 /// Warns about what will not arrive.
-pub(super) fn warn(interface: &Interface, config: &Config) {
+pub(super) fn warn(link: &Link, config: &Config) {
     if config.backend != "xdp" {
         return;
     }
-    let name = &interface.name;
-    let (who, remedy) = match interface.kind.as_deref() {
-        Some("veth") => ("the peer of", "ethtool -K PEER txvlan off".to_owned()),
+    let name = &link.name;
+    let (who, remedy) = match link.kind.as_str() {
+        "veth" => ("the peer of", "ethtool -K PEER txvlan off".to_owned()),
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
-    if linerate_net::ethtool::strips_vlan_tags(interface.index) {
+    if linerate_net::ethtool::strips_vlan_tags(link.index) {
         stdio::eprintln(format_args!(
             "linerate: warning: {who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP \
              sees them, and they will be missing; `{remedy}` keeps them in"

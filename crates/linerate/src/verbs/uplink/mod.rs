@@ -9,9 +9,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use linerate_capture::interface::Interface;
+use linerate_capture::interface;
 use linerate_capture::privilege;
-use linerate_net::link;
+use linerate_net::Connection;
+use linerate_net::link::{self, Link};
 use linerate_segment::Policy;
 use linerate_uplink::{Backend, Device, Options, Uplink};
 use linerate_wire::ethernet::Address;
@@ -113,16 +114,16 @@ Examples:
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let listener = arguments.metrics.listen()?;
     let signals = Signals::register()?;
-    let interface = Interface::by_name(&arguments.interface)?;
+    let link = interface::by_name(&arguments.interface)?;
     match &arguments.tun {
-        Some(_) => refuse_sharing(&interface.name)?,
-        None => refuse_use(&interface, arguments.take_over)?,
+        Some(_) => refuse_sharing(&link)?,
+        None => refuse_use(&link, arguments.take_over)?,
     }
     let uplink = Uplink::open(&arguments.options()?)?;
     if !arguments.quiet {
         follow::announce(uplink.config());
     }
-    follow::warn(&interface, uplink.config());
+    follow::warn(&link, uplink.config());
     privilege::drop_all();
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
@@ -134,18 +135,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Refuses an interface that has addresses or is a part of other devices, unless `--take-over` is given.
-fn refuse_use(interface: &Interface, take_over: bool) -> Result<()> {
+fn refuse_use(own: &Link, take_over: bool) -> Result<()> {
     if take_over {
         return Ok(());
     }
-    let links = link::all()?;
-    let own = link::by_name(&interface.name)?;
+    let connection = Connection::open()?;
+    let (links, addresses) = (connection.links()?, connection.addresses()?);
     let is_part =
-        |other: &&link::Link| own.master == Some(other.index) || other.lower() == Some(own.index);
+        |other: &&Link| own.master == Some(other.index) || other.lower() == Some(own.index);
     // Every interface that is up has an automatic link-local IPv6 address.
     let is_automatic =
         |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let addresses = interface.addresses.iter().filter(|one| !is_automatic(one));
+    let addresses = addresses.iter().filter(|found| found.index == own.index);
+    let addresses = addresses.map(|found| found.address).filter(|address| !is_automatic(address));
     let uses: Vec<_> = (own.is_loopback().then(|| "it is the loopback interface".to_owned()))
         .into_iter()
         .chain(links.iter().filter(is_part).map(|other| format!("it is a part of {}", other.name)))
@@ -157,14 +159,14 @@ fn refuse_use(interface: &Interface, take_over: bool) -> Result<()> {
     bail!(
         "the uplink takes the place of {}, and the interface is in use: {}. That will be cut off for as \
          long as the uplink runs; say --take-over if that is meant",
-        interface.name,
+        own.name,
         uses.join(", ")
     );
 }
 
 /// Leaves an interface alone that has no neighbours of its own.
-fn refuse_sharing(name: &str) -> Result<()> {
-    let own = link::by_name(name)?;
+fn refuse_sharing(own: &Link) -> Result<()> {
+    let name = &own.name;
     if own.is_loopback() {
         bail!("{name} is the loopback interface: it has no neighbours");
     }

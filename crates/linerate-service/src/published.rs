@@ -1,4 +1,4 @@
-//! [`Exporter`]: the last published counts of a verb, for its servers.
+//! [`Published`]: the last published counts of a verb, for its servers.
 
 use std::fmt;
 use std::io;
@@ -20,19 +20,19 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The counts that a verb published last. Clones share them.
 #[derive(Debug)]
-pub struct Exporter<T> {
+pub struct Published<T> {
     last: Arc<Mutex<Option<T>>>,
     /// The process of the `process_…` metrics.
     process: u32,
 }
 
-impl<T> Clone for Exporter<T> {
+impl<T> Clone for Published<T> {
     fn clone(&self) -> Self {
         Self { last: Arc::clone(&self.last), process: self.process }
     }
 }
 
-impl<T> Exporter<T> {
+impl<T> Published<T> {
     /// Serves the `process_…` metrics of this process instead of the calling one's.
     #[must_use]
     pub fn for_process(process: u32) -> Self {
@@ -40,13 +40,13 @@ impl<T> Exporter<T> {
     }
 }
 
-impl<T> Default for Exporter<T> {
+impl<T> Default for Published<T> {
     fn default() -> Self {
         Self::for_process(std::process::id())
     }
 }
 
-impl<T: fmt::Debug + Send + 'static> Exporter<T> {
+impl<T: fmt::Debug + Send + 'static> Published<T> {
     /// Publishes `counts` in place of the last ones.
     pub fn publish(&self, counts: T) {
         *self.lock() = Some(counts);
@@ -83,8 +83,8 @@ impl<T: fmt::Debug + Send + 'static> Exporter<T> {
         encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
         to_json: fn(&T) -> Result<String, String>,
     ) -> io::Result<Server> {
-        let exporter = self.clone();
-        let data: Box<Body> = Box::new(move || match exporter.lock().as_ref() {
+        let published = self.clone();
+        let data: Box<Body> = Box::new(move || match published.lock().as_ref() {
             Some(last) => to_json(last),
             None => Ok("null".to_owned()),
         });
@@ -103,8 +103,8 @@ impl<T: fmt::Debug + Send + 'static> Exporter<T> {
         encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
     ) -> Route {
         let mut registry = Registry::default();
-        let (exporter, process) = (self.clone(), Process::new(verb, self.process));
-        registry.register_collector(Box::new(Families { exporter, encode, process }));
+        let (published, process) = (self.clone(), Process::new(verb, self.process));
+        registry.register_collector(Box::new(Families { published, encode, process }));
         let body: Box<Body> = Box::new(move || {
             let mut text = String::new();
             let encoded = prometheus_client::encoding::text::encode(&mut text, &registry);
@@ -133,7 +133,7 @@ fn landing_page(verb: &str) -> String {
 
 #[derive(Debug)]
 struct Families<T> {
-    exporter: Exporter<T>,
+    published: Published<T>,
     encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
     process: Process,
 }
@@ -142,7 +142,7 @@ impl<T: fmt::Debug + Send + 'static> Collector for Families<T> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut encoder = MetricEncoder { encoder: &mut encoder };
         self.process.encode(&mut encoder)?;
-        self.exporter.lock().as_ref().map_or(Ok(()), |last| (self.encode)(last, &mut encoder))
+        self.published.lock().as_ref().map_or(Ok(()), |last| (self.encode)(last, &mut encoder))
     }
 }
 
@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn a_scrape_has_what_was_published_last() {
-        let exporter = Exporter::default();
+        let published = Published::default();
         let listener = ListenAddress::loopback(0).listen().unwrap().unwrap();
-        let server = exporter.serve_metrics(listener, "test", encode).unwrap();
+        let server = published.serve_metrics(listener, "test", encode).unwrap();
         let before = ask(server.address(), "/metrics");
         assert!(before.ends_with("# EOF\n") && !before.contains("test_files"), "{before}");
-        exporter.publish(1);
-        exporter.publish(7);
+        published.publish(1);
+        published.publish(7);
         let text = ask(server.address(), "/metrics");
         for line in [
             "# UNIT test_port_bytes bytes",
