@@ -103,7 +103,7 @@ fn read_and_clear(socket: &Socket) -> Statistics {
         },
         // The kernel has no reason to refuse this on a packet socket.
         Err(error) => {
-            tracing::warn!(%error, "PACKET_STATISTICS");
+            tracing::warn!(%error, "cannot read PACKET_STATISTICS");
             Statistics::default()
         }
     }

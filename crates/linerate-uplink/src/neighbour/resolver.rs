@@ -367,7 +367,7 @@ impl Worker {
     fn read_addresses(&mut self) {
         let all = match self.device.connection.addresses() {
             Ok(all) => all,
-            Err(error) => return tracing::warn!(%error, "the device's addresses cannot be read"),
+            Err(error) => return tracing::warn!(%error, "cannot read the addresses of the device"),
         };
         let index = self.device.index;
         let mut own: Vec<IpAddr> =

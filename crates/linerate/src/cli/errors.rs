@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use anyhow::Result;
 use clap::Command;
 use serde::Serialize;
+use tracing::Level;
 
 use super::json::{self, Schema};
 use super::stdio;
@@ -123,7 +124,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     let text = REWORDED.iter().fold(text, |text, (from, to)| text.replace(from, to));
     if JSON_OF.get().is_none() {
         // As plain text: control characters in arguments are escaped.
-        stdio::eprintln(text.trim_end());
+        stdio::log(Level::ERROR, text.trim_end());
     } else {
         let mut line = String::new();
         for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
@@ -141,8 +142,8 @@ fn emit(kind: &'static str, status: u8, message: &str, causes: Vec<String>) {
         json::line(Schema::Error, &ErrorObject { verb, kind, status, message, causes }).ok()
     });
     match object {
-        Some(line) => stdio::eprintln(line),
-        None => stdio::eprintln(format_args!("linerate: {message}")),
+        Some(line) => stdio::log(Level::ERROR, line),
+        None => stdio::log(Level::ERROR, format_args!("linerate: {message}")),
     }
 }
 

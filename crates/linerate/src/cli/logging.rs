@@ -1,17 +1,19 @@
 //! Log lines on standard error.
 
 use std::fmt;
-use std::io::IsTerminal;
 
+use tracing::field::Field;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, debug_fn};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, layer};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::json::Schema;
+use super::stdio;
 
 /// How a verb logs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,19 +34,58 @@ pub fn start(verbose: u8, options: Options) {
     let wanted = std::env::var("RUST_LOG").ok();
     let filter = wanted.and_then(|wanted| wanted.parse::<Targets>().ok());
     let filter = filter.unwrap_or_else(|| Targets::new().with_default(default));
-    let colours = std::io::stderr().is_terminal();
     // Its complaint about a line that it cannot write would be a panic where standard error leads nowhere.
-    let lines = layer().with_writer(std::io::stderr).with_ansi(colours).log_internal_errors(false);
+    let lines = layer().with_writer(std::io::stderr).with_ansi(false).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
-    // The journal has its own clock.
-    let timed = options.daemon && std::env::var_os("JOURNAL_STREAM").is_none();
-    match (options.json, timed) {
-        (true, _) => {
-            let lines = lines.json().flatten_event(true).map_event_format(WithSchema);
-            registry.with(lines).init();
+    if options.json {
+        let lines = lines.json().flatten_event(true).map_event_format(WithSchema);
+        registry.with(lines).init();
+    } else {
+        // The journal has its own clock.
+        let clock = options.daemon && !*stdio::TO_JOURNAL;
+        registry.with(lines.fmt_fields(debug_fn(write_field)).event_format(Text { clock })).init();
+    }
+}
+
+/// Writes a field: the reason after the message as everywhere, others with their names.
+fn write_field(to: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    match field.name() {
+        "message" => write!(to, "{value:?}"),
+        "error" => write!(to, ": {value:?}"),
+        name => write!(to, " {name}={value:?}"),
+    }
+}
+
+/// A format of lines as verbs print their own.
+struct Text {
+    /// With the time before it.
+    clock: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Text
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut to: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        let mut line = String::from("linerate: ");
+        line += match level {
+            Level::WARN => "warning: ",
+            Level::DEBUG | Level::TRACE => "debug: ",
+            _ => "",
+        };
+        context.format_fields(Writer::new(&mut line), event)?;
+        if self.clock {
+            SystemTime.format_time(&mut to)?;
+            to.write_char(' ')?;
         }
-        (false, true) => registry.with(lines.with_target(false)).init(),
-        (false, false) => registry.with(lines.without_time()).init(),
+        to.write_str(&stdio::lines(level, *stdio::TO_JOURNAL, line))
     }
 }
 
@@ -66,6 +107,7 @@ where
         let mut object = String::new();
         self.0.format_event(context, Writer::new(&mut object), event)?;
         let fields = object.strip_prefix('{').ok_or(fmt::Error)?;
-        write!(to, "{{\"schema\":\"{}\",{fields}", Schema::Log.name())
+        let object = format!("{{\"schema\":\"{}\",{}", Schema::Log.name(), fields.trim_end());
+        to.write_str(&stdio::lines(*event.metadata().level(), *stdio::TO_JOURNAL, object))
     }
 }

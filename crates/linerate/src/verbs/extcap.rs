@@ -205,7 +205,7 @@ fn list_interfaces() -> Result<()> {
     for name in known {
         if !is_expressible(&name) {
             stdio::eprintln(format_args!(
-                "linerate: Wireshark cannot be told the name of interface {name:?}: it has a brace or a \
+                "linerate: warning: Wireshark cannot be told the name of interface {name:?}: it has a brace or a \
                  control character"
             ));
             continue;

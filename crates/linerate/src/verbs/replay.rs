@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if report.too_long > 0 {
         stdio::eprintln(format_args!(
-            "linerate: {} not sent: longer than the MTU of {interface} allows; `ip link set dev {interface} mtu N` \
+            "linerate: warning: {} not sent: longer than the MTU of {interface} allows; `ip link set dev {interface} mtu N` \
              makes room",
             plural(report.too_long, "frame")
         ));

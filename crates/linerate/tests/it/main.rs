@@ -16,6 +16,7 @@ mod install;
 mod json;
 mod kernels;
 mod lab;
+mod messages;
 mod metrics;
 mod receive;
 mod receive_consent;

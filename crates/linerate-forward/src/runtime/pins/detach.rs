@@ -36,7 +36,7 @@ impl Pins {
         let mut first = Ok(());
         let mut keep = |result: Result<()>| {
             if let Err(error) = result {
-                tracing::warn!(%error, "while detaching");
+                tracing::warn!(%error, "cannot detach completely");
                 if first.is_ok() {
                     first = Err(error);
                 }

@@ -26,7 +26,7 @@ impl Pins {
             && self.beside().next().is_none()
             && let Err(error) = conntrack::restore_settings(now)
         {
-            tracing::warn!(%error, "after a start that failed");
+            tracing::warn!(%error, "cannot clean up after a start that failed");
         }
         created
     }

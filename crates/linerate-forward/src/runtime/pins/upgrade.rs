@@ -54,7 +54,7 @@ impl Pins {
         for (one, port) in &pinned.ports {
             let mut keep = |result: Result<()>| {
                 if let Err(error) = result {
-                    tracing::warn!(%error, interface = %one.name, "while upgrading");
+                    tracing::warn!(%error, interface = %one.name, "cannot upgrade a port");
                     if first.is_ok() {
                         first = Err(error);
                     }

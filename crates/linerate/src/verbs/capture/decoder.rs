@@ -101,12 +101,14 @@ impl Decoder {
             Ok(_) if !self.is_read() => true,
             Ok(status) => {
                 stdio::eprintln(format_args!(
-                    "linerate: tcpdump, which prints the packets: {status}"
+                    "linerate: warning: tcpdump, which prints the packets: {status}"
                 ));
                 false
             }
             Err(error) => {
-                stdio::eprintln(format_args!("linerate: cannot wait for tcpdump: {error}"));
+                stdio::eprintln(format_args!(
+                    "linerate: warning: cannot wait for tcpdump: {error}"
+                ));
                 false
             }
         }

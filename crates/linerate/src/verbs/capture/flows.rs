@@ -51,7 +51,7 @@ fn is_symmetric(opened: &OpenInterface) -> Option<bool> {
 }
 
 fn warn(text: &str) {
-    stdio::eprintln(format_args!("linerate: {text}"));
+    stdio::eprintln(format_args!("linerate: warning: {text}"));
 }
 
 /// Starts the record writer of flow records, if `--flows` is given.

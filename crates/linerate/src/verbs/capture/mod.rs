@@ -242,7 +242,7 @@ fn open(
     let (opened, gone) = engine::open_remaining(&names, &options, &signals.stop())?;
     for name in gone {
         stdio::eprintln(format_args!(
-            "linerate: {place}{name} is gone; the capture starts without it"
+            "linerate: warning: {place}{name} is gone; the capture starts without it"
         ));
     }
     Ok(opened)
@@ -257,7 +257,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     }
     if !arguments.quiet {
         check::without_effect(arguments).iter().for_each(|option| {
-            stdio::eprintln(format_args!("linerate: {option} has no effect on a file"));
+            stdio::eprintln(format_args!("linerate: warning: {option} has no effect on a file"));
         });
     }
     let signals = Signals::register()?;

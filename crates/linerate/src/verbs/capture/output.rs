@@ -252,7 +252,7 @@ impl Lines {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => {
                 stdio::eprintln(format_args!(
-                    "linerate: cannot write the lines of packets: {error}"
+                    "linerate: warning: cannot write the lines of packets: {error}"
                 ));
                 FAILED.store(true, Relaxed);
             }

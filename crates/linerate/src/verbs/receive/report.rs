@@ -205,7 +205,7 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
     let granted = receivers[0].recv_buffer_size().map_or(usize::MAX, |bytes| bytes as usize / 2);
     if granted < arguments.buffer {
         super::tell(&format!(
-            "the socket's buffer has {granted} bytes of the {} asked for: raise net.core.rmem_max, or run with \
+            "warning: the socket's buffer has {granted} bytes of the {} asked for: raise net.core.rmem_max, or run with \
              CAP_NET_ADMIN",
             arguments.buffer
         ));

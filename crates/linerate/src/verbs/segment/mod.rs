@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pcapng = is_pcapng(arguments, output, was_pcapng);
     if was_pcapng && !pcapng && !arguments.quiet {
         stdio::eprintln(
-            "linerate: a pcap file has no room for comments, packet options, names and interface \
+            "linerate: warning: a pcap file has no room for comments, packet options, names and interface \
              descriptions: they are left out",
         );
     }

@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 
-use linerate_testkit::{TIMEOUT, root_or_skip, uninterrupted, wait_for};
+use linerate_testkit::{Process, TIMEOUT, root_or_skip, uninterrupted, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::Net;
+use crate::LINERATE;
 
 /// The service manager's end of `NOTIFY_SOCKET`.
 struct Manager {
@@ -72,6 +73,35 @@ fn the_service_manager_hears_of_everything() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(line["timestamp"].is_string() && line["message"].is_string(), "{line}");
     }
+}
+
+/// Lines of the log are as those of all verbs, with the time, or with the journal's priorities.
+#[test]
+fn the_log_has_the_style_of_all_verbs() {
+    root_or_skip!();
+    let net = Net::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let log = |stream: &str, log: &str, expected: &str| {
+        std::fs::write(&file, "interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\n").unwrap();
+        let mut command = net.router.command_killed_with_parent("sh");
+        command.args(["-c", &format!("JOURNAL_STREAM={stream} exec \"$@\""), "sh", LINERATE]);
+        command.args(["forward", "run", "--log", log, "--config"]).arg(file.path());
+        let mut daemon = Process::start(&mut command);
+        daemon.until("ready: forwarding");
+        std::fs::write(&file, "interfaces = 7\n").unwrap();
+        daemon.signal(Signal::SIGHUP);
+        daemon.until(expected);
+        let (status, _, printed) = daemon.end(Signal::SIGTERM);
+        assert!(status.success(), "{printed}");
+        printed
+    };
+    let own = "$(stat -Lc %d:%i /proc/self/fd/2)";
+    let printed = log("1:1", "text", "Z linerate: configuration not reloaded: ");
+    assert!(!printed.contains("linerate_forward") && !printed.contains('\u{1b}'), "{printed}");
+    let printed = log(own, "text", "<3>configuration not reloaded: ");
+    assert!(printed.contains("<6>ready: forwarding"), "{printed}");
+    assert!(printed.lines().all(|line| line.starts_with('<')), "{printed}");
+    log(own, "json", "<3>{\"schema\":");
 }
 
 /// What is at `/metrics`.
