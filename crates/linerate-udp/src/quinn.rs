@@ -21,7 +21,7 @@ use crate::outgoing::MAX_SEGMENTS;
 use crate::receiver::Receiver;
 use crate::transmit::Transmit;
 use crate::transmitter::Transmitter;
-use crate::{Batch, Error, Message, Metadata, Result};
+use crate::{Batch, Error, Message, Metadata, Result, socket};
 
 impl ReceiverBuilder {
     /// A socket for [`quinn::Endpoint::new_with_abstract_socket`]; in the context of a tokio runtime that has its I/O
@@ -49,6 +49,9 @@ impl ReceiverBuilder {
         let (mut receiver, transmitter) = self.build_socket()?.into_split();
         let direct = match receiver.backend() {
             Backend::Recvmmsg | Backend::Gro | Backend::Remember => {
+                if receiver.address().is_ipv6() {
+                    socket::disable_ipv4_info(receiver.socket());
+                }
                 let state = UdpSocketState::new((&receiver.socket()).into());
                 Some(state.map_err(|error| Error::system("prepare a socket for quinn", error))?)
             }

@@ -16,6 +16,8 @@ pub(crate) use cmsg::{CMSG_SPACE, ControlMessages};
 pub(crate) use drops::SocketDrops;
 pub(crate) use given::{bound_interface, has_filter, unapplied_option};
 pub(crate) use membership::{Membership, accepted_senders, set_membership};
+#[cfg(feature = "quinn")]
+pub(crate) use open::disable_ipv4_info;
 pub(crate) use open::{
     bound, ip_defaults, local_address, open, probe_gro, recv_buffer_size, send_buffer_size,
 };

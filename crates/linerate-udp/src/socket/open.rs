@@ -210,6 +210,13 @@ fn enable_metadata(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Has an IPv6 socket report the destination of IPv4 messages once: quinn's buffers have no room for more.
+#[cfg(feature = "quinn")]
+pub(crate) fn disable_ipv4_info(fd: BorrowedFd<'_>) {
+    // Known to every socket that can receive IPv4.
+    let _ = set(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, &0i32);
+}
+
 /// The options for sending, and the error queue.
 fn enable_sending(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
     let Versions { v4, v6 } = options.versions();
