@@ -26,10 +26,10 @@ pub enum linerate_receive_status {
     Group = 7,
     /// The backend is unavailable.
     BackendUnavailable = 8,
-    /// The interface of xdp went down. Messages come again when it is up.
-    InterfaceDown = 9,
     /// The kernel refused for another reason.
     System = 10,
+    /// The interface was removed, or moved to another network namespace.
+    InterfaceGone = 11,
 }
 
 impl From<&Error> for linerate_receive_status {
@@ -38,12 +38,12 @@ impl From<&Error> for linerate_receive_status {
             Error::AddressNotAvailable(_) => Self::AddressNotAvailable,
             Error::AddressInUse(_)
             | Error::Ring(RingError::Bpf(BpfError::ForeignProgram { .. })) => Self::AddressInUse,
-            Error::Privilege { .. } | Error::Ring(RingError::Privilege { .. }) => Self::Privilege,
-            Error::NoInterface(_) | Error::Ring(RingError::NoInterface(_)) => Self::NoInterface,
+            Error::Privilege { .. } => Self::Privilege,
+            Error::NoInterface(_) => Self::NoInterface,
+            Error::InterfaceGone(_) => Self::InterfaceGone,
             Error::Group { .. } => Self::Group,
             Error::BackendUnavailable { .. } => Self::BackendUnavailable,
             Error::Invalid(_) => Self::InvalidArgument,
-            Error::Ring(RingError::InterfaceDown(_)) => Self::InterfaceDown,
             _ => Self::System,
         }
     }

@@ -43,6 +43,10 @@ pub enum Error {
     #[error("no interface named {0} in this network namespace; `ip link` lists them")]
     NoInterface(String),
 
+    /// The interface was removed, or moved to another network namespace.
+    #[error("interface {0} is gone: it was removed while in use")]
+    InterfaceGone(String),
+
     /// A group was not joined or left.
     #[error("cannot {action} the group {group}: {reason}")]
     Group {
@@ -69,7 +73,7 @@ pub enum Error {
 
     /// A ring, or the program that steers to it.
     #[error(transparent)]
-    Ring(#[from] linerate_ring::Error),
+    Ring(linerate_ring::Error),
 
     /// A system call failed for a reason that no other variant covers.
     #[error("cannot {action}: {source}")]
@@ -97,17 +101,27 @@ impl Error {
     }
 }
 
+impl From<linerate_ring::Error> for Error {
+    fn from(error: linerate_ring::Error) -> Self {
+        match error {
+            linerate_ring::Error::NoInterface(name) => Self::NoInterface(name),
+            linerate_ring::Error::InterfaceGone(name) => Self::InterfaceGone(name),
+            linerate_ring::Error::Privilege { action, capability } => {
+                Self::Privilege { action, capability }
+            }
+            other => Self::Ring(other),
+        }
+    }
+}
+
 impl From<linerate_net::Error> for Error {
     fn from(error: linerate_net::Error) -> Self {
-        match error {
-            linerate_net::Error::NoInterface(name) => Self::NoInterface(name),
-            other => Self::Ring(other.into()),
-        }
+        linerate_ring::Error::from(error).into()
     }
 }
 
 impl From<linerate_bpf::Error> for Error {
     fn from(error: linerate_bpf::Error) -> Self {
-        Self::Ring(error.into())
+        linerate_ring::Error::from(error).into()
     }
 }

@@ -115,11 +115,6 @@ impl QuinnSocket {
                 Ok(Some(found)) => found,
                 // Only now the next message wakes the endpoint.
                 Ok(None) => return Err(io::ErrorKind::WouldBlock.into()),
-                // An endpoint that loses its socket ends. Messages arrive again when the interface is up.
-                Err(Error::Ring(error @ linerate_ring::Error::InterfaceDown(_))) => {
-                    tracing::warn!("{error}");
-                    continue;
-                }
                 Err(error) => return Err(io::Error::other(error)),
             };
             used = fill(receiver.batch(found), &mut bufs[..room], meta);

@@ -167,13 +167,13 @@ impl Receiver {
     }
 
     /// The messages that have arrived; waits where there are none. The batch is empty when the deadline has
-    /// passed, a signal arrived, or the socket was shut down (`shutdown(2)`, also from another thread). `None` waits
-    /// for ever. Messages that a dropped batch did not lend are in the next one.
+    /// passed, a signal arrived, the interface of the receiver went down ([`Receiver::times_down`]), or the socket was
+    /// shut down (`shutdown(2)`, also from another thread). `None` waits for ever. Messages that a dropped batch did
+    /// not lend are in the next one.
     ///
     /// # Errors
-    /// [`Error::System`]. [`Error::Ring`], on every backend, if the receiver is bound to an interface: once each time
-    /// that the interface goes down (messages arrive again when it is up), and on every call after it was removed or
-    /// moved to another network namespace. Messages that arrived before are lent first.
+    /// [`Error::System`]. [`Error::InterfaceGone`], on every backend, if the receiver is bound to an interface: on every
+    /// call after it was removed or moved to another network namespace. Messages that arrived before are lent first.
     pub fn receive(&mut self, deadline: Option<Instant>) -> Result<Batch<'_>> {
         let fill = self.options.spin || self.engine.may_have_messages();
         let found = if fill { self.fill()? } else { None };
@@ -314,6 +314,12 @@ impl Receiver {
         self.waits + self.engine.syscalls()
     }
 
+    /// How often the interface went down, if the receiver is bound to one, on every backend. Messages arrive again when
+    /// it is up.
+    pub fn times_down(&self) -> u64 {
+        self.watch.as_ref().map_or(0, |watch| watch.times_down)
+    }
+
     /// Messages dropped, by cause.
     ///
     /// # Errors
@@ -362,8 +368,8 @@ impl Receiver {
             return Ok(Some(found));
         }
         let has_errors = self.collect_errors()?;
-        self.follow()?;
-        Ok(has_errors.then_some(Found::NOTHING))
+        let went_down = self.follow()?;
+        Ok((has_errors || went_down).then_some(Found::NOTHING))
     }
 
     /// Whether nothing can be received without a system call. Does not arm: an edge-triggered reader of `xdp` calls
@@ -385,9 +391,10 @@ impl Receiver {
             None => Readiness::ALL,
         };
         // First: a socket that always has messages must not hide what may move them to the rings.
-        if ready.contains(EventSource::Interface) || self.watch.as_ref().is_some_and(Watch::is_gone)
-        {
-            self.follow()?;
+        let is_due = ready.contains(EventSource::Interface)
+            || self.watch.as_ref().is_some_and(Watch::is_gone);
+        if is_due && self.follow()? {
+            return Ok(Some(Found::NOTHING));
         }
         if ready.contains(EventSource::Socket) {
             let found = self.engine.fill_companion(&unarmed, self.socket.as_fd());
@@ -416,17 +423,21 @@ impl Receiver {
         readable
     }
 
-    /// Checks the watch. A change of the interface is an error, or the engine follows it.
+    /// Checks the watch: the engine follows the interface. True if it went down.
     #[cold]
-    fn follow(&mut self) -> Result<()> {
+    fn follow(&mut self) -> Result<bool> {
         self.unwatched = 0;
-        let Some(watch) = &mut self.watch else { return Ok(()) };
+        let Some(watch) = &mut self.watch else { return Ok(false) };
         self.waits += 1;
+        let before = watch.times_down;
         let changed = watch.has_changed()?;
         if changed {
             self.engine.follow(watch);
         }
-        if changed || watch.is_gone() { watch.check() } else { Ok(()) }
+        if changed || watch.is_gone() {
+            watch.check()?;
+        }
+        Ok(watch.times_down > before)
     }
 
     /// Takes what is in the error queue of the socket; true if there was anything.
@@ -493,8 +504,9 @@ impl Receiver {
                 return Ok(Found::NOTHING);
             }
             // System calls: a reader that spins has to receive messages rather than make them.
-            if outcome == WaitOutcome::Changed || spin && turn % SPINS_PER_CHECK == 0 {
-                self.follow()?;
+            let is_due = outcome == WaitOutcome::Changed || spin && turn % SPINS_PER_CHECK == 0;
+            if is_due && self.follow()? {
+                return Ok(Found::NOTHING);
             }
             coalesce = None;
         }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use linerate_net::change::{Change, Changes, Group};
 use linerate_net::{Connection, Interface};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// The interface that a receiver is bound to, and a subscription to what may concern it. It stays in the network
 /// namespace of the thread that made it.
@@ -16,8 +16,8 @@ pub(crate) struct Watch {
     interface: Interface,
     /// As the kernel's last notification said, all of which tell it: what it is now may be ahead of them.
     was_up: bool,
-    /// Since the last [`Watch::check`].
-    went_down: bool,
+    /// How often it went down.
+    pub(crate) times_down: u64,
     gone: bool,
 }
 
@@ -38,7 +38,7 @@ impl Watch {
         let interface = Interface::open(name)?;
         let was_up = interface.is_up()?;
         let connection = Connection::open()?;
-        Ok(Self { changes, connection, interface, was_up, went_down: false, gone: false })
+        Ok(Self { changes, connection, interface, was_up, times_down: 0, gone: false })
     }
 
     pub(crate) fn connection(&self) -> &Connection {
@@ -47,12 +47,12 @@ impl Watch {
 
     /// Whether something may have changed since the last call: one system call where nothing has.
     pub(crate) fn has_changed(&mut self) -> Result<bool> {
-        let Self { changes, interface, was_up, went_down, .. } = self;
-        let (mut changed, mut lost) = (false, false);
+        let Self { changes, interface, was_up, times_down, .. } = self;
+        let (mut changed, mut lost, before) = (false, false, *times_down);
         changes.receive(|change| match change {
             Change::Link { index, .. } if index != interface.index() => {}
             Change::Link { up, .. } => {
-                *went_down |= *was_up && !up;
+                *times_down += u64::from(*was_up && !up);
                 (*was_up, changed) = (up, true);
             }
             Change::Lost => (changed, lost) = (true, true),
@@ -60,14 +60,17 @@ impl Watch {
         })?;
         // Where it is gone, `check` finds that out.
         if lost && let Ok(up) = interface.is_up() {
-            *went_down |= *was_up && !up;
+            *times_down += u64::from(*was_up && !up);
             *was_up = up;
+        }
+        if *times_down > before {
+            let down = linerate_ring::Error::InterfaceDown(interface.name().to_owned());
+            tracing::warn!("{down}; messages come again when it is up");
         }
         Ok(changed)
     }
 
-    /// Checks that the interface exists and has stayed up. An error once each time that it goes down, and on every call
-    /// after it was removed or moved to another namespace.
+    /// Checks that the interface exists. An error on every call after it was removed or moved to another namespace.
     pub(crate) fn check(&mut self) -> Result<()> {
         // Only whether it is there: what it is now may be ahead of the notifications.
         if !self.gone {
@@ -76,12 +79,8 @@ impl Watch {
                 other => drop(other?),
             }
         }
-        let name = || self.interface.name().to_owned();
-        if self.gone {
-            return Err(linerate_net::Error::InterfaceGone(name()).into());
-        }
-        match std::mem::take(&mut self.went_down) {
-            true => Err(linerate_ring::Error::InterfaceDown(name()).into()),
+        match self.gone {
+            true => Err(Error::InterfaceGone(self.interface.name().to_owned())),
             false => Ok(()),
         }
     }

@@ -49,10 +49,10 @@ enum linerate_receive_status
     LINERATE_RECEIVE_STATUS_GROUP = 7,
     // The backend is unavailable.
     LINERATE_RECEIVE_STATUS_BACKEND_UNAVAILABLE = 8,
-    // The interface of xdp went down. Messages come again when it is up.
-    LINERATE_RECEIVE_STATUS_INTERFACE_DOWN = 9,
     // The kernel refused for another reason.
     LINERATE_RECEIVE_STATUS_SYSTEM = 10,
+    // The interface was removed, or moved to another network namespace.
+    LINERATE_RECEIVE_STATUS_INTERFACE_GONE = 11,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

@@ -16,7 +16,7 @@ mod statsd;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cadence::prelude::*;
 use cadence::{StatsdClient, UdpMetricSink};
@@ -43,9 +43,9 @@ fn with_server(
         let server = scope.spawn(move || serve(&mut socket));
         // The server has to end whatever the client meets.
         let met = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(&cable)));
-        cable.veth.b.down().unwrap();
+        cable.veth.b.delete().unwrap();
         let end = server.join().unwrap();
-        assert!(matches!(end, Err(linerate_udp::Error::Ring(_))), "{end:?}");
+        assert!(matches!(end, Err(linerate_udp::Error::InterfaceGone(_))), "{end:?}");
         if let Err(panic) = met {
             std::panic::resume_unwind(panic);
         }
@@ -64,6 +64,15 @@ fn the_echo_server_answers() {
                 let mut room = [0; 16];
                 assert_eq!(uninterrupted(|| peer.recv(&mut room)).unwrap(), 9, "{kind}");
                 assert_eq!(room[..9], [round; 9], "{kind}");
+            }
+            // A link flap ends no server.
+            cable.veth.b.down().unwrap();
+            cable.veth.b.up().unwrap();
+            peer.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            let end = Instant::now() + TIMEOUT;
+            while peer.recv(&mut [0; 16]).is_err() {
+                assert!(Instant::now() < end, "{kind} answers no more");
+                peer.send_to(b"up again?", (HERE, 7000)).unwrap();
             }
         });
     }

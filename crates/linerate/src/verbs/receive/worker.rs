@@ -362,15 +362,7 @@ impl<'s> Worker<'s> {
             let line = if at == 0 { Line::A } else { Line::B };
             let count = receivers.len();
             let several = count > 1 || self.requests.is_some();
-            let came = match self.read(&mut receivers[at], several, line, statistics) {
-                Ok(came) => came,
-                // It comes up again, and messages with it.
-                Err(linerate_udp::Error::Ring(error @ linerate_ring::Error::InterfaceDown(_))) => {
-                    super::tell(&format!("warning: {error}"));
-                    0
-                }
-                Err(error) => return Err(error.into()),
-            };
+            let came = self.read(&mut receivers[at], several, line, statistics)?;
             if came > 0 && spent.is_none() {
                 spent = Some(cpu_seconds());
             }
