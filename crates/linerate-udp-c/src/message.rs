@@ -52,7 +52,7 @@ pub struct linerate_drops {
     pub ring: u64,
     /// A checksum was wrong.
     pub checksum: u64,
-    /// The lengths in the headers contradict each other.
+    /// The lengths in the headers contradict each other; or a filter or an IPsec policy of the kernel rejected it.
     pub malformed: u64,
     /// Not lost: delivered truncated, because longer than the message size.
     pub truncated: u64,
@@ -119,7 +119,7 @@ impl From<&Message<'_>> for linerate_message {
 
 impl From<Drops> for linerate_drops {
     fn from(drops: Drops) -> Self {
-        let Drops { socket_buffer, ring, checksum, malformed, truncated, .. } = drops;
-        Self { socket_buffer, ring, checksum, malformed, truncated }
+        let Drops { socket_buffer, ring, checksum, malformed, other, truncated, .. } = drops;
+        Self { socket_buffer, ring, checksum, malformed: malformed + other, truncated }
     }
 }

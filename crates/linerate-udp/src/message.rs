@@ -64,6 +64,8 @@ pub struct Drops {
     pub checksum: u64,
     /// The lengths in the headers contradict each other.
     pub malformed: u64,
+    /// The kernel dropped it for another reason: a filter of the socket or of its control group, or an IPsec policy.
+    pub other: u64,
     /// Messages delivered truncated, for being longer than the message size. Not lost.
     pub truncated: u64,
 }
@@ -75,12 +77,13 @@ impl Drops {
     }
 
     /// The causes of losses with their names in the JSON.
-    pub fn named(&self) -> [(&'static str, u64); 4] {
+    pub fn named(&self) -> [(&'static str, u64); 5] {
         [
             ("socket_buffer", self.socket_buffer),
             ("ring", self.ring),
             ("checksum", self.checksum),
             ("malformed", self.malformed),
+            ("other", self.other),
         ]
     }
 }
@@ -91,6 +94,7 @@ impl AddAssign for Drops {
         self.ring += other.ring;
         self.checksum += other.checksum;
         self.malformed += other.malformed;
+        self.other += other.other;
         self.truncated += other.truncated;
     }
 }

@@ -325,12 +325,9 @@ impl Receiver {
     /// # Errors
     /// [`Error::System`].
     pub fn drops(&mut self) -> Result<Drops> {
-        let (socket_buffer, checksum) = self
-            .socket_drops
-            .read(self.socket.as_fd())
-            .map_err(|error| Error::system(READ_DROPS, error))?;
-        let truncated = self.counters.truncated;
-        let mut drops = Drops { socket_buffer, checksum, truncated, ..Drops::default() };
+        let of_socket = self.socket_drops.read(self.socket.as_fd());
+        let mut drops = of_socket.map_err(|error| Error::system(READ_DROPS, error))?;
+        drops.truncated = self.counters.truncated;
         drops += self.engine.drops()?;
         Ok(drops)
     }

@@ -146,7 +146,7 @@ typedef struct linerate_drops {
     uint64_t ring;
     // A checksum was wrong.
     uint64_t checksum;
-    // The lengths in the headers contradict each other.
+    // The lengths in the headers contradict each other; or a filter or an IPsec policy of the kernel rejected it.
     uint64_t malformed;
     // Not lost: delivered truncated, because longer than the message size.
     uint64_t truncated;

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
 use super::get;
+use crate::message::Drops;
 use crate::versions::Versions;
 
 /// `SO_MEMINFO` of `asm-generic/socket.h`, which costs nothing a message, unlike `SO_RXQ_OVFL`.
@@ -15,10 +16,10 @@ const DROPS: usize = 8;
 
 /// What a socket had lost at the last query, in 64 bits where the kernel has 32.
 ///
-/// The kernel keeps no account of causes for a socket. `sk_drops` counts messages without room, and those
-/// whose checksum turned out to be wrong when they were copied, which is when long ones are summed. Short
-/// ones (`CHECKSUM_BREAK` in `linux/skbuff.h`) are summed before their socket is looked for, and counted for
-/// the namespace alone. So the namespace's counts tell the causes apart: exactly where no other socket of it
+/// The kernel keeps no account of causes for a socket. `sk_drops` counts messages without room, those that a filter or
+/// an IPsec policy rejects, and those whose checksum turned out to be wrong when they were copied, which is when long
+/// ones are summed. Short ones (`CHECKSUM_BREAK` in `linux/skbuff.h`) are summed before their socket is looked for, and
+/// counted for the namespace alone. So the namespace's counts tell the causes apart: exactly where no other socket of it
 /// loses anything; else a wrong checksum of another socket is counted here, too.
 #[derive(Debug)]
 pub(crate) struct SocketDrops {
@@ -35,6 +36,8 @@ struct Errors {
     checksum: u64,
     /// For want of room: in the socket's buffer, or in what all may have (net.ipv4.udp_mem).
     room: u64,
+    /// For any other reason.
+    other: u64,
 }
 
 impl SocketDrops {
@@ -59,15 +62,18 @@ impl SocketDrops {
         Ok(drops)
     }
 
-    /// Messages lost for want of room, and for a wrong checksum.
-    pub(crate) fn read(&mut self, fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    /// Messages lost in the socket, by cause.
+    pub(crate) fn read(&mut self, fd: BorrowedFd<'_>) -> io::Result<Drops> {
         let now = count(fd)?;
         self.total += u64::from(now.wrapping_sub(self.last));
         self.last = now;
-        let Some(errors) = self.errors() else { return Ok((self.total, 0)) };
+        let Some(errors) = self.errors() else {
+            return Ok(Drops { socket_buffer: self.total, ..Drops::default() });
+        };
         let since = Errors {
             checksum: errors.checksum.saturating_sub(self.before.checksum),
             room: errors.room.saturating_sub(self.before.room),
+            other: errors.other.saturating_sub(self.before.other),
         };
         Ok(since.shared_out(self.total))
     }
@@ -78,15 +84,18 @@ impl SocketDrops {
         all.into_iter().flatten().reduce(|one, other| Errors {
             checksum: one.checksum + other.checksum,
             room: one.room + other.room,
+            other: one.other + other.other,
         })
     }
 }
 
 impl Errors {
-    /// Of `drops` that a socket counts: those for want of room; and all messages with a wrong checksum.
-    fn shared_out(self, drops: u64) -> (u64, u64) {
-        let room = self.room.min(drops);
-        (room, self.checksum.max(drops - room))
+    /// `drops` that a socket counts by their causes, and all messages with a wrong checksum.
+    fn shared_out(self, drops: u64) -> Drops {
+        let socket_buffer = self.room.min(drops);
+        let other = self.other.min(drops - socket_buffer);
+        let checksum = self.checksum.max(drops - socket_buffer - other);
+        Drops { socket_buffer, checksum, other, ..Drops::default() }
     }
 }
 
@@ -99,10 +108,9 @@ fn errors(file: Option<&File>, find: fn(&str, &str) -> Option<u64>) -> Option<Er
     let len = file?.read_at(&mut bytes, 0).ok()?;
     let text = std::str::from_utf8(&bytes[..len]).unwrap_or_default();
     let value = |name| find(text, name);
-    Some(Errors {
-        checksum: value("InCsumErrors")?,
-        room: value("RcvbufErrors")? + value("MemErrors").unwrap_or(0),
-    })
+    let checksum = value("InCsumErrors")?;
+    let room = value("RcvbufErrors")? + value("MemErrors").unwrap_or(0);
+    Some(Errors { checksum, room, other: value("InErrors")?.saturating_sub(checksum + room) })
 }
 
 /// `/proc/net/snmp6`: a name and a number on each line.
@@ -125,7 +133,7 @@ mod tests {
     #[test]
     fn this_kernel_counts_what_is_asked_for() {
         let read = |file| std::fs::read_to_string(file).unwrap();
-        for name in ["InCsumErrors", "RcvbufErrors"] {
+        for name in ["InErrors", "InCsumErrors", "RcvbufErrors"] {
             assert!(columned(&read("/proc/net/snmp"), name).is_some(), "{name}");
             if let Ok(text) = std::fs::read_to_string("/proc/net/snmp6") {
                 assert!(named(&text, name).is_some(), "{name}");
@@ -135,13 +143,18 @@ mod tests {
 
     #[test]
     fn causes_are_told_apart() {
-        let errors = |checksum, room| Errors { checksum, room };
+        let shared_out = |checksum, room, other, drops| {
+            let found = Errors { checksum, room, other }.shared_out(drops);
+            (found.checksum, found.socket_buffer, found.other)
+        };
         // Short messages are in no socket's count, long ones are.
-        assert_eq!(errors(3, 0).shared_out(0), (0, 3));
-        assert_eq!(errors(3, 0).shared_out(3), (0, 3));
-        assert_eq!(errors(0, 7).shared_out(7), (7, 0));
-        assert_eq!(errors(3, 7).shared_out(8), (7, 3));
-        // Another socket lost for want of room.
-        assert_eq!(errors(0, 9).shared_out(2), (2, 0));
+        assert_eq!(shared_out(3, 0, 0, 0), (3, 0, 0));
+        assert_eq!(shared_out(3, 0, 0, 3), (3, 0, 0));
+        assert_eq!(shared_out(0, 7, 0, 7), (0, 7, 0));
+        assert_eq!(shared_out(3, 7, 0, 8), (3, 7, 0));
+        assert_eq!(shared_out(3, 7, 2, 9), (3, 7, 2));
+        // Another socket lost for want of room, and by its filter.
+        assert_eq!(shared_out(0, 9, 0, 2), (0, 2, 0));
+        assert_eq!(shared_out(0, 0, 9, 2), (0, 0, 2));
     }
 }

@@ -65,6 +65,31 @@ fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
     }
 }
 
+/// What the filter of a socket rejects has no wrong checksum.
+#[test]
+fn messages_that_a_filter_rejects_are_counted_as_such() {
+    root_or_skip!();
+    let cable = Cable::new();
+    for (ip, backend) in [HERE, HERE6].into_iter().flat_map(|ip| {
+        [Backend::Recvmmsg, Backend::Gro, Backend::Uring].map(|backend| (ip, backend))
+    }) {
+        let to = address(ip, 0);
+        let given = cable.here.run(|| std::net::UdpSocket::bind(to)).unwrap().unwrap();
+        let to = given.local_addr().unwrap();
+        crate::consent::filter(&given).unwrap();
+        let mut receiver = cable.receive(Receiver::from_socket(given).unwrap(), Some(backend));
+        let receiver = receiver.as_mut().unwrap();
+        let mut sender = cable.send(Sender::builder(to).gso(false));
+        for payload in [b"A1", b"B1", b"B2", b"A2"] {
+            sender.message(2).unwrap().copy_from_slice(payload);
+            sender.flush().unwrap();
+        }
+        gather(receiver, 2, |message| assert_eq!(message.payload[0], b'A', "{backend}"));
+        let lost = receiver.drops().unwrap();
+        assert_eq!((lost.other, lost.total()), (2, 2), "{backend} over {ip}: {lost:?}");
+    }
+}
+
 #[test]
 fn what_the_kernel_does_not_segment_goes_one_by_one() {
     root_or_skip!();

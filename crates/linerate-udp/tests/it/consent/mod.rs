@@ -155,7 +155,7 @@ fn option(socket: &UdpSocket, level: i32, name: i32, value: i32) -> Result<(), S
 }
 
 /// Drops datagrams that begin with `B`.
-fn filter(socket: &UdpSocket) -> Result<(), String> {
+pub(crate) fn filter(socket: &UdpSocket) -> Result<(), String> {
     let instruction = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
     let mut program = [
         instruction(0x30, 0, 8),

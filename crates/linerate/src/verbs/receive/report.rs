@@ -62,6 +62,7 @@ pub(super) struct Lost {
     ring: u64,
     checksum: u64,
     malformed: u64,
+    other: u64,
     /// The socket counted joined datagrams, each of 1 to 64 messages.
     at_least: bool,
 }
@@ -114,6 +115,7 @@ impl Lost {
             ring: losses.ring,
             checksum: losses.checksum,
             malformed: losses.malformed,
+            other: losses.other,
             at_least: losses.socket_buffer > 0 && backend == Backend::Gro.name(),
         }
     }
@@ -243,6 +245,7 @@ fn summarise(report: &Report) {
         ("ring", lost.ring),
         ("checksum", lost.checksum),
         ("malformed", lost.malformed),
+        ("other", lost.other),
     ];
     let seen: Vec<_> = causes
         .iter()
