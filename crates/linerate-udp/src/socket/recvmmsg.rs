@@ -47,6 +47,26 @@ pub(crate) struct RecvMmsg {
 // SAFETY: the pointers in `headers` lead to memory that this value owns and that does not move with it.
 unsafe impl Send for RecvMmsg {}
 
+/// `recvmmsg` without waiting; a single `recvmsg` where there is none (ENOSYS: some sandboxes).
+///
+/// # Safety
+/// The headers point to memory of the lengths that they say, to which nothing else refers during the call.
+unsafe fn receive(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr]) -> io::Result<usize> {
+    let (fd, count, flags) = (fd.as_raw_fd(), headers.len() as u32, libc::MSG_DONTWAIT);
+    // SAFETY: the caller's.
+    let answer =
+        unsafe { libc::recvmmsg(fd, headers.as_mut_ptr(), count, flags as _, ptr::null_mut()) };
+    match super::check(answer as isize) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+            // SAFETY: the caller's.
+            let len = unsafe { libc::recvmsg(fd, &mut headers[0].msg_hdr, flags) };
+            headers[0].msg_len = super::check(len)? as u32;
+            Ok(1)
+        }
+        other => other,
+    }
+}
+
 /// The part of a super-datagram that has not been lent yet, within its slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rest {
@@ -138,16 +158,7 @@ impl RecvMmsg {
             self.syscalls += 1;
             // SAFETY: `room` headers, each of which points to memory of `self` of the length that it
             // says; nothing else refers to it during the call.
-            let answer = unsafe {
-                libc::recvmmsg(
-                    fd.as_raw_fd(),
-                    headers.as_mut_ptr(),
-                    room as u32,
-                    libc::MSG_DONTWAIT as _,
-                    ptr::null_mut(),
-                )
-            };
-            match super::check(answer as isize) {
+            match unsafe { receive(fd, headers) } {
                 Ok(count) => {
                     self.filled += count;
                     if count < room {

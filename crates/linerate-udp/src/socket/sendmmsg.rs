@@ -191,6 +191,21 @@ impl SendMmsg {
             };
             match check(answer as isize) {
                 Ok(more) => sent += more,
+                // Some sandboxes have no `sendmmsg`.
+                Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+                    // SAFETY: the same.
+                    let answer = unsafe {
+                        libc::sendmsg(
+                            fd.as_raw_fd(),
+                            &self.headers[sent].msg_hdr,
+                            libc::MSG_DONTWAIT,
+                        )
+                    };
+                    match check(answer) {
+                        Ok(_) => sent += 1,
+                        Err(error) => return Err(SendError { sent, error }),
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(SendError { sent, error }),
             }

@@ -115,6 +115,8 @@ pub(crate) struct XdpReceiver {
     /// Programs that were loaded at the start and need no privilege later: one that takes what the first program took,
     /// and one that takes nothing.
     first: (FilterSpec, LoadedProgram),
+    /// The kernel refused the last program that was wanted.
+    refused: bool,
     nothing: LoadedProgram,
     bind: IpAddr,
     /// All groups that the socket has joined, on whichever interface.
@@ -176,6 +178,7 @@ impl XdpReceiver {
             interface: interface.to_owned(),
             index,
             first: (spec.clone(), first),
+            refused: false,
             wanted: spec.clone(),
             nothing,
             bind,
@@ -244,7 +247,7 @@ impl XdpReceiver {
         let loaded = self.receiver.load_filter(Some(&translate(&spec)?));
         let refused = match loaded.and_then(|loaded| self.receiver.replace_filter(&loaded)) {
             Ok(()) => {
-                self.spec = spec;
+                (self.spec, self.refused) = (spec, false);
                 return Ok(());
             }
             Err(error) => error,
@@ -259,7 +262,11 @@ impl XdpReceiver {
             self.receiver.replace_filter(program)?;
             self.spec = next;
         }
-        Err(refused.into())
+        // A process that has dropped its privileges is refused at each change, and says so once.
+        match std::mem::replace(&mut self.refused, true) {
+            true => Ok(()),
+            false => Err(refused.into()),
+        }
     }
 
     pub(crate) fn interface(&self) -> &str {

@@ -80,6 +80,51 @@ fn no_descriptor_stays_open() {
     }
 }
 
+/// Has a system call of this thread, and of no other, answer ENOSYS, as in a sandbox that lacks it.
+fn lack(calls: [i64; 2]) {
+    let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = [
+        instruction(0x20, 0, 0, 0),
+        instruction(0x15, 1, 0, calls[0] as u32),
+        instruction(0x15, 0, 1, calls[1] as u32),
+        instruction(0x06, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        instruction(0x06, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    nix::sys::prctl::set_no_new_privs().unwrap();
+    // SAFETY: a program of the length that it says.
+    let answer =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_sandbox_without_calls_of_several_messages_does_with_those_of_one() {
+    let ends = |backend| {
+        lack([libc::SYS_recvmmsg, libc::SYS_sendmmsg]);
+        let any = address("127.0.0.1", 0);
+        let builder = Receiver::builder(any).metadata(linerate_udp::Metadata::ALL);
+        let mut socket = builder.clone().backend(Some(backend)).build_socket().unwrap();
+        let mut other = builder.backend(Some(backend)).build_socket().unwrap();
+        let all = [1, 2, 3, 4].map(|number| [number; 9]);
+        let to = other.address();
+        let transmits = all.each_ref().map(|bytes| linerate_udp::Transmit::new(to, bytes));
+        socket.send(&transmits).unwrap();
+        let mut came = Vec::new();
+        let end = Instant::now() + TIMEOUT;
+        while came.len() < all.len() && Instant::now() < end {
+            let mut batch = other.receive(Some(end)).unwrap();
+            while let Some(message) = batch.next() {
+                came.push((message.payload.to_vec(), message.source));
+            }
+        }
+        assert_eq!(came, all.map(|bytes| (bytes.to_vec(), socket.address())), "{backend}");
+    };
+    for backend in [Backend::Recvmmsg, Backend::Gro] {
+        std::thread::spawn(move || ends(backend)).join().unwrap();
+    }
+}
+
 /// Options at the ends of their ranges, on every backend: they work or are refused, and end no process.
 #[test]
 fn odd_options_work_or_are_refused() {

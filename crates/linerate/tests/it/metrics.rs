@@ -218,7 +218,7 @@ fn a_receiver_shows_messages_and_losses() {
     });
     let text = get(&cable.far, 9819, "/metrics");
     assert_eq!(sum(&text, "linerate_receive_messages_total", &[]), Some(300.0));
-    for cause in ["socket_buffer", "ring", "checksum", "malformed"] {
+    for cause in ["socket_buffer", "ring", "checksum", "malformed", "other"] {
         let parts = [format!("cause=\"{cause}\"")];
         let lost = sum(&text, "linerate_receive_dropped_messages_total", &[&parts[0]]);
         assert_eq!(lost, Some(0.0), "{cause}:\n{text}");
