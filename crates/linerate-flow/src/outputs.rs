@@ -87,6 +87,9 @@ impl fmt::Display for Destination {
     }
 }
 
+/// The least time between two warnings of one collector.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Where records go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputOptions {
@@ -113,6 +116,13 @@ pub struct OutputStatistics {
     pub collectors: Vec<(Target, ipfix::Statistics)>,
 }
 
+impl OutputStatistics {
+    /// Whether a collector could not be reached at last, so that it lacks records.
+    pub fn has_unreachable(&self) -> bool {
+        self.collectors.iter().any(|(_, one)| one.not_sent_flows > 0 && one.error.is_some())
+    }
+}
+
 /// An object for each collector: its address, and what was sent there.
 fn collectors<S: Serializer>(
     collectors: &[(Target, ipfix::Statistics)],
@@ -134,8 +144,8 @@ fn collectors<S: Serializer>(
 pub struct Outputs {
     files: Vec<Files>,
     collectors: Vec<ipfix::Exporter>,
-    /// Whether the first attempt to reach each collector is over.
-    is_tried: Vec<bool>,
+    /// When the last warning of each collector was given, and whether it still holds.
+    warned: Vec<Option<(Instant, bool)>>,
 }
 
 impl Outputs {
@@ -166,8 +176,8 @@ impl Outputs {
                 }
             }
         }
-        let is_tried = vec![false; collectors.len()];
-        Ok(Self { files, collectors, is_tried })
+        let warned = vec![None; collectors.len()];
+        Ok(Self { files, collectors, warned })
     }
 
     /// Whether a record finds room in the queue of each collector. A full queue from which no message was sent for five
@@ -244,22 +254,31 @@ impl Outputs {
         self.files.iter_mut().try_for_each(|files| files.maintain(now))
     }
 
-    /// A warning for each collector whose first attempt has failed since the last call, as by a name that cannot be
-    /// resolved.
+    /// A warning for each collector that records cannot be sent to, as by a name that cannot be resolved, and a message
+    /// when they are sent again. Each collector has at most one warning a minute.
     pub fn take_warnings(&mut self) -> Vec<String> {
         let mut warnings = Vec::new();
-        for (collector, is_tried) in self.collectors.iter().zip(&mut self.is_tried) {
-            if *is_tried {
-                continue;
-            }
-            let ipfix::Statistics { connections, error, .. } = collector.statistics();
-            *is_tried = connections > 0 || error.is_some();
-            if let (0, Some(error)) = (connections, error) {
-                warnings.push(format!(
-                    "cannot connect to the collector {}: {error}; it is tried again, and records that find no room \
-                     until then are lost",
-                    collector.target()
-                ));
+        for (collector, warned) in self.collectors.iter().zip(&mut self.warned) {
+            let ipfix::Statistics { messages, not_sent_flows, error, .. } = collector.statistics();
+            let target = collector.target();
+            match (error, *warned) {
+                (Some(_), Some((_, true))) => {}
+                (Some(_), Some((since, _))) if since.elapsed() < WARNING_INTERVAL => {}
+                (Some(error), _) => {
+                    let what = if messages == 0 { "connect" } else { "send flow records" };
+                    *warned = Some((Instant::now(), true));
+                    warnings.push(format!(
+                        "cannot {what} to the collector {target}: {error}; it is tried again, and records that find no \
+                         room until then are lost"
+                    ));
+                }
+                (None, Some((since, true))) => {
+                    *warned = Some((since, false));
+                    warnings.push(format!(
+                        "flow records are sent to the collector {target} again; not sent so far: {not_sent_flows}"
+                    ));
+                }
+                (None, _) => {}
             }
         }
         warnings

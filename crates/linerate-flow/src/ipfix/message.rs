@@ -203,13 +203,9 @@ impl MessageBuilder {
             return None;
         }
         self.close();
-        let length = self.message.bytes.len() as u16;
-        let header = &mut self.message.bytes[..MESSAGE_HEADER_LEN];
-        header[..2].copy_from_slice(&VERSION.to_be_bytes());
-        header[2..4].copy_from_slice(&length.to_be_bytes());
-        header[4..8].copy_from_slice(&((now / NANOS_PER_SECOND) as u32).to_be_bytes());
-        header[8..12].copy_from_slice(&self.sequence.to_be_bytes());
-        header[12..].copy_from_slice(&self.observation_domain_id.to_be_bytes());
+        let length = self.message.bytes.len();
+        let header = header(length, now, self.sequence, self.observation_domain_id);
+        self.message.bytes[..MESSAGE_HEADER_LEN].copy_from_slice(&header);
         self.sequence = self.sequence.wrapping_add(self.data_records);
         let message = std::mem::take(&mut self.message);
         self.start();
@@ -255,6 +251,21 @@ impl MessageBuilder {
             put(out, [*element, *length]);
         }
     }
+}
+
+fn header(length: usize, now: u64, sequence: u32, domain: u32) -> [u8; MESSAGE_HEADER_LEN] {
+    let mut header = [0; MESSAGE_HEADER_LEN];
+    header[..2].copy_from_slice(&VERSION.to_be_bytes());
+    header[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+    header[4..8].copy_from_slice(&((now / NANOS_PER_SECOND) as u32).to_be_bytes());
+    header[8..12].copy_from_slice(&sequence.to_be_bytes());
+    header[12..].copy_from_slice(&domain.to_be_bytes());
+    header
+}
+
+/// A message without sets, of the observation domain of statistics.
+pub(super) fn empty_message() -> [u8; MESSAGE_HEADER_LEN] {
+    header(MESSAGE_HEADER_LEN, super::now(), 0, 0)
 }
 
 /// The fields that are information elements.

@@ -72,7 +72,8 @@ pub enum Error {
 pub struct Options {
     /// Records that wait for the collector. More are dropped and counted, unless the caller waits for room.
     pub queue_records: usize,
-    /// How often UDP sends the templates and the statistics again. TCP sends the statistics as often.
+    /// How often UDP sends the templates and the statistics again. TCP sends the statistics as often. The name of the
+    /// collector is looked up as often.
     pub refresh: Duration,
     /// Messages after which UDP sends the templates again, if that is earlier.
     pub refresh_messages: u64,
@@ -102,7 +103,7 @@ pub struct Statistics {
     /// Octets of these flows.
     #[serde(skip)]
     pub flow_octets: u64,
-    /// Flow records that were not sent: the queue was full, or the socket refused the message.
+    /// Flow records that were not sent: the queue was full, or they could not be sent until the end.
     #[serde(rename = "not_sent")]
     pub not_sent_flows: u64,
     /// Packets of these flows.
@@ -117,7 +118,7 @@ pub struct Statistics {
     pub refused: u64,
     /// Connections made. Each after the first may have lost what was in the socket's buffer.
     pub connections: u64,
-    /// The last error since it was connected.
+    /// The last error, until a message is sent in a new session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -209,7 +210,8 @@ impl Exporter {
             biflow: target.biflow,
             observation_domain_id: target.observation_domain_id,
             encoder: None,
-            session: Session::new(target.clone())?,
+            session: Session::new(target.clone(), options.refresh)?,
+            is_failing: false,
             unsent: VecDeque::new(),
             counters: Arc::clone(&counters),
             deadline: Arc::clone(&deadline),
@@ -313,6 +315,8 @@ struct Worker {
     options: Options,
     refreshed: Instant,
     refreshed_messages: u64,
+    /// No message was sent since an error.
+    is_failing: bool,
 }
 
 impl Worker {
@@ -335,6 +339,9 @@ impl Worker {
             }
             if Instant::now() >= flush {
                 self.flush();
+                if self.session.close_if_outdated() {
+                    self.encoder = None;
+                }
                 flush = Instant::now() + MAX_WAIT;
             }
         }
@@ -392,7 +399,6 @@ impl Worker {
             Ok(false) => {}
             Ok(true) => {
                 self.counters.connections.fetch_add(1, Relaxed);
-                self.counters.set_error(None);
                 let max_len = self.session.max_message_len();
                 self.encoder = Some(Encoder::new(self.observation_domain_id, max_len));
                 (self.refreshed, self.refreshed_messages) = (Instant::now(), 0);
@@ -400,10 +406,7 @@ impl Worker {
                     self.encode(record);
                 }
             }
-            Err(error) => {
-                self.counters.set_error(Some(error.to_string()));
-                self.encoder = None;
-            }
+            Err(error) => self.fail(&error),
         }
         self.encoder.is_some()
     }
@@ -468,22 +471,27 @@ impl Worker {
                 self.unsent.drain(..flows);
                 self.counters.sent(message);
                 self.refreshed_messages += 1;
+                if std::mem::take(&mut self.is_failing) {
+                    self.counters.set_error(None);
+                }
                 if let Some(error) = refused {
                     self.counters.refused.fetch_add(1, Relaxed);
                     self.counters.set_error(Some(error.to_string()));
                 }
             }
             SendOutcome::Failed(error) => {
-                self.counters.set_error(Some(error.to_string()));
-                if self.session.is_stream() {
-                    self.encoder = None;
-                } else {
-                    self.counters.not_sent(self.unsent.drain(..flows).collect::<Vec<_>>().iter());
-                    // The message may have had a template that later ones need.
-                    self.refreshed_messages = self.options.refresh_messages;
+                if !self.session.is_stream() && error.kind() == io::ErrorKind::ConnectionRefused {
+                    self.counters.refused.fetch_add(1, Relaxed);
                 }
+                self.fail(&error);
             }
         }
+    }
+
+    /// There is no session. The next one begins with the records that were not sent.
+    fn fail(&mut self, error: &io::Error) {
+        self.counters.set_error(Some(error.to_string()));
+        (self.encoder, self.is_failing) = (None, true);
     }
 }
 

@@ -1,13 +1,15 @@
 //! The socket to a collector: connects, sends whole messages, connects again.
 
 use std::io::{self, ErrorKind, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
 use super::Error;
-use super::message::MIN_MESSAGE_LEN;
+use super::message::{MIN_MESSAGE_LEN, empty_message};
 use super::target::{Target, Transport};
 use super::tls::{TlsSettings, TlsStream};
 
@@ -22,6 +24,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Messages of one burst over UDP, and the time between two bursts: about 100,000 records a second.
 const BURST_MESSAGES: u32 = 8;
 const BURST_INTERVAL: Duration = Duration::from_millis(1);
+/// How long the host of one of several addresses may take to refuse a datagram.
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
@@ -42,8 +46,15 @@ pub(super) struct Session {
     /// With TLS.
     tls: Option<TlsSettings>,
     socket: Option<Socket>,
-    /// When the next attempt to connect is due, and how long it is after the last one.
+    /// The collector's name has several addresses.
+    has_alternatives: bool,
+    /// Since the last message that was sent: when the next attempt to connect is due, and how long it is after the last
+    /// one.
     retry: Option<(Instant, Duration)>,
+    /// How often the name is looked up, when it was, and its addresses when they are found.
+    lookup_interval: Duration,
+    looked_up: Instant,
+    lookup: Option<Receiver<Vec<SocketAddr>>>,
     /// When the burst of datagrams began, and how many were sent.
     burst: (Instant, u32),
 }
@@ -55,6 +66,15 @@ enum Socket {
 }
 
 impl Socket {
+    /// Its own address, and that of the collector.
+    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        match self {
+            Self::Udp(socket) => Ok((socket.local_addr()?, socket.peer_addr()?)),
+            Self::Tcp(stream) => Ok((stream.local_addr()?, stream.peer_addr()?)),
+            Self::Tls(stream) => Ok((stream.socket().local_addr()?, stream.socket().peer_addr()?)),
+        }
+    }
+
     /// Whether the collector has closed the connection, as far as it is known.
     fn is_closed(&mut self) -> bool {
         match self {
@@ -66,17 +86,28 @@ impl Socket {
 }
 
 impl Session {
-    /// A session that is not connected yet.
+    /// A session that is not connected yet. Its collector's name is looked up again this often.
     ///
     /// # Errors
     ///
     /// [`Error::Tls`].
-    pub(super) fn new(target: Target) -> Result<Self, Error> {
+    pub(super) fn new(target: Target, lookup_interval: Duration) -> Result<Self, Error> {
         let tls = match &target.transport {
             Transport::Tls(files) => Some(TlsSettings::read(&target, files)?),
             Transport::Udp | Transport::Tcp => None,
         };
-        Ok(Self { target, tls, socket: None, retry: None, burst: (Instant::now(), 0) })
+        let now = Instant::now();
+        Ok(Self {
+            target,
+            tls,
+            socket: None,
+            has_alternatives: false,
+            retry: None,
+            lookup_interval,
+            looked_up: now,
+            lookup: None,
+            burst: (now, 0),
+        })
     }
 
     pub(super) fn is_stream(&self) -> bool {
@@ -99,22 +130,70 @@ impl Session {
         if self.socket.is_some() {
             return Ok(false);
         }
-        match self.open() {
+        let opened = self.open();
+        match opened {
             Ok(socket) => {
-                (self.socket, self.retry) = (Some(socket), None);
+                self.socket = Some(socket);
                 Ok(true)
             }
             Err(error) => {
-                let before = self.retry.map_or(Duration::ZERO, |(_, pause)| pause);
-                let pause = (before * 2).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
-                self.retry = Some((Instant::now() + pause, pause));
+                self.close();
                 Err(error)
             }
         }
     }
 
-    fn open(&self) -> io::Result<Socket> {
-        let address = self.target.resolve()?;
+    /// Ends the session after an error. The next attempt waits longer, until a message was sent.
+    fn close(&mut self) {
+        let before = self.retry.map_or(Duration::ZERO, |(_, pause)| pause);
+        let pause = (before * 2).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+        (self.socket, self.retry) = (None, Some((Instant::now() + pause, pause)));
+    }
+
+    /// Ends the session if the collector's name has other addresses now, or this host sends from another address.
+    pub(super) fn close_if_outdated(&mut self) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        let found = match self.lookup.as_ref().map(Receiver::try_recv) {
+            Some(Err(TryRecvError::Empty)) => None,
+            found => {
+                self.lookup = None;
+                found.and_then(Result::ok)
+            }
+        };
+        if self.lookup.is_none() && self.looked_up.elapsed() >= self.lookup_interval {
+            self.looked_up = Instant::now();
+            let ((sender, lookup), target) = (channel(), self.target.clone());
+            self.lookup = Some(lookup);
+            // A look-up may take long. Without an answer the session continues.
+            let look_up = move || target.resolve().map(|addresses| sender.send(addresses));
+            _ = thread::Builder::new().name("lookup".into()).spawn(look_up);
+        }
+        let is_outdated = socket.addresses().is_ok_and(|(local, collector)| {
+            found.is_some_and(|addresses| !addresses.contains(&collector))
+                || source_address(collector).is_ok_and(|source| source != local.ip())
+        });
+        if is_outdated {
+            self.socket = None;
+        }
+        is_outdated
+    }
+
+    /// Connects to the first address that answers or, over UDP, does not refuse.
+    fn open(&mut self) -> io::Result<Socket> {
+        self.looked_up = Instant::now();
+        let addresses = self.target.resolve()?;
+        self.has_alternatives = addresses.len() > 1;
+        let mut failed = ErrorKind::AddrNotAvailable.into();
+        for address in addresses {
+            match self.open_address(address) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    fn open_address(&self, address: SocketAddr) -> io::Result<Socket> {
         let connect = || {
             let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
             stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
@@ -126,12 +205,10 @@ impl Session {
             Some(tls) => Socket::Tls(Box::new(tls.connect(connect()?)?)),
             None if self.is_stream() => Socket::Tcp(connect()?),
             None => {
-                let any: SocketAddr = match address {
-                    SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-                    SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-                };
-                let socket = UdpSocket::bind(any)?;
-                socket.connect(address)?;
+                let socket = connect_udp(address)?;
+                if self.has_alternatives {
+                    probe(&socket)?;
+                }
                 Socket::Udp(socket)
             }
         })
@@ -161,6 +238,12 @@ impl Session {
                 match socket.send(message) {
                     // The error of an earlier datagram: port unreachable, or what a firewall answered. Another error
                     // comes again.
+                    Err(error)
+                        if self.has_alternatives
+                            && error.kind() == ErrorKind::ConnectionRefused =>
+                    {
+                        Err(error)
+                    }
                     Err(error) => {
                         let sent = socket.send(message);
                         refused = sent.is_ok().then_some(error);
@@ -174,15 +257,41 @@ impl Session {
             Some(Socket::Tls(stream)) => stream.write_all(message),
         };
         match sent {
-            Ok(()) => SendOutcome::Sent { refused },
+            Ok(()) => {
+                self.retry = None;
+                SendOutcome::Sent { refused }
+            }
             Err(error) => {
-                if self.is_stream() {
-                    // A part of the message may have left: the stream cannot go on.
-                    self.socket = None;
-                }
+                // A part of the message may have left in a stream. A datagram may need another route or be too long.
+                self.close();
                 SendOutcome::Failed(error)
             }
         }
+    }
+}
+
+fn connect_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+/// The address that this host sends from to another one now.
+fn source_address(to: SocketAddr) -> io::Result<IpAddr> {
+    Ok(connect_udp(to)?.local_addr()?.ip())
+}
+
+/// Sends a message without records, and waits for a refusal.
+fn probe(socket: &UdpSocket) -> io::Result<()> {
+    socket.send(&empty_message())?;
+    socket.set_read_timeout(Some(REFUSAL_TIMEOUT))?;
+    match socket.recv(&mut [0]) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Err(error),
+        _ => Ok(()),
     }
 }
 

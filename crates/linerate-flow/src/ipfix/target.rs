@@ -64,10 +64,9 @@ impl Target {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Its socket address.
-    pub(super) fn resolve(&self) -> std::io::Result<SocketAddr> {
-        let mut addresses = (self.name(), self.port).to_socket_addrs()?;
-        addresses.next().ok_or_else(|| std::io::ErrorKind::AddrNotAvailable.into())
+    /// Its socket addresses.
+    pub(super) fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
+        Ok((self.name(), self.port).to_socket_addrs()?.collect())
     }
 }
 

@@ -97,6 +97,11 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 pub(super) struct TlsStream(StreamOwned<ClientConnection, TcpStream>);
 
 impl TlsStream {
+    /// The connection below.
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.0.sock
+    }
+
     pub(super) fn write_all(&mut self, message: &[u8]) -> io::Result<()> {
         self.0.write_all(message)?;
         self.0.flush()

@@ -1,13 +1,19 @@
 //! Collectors of others get what was sent: nfcapd and nfacctd, and Wireshark's dissector for TCP.
 
+use std::collections::HashMap;
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
 use linerate_flow::ipfix::{Exporter, Options, Statistics, Target};
 use linerate_flow::{BiflowDirection, Direction, EndReason, FlowKey, FlowRecord, Translation};
-use linerate_testkit::{Namespace, Process, Random, probe_or_skip, root_or_skip, wait_for};
+use linerate_testkit::tools::ip;
+use linerate_testkit::{
+    Namespace, Process, Random, Veth, VethOptions, probe_or_skip, root_or_skip, wait_for,
+};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{self, CloneFlags};
 use nix::sys::signal::Signal;
 
 const START: u64 = 1_700_000_000_000_000_000;
@@ -442,4 +448,115 @@ fn what_a_collector_does_not_take_is_counted() {
     let statistics = exporter.finish(Duration::from_millis(100));
     assert!(statistics.not_sent_flows > 0, "{statistics:?}");
     assert_eq!(statistics.flows + statistics.not_sent_flows, many, "{statistics:?}");
+}
+
+/// A collector over UDP that counts the data records of flows, and takes the layouts from the templates.
+struct Collector {
+    socket: UdpSocket,
+    lengths: HashMap<u16, usize>,
+    records: u64,
+}
+
+impl Collector {
+    fn bind(address: &str) -> Self {
+        let socket = UdpSocket::bind(address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self { socket, lengths: HashMap::new(), records: 0 }
+    }
+
+    /// The records so far.
+    fn received(&mut self) -> u64 {
+        let mut buffer = [0; 2000];
+        while let Ok(length) = self.socket.recv(&mut buffer) {
+            self.take(&buffer[..length]);
+        }
+        self.records
+    }
+
+    fn take(&mut self, message: &[u8]) {
+        let u16_at = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);
+        if message[12..16] == [0; 4] {
+            return;
+        }
+        let mut at = 16;
+        while at < message.len() {
+            let (set, end) = (u16_at(at), at + usize::from(u16_at(at + 2)));
+            at += 4;
+            if set == 2 {
+                while at < end {
+                    let (id, fields) = (u16_at(at), u16_at(at + 2));
+                    at += 4;
+                    let mut length = 0;
+                    for _ in 0..fields {
+                        length += usize::from(u16_at(at + 2));
+                        at += if message[at] & 0x80 == 0 { 4 } else { 8 };
+                    }
+                    self.lengths.insert(id, length);
+                }
+            } else {
+                self.records += ((end - at) / self.lengths[&set]) as u64;
+                at = end;
+            }
+        }
+    }
+}
+
+/// No record is lost where the kernel says that it cannot be sent.
+#[test]
+fn a_udp_exporter_follows_names_addresses_and_links() {
+    root_or_skip!();
+    let [host, peer] = ["follows", "followed"].map(|name| Namespace::create(name).unwrap());
+    let _veth = Veth::create(&host, "a", &peer, "b", VethOptions::default()).unwrap();
+    ip(&host, "link set lo up");
+    ip(&host, "addr add 10.7.0.1/24 dev a");
+    ip(&peer, "addr add 10.7.0.8/24 dev b");
+    ip(&peer, "addr add 10.7.0.9/24 dev b");
+    let record = FlowRecord { interface_name: None, ..records().remove(0) };
+    let hosts = tempfile::NamedTempFile::new().unwrap();
+    // The name also has an address where nobody listens.
+    std::fs::write(hosts.path(), "10.7.0.8 collector.example\n127.0.0.1 collector.example\n")
+        .unwrap();
+    let exporter = host.run(|| {
+        // This thread and the exporter's have their own names.
+        sched::unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        mount(Some(hosts.path()), "/etc/hosts", none, MsFlags::MS_BIND, none).unwrap();
+        let options = Options { refresh: Duration::ZERO, ..Options::default() };
+        let target = "ipfix://collector.example".parse().unwrap();
+        Exporter::start(target, &options, || ()).unwrap()
+    });
+    let exporter = exporter.unwrap();
+    let send = |records: u64| (0..records).for_each(|_| exporter.send(record.clone()));
+    let mut first = host.run(|| Collector::bind("127.0.0.1:4739")).unwrap();
+    send(100);
+    wait_for("the records at the second address of the name", || first.received() == 100);
+    std::fs::write(hosts.path(), "10.7.0.9 collector.example\n").unwrap();
+    let mut collector = peer.run(|| Collector::bind("10.7.0.9:4739")).unwrap();
+    let mut sent = 100;
+    wait_for("the name to be looked up", || {
+        send(1);
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(50));
+        collector.received() > 0
+    });
+    wait_for("all records to leave", || exporter.statistics().flows == sent);
+    wait_for("all records to come", || first.received() + collector.received() == sent);
+    let mut expected = collector.records;
+    // The host gets another address: no record may leave by the old one, which has no answer.
+    ip(&host, "addr del 10.7.0.1/24 dev a");
+    ip(&host, "addr add 10.7.0.2/24 dev a");
+    send(100);
+    expected += 100;
+    wait_for("the records from the new address", || collector.received() == expected);
+    // The link fails for some time, and records wait.
+    ip(&host, "link set dev a down");
+    send(100);
+    expected += 100;
+    wait_for("the failure to be known", || exporter.statistics().error.is_some());
+    ip(&host, "link set dev a up");
+    wait_for("the records after the failure", || collector.received() == expected);
+    let statistics = exporter.finish(Duration::from_secs(20));
+    assert_eq!(statistics.not_sent_flows, 0, "{statistics:?}");
+    assert!(statistics.error.is_none(), "{statistics:?}");
 }

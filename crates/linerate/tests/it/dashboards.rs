@@ -176,6 +176,14 @@ fn panels_have_series_and_alerts_fire() {
     prometheus.until("LinerateCaptureLoss", overflow);
     prometheus.until("LinerateReceiveLoss", overflow);
 
+    // A collector that is not there.
+    let flows = "--flows ipfix+tcp://127.0.0.1:9 --idle-timeout 1s";
+    let meter = verb(&net, &format!("capture -i tapped --source packet {flows}"), 9822);
+    let many = generate(&other, "far", "20kpps --flows 50000");
+    prometheus.until("LinerateFlowRecordsNotSent", || {});
+    many.end(Signal::SIGINT);
+    meter.end(Signal::SIGTERM);
+
     // A file that nobody reads from.
     let fifo = folder.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();

@@ -244,7 +244,8 @@ pub(super) fn conclude(
         json::print(Schema::Capture, report)?;
     }
     let lost_on_disk = report.dropped[DropCause::Disk] > 0;
-    let failed = outcome.failure.is_some() || lost_on_disk || !printed;
+    let lost_records = report.flows.as_ref().is_some_and(|flows| flows.output.has_unreachable());
+    let failed = outcome.failure.is_some() || lost_on_disk || lost_records || !printed;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
