@@ -1,8 +1,6 @@
 //! The ports of packets that came in fragments: only the first fragment has them.
 
-use std::hash::{BuildHasher, Hasher};
-
-use foldhash::fast::FixedState;
+use std::hash::{BuildHasher, RandomState};
 
 /// Packets whose fragments are under way at one time.
 const CAPACITY: usize = SETS * WAYS;
@@ -18,21 +16,6 @@ const LIFETIME: u64 = 30_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity(u64);
 
-impl Identity {
-    pub(super) fn of(
-        addresses: [u128; 2],
-        identification: u32,
-        rest: u32,
-        vlans: [u16; 2],
-    ) -> Self {
-        let mut hasher = FixedState::with_seed(0).build_hasher();
-        addresses.iter().for_each(|address| hasher.write_u128(*address));
-        hasher.write_u64(u64::from(identification) << 32 | u64::from(rest));
-        hasher.write_u32(u32::from(vlans[0]) << 16 | u32::from(vlans[1]));
-        Self(hasher.finish())
-    }
-}
-
 #[derive(Clone, Copy, Default)]
 struct Slot {
     identity: u64,
@@ -42,19 +25,35 @@ struct Slot {
 }
 
 /// The ports of the latest packets in fragments. A newer packet overwrites the oldest one of its set.
-pub(super) struct Fragments(Box<[[Slot; WAYS]]>);
+pub(super) struct Fragments {
+    sets: Box<[[Slot; WAYS]]>,
+    /// With a secret key, as that of the table of flows.
+    hasher: RandomState,
+}
 
 impl Fragments {
     /// Bytes that it takes.
     pub(super) const LEN: usize = CAPACITY * size_of::<Slot>();
 
     pub(super) fn new() -> Self {
-        Self(vec![[Slot::default(); WAYS]; SETS].into_boxed_slice())
+        let sets = vec![[Slot::default(); WAYS]; SETS].into_boxed_slice();
+        Self { sets, hasher: RandomState::new() }
+    }
+
+    #[cold]
+    pub(super) fn identity(
+        &self,
+        addresses: [u128; 2],
+        identification: u32,
+        rest: u32,
+        vlans: [u16; 2],
+    ) -> Identity {
+        Identity(self.hasher.hash_one((addresses, identification, rest, vlans)))
     }
 
     #[cold]
     pub(super) fn remember(&mut self, identity: Identity, ports: (u16, u16), now: u64) {
-        let set = &mut self.0[identity.0 as usize % SETS];
+        let set = &mut self.sets[identity.0 as usize % SETS];
         // The same packet first, then slots without a packet, then the oldest packet.
         let order = |slot: &&mut Slot| {
             let is_other = !slot.is_used || slot.identity != identity.0;
@@ -66,7 +65,7 @@ impl Fragments {
 
     #[cold]
     pub(super) fn ports(&self, identity: Identity, now: u64) -> Option<(u16, u16)> {
-        let set = &self.0[identity.0 as usize % SETS];
+        let set = &self.sets[identity.0 as usize % SETS];
         let slot = set.iter().find(|slot| slot.is_used && slot.identity == identity.0)?;
         (now.abs_diff(slot.since) < LIFETIME).then_some(slot.ports)
     }

@@ -5,7 +5,6 @@ mod fragments;
 mod packet;
 mod table;
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use linerate_pcapfile::ByteRange;
@@ -167,10 +166,7 @@ impl Meter {
     pub fn new(options: &MeterOptions) -> Self {
         let nanoseconds = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX / 2);
         Self {
-            table: Table::new(
-                options.max_flows.clamp(1, i32::MAX as u32),
-                RandomState::new().hash_one(0),
-            ),
+            table: Table::new(options.max_flows.clamp(1, i32::MAX as u32)),
             fragments: Fragments::new(),
             active_timeout: nanoseconds(options.active_timeout),
             idle_timeout: nanoseconds(options.idle_timeout),

@@ -7,7 +7,7 @@ use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{self, Layers, Network};
 use linerate_wire::tcp;
 
-use super::fragments::{Fragments, Identity};
+use super::fragments::Fragments;
 use crate::FlowKey;
 
 /// Why a frame is in no flow.
@@ -46,6 +46,11 @@ impl Key {
     pub(super) fn words(&self) -> [u64; 6] {
         let [a, b, c, d] = self.addresses;
         [a, b, c, d, self.ports_vlans, self.rest.into()]
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_addresses(addresses: [u64; 4]) -> Self {
+        Self { addresses, rest: Self::IPV6, ..Self::default() }
     }
 
     #[cfg(test)]
@@ -199,8 +204,8 @@ impl Packet {
         let icmp = || layers.icmp(frame).map(|both| (type_code(both), type_code(both)));
         let mut ports = layers.ports(frame).or_else(icmp);
         if let Some(fragment) = layers.fragment(frame) {
-            let identity =
-                Identity::of([source, destination], fragment.identification, rest, vlans);
+            let ends = [source, destination];
+            let identity = fragments.identity(ends, fragment.identification, rest, vlans);
             if fragment.offset != 0 {
                 (ports, flags) = (fragments.ports(identity, now), tcp::Flags(0));
             } else if let Some(ports) = ports {
