@@ -120,10 +120,10 @@ pub struct Direction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum BiflowDirection {
-    /// By the first packet that was seen, although the flow had begun before.
+    /// By the ports, or by the first packet that was seen, although the flow had begun before.
     #[default]
     Arbitrary = 0,
-    /// By the flow's first packet: the source is the initiator.
+    /// By the flow's first packet, or that of an earlier flow with this key: the source is the initiator.
     Initiator = 1,
 }
 

@@ -214,7 +214,7 @@ fields! {
     maximumIpTotalLength, iana(26), Unsigned64, "octets", null, "largest", |r| number(r.forward.length?.1);
     reverseMinimumIpTotalLength, reverse(25), Unsigned64, "octets", null, "smallest packet of the responder", |r| number(r.reverse.length?.0);
     reverseMaximumIpTotalLength, reverse(26), Unsigned64, "octets", null, "largest of the responder", |r| number(r.reverse.length?.1);
-    biflowDirection, iana(239), Unsigned8, "", set, "1: the source is the initiator; 0: arbitrary, the first packet was not seen", |r| number(r.direction as u8);
+    biflowDirection, iana(239), Unsigned8, "", set, "1: the source is the initiator; 0: the beginning was not seen, and the ports decided", |r| number(r.direction as u8);
     flowEndReason, iana(136), Unsigned8, "", null, "1 idle timeout, 2 active timeout, 3 end of flow, 4 forced end, 5 lack of resources", |r| number(r.end_reason? as u8);
     samplingProbability, iana(311), Float64, "", set, "the share of flows that is metered", |r| Some(Value::Float(r.sampling_probability));
     postNATSourceIPv4Address, iana(225), Ipv4Address, "", null, "the initiator after NAT", |r| v4(nat(r)?.source);

@@ -3,7 +3,7 @@
 use linerate_pcapfile::ByteRange;
 use linerate_wire::tcp::Flags;
 
-use super::packet::{Initiator, Key, Packet};
+use super::packet::{Key, Packet};
 use crate::{BiflowDirection, Direction, EndReason, FlowRecord};
 
 /// Two cache lines. Packets of `a` are counted at index 0, those of `b` at 1.
@@ -15,8 +15,8 @@ pub(super) struct Entry {
     /// When the first and the last packet came, in nanoseconds since 1970.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// When the first packet of the responder came, if one is counted.
-    reverse_first: u64,
+    /// When the first packet came of the end that did not send the first one, if one is counted.
+    other_first: u64,
     /// Where the first output packet begins, and where the last one ends; 0 without one.
     position_begin: u64,
     position_end: u64,
@@ -38,18 +38,34 @@ const CERTAIN: u16 = 4;
 const FIN: [u16; 2] = [8, 16];
 /// An RST came.
 const RST: u16 = 32;
+/// A SYN came, and said who is the initiator.
+const SYN: u16 = 64;
+/// Since the last record, the first packet came from `a`.
+const FIRST_IS_A: u16 = 128;
 
 /// How long a TCP connection that has ended keeps its entry, for the last acknowledgements, in nanoseconds.
 pub(super) const CLOSED_TIMEOUT: u64 = 1_000_000_000;
 
 impl Entry {
-    /// For the flow that this packet begins.
-    pub(super) fn begin(packet: &Packet) -> Self {
-        let initiator_is_a = packet.from_a != (packet.initiator == Initiator::Receiver);
-        let mut state = USED;
-        state |= if initiator_is_a { INITIATOR_IS_A } else { 0 };
-        state |= if packet.initiator == Initiator::Unknown { 0 } else { CERTAIN };
-        Self { key: packet.key, state, ..Self::default() }
+    /// For the flow that this packet begins. `initiator_was_a` is what is known of an earlier flow with this key.
+    pub(super) fn begin(packet: &Packet, initiator_was_a: Option<bool>) -> Self {
+        let mut entry = Self { key: packet.key, state: USED, ..Self::default() };
+        match initiator_was_a.filter(|_| !packet.tells_initiator()) {
+            Some(initiator_is_a) => entry.set_initiator(initiator_is_a, true),
+            None => entry.set_initiator(packet.initiator_is_a(), packet.initiator.is_certain()),
+        }
+        entry
+    }
+
+    fn set_initiator(&mut self, initiator_is_a: bool, is_certain: bool) {
+        self.state &= !(INITIATOR_IS_A | CERTAIN);
+        self.state |= if initiator_is_a { INITIATOR_IS_A } else { 0 };
+        self.state |= if is_certain { CERTAIN } else { 0 };
+    }
+
+    /// Whether `a` is the initiator; `None` if that is not certain.
+    pub(super) fn certain_initiator_is_a(&self) -> Option<bool> {
+        (self.state & CERTAIN != 0).then_some(self.state & INITIATOR_IS_A != 0)
     }
 
     #[cfg(test)]
@@ -97,6 +113,7 @@ impl Entry {
         let side = usize::from(!packet.from_a);
         if !self.has_packets() {
             (self.first, self.last) = (now, now);
+            self.state = self.state & !FIRST_IS_A | if packet.from_a { FIRST_IS_A } else { 0 };
         }
         if let Some(ByteRange { begin, end }) = byte_range {
             if self.position_end == 0 {
@@ -110,8 +127,8 @@ impl Entry {
         let len = packet.octets.min(u16::MAX.into()) as u16;
         if self.packets[side] == 0 {
             (self.len[side], self.ttl[side]) = ((len, len), (packet.ttl, packet.ttl));
-            if packet.from_a != (self.state & INITIATOR_IS_A != 0) {
-                self.reverse_first = now;
+            if packet.from_a != (self.state & FIRST_IS_A != 0) {
+                self.other_first = now;
             }
         }
         self.len[side] = (self.len[side].0.min(len), self.len[side].1.max(len));
@@ -119,8 +136,21 @@ impl Entry {
         self.packets[side] += 1;
         self.octets[side] += u64::from(packet.octets);
         self.flags[side] |= packet.flags.0;
-        if packet.flags.0 & (Flags::FIN.0 | Flags::RST.0) != 0 {
-            self.state |= if packet.flags.contains(Flags::RST) { RST } else { FIN[side] };
+        if packet.flags.0 & (Flags::FIN.0 | Flags::RST.0 | Flags::SYN.0) != 0 {
+            self.change_state(packet);
+        }
+    }
+
+    fn change_state(&mut self, packet: &Packet) {
+        if packet.flags.contains(Flags::RST) {
+            self.state |= RST;
+        } else if packet.flags.contains(Flags::FIN) {
+            self.state |= FIN[usize::from(!packet.from_a)];
+        }
+        // It corrects what the packets before it seemed to say.
+        if packet.flags.contains(Flags::SYN) && self.state & SYN == 0 {
+            self.set_initiator(packet.initiator_is_a(), true);
+            self.state |= SYN;
         }
     }
 
@@ -182,10 +212,12 @@ impl Flow {
             }
         };
         let reverse = direction(!initiator_is_a);
+        let first_is_reverse = (entry.state & FIRST_IS_A != 0) != initiator_is_a;
+        let reverse_start = if first_is_reverse { entry.first } else { entry.other_first };
         FlowRecord {
             start: entry.first,
             end: entry.last,
-            reverse_start: (reverse.packets > 0).then_some(entry.reverse_first),
+            reverse_start: (reverse.packets > 0).then_some(reverse_start),
             key: entry.key.flow_key(initiator_is_a),
             forward: direction(initiator_is_a),
             reverse,

@@ -2,6 +2,7 @@
 
 mod entry;
 mod fragments;
+mod initiators;
 mod packet;
 mod table;
 
@@ -9,12 +10,13 @@ use std::time::Duration;
 
 use linerate_pcapfile::ByteRange;
 use linerate_wire::layers::Layers;
+use linerate_wire::tcp;
 
 use crate::EndReason;
 pub use entry::Flow;
 use entry::{CLOSED_TIMEOUT, Entry};
 use fragments::Fragments;
-use packet::{Initiator, Packet, Unmetered};
+use packet::{Packet, Unmetered};
 use table::Table;
 
 /// How a meter works.
@@ -283,7 +285,8 @@ impl Meter {
                 if self.table.is_full() {
                     self.make_room(*time, export);
                 }
-                self.table.insert(*hash, Entry::begin(packet))
+                let initiator_was_a = self.table.initiator_was_a(*hash, *time);
+                self.table.insert(*hash, Entry::begin(packet, initiator_was_a))
             }
         };
         let entry = self.table.entry_mut(number);
@@ -306,7 +309,7 @@ impl Meter {
             return false;
         }
         let entry = self.table.entry(number);
-        if entry.is_closed() && packet.key.is_tcp() && packet.initiator != Initiator::Unknown {
+        if entry.is_closed() && packet.flags.contains(tcp::Flags::SYN) {
             self.end(number, EndReason::EndOfFlow, export);
             self.table.remove(number);
             return false;

@@ -63,11 +63,6 @@ impl Key {
         (self.rest >> 16) as u16
     }
 
-    /// Whether it is TCP.
-    pub(super) fn is_tcp(&self) -> bool {
-        (self.rest >> 8) as u8 == Protocol::TCP.0
-    }
-
     /// The key as the initiator sends, which is `a` or `b`.
     pub(super) fn flow_key(&self, initiator_is_a: bool) -> FlowKey {
         let [a1, a2, b1, b2] = self.addresses;
@@ -103,13 +98,24 @@ impl Key {
 /// What a packet says of who began the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Initiator {
-    /// Nothing: the flow began before.
-    Unknown,
+    /// Nothing: the flow began before. The sender has the higher port, or the ports say nothing.
+    LikelySender,
+    /// Nothing, and the receiver has the higher port.
+    LikelyReceiver,
     /// The sender, by the SYN of TCP, an ICMP request, or because nothing contradicts.
     Sender,
     /// The receiver: the packet is an answer.
     Receiver,
 }
+
+impl Initiator {
+    pub(super) fn is_certain(self) -> bool {
+        matches!(self, Self::Sender | Self::Receiver)
+    }
+}
+
+/// Ports that only servers have (IANA's system ports).
+const SYSTEM_PORTS: std::ops::Range<u16> = 1..1024;
 
 /// An IP packet.
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +156,17 @@ pub(super) fn layers(frame: &[u8], linktype: u16) -> Result<Layers, Unmetered> {
 }
 
 impl Packet {
+    /// Whether `a` is the initiator, as far as this packet says.
+    pub(super) fn initiator_is_a(&self) -> bool {
+        let is_receiver = matches!(self.initiator, Initiator::Receiver | Initiator::LikelyReceiver);
+        self.from_a != is_receiver
+    }
+
+    /// Whether it says by itself who the initiator is: a SYN or a message of ICMP.
+    pub(super) fn tells_initiator(&self) -> bool {
+        self.flags.contains(tcp::Flags::SYN) || self.key.rest & Key::ICMP != 0
+    }
+
     /// The packet in a frame that was `wire_len` bytes long; `frame` may be its beginning only.
     #[inline]
     pub(super) fn parse(
@@ -217,18 +234,29 @@ impl Packet {
             Protocol::TCP if flags.contains(tcp::Flags::SYN.union(tcp::Flags::ACK)) => {
                 Initiator::Receiver
             }
-            Protocol::TCP if !flags.contains(tcp::Flags::SYN) => Initiator::Unknown,
+            Protocol::TCP if !flags.contains(tcp::Flags::SYN) => Initiator::LikelySender,
             _ => Initiator::Sender,
         };
         let (source_port, destination_port) = match ports {
             Some(ports) if protocol.has_ports() => {
                 rest |= Key::PORTS;
+                let (source, destination) = ports;
+                // Beside TCP, a packet from such a port is probably an answer.
+                let is_system = SYSTEM_PORTS.contains(&source) && destination >= SYSTEM_PORTS.end;
+                if !flags.contains(tcp::Flags::SYN)
+                    && source < destination
+                    && (is_system || protocol == Protocol::TCP)
+                {
+                    initiator = Initiator::LikelyReceiver;
+                }
                 ports
             }
             Some((type_code, _)) => {
                 rest |= Key::ICMP;
                 let [kind, code] = type_code.to_be_bytes();
-                let request = icmp_request(kind, is_v6);
+                // Nobody has asked for an advertisement that all nodes get.
+                let is_multicast = is_v6 && destination >> 120 == 0xff;
+                let request = if is_multicast { kind } else { icmp_request(kind, is_v6) };
                 if request != kind {
                     initiator = Initiator::Receiver;
                 }
@@ -262,7 +290,8 @@ fn icmp_request(kind: u8, is_v6: bool) -> u8 {
         (false, 0) => 8,
         // Timestamp, information and address mask replies follow their requests.
         (false, 14 | 16 | 18) => kind - 1,
-        (true, 129) => 128,
+        // Echo reply, and neighbour advertisement.
+        (true, 129 | 136) => kind - 1,
         _ => kind,
     }
 }

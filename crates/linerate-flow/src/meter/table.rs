@@ -7,7 +7,11 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::entry::Entry;
+use super::initiators::Initiators;
 use super::packet::Key;
+
+/// The hash of a key.
+pub(super) type Hash = u32;
 
 /// Slots of the index for each entry.
 const SLOTS_PER_ENTRY: usize = 2;
@@ -46,13 +50,17 @@ pub(super) struct Table {
     /// SipHash-1-3 with a secret key: nobody can choose flows whose hashes collide. A hash without one, or with a key
     /// that its collisions do not depend on, is faster, but then a sender of such flows stops the meter.
     hasher: RandomState,
+    /// Those of removed entries.
+    initiators: Initiators,
     len: usize,
 }
 
 impl Table {
     /// Bytes that each flow takes in a full table.
-    pub(super) const BYTES_PER_FLOW: usize =
-        size_of::<Entry>() + SLOTS_PER_ENTRY * size_of::<Slot>() + size_of::<u32>();
+    pub(super) const BYTES_PER_FLOW: usize = size_of::<Entry>()
+        + SLOTS_PER_ENTRY * size_of::<Slot>()
+        + size_of::<u32>()
+        + Initiators::BYTES_PER_FLOW;
 
     /// A table for at most this many flows, `1..=2^31 - 1`.
     pub(super) fn new(capacity: u32) -> Self {
@@ -63,6 +71,7 @@ impl Table {
             capacity: capacity as usize,
             free: Vec::with_capacity(capacity as usize),
             hasher: RandomState::new(),
+            initiators: Initiators::new(capacity as usize),
             len: 0,
         }
     }
@@ -177,9 +186,19 @@ impl Table {
         number
     }
 
+    /// Whether `a` began an earlier flow with this hash, if it is known.
+    #[inline]
+    pub(super) fn initiator_was_a(&self, hash: Hash, now: u64) -> Option<bool> {
+        self.initiators.initiator_is_a(hash, now)
+    }
+
     /// Removes an entry that is in use.
     pub(super) fn remove(&mut self, number: u32) {
-        let hash = self.hash(&self.entries[number as usize].key);
+        let entry = &self.entries[number as usize];
+        let hash = self.hash(&entry.key);
+        if let Some(initiator_is_a) = entry.certain_initiator_is_a() {
+            self.initiators.remember(hash, initiator_is_a, entry.last);
+        }
         let mut hole = self.home(hash);
         while self.slot(hole).entry != number + 1 {
             hole = self.next(hole);
@@ -216,7 +235,7 @@ mod tests {
         let table = Table::new(1000);
         let entries = table.entries.capacity() * size_of::<Entry>();
         let bytes = size_of_val(&*table.slots) + entries + 4 * table.free.capacity();
-        assert_eq!(bytes, 1000 * Table::BYTES_PER_FLOW);
+        assert_eq!(bytes, 1000 * (Table::BYTES_PER_FLOW - Initiators::BYTES_PER_FLOW));
         assert_eq!(size_of::<Entry>(), 128);
         const { assert!(Table::BYTES_PER_FLOW <= 160) };
         println!("{} bytes a flow", Table::BYTES_PER_FLOW);

@@ -86,12 +86,87 @@ fn an_answer_that_comes_first_does_not_make_the_server_the_initiator() {
         (host(9), BiflowDirection::Initiator)
     );
 
-    // In the middle of a connection nobody knows.
+    // In the middle of a connection nobody knows, and the end with the lower port is probably the server.
+    for frame in [tcp(server, client, A, 0), tcp(client, server, A, 0)] {
+        let mut metered = Metered::new(10, 60, 15);
+        let records = metered.frame(0.0, &frame).finish();
+        assert_eq!(
+            (records[0].key.source, records[0].direction),
+            (host(9), BiflowDirection::Arbitrary)
+        );
+    }
+    let answer = udp((host(1), 53), (host(9), 40000), 9);
     let mut metered = Metered::new(10, 60, 15);
-    let records = metered.frame(0.0, &tcp(server, client, A, 0)).finish();
+    let records = metered.frame(0.0, &answer).finish();
     assert_eq!(
         (records[0].key.source, records[0].direction),
-        (host(1), BiflowDirection::Arbitrary)
+        (host(9), BiflowDirection::Arbitrary)
+    );
+}
+
+#[test]
+fn a_syn_corrects_the_direction_and_the_times() {
+    // Packets of two queues, in the wrong order.
+    let (client, server) = ((9, 80), (1, 40000));
+    let mut metered = Metered::new(10, 60, 15);
+    let records = metered
+        .frame(0.0, &tcp(server, client, A, 7))
+        .frame(0.1, &tcp(client, server, S, 0))
+        .frame(0.2, &tcp(server, client, S | A, 0))
+        .finish();
+    let [record] = records else { panic!("{records:?}") };
+    assert_eq!((record.key.source, record.direction), (host(9), BiflowDirection::Initiator));
+    assert_eq!((counts(record), record.reverse_start), ([1, 40, 2, 87], Some(START)));
+}
+
+#[test]
+fn after_an_idle_pause_the_initiator_is_the_same() {
+    let client = (host(9), 51820);
+    let server = (host(1), 51821);
+    for (pause, source, direction) in [
+        (3000.0, host(9), BiflowDirection::Initiator),
+        // It is no longer known, and the first packet decides.
+        (4000.0, host(1), BiflowDirection::Initiator),
+    ] {
+        let mut metered = Metered::new(10, 60, 15);
+        metered.frame(0.0, &udp(client, server, 9)).frame(1.0, &udp(server, client, 9));
+        let records = metered.frame(pause, &udp(server, client, 9)).finish();
+        assert_eq!(records.len(), 2, "{records:?}");
+        assert_eq!((records[1].key.source, records[1].direction), (source, direction), "{pause}");
+    }
+    // A connection without keep-alives.
+    let (client, server) = ((9, 1000), (1, 8000));
+    let mut metered = Metered::new(10, 60, 15);
+    metered.frame(0.0, &tcp(client, server, S, 0)).frame(0.1, &tcp(server, client, S | A, 0));
+    let records = metered.frame(600.0, &tcp(server, client, A, 9)).finish();
+    assert_eq!(
+        (records[1].key.source, records[1].direction),
+        (host(9), BiflowDirection::Initiator)
+    );
+}
+
+#[test]
+fn a_neighbour_advertisement_answers_a_solicitation() {
+    let address = |last: u8| [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+    let all_nodes = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let frame = |from, to, kind| {
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6(from, to, 255);
+        let mut frame = Vec::new();
+        builder.icmpv6_raw(kind, 0, [0; 4]).write(&mut frame, &[0; 16]).unwrap();
+        frame
+    };
+    let mut metered = Metered::new(10, 60, 15);
+    let records = metered
+        .frame(0.0, &frame(address(1), address(2), 135))
+        .frame(0.1, &frame(address(2), address(1), 136))
+        .frame(0.2, &frame(address(3), all_nodes, 136))
+        .finish();
+    let seen = |record: &FlowRecord| {
+        (record.key.icmp_type_code, record.forward.packets, record.reverse.packets)
+    };
+    assert_eq!(
+        records.iter().map(seen).collect::<Vec<_>>(),
+        [(Some(135 << 8), 1, 1), (Some(136 << 8), 1, 0)]
     );
 }
 
@@ -423,12 +498,12 @@ fn hundreds_of_packets_may_come_in_fragments_at_one_time() {
 
 #[test]
 fn a_cut_frame_counts_with_its_whole_length() {
-    let frame = tcp((1, 1), (2, 2), S, 1400);
+    let frame = tcp((1, 2), (2, 1), S, 1400);
     for kept in [54, 48, 38, 36] {
         let mut metered = Metered::new(10, 60, 15);
         let records = metered.cut(0.0, &frame[..kept], frame.len() as u32).finish();
         assert_eq!(counts(&records[0]), [1, 1440, 0, 0], "{kept}");
-        let ports = (kept >= 38).then_some(1);
+        let ports = (kept >= 38).then_some(2);
         assert_eq!(records[0].key.source_port, ports, "{kept}");
         assert_eq!(
             records[0].forward.tcp_flags,

@@ -47,6 +47,8 @@ struct Flow {
     /// Who has sent a FIN.
     finished: Vec<End>,
     reset: bool,
+    /// A SYN came.
+    synchronised: bool,
     last: u64,
     /// Since the last record.
     packets: Vec<Seen>,
@@ -122,6 +124,8 @@ pub(crate) struct Model {
     /// The first fragment of a packet, and its time.
     fragments: HashMap<Fragmented, (Packet, u64)>,
     flows: HashMap<Key, Flow>,
+    /// The initiators of flows that have ended, and the second of their last packets.
+    initiators: HashMap<Key, (End, u64)>,
     /// When each record was due, and its text.
     pub(crate) records: Vec<(u64, String)>,
     pub(crate) without_ports: u64,
@@ -135,6 +139,7 @@ impl Model {
             idle_timeout: idle * SECOND,
             fragments: HashMap::new(),
             flows: HashMap::new(),
+            initiators: HashMap::new(),
             records: Vec::new(),
             without_ports: 0,
         }
@@ -196,25 +201,41 @@ impl Model {
         let is_syn = flags & S != 0;
         if is_syn && self.flows.get(&key).is_some_and(Flow::is_closed) {
             self.end(&key, EndReason::EndOfFlow, now);
-            self.flows.remove(&key);
+            self.remove(&key);
         }
         let is_tcp = matches!(packet.payload, Payload::Tcp(_));
         let is_answer = reply || flags & (S | A) == S | A;
+        let ports = (from.1.unwrap_or(0), to.1.unwrap_or(0));
+        let is_system = (1..1024).contains(&ports.0) && ports.1 >= 1024;
+        let seems_answer = !is_syn && ports.0 < ports.1 && (is_tcp || is_system);
+        let tells = is_syn || icmp_type_code.is_some();
+        let known =
+            self.initiators.get(&key).filter(|(_, last)| !tells && now / SECOND - last < 3600);
+        let (initiator, direction) = match known {
+            Some((initiator, _)) => (*initiator, BiflowDirection::Initiator),
+            None if seems_answer || is_tcp && !is_syn => {
+                (if seems_answer { to } else { from }, BiflowDirection::Arbitrary)
+            }
+            None => (if is_answer { to } else { from }, BiflowDirection::Initiator),
+        };
         let flow = self.flows.entry(key).or_insert_with(|| Flow {
-            initiator: if is_answer { to } else { from },
-            direction: match is_tcp && !is_syn {
-                true => BiflowDirection::Arbitrary,
-                false => BiflowDirection::Initiator,
-            },
+            initiator,
+            direction,
             finished: Vec::new(),
             reset: false,
+            synchronised: false,
             last: now,
             packets: Vec::new(),
         });
         let before = flow.packets.iter().map(|seen| seen.octets).sum();
         flow.last = now;
         flow.reset |= flags & R != 0;
-        if flags & F != 0 && !flow.finished.contains(&from) {
+        if is_syn && !flow.synchronised {
+            flow.synchronised = true;
+            flow.initiator = if is_answer { to } else { from };
+            flow.direction = BiflowDirection::Initiator;
+        }
+        if flags & R == 0 && flags & F != 0 && !flow.finished.contains(&from) {
             flow.finished.push(from);
         }
         let (octets, ttl) = (packet.octets(), packet.ttl);
@@ -240,8 +261,15 @@ impl Model {
                 _ => {}
             }
             if idle_end <= now {
-                self.flows.remove(&key);
+                self.remove(&key);
             }
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let flow = self.flows.remove(key).unwrap();
+        if flow.direction == BiflowDirection::Initiator {
+            self.initiators.insert(key.clone(), (flow.initiator, flow.last / SECOND));
         }
     }
 

@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
     #[arg(help_heading = FLOWS, long, value_name = "TIME", requires = "flows", default_value = "15s", value_parser = values::flow_time)]
     pub(super) idle_timeout: Duration,
 
-    /// Maximum number of flows in the table (at least 1), of 148 bytes each, allocated at the start. A full table exports
+    /// Maximum number of flows in the table (at least 1), of 156 bytes each, allocated at the start. A full table exports
     /// flows early, and counts them.
     #[arg(help_heading = FLOWS, long, value_name = "FLOWS", requires = "flows", default_value = "262144",
         value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
