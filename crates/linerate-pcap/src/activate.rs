@@ -4,11 +4,10 @@ use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
+use linerate_capture::Result;
 use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions};
-use linerate_capture::{Error, Result};
 use linerate_net::link;
 use linerate_ring::TimestampSource;
-use linerate_ring::packet::Allocation;
 
 use crate::abi::{ADAPTER_TIMESTAMPS, PRECISION_NANO, Pcap, SNAPLEN_MAX};
 use crate::config::{Config, SourceChoice};
@@ -18,7 +17,7 @@ use crate::handles::{Handle, HandleOptions};
 use crate::live::Live;
 use crate::reader::{Reader, ReaderConfig};
 use crate::warn::warn;
-use crate::{metrics, rings, system_socket};
+use crate::{metrics, system_socket};
 
 /// Bytes of the ring of the system's socket, which nothing fills.
 const IDLE_BUFFER: c_int = 64 << 10;
@@ -75,12 +74,9 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
         .flatten()
     {
         match open(device, capture_request(kind, &config, options), &config) {
-            Ok((opened, group, other_memory)) => {
+            Ok((opened, group)) => {
                 if let Some(why) = why {
                     warn(format_args!("{device}: continues with source {kind}: {why}"));
-                }
-                if let Some(why) = other_memory {
-                    rings::warn_once(config.allocation, format_args!("the ring on {device}"), &why);
                 }
                 if kind == SourceKind::Xdp {
                     let by = match opened.bypassed.as_slice() {
@@ -121,29 +117,17 @@ fn unserved(config: &Config) -> Option<String> {
     }
 }
 
-/// Opens a source. If its ring cannot have the configured memory, it has any, and the error is returned,
-/// too.
 fn open(
     device: &str,
     request: SourceOptions,
     config: &Config,
-) -> Result<(OpenInterface, Option<Arc<FanoutGroup>>, Option<Error>)> {
-    let open = |request: SourceOptions| {
-        rings::for_library(|| match (config.cluster, config.threads) {
-            (Some(cluster), _) => {
-                fanout::open_in_cluster(device, request, cluster).map(|opened| (opened, None))
-            }
-            (None, 0 | 1) => OpenInterface::by_name(device, &request).map(|opened| (opened, None)),
-            (None, threads) => fanout::open(device, request, threads),
-        })
-    };
-    let of_any = SourceOptions { ring_allocation: Allocation::Any, ..request.clone() };
-    let has_choice =
-        request.source == Some(SourceKind::Packet) && request.ring_allocation != Allocation::Any;
-    match open(request) {
-        Ok((opened, group)) => Ok((opened, group, None)),
-        Err(why) if has_choice => open(of_any).map(|(opened, group)| (opened, group, Some(why))),
-        Err(error) => Err(error),
+) -> Result<(OpenInterface, Option<Arc<FanoutGroup>>)> {
+    match (config.cluster, config.threads) {
+        (Some(cluster), _) => {
+            fanout::open_in_cluster(device, request, cluster).map(|opened| (opened, None))
+        }
+        (None, 0 | 1) => OpenInterface::by_name(device, &request).map(|opened| (opened, None)),
+        (None, threads) => fanout::open(device, request, threads),
     }
 }
 
@@ -163,7 +147,6 @@ fn capture_request(kind: SourceKind, config: &Config, options: HandleOptions) ->
         snaplen: snaplen(options),
         buffer: config.buffer.or(asked),
         pages: config.pages,
-        ring_allocation: config.allocation,
         // The system's socket sets it.
         promiscuous: false,
         immediate: options.immediate,
@@ -223,10 +206,10 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
         }
     };
     // SAFETY: the caller's, for all calls below.
-    let status = rings::for_library(|| unsafe {
+    let status = unsafe {
         real::pcap_set_buffer_size(pcap, IDLE_BUFFER);
         real::pcap_activate(pcap)
-    });
+    };
     if status < 0 {
         let buffer = if options.buffer > 0 { options.buffer } else { LIBPCAP_BUFFER };
         // SAFETY: the caller's.

@@ -7,7 +7,6 @@ use std::str::FromStr;
 
 use linerate_capture::source::SourceKind;
 use linerate_ring::Delivery;
-use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 use serde::Deserialize;
 
@@ -22,7 +21,6 @@ pub(crate) struct Config {
     pub(crate) take_over: bool,
     pub(crate) delivery: Delivery,
     pub(crate) pages: Pages,
-    pub(crate) allocation: Allocation,
     /// Bytes of buffer.
     pub(crate) buffer: Option<u64>,
     /// Handles that share the packets of the interface; 0 and 1 for none.
@@ -76,7 +74,6 @@ struct Section {
     take_over: Option<bool>,
     xdp_delivery: Option<String>,
     pages: Option<String>,
-    ring_allocation: Option<String>,
     /// KiB.
     buffer: Option<u64>,
     threads: Option<usize>,
@@ -130,7 +127,6 @@ impl Config {
             take_over: None,
             xdp_delivery: variable("LINERATE_XDP_DELIVERY"),
             pages: variable("LINERATE_PAGES"),
-            ring_allocation: variable("LINERATE_RING_ALLOCATION"),
             buffer: number(&variable, "LINERATE_BUFFER", "a number of KiB", errors),
             threads: number(&variable, "LINERATE_THREADS", "a number", errors),
             cluster: number(&variable, "LINERATE_CLUSTER", "0 to 65535", errors),
@@ -151,7 +147,6 @@ impl Config {
         set(&mut self.source, section.source, place, errors);
         set(&mut self.delivery, section.xdp_delivery, place, errors);
         set(&mut self.pages, section.pages, place, errors);
-        set(&mut self.allocation, section.ring_allocation, place, errors);
         self.take_over = section.take_over.unwrap_or(self.take_over);
         self.threads = section.threads.unwrap_or(self.threads);
         self.cluster = section.cluster.or(self.cluster);

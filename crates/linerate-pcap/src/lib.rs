@@ -28,7 +28,6 @@ mod handles;
 mod live;
 mod metrics;
 mod reader;
-mod rings;
 mod select;
 mod shared;
 mod system;

@@ -5,7 +5,6 @@ use std::io;
 
 use linerate_bpf::MissingCapabilities;
 
-use crate::packet::allocation::Allocation;
 use crate::packet::rules::BrokenRule;
 use crate::region::pages::Pages;
 
@@ -73,13 +72,6 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-
-    /// The kernel does not let programs choose the memory of a packet ring.
-    #[error(
-        "this kernel does not let programs choose the memory of packet rings, {0} or other: that takes the \
-         patches in Linerate's kernel/ (docs/kernel.md)"
-    )]
-    RingMemory(Allocation),
 
     /// The memory could not be locked.
     #[error(

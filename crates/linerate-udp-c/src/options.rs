@@ -38,7 +38,7 @@ pub struct linerate_receive_options {
     pub bind: *const c_char,
     /// Interface that messages must arrive on; NULL for any.
     pub interface: *const c_char,
-    /// "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one that
+    /// "recvmmsg", "gro", "uring" or "xdp"; NULL or "auto" for the best available one that
     /// leaves each packet to the host.
     pub backend: *const c_char,
     /// How transmitters and sockets send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for

@@ -11,13 +11,11 @@ pub enum Backend {
     Uring,
     /// XDP: datagrams to the receiver's addresses and port bypass the stack, everything else goes to it.
     Xdp,
-    /// `recvmmsg` with headers that a patched kernel has read once (`remember_mmsghdr`).
-    Remember,
 }
 
 linerate_net::named!(
     Backend, "backend":
-    Recvmmsg = "recvmmsg", Gro = "gro", Uring = "uring", Xdp = "xdp", Remember = "remember"
+    Recvmmsg = "recvmmsg", Gro = "gro", Uring = "uring", Xdp = "xdp"
 );
 
 /// How a [`Transmitter`](crate::Transmitter) sends its messages, whatever backend receives.

@@ -14,6 +14,5 @@ pub fn probe(backend: Backend, interface: Option<&str>) -> Result<(), String> {
         Backend::Gro => socket::probe_gro(),
         Backend::Uring => uring::probe(),
         Backend::Xdp => xdp::probe(interface.ok_or(xdp::NO_INTERFACE)?),
-        Backend::Remember => socket::remember::probe(),
     }
 }

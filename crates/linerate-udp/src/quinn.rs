@@ -28,7 +28,7 @@ impl ReceiverBuilder {
     /// driver.
     ///
     /// The kernel copies messages to quinn's own buffers with the backends of the stock socket (`recvmmsg`, `gro`,
-    /// `uring`, `remember`), as quinn does without this. Buffers of io_uring would need one copy more, and quinn lends
+    /// `uring`), as quinn does without this. Buffers of io_uring would need one copy more, and quinn lends
     /// its own for a call only: so a socket of `uring` receives as one of `recvmmsg`. `xdp` copies from its rings, past
     /// the stack. ICMP errors and transmit time stamps are not collected, as quinn cannot ask for them. Datagrams have
     /// DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
@@ -48,7 +48,7 @@ impl ReceiverBuilder {
         let discovery = *self.options.send.mtu_discovery.get_or_insert(MtuDiscovery::Probe);
         let (mut receiver, transmitter) = self.build_socket()?.into_split();
         let direct = match receiver.backend() {
-            Backend::Recvmmsg | Backend::Gro | Backend::Remember => {
+            Backend::Recvmmsg | Backend::Gro => {
                 if receiver.address().is_ipv6() {
                     socket::disable_ipv4_info(receiver.socket());
                 }

@@ -8,7 +8,7 @@ use linerate_net::cpu;
 use linerate_net::link::Link;
 use linerate_net::namespace::Namespace;
 use linerate_net::text::plural;
-use linerate_ring::packet::{self, Allocation, Fanout, Ring};
+use linerate_ring::packet::{self, Fanout, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
 use linerate_ring::{Action, Delivery, Receiver, TimestampSource, WaitStrategy};
@@ -258,16 +258,11 @@ fn unused(options: &SourceOptions, selection: &Selection, sockets: bool) -> Vec<
         Some(_) => format!("on the source {kind}, which takes no frames from the host"),
         None => format!("here: {}", selection.reason),
     };
-    let cases: [(&'static str, bool, &dyn Fn() -> String); 9] = [
+    let cases: [(&'static str, bool, &dyn Fn() -> String); 8] = [
         ("pages", options.pages != Pages::Auto && !sockets, &|| {
             "on the kernel's own buffer, which has small pages; only AF_XDP sockets have a choice"
                 .into()
         }),
-        (
-            "ring-allocation",
-            options.ring_allocation != Allocation::Any && kind != SourceKind::Packet,
-            &elsewhere,
-        ),
         ("busy-poll", options.busy_poll.is_some() && in_ring_buffer, &|| {
             "on a BPF ring buffer".into()
         }),
@@ -331,8 +326,7 @@ impl Opener<'_> {
             .snaplen(options.snaplen)
             .vnet_hdr(options.split)
             .timestamps(options.timestamps)
-            .busy_poll(options.busy_poll.unwrap_or_default())
-            .allocation(options.ring_allocation);
+            .busy_poll(options.busy_poll.unwrap_or_default());
         if let Some(group) = &options.fanout_group {
             builder = builder.fanout(group.clone());
         }
@@ -378,12 +372,7 @@ impl Opener<'_> {
         };
         let sources = rings.into_iter().map(|ring| Source::Packet(Box::new(ring))).collect();
         let (user, why) = described(placement.as_ref());
-        let pages = match options.ring_allocation {
-            Allocation::HugeTlb => Pages::Hugetlb,
-            Allocation::TransparentHuge => Pages::Transparent,
-            _ => Pages::Small,
-        };
-        Ok((sources, user, why, pages.to_string(), Vec::new()))
+        Ok((sources, user, why, Pages::Small.to_string(), Vec::new()))
     }
 
     /// Opens a source whose filter is eBPF; one that the verifier refuses runs in user space.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use linerate_ring::packet::{Allocation, DirectionFilter, Fanout, Mode};
+use linerate_ring::packet::{DirectionFilter, Fanout, Mode};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
 use linerate_ring::{Delivery, TimestampSource};
@@ -39,8 +39,6 @@ pub struct SourceOptions {
     pub buffer: Option<u64>,
     /// Pages of an AF_XDP buffer.
     pub pages: Pages,
-    /// The memory of a packet ring.
-    pub ring_allocation: Allocation,
     /// Also receive what is addressed to others.
     pub promiscuous: bool,
     /// Deliver each frame at once.
@@ -83,7 +81,6 @@ impl Default for SourceOptions {
             snaplen: 262_144,
             buffer: None,
             pages: Pages::Auto,
-            ring_allocation: Allocation::Any,
             promiscuous: true,
             immediate: false,
             block_timeout: None,

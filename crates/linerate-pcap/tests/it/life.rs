@@ -79,22 +79,25 @@ fn packets_of_several_queues_come_in_their_order() {
     assert_eq!(printed, "complete 1 ordered 1\n");
 }
 
+/// `kernel/rings.c` on a kernel without the patches; one with them is in a virtual machine (`kernel/linerate`).
 #[test]
-fn rings_that_a_program_makes_do_what_they_do_without_this_library() {
+fn rings_of_a_program_are_usual_ones_where_the_kernel_has_no_other() {
     root_or_skip!();
+    let kernel = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernel");
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
-    let line = [compiled("rings.c", folder.path())];
+    let rings = compile(&format!("{kernel}/rings.c"), folder.path(), &["-shared", "-fPIC"]);
+    let preload = folder.path().join("librings.so");
+    std::fs::rename(rings, &preload).unwrap();
+    let program = compiled(&format!("{kernel}/tests/rings.c"), folder.path());
     let cable = Cable::new();
-    let say = |libpcap| run(&library, libpcap, &[&line[0]], &cable);
-    let plain = say(Libpcap::System);
+    let plain = run(&library, Libpcap::System, &[&program], &cable);
     assert!(plain.ends_with("after it was closed: 0\nhuge pages kept: 0\n"), "{plain}");
-    // A kernel that lets programs choose has other pages; that one is in a virtual machine (kernel/linerate).
-    for libpcap in [
-        Libpcap::Preloaded(&[]),
-        Libpcap::Preloaded(&[("LINERATE_RING_ALLOCATION", "hugetlb")]),
-        Libpcap::Preloaded(&[("LINERATE_RING_ALLOCATION", "transhuge")]),
-        Libpcap::Preloaded(&[("LINERATE_RING_ALLOCATION", "vzalloc")]),
-    ] {
-        assert_eq!(say(libpcap).replace("pages of 2048 kB", "pages of 4 kB"), plain, "{libpcap:?}");
+    let preload = format!("LD_PRELOAD={}", preload.display());
+    for memory in ["hugetlb", "transhuge", "vzalloc"] {
+        let memory = format!("LINERATE_RING_ALLOCATION={memory}");
+        let printed = run(&library, Libpcap::System, &["env", &preload, &memory, &program], &cable);
+        let (rest, lines) = printed.split_at(plain.len());
+        assert_eq!(rest.replace("pages of 2048 kB", "pages of 4 kB"), plain, "{memory}");
+        assert!(lines.starts_with(&memory) && lines.lines().count() == 1, "{memory}: {lines}");
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use linerate_net::{Interface, link};
 
-use super::allocation::Allocation;
 use super::direction::DirectionFilter;
 use super::fanout::Fanout;
 use super::layout::{PACKET_VNET_HDR, VLAN_TAG};
@@ -50,7 +49,6 @@ pub struct Builder {
     virtio: bool,
     cooked: Option<CookedHeader>,
     busy_poll: Duration,
-    allocation: Allocation,
 }
 
 impl Ring {
@@ -85,7 +83,6 @@ impl Builder {
             virtio: false,
             cooked: None,
             busy_poll: Duration::ZERO,
-            allocation: Allocation::Any,
         }
     }
 
@@ -173,21 +170,13 @@ impl Builder {
         self
     }
 
-    /// What the ring is made of (default: what the kernel finds). A ring of huge pages is rounded up to
-    /// whole ones, and its blocks have to divide them.
-    pub fn allocation(mut self, allocation: Allocation) -> Self {
-        self.allocation = allocation;
-        self
-    }
-
     /// The ring, receiving.
     ///
     /// # Errors
     ///
     /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::InterfaceDown`],
     /// [`Error::BrokenRule`] for sizes that the kernel refuses, [`Error::Invalid`] for a filter or
-    /// fanout group that it refuses or memory that it does not have, [`Error::RingMemory`] where it gives no
-    /// choice of memory, [`Error::System`] for the rest.
+    /// fanout group that it refuses or memory that it does not have, [`Error::System`] for the rest.
     pub fn build(self) -> Result<Ring> {
         let ring = self.prepare()?;
         ring.open_gate()?;
@@ -252,7 +241,7 @@ impl Builder {
                 .set(libc::SOL_PACKET, PACKET_VNET_HDR, &1i32)
                 .map_err(system("ask for virtio headers"))?;
         }
-        let map = socket.map_of(request, self.allocation, name)?;
+        let map = socket.map(request, name)?;
         // 0 stands for all.
         let index = interface.as_ref().map_or(0, Interface::index);
         if let Some(interface) = interface.as_ref().filter(|_| self.promiscuous) {
@@ -307,7 +296,6 @@ impl Builder {
                 .unwrap_or(u32::MAX)
                 .max(2),
         };
-        let blocks = self.allocation.whole(self.block_size, blocks)?;
         let reserve = VLAN_TAG as u32;
         let request = RingConfig {
             kind: Kind::Receive,

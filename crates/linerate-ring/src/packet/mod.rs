@@ -5,10 +5,8 @@
 //! that were written into a separate ring. Neither takes traffic away from the host.
 //!
 //! The memory of these rings is the kernel's: it maps it page by page, whatever the pages behind it. So
-//! there is no choice of page size here, unlike in a [`Region`](crate::Region), but on a kernel with the
-//! patches of `kernel/` (Trivelloni, *Huge Pages Impact Analysis*, 2018, chapter 5): [`Allocation`].
+//! there is no choice of page size here, unlike in a [`Region`](crate::Region).
 
-pub(crate) mod allocation;
 mod builder;
 mod direction;
 mod fanout;
@@ -28,7 +26,6 @@ mod timestamps;
 mod transmit;
 pub mod walk;
 
-pub use allocation::Allocation;
 pub use builder::{Builder, DEFAULT_BUFFER};
 pub use direction::DirectionFilter;
 pub use fanout::{Fanout, Mode};

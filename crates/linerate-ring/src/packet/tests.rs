@@ -1,6 +1,5 @@
 //! The kernel as oracle for the rules.
 
-use super::allocation::Allocation;
 use super::rules::{BrokenRule, Kind, RingConfig};
 use super::socket::Socket;
 
@@ -27,7 +26,10 @@ impl Oracle {
     /// What the kernel says to a request: taken, or refused as invalid.
     fn takes(&mut self, request: RingConfig) -> bool {
         let version = request.kind.version();
-        let option = Allocation::Any.option(request.kind != Kind::Receive);
+        let option = match request.kind {
+            Kind::Receive => libc::PACKET_RX_RING,
+            _ => libc::PACKET_TX_RING,
+        };
         self.0.set(libc::SOL_PACKET, libc::PACKET_VERSION, &version).unwrap();
         self.0.set(libc::SOL_PACKET, libc::PACKET_RESERVE, &request.reserve).unwrap();
         match self.0.set(libc::SOL_PACKET, option, &request.to_kernel()) {

@@ -4,7 +4,6 @@ mod cards;
 mod counting;
 mod drops;
 mod packet;
-mod packet_allocation;
 mod packet_counts;
 mod packet_fanout;
 mod packet_support;

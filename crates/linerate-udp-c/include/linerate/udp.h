@@ -78,7 +78,7 @@ typedef struct linerate_receive_options {
     const char *bind;
     // Interface that messages must arrive on; NULL for any.
     const char *interface;
-    // "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one that
+    // "recvmmsg", "gro", "uring" or "xdp"; NULL or "auto" for the best available one that
     // leaves each packet to the host.
     const char *backend;
     // How transmitters and sockets send: "sendmmsg", "uring" or "xdp" (answers past the stack, with the backend xdp); NULL for

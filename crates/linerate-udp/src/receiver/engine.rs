@@ -34,7 +34,7 @@ const COALESCE_GRO: Duration = Duration::from_micros(20);
 
 #[derive(Debug)]
 pub(super) enum Engine {
-    /// `recvmmsg`, also with GRO and with remembered headers.
+    /// `recvmmsg`, also with GRO.
     Recvmmsg(RecvMmsg),
     Uring(Box<Uring>),
     Xdp {
@@ -122,13 +122,6 @@ impl Engine {
                     Box::new(XdpReceiver::open(options, &interface, bound.port(), socket.as_fd())?);
                 let polled = AtomicBool::new(false);
                 Self::Xdp { xdp, companion, polled, edge: false, batches: 0 }
-            }
-            Backend::Remember => {
-                let mut array = array(batch, false)?;
-                array.remember(Arc::clone(socket)).map_err(|error| {
-                    Error::system("have the kernel remember the headers of messages", error)
-                })?;
-                Self::Recvmmsg(array)
             }
         })
     }

@@ -8,7 +8,6 @@ pub(crate) mod icmp;
 mod membership;
 mod open;
 mod recvmmsg;
-pub(crate) mod remember;
 mod sendmmsg;
 mod sockaddr;
 

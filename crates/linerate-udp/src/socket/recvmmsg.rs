@@ -2,14 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
-use std::sync::Arc;
 
 use linerate_ring::Region;
 
 use super::cmsg::{CMSG_SPACE, ControlMessages};
-use super::remember::Remembered;
 use super::sockaddr::SockAddr;
 use crate::message::Message;
 use crate::{Error, Result};
@@ -23,8 +21,6 @@ const CACHE_LINE: usize = 64;
 /// Headers, addresses, ancillary data and payloads of a number of datagrams.
 #[derive(Debug)]
 pub(crate) struct RecvMmsg {
-    // Before the headers, which it makes the kernel forget.
-    remembered: Option<Remembered>,
     headers: Vec<libc::mmsghdr>,
     // What the headers point to. None of it is touched through these while the kernel may write.
     _iovecs: Vec<libc::iovec>,
@@ -125,7 +121,6 @@ impl RecvMmsg {
             })
             .collect();
         Ok(Self {
-            remembered: None,
             headers,
             _iovecs: iovecs,
             addresses,
@@ -138,14 +133,6 @@ impl RecvMmsg {
             payloads,
             syscalls: 0,
         })
-    }
-
-    /// Makes the kernel read the headers once, if it supports that: `socket` is the one to receive from.
-    pub(crate) fn remember(&mut self, socket: Arc<OwnedFd>) -> io::Result<()> {
-        // SAFETY: what the headers point to is theirs alone, is freed after `remembered`, and is only
-        // looked at between two calls.
-        self.remembered = Some(unsafe { Remembered::new(socket, &mut self.headers) }?);
-        Ok(())
     }
 
     /// Takes what has arrived, without waiting: false if nothing has. Call it only when everything has been
@@ -189,11 +176,9 @@ impl RecvMmsg {
         !self.has_more() && self.filled < self.headers.len()
     }
 
-    /// The kernel wrote lengths over the room that it had; the rest of a header stays as it is. One that
-    /// remembers the headers knows the room.
+    /// The kernel wrote lengths over the room that it had; the rest of a header stays as it is.
     fn prepare(&mut self) {
-        let written = if self.remembered.is_some() { 0 } else { self.filled };
-        for header in &mut self.headers[..written] {
+        for header in &mut self.headers[..self.filled] {
             let header = &mut header.msg_hdr;
             header.msg_namelen = SockAddr::MAX_LEN;
             header.msg_flags = 0;

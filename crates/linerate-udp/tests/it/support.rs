@@ -208,10 +208,7 @@ pub(crate) fn kinds(cable: &Cable, test: &str) -> Vec<Kind> {
 /// The backends that this machine has for `interface`, those that it lacks said to be skipped.
 pub(crate) fn back_ends(cable: &Cable, test: &str) -> Vec<Backend> {
     let all = [Backend::Recvmmsg, Backend::Gro, Backend::Uring, Backend::Xdp];
-    // Nobody misses what no released kernel has.
-    let patched = linerate_udp::probe(Backend::Remember, None).is_ok();
     all.into_iter()
-        .chain(patched.then_some(Backend::Remember))
         .filter(|&backend| {
             let probed = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
             match probed.expect("the namespace") {

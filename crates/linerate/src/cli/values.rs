@@ -8,7 +8,6 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_net::Interface;
 use linerate_ring::Delivery;
-use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 
 /// A parser of these words, which a shell can then complete.
@@ -202,11 +201,6 @@ pub(crate) fn deliveries() -> impl TypedValueParser<Value = Delivery> {
 /// Pages of a buffer.
 pub(crate) fn pages() -> impl TypedValueParser<Value = Pages> {
     parse_known(["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
-}
-
-/// Memory of the rings of packet sockets.
-pub(crate) fn allocations() -> impl TypedValueParser<Value = Allocation> {
-    parse_known(["any", "hugetlb", "transhuge", "noretry", "vzalloc", "retry"])
 }
 
 #[cfg(test)]

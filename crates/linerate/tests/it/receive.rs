@@ -449,7 +449,6 @@ fn errors_name_what_is_wrong() {
         ("--batch 0", "1 to 1048576: messages in a batch"),
         ("--join 10.0.0.1", "is not a multicast group"),
         ("--message-size 70000", "1 to 65507: bytes"),
-        ("--backend remember", "remember_mmsghdr"),
         ("--calibrate 1s --backend gro", "--calibrate is for --backend auto"),
         ("--join 239.1.1.1@lo", "bind to the group's own"),
         ("--join ff15::1@lo", "other version of IP"),

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Veth, VethOptions, print_skipped, root_or_skip, skip};
+use linerate_testkit::{Namespace, Veth, VethOptions, print_skipped, root_or_skip};
 
 use crate::LINERATE;
 
@@ -185,46 +185,4 @@ fn a_source_that_is_refused_is_replaced_and_said_once() {
     assert!(lines[0].contains("only on packet sockets"), "{printed}");
     let (printed, ours) = tcpdump(&["--take-over", "--quiet", "--threads", "2"]);
     assert!(ours && ours_of(&printed).is_empty(), "{printed}");
-}
-
-#[test]
-fn memory_that_the_kernel_lacks_costs_no_source_and_is_said_once() {
-    root_or_skip!();
-    if !has_library(linerate_testkit::test_name!()) {
-        return;
-    }
-    let mut capture = Command::new(LINERATE);
-    capture.args(["capture", "-i", "lo", "--discard", "-a", "duration:0.1", "-B", "2048"]);
-    let captured = capture.args(["--ring-allocation", "retry"]).output().unwrap();
-    if captured.status.success() {
-        skip!("this kernel lets programs choose the memory of packet rings");
-    }
-    let lacks = "this kernel does not let programs choose the memory of packet rings";
-    let printed = text(&captured.stderr);
-    assert!(captured.status.code() == Some(1) && printed.contains(lacks), "{printed}");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("pcap.toml");
-    std::fs::write(&file, "[interface.run-b]\nring-allocation = 'transhuge'\n").unwrap();
-    let config = ["--config", file.to_str().unwrap()];
-    // Who asks for it, whose packets they are, and why the memory is another.
-    let cases: [(&[&str], bool, &str); 6] = [
-        (&["--ring-allocation", "hugetlb"], true, lacks),
-        (&["--ring-allocation", "noretry", "--threads", "2"], true, lacks),
-        (&config, true, lacks),
-        (&["--ring-allocation", "hugetlb", "--source", "libpcap"], false, lacks),
-        (&["--ring-allocation", "hugetlb", "--source", "tee"], true, "no effect on the source tee"),
-        (
-            &["--ring-allocation", "hugetlb", "--source", "xdp", "--take-over"],
-            true,
-            "no effect on the source xdp",
-        ),
-    ];
-    for (options, is_ours, why) in cases {
-        let (printed, ours) = tcpdump(options);
-        let (taken, lines): (Vec<_>, Vec<_>) =
-            ours_of(&printed).into_iter().partition(|line| line.contains("the host does not get"));
-        assert_eq!(taken.len(), usize::from(options.contains(&"xdp")), "{options:?}: {printed}");
-        assert!(lines.len() == 1 && lines[0].contains(why), "{options:?}: {printed}");
-        assert_eq!(ours, is_ours, "{options:?}: {printed}");
-    }
 }

@@ -185,7 +185,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "receive --bind 127.0.0.1:0 --backend dpdk",
-        "[possible values: auto, recvmmsg, gro, uring, xdp, remember]",
+        "[possible values: auto, recvmmsg, gro, uring, xdp]",
     ),
     (
         "receive --bind 127.0.0.1:0 --calibrate 1s --backend gro",
@@ -257,10 +257,6 @@ const WRONG: &[(&str, &str)] = &[
     ("run --threads 999 -- true", "a number of readers from 1 to 256"),
     ("run --threads x -- true", "a number of readers from 1 to 256"),
     ("run --pages big -- true", "[possible values: auto, hugetlb, hugetlb-1g, thp, small]"),
-    (
-        "run --ring-allocation stack -- true",
-        "[possible values: any, hugetlb, transhuge, noretry, vzalloc, retry]",
-    ),
     ("run --xdp-delivery mail -- true", "[possible values: auto, af-xdp, ringbuf]"),
     ("run --config", "a value is required for '--config <FILE>' but none was supplied"),
     ("run --take-over", "<PROGRAM>..."),

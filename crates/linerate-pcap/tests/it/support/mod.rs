@@ -242,7 +242,7 @@ fn read(path: &Path) -> String {
 /// Compiles a C program against the system's header files.
 pub(crate) fn compile(source: &str, into: &Path, flags: &[&str]) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
-    let program = into.join(source.trim_end_matches(".c"));
+    let program = into.join(Path::new(source).file_stem().unwrap());
     let output = Command::new("cc")
         .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-o"])
         .arg(&program)

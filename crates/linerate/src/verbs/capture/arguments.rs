@@ -11,7 +11,7 @@ use linerate_capture::source::SourceKind;
 use linerate_flow::outputs::Destination;
 use linerate_pcapfile::Group;
 use linerate_ring::Delivery;
-use linerate_ring::packet::{Allocation, DirectionFilter, Mode};
+use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
 
@@ -231,12 +231,6 @@ pub(crate) struct Arguments {
     /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.
     #[arg(help_heading = SOURCES, long, value_name = "PAGES", default_value = "auto", value_parser = values::pages(), conflicts_with = "read")]
     pub(super) pages: Pages,
-
-    /// Memory of the ring of `--source packet`: hugetlb, transhuge, noretry, vzalloc or retry. Needs a kernel
-    /// with Linerate's patches.
-    #[arg(help_heading = SOURCES, long, value_name = "MEMORY", default_value = "any", hide_default_value = true,
-        value_parser = values::allocations(), conflicts_with = "read")]
-    pub(super) ring_allocation: Allocation,
 
     /// Readers that share each interface, and its buffer. `auto` takes one for each receive queue, and at most one
     /// for each CPU. With `tee` and `xdp` each reads queues of its own, on the CPUs of their interrupts.

@@ -358,7 +358,6 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         },
         buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),
         pages: arguments.pages,
-        ring_allocation: arguments.ring_allocation,
         promiscuous: !arguments.no_promiscuous_mode,
         immediate: arguments.immediate_mode,
         block_timeout: None,

@@ -9,7 +9,7 @@ use linerate_forward::config;
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::trace::Points;
 
-pub(super) use crate::cli::values::{Cpus, allocations, cpus, deliveries, microseconds, pages};
+pub(super) use crate::cli::values::{Cpus, cpus, deliveries, microseconds, pages};
 use crate::cli::values::{parse_known, parse_words};
 
 /// `--source`, where `auto` leaves the choice.

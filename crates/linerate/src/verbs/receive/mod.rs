@@ -64,9 +64,9 @@ pub(crate) struct Arguments {
     message_size: usize,
 
     /// Backend: auto, recvmmsg, gro (datagrams joined by the kernel), uring (io_uring), xdp (past the network
-    /// stack), remember (remember_mmsghdr() of a patched kernel).
+    /// stack).
     #[arg(long, value_name = "BACKEND", default_value = "auto",
-        value_parser = PossibleValuesParser::new(["auto", "recvmmsg", "gro", "uring", "xdp", "remember"])
+        value_parser = PossibleValuesParser::new(["auto", "recvmmsg", "gro", "uring", "xdp"])
             .map(|word| BackendOption(word.parse().ok())))]
     backend: BackendOption,
 

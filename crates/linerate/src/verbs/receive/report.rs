@@ -182,7 +182,7 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
         let ring = ring_of(receiver).map_or_else(String::new, |ring| format!(" on {ring}"));
         let why: String =
             receiver.selection_reasons().iter().map(|why| format!("; {why}")).collect();
-        let several = matches!(backend, Backend::Recvmmsg | Backend::Remember) && batch > IN_A_CALL;
+        let several = backend == Backend::Recvmmsg && batch > IN_A_CALL;
         let calls = if several {
             format!("; a batch of {batch} takes several calls, the kernel gives {IN_A_CALL} in one")
         } else {

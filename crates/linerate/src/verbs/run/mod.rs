@@ -20,7 +20,6 @@ use clap::Args;
 use linerate_capture::libpcap;
 use linerate_capture::statistics::program;
 use linerate_ring::Delivery;
-use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 use signal_hook::consts::SIGPIPE;
 
@@ -65,11 +64,6 @@ pub(crate) struct Arguments {
     /// Pages of the buffer of AF_XDP sockets: `auto`, `hugetlb`, `hugetlb-1g`, `thp` or `small`.
     #[arg(long, value_name = "PAGES", value_parser = values::pages())]
     pages: Option<Pages>,
-
-    /// Memory of the rings of packet sockets, also of those that the program opens itself: `hugetlb`,
-    /// `transhuge`, `noretry`, `vzalloc` or `retry`. Needs a kernel with Linerate's patches.
-    #[arg(long, value_name = "MEMORY", value_parser = values::allocations())]
-    ring_allocation: Option<Allocation>,
 
     /// Buffer between kernel and program for each handle: in KiB, or with the suffix k, M or G in KiB, MiB or GiB
     /// (default: 64 MiB, or more if the program asks for more).
@@ -155,9 +149,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if let Some(pages) = arguments.pages {
         command.env("LINERATE_PAGES", pages.to_string());
-    }
-    if let Some(allocation) = arguments.ring_allocation {
-        command.env("LINERATE_RING_ALLOCATION", allocation.to_string());
     }
     if let Some(kib) = arguments.buffer_size {
         command.env("LINERATE_BUFFER", kib.to_string());
