@@ -341,10 +341,10 @@ impl Opener<'_> {
                 Some(bytes) => bytes.div_ceil(readers),
                 None => (packet::DEFAULT_BUFFER / readers).max(MIN_READER_BUFFER),
             };
-            // The kernel retires whole blocks: a small buffer needs small ones to have several. A
+            // Each retire timeout takes a whole block: a small buffer needs small ones to last. A
             // super-packet has to fit into one.
             let least = if options.split { 128 << 10 } else { 64 << 10 };
-            let block = (each / 8).next_power_of_two().clamp(least, 512 << 10) as u32;
+            let block = (each / 256).next_power_of_two().clamp(least, 128 << 10) as u32;
             builder = builder.block_size(block).buffer_size(each);
         }
         let build = |placement: &Option<Placement<_>>| {

@@ -16,10 +16,10 @@ use super::timestamps;
 use crate::{Error, Result, TimestampSource};
 use linerate_bpf::filter::{ClassicProgram, CookedHeader};
 
-/// Default size of a block in bytes: some 3,400 frames of 64 bytes for one wake-up, and still in a core's
-/// own cache when they are read. libpcap has half of it. Larger blocks are fewer: where little comes,
-/// each retire timeout takes one, and a program that stalls has as many timeouts as there are blocks.
-const BLOCK_SIZE: u32 = 512 << 10;
+/// Default size of a block in bytes: 860 frames of 64 bytes for one wake-up, or one super-packet of 64 KiB.
+/// Where little comes, each retire timeout takes a block, however empty. So a program may stall for as many
+/// timeouts as there are blocks: 512, which is ten seconds. libpcap has 8 of a second each.
+const BLOCK_SIZE: u32 = 128 << 10;
 
 /// Default size of a ring in bytes. A 64-byte frame takes 152 bytes of it, so that a program may stall
 /// for 400 ms at a million of them a second.
@@ -86,7 +86,7 @@ impl Builder {
         }
     }
 
-    /// Bytes of a block, whole pages (default: 512 KiB). The kernel hands over a block at a time,
+    /// Bytes of a block, whole pages (default: 128 KiB). The kernel hands over a block at a time,
     /// and cuts frames that are larger.
     pub fn block_size(mut self, bytes: u32) -> Self {
         self.block_size = bytes;

@@ -19,6 +19,7 @@ mod rings;
 mod selecting;
 mod sharing;
 mod sources;
+mod stalls;
 pub(crate) mod support;
 mod trace;
 mod words;
