@@ -12,6 +12,12 @@ use crate::{Error, Result};
 /// How often the request to end is looked for while libpcap compiles.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+/// libpcap walks the graph of an expression by recursion, as deep as there are blocks, some for each term. A stack takes
+/// memory only where it is used.
+const MIN_STACK: usize = 2 << 20;
+const STACK_PER_BYTE: usize = 2048;
+const MAX_STACK: usize = 1 << 30;
+
 /// Link types that [`FilterCache::check`] tries beside Ethernet: raw IP, 802.11 bare and with radiotap, Linux cooked 1
 /// and 2, BSD loopback.
 const OTHERS: [u16; 6] = [101, 105, 127, 113, 276, 0];
@@ -110,7 +116,8 @@ impl FilterCache {
         let position = match found {
             Some(position) => position,
             None => {
-                let filter = interruptible(&self.stop, move || compile(&text))?;
+                let stack = MIN_STACK + text.len().saturating_mul(STACK_PER_BYTE).min(MAX_STACK);
+                let filter = interruptible(&self.stop, stack, move || compile(&text))?;
                 self.compiled.push((linktype, Arc::new(filter)));
                 self.compiled.len() - 1
             }
@@ -122,11 +129,13 @@ impl FilterCache {
 /// Runs `work` in a thread of its own, which is left behind when `stop` is set: libpcap cannot be interrupted.
 fn interruptible<T: Send + 'static>(
     stop: &AtomicBool,
+    stack: usize,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let (done, result) = channel();
     let thread = std::thread::Builder::new()
         .name("filter".to_owned())
+        .stack_size(stack)
         .spawn(move || drop(done.send(work())))
         .map_err(|source| Error::Thread { source })?;
     loop {
@@ -143,5 +152,23 @@ fn interruptible<T: Send + 'static>(
                 return Err(Error::panicked("filter".to_owned(), &*panic));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Libpcap needs minutes to compile so many, which is why the recursion stands alone here.
+    #[test]
+    fn the_stack_is_as_deep_as_the_expression() {
+        fn descend(levels: usize) -> usize {
+            let frame = std::hint::black_box([levels; 64]);
+            if levels == 0 { 0 } else { 1 + descend(frame[63] - 1) }
+        }
+        let stop = AtomicBool::new(false);
+        let levels = 50_000;
+        let stack = MIN_STACK + 4096 * levels;
+        assert_eq!(interruptible(&stop, stack, move || Ok(descend(levels))).unwrap(), levels);
     }
 }
