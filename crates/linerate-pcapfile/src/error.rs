@@ -90,6 +90,12 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The output file is the input.
+    #[error("{} would be emptied before it is read: write into another file", path.display())]
+    IsInput {
+        /// The file.
+        path: PathBuf,
+    },
     /// An output file cannot be written any further; it ends with its last whole packet.
     #[error("cannot write {}: {source}{}", path.display(), hint(source))]
     Write {

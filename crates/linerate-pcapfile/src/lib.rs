@@ -29,4 +29,4 @@ pub use location::{ByteRange, PacketLocation};
 pub use read::{Block, BlockReader, BlockType, DescribedRecord, Reader};
 pub use record::{InterfaceDescription, InterfaceStatistics, Record, SectionHeader};
 pub use time::Resolution;
-pub use write::{Encoder, OutputFile, PacketOptions, Writer};
+pub use write::{Encoder, OutputFile, PacketOptions, Writer, same_file};

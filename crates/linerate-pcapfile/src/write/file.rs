@@ -1,9 +1,9 @@
 //! [`OutputFile`]: a file, a pipe or standard output that ends with a whole record, compressed or not.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -125,6 +125,16 @@ impl OutputFile {
         // The next write, if any, must not leave a hole behind the end.
         let _ = (&self.file).seek(SeekFrom::Start(self.length));
     }
+}
+
+/// Whether both are one regular file, whatever their names; `input` may be `-` for standard input.
+pub fn same_file(input: &Path, output: &Path) -> bool {
+    let identity = |path: &Path| {
+        let found = path.metadata().ok().filter(fs::Metadata::is_file)?;
+        Some((found.dev(), found.ino()))
+    };
+    let input = if input.as_os_str() == "-" { Path::new("/dev/stdin") } else { input };
+    identity(input).is_some_and(|one| identity(output) == Some(one))
 }
 
 /// How often to try whether a named pipe has a reader.

@@ -8,6 +8,6 @@ mod scan;
 mod writer;
 
 pub use encoder::{Encoder, PacketOptions};
-pub use file::OutputFile;
+pub use file::{OutputFile, same_file};
 pub use scan::{EncodedRecord, records};
 pub use writer::Writer;

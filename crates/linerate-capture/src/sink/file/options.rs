@@ -20,6 +20,8 @@ pub type StatisticsSource = Box<dyn Fn() -> Vec<InterfaceStatistics> + Send>;
 pub struct FileSinkOptions {
     /// The file, `-` for standard output; with a rotation the stem of the names.
     pub path: PathBuf,
+    /// The file that the packets come from, which the files must not overwrite; `-` for standard input.
+    pub input: Option<PathBuf>,
     /// Format and contents of the records.
     pub encoder: Encoder,
     /// Compression.

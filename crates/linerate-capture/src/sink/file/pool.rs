@@ -32,6 +32,8 @@ pub(super) enum Message {
     Block(Vec<u8>, BlockPlace),
     /// The reader of this number sends no more.
     End(usize),
+    /// No message came for as long as the writer wanted to wait.
+    Timeout,
 }
 
 #[derive(Default)]
@@ -73,8 +75,9 @@ impl Pool {
         Arc::new(Self { queues, work: Condvar::new(), room: Condvar::new(), extents })
     }
 
-    /// The writer's next message; `None` once every handle and the guard are gone and nothing is left.
-    pub(super) fn next(&self) -> Option<Message> {
+    /// The writer's next message, for which it waits until `deadline`; `None` once every handle and the guard are gone and
+    /// nothing is left.
+    pub(super) fn next(&self, deadline: Option<Instant>) -> Option<Message> {
         let mut queues = self.lock();
         loop {
             if let Some(message) = queues.messages.pop_front() {
@@ -83,26 +86,43 @@ impl Pool {
             if queues.senders == 0 {
                 return None;
             }
-            queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Some(Message::Timeout);
+            }
+            queues = self.wait_for_work(queues, deadline);
         }
     }
 
+    fn wait_for_work<'q>(
+        &self,
+        queues: MutexGuard<'q, Queues>,
+        deadline: Option<Instant>,
+    ) -> MutexGuard<'q, Queues> {
+        let Some(deadline) = deadline else {
+            return self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.work.wait_timeout(queues, left).unwrap_or_else(PoisonError::into_inner).0
+    }
+
     /// Waits for messages and adds them to `merge`; returns what may be released. If `merge` holds records
-    /// back, this waits at most [`MERGE_INTERVAL`]. `count` sees each buffer before `merge` gets it.
-    pub(super) fn gather(&self, merge: &mut Merge, mut count: impl FnMut(&Chunk)) -> Ready {
+    /// back, this waits at most [`MERGE_INTERVAL`], and else until `deadline`. `count` sees each buffer before `merge`
+    /// gets it.
+    pub(super) fn gather(
+        &self,
+        merge: &mut Merge,
+        deadline: Option<Instant>,
+        mut count: impl FnMut(&Chunk),
+    ) -> Ready {
         let mut queues = self.lock();
         let holds = merge.holds();
-        while queues.messages.is_empty() && queues.senders > 0 && !(holds && queues.starving > 0) {
-            if !holds {
-                queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            let waited = self.work.wait_timeout(queues, MERGE_INTERVAL);
-            let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            queues = next;
-            if timeout.timed_out() {
-                break;
-            }
+        let deadline = if holds { Some(Instant::now() + MERGE_INTERVAL) } else { deadline };
+        while queues.messages.is_empty()
+            && queues.senders > 0
+            && !(holds && queues.starving > 0)
+            && deadline.is_none_or(|deadline| Instant::now() < deadline)
+        {
+            queues = self.wait_for_work(queues, deadline);
         }
         merge.add_readers(&queues.states);
         let mut blocks = Vec::new();
@@ -114,6 +134,7 @@ impl Pool {
                 }
                 Message::Block(bytes, place) => blocks.push((bytes, place)),
                 Message::End(reader) => merge.end(reader),
+                Message::Timeout => {}
             }
         }
         // Under the lock, so that everything that an idle reader has sent is in `merge`.

@@ -24,6 +24,8 @@ pub struct Rotation {
     pub count: Option<u32>,
     /// Whose rules the names follow.
     pub naming: Naming,
+    /// Files without a packet are removed.
+    pub skip_empty: bool,
 }
 
 /// How rotated files are named.
@@ -128,8 +130,11 @@ impl FileNames {
         }
         self.periods += 1;
         let before = formatted(&self.base, self.period);
-        if let Some(length) = self.period_length() {
-            self.period.0 += now.0.saturating_sub(self.period.0) / length * length;
+        match self.period_length() {
+            // The clock was set back.
+            _ if now < self.period => self.period = now,
+            Some(length) => self.period.0 += (now.0 - self.period.0) / length * length,
+            None => {}
         }
         // Without the time in the name, or with less detail, a file would be overwritten.
         let same = formatted(&self.base, self.period) == before;
@@ -142,7 +147,7 @@ impl FileNames {
         Some(Timestamp(self.period.0.saturating_add(self.period_length()?)))
     }
 
-    fn period_length(&self) -> Option<u64> {
+    pub(super) fn period_length(&self) -> Option<u64> {
         self.rotation.seconds.map(|seconds| seconds.max(1).saturating_mul(1_000_000_000))
     }
 }

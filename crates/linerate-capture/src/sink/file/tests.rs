@@ -34,6 +34,7 @@ fn packet() -> impl Strategy<Value = Packet> {
 fn options(path: &Path, format: Format) -> FileSinkOptions {
     FileSinkOptions {
         path: path.to_owned(),
+        input: None,
         encoder: Encoder {
             format,
             snaplen: 262_144,

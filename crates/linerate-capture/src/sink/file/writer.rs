@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_pcapfile::{ByteRange, Compression, Format, OutputFile};
+use linerate_pcapfile::{ByteRange, Compression, Format, OutputFile, same_file};
 use linerate_ring::Timestamp;
 
 use super::chunk::{Chunk, ReaderRun};
@@ -18,12 +18,16 @@ use super::pool::{BlockPlace, Message, Pool, Ready};
 use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 use super::retention::{Deletion, FinishedFiles, Retention};
 use super::rotation::{FileNames, Naming, Rotation};
-use crate::{Error, Result};
+use crate::{Error, Result, clock};
 
 /// How long the writer waits for a program of `-z` where no other file can be deleted, and how often it looks. The
 /// buffers and the ring hold the packets.
 const MAX_CHILD_WAIT: Duration = Duration::from_secs(2);
 const CHILD_INTERVAL: Duration = Duration::from_millis(5);
+
+/// How long after the end of its period a file waits for packets that are still on their way. Then it ends also if no
+/// packet comes.
+const MAX_DELAY: Duration = Duration::from_millis(500);
 
 /// Why a file ends in the middle of a buffer.
 enum Boundary {
@@ -52,6 +56,8 @@ pub(super) struct Writer {
     early: Vec<u8>,
     /// Packets in the current file.
     records: u64,
+    /// When a live capture goes on to the next file, whether packets come or not. Setting the clock does not move it.
+    deadline: Option<Instant>,
     /// Those of the other writers, too, where there are several.
     finished: Arc<Mutex<FinishedFiles>>,
     /// The number of this writer there.
@@ -90,6 +96,7 @@ impl Writer {
             early: header.clone(),
             header,
             records: 0,
+            deadline: None,
             finished,
             number,
             report: FileSinkReport::default(),
@@ -123,7 +130,7 @@ impl Writer {
         merge.into_chunks().for_each(|chunk| self.pool.give_back(chunk));
         let in_flight = self.report.interfaces.iter().map(InterfaceOutcome::unwritten).sum::<u64>();
         self.count_unwritten(in_flight - self.progress.counts().unwritten);
-        while let Some(message) = self.pool.next() {
+        while let Some(message) = self.pool.next(None) {
             if let Message::Write(chunk) = message {
                 self.count_received(&chunk);
                 self.count_missing(&chunk, 0);
@@ -139,9 +146,10 @@ impl Writer {
         if self.options.in_order {
             self.merge(merge);
         }
-        while let Some(message) = self.pool.next() {
+        while let Some(message) = self.pool.next(self.deadline) {
+            self.rotate_when_due();
             match message {
-                Message::End(_) => {}
+                Message::End(_) | Message::Timeout => {}
                 Message::Write(chunk) => {
                     self.count_received(&chunk);
                     self.write(&chunk);
@@ -162,7 +170,7 @@ impl Writer {
         let pool = Arc::clone(&self.pool);
         loop {
             let Ready { limit, blocks, last } =
-                pool.gather(merge, |chunk| self.count_received(chunk));
+                pool.gather(merge, self.deadline, |chunk| self.count_received(chunk));
             blocks.into_iter().for_each(|(bytes, place)| self.add_block(&bytes, place));
             let limit = if last || self.stopped { Timestamp(u64::MAX) } else { limit };
             merge.release(limit, |chunk| self.write(chunk));
@@ -174,6 +182,7 @@ impl Writer {
             if last {
                 return;
             }
+            self.rotate_when_due();
         }
     }
 
@@ -183,11 +192,15 @@ impl Writer {
         self.path = names.current();
         self.finished().forget(&self.path);
         let options = &self.options;
+        if options.input.as_ref().is_some_and(|input| same_file(input, &self.path)) {
+            return Err(linerate_pcapfile::Error::IsInput { path: self.path.clone() }.into());
+        }
         let file = OutputFile::create(&self.path, options.compression, &options.stop)?;
         options.group.map_or(Ok(()), |group| file.share(group))?;
         self.file = Some(file);
         (self.name, self.offset) = (file_name(&self.path), 0);
         self.records = 0;
+        self.deadline = self.deadline();
         self.progress.update(|counts| {
             counts.files += 1;
             counts.current.clone_from(&self.path);
@@ -196,6 +209,21 @@ impl Writer {
         let header = if early.is_empty() { self.header.clone() } else { early };
         self.delete_beyond_count();
         self.put(&header)
+    }
+
+    /// When the current file of a live capture ends, if no packet ends it before.
+    fn deadline(&self) -> Option<Instant> {
+        self.options.start?;
+        let names = self.names.as_ref()?;
+        let left = names.period_end()?.0.saturating_sub(clock::now().0);
+        let left = Duration::from_nanos(left.min(names.period_length()?));
+        Instant::now().checked_add(left + MAX_DELAY)
+    }
+
+    fn rotate_when_due(&mut self) {
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            self.rotate(clock::now(), FileNames::next_by_time);
+        }
     }
 
     fn start_naming(&mut self, start: Timestamp) {
@@ -430,6 +458,7 @@ impl Writer {
     /// Ends this file and starts the next, for a packet that came at `now`; `advance` names it, or returns false at
     /// the end of the capture.
     fn rotate(&mut self, now: Timestamp, advance: impl FnOnce(&mut FileNames, Timestamp) -> bool) {
+        self.deadline = None;
         self.close();
         if self.stopped {
             return;
@@ -527,10 +556,21 @@ impl Writer {
             }
         }
         self.file = None;
+        if self.options.rotation.skip_empty && self.records == 0 {
+            return self.remove_empty();
+        }
         if self.options.rotation.rotates() {
             self.finished().add(self.number, &self.path);
         }
         self.postrotate();
+    }
+
+    /// Removes the file that was closed.
+    fn remove_empty(&mut self) {
+        match std::fs::remove_file(&self.path) {
+            Ok(()) => self.progress.update(|counts| counts.files -= 1),
+            Err(error) => tracing::warn!("cannot remove {}: {error}", self.path.display()),
+        }
     }
 
     fn postrotate(&mut self) {

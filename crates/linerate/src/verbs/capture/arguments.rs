@@ -145,6 +145,10 @@ pub(crate) struct Arguments {
     #[arg(help_heading = OUTPUT, long, value_name = "SHARE", requires = "write")]
     pub(super) keep_free: Option<KeepFree>,
 
+    /// With -C, -G or -b: remove files without a packet.
+    #[arg(help_heading = OUTPUT, long, requires = "write")]
+    pub(super) skip_empty: bool,
+
     /// With -C, -G or -b: run this program with the name of each finished file.
     #[arg(help_heading = OUTPUT, short = 'z', value_name = "PROGRAM", requires = "write")]
     pub(super) postrotate: Option<std::ffi::OsString>,

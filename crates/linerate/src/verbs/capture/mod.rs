@@ -250,11 +250,6 @@ fn open(
 
 fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
     let path = arguments.read.as_deref().unwrap_or_else(|| "-".as_ref());
-    if let Some(output) = &arguments.write
-        && same_file(path, output)
-    {
-        bail!("{} would be emptied before it is read; write into another file", path.display());
-    }
     if !arguments.quiet {
         check::without_effect(arguments).iter().for_each(|option| {
             stdio::eprintln(format_args!("linerate: warning: {option} has no effect on a file"));
@@ -324,16 +319,6 @@ fn buffer_of_each(interfaces: u64) -> u64 {
     let interfaces = interfaces.max(1);
     let least = MIN_BUFFER.min(MAX_TOTAL_BUFFER / interfaces);
     (linerate_ring::packet::DEFAULT_BUFFER / interfaces).max(least)
-}
-
-/// Whether both are one regular file, whatever their names.
-pub(super) fn same_file(a: &Path, b: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let place = |path: &Path| {
-        let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-        Some((found.dev(), found.ino()))
-    };
-    place(a).is_some_and(|one| place(b) == Some(one))
 }
 
 fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOptions {

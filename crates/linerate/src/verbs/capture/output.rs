@@ -71,6 +71,7 @@ pub(super) fn options(
     let format = format(arguments, path);
     FileSinkOptions {
         path: path.to_owned(),
+        input: arguments.read.clone(),
         encoder: Encoder {
             format,
             snaplen: super::snaplen(arguments),
@@ -107,6 +108,7 @@ pub(super) fn rotation(arguments: &Arguments) -> Rotation {
         size: arguments.rotate_size,
         seconds: arguments.rotate_seconds,
         count: arguments.rotate_count,
+        skip_empty: arguments.skip_empty,
         ..Rotation::default()
     };
     for limit in &arguments.ring_buffer {

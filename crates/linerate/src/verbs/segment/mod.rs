@@ -6,15 +6,15 @@ mod live;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use linerate_capture::host;
 use linerate_capture::split::{self, JoinOptions, Operation, Progress, Rewrite, SplitOptions};
-use linerate_pcapfile::{BlockReader, Error, Format, Writer};
+use linerate_pcapfile::{BlockReader, Error, Format, Writer, same_file};
 
 pub(crate) use arguments::Arguments;
 use arguments::Joined;
 
-use super::capture::{FileFormat, compression, extension, same_file, uncompressed};
+use super::capture::{FileFormat, compression, extension, uncompressed};
 use crate::cli::json::{self, Schema};
 use crate::cli::signals::Signals;
 use crate::cli::stdio::plural;
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     check(arguments).map_err(as_usage_error)?;
     let (input, output) = (arguments.input.as_path(), arguments.write.as_path());
     if same_file(input, output) {
-        bail!("{} would be emptied before it is read; write into another file", input.display());
+        return Err(Error::IsInput { path: output.to_owned() }.into());
     }
     let signals = Signals::register()?;
     let input_file = match BlockReader::open_until(input, &signals.stop()) {

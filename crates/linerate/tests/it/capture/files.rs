@@ -1,9 +1,14 @@
 //! What is in the files, and where they end.
 
-use linerate_testkit::root_or_skip;
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+
+use linerate_testkit::{root_or_skip, wait_for};
 use serde_json::Value;
 
-use super::support::{Cable, accepts, folder, holds_the_first, numbers, statistics};
+use super::support::{
+    Cable, accepts, folder, holds_the_first, numbers, read, statistics, write_mixed,
+};
 
 #[test]
 fn rotation_loses_nothing() {
@@ -149,4 +154,73 @@ fn limits_end_the_capture() {
     assert_eq!(numbers(&path), (0..7).collect::<Vec<_>>());
     let output = cable.run("-i far -a duration:0.2 --discard");
     assert!(output.status.success(), "{output:?}");
+}
+
+/// Also where a rotation comes to it, and by another name.
+#[test]
+fn the_input_is_never_overwritten() {
+    let folder = folder();
+    let [first, second, link] =
+        ["trace.pcap", "trace.pcap1", "link.pcap"].map(|name| folder.path().join(name));
+    write_mixed(&second);
+    std::fs::hard_link(&second, &link).unwrap();
+    let content = std::fs::read(&second).unwrap();
+    for (output, options) in [(&first, "-C 2k"), (&link, ""), (&link, "-b packets:9 -C 2k")] {
+        let by_name = read(&second, &format!("-w {} {options}", output.display()));
+        let input = std::fs::File::open(&second).unwrap();
+        let mut command = std::process::Command::new(crate::LINERATE);
+        command.args(["capture", "-r", "-", "-w"]).arg(output).args(options.split_whitespace());
+        for done in [by_name, command.stdin(input).output().unwrap()] {
+            assert!(!done.status.success(), "{done:?}");
+            assert_eq!(std::fs::read(&second).unwrap(), content, "{options}");
+        }
+    }
+    let printed = read(&second, &format!("-w {} -C 2k", first.display())).stderr;
+    let printed = String::from_utf8(printed).unwrap();
+    assert!(printed.contains("trace.pcap1 would be emptied before it is read"), "{printed}");
+}
+
+/// No packet comes, and the files still end in time.
+#[test]
+fn the_clock_ends_the_files_of_an_idle_interface() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let finished = folder.path().join("finished");
+    let program = folder.path().join("note");
+    std::fs::write(&program, format!("#!/bin/sh\necho $1 >> {}\n", finished.display())).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let with = |options: String| cable.capture(&format!("--json {options} udp"));
+    let z = format!("-z {}", program.display());
+    let running = [
+        // It ends by itself.
+        with(format!("-G 1 -W 2 -w {} {z}", path("g-%s.pcap"))),
+        with(format!("-b duration:1 -w {} {z}", path("b.pcapng"))),
+        with(format!("-b duration:1 --skip-empty -w {} {z}", path("skipped.pcapng"))),
+        cable.capture(&format!("-G 1 -i lo -w {} udp", path("several-%s.pcapng"))),
+    ];
+    let names = || {
+        let text = std::fs::read_to_string(&finished).unwrap_or_default();
+        let names = text.lines().map(|line| line.rsplit('/').next().unwrap().to_owned());
+        names.collect::<BTreeSet<_>>()
+    };
+    let count = |of: &str| names().iter().filter(|name| name.starts_with(of)).count();
+    wait_for("two periods of dumpcap's", || count("b_") >= 2);
+    let several = || {
+        let names = std::fs::read_dir(folder.path()).unwrap().map(|one| one.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("several-")).count()
+    };
+    wait_for("two files of several readers", || several() >= 2);
+    let [tcpdumps, dumpcaps, skipped, several] = running;
+    let (status, json, printed) = tcpdumps.wait();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert!(status.success() && json["files"] == 2, "{json} {printed}");
+    assert_eq!(count("g-"), 2);
+    cable.send(1, 64);
+    wait_for("a file with a packet", || count("skipped_") == 1);
+    for capture in [dumpcaps, skipped, several] {
+        let (status, _, printed) = capture.end(nix::sys::signal::Signal::SIGINT);
+        assert!(status.success(), "{printed}");
+    }
+    assert_eq!(count("skipped_"), 1);
 }
