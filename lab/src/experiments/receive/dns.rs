@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::servers::{Answered, Server, ServerBed};
+use super::servers::{self, Answered, SERVERS};
+use super::testbed::Testbed;
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
 use crate::programs;
-use crate::report::summary::{Axis, Chart, Claim, Role};
+use crate::report::summary::{Axis, Chart, Claim};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "receive-dns",
@@ -23,16 +24,6 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 
 const NAMES: usize = 10_000;
 
-/// Receive backend, send backend.
-const SERVERS: [(&str, Role, Option<&str>, &str); 6] = [
-    ("plain sockets", Role::Peer, None, ""),
-    ("recvmmsg", Role::Ours, Some("recvmmsg"), "sendmmsg"),
-    ("gro", Role::Ours, Some("gro"), "sendmmsg"),
-    ("uring both ways", Role::Ours, Some("uring"), "uring"),
-    ("xdp", Role::Ours, Some("xdp"), "sendmmsg"),
-    ("xdp both ways", Role::Ours, Some("xdp"), "xdp"),
-];
-
 fn run(context: &mut Context) -> Result<()> {
     if context.folder().is_some() && !programs::installed("dnsperf") {
         context.notes.push("skipped: dnsperf is not installed".to_owned());
@@ -40,12 +31,14 @@ fn run(context: &mut Context) -> Result<()> {
     }
     let questions = write_questions(context)?;
     let seconds = context.quick_or_full(2, 10);
-    let lines = SERVERS.map(|(name, role, ..)| (name.to_owned(), role)).to_vec();
+    // Whether answers are segmented makes no difference here.
+    let servers = [&SERVERS[..1], &SERVERS[2..]].concat();
+    let lines = servers::lines(&servers);
     let samples = Samples::collect(context, lines, &[1.0], |context, at, _, repeat| {
-        let (name, _, backend, send_backend) = SERVERS[at];
-        let server = Server { backend, send_backend, gso: true, dns: true };
+        let server = &servers[at];
+        let name = server.name;
         let seen = context.try_measure(name, 1.0, repeat, f64::from(seconds) + 1.5, |_| {
-            ServerBed::build()?.dns(&server, &questions, seconds)
+            Testbed::build()?.dns(server, &questions, seconds)
         })?;
         let Some(seen) = seen else { return Ok(None) };
         let cells = [
@@ -78,9 +71,10 @@ fn run(context: &mut Context) -> Result<()> {
             samples.bars(1.0, cpu),
         ),
     ]);
-    let plain = (SERVERS[0].0, 1.0);
+    let plain = (servers[0].name, 1.0);
     let rate = |name| samples.median((name, 1.0), |one: &Answered| one.per_second);
-    let ours = SERVERS[1..].iter().map(|(name, ..)| *name).filter(|name| rate(name).is_finite());
+    let names = || servers.iter().map(|server| server.name);
+    let ours = names().skip(1).filter(|name| rate(name).is_finite());
     let best = ours.max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or("xdp");
     let load = |name| samples.median((name, 1.0), |one: &Answered| one.client_load * 100.0);
     let loads = [load(plain.0), load(best)];
@@ -92,13 +86,9 @@ fn run(context: &mut Context) -> Result<()> {
         ));
     }
     let repeats = context.options.repeats;
-    let wrong: u64 = SERVERS
-        .iter()
-        .flat_map(|(name, ..)| samples.at((*name, 1.0)))
-        .flatten()
-        .map(|one| one.wrong)
-        .sum();
-    let measured = SERVERS.iter().any(|(name, ..)| !samples.at((*name, 1.0)).is_empty());
+    let answered = names().flat_map(|name| samples.at((name, 1.0)));
+    let wrong: u64 = answered.flatten().map(|one| one.wrong).sum();
+    let measured = names().any(|name| !samples.at((name, 1.0)).is_empty());
     context.claims.extend([
         Claim::at_least(
             &format!("answers a second: {best} over plain sockets"),

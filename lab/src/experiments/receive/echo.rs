@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-use super::servers::{Server, ServerBed};
+use super::servers::{self, SERVERS};
+use super::testbed::{Load, Testbed};
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
 use crate::report::distribution::Distribution;
@@ -19,16 +20,6 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Receive backend, send backend, GSO.
-const SERVERS: [(&str, Role, [&str; 2], bool); 6] = [
-    ("recvmmsg/sendmmsg", Role::Peer, ["recvmmsg", "sendmmsg"], false),
-    ("recvmmsg, GSO", Role::Ours, ["recvmmsg", "sendmmsg"], true),
-    ("gro, GSO", Role::Ours, ["gro", "sendmmsg"], true),
-    ("uring both ways", Role::Ours, ["uring", "uring"], true),
-    ("xdp, GSO", Role::Ours, ["xdp", "sendmmsg"], true),
-    ("xdp both ways", Role::Ours, ["xdp", "xdp"], true),
-];
-
 /// What one server reached.
 struct Rates {
     /// Answers a second at full speed.
@@ -44,19 +35,22 @@ struct Rates {
 }
 
 fn run(context: &mut Context) -> Result<()> {
+    let servers = &SERVERS[1..];
     let flows: &[u64] = context.quick_or_full(&[1], &[1, 64]);
     let xs: Vec<f64> = flows.iter().map(|&flows| flows as f64).collect();
     let messages = context.quick_or_full(500_000, 4_000_000);
     let steps = context.quick_or_full(4, 7);
-    let lines = SERVERS.map(|(name, role, ..)| (name.to_owned(), role)).to_vec();
+    let lines = servers::lines(servers);
     let samples = Samples::collect(context, lines, &xs, |context, at, place, repeat| {
-        let ((name, _, [backend, send_backend], gso), flows) = (SERVERS[at], flows[place]);
-        let server = Server { backend: Some(backend), send_backend, gso, dns: false };
+        let server = &servers[at];
+        let name = server.name;
+        let load =
+            Load { sizes: &[64], messages, rate: None, flows: flows[place], stamp: "sequence" };
         let seconds = f64::from(steps + 1) * (2.0 + messages as f64 / 1e6);
         let measured = context.try_measure(name, xs[place], repeat, seconds, |_| {
-            let bed = ServerBed::build()?;
-            let flood = bed.echo(&server, messages, flows, None)?;
-            let loss_free = bed.without_loss(&server, messages, flows, steps)?;
+            let bed = Testbed::build()?;
+            let flood = bed.echo(server, &load)?;
+            let loss_free = bed.echo_without_loss(server, &load, steps)?;
             Ok((flood, loss_free))
         })?;
         let Some((flood, loss_free)) = measured else { return Ok(None) };
@@ -113,15 +107,14 @@ fn run(context: &mut Context) -> Result<()> {
             ),
         ]);
         let repeats = context.options.repeats;
-        let plain = SERVERS[0].0;
+        let plain = servers[0].name;
         let ratio = |name| samples.ratio((name, x), (plain, x), |one| one.loss_free);
         let rate = |name| samples.median((name, x), |one| one.loss_free);
         let best = |from: &[&'static str]| {
             let known = from.iter().copied().filter(|name| rate(name).is_finite());
             known.max_by(|a, b| rate(a).total_cmp(&rate(b))).unwrap_or(from[0])
         };
-        let (stock, xdp) =
-            (best(&["gro, GSO", "uring both ways"]), best(&["xdp, GSO", "xdp both ways"]));
+        let (stock, xdp) = (best(&["gro", "uring both ways"]), best(&["xdp", "xdp both ways"]));
         context.claims.extend([
             Claim::at_least(
                 &format!("echo without loss, {of}: best of the stock socket ({stock}) over recvmmsg/sendmmsg"),
@@ -136,8 +129,8 @@ fn run(context: &mut Context) -> Result<()> {
                 repeats,
             ),
         ]);
-        let ours = SERVERS.iter().filter(|(_, role, ..)| *role == Role::Ours);
-        let calls = ours.flat_map(|(name, ..)| samples.values((name, x), |one| one.calls / 2.0));
+        let ours = servers.iter().filter(|server| server.role == Role::Ours);
+        let calls = ours.flat_map(|server| samples.values((server.name, x), |one| one.calls / 2.0));
         let few = format!(
             "system calls a message at full speed, received or sent, {of}, all of ours, the most"
         );
@@ -150,9 +143,9 @@ fn run(context: &mut Context) -> Result<()> {
             ),
             None => Claim::open(&few, "no run counted", "under 0.02"),
         });
-        let seen =
-            SERVERS.iter().filter(|(name, ..)| samples.at((*name, x)).iter().any(Option::is_some));
-        context.notes.extend(seen.map(|(name, ..)| {
+        let names = servers.iter().map(|server| server.name);
+        let seen = names.filter(|name| samples.at((name, x)).iter().any(Option::is_some));
+        context.notes.extend(seen.map(|name| {
             let part = |value: fn(&Rates) -> f64| samples.median((name, x), value);
             format!(
                 "{name}, {of}: {:.4} system calls an answer, {:.1}% of the answers past the stack",

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::messages::{Load, ReceiveOutcome};
+use super::messages::ReceiveOutcome;
 use super::readers::{candidates, counted, lines, once};
+use super::testbed::Load;
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
 use crate::report::summary::{Axis, Chart, Claim};

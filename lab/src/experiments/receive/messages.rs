@@ -3,21 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow};
 use linerate_testkit::Command;
 use serde_json::Value;
 
+use super::testbed::{Attempt, Load, PORT, Testbed, highest_without_loss};
 use crate::interrupt;
 use crate::measure::process::{Running, count};
-use crate::programs::{self, words};
-use crate::topology::pair::{Pair, RECEIVER, RECEIVER_ADDRESS, SENDER, SENDER_ADDRESS};
+use crate::programs;
+use crate::topology::pair::{RECEIVER, RECEIVER_ADDRESS};
 use crate::traffic::generated::SendReport;
-
-/// The port, as it is and as `/proc/net/udp` has it.
-const PORT: u16 = 7000;
-const PORT_IN_TABLE: &str = ":1B58 ";
-/// Ethernet, IPv4 and UDP headers.
-pub(super) const HEADERS: u32 = 42;
 
 /// Who receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,19 +23,6 @@ pub(super) enum Reader {
     XdpLoop,
     /// quinn-udp, built from `peers/`.
     Quinn(PathBuf),
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Load {
-    /// Bytes of messages: a size or a list.
-    pub(super) sizes: &'static [u32],
-    pub(super) messages: u64,
-    /// Messages a second; as many as go if `None`.
-    pub(super) rate: Option<u64>,
-    /// Flows that they are of.
-    pub(super) flows: u64,
-    /// What the payload holds: `sequence` or `time`.
-    pub(super) stamp: &'static str,
 }
 
 /// The result.
@@ -79,17 +61,7 @@ impl ReceiveOutcome {
     }
 }
 
-/// Two hosts, one of which receives messages.
-#[derive(Debug)]
-pub(super) struct Testbed(Pair);
-
 impl Testbed {
-    pub(super) fn build() -> Result<Self> {
-        let pair = Pair::build()?;
-        pair.add_receiver_address()?;
-        Ok(Self(pair))
-    }
-
     /// Sends `load` to `reader`; `more` are further arguments of `linerate receive`.
     pub(super) fn measure(
         &self,
@@ -98,7 +70,8 @@ impl Testbed {
         more: &[&str],
     ) -> Result<ReceiveOutcome> {
         let mut running = Running::start("the receiver", &mut self.command(reader, more)?)?;
-        self.wait_until_receiving(reader, &mut running)?;
+        let is_xdp = matches!(reader, Reader::XdpLoop | Reader::Linerate("xdp"));
+        self.wait_until_receiving(&mut running, is_xdp, *reader != Reader::XdpLoop)?;
         let dropped = self.0.cable.a.statistics()?.tx_dropped;
         let sent = self.send(load)?;
         // What a buffer holds when the last frame has come is read in a few milliseconds.
@@ -144,26 +117,15 @@ impl Testbed {
         })
     }
 
-    /// The most messages a second of which none is lost, to some percent, by halving.
+    /// The most messages a second of which none is lost.
     pub(super) fn without_loss(&self, reader: &Reader, load: &Load, steps: u32) -> Result<f64> {
-        let full = self.measure(reader, load, &[])?;
-        if full.is_whole() {
-            return Ok(full.rate());
-        }
-        let (mut good, mut bad) = (0.0, full.rate() * 1.15);
-        for _ in 0..steps {
-            let rate = if good == 0.0 { bad * 0.75 } else { (good + bad) / 2.0 };
-            let load = Load { rate: Some(rate as u64), ..load.clone() };
-            let seen = self.measure(reader, &load, &[])?;
-            // What was sent more slowly than asked for says nothing of the rate.
-            if seen.is_whole() && seen.sent.rate() > rate * 0.9 {
-                good = seen.rate();
-            } else {
-                bad = rate;
-            }
-        }
-        ensure!(good > 0.0, "messages were lost at every rate down to {bad:.0} a second");
-        Ok(good)
+        let found = highest_without_loss(load, steps, 1.15, |load| {
+            let seen = self.measure(reader, load, &[])?;
+            Ok(Attempt { sent: seen.sent.rate(), answered: seen.rate(), whole: seen.is_whole() })
+        })?;
+        found.map_err(|lowest| {
+            anyhow!("messages were lost at every rate down to {lowest:.0} a second")
+        })
     }
 
     fn command(&self, reader: &Reader, more: &[&str]) -> Result<Command> {
@@ -185,39 +147,5 @@ impl Testbed {
                 Ok(command)
             }
         }
-    }
-
-    fn wait_until_receiving(&self, reader: &Reader, running: &mut Running) -> Result<()> {
-        let receiving = || {
-            let xdp = matches!(reader, Reader::XdpLoop | Reader::Linerate("xdp"));
-            let table =
-                self.0.receiver.run(|| std::fs::read_to_string("/proc/thread-self/net/udp"))?;
-            let bound = *reader == Reader::XdpLoop || table?.contains(PORT_IN_TABLE);
-            Ok(bound && (!xdp || self.0.cable.b.has_xdp()?))
-        };
-        running.wait_until("a receiver to begin", Duration::from_secs(20), receiving)?;
-        interrupt::sleep(Duration::from_millis(300))
-    }
-
-    fn send(&self, load: &Load) -> Result<SendReport> {
-        let sizes: Vec<_> = load.sizes.iter().map(|size| (size + HEADERS).to_string()).collect();
-        let (core, mac) = (self.0.cores.generator, self.0.cable.b.mac());
-        let mut arguments = words(&format!(
-            "generate -i {SENDER} --src {SENDER_ADDRESS} --dst {RECEIVER_ADDRESS} --dport {PORT} \
-             --size {} --dst-mac {mac} --stamp {} --cpu {core} --json --quiet --count {}",
-            sizes.join(","),
-            load.stamp,
-            load.messages
-        ));
-        if load.flows > 1 {
-            arguments.extend(words(&format!("--sport 1024-65535 --flows {}", load.flows)));
-        }
-        if let Some(rate) = load.rate {
-            arguments.extend(words(&format!("--rate {rate}pps")));
-        }
-        let mut command = programs::linerate(&self.0.sender, core, arguments)?;
-        let sender = Running::start("linerate generate", &mut command)?;
-        let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
-        SendReport::read(&report, "sent")
     }
 }

@@ -8,3 +8,4 @@ pub(in crate::experiments) mod quic;
 pub(in crate::experiments) mod rate;
 mod readers;
 mod servers;
+mod testbed;

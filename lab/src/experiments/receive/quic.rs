@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::readers::{BACKENDS, QUINN};
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
 use crate::measure::process::{Running, count};
@@ -20,15 +21,6 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
             same kind: quinn-udp's own, or Linerate's with a backend. Encryption takes most of the time.",
     run,
 };
-
-/// Lines, and their backends.
-const SOCKETS: [(&str, Role, Option<&str>); 5] = [
-    ("quinn-udp", Role::Peer, None),
-    ("recvmmsg", Role::Ours, Some("recvmmsg")),
-    ("gro", Role::Ours, Some("gro")),
-    ("uring", Role::Ours, Some("uring")),
-    ("xdp", Role::Ours, Some("xdp")),
-];
 
 const PORT: u16 = 4433;
 const LIMIT: Duration = Duration::from_secs(120);
@@ -50,10 +42,16 @@ struct Transfer {
 
 fn run(context: &mut Context) -> Result<()> {
     let seconds = context.quick_or_full(1.0, 10.0);
-    let lines = SOCKETS.map(|(name, role, _)| (name.to_owned(), role)).to_vec();
+    // Its own sockets, and those of linerate-udp.
+    let sockets: Vec<_> = [None].into_iter().chain(BACKENDS.map(Some)).collect();
+    let line = |backend: &Option<&str>| match backend {
+        Some(backend) => ((*backend).to_owned(), Role::Ours),
+        None => (QUINN.to_owned(), Role::Peer),
+    };
+    let lines = sockets.iter().map(line).collect();
     let folder = context.folder().map(std::path::absolute).transpose()?.unwrap_or_default();
     let samples = Samples::collect(context, lines, &[1.0], |context, at, _, repeat| {
-        let (name, _, backend) = SOCKETS[at];
+        let (backend, name) = (sockets[at], sockets[at].unwrap_or(QUINN));
         let certificate = folder.join(format!("{name}-{repeat}.der"));
         let seen = context.try_measure(name, 1.0, repeat, seconds + 1.5, |_| {
             measure(backend, &certificate, seconds)
@@ -98,7 +96,7 @@ fn run(context: &mut Context) -> Result<()> {
             samples.bars(1.0, |one| one.client),
         ),
     ]);
-    let peer = ("quinn-udp", 1.0);
+    let peer = (QUINN, 1.0);
     let rate = |name| samples.median((name, 1.0), |one| one.rate);
     let stock = if rate("gro") > rate("recvmmsg") { "gro" } else { "recvmmsg" };
     let ratio = |name| samples.ratio((name, 1.0), peer, |one: &Throughput| one.rate);

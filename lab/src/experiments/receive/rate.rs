@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::messages::{Load, ReceiveOutcome, Testbed};
+use super::messages::ReceiveOutcome;
 use super::readers::{BACKENDS, Candidate, candidates, counted, lines, once};
+use super::testbed::{Load, Testbed};
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
 use crate::report::distribution::Distribution;

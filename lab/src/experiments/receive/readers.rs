@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-use super::messages::{Load, Reader, ReceiveOutcome, Testbed};
+use super::messages::{Reader, ReceiveOutcome};
+use super::testbed::{Load, Testbed};
 use crate::experiments::context::Context;
 use crate::peers::quinn;
 use crate::report::summary::Role;
@@ -10,7 +11,7 @@ use crate::report::summary::Role;
 /// The backends of `linerate receive`.
 pub(super) const BACKENDS: [&str; 4] = ["recvmmsg", "gro", "uring", "xdp"];
 
-const QUINN: &str = "quinn-udp";
+pub(super) const QUINN: &str = "quinn-udp";
 
 /// A reader and its line in a chart.
 #[derive(Clone, Debug)]

@@ -1,34 +1,50 @@
-//! Servers of UDP, and what asks them: the testbed of `receive-echo` and `receive-dns`.
+//! Servers of UDP, and what asks them: `receive-echo` and `receive-dns`.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use linerate_testkit::Command;
 
-use super::messages::HEADERS;
+use super::testbed::{Attempt, Load, PORT, Testbed, highest_without_loss};
 use crate::interrupt;
 use crate::measure::process::{Running, count};
 use crate::programs::{self, words};
-use crate::topology::pair::{Pair, RECEIVER_ADDRESS, SENDER, SENDER_ADDRESS};
-use crate::traffic::generated::SendReport;
+use crate::report::summary::Role;
+use crate::topology::pair::{Pair, RECEIVER_ADDRESS, SENDER};
 
-const PORT: u16 = 7000;
-const PORT_IN_TABLE: &str = ":1B58 ";
-/// Bytes of a message that is sent back.
-const ECHO_SIZE: u32 = 64;
 /// How long answers may take after the last message.
 const DRAIN_TIME: Duration = Duration::from_millis(300);
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// A server.
+/// A server and its line in a chart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server {
+    pub(super) name: &'static str,
+    pub(super) role: Role,
     /// `None` is a plain socket, a message a call.
-    pub(super) backend: Option<&'static str>,
-    pub(super) send_backend: &'static str,
-    pub(super) gso: bool,
-    pub(super) dns: bool,
+    backend: Option<&'static str>,
+    send_backend: &'static str,
+    gso: bool,
+}
+
+/// A server with the sockets of linerate-udp.
+const fn ours(name: &'static str, backend: &'static str, send_backend: &'static str) -> Server {
+    Server { name, role: Role::Ours, backend: Some(backend), send_backend, gso: true }
+}
+
+/// All servers: two peers, a plain socket and the careful program of today without GSO, and ours.
+pub(super) const SERVERS: [Server; 7] = [
+    Server { role: Role::Peer, backend: None, ..ours("plain sockets", "", "") },
+    Server { role: Role::Peer, gso: false, ..ours("recvmmsg/sendmmsg", "recvmmsg", "sendmmsg") },
+    ours("recvmmsg", "recvmmsg", "sendmmsg"),
+    ours("gro", "gro", "sendmmsg"),
+    ours("uring both ways", "uring", "uring"),
+    ours("xdp", "xdp", "sendmmsg"),
+    ours("xdp both ways", "xdp", "xdp"),
+];
+
+pub(super) fn lines(servers: &[Server]) -> Vec<(String, Role)> {
+    servers.iter().map(|one| (one.name.to_owned(), one.role)).collect()
 }
 
 /// What came of messages that were sent back.
@@ -58,45 +74,15 @@ pub(super) struct Answered {
     pub(super) client_load: f64,
 }
 
-/// Two hosts, one of which serves.
-#[derive(Debug)]
-pub(super) struct ServerBed(Pair);
-
-impl ServerBed {
-    pub(super) fn build() -> Result<Self> {
-        let pair = Pair::build()?;
-        pair.add_receiver_address()?;
-        Ok(Self(pair))
-    }
-
-    /// Has `server` send back this many messages of these flows, at a rate or as fast as they come.
-    pub(super) fn echo(
-        &self,
-        server: &Server,
-        messages: u64,
-        flows: u64,
-        rate: Option<f64>,
-    ) -> Result<Echoed> {
+impl Testbed {
+    /// Has `server` send these messages back.
+    pub(super) fn echo(&self, server: &Server, load: &Load) -> Result<Echoed> {
         let Pair { sender, cable, cores, .. } = &self.0;
-        let serving = self.start(server)?;
+        let serving = self.serve(server, false)?;
         let mut sink = programs::helper(sender, cores.consumer, ["sink", "-i", SENDER])?;
         let mut sink = Running::start("the sink", &mut sink)?;
         sink.wait_until("the sink", Duration::from_secs(20), || Ok(cable.a.has_xdp()?))?;
-        let (core, mac) = (cores.generator, cable.b.mac());
-        let mut arguments = words(&format!(
-            "generate -i {SENDER} --src {SENDER_ADDRESS} --dst {RECEIVER_ADDRESS} --dport {PORT} --size {} \
-             --dst-mac {mac} --count {messages} --cpu {core} --json --quiet",
-            ECHO_SIZE + HEADERS
-        ));
-        if flows > 1 {
-            arguments.extend(words(&format!("--sport 1024-65535 --flows {flows}")));
-        }
-        if let Some(rate) = rate {
-            arguments.extend(words(&format!("--rate {rate:.0}pps")));
-        }
-        let generate =
-            Running::start("generate", &mut programs::linerate(sender, core, arguments)?)?;
-        let sent = SendReport::read(&generate.wait(LIMIT)?.success()?.json()?, "sent")?;
+        let sent = self.send(load)?;
         interrupt::sleep(DRAIN_TIME)?;
         let answers = count(&sink.stop(LIMIT)?.success()?.json()?, "captured")?;
         let served = serving.stop(LIMIT)?.success()?;
@@ -118,37 +104,27 @@ impl ServerBed {
         })
     }
 
-    /// The most messages a second that are all answered, to some percent, by halving; the lowest rate that was tried if
-    /// answers were lost at each.
-    pub(super) fn without_loss(
+    /// The most messages a second that are all answered; the lowest rate that was tried if answers were lost at each.
+    pub(super) fn echo_without_loss(
         &self,
         server: &Server,
-        messages: u64,
-        flows: u64,
+        load: &Load,
         steps: u32,
     ) -> Result<std::result::Result<f64, f64>> {
-        let rate_of = |seen: &Echoed| seen.sent as f64 / seen.seconds.max(1e-9);
-        let full = self.echo(server, messages, flows, None)?;
-        if full.answers == full.sent {
-            return Ok(Ok(rate_of(&full)));
-        }
-        let (mut good, mut bad) = (0.0, (full.answers as f64 / full.seconds.max(1e-9)) * 1.3);
-        for _ in 0..steps {
-            let rate = if good == 0.0 { bad * 0.75 } else { (good + bad) / 2.0 };
-            let seen = self.echo(server, messages, flows, Some(rate))?;
-            if seen.answers == seen.sent && rate_of(&seen) > rate * 0.9 {
-                good = rate_of(&seen);
-            } else {
-                bad = rate;
-            }
-        }
-        Ok((good > 0.0).then_some(good).ok_or(bad))
+        highest_without_loss(load, steps, 1.3, |load| {
+            let seen = self.echo(server, load)?;
+            Ok(Attempt {
+                sent: seen.sent as f64 / seen.seconds.max(1e-9),
+                answered: seen.answers as f64 / seen.seconds.max(1e-9),
+                whole: seen.answers == seen.sent,
+            })
+        })
     }
 
     /// Has dnsperf query `server` for this many seconds, with the queries of a file.
     pub(super) fn dns(&self, server: &Server, questions: &Path, seconds: u32) -> Result<Answered> {
         let Pair { sender, cores, .. } = &self.0;
-        let serving = self.start(server)?;
+        let serving = self.serve(server, true)?;
         let mut dnsperf = sender.command_killed_with_parent("dnsperf");
         let arguments = format!(
             "-s {RECEIVER_ADDRESS} -p {PORT} -l {seconds} -c 16 -T 1 -q 1000 -t 2 -d {}",
@@ -181,27 +157,17 @@ impl ServerBed {
         })
     }
 
-    fn start(&self, server: &Server) -> Result<Running> {
-        let mut running = Running::start("the server", &mut self.command(server)?)?;
-        let serving = || {
-            let table =
-                self.0.receiver.run(|| std::fs::read_to_string("/proc/thread-self/net/udp"))?;
-            let is_xdp = server.backend == Some("xdp");
-            Ok(table?.contains(PORT_IN_TABLE) && (!is_xdp || self.0.cable.b.has_xdp()?))
-        };
-        running.wait_until("a server to begin", Duration::from_secs(20), serving)?;
-        interrupt::sleep(Duration::from_millis(300))?;
-        Ok(running)
-    }
-
-    fn command(&self, server: &Server) -> Result<Command> {
+    fn serve(&self, server: &Server, dns: bool) -> Result<Running> {
         let mut arguments = words(&format!("datagram-server --address {RECEIVER_ADDRESS}:{PORT}"));
         if let Some(backend) = server.backend {
             let send_backend = server.send_backend;
             arguments.extend(words(&format!("--backend {backend} --send-backend {send_backend}")));
             arguments.extend((!server.gso).then(|| "--no-gso".to_owned()));
         }
-        arguments.extend(server.dns.then(|| "--dns".to_owned()));
-        programs::helper(&self.0.receiver, self.0.cores.consumer, arguments)
+        arguments.extend(dns.then(|| "--dns".to_owned()));
+        let mut command = programs::helper(&self.0.receiver, self.0.cores.consumer, arguments)?;
+        let mut running = Running::start("the server", &mut command)?;
+        self.wait_until_receiving(&mut running, server.backend == Some("xdp"), true)?;
+        Ok(running)
     }
 }
