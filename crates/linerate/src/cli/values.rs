@@ -10,22 +10,27 @@ use linerate_net::Interface;
 use linerate_ring::Delivery;
 use linerate_ring::region::Pages;
 
-/// A parser of these words, which a shell can then complete.
-pub(crate) fn parse_words<T: Clone + Send + Sync + 'static>(
-    words: impl IntoIterator<Item = &'static str>,
-    parse: fn(&str) -> Result<T, String>,
+/// A parser of words, each with its value. A shell can complete them.
+pub(crate) fn named<T: Clone + Send + Sync + 'static>(
+    values: impl IntoIterator<Item = (&'static str, T)>,
 ) -> impl TypedValueParser<Value = T> {
-    PossibleValuesParser::new(words).try_map(move |word| parse(&word))
+    let values: Vec<_> = values.into_iter().collect();
+    let words: Vec<_> = values.iter().map(|(word, _)| *word).collect();
+    PossibleValuesParser::new(words).map(move |word| {
+        let value = values.iter().find(|(known, _)| *known == word);
+        value.expect("one of the words").1.clone()
+    })
 }
 
-/// The same for a type that says itself how it is written.
+/// The same for a type that parses its words.
 pub(crate) fn parse_known<T>(
-    list: impl IntoIterator<Item = &'static str>,
+    words: impl IntoIterator<Item = &'static str>,
 ) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
 {
-    parse_words(list, |word| word.parse().map_err(|error: T::Err| error.to_string()))
+    PossibleValuesParser::new(words)
+        .try_map(|word| word.parse().map_err(|error: T::Err| error.to_string()))
 }
 
 /// Numbers of CPUs.

@@ -9,11 +9,11 @@ use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::sink::file::KeepFree;
 use linerate_capture::source::SourceKind;
 use linerate_flow::outputs::Destination;
-use linerate_pcapfile::Group;
-use linerate_ring::Delivery;
+use linerate_pcapfile::{Compression, Group};
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
+use linerate_ring::{Delivery, TimestampSource};
 
 use super::values;
 use crate::cli::metrics::{Metrics, Web};
@@ -185,17 +185,20 @@ pub(crate) struct Arguments {
     #[arg(help_heading = OUTPUT, long, value_name = "UNIT")]
     pub(super) time_stamp_precision: Option<Precision>,
 
-    /// Where timestamps come from.
-    #[arg(help_heading = SOURCES, short = 'j', long, value_name = "TYPE", default_value = "host")]
-    pub(super) time_stamp_type: TimestampType,
+    /// Where timestamps come from: `host` (the kernel, packet by packet), `host_lowprec` (the host's clock, once for
+    /// each batch of an xdp or tee source, which is cheaper; packet sockets stamp each packet), or `adapter` (the
+    /// network card where it has timestamps, else the kernel; packet sockets and AF_XDP sockets).
+    #[arg(help_heading = SOURCES, short = 'j', long, value_name = "TYPE", default_value = "host",
+        value_parser = values::timestamp_sources())]
+    pub(super) time_stamp_type: TimestampSource,
 
     /// Deliver each packet at once, at the cost of more wake-ups.
     #[arg(help_heading = SOURCES, long)]
     pub(super) immediate_mode: bool,
 
     /// Compress the files (default: by the file name's extension, .zst or .lz4).
-    #[arg(help_heading = OUTPUT, long, value_name = "METHOD")]
-    pub(super) compress: Option<Compress>,
+    #[arg(help_heading = OUTPUT, long, value_name = "METHOD", value_parser = values::compressions())]
+    pub(super) compress: Option<Compression>,
 
     /// Format of the files (default: pcap for names that end in .pcap, else pcapng).
     #[arg(help_heading = OUTPUT, long, value_name = "FORMAT")]
@@ -371,30 +374,6 @@ pub(super) enum Precision {
     Micro,
     /// Nanoseconds.
     Nano,
-}
-
-/// Where timestamps come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum TimestampType {
-    /// The kernel, packet by packet.
-    Host,
-    /// The host's clock, once for each batch of an xdp or tee source, which is cheaper. Packet sockets
-    /// stamp each packet.
-    #[value(name = "host_lowprec")]
-    HostLowPrecision,
-    /// The network card where it has timestamps, else the kernel; packet sockets and AF_XDP sockets.
-    Adapter,
-}
-
-/// Compression of files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::verbs) enum Compress {
-    /// Zstandard.
-    Zstd,
-    /// LZ4.
-    Lz4,
-    /// None, whatever the file name.
-    None,
 }
 
 /// Format of files.

@@ -8,9 +8,10 @@ use linerate_capture::filter::FilterLocation;
 use linerate_capture::interface::ANY;
 use linerate_capture::source::SourceKind;
 use linerate_pcapfile::Format;
+use linerate_ring::TimestampSource;
 use linerate_ring::packet::DirectionFilter;
 
-use super::arguments::{Arguments, TimestampType};
+use super::arguments::Arguments;
 use super::values::Limit;
 use super::{output, select};
 
@@ -134,7 +135,7 @@ pub(super) fn without_effect(arguments: &Arguments) -> Vec<&'static str> {
         (arguments.buffer_size.is_some(), "-B"),
         (arguments.no_promiscuous_mode, "-p"),
         (arguments.immediate_mode, "--immediate-mode"),
-        (arguments.time_stamp_type != TimestampType::Host, "-j"),
+        (arguments.time_stamp_type != TimestampSource::Software, "-j"),
     ];
     given.into_iter().filter(|(given, _)| *given).map(|(_, option)| option).collect()
 }

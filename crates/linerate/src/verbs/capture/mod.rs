@@ -35,8 +35,7 @@ use linerate_pcapfile::{BlockReader, Error as FileError};
 use linerate_ring::TimestampSource;
 
 pub(crate) use arguments::Arguments;
-use arguments::TimestampType;
-pub(super) use arguments::{Compress, FileFormat};
+pub(super) use arguments::FileFormat;
 pub(crate) use check::check;
 pub(crate) use config::words as config_words;
 pub(crate) use live::remedy;
@@ -355,11 +354,9 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         filter_in: arguments.filter_in,
         trace_points: arguments.trace_at,
         rate_limit: arguments.rate_limit,
-        timestamps: match arguments.time_stamp_type {
-            _ if arguments.discard && !flows => TimestampSource::None,
-            TimestampType::Host => TimestampSource::Software,
-            TimestampType::HostLowPrecision => TimestampSource::Reader,
-            TimestampType::Adapter => TimestampSource::Hardware,
+        timestamps: match arguments.discard && !flows {
+            true => TimestampSource::None,
+            false => arguments.time_stamp_type,
         },
     }
 }

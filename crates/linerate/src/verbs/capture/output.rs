@@ -18,7 +18,7 @@ use linerate_pcapfile::{
 use linerate_ring::{Timestamp, TraceEvent};
 use nix::unistd::{AccessFlags, access};
 
-use super::arguments::{Arguments, Compress, FileFormat, Precision};
+use super::arguments::{Arguments, FileFormat, Precision};
 use super::decoder::{self, Decoder};
 use super::values::{Limit, RingLimit};
 use crate::cli::stdio;
@@ -303,17 +303,12 @@ pub(super) fn format(arguments: &Arguments, path: &Path) -> Format {
 }
 
 /// How a file of this name is compressed, where the user does not say it.
-pub(in crate::verbs) fn compression(asked: Option<Compress>, path: &Path) -> Compression {
-    match asked {
-        Some(Compress::Zstd) => Compression::Zstd,
-        Some(Compress::Lz4) => Compression::Lz4,
-        Some(Compress::None) => Compression::None,
-        None => match extension(path) {
-            "zst" => Compression::Zstd,
-            "lz4" => Compression::Lz4,
-            _ => Compression::None,
-        },
-    }
+pub(in crate::verbs) fn compression(asked: Option<Compression>, path: &Path) -> Compression {
+    asked.unwrap_or_else(|| match extension(path) {
+        "zst" => Compression::Zstd,
+        "lz4" => Compression::Lz4,
+        _ => Compression::None,
+    })
 }
 
 /// The extension of the name, behind the last dot.

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_forward::config;
+use linerate_pcapfile::Compression;
+use linerate_ring::TimestampSource;
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::trace::Points;
 
 pub(super) use crate::cli::values::{Cpus, cpus, deliveries, microseconds, pages};
-use crate::cli::values::{parse_known, parse_words};
+use crate::cli::values::{named, parse_known};
 
 /// `--source`, where `auto` leaves the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,19 +40,6 @@ pub(super) enum RingLimit {
     Packets(u64),
     /// Files.
     Files(u32),
-}
-
-pub(super) fn source(text: &str) -> Result<Source, String> {
-    if text == "auto" { Ok(Source(None)) } else { text.parse().map(|kind| Source(Some(kind))) }
-}
-
-pub(super) fn direction(text: &str) -> Result<DirectionFilter, String> {
-    match text {
-        "in" => Ok(DirectionFilter::In),
-        "out" => Ok(DirectionFilter::Out),
-        "inout" => Ok(DirectionFilter::InOut),
-        _ => Err("a direction is `in`, `out` or `inout`".into()),
-    }
 }
 
 /// tcpdump's `-C`: millions of bytes, or a binary unit.
@@ -136,20 +125,26 @@ pub(super) fn link_type(text: &str) -> Result<u16, String> {
 }
 
 pub(super) fn sources() -> impl TypedValueParser<Value = Source> {
-    parse_words(["auto", "packet", "xdp", "tee", "trace", "drops"], source)
+    PossibleValuesParser::new(["auto", "packet", "xdp", "tee", "trace", "drops"])
+        .map(|word| Source(word.parse().ok()))
 }
 
 pub(super) fn points() -> impl TypedValueParser<Value = Points> {
-    parse_words(["entry", "exit", "both"], |text| match text {
-        "entry" => Ok(Points::Entry),
-        "exit" => Ok(Points::Exit),
-        "both" => Ok(Points::Both),
-        _ => Err("a trace is at `entry`, at `exit` or at `both`".to_owned()),
-    })
+    named([("entry", Points::Entry), ("exit", Points::Exit), ("both", Points::Both)])
 }
 
 pub(super) fn directions() -> impl TypedValueParser<Value = DirectionFilter> {
-    parse_words(["in", "out", "inout"], direction)
+    use DirectionFilter::{In, InOut, Out};
+    named([("in", In), ("out", Out), ("inout", InOut)])
+}
+
+pub(super) fn timestamp_sources() -> impl TypedValueParser<Value = TimestampSource> {
+    use TimestampSource::{Hardware, Reader, Software};
+    named([("host", Software), ("host_lowprec", Reader), ("adapter", Hardware)])
+}
+
+pub(in crate::verbs) fn compressions() -> impl TypedValueParser<Value = Compression> {
+    named([("zstd", Compression::Zstd), ("lz4", Compression::Lz4), ("none", Compression::None)])
 }
 
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use linerate_forward::config::{self, Statistics};
 use linerate_forward::table::session::{Sort, State};
 use linerate_forward::tuple::Protocol;
 
-use crate::cli::values::parse_known;
+use crate::cli::values::{named, parse_known};
 
 pub(super) fn statistics() -> impl TypedValueParser<Value = Statistics> {
     parse_known(Statistics::ALL.iter().map(|one| one.name()))
@@ -30,7 +30,7 @@ pub(super) fn instance(name: &str) -> Result<String, String> {
 }
 
 pub(super) fn yes_or_no() -> impl TypedValueParser<Value = bool> {
-    PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes")
+    named([("yes", true), ("no", false)])
 }
 
 /// A time that is not 0; seconds without a unit, as with the other verbs.

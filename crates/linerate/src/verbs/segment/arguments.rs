@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
-use linerate_segment::segment;
+use linerate_pcapfile::Compression;
+use linerate_segment::segment::{Checksums, IpId};
 
-use super::super::capture::{Compress, FileFormat};
+use crate::cli::values::named;
+use crate::verbs::capture::{FileFormat, values::compressions};
 
 /// Arguments of `linerate segment`.
 #[derive(Debug, Args)]
@@ -54,7 +57,7 @@ pub(crate) struct Arguments {
 
     /// Checksums of what is split or joined: computed (`full`), those of the pseudo header (`partial`, as
     /// a sender leaves them to its card), or 0 (`none`).
-    #[arg(long, value_name = "KIND", default_value = "full")]
+    #[arg(long, value_name = "KIND", default_value = "full", value_parser = checksums())]
     pub(super) checksums: Checksums,
 
     /// Fill in checksums that a sender left to its card also in packets that stay whole. Wrong ones stay
@@ -64,7 +67,8 @@ pub(crate) struct Arguments {
 
     /// The IPv4 identification of segments: one more with each (`increment`, as senders do), or the same
     /// in all (`fixed`, only with DF).
-    #[arg(long, value_name = "POLICY", default_value = "increment", conflicts_with = "coalesce")]
+    #[arg(long, value_name = "POLICY", default_value = "increment", conflicts_with = "coalesce",
+        value_parser = ip_ids())]
     pub(super) ip_id: IpId,
 
     /// Leave IP packets longer than this whole.
@@ -78,8 +82,8 @@ pub(crate) struct Arguments {
     pub(super) format: Option<FileFormat>,
 
     /// Compress the output; default: from the file name extension (.zst, .lz4).
-    #[arg(long, value_name = "METHOD")]
-    pub(super) compress: Option<Compress>,
+    #[arg(long, value_name = "METHOD", value_parser = compressions())]
+    pub(super) compress: Option<Compression>,
 
     /// One JSON object on standard output at the end.
     #[arg(long)]
@@ -123,41 +127,10 @@ pub(super) enum Joined {
     All,
 }
 
-/// Checksums of what is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Checksums {
-    /// Computed.
-    Full,
-    /// The sum of the pseudo header.
-    Partial,
-    /// Zero.
-    None,
+fn checksums() -> impl TypedValueParser<Value = Checksums> {
+    named([("full", Checksums::Full), ("partial", Checksums::Partial), ("none", Checksums::None)])
 }
 
-impl From<Checksums> for segment::Checksums {
-    fn from(checksums: Checksums) -> Self {
-        match checksums {
-            Checksums::Full => Self::Full,
-            Checksums::Partial => Self::Partial,
-            Checksums::None => Self::None,
-        }
-    }
-}
-
-/// The identifications of segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum IpId {
-    /// One more with each segment.
-    Increment,
-    /// The same in all.
-    Fixed,
-}
-
-impl From<IpId> for segment::IpId {
-    fn from(policy: IpId) -> Self {
-        match policy {
-            IpId::Increment => Self::Increment,
-            IpId::Fixed => Self::Fixed,
-        }
-    }
+fn ip_ids() -> impl TypedValueParser<Value = IpId> {
+    named([("increment", IpId::Increment), ("fixed", IpId::Fixed)])
 }

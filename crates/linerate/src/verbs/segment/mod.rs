@@ -6,7 +6,7 @@ mod live;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use linerate_capture::host;
 use linerate_capture::split::{self, JoinOptions, Operation, Progress, Rewrite, SplitOptions};
 use linerate_pcapfile::{BlockReader, Error, Format, Writer, same_file};
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn operation(arguments: &Arguments) -> Operation {
-    let checksums = arguments.checksums.into();
+    let checksums = arguments.checksums;
     match arguments.coalesce {
         Some(joined) => Operation::Join(JoinOptions {
             tcp: joined != Joined::Udp,
@@ -99,7 +99,7 @@ fn operation(arguments: &Arguments) -> Operation {
             uso: arguments.uso,
             fragment: arguments.fragment,
             checksums,
-            ip_id: arguments.ip_id.into(),
+            ip_id: arguments.ip_id,
             max_burst: arguments.max_burst.unwrap_or(u32::MAX),
         }),
     }
