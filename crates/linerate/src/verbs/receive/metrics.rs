@@ -4,11 +4,12 @@ use std::fmt;
 
 use linerate_service::{MetricEncoder, Unit};
 
-use super::worker::Progress;
+use super::worker::{Counts, Progress};
 
 /// Writes them.
 pub(super) fn encode(progress: &Progress, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-    let Progress { backend, messages, bytes, calls, losses, feed, requests } = progress;
+    let Progress { backend, counts } = progress;
+    let Counts { messages, bytes, calls, losses, feed, requests } = counts;
     let info = [([backend.as_str()], 1.0)];
     encoder.gauges("linerate_receive_info", "1 for the backend", None, ["backend"], info)?;
     encoder.counter("linerate_receive_messages", "Messages received", None, *messages)?;

@@ -206,8 +206,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let running = worker::start(receivers, requests, arguments)?;
     let publisher =
         Publisher::default().metrics(listener, "receive", arguments.quiet, metrics::encode)?;
-    let outcome = running.follow(&signals, arguments, publisher);
-    report::conclude(outcome, arguments)
+    let (statistics, choice) = running.follow(&signals, arguments, publisher);
+    report::conclude(statistics, choice, arguments)
 }
 
 impl Arguments {

@@ -10,7 +10,7 @@ use linerate_udp::{Backend, CalibrationRun, Drops, Receiver};
 use serde::Serialize;
 
 use super::Arguments;
-use super::worker::{Outcome, ring_of};
+use super::worker::{self, Choice, ring_of};
 use crate::cli::json::{self, Schema};
 use crate::cli::progress::scaled;
 use crate::cli::{self, stdio};
@@ -122,8 +122,8 @@ impl Lost {
 }
 
 impl Report {
-    fn of(outcome: Outcome, checked: bool) -> Self {
-        let Outcome { statistics, backend, ring, why, calibration_runs } = outcome;
+    fn of(statistics: worker::Statistics, choice: Choice, checked: bool) -> Self {
+        let Choice { backend, ring, why, calibration_runs } = choice;
         let seconds = match (statistics.first, statistics.last) {
             (Some(first), Some(last)) => (last - first).as_secs_f64(),
             _ => 0.0,
@@ -215,12 +215,16 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
 }
 
 /// The summary, the JSON and the exit status.
-pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(error) = &outcome.statistics.failure {
+pub(super) fn conclude(
+    statistics: worker::Statistics,
+    choice: Choice,
+    arguments: &Arguments,
+) -> Result<ExitCode> {
+    if let Some(error) = &statistics.failure {
         cli::eprint_message(error);
     }
-    let failed = outcome.statistics.failure.is_some();
-    let report = Report::of(outcome, arguments.check.is_some());
+    let failed = statistics.failure.is_some();
+    let report = Report::of(statistics, choice, arguments.check.is_some());
     if !arguments.quiet {
         summarise(&report);
     }

@@ -8,7 +8,7 @@ use linerate_feed::{RequestStatistics, Statistics};
 use serde::Serialize;
 
 use super::report::Lost;
-use super::worker::Progress;
+use super::worker::{Counts, Progress};
 use crate::cli::progress::{Meter, Moment};
 
 /// What has come so far, with rates. The names are those of the report.
@@ -30,7 +30,8 @@ pub(super) struct ReceiveStats {
 
 impl ReceiveStats {
     pub(super) fn of(progress: Progress, meter: &mut Meter<2>) -> Self {
-        let Progress { backend, messages, bytes, calls, losses, feed, requests } = progress;
+        let Progress { backend, counts } = progress;
+        let Counts { messages, bytes, calls, losses, feed, requests } = counts;
         let (moment, [message_rate, byte_rate]) = meter.read([messages, bytes]);
         Self {
             moment,

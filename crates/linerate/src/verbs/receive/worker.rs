@@ -50,30 +50,26 @@ struct Shared {
     stop: AtomicBool,
     messages: AtomicU64,
     counts_wanted: AtomicU64,
-    /// What each thread counted when it was asked last.
-    told: Vec<Mutex<Told>>,
+    /// What each thread counted when it was asked last, without `messages`.
+    told: Vec<Mutex<Counts>>,
 }
 
-/// The counts of one thread.
+/// The counts of one thread, or of all, while they run.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
-    bytes: u64,
-    calls: u64,
-    losses: Drops,
-    feed: Option<linerate_feed::Statistics>,
-    requests: Option<RequestStatistics>,
-}
-
-/// The counts of all threads while they run.
-#[derive(Clone, Debug)]
-pub(super) struct Progress {
-    pub(super) backend: String,
+pub(super) struct Counts {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) calls: u64,
     pub(super) losses: Drops,
     pub(super) feed: Option<linerate_feed::Statistics>,
     pub(super) requests: Option<RequestStatistics>,
+}
+
+/// The counts of all threads, and where they come from.
+#[derive(Clone, Debug)]
+pub(super) struct Progress {
+    pub(super) backend: String,
+    pub(super) counts: Counts,
 }
 
 /// Adds the losses of a thread. Threads share a socket, which counts its losses once.
@@ -183,15 +179,11 @@ pub(super) struct Running {
     threads: Vec<JoinHandle<Statistics>>,
     shared: Arc<Shared>,
     time: Option<Duration>,
-    pub(super) backend: String,
-    pub(super) ring: Option<String>,
-    pub(super) why: Vec<String>,
-    pub(super) calibration_runs: Vec<CalibrationRun>,
+    choice: Choice,
 }
 
-/// The result.
-pub(super) struct Outcome {
-    pub(super) statistics: Statistics,
+/// How messages are received, and why.
+pub(super) struct Choice {
     pub(super) backend: String,
     pub(super) ring: Option<String>,
     pub(super) why: Vec<String>,
@@ -212,10 +204,12 @@ pub(super) fn start(
     let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
     let told = (0..receivers.len() / lines).map(|_| Mutex::default()).collect();
     let shared = Arc::new(Shared { told, ..Shared::default() });
-    let backend = receivers[0].backend().to_string();
-    let ring = ring_of(&receivers[0]);
-    let why = receivers[0].selection_reasons().to_vec();
-    let calibration_runs = receivers[0].calibration_runs().to_vec();
+    let choice = Choice {
+        backend: receivers[0].backend().to_string(),
+        ring: ring_of(&receivers[0]),
+        why: receivers[0].selection_reasons().to_vec(),
+        calibration_runs: receivers[0].calibration_runs().to_vec(),
+    };
     let cpus = arguments.cpus();
     let mut threads = Vec::new();
     let mut receivers = receivers.into_iter().peekable();
@@ -243,7 +237,7 @@ pub(super) fn start(
         };
         threads.push(std::thread::Builder::new().name(name).spawn(work)?);
     }
-    Ok(Running { threads, shared, time: arguments.time, backend, ring, why, calibration_runs })
+    Ok(Running { threads, shared, time: arguments.time, choice })
 }
 
 impl Running {
@@ -253,7 +247,7 @@ impl Running {
         signals: &Signals,
         arguments: &Arguments,
         mut publisher: Publisher<Progress>,
-    ) -> Outcome {
+    ) -> (Statistics, Choice) {
         let start = Instant::now();
         let Arguments { stats, json, quiet, .. } = *arguments;
         let mut line = StatusLine::new(stats, json, quiet);
@@ -271,7 +265,7 @@ impl Running {
                 progress
             });
             if signals.take_report_request() {
-                let Progress { messages, losses, .. } = self.progress();
+                let Counts { messages, losses, .. } = self.progress().counts;
                 let text = format!("{}, {} lost", plural(messages, "message"), losses.total());
                 StatusLine::eprintln(line.as_ref(), format_args!("linerate: {text}"));
             }
@@ -295,17 +289,9 @@ impl Running {
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         let mut statistics = all.next().expect("a thread was started");
         all.for_each(|other| statistics.add(other));
-        Outcome {
-            statistics,
-            backend: self.backend,
-            ring: self.ring,
-            why: self.why,
-            calibration_runs: self.calibration_runs,
-        }
+        (statistics, self.choice)
     }
-}
 
-impl Running {
     /// Asks the threads for their counts.
     fn ask(&self) {
         self.shared.counts_wanted.fetch_add(1, Relaxed);
@@ -313,25 +299,17 @@ impl Running {
 
     /// What the threads counted when they were asked last.
     fn progress(&self) -> Progress {
-        let mut progress = Progress {
-            backend: self.backend.clone(),
-            messages: self.shared.messages.load(Relaxed),
-            bytes: 0,
-            calls: 0,
-            losses: Drops::default(),
-            feed: None,
-            requests: None,
-        };
+        let messages = self.shared.messages.load(Relaxed);
+        let mut counts = Counts { messages, ..Counts::default() };
         for told in &self.shared.told {
-            let Told { bytes, calls, losses, feed, requests } =
-                *told.lock().unwrap_or_else(PoisonError::into_inner);
-            progress.bytes += bytes;
-            progress.calls += calls;
-            add_losses(&mut progress.losses, losses);
-            progress.feed = progress.feed.or(feed);
-            progress.requests = progress.requests.or(requests);
+            let told = *told.lock().unwrap_or_else(PoisonError::into_inner);
+            counts.bytes += told.bytes;
+            counts.calls += told.calls;
+            add_losses(&mut counts.losses, told.losses);
+            counts.feed = counts.feed.or(told.feed);
+            counts.requests = counts.requests.or(told.requests);
         }
-        progress
+        Progress { backend: self.choice.backend.clone(), counts }
     }
 }
 
@@ -483,11 +461,11 @@ impl<'s> Worker<'s> {
             return;
         }
         self.counts_told = wanted;
-        let mut told = Told {
+        let mut told = Counts {
             bytes,
             feed: self.task.feed.then(|| self.feed.statistics()),
             requests: self.requests.as_ref().map(Requests::statistics),
-            ..Told::default()
+            ..Counts::default()
         };
         for receiver in receivers {
             told.losses += receiver.drops().unwrap_or_default();
