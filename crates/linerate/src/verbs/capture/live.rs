@@ -252,42 +252,27 @@ pub(super) fn conclude(
 /// tcpdump's three lines, followed by the drop ledger.
 fn counts(report: &Report) -> String {
     let drops = &report.dropped;
-    let mut text = format!(
-        "{} captured\n{} received by filter\n{} dropped by kernel",
-        plural(report.captured, "packet"),
-        plural(report.received, "packet"),
-        plural(drops.kernel(), "packet")
-    );
-    if let Some(line) = flows(report) {
-        text += &format!("\n{line}");
-    }
-    if let Some(split) = &report.split {
-        text += &format!("\n{split}");
-    }
-    let by_interface = drops[DropCause::Interface];
-    if by_interface > 0 {
-        text += &format!("\n{} dropped by interface", plural(by_interface, "packet"));
-    }
-    if let Some(line) = unwritten(drops) {
-        text += &format!("\n{line}");
-    }
-    for line in left_out(drops) {
-        text += &format!("\n{line}");
-    }
-    if let Some(line) = deleted(report) {
-        text += &format!("\n{line}");
-    }
-    if drops[DropCause::OutOfOrder] > 0 {
-        let late = plural(drops[DropCause::OutOfOrder], "packet");
-        text += &format!("\n{late} came too late to be sorted by time");
-    }
-    if report.dropped.total() > 0 || drops[DropCause::Freezes] > 0 {
-        text += &format!("\nlost by cause: {drops}");
+    let some =
+        |packets, what| (packets > 0).then(|| format!("{} {what}", plural(packets, "packet")));
+    let mut lines = vec![
+        format!("{} captured", plural(report.captured, "packet")),
+        format!("{} received by filter", plural(report.received, "packet")),
+        format!("{} dropped by kernel", plural(drops.kernel(), "packet")),
+    ];
+    lines.extend(flows(report));
+    lines.extend(report.split.as_ref().map(ToString::to_string));
+    lines.extend(some(drops[DropCause::Interface], "dropped by interface"));
+    lines.extend(unwritten(drops));
+    lines.extend(left_out(drops));
+    lines.extend(deleted(report));
+    lines.extend(some(drops[DropCause::OutOfOrder], "came too late to be sorted by time"));
+    if drops.total() > 0 || drops[DropCause::Freezes] > 0 {
+        lines.push(format!("lost by cause: {drops}"));
     }
     for one in report.interfaces.iter().filter(|one| one.queues.len() > 1) {
-        text += &format!("\nby queue of {}: {}", one.name, queues(&one.queues, usize::MAX));
+        lines.push(format!("by queue of {}: {}", one.name, queues(&one.queues, usize::MAX)));
     }
-    text
+    lines.join("\n")
 }
 
 /// The packets that `--sample` and `--cutoff` leave out.
