@@ -1,5 +1,7 @@
 //! JSON on standard output. Each object names its schema; `docs/schema` has a file for each.
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result};
 use linerate_service::Object;
 use serde::Serialize;
@@ -95,4 +97,33 @@ pub(crate) fn line(schema: Schema, object: &impl Serialize) -> Result<String> {
 /// Prints an object as one line.
 pub(crate) fn print(schema: Schema, object: &impl Serialize) -> Result<()> {
     stdio::println(line(schema, object)?)
+}
+
+/// Prints an object with `as_json`, else the text that stands for it.
+pub(crate) fn print_or(
+    as_json: bool,
+    schema: Schema,
+    object: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<ExitCode> {
+    if as_json {
+        print(schema, object)?
+    } else {
+        stdio::println(text())?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints each object of a list with `as_json`, else the text that stands for all.
+pub(crate) fn print_list_or(
+    as_json: bool,
+    schema: Schema,
+    list: &[impl Serialize],
+    text: impl FnOnce() -> String,
+) -> Result<ExitCode> {
+    match as_json {
+        true => list.iter().try_for_each(|one| print(schema, one))?,
+        false => stdio::println(text())?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

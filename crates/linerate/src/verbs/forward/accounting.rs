@@ -8,18 +8,11 @@ use linerate_forward::table::accounting::Connection;
 use super::arguments::Accounting;
 use super::columns::columns;
 use crate::cli::json::{self, Schema};
-use crate::cli::stdio;
 
 /// Prints them.
 pub(super) fn run(arguments: &Accounting) -> Result<ExitCode> {
     let limit = if arguments.limit == 0 { usize::MAX } else { arguments.limit };
     let connections = arguments.instance.open()?.connections(limit);
-    if arguments.json {
-        for connection in &connections {
-            json::print(Schema::ForwardAccounting, connection)?;
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
     let row = |one: &Connection| {
         let Connection { tuple, original, reply, .. } = one;
         [
@@ -31,6 +24,6 @@ pub(super) fn run(arguments: &Accounting) -> Result<ExitCode> {
         ]
     };
     let names = ["connection", "packets", "bytes", "reply packets", "reply bytes"];
-    stdio::println(columns(names, [false, true, true, true, true], connections.iter().map(row)))?;
-    Ok(ExitCode::SUCCESS)
+    let text = || columns(names, [false, true, true, true, true], connections.iter().map(row));
+    json::print_list_or(arguments.json, Schema::ForwardAccounting, &connections, text)
 }

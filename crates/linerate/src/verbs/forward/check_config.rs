@@ -7,16 +7,11 @@ use linerate_forward::config::Config;
 
 use super::arguments::CheckConfig;
 use crate::cli::json::{self, Schema};
-use crate::cli::stdio;
 
 /// Reads it, and prints it with every value.
 pub(super) fn run(arguments: &CheckConfig) -> Result<ExitCode> {
     let config = Config::read(&arguments.file)?;
     config.check().with_context(|| arguments.file.display().to_string())?;
-    if arguments.json {
-        json::print(Schema::ForwardConfig, &config)?;
-    } else {
-        stdio::println(config.to_toml().trim_end())?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = || config.to_toml().trim_end().to_owned();
+    json::print_or(arguments.json, Schema::ForwardConfig, &config, text)
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::arguments::{Block, Blocked, Unblock};
 use super::columns::columns;
 use crate::cli::json::{self, Schema};
-use crate::cli::stdio;
+use crate::cli::stdio::plural;
 
 /// Blocks.
 pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
@@ -25,34 +25,21 @@ pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
         bail!("{target} is not blocked: {reason}; --force blocks it nevertheless");
     }
     let outcome = instance.deny_list()?.block(target, arguments.duration)?;
-    let (word, part) = match &outcome {
-        Outcome::Added(part) => ("blocked", part.as_slice()),
-        Outcome::Changed(part) => ("changed", part.as_slice()),
-        Outcome::Within(_) => ("within", &[][..]),
+    let (word, part, within) = match &outcome {
+        Outcome::Added(part) => ("blocked", part.as_slice(), None),
+        Outcome::Changed(part) => ("changed", part.as_slice(), None),
+        Outcome::Within(within) => ("within", &[][..], Some(within)),
     };
-    let within = match outcome {
-        Outcome::Within(within) => Some(within),
-        _ => None,
-    };
-    if arguments.json {
-        let object =
-            json!({ "target": target, "outcome": word, "replaced": part, "within": within });
-        json::print(Schema::ForwardBlock, &object)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let time = arguments
-        .duration
-        .map_or_else(String::new, |time| format!(" for {}", write_duration(time)));
-    match within {
-        Some(within) => {
-            stdio::println(format_args!("{target} is blocked by {within}, and for as long"))?;
-        }
-        None => stdio::println(format_args!("{target} is blocked{time}"))?,
-    }
-    for one in part {
-        stdio::println(format_args!("{one} is part of it"))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let object = json!({ "target": target, "outcome": word, "replaced": part, "within": within });
+    json::print_or(arguments.json, Schema::ForwardBlock, &object, || {
+        let mut text = match (within, arguments.duration) {
+            (Some(within), _) => format!("{target} is blocked by {within}, and for as long"),
+            (None, Some(time)) => format!("{target} is blocked for {}", write_duration(time)),
+            (None, None) => format!("{target} is blocked"),
+        };
+        part.iter().for_each(|one| text += &format!("\n{one} is part of it"));
+        text
+    })
 }
 
 /// Why nobody could reach this host any more, or not from where the command is given.
@@ -76,24 +63,19 @@ pub(super) fn unblock(arguments: &Unblock) -> Result<ExitCode> {
     };
     let unblocked = targets.into_iter().map(|target| list.unblock(target));
     let unblocked = unblocked.collect::<Result<Vec<_>, _>>()?;
-    if arguments.json {
-        return print_json(&unblocked);
+    if unblocked.is_empty() {
+        return Ok(ExitCode::SUCCESS);
     }
-    for Entry { target, dropped, .. } in unblocked {
-        stdio::println(format_args!(
-            "{target} is no longer blocked; {} dropped",
-            stdio::plural(dropped, "packet")
-        ))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let line = |Entry { target, dropped, .. }: &Entry| {
+        format!("{target} is no longer blocked; {} dropped", plural(*dropped, "packet"))
+    };
+    let text = || unblocked.iter().map(line).collect::<Vec<_>>().join("\n");
+    json::print_list_or(arguments.json, Schema::ForwardBlocked, &unblocked, text)
 }
 
 /// Prints the list.
 pub(super) fn blocked(arguments: &Blocked) -> Result<ExitCode> {
     let list = arguments.instance.open()?.deny_list()?.list()?;
-    if arguments.json {
-        return print_json(&list);
-    }
     let row = |entry: &Entry| {
         let left = entry.left.map_or_else(
             || "stays".to_owned(),
@@ -102,13 +84,6 @@ pub(super) fn blocked(arguments: &Blocked) -> Result<ExitCode> {
         [entry.target.to_string(), entry.dropped.to_string(), left]
     };
     let names = ["target", "dropped", "ends in"];
-    stdio::println(columns(names, [false, true, true], list.iter().map(row)))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn print_json(entries: &[Entry]) -> Result<ExitCode> {
-    for entry in entries {
-        json::print(Schema::ForwardBlocked, entry)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = || columns(names, [false, true, true], list.iter().map(row));
+    json::print_list_or(arguments.json, Schema::ForwardBlocked, &list, text)
 }

@@ -13,7 +13,6 @@ use serde_json::json;
 
 use super::arguments::Detach;
 use crate::cli::json::{self, Schema};
-use crate::cli::stdio;
 
 /// Time that a running daemon gets to detach by itself: it waits for nothing but the kernel.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,14 +42,11 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
             Pins::check_visible(BPFFS.as_ref())?;
         }
     }
-    if arguments.json {
-        json::print(Schema::ForwardDetach, &json!({ "detached": detached }))?;
-    } else if detached.is_empty() {
-        stdio::println("nothing is attached")?;
-    } else {
-        stdio::println(format_args!("detached {}", detached.join(", ")))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = || match detached.is_empty() {
+        true => "nothing is attached".to_owned(),
+        false => format!("detached {}", detached.join(", ")),
+    };
+    json::print_or(arguments.json, Schema::ForwardDetach, &json!({ "detached": detached }), text)
 }
 
 fn of_this_namespace() -> Result<Vec<String>> {

@@ -7,15 +7,11 @@ use serde_json::json;
 
 use super::arguments::Flush;
 use crate::cli::json::{self, Schema};
-use crate::cli::stdio;
+use crate::cli::stdio::plural;
 
 /// Ends those that are meant, and says how many.
 pub(super) fn run(arguments: &Flush) -> Result<ExitCode> {
     let ended = arguments.instance.open()?.flush(&arguments.filter.filter())?;
-    if arguments.json {
-        json::print(Schema::ForwardFlush, &json!({ "ended": ended }))?;
-    } else {
-        stdio::println(format_args!("{} ended", stdio::plural(ended, "session")))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = || format!("{} ended", plural(ended, "session"));
+    json::print_or(arguments.json, Schema::ForwardFlush, &json!({ "ended": ended }), text)
 }

@@ -14,12 +14,7 @@ use crate::cli::stdio;
 /// Prints it.
 pub(super) fn run(arguments: &Status) -> Result<ExitCode> {
     let snapshot = arguments.instance.open()?.snapshot()?;
-    if arguments.json {
-        json::print(Schema::ForwardStatus, &snapshot)?;
-    } else {
-        stdio::println(text(&snapshot))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    json::print_or(arguments.json, Schema::ForwardStatus, &snapshot, || text(&snapshot))
 }
 
 /// The snapshot as text.
