@@ -106,10 +106,9 @@ pub(crate) fn print_or(
     object: &impl Serialize,
     text: impl FnOnce() -> String,
 ) -> Result<ExitCode> {
-    if as_json {
-        print(schema, object)?
-    } else {
-        stdio::println(text())?
+    match as_json {
+        true => print(schema, object)?,
+        false => stdio::println(text())?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -376,24 +376,22 @@ fn capture(arguments: &Arguments, target: &Target) -> Result<ExitCode> {
         Target::Interface(name) => words.push(format!("--interface={name}")),
         Target::Drops => words.push("--source=drops".to_owned()),
     }
-    let mut add = |option: &str, value: Option<&String>| {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            words.push(format!("--{option}={value}"));
-        }
-    };
-    add("source", options.source.as_ref());
-    add("trace-at", options.trace_at.as_ref());
-    add("direction", options.direction.as_ref());
-    add("snapshot-length", options.snapshot_length.as_ref());
-    add("buffer-size", options.buffer_size.as_ref());
+    for (option, value) in [
+        ("source", &options.source),
+        ("trace-at", &options.trace_at),
+        ("direction", &options.direction),
+        ("snapshot-length", &options.snapshot_length),
+        ("buffer-size", &options.buffer_size),
+    ] {
+        let value = value.as_ref().filter(|value| !value.is_empty());
+        words.extend(value.map(|value| format!("--{option}={value}")));
+    }
     for (option, is_set) in [
         ("take-over", options.take_over),
         ("no-promiscuous-mode", options.no_promiscuous_mode),
         ("split", options.split),
     ] {
-        if is_set {
-            words.push(format!("--{option}"));
-        }
+        words.extend(is_set.then(|| format!("--{option}")));
     }
     words.push("--".to_owned());
     words.extend(arguments.extcap_capture_filter.clone().filter(|filter| !filter.is_empty()));

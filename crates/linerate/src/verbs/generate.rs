@@ -5,9 +5,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::{
@@ -15,16 +14,16 @@ use linerate_generate::{
     Running, Sizes, Transport,
 };
 use linerate_service::{MetricEncoder, Unit};
+use linerate_wire::ethernet::Address;
 use serde::Serialize;
 
-use crate::cli::as_usage_error;
 use crate::cli::json::{self, Schema};
 use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::progress::{self, Meter, Moment, Stats, StatusLine, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
 use crate::cli::stdio::plural;
-use crate::cli::values::{one_cpu, positive, seconds};
+use crate::cli::values::{one_cpu, parse_known, positive, seconds};
 
 /// Arguments of `linerate generate`.
 #[derive(Debug, Args)]
@@ -79,11 +78,11 @@ pub(crate) struct Arguments {
     dport: Option<Ports>,
     /// Source hardware address [default: the interface's own]
     #[arg(long, value_name = "MAC")]
-    src_mac: Option<String>,
+    src_mac: Option<Address>,
     /// Destination hardware address [default: a veth peer's if it is in this namespace, else
     /// 02:4c:4e:52:54:02, which no host has]
     #[arg(long, value_name = "MAC")]
-    dst_mac: Option<String>,
+    dst_mac: Option<Address>,
     /// Send UDP datagrams (the default).
     #[arg(long, conflicts_with = "tcp")]
     udp: bool,
@@ -108,8 +107,7 @@ pub(crate) struct Arguments {
     cpu: Option<usize>,
     /// How frames are sent: auto, live (XDP live frames), packet (AF_PACKET), xdp (AF_XDP).
     #[arg(long, default_value = "auto",
-        value_parser = PossibleValuesParser::new(["auto", "live", "packet", "xdp"])
-            .try_map(|word| word.parse::<Backend>()))]
+        value_parser = parse_known::<Backend>(["auto", "live", "packet", "xdp"]))]
     backend: Backend,
     /// Flood an interface even if a default route uses it.
     #[arg(long)]
@@ -132,7 +130,7 @@ pub(crate) struct Arguments {
 /// Generates, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let listener = arguments.metrics.listen()?;
-    let config = Config::new(&arguments.interface, arguments.options().map_err(as_usage_error)?)?;
+    let config = Config::new(&arguments.interface, arguments.options())?;
     let interrupted = stop_flag()?;
     let Stats { stats } = arguments.stats;
     let bar = progress::bar(config.count(), arguments.quiet || stats.is_some());
@@ -176,13 +174,8 @@ pub(super) fn check_rate(part: Option<f64>, strict: bool, quiet: bool) -> Result
 }
 
 impl Arguments {
-    fn options(&self) -> Result<Options> {
-        let mac = |text: &Option<String>| {
-            text.as_deref()
-                .map(|text| text.parse().with_context(|| format!("{text:?}")))
-                .transpose()
-        };
-        Ok(Options {
+    fn options(&self) -> Options {
+        Options {
             count: self.count,
             duration: self.seconds,
             sizes: self.size.clone(),
@@ -193,8 +186,8 @@ impl Arguments {
             destination: self.dst,
             source_ports: self.sport,
             destination_ports: self.dport,
-            source_mac: mac(&self.src_mac)?,
-            destination_mac: mac(&self.dst_mac)?,
+            source_mac: self.src_mac,
+            destination_mac: self.dst_mac,
             transport: if self.tcp { Transport::Tcp } else { Transport::Udp },
             vlan: self.vlan,
             random: self.random.unwrap_or_default(),
@@ -203,7 +196,7 @@ impl Arguments {
             cpu: self.cpu,
             backend: self.backend,
             allow_default_route: self.allow_default_route,
-        })
+        }
     }
 }
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use indicatif::ProgressBar;
-use linerate_generate::Rate;
 use linerate_generate::replay::{
     self, Files, FrameSource, Options, Progress, RecordedFrame, Report, Speed, Trace,
 };
+use linerate_generate::{Backend, Rate};
 
 use super::generate::check_rate;
 use crate::cli::json::{self, Schema};
@@ -20,7 +20,7 @@ use crate::cli::progress::{self, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
 use crate::cli::stdio::plural;
-use crate::cli::values::{one_cpu, positive};
+use crate::cli::values::{one_cpu, parse_known, positive};
 
 /// Arguments of `linerate replay`.
 #[derive(Debug, Args)]
@@ -63,8 +63,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = one_cpu)]
     cpu: Option<usize>,
     /// How frames are sent: packet (AF_PACKET) or xdp (AF_XDP).
-    #[arg(long, default_value = "packet", value_parser = ["packet", "xdp"])]
-    backend: String,
+    #[arg(long, default_value = "packet", value_parser = parse_known::<Backend>(["packet", "xdp"]))]
+    backend: Backend,
     /// Send even if a default route uses the interface.
     #[arg(long)]
     allow_default_route: bool,
@@ -84,7 +84,7 @@ const SHOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Replays, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let options = arguments.options()?;
+    let options = arguments.options();
     let stop = stop_flag()?;
     let mut files = Files::new(&arguments.files, &stop);
     let preload = arguments.topspeed || arguments.rounds > 1;
@@ -201,20 +201,20 @@ fn megabits_per_second(text: &str) -> Result<Rate, String> {
 }
 
 impl Arguments {
-    fn options(&self) -> Result<Options> {
+    fn options(&self) -> Options {
         let speed = match self.pps.or(self.mbps) {
             Some(rate) => Speed::Rate(rate),
             None if self.topspeed => Speed::Rate(Rate::Max),
             None => Speed::Recorded(self.multiplier.unwrap_or(1.0)),
         };
-        Ok(Options {
+        Options {
             speed,
             rounds: self.rounds,
             limit: self.limit,
             cpu: self.cpu,
-            backend: self.backend.parse()?,
+            backend: self.backend,
             allow_default_route: self.allow_default_route,
-        })
+        }
     }
 }
 

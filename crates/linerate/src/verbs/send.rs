@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
 use linerate_generate::{Rate, Sizes};
 use linerate_udp::pattern::PayloadPattern;
@@ -21,7 +20,7 @@ use crate::cli::progress::scaled;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 use crate::cli::stdio::plural;
-use crate::cli::values::{duration, endpoint};
+use crate::cli::values::{duration, endpoint, parse_known};
 
 /// How often a sender that waits for its turn checks whether it is to end.
 const MAX_WAIT: Duration = Duration::from_millis(50);
@@ -63,8 +62,7 @@ pub(crate) struct Arguments {
     /// Payload: sequence (LNRT and the message's number), time (and the nanoseconds of CLOCK_MONOTONIC),
     /// counted (and bytes that count up) [default: sequence; zeroes in messages below 12 bytes].
     #[arg(long, value_name = "PATTERN",
-        value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
-            .try_map(|word| word.parse::<PayloadPattern>()))]
+        value_parser = parse_known::<PayloadPattern>(["sequence", "time", "counted"]))]
     pattern: Option<PayloadPattern>,
 
     /// Hand over every message by itself, without segmentation by the kernel (UDP_SEGMENT).

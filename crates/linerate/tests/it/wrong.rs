@@ -148,10 +148,7 @@ const WRONG: &[(&str, &str)] = &[
         "generate -i a --sport 99999",
         "port \"99999\": expected 0 to 65535, or a range as 1024-65535",
     ),
-    (
-        "generate -i a --dst-mac zz",
-        "\"zz\": malformed MAC address: expected six hexadecimal bytes, as",
-    ),
+    ("generate -i a --dst-mac zz", "malformed MAC address: expected six hexadecimal bytes, as"),
     (
         "generate -i a --random colour",
         "random \"colour\": expected a list of src, dst, sport, dport, mac, smac,",

@@ -30,7 +30,9 @@ use crate::cli::metrics::{Metrics, Publisher};
 use crate::cli::progress::Stats;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
-use crate::cli::values::{Cpus, cpus, deliveries, duration, endpoint, microseconds, threads};
+use crate::cli::values::{
+    Cpus, cpus, deliveries, duration, endpoint, microseconds, parse_known, threads,
+};
 
 /// Arguments of `linerate receive`.
 #[derive(Debug, Args)]
@@ -113,8 +115,7 @@ pub(crate) struct Arguments {
     /// Check that payloads are what `linerate send --pattern` wrote: sequence, time or counted. time also
     /// measures the latency of a sender on this machine.
     #[arg(long, value_name = "PATTERN", conflicts_with = "feed",
-        value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
-            .try_map(|word| word.parse::<PayloadPattern>()))]
+        value_parser = parse_known::<PayloadPattern>(["sequence", "time", "counted"]))]
     check: Option<PayloadPattern>,
 
     /// Let the kernel timestamp messages, and measure how long each waited for the reader.

@@ -138,34 +138,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(folder) = library.parent().filter(|folder| folder.join("libpcap.so.0.8").exists()) {
         command.env("LD_LIBRARY_PATH", joined("LD_LIBRARY_PATH", vec![folder.to_owned()])?);
     }
-    if let Some(source) = &arguments.source {
-        command.env("LINERATE_SOURCE", source);
-    }
-    if arguments.take_over {
-        command.env("LINERATE_TAKE_OVER", "1");
-    }
-    if let Some(delivery) = arguments.xdp_delivery {
-        command.env("LINERATE_XDP_DELIVERY", delivery.to_string());
-    }
-    if let Some(pages) = arguments.pages {
-        command.env("LINERATE_PAGES", pages.to_string());
-    }
-    if let Some(kib) = arguments.buffer_size {
-        command.env("LINERATE_BUFFER", kib.to_string());
-    }
-    if let Some(threads) = arguments.threads {
-        command.env("LINERATE_THREADS", threads.to_string());
-    }
-    if let Some(cluster) = arguments.cluster {
-        command.env("LINERATE_CLUSTER", cluster.to_string());
-    }
+    command.envs(arguments.variables());
     if let Some(file) = &arguments.config {
         let file =
             file.canonicalize().with_context(|| format!("cannot find {}", file.display()))?;
         command.env("LINERATE_CONFIG", file);
-    }
-    if arguments.quiet {
-        command.env("LINERATE_QUIET", "1");
     }
     let counters = metrics::start(arguments, name)?;
     if let Some(counters) = &counters {
@@ -176,6 +153,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let _ = signal_hook::flag::register(SIGPIPE, Arc::default());
     stdio::eprintln(format_args!("linerate: cannot run {}: {error}", name.display()));
     Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
+}
+
+impl Arguments {
+    /// The options, as the library reads them from the environment.
+    fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
+        fn text(value: Option<impl ToString>) -> Option<String> {
+            value.map(|value| value.to_string())
+        }
+        let given = [
+            ("LINERATE_SOURCE", self.source.clone()),
+            ("LINERATE_TAKE_OVER", text(self.take_over.then_some(1))),
+            ("LINERATE_XDP_DELIVERY", text(self.xdp_delivery)),
+            ("LINERATE_PAGES", text(self.pages)),
+            ("LINERATE_BUFFER", text(self.buffer_size)),
+            ("LINERATE_THREADS", text(self.threads)),
+            ("LINERATE_CLUSTER", text(self.cluster)),
+            ("LINERATE_QUIET", text(self.quiet.then_some(1))),
+        ];
+        given.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
 }
 
 /// The libpcap that serves the program: the one that the user names, else the program's own, else the system's.
