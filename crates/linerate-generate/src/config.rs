@@ -60,9 +60,12 @@ impl Config {
             options;
         check_limits(count, duration, vlan)?;
         let v6 = family(options.source, options.destination)?;
-        let mut source = options.source.unwrap_or_else(|| default_source(v6, random.source));
-        let destination =
-            options.destination.unwrap_or_else(|| default_destination(v6, random.destination));
+        let mut source = options
+            .source
+            .unwrap_or_else(|| benchmark_network(v6, random.source, [0x2001, 0x2, 0], [198, 18]));
+        let destination = options.destination.unwrap_or_else(|| {
+            benchmark_network(v6, random.destination, [0x2001, 0x2, 1], [198, 19])
+        });
         let default_ports = |random, port| match random {
             true => Ports::new(1024, u16::MAX).unwrap_or(Ports::one(port)),
             false => Ports::one(port),
@@ -205,14 +208,7 @@ fn family(source: Option<Addresses>, destination: Option<Addresses>) -> Result<b
     }
 }
 
-fn default_source(v6: bool, random: bool) -> Addresses {
-    benchmark_network(v6, random, [0x2001, 0x2, 0], [198, 18])
-}
-
-fn default_destination(v6: bool, random: bool) -> Addresses {
-    benchmark_network(v6, random, [0x2001, 0x2, 1], [198, 19])
-}
-
+/// The network for benchmarks of this family (RFC 2544, RFC 5180), or its first host.
 fn benchmark_network(v6: bool, whole: bool, upper: [u16; 3], v4: [u8; 2]) -> Addresses {
     let host = u8::from(!whole);
     let [a, b, c] = upper;

@@ -73,9 +73,3 @@ impl Counters for SharedCounters {
         })
     }
 }
-
-impl<C: Counters> Counters for std::sync::Arc<C> {
-    fn read(&self) -> Option<Statistics> {
-        (**self).read()
-    }
-}

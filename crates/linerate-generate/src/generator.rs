@@ -10,13 +10,12 @@ use std::time::Duration;
 use nix::libc::ENETDOWN;
 use nix::sys::pthread::pthread_kill;
 use nix::sys::signal::Signal;
-use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::config::Config;
 use crate::counters::{Counters, Statistics};
 use crate::options::Backend;
-use crate::{Error, Rate, Result, cpu, live_frames, rate, ring};
+use crate::{Error, Rate, Result, clock, cpu, live_frames, rate, ring};
 
 /// Ends the system call in which a thread generates. Its default action is to be ignored, so a late one
 /// does no harm.
@@ -66,7 +65,7 @@ impl Generator {
             spawn("generate", move || work(&config, backend, &stop, &ready))?
         };
         match is_ready.recv() {
-            Ok(Ok(counters)) => Ok(Launched { worker, stop, counters: counters.into() }),
+            Ok(Ok(counters)) => Ok(Launched { worker, stop, counters }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(match worker.join() {
                 Ok(Err(error)) => error,
@@ -250,7 +249,7 @@ fn work(
     config: &Config,
     backend: Backend,
     stop: &AtomicBool,
-    ready: &SyncSender<Result<Box<dyn Counters>>>,
+    ready: &SyncSender<Result<Arc<dyn Counters>>>,
 ) -> Result<()> {
     if let Some(cpu) = config.cpu
         && let Err(error) = cpu::pin(&config.interface.name, cpu)
@@ -302,8 +301,7 @@ fn time_left(counters: &dyn Counters, duration: Duration) -> Duration {
     if first == 0 {
         return duration;
     }
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
-    (Duration::from_nanos(first) + duration).saturating_sub(now)
+    (Duration::from_nanos(first) + duration).saturating_sub(Duration::from_nanos(clock::now()))
 }
 
 fn spawn(

@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
@@ -90,7 +91,7 @@ pub(crate) fn run(
     config: &Config,
     probe: bool,
     stop: &AtomicBool,
-    ready: &SyncSender<Result<Box<dyn Counters>>>,
+    ready: &SyncSender<Result<Arc<dyn Counters>>>,
 ) -> Result<()> {
     let headers = HeaderTemplate::new(config);
     let mut storage = MaybeUninit::uninit();
@@ -108,7 +109,7 @@ pub(crate) fn run(
             return Ok(());
         }
     };
-    let _ = ready.send(Ok(Box::new(shared)));
+    let _ = ready.send(Ok(Arc::new(shared)));
     let batch = batch(config);
     while !stop.load(Ordering::Relaxed) {
         let emitted = own.read().map_or(0, |counts| counts.emitted);

@@ -206,15 +206,9 @@ impl FromStr for Backend {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "live" => Ok(Self::Live),
-            "packet" => Ok(Self::Packet),
-            "xdp" => Ok(Self::Xdp),
-            _ => Err(Error::argument(
-                format!("backend {text:?}"),
-                "expected auto, live, packet or xdp",
-            )),
-        }
+        let mut all = [Self::Auto, Self::Live, Self::Packet, Self::Xdp].into_iter();
+        all.find(|backend| backend.name() == text).ok_or_else(|| {
+            Error::argument(format!("backend {text:?}"), "expected auto, live, packet or xdp")
+        })
     }
 }

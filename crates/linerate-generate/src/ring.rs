@@ -25,7 +25,7 @@ pub(crate) fn run(
     config: &Config,
     backend: Backend,
     stop: &AtomicBool,
-    ready: &SyncSender<Result<Box<dyn Counters>>>,
+    ready: &SyncSender<Result<Arc<dyn Counters>>>,
 ) -> Result<()> {
     let mut queue = match TransmitQueue::open(backend, &config.interface, config.sizes.max().into())
     {
@@ -36,7 +36,7 @@ pub(crate) fn run(
         }
     };
     let counters = Arc::new(SharedCounters::default());
-    let _ = ready.send(Ok(Box::new(Arc::clone(&counters))));
+    let _ = ready.send(Ok(Arc::clone(&counters) as _));
     let stopping = || stop.load(Ordering::Relaxed);
     let mut frames = Frames::new(config);
     let (mut emitted, mut bytes) = (0_u64, 0_u64);
