@@ -12,7 +12,7 @@ use crate::cli::json::{self, Schema};
 /// Prints them.
 pub(super) fn run(arguments: &Accounting) -> Result<ExitCode> {
     let limit = if arguments.limit == 0 { usize::MAX } else { arguments.limit };
-    let connections = arguments.instance.open()?.connections(limit);
+    let connections = arguments.query.instance.open()?.connections(limit);
     let row = |one: &Connection| {
         let Connection { tuple, original, reply, .. } = one;
         [
@@ -25,5 +25,5 @@ pub(super) fn run(arguments: &Accounting) -> Result<ExitCode> {
     };
     let names = ["connection", "packets", "bytes", "reply packets", "reply bytes"];
     let text = || columns(names, [false, true, true, true, true], connections.iter().map(row));
-    json::print_list_or(arguments.json, Schema::ForwardAccounting, &connections, text)
+    json::print_list_or(arguments.query.json, Schema::ForwardAccounting, &connections, text)
 }

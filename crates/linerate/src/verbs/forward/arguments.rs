@@ -77,6 +77,17 @@ impl Instance {
     }
 }
 
+/// An instance, and how the answer is printed.
+#[derive(Debug, Args)]
+pub(super) struct Query {
+    #[command(flatten)]
+    pub(super) instance: Instance,
+
+    /// Print JSON: one object, or one per line for each entry of a list.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
 /// `linerate forward run`.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
@@ -214,11 +225,7 @@ Examples:
   linerate forward status --json | jq .reasons")]
 pub(super) struct Status {
     #[command(flatten)]
-    pub(super) instance: Instance,
-
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(super) json: bool,
+    pub(super) query: Query,
 }
 
 /// Selects sessions that match all given options. A repeated option matches any of its values.
@@ -288,7 +295,7 @@ Examples:
   linerate forward sessions --address 192.0.2.0/24 --protocol tcp --json")]
 pub(super) struct Sessions {
     #[command(flatten)]
-    pub(super) instance: Instance,
+    pub(super) query: Query,
 
     #[command(flatten)]
     pub(super) filter: Filter,
@@ -304,10 +311,6 @@ pub(super) struct Sessions {
     /// Time over which rates are measured.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::interval)]
     pub(super) interval: Duration,
-
-    /// Print one JSON object per session and line.
-    #[arg(long)]
-    pub(super) json: bool,
 }
 
 /// `linerate forward accounting`.
@@ -321,15 +324,11 @@ Examples:
   linerate forward accounting --json | jq .original.bytes")]
 pub(super) struct Accounting {
     #[command(flatten)]
-    pub(super) instance: Instance,
+    pub(super) query: Query,
 
     /// Print at most this many, those with the most bytes; 0 for all.
     #[arg(long, value_name = "N", default_value = "0")]
     pub(super) limit: usize,
-
-    /// Print one JSON object per connection and line.
-    #[arg(long)]
-    pub(super) json: bool,
 }
 
 /// `linerate forward top`.
@@ -374,14 +373,10 @@ Examples:
   linerate forward flush --address 192.0.2.0/24 --protocol tcp")]
 pub(super) struct Flush {
     #[command(flatten)]
-    pub(super) instance: Instance,
+    pub(super) query: Query,
 
     #[command(flatten)]
     pub(super) filter: Filter,
-
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(super) json: bool,
 }
 
 /// `linerate forward block`.
@@ -409,11 +404,7 @@ pub(super) struct Block {
     pub(super) force: bool,
 
     #[command(flatten)]
-    pub(super) instance: Instance,
-
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(super) json: bool,
+    pub(super) query: Query,
 }
 
 /// `linerate forward unblock`.
@@ -432,11 +423,7 @@ pub(super) struct Unblock {
     pub(super) all: bool,
 
     #[command(flatten)]
-    pub(super) instance: Instance,
-
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(super) json: bool,
+    pub(super) query: Query,
 }
 
 /// `linerate forward blocked`.
@@ -447,11 +434,7 @@ Examples:
   linerate forward blocked --json | jq -s length")]
 pub(super) struct Blocked {
     #[command(flatten)]
-    pub(super) instance: Instance,
-
-    /// Print one JSON object per entry and line.
-    #[arg(long)]
-    pub(super) json: bool,
+    pub(super) query: Query,
 }
 
 /// `linerate forward detach`.
@@ -464,15 +447,11 @@ Examples:
   linerate forward detach --all")]
 pub(super) struct Detach {
     #[command(flatten)]
-    pub(super) instance: Instance,
+    pub(super) query: Query,
 
     /// Every instance whose interfaces are in this network namespace.
     #[arg(long, conflicts_with = "instance")]
     pub(super) all: bool,
-
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(super) json: bool,
 }
 
 /// Format of the log.

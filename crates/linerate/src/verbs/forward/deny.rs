@@ -17,7 +17,7 @@ use crate::cli::stdio::plural;
 /// Blocks.
 pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
     let target = arguments.target;
-    let instance = arguments.instance.open()?;
+    let instance = arguments.query.instance.open()?;
     if !arguments.force
         && let Target::Prefix(prefix) = target
         && let Some(reason) = cuts_off(prefix)?
@@ -31,7 +31,7 @@ pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
         Outcome::Within(within) => ("within", &[][..], Some(within)),
     };
     let object = json!({ "target": target, "outcome": word, "replaced": part, "within": within });
-    json::print_or(arguments.json, Schema::ForwardBlock, &object, || {
+    json::print_or(arguments.query.json, Schema::ForwardBlock, &object, || {
         let mut text = match (within, arguments.duration) {
             (Some(within), _) => format!("{target} is blocked by {within}, and for as long"),
             (None, Some(time)) => format!("{target} is blocked for {}", write_duration(time)),
@@ -56,7 +56,7 @@ fn cuts_off(prefix: Prefix) -> Result<Option<String>> {
 
 /// Takes one entry off the list, or all.
 pub(super) fn unblock(arguments: &Unblock) -> Result<ExitCode> {
-    let mut list = arguments.instance.open()?.deny_list()?;
+    let mut list = arguments.query.instance.open()?.deny_list()?;
     let targets = match arguments.target {
         Some(target) => vec![target],
         None => list.list()?.iter().map(|entry| entry.target).collect(),
@@ -70,12 +70,12 @@ pub(super) fn unblock(arguments: &Unblock) -> Result<ExitCode> {
         format!("{target} is no longer blocked; {} dropped", plural(*dropped, "packet"))
     };
     let text = || unblocked.iter().map(line).collect::<Vec<_>>().join("\n");
-    json::print_list_or(arguments.json, Schema::ForwardBlocked, &unblocked, text)
+    json::print_list_or(arguments.query.json, Schema::ForwardBlocked, &unblocked, text)
 }
 
 /// Prints the list.
 pub(super) fn blocked(arguments: &Blocked) -> Result<ExitCode> {
-    let list = arguments.instance.open()?.deny_list()?.list()?;
+    let list = arguments.query.instance.open()?.deny_list()?.list()?;
     let row = |entry: &Entry| {
         let left = entry.left.map_or_else(
             || "stays".to_owned(),
@@ -85,5 +85,5 @@ pub(super) fn blocked(arguments: &Blocked) -> Result<ExitCode> {
     };
     let names = ["target", "dropped", "ends in"];
     let text = || columns(names, [false, true, true], list.iter().map(row));
-    json::print_list_or(arguments.json, Schema::ForwardBlocked, &list, text)
+    json::print_list_or(arguments.query.json, Schema::ForwardBlocked, &list, text)
 }

@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Detaches the selected instances and prints their names.
 pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
-    let names = match &arguments.instance.instance {
+    let names = match &arguments.query.instance.instance {
         Some(name) => vec![name.clone()],
         None if arguments.all => of_this_namespace()?,
         None => vec![instance_name()?],
@@ -46,7 +46,12 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         true => "nothing is attached".to_owned(),
         false => format!("detached {}", detached.join(", ")),
     };
-    json::print_or(arguments.json, Schema::ForwardDetach, &json!({ "detached": detached }), text)
+    json::print_or(
+        arguments.query.json,
+        Schema::ForwardDetach,
+        &json!({ "detached": detached }),
+        text,
+    )
 }
 
 fn of_this_namespace() -> Result<Vec<String>> {

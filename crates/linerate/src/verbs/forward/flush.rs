@@ -11,7 +11,7 @@ use crate::cli::stdio::plural;
 
 /// Ends those that are meant, and says how many.
 pub(super) fn run(arguments: &Flush) -> Result<ExitCode> {
-    let ended = arguments.instance.open()?.flush(&arguments.filter.filter())?;
+    let ended = arguments.query.instance.open()?.flush(&arguments.filter.filter())?;
     let text = || format!("{} ended", plural(ended, "session"));
-    json::print_or(arguments.json, Schema::ForwardFlush, &json!({ "ended": ended }), text)
+    json::print_or(arguments.query.json, Schema::ForwardFlush, &json!({ "ended": ended }), text)
 }

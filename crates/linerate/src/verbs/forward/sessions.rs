@@ -17,7 +17,7 @@ use crate::cli::stdio;
 
 /// Prints them.
 pub(super) fn run(arguments: &Sessions) -> Result<ExitCode> {
-    let instance = arguments.instance.open()?;
+    let instance = arguments.query.instance.open()?;
     let limit = if arguments.limit == 0 { usize::MAX } else { arguments.limit };
     let mut selection = Selection::new(arguments.filter.filter(), arguments.sort, limit);
     let rated = matches!(arguments.sort, Sort::PacketRate | Sort::ByteRate);
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Sessions) -> Result<ExitCode> {
     instance.sessions(rates.as_mut(), |session| selection.add(session))?;
     let accepted = selection.accepted();
     let sessions = selection.into_sessions();
-    if arguments.json {
+    if arguments.query.json {
         for session in &sessions {
             json::print(Schema::ForwardSession, session)?;
         }

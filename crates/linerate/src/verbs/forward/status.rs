@@ -13,8 +13,8 @@ use crate::cli::stdio;
 
 /// Prints it.
 pub(super) fn run(arguments: &Status) -> Result<ExitCode> {
-    let snapshot = arguments.instance.open()?.snapshot()?;
-    json::print_or(arguments.json, Schema::ForwardStatus, &snapshot, || text(&snapshot))
+    let snapshot = arguments.query.instance.open()?.snapshot()?;
+    json::print_or(arguments.query.json, Schema::ForwardStatus, &snapshot, || text(&snapshot))
 }
 
 /// The snapshot as text.
