@@ -26,22 +26,12 @@ pub(super) fn encode(stats: &CaptureStats, encoder: &mut MetricEncoder<'_, '_>) 
             .iter()
             .map(|one| ([&one.name, &one.source, &one.pages, &one.reason], 1.0)),
     )?;
+    let name = "linerate_capture_received_packets";
     let help = "Packets that the filter accepted, lost ones included";
-    encoder.counters(
-        "linerate_capture_received_packets",
-        help,
-        None,
-        labels,
-        each(|one| one.received),
-    )?;
+    encoder.counters(name, help, None, labels, each(|one| one.received))?;
+    let name = "linerate_capture_captured_packets";
     let help = "Packets that reached the sink";
-    encoder.counters(
-        "linerate_capture_captured_packets",
-        help,
-        None,
-        labels,
-        each(|one| one.captured),
-    )?;
+    encoder.counters(name, help, None, labels, each(|one| one.captured))?;
     let help = "Bytes on the wire of the captured packets";
     encoder.counters("linerate_capture_captured", help, BYTES, labels, each(|one| one.bytes))?;
     ledger(report, encoder)?;

@@ -12,7 +12,7 @@ use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::trace::Points;
 
 pub(super) use crate::cli::values::{Cpus, cpus, deliveries, microseconds, pages};
-use crate::cli::values::{named, parse_known};
+use crate::cli::values::{bytes, named, parse_known};
 
 /// `--source`, where `auto` leaves the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,17 +44,14 @@ pub(super) enum RingLimit {
 
 /// tcpdump's `-C`: millions of bytes, or a binary unit.
 pub(super) fn file_size(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.chars().last() {
-        Some('k' | 'K') => (&text[..text.len() - 1], 1 << 10),
-        Some('m' | 'M') => (&text[..text.len() - 1], 1 << 20),
-        Some('g' | 'G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1_000_000),
+    let bytes = match text.parse::<u64>() {
+        Ok(millions) => millions.checked_mul(1_000_000),
+        Err(_) => bytes(text, 0, usize::MAX).ok().map(|bytes| bytes as u64),
     };
-    let number: u64 = digits.parse().map_err(|_| "a number, or one with k, M or G".to_owned())?;
-    match number.checked_mul(unit) {
+    match bytes {
         Some(0) => Err("a file needs room for a packet".into()),
         Some(bytes) => Ok(bytes),
-        None => Err("more bytes than a file can have".into()),
+        None => Err("a number, or one with k, M or G, of bytes that a file can have".into()),
     }
 }
 
@@ -161,7 +158,7 @@ pub(super) fn tag_readings() -> impl TypedValueParser<Value = TagReading> {
 
 /// The snapshot length in bytes; 0 stands for the most, as in tcpdump.
 pub(super) fn snapshot_length(text: &str) -> Result<u32, String> {
-    crate::cli::values::bytes(text, 0, super::DEFAULT_SNAPLEN as usize).map(|bytes| bytes as u32)
+    bytes(text, 0, super::DEFAULT_SNAPLEN as usize).map(|bytes| bytes as u32)
 }
 
 /// A timeout of flow records, in the notation of `linerate forward`.
@@ -176,7 +173,7 @@ pub(super) fn flow_time(text: &str) -> Result<Duration, String> {
 
 /// Bytes of the beginning of a flow.
 pub(super) fn cutoff(text: &str) -> Result<u64, String> {
-    crate::cli::values::bytes(text, 1, 1 << 40).map(|bytes| bytes as u64)
+    bytes(text, 1, 1 << 40).map(|bytes| bytes as u64)
 }
 
 /// Readers of an interface; 0 for `auto`.

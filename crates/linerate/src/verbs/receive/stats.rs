@@ -4,7 +4,6 @@ use crate::cli::stdio::noun;
 use std::fmt;
 
 use indicatif::HumanCount;
-use linerate_feed::{RequestStatistics, Statistics};
 use serde::Serialize;
 
 use super::report::Lost;
@@ -18,42 +17,33 @@ pub(super) struct ReceiveStats {
     moment: Moment,
     messages_per_second: f64,
     bits_per_second: f64,
-    messages: u64,
-    bytes: u64,
     lost: Lost,
     truncated: u64,
     backend: String,
-    calls: u64,
-    feed: Option<Statistics>,
-    requests: Option<RequestStatistics>,
+    #[serde(flatten)]
+    counts: Counts,
 }
 
 impl ReceiveStats {
-    pub(super) fn of(progress: Progress, meter: &mut Meter<2>) -> Self {
-        let Progress { backend, counts } = progress;
-        let Counts { messages, bytes, calls, losses, feed, requests } = counts;
-        let (moment, [message_rate, byte_rate]) = meter.read([messages, bytes]);
+    pub(super) fn of(Progress { backend, counts }: Progress, meter: &mut Meter<2>) -> Self {
+        let (moment, [messages, bytes]) = meter.read([counts.messages, counts.bytes]);
         Self {
             moment,
-            messages_per_second: message_rate,
-            bits_per_second: 8.0 * byte_rate,
-            messages,
-            bytes,
-            lost: Lost::of(losses, &backend),
-            truncated: losses.truncated,
+            messages_per_second: messages,
+            bits_per_second: 8.0 * bytes,
+            lost: Lost::of(counts.losses, &backend),
+            truncated: counts.losses.truncated,
             backend,
-            calls,
-            feed,
-            requests,
+            counts,
         }
     }
 }
 
 impl fmt::Display for ReceiveStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (messages, rate) =
-            (HumanCount(self.messages), HumanCount(self.messages_per_second as u64));
-        let noun = noun(self.messages, "message");
+        let count = self.counts.messages;
+        let (messages, rate) = (HumanCount(count), HumanCount(self.messages_per_second as u64));
+        let noun = noun(count, "message");
         write!(f, "{messages} {noun}, {rate}/s, {} lost", self.lost.total)
     }
 }

@@ -16,6 +16,7 @@ use linerate_udp::pattern::{self, PayloadPattern};
 use linerate_udp::{Batch, CalibrationRun, Drops, Message, Receiver};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
+use serde::Serialize;
 
 use super::Arguments;
 use super::requests::{MAX_WAIT_WITH_GAPS, Requests};
@@ -55,11 +56,12 @@ struct Shared {
 }
 
 /// The counts of one thread, or of all, while they run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Counts {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) calls: u64,
+    #[serde(skip)]
     pub(super) losses: Drops,
     pub(super) feed: Option<linerate_feed::Statistics>,
     pub(super) requests: Option<RequestStatistics>,

@@ -1,13 +1,13 @@
 //! While a file is rewritten: requests by signal, and the live line.
 
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::HumanCount;
 use linerate_capture::engine::Outcome;
 use linerate_capture::split::{Progress, Report};
 
+use crate::cli::progress;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 use crate::cli::stdio::noun;
@@ -25,7 +25,7 @@ pub(super) fn accompany(
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
-            let bar = bar(progress, quiet);
+            let bar = progress::bar(progress.position().1, quiet);
             while !done.load(Relaxed) {
                 std::thread::park_timeout(POLL_INTERVAL);
                 if signals.take_report_request() {
@@ -50,19 +50,4 @@ fn counts(progress: &Progress) -> String {
         noun(progress.packets_read(), "packet"),
         HumanCount(progress.packets_written())
     )
-}
-
-/// A bar where the end is known, else a line; hidden without a terminal.
-fn bar(progress: &Progress, quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match progress.position().1 {
-        Some(size) => (ProgressBar::new(size), "{bar:30} {bytes}/{total_bytes}, {eta} left, {msg}"),
-        None => (ProgressBar::new_spinner(), "{bytes} read, {msg}"),
-    };
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar
 }
