@@ -125,9 +125,6 @@ impl Flow {
         {
             return Err(FlushReason::Header);
         }
-        if segment.flags.contains(tcp::Flags::CWR) {
-            return Err(FlushReason::Flags);
-        }
         let tcp = layout.innermost().protocol == Protocol::TCP;
         if tcp && sequence(frame, layout) != held.next {
             return Err(FlushReason::Sequence);

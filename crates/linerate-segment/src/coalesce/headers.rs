@@ -13,7 +13,7 @@ use crate::segment::layout::{self, Ip, Layout, Tunnel, Version};
 use crate::segment::{LinkType, MAX_HEADER_LEN, Options};
 
 /// Flags that some segments of a flow have and others not.
-const VARYING: u16 = tcp::Flags::FIN.0 | tcp::Flags::PSH.0 | tcp::Flags::CWR.0;
+const VARYING: u16 = tcp::Flags::FIN.0 | tcp::Flags::PSH.0;
 
 /// Offset of the low byte of the TCP flags in the header.
 const FLAGS_AT: usize = 13;
@@ -136,7 +136,9 @@ pub(super) fn examine(
         }
         _ => tcp::Flags::default(),
     };
-    if flags.0 & (tcp::Flags::SYN.0 | tcp::Flags::RST.0 | tcp::Flags::URG.0) != 0 {
+    // Accurate ECN (RFC 9768) counts with CWR, and no virtio header says that all segments have it.
+    let alone = [tcp::Flags::SYN, tcp::Flags::RST, tcp::Flags::URG, tcp::Flags::CWR];
+    if alone.into_iter().any(|flag| flags.contains(flag)) {
         return Err(FlushReason::Flags);
     }
     // All headers from here on have an even length, so that sums can be added up.

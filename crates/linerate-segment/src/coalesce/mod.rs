@@ -30,12 +30,11 @@
 //!
 //! - Segments of a flow agree in all header bytes (link header, VLAN tags, type of service, hop limit,
 //!   DF, acknowledgement, window, flags, TCP options and their timestamps, tunnel headers) but lengths,
-//!   checksums, IPv4 identifications and sequence numbers, which follow each other, and PSH, FIN and
-//!   CWR.
+//!   checksums, IPv4 identifications and sequence numbers, which follow each other, and PSH and FIN.
 //! - Identifications of an IPv4 header count up by one a segment, or, with DF, all are the same.
-//! - A segment that is shorter than the first, or has PSH or FIN, is the last. One that is longer, or CWR
-//!   after the first segment, starts a new super-packet. SYN, RST, URG, no payload, IPv4 options, fragments
-//!   and bytes after the IP packet are passed through unchanged.
+//! - A segment that is shorter than the first, or has PSH or FIN, is the last. One that is longer starts
+//!   a new super-packet. SYN, RST, URG, CWR, no payload, IPv4 options, fragments and bytes after the IP packet are
+//!   passed through unchanged.
 //! - Every checksum is checked first. A frame whose checksum is wrong is passed through unchanged, and so is
 //!   UDP without a checksum, and a checksum of 0xffff in TCP, which no sender computes.
 //! - A super-packet's outermost IP packet has at most 65,535 bytes, and it has at most

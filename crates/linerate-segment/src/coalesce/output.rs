@@ -35,7 +35,7 @@ pub enum FlushReason {
     NoPayload = 1,
     /// A checksum is wrong, missing (UDP's 0), or written in a way that nobody computes.
     Checksum = 2,
-    /// SYN, RST or URG, or CWR behind another segment.
+    /// SYN, RST, URG or CWR.
     Flags = 3,
     /// PSH, FIN or a segment shorter than the first: nothing can follow it.
     LastSegment = 4,
@@ -135,12 +135,9 @@ impl<'c> SuperPacket<'c> {
             (Protocol::TCP, Version::V6) => (virtio::GsoType::TCPV6, tcp::CHECKSUM_OFFSET),
             _ => (virtio::GsoType::UDP_L4, udp::CHECKSUM_OFFSET),
         };
-        let cwr = ip.protocol == Protocol::TCP
-            && tcp::Segment::new_checked(&self.header[ip.upper..])
-                .is_ok_and(|segment| segment.flags().contains(tcp::Flags::CWR));
         let header = virtio::Header {
             flags: virtio::Flags::DATA_VALID,
-            gso_type: if cwr { kind.union(virtio::GsoType::ECN) } else { kind },
+            gso_type: kind,
             hdr_len: self.header.len() as u16,
             gso_size: self.size,
             ..virtio::Header::default()

@@ -171,7 +171,8 @@ proptest! {
 
     #[test]
     fn joining_undoes_splitting(
-        spec in specs(),
+        // A segment with CWR stays alone.
+        spec in specs().prop_map(|spec| Spec { flags: spec.flags & !CWR, ..spec }),
         len in 1_usize..65_000,
         size in 1_usize..2000,
         fixed in any::<[bool; 2]>(),

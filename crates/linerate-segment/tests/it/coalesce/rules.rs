@@ -262,7 +262,7 @@ fn push_and_fin_end_a_flow() {
 
 #[test]
 fn syn_rst_and_urg_go_by_alone() {
-    for flag in [SYN, RST, URG] {
+    for flag in [SYN, RST, URG, CWR] {
         let mut frames = Spec::default().stream(&bytes(4000), 1000, 1);
         let spec = Spec { flags: ACK | flag, ..Spec::default() };
         frames[2] = spec.after(2000, 2).build(&bytes(1000));
@@ -271,16 +271,13 @@ fn syn_rst_and_urg_go_by_alone() {
 }
 
 #[test]
-fn cwr_is_on_the_first_only() {
+fn cwr_keeps_a_segment_alone() {
     let spec = Spec { flags: ACK | CWR, ..Spec::default() };
-    let payload = bytes(3000);
-    let out = coalesce(&spec.stream(&payload, 1000, 1), &Options::default(), 4);
-    assert_eq!(out.len(), 1);
-    assert_eq!(out[0].bytes, spec.build(&payload));
-    let gso = out[0].split.unwrap().1.unwrap().gso_type;
-    assert_eq!(gso, virtio::GsoType::TCPV4.union(virtio::GsoType::ECN));
-    assert_apart(&Spec::default(), Flags, |next| next.flags |= CWR);
-    assert_apart(&spec, Flags, |_| ());
+    let frames = spec.stream(&bytes(3000), 1000, 1);
+    assert_outline(&frames, &[(&[0], Flags), (&[1, 2], Flushed)]);
+    let mut frames = Spec::default().stream(&bytes(4000), 1000, 1);
+    frames[1] = spec.after(1000, 1).build(&bytes(1000));
+    assert_outline(&frames, &[(&[0], Unmergeable), (&[1], Flags), (&[2, 3], Flushed)]);
 }
 
 #[test]
