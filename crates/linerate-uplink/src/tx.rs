@@ -1,6 +1,7 @@
 //! [`Transmitter`]: from the device to the interface. Super-packets are split into the port's frames, and
 //! partial checksums are completed, in the pass that copies.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use linerate_ring::tun::{MAX_PACKET, Queue};
@@ -9,7 +10,7 @@ use linerate_segment::segment::{Options, Segments};
 use linerate_wire::checksum::Engine;
 use linerate_wire::icmp::{self, Reason};
 use linerate_wire::virtio::Header;
-use linerate_wire::vlan;
+use linerate_wire::{ethernet, vlan};
 
 use crate::Result;
 use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
@@ -50,13 +51,33 @@ const MAX_WAIT: Duration = Duration::from_millis(50);
 /// ICMP errors a second of a thread; the kernel's limit for a destination is one a second (`icmp_ratelimit`).
 const MAX_ICMP_ERRORS: u32 = 100;
 
+/// What bounds the length of frames.
+#[derive(Clone, Copy)]
+struct Limit {
+    mtu: usize,
+    /// Bytes of the longest frame of the port.
+    longest: usize,
+}
+
+impl Limit {
+    /// The most bytes of a frame with the link header of `frame`: up to two VLAN tags are beyond the MTU.
+    fn of(self, frame: &[u8]) -> usize {
+        let is_tag = |at: usize| {
+            let bytes = frame.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
+            bytes.is_some_and(|bytes| ethernet::EtherType(u16::from_be_bytes(bytes)).is_tag())
+        };
+        let tags = [12, 16].into_iter().take_while(|at| is_tag(*at)).count();
+        (self.mtu + ETHERNET_HEADER + tags * vlan::TAG_LEN).min(self.longest)
+    }
+}
+
 /// From one queue of the device to the port.
 pub(crate) struct Transmitter {
     buffer: Box<[u8]>,
     engine: Engine,
     policy: Policy,
-    /// The longest frame that goes out: MTU, Ethernet header and, from a TAP device, two VLAN tags.
-    most: usize,
+    /// What goes out fits into the MTU.
+    limit: Limit,
     /// ICMP errors for the device, to be written after the batch.
     errors: Vec<Box<[u8]>>,
     /// When the present second of them began, and how many it may still have.
@@ -76,12 +97,11 @@ impl Transmitter {
         longest: usize,
         encapsulator: Option<Encapsulator>,
     ) -> Self {
-        let tags = if encapsulator.is_some() { 0 } else { 2 * vlan::TAG_LEN };
         Self {
             buffer: vec![0; ETHERNET_HEADER + MAX_PACKET].into_boxed_slice(),
             engine: Engine::detect(),
             policy,
-            most: (mtu as usize + ETHERNET_HEADER + tags).min(longest),
+            limit: Limit { mtu: mtu as usize, longest },
             errors: Vec::new(),
             errors_since: Instant::now(),
             errors_left: MAX_ICMP_ERRORS,
@@ -161,7 +181,7 @@ impl Transmitter {
         statistics: &mut Statistics,
     ) -> Result<()> {
         let header = Header::default();
-        let written = send_whole(self.engine, self.most, &header, frame, port, statistics)?;
+        let written = send_whole(self.engine, self.limit, &header, frame, port, statistics)?;
         self.replied += written;
         statistics.rx.neighbour_replies += written as u64;
         Ok(())
@@ -187,13 +207,14 @@ impl Transmitter {
         };
         let packet = &self.buffer[..len];
         if !header.is_gso() {
-            if len > self.most {
+            if len > self.limit.of(packet) {
                 self.refuse_too_long(len, statistics);
                 return Ok(0);
             }
-            return send_whole(self.engine, self.most, header, packet, port, statistics);
+            return send_whole(self.engine, self.limit, header, packet, port, statistics);
         }
         let Some(options) = Options::from_virtio(header, packet) else {
+            refused(&"its virtio header contradicts it", header, statistics);
             statistics.unsplit.count_virtio_error();
             return Ok(0);
         };
@@ -201,13 +222,13 @@ impl Transmitter {
         let mut segments = match Segments::new(packet, &options) {
             Ok(segments) => segments,
             Err(error) => {
-                tracing::debug!(%error, %header, "a super-packet that is not split");
+                refused(&error, header, statistics);
                 statistics.unsplit.count(&error);
                 return Ok(0);
             }
         };
         let longest = segments.max_len();
-        if longest > self.most {
+        if longest > self.limit.of(packet) {
             self.refuse_too_long(len, statistics);
             return Ok(0);
         }
@@ -234,7 +255,7 @@ impl Transmitter {
     #[cold]
     fn refuse_too_long(&mut self, len: usize, statistics: &mut Statistics) {
         statistics.dropped.too_long += 1;
-        let mtu = self.most - ETHERNET_HEADER;
+        let mtu = self.limit.mtu.min(self.limit.longest - ETHERNET_HEADER);
         self.report(Reason::TooBig(mtu as u32), len);
     }
 
@@ -274,13 +295,13 @@ impl Transmitter {
 /// Sends a packet that needs no splitting. Its checksum is made in the pass that copies.
 fn send_whole<P: FramePort>(
     engine: Engine,
-    most: usize,
+    limit: Limit,
     header: &Header,
     packet: &[u8],
     port: &mut P,
     statistics: &mut Statistics,
 ) -> Result<usize> {
-    if packet.len() > most {
+    if packet.len() > limit.of(packet) {
         statistics.dropped.too_long += 1;
         return Ok(0);
     }
@@ -307,6 +328,17 @@ fn send_whole<P: FramePort>(
         unsent => {
             count_lost(&unsent, 1, statistics);
             Ok(0)
+        }
+    }
+}
+
+/// Says why a super-packet is not split: its sender repeats it for ever. The first is a warning.
+#[cold]
+fn refused(why: &dyn fmt::Display, header: &Header, statistics: &Statistics) {
+    match statistics.unsplit.total() {
+        0 => tracing::warn!("a super-packet ({header}) is lost, because it cannot be split: {why}"),
+        _ => {
+            tracing::debug!("a super-packet ({header}) is lost, because it cannot be split: {why}")
         }
     }
 }

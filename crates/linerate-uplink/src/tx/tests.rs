@@ -147,6 +147,31 @@ proptest! {
     }
 }
 
+/// The kernel loses an untagged frame of 1 to 8 bytes over the MTU without a count; tags are beyond it.
+#[test]
+fn the_mtu_counts_behind_the_tags() {
+    for tags in 0..=3_usize {
+        for over in [0, 1, 4, 5, 8, 9] {
+            for gso in [false, true] {
+                let payload = 1460 + over;
+                let mut packet = packet(true, if gso { 10 * payload } else { payload });
+                for _ in 0..tags {
+                    packet.splice(12..12, [0x81, 0, 0, 7]);
+                }
+                let header = Header {
+                    gso_type: if gso { GsoType::TCPV4 } else { GsoType::NONE },
+                    gso_size: payload as u16,
+                    ..Header::default()
+                };
+                let (frames, statistics) = through(&header, &packet, 4096);
+                let fits = over == 0 && tags <= 2;
+                let lost = statistics.dropped.too_long + statistics.unsplit.total();
+                assert_eq!((!frames.is_empty(), lost), (fits, u64::from(!fits)), "{tags} {over}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_true_header_splits() {
     for tcp in [true, false] {
