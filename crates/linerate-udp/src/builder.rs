@@ -252,13 +252,24 @@ impl ReceiverBuilder {
             other => other,
         };
         let receiver = opened?;
-        reasons.extend(receiver.xdp_mode().and_then(|(interface, _)| bypassed(interface)));
+        reasons
+            .extend(receiver.xdp_mode().into_iter().flat_map(|(interface, _)| effects(interface)));
         Ok(receiver.selected(reasons, runs))
     }
 }
 
-/// What exists on this host that messages taken from `interface` bypass, as a sentence.
-fn bypassed(interface: &str) -> Option<String> {
-    let found = linerate_bpf::bypassed(&linerate_net::Interface::open(interface).ok()?);
-    (!found.is_empty()).then(|| format!("messages bypass what is here: {}", found.join(", ")))
+/// What exists on this host that messages taken from `interface` bypass, and what its other traffic pays.
+fn effects(interface: &str) -> Vec<String> {
+    let Ok(interface) = linerate_net::Interface::open(interface) else { return Vec::new() };
+    let found = linerate_bpf::bypassed(&interface);
+    let bypassed =
+        (!found.is_empty()).then(|| format!("messages bypass what is here: {}", found.join(", ")));
+    // `veth_convert_skb_to_xdp_buff`.
+    let slower = (interface.driver().as_deref() == Some("veth")).then(|| {
+        format!(
+            "other traffic through {} is slower: for an XDP program a veth copies super-packets",
+            interface.name()
+        )
+    });
+    bypassed.into_iter().chain(slower).collect()
 }
