@@ -372,10 +372,10 @@ static __always_inline int is_offloaded(const struct sk_buff *packet)
 	return !!(BPF_CORE_READ(connection_of(packet), status) & CONNTRACK_OFFLOAD);
 }
 
-/* 0 if conntrack need not see further packets of the connection, otherwise REFUSAL_* plus one: it has a reply
+/* 0 if conntrack need not see further packets of the connection, otherwise -REFUSAL_*: it has a reply
  * and, if TCP, is established; no helper reads its payload, and nothing adjusts its sequence numbers; and its timeout
  * can be read and set. *timeout is then that of its state, in jiffies, at least 1. */
-static __always_inline __u32 connection_check(const struct sk_buff *packet, int is_tcp, __u32 *timeout)
+static __always_inline int connection_check(const struct sk_buff *packet, int is_tcp, __u32 *timeout)
 {
 	const struct nf_conn *found = connection_of(packet);
 	__u32 info = kernel_connection(packet) & CONNTRACK_INFO_MASK;
@@ -383,29 +383,29 @@ static __always_inline __u32 connection_check(const struct sk_buff *packet, int 
 	__u32 left;
 
 	if (status & CONNTRACK_TEMPLATE)
-		return REFUSAL_CONNTRACK_UNKNOWN + 1;
+		return -REFUSAL_CONNTRACK_UNKNOWN;
 	if (status & (CONNTRACK_HELPER | CONNTRACK_SEQ_ADJUST))
-		return REFUSAL_HELPER + 1;
+		return -REFUSAL_HELPER;
 	if (info != CONNTRACK_ESTABLISHED && info != CONNTRACK_ESTABLISHED_REPLY)
-		return REFUSAL_NOT_ESTABLISHED + 1;
+		return -REFUSAL_NOT_ESTABLISHED;
 	if (!(status & CONNTRACK_CONFIRMED) || !(status & CONNTRACK_SEEN_REPLY) ||
 	    (status & CONNTRACK_DYING) ||
 	    ((status & CONNTRACK_OFFLOAD) && !(READ_ONCE(control.rules) & RULES_OFFLOADED)))
-		return REFUSAL_NOT_ESTABLISHED + 1;
+		return -REFUSAL_NOT_ESTABLISHED;
 	if (is_tcp && (!(status & CONNTRACK_ASSURED) || !is_established(found)))
-		return REFUSAL_NOT_ESTABLISHED + 1;
+		return -REFUSAL_NOT_ESTABLISHED;
 	if (is_tcp && is_stalled(found)) {
 		connection_end_sessions((unsigned long)found, 0);
-		return REFUSAL_NOT_ESTABLISHED + 1;
+		return -REFUSAL_NOT_ESTABLISHED;
 	}
 	if (zone_of(kernel_connection(packet)) && !bpf_core_field_exists(struct bpf_ct_opts, ct_zone_id))
-		return REFUSAL_CONNTRACK_UNKNOWN + 1;
+		return -REFUSAL_CONNTRACK_UNKNOWN;
 	left = BPF_CORE_READ(found, timeout) - (__u32)bpf_jiffies64();
 	if ((__s32)left <= 0)
-		return REFUSAL_EXPIRING + 1;
+		return -REFUSAL_EXPIRING;
 	/* One whose timeout is fixed ends at that time. */
 	*timeout = status & CONNTRACK_FIXED_TIMEOUT ? left : state_timeout(found, is_tcp, bpf_jiffies64());
-	return *timeout ? 0 : REFUSAL_CONNTRACK_UNKNOWN + 1;
+	return *timeout ? 0 : -REFUSAL_CONNTRACK_UNKNOWN;
 }
 
 /* Whether the end of the connection is reported where no packet tells of it. Conntrack drops connections early that are

@@ -71,14 +71,14 @@
 /* The same, beside it, of one that was ended by a FIN or RST in either direction. */
 #define GENERATION_CLOSED 0x40000000u
 
-/* What a frame is matched by. 32 bytes, compared as four words. */
+/* What the session of a frame is found by. The session itself has one part of it, its hop the other. */
 struct session_key {
 	union {
 		struct {
 			__be32 source;
 			__be32 destination;
 		};
-		__u64 signature; /* of the IPv6 addresses, with a new key at every load */
+		__u64 signature; /* of the IPv6 addresses, keyed by control.seeds */
 	};
 	__be16 source_port;
 	__be16 destination_port;
@@ -87,8 +87,7 @@ struct session_key {
 	__u8 kind;	     /* KIND_* */
 	__u8 dscp;	     /* upper six bits of TOS or traffic class; the lower two are 0 */
 	__be16 tag[2];	     /* whole TCI of the first and second VLAN tag, 0 where there is none */
-	__u32 generation;    /* of the configuration that it was learned under: last, so that a session
-				matches only while it is valid */
+	__u32 generation;    /* of the configuration that it is learned under; not compared in a look-up */
 };
 _Static_assert(sizeof(struct session_key) == 32, "four words");
 

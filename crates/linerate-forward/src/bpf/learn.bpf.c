@@ -35,7 +35,7 @@
  * wire: a super-packet counts as its segments. Before there is a session its packets are counted in
  * `prelearn`, which becomes the first value of its counters. Two new sessions that share an entry overwrite
  * each other's count there. From then on every packet is counted. While the session is valid or stale, counts
- * go to `remote_counters` by atomic additions. Once it has ended (its FIN and what follows) they are added
+ * go to `cold.remote` by atomic additions. Once it has ended (its FIN and what follows) they are added
  * under the lock, since the ager takes the lock before it frees the slot.
  *
  * Slots. Only free ones are taken, and the ager frees them. No live session is evicted, and no
@@ -104,9 +104,36 @@ struct {
 
 /* A packet at egress, and how it came in. */
 struct egress {
+	struct sk_buff *kernel;
+	const struct ingress_meta *meta;
+	const struct interface *in, *out;
 	struct packet packet; /* as it leaves */
 	struct rebuilt *rebuilt;
 	struct wire wire;
+	__u32 reason; /* PARSE_OK or REASON_* */
+	int is_tracked;
+};
+
+/* The session that a packet at egress belongs to. */
+struct known {
+	struct entry entry;
+	int is_known;
+	__u32 generation; /* when it was found */
+	/* It ended, and NAT has given its tuple to another connection, which is not counted with it. The ager frees the slot
+	 * soon, and the session that is learned then has these packets, too. */
+	int is_other;
+	int is_reset; /* one side has reset the connection */
+};
+
+/* What a session that is learned will be. */
+struct decision {
+	struct candidate *candidate;
+	__u32 flags;   /* SESSION_* */
+	__u32 zone;
+	__u32 timeout; /* of the connection, in jiffies */
+	__u32 until;   /* the deadline: jiffies from now */
+	__u32 routes;  /* the route generation */
+	__u32 hop;
 };
 
 static __always_inline void prelearn_add(const struct egress *egress)
@@ -197,21 +224,19 @@ static __always_inline int leaves_alike(const struct entry *entry, const struct 
 	return same_addresses((const struct addresses *)out, packet->network + 8);
 }
 
-/* The packet's key, from its own headers, its connection and its ingress metadata; 0, or REFUSAL_* plus one.
- * */
-static __always_inline __u32 rebuild_key(struct egress *egress, const struct ingress_meta *meta,
-				     const struct interface *interface,
-				     const struct sk_buff *kernel, int *is_tracked)
+/* The packet's key, from its own headers, its connection and its ingress metadata; 0, or -REFUSAL_*. */
+static __always_inline int rebuild_key(struct egress *egress)
 {
 	const struct packet *packet = &egress->packet;
+	const struct ingress_meta *meta = egress->meta;
 	struct session_key *key = &egress->rebuilt->key;
 	struct tuple *in = &egress->rebuilt->in;
 	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
 
-	*is_tracked = connection_tuple(in, kernel, is_ipv4);
-	if (*is_tracked < 0)
-		return REFUSAL_CONNTRACK_UNKNOWN + 1;
-	if (!*is_tracked) {
+	egress->is_tracked = connection_tuple(in, egress->kernel, is_ipv4);
+	if (egress->is_tracked < 0)
+		return -REFUSAL_CONNTRACK_UNKNOWN;
+	if (!egress->is_tracked) {
 		if (is_ipv4) {
 			in->source[0] = load32(packet->network + 12);
 			in->destination[0] = load32(packet->network + 16);
@@ -230,7 +255,7 @@ static __always_inline __u32 rebuild_key(struct egress *egress, const struct ing
 	key->source_port = in->source_port;
 	key->destination_port = in->destination_port;
 	key->ifindex = meta->ifindex;
-	__builtin_memcpy(key->dst_mac, interface->mac, 6);
+	__builtin_memcpy(key->dst_mac, egress->in->mac, 6);
 	key->kind = (packet->kind & (KIND_FAMILY | KIND_TCP)) | meta->kind;
 	key->dscp = meta->tos & 0xfc;
 	__builtin_memcpy(key->tag, meta->tag, 4);
@@ -239,18 +264,19 @@ static __always_inline __u32 rebuild_key(struct egress *egress, const struct ing
 	return 0;
 }
 
-/* Whether the rules of packet filters treat all packets of the session alike, whose actions are known: 0, or REFUSAL_*
- * plus one. */
-static __always_inline __u32 check_rules(const struct __sk_buff *skb, const struct sk_buff *kernel,
-					 struct dst_entry *route, const struct rebuilt *rebuilt, int is_tracked)
+/* Whether the rules of packet filters treat all packets of the session alike, whose actions are known: 0, or
+ * -REFUSAL_*. */
+static __always_inline int check_rules(const struct __sk_buff *skb, const struct egress *egress,
+				       struct dst_entry *route)
 {
+	const struct rebuilt *rebuilt = egress->rebuilt;
 	__u32 zero = 0, kind = 0;
 	struct rule_subject *subject = bpf_map_lookup_elem(&rule_subjects, &zero);
 	int is_ipv4 = (rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4;
 	const __u32 *out = is_ipv4 ? rebuilt->out : (const __u32 *)rebuilt->out6;
 
 	if (!subject)
-		return REFUSAL_RULE + 1;
+		return -REFUSAL_RULE;
 	rule_address(subject->source[0], rebuilt->in.source, is_ipv4);
 	rule_address(subject->destination[0], rebuilt->in.destination, is_ipv4);
 	rule_address(subject->source[1], out, is_ipv4);
@@ -265,21 +291,20 @@ static __always_inline __u32 check_rules(const struct __sk_buff *skb, const stru
 	subject->output[1] = skb->ifindex;
 	subject->mark = skb->mark;
 	subject->dscp = rebuilt->key.dscp >> 2;
-	subject->is_offloaded = is_tracked && is_offloaded(kernel);
+	subject->is_offloaded = egress->is_tracked && is_offloaded(egress->kernel);
 	if (!is_ipv4)
 		kind |= RULE_IPV6;
 	if (rebuilt->key.kind & KIND_TCP)
 		kind |= RULE_TCP;
-	if (is_tracked)
-		kind |= (kernel_connection(kernel) & CONNTRACK_INFO_MASK) >= CONNTRACK_ESTABLISHED_REPLY
+	if (egress->is_tracked)
+		kind |= (kernel_connection(egress->kernel) & CONNTRACK_INFO_MASK) >= CONNTRACK_ESTABLISHED_REPLY
 				? RULE_REPLY
 				: RULE_ORIGINAL;
-	return rule_keeps(kind) ? REFUSAL_RULE + 1 : 0;
+	return rule_keeps(kind) ? -REFUSAL_RULE : 0;
 }
 
-/* Whether the kernel treats every packet like this one alike, as far as the route shows: 0, or REFUSAL_* plus
- * one. */
-static __always_inline __u32 check_route(const struct __sk_buff *skb, const struct sk_buff *kernel,
+/* Whether the kernel treats every packet like this one alike, as far as the route shows: 0, or -REFUSAL_*. */
+static __always_inline int check_route(const struct __sk_buff *skb, const struct sk_buff *kernel,
 					 struct dst_entry *route, int is_ipv4)
 {
 	__u32 output;
@@ -287,14 +312,14 @@ static __always_inline __u32 check_route(const struct __sk_buff *skb, const stru
 	/* The same packet in the clear has to be refused by the policy (xfrm4_policy_check). */
 	if (!route || route_encapsulates(route) || was_decrypted(kernel) ||
 	    BPF_CORE_READ_BITFIELD(kernel, encapsulation))
-		return REFUSAL_TUNNEL + 1;
+		return -REFUSAL_TUNNEL;
 	if (is_ipv4 && !BPF_CORE_READ((struct rtable *)route, rt_is_input))
-		return REFUSAL_TUNNEL + 1;
+		return -REFUSAL_TUNNEL;
 	output = BPF_CORE_READ(route, dev, ifindex);
 	if (output != skb->ifindex && BPF_CORE_READ_BITFIELD(kernel, cloned))
-		return REFUSAL_CLONED + 1;
+		return -REFUSAL_CLONED;
 	if (output == skb->ingress_ifindex)
-		return REFUSAL_HAIRPIN + 1;
+		return -REFUSAL_HAIRPIN;
 	return 0;
 }
 
@@ -324,8 +349,8 @@ static __always_inline int fib_gives(struct __sk_buff *skb, const struct rebuilt
 	return fib_agrees_skb(skb);
 }
 
-/* Which datapath sessions between two interfaces take, as SESSION_TC or 0 in *flags: 0, or REFUSAL_* plus one. */
-static __always_inline __u32 choose_datapath(__u32 in, const struct interface *interface,
+/* Which datapath sessions between two interfaces take, as SESSION_TC or 0 in *flags: 0, or -REFUSAL_*. */
+static __always_inline int choose_datapath(__u32 in, const struct interface *interface,
 					     const struct packet *packet, int is_partial, __u32 *flags)
 {
 	__u32 out = interface->flags, is_tagged = -(packet->kind >> KIND_OUTER_VLAN_SHIFT) >> 31;
@@ -338,7 +363,7 @@ static __always_inline __u32 choose_datapath(__u32 in, const struct interface *i
 	*flags = SESSION_TC;
 	if ((in & INTERFACE_TC_IN) && (out & INTERFACE_TC_OUT))
 		return 0;
-	return (is_partial ? REFUSAL_PARTIAL_CHECKSUM : REFUSAL_DATAPATH) + 1;
+	return is_partial ? -REFUSAL_PARTIAL_CHECKSUM : -REFUSAL_DATAPATH;
 }
 
 /* Puts into *rebuilt what the kernel did to the packet; `flags` are those known so far. */
@@ -454,14 +479,10 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 {
 	const struct session_key *key = &egress->rebuilt->key;
 	struct session *session = entry->session;
-	struct cold *cold = cold_of(entry);
+	struct cold *cold;
 	struct counters count;
 	__u32 number;
 
-	if (!cold) {
-		session_unclaim(session);
-		return 0;
-	}
 	WRITE_ONCE(session->hop, hop - 1);
 	session->addresses = key_addresses(key);
 	session->ports = key_ports(key);
@@ -469,6 +490,11 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 	session->kind = key->kind;
 	__sync_lock_test_and_set(&session->generation, GENERATION_ENDED);
 	if (session_is_duplicate(entry, key)) {
+		session_unclaim(session);
+		return 0;
+	}
+	cold = cold_of(entry);
+	if (!cold) {
 		session_unclaim(session);
 		return 0;
 	}
@@ -483,189 +509,221 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 	return 1;
 }
 
-/* 0 when the packet's session is known, valid and in time, or was learned; otherwise REFUSAL_* plus one. */
-static __always_inline __u32 learn_from(struct __sk_buff *skb)
+/* Finds the interfaces that the packet is forwarded between, and how it came in: 0, or -REFUSAL_*. */
+static __always_inline int find_ingress(struct __sk_buff *skb, struct egress *egress)
 {
-	const struct ingress_meta *meta;
-	__u32 zero = 0;
-	struct egress egress = { .rebuilt = bpf_map_lookup_elem(&rebuilt, &zero) };
-	struct entry entry = {};
-	struct sk_buff *kernel;
-	struct dst_entry *route;
-	struct interface *interface, *in;
-	struct candidate *candidate;
-	void *data, *end;
-	__u64 word;
-	__u32 is_ipv4;
-	__u32 reason, refusal, version, before = 0, timeout = 0, now, until, routes, hop, flags = 0, zone = 0;
 	__u32 ifindex = skb->ifindex;
-	int is_tracked, is_known, is_reset = 0, is_other = 0;
 
-	kernel = kernel_skb(skb);
-	if (!kernel || !egress.rebuilt)
-		return REFUSAL_UNREADABLE + 1;
-	end_former_sessions(kernel);
+	egress->kernel = kernel_skb(skb);
+	if (!egress->kernel || !egress->rebuilt)
+		return -REFUSAL_UNREADABLE;
+	end_former_sessions(egress->kernel);
 	if (!skb->ingress_ifindex)
-		return REFUSAL_LOCAL + 1;
-	meta = ingress_meta_get(skb->tc_index);
-	if (!meta)
-		return REFUSAL_UNMARKED + 1;
-	if (!is_direct(skb, meta))
-		return REFUSAL_INDIRECT + 1;
-	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
-	ifindex = meta->ifindex;
-	in = bpf_map_lookup_elem(&interfaces, &ifindex);
-	if (!interface || !in)
-		return REFUSAL_NO_PORT + 1;
-	if (kernel->sk)
-		return REFUSAL_LOCAL + 1;
+		return -REFUSAL_LOCAL;
+	egress->meta = ingress_meta_get(skb->tc_index);
+	if (!egress->meta)
+		return -REFUSAL_UNMARKED;
+	if (!is_direct(skb, egress->meta))
+		return -REFUSAL_INDIRECT;
+	egress->out = bpf_map_lookup_elem(&interfaces, &ifindex);
+	ifindex = egress->meta->ifindex;
+	egress->in = bpf_map_lookup_elem(&interfaces, &ifindex);
+	if (!egress->out || !egress->in)
+		return -REFUSAL_NO_PORT;
+	return egress->kernel->sk ? -REFUSAL_LOCAL : 0;
+}
+
+/* Parses the packet and rebuilds its key: 0, or -REFUSAL_*. */
+static __always_inline int read_packet(struct __sk_buff *skb, struct egress *egress)
+{
+	struct packet packet;
+	__u32 reason;
+	int refusal;
+	void *end;
 
 	pull_headers(skb);
-	reason = parse_once(skb, interface->flags & INTERFACE_ETHERNET);
-	data = (void *)(long)skb->data;
+	reason = parse_once(skb, egress->out->flags & INTERFACE_ETHERNET);
+	egress->reason = reason;
 	end = (void *)(long)skb->data_end;
-	if (!take_parsed(data, &egress.packet))
-		return REFUSAL_NOT_SESSION + 1;
-	is_ipv4 = (egress.packet.kind & KIND_FAMILY) == KIND_IPV4;
-	if (egress.packet.network + (is_ipv4 ? IPV4_LEN : IPV6_LEN) > end)
-		return REFUSAL_NOT_SESSION + 1;
+	if (!take_parsed((void *)(long)skb->data, &packet))
+		return -REFUSAL_NOT_SESSION;
+	if (packet.network + ((packet.kind & KIND_FAMILY) == KIND_IPV4 ? IPV4_LEN : IPV6_LEN) > end)
+		return -REFUSAL_NOT_SESSION;
+	/* Only now: newer compilers would write its address before they check the offset, which the verifier refuses. */
+	egress->packet = packet;
 	if (reason != PARSE_OK && reason != REASON_SYN && reason != REASON_FIN && reason != REASON_RST &&
 	    reason != REASON_FLAGS)
-		return REFUSAL_NOT_SESSION + 1;
-	refusal = rebuild_key(&egress, meta, in, kernel, &is_tracked);
+		return -REFUSAL_NOT_SESSION;
+	refusal = rebuild_key(egress);
 	if (refusal)
 		return refusal;
-	measure_wire(skb, &egress.packet, end, &egress.wire);
-	egress.rebuilt->prelearn = prelearn_hash(&egress, kernel, end);
+	measure_wire(skb, &egress->packet, end, &egress->wire);
+	egress->rebuilt->prelearn = prelearn_hash(egress, egress->kernel, end);
+	return 0;
+}
 
-	is_known = session_find(&egress.rebuilt->key, &egress.rebuilt->in, &entry);
-	if (is_known) {
-		before = READ_ONCE(entry.session->generation);
-		/* After the end, NAT may have given its tuple to another connection, which is not counted with it. The ager
-		 * frees the slot soon, and the session that is learned then has these packets, too. */
-		is_other = (before & GENERATION_ENDED) && !leaves_alike(&entry, &egress, end);
+/* Finds the packet's session, and has the session and its connection see the packet: 0, or -REFUSAL_*. */
+static __always_inline int find_known(struct __sk_buff *skb, const struct egress *egress, struct known *known)
+{
+	struct rebuilt *rebuilt = egress->rebuilt;
+	__u32 reason = egress->reason;
+
+	known->is_known = session_find(&rebuilt->key, &rebuilt->in, &known->entry);
+	if (known->is_known) {
+		known->generation = READ_ONCE(known->entry.session->generation);
+		known->is_other = (known->generation & GENERATION_ENDED) &&
+				  !leaves_alike(&known->entry, egress, (void *)(long)skb->data_end);
 	}
-	if (is_known && !is_other) {
-		count_egress(&entry, &egress, before);
-	} else {
-		prelearn_add(&egress);
-	}
+	if (known->is_known && !known->is_other)
+		count_egress(&known->entry, egress, known->generation);
+	else
+		prelearn_add(egress);
 	/* Data after a reset that conntrack did not believe: it was under way. */
-	if (is_known && is_tracked && (egress.rebuilt->key.kind & KIND_TCP)) {
-		is_reset = reason == REASON_RST ||
-			   (reason == PARSE_OK && (before & GENERATION_CLOSED) && is_established(connection_of(kernel)));
-		connection_refresh(skb, kernel_connection(kernel), &egress.rebuilt->in, egress.rebuilt->key.kind, is_reset);
+	if (known->is_known && egress->is_tracked && (rebuilt->key.kind & KIND_TCP)) {
+		known->is_reset = reason == REASON_RST ||
+				  (reason == PARSE_OK && (known->generation & GENERATION_CLOSED) &&
+				   is_established(connection_of(egress->kernel)));
+		connection_refresh(skb, kernel_connection(egress->kernel), &rebuilt->in, rebuilt->key.kind,
+				   known->is_reset);
 	}
-	if (reason != PARSE_OK) {
-		/* XDP may have known no session of this direction, and so not the tuple of the other. */
-		if (is_tracked && is_end(reason))
-			connection_end_sessions((unsigned long)connection_of(kernel),
-						reason == REASON_SYN ? 0 : GENERATION_CLOSED);
-		return REFUSAL_FLAGS + 1;
-	}
-	now = bpf_jiffies64();
-	if (is_known && before == egress.rebuilt->key.generation && is_routed(entry.session) &&
-	    (__s32)(now - READ_ONCE(entry.session->deadline)) <= 0)
+	if (reason == PARSE_OK)
 		return 0;
+	/* XDP may have known no session of this direction, and so not the tuple of the other. */
+	if (egress->is_tracked && is_end(reason))
+		connection_end_sessions((unsigned long)connection_of(egress->kernel),
+					reason == REASON_SYN ? 0 : GENERATION_CLOSED);
+	return -REFUSAL_FLAGS;
+}
+
+/* Whether the session may be learned again: 0, or -REFUSAL_*. */
+static __always_inline int check_known(const struct egress *egress, const struct known *known)
+{
+	struct cold *cold;
 
 	/* Nobody else knows that an untracked connection is closing: data that was under way when it was reset would begin a
 	 * session that nothing ends. A SYN, or a free slot, begins anew. */
-	if ((!is_tracked && (before & GENERATION_CLOSED)) || is_reset)
-		return REFUSAL_NOT_ESTABLISHED + 1;
-	if (is_other) {
-		struct cold *cold = cold_of(&entry);
+	if ((!egress->is_tracked && (known->generation & GENERATION_CLOSED)) || known->is_reset)
+		return -REFUSAL_NOT_ESTABLISHED;
+	if (!known->is_other)
+		return 0;
+	cold = cold_of(&known->entry);
+	if (cold && !(READ_ONCE(cold->created) & CREATED_WANTED))
+		__sync_fetch_and_or(&cold->created, CREATED_WANTED);
+	return -REFUSAL_BUSY;
+}
 
-		if (cold && !(READ_ONCE(cold->created) & CREATED_WANTED))
-			__sync_fetch_and_or(&cold->created, CREATED_WANTED);
-		return REFUSAL_BUSY + 1;
-	}
-	route = kernel_route(kernel);
-	refusal = check_route(skb, kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4);
-	if (refusal)
-		return refusal;
-	if (egress.rebuilt->key.generation != READ_ONCE(control.generation))
-		return REFUSAL_GENERATION + 1;
-	candidate = candidate_find(egress.rebuilt->hash);
+/* Whether XDP has seen the packet come in as the kernel has forwarded it, and chooses the datapath: 0, or -REFUSAL_*. */
+static __always_inline int check_candidate(const struct __sk_buff *skb, const struct egress *egress,
+					   const struct known *known, struct decision *decision)
+{
+	const struct rebuilt *rebuilt = egress->rebuilt;
+	struct candidate *candidate;
+	__u64 word;
+	int refusal;
+
+	if (rebuilt->key.generation != READ_ONCE(control.generation))
+		return -REFUSAL_GENERATION;
+	candidate = candidate_find(rebuilt->hash);
 	word = candidate ? READ_ONCE(candidate->word) : 0;
-	if (!candidate_matches(word, egress.rebuilt->hash))
-		return REFUSAL_UNSEEN + 1;
-	if (candidate_generation(word) != (egress.rebuilt->key.generation & 0xffff))
-		return REFUSAL_GENERATION + 1;
+	if (!candidate_matches(word, rebuilt->hash))
+		return -REFUSAL_UNSEEN;
+	if (candidate_generation(word) != (rebuilt->key.generation & 0xffff))
+		return -REFUSAL_GENERATION;
 	if (candidate_count(word) < READ_ONCE(control.admission) &&
-	    (!is_known || (before & GENERATION_ENDED)))
-		return REFUSAL_ADMISSION + 1;
-	if (egress.packet.ttl + 1 != candidate_ttl(word))
-		return REFUSAL_TTL + 1;
-	if ((egress.packet.tos ^ meta->tos) & 3)
-		return REFUSAL_ECN + 1;
-	refusal = choose_datapath(in->flags, interface, &egress.packet,
+	    (!known->is_known || (known->generation & GENERATION_ENDED)))
+		return -REFUSAL_ADMISSION;
+	if (egress->packet.ttl + 1 != candidate_ttl(word))
+		return -REFUSAL_TTL;
+	if ((egress->packet.tos ^ egress->meta->tos) & 3)
+		return -REFUSAL_ECN;
+	refusal = choose_datapath(egress->in->flags, egress->out, &egress->packet,
 				  (word & CANDIDATE_PARTIAL) ||
-					  (!skb->gso_size && BPF_CORE_READ_BITFIELD(kernel, ip_summed) ==
+					  (!skb->gso_size && BPF_CORE_READ_BITFIELD(egress->kernel, ip_summed) ==
 								     KERNEL_CHECKSUM_PARTIAL),
-				  &flags);
-	if (refusal) {
-		/* One complete checksum in 65,536 looks partial. A session of XDP has had complete ones: it is judged anew
-		 * by the packets after those that are in the stack now, which find no candidate. */
-		if (is_known && !(hop_of(entry.session)->flags & SESSION_TC))
-			__sync_val_compare_and_swap(&candidate->word, word, 0);
-		return refusal;
-	}
-	until = READ_ONCE(control.revalidate_after);
-	if (is_tracked) {
-		session_barrier();
-		refusal = connection_check(kernel, egress.rebuilt->key.kind & KIND_TCP, &timeout);
-		if (refusal) {
-			if (refusal == REFUSAL_NOT_ESTABLISHED + 1)
-				connection_end_sessions((unsigned long)connection_of(kernel), 0);
-			return refusal;
-		}
-		until = lesser(until, timeout / 2);
-		zone = zone_of(kernel_connection(kernel));
-		flags |= SESSION_TRACKED;
-		if (READ_ONCE(control.verify_checksums) && conntrack_verifies(route))
-			flags |= SESSION_VERIFY_CHECKSUM;
-		if (!connection_end_is_reported(kernel)) {
-			if (!can_be_looked_up(skb, kernel_connection(kernel), &egress.rebuilt->in, egress.rebuilt->key.kind))
-				return REFUSAL_UNREPORTED + 1;
-			/* Soon again: it may be ASSURED by then. */
-			until = lesser(until, hz);
-			if (!(egress.rebuilt->key.kind & KIND_TCP))
-				until = lesser(until, until_stream(connection_of(kernel)));
-			flags |= SESSION_UNREPORTED;
-		}
-	}
+				  &decision->flags);
+	/* One complete checksum in 65,536 looks partial. A session of XDP has had complete ones: it is judged anew by the
+	 * packets after those that are in the stack now, which find no candidate. */
+	if (refusal && known->is_known && !(hop_of(known->entry.session)->flags & SESSION_TC))
+		__sync_val_compare_and_swap(&candidate->word, word, 0);
+	decision->candidate = candidate;
+	return refusal;
+}
 
-	rebuild_actions(&egress, skb,
-			kernel_mtu(kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6),
-			interface, flags);
-	egress.rebuilt->hop.zone = zone;
-	refusal = check_rules(skb, kernel, route, egress.rebuilt, is_tracked);
+/* Whether conntrack need not see the packets of its connection: 0, or -REFUSAL_*. */
+static __always_inline int check_connection(struct __sk_buff *skb, const struct egress *egress,
+					    struct decision *decision)
+{
+	const struct rebuilt *rebuilt = egress->rebuilt;
+	const struct sk_buff *kernel = egress->kernel;
+	int refusal;
+
+	session_barrier();
+	refusal = connection_check(kernel, rebuilt->key.kind & KIND_TCP, &decision->timeout);
+	if (refusal == -REFUSAL_NOT_ESTABLISHED)
+		connection_end_sessions((unsigned long)connection_of(kernel), 0);
 	if (refusal)
 		return refusal;
-	/* Read before the route look-up. */
-	routes = READ_ONCE(control.route_generation);
-	session_barrier();
-	if (is_seen_by_fib(skb, &egress.packet, route, &egress.rebuilt->key, &egress.rebuilt->hop) &&
-	    fib_gives(skb, egress.rebuilt)) {
-		egress.rebuilt->hop.flags |= SESSION_FIB;
-	} else if (meta->route_generation != (__u16)routes) {
-		/* The kernel decided before a change, or may have. */
-		if (is_known)
-			session_end(entry.session, 0);
-		return REFUSAL_GENERATION + 1;
-	}
-	hop = hop_index(&egress.rebuilt->hop);
-	if (!hop || ((egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6 &&
-		     (!number_address(egress.rebuilt, 0) || !number_address(egress.rebuilt, 1))))
-		return REFUSAL_HOP + 1;
-	if (is_known) {
-		struct cold *cold = cold_of(&entry);
+	decision->until = lesser(decision->until, decision->timeout / 2);
+	decision->zone = zone_of(kernel_connection(kernel));
+	decision->flags |= SESSION_TRACKED;
+	if (READ_ONCE(control.verify_checksums) && conntrack_verifies(kernel_route(kernel)))
+		decision->flags |= SESSION_VERIFY_CHECKSUM;
+	if (connection_end_is_reported(kernel))
+		return 0;
+	if (!can_be_looked_up(skb, kernel_connection(kernel), &rebuilt->in, rebuilt->key.kind))
+		return -REFUSAL_UNREPORTED;
+	/* Soon again: it may be ASSURED by then. */
+	decision->until = lesser(decision->until, hz);
+	if (!(rebuilt->key.kind & KIND_TCP))
+		decision->until = lesser(decision->until, until_stream(connection_of(kernel)));
+	decision->flags |= SESSION_UNREPORTED;
+	return 0;
+}
 
-		if (!cold || !session_lock(entry.session, &version))
-			return REFUSAL_BUSY + 1;
-		if (!same_key(entry.session, hop_of(entry.session), &egress.rebuilt->key)) {
-			session_unlock(entry.session, version);
-			return REFUSAL_BUSY + 1;
+/* Finds the hop of the session and how changes of routes are noticed: 0, or -REFUSAL_*. */
+static __always_inline int find_hop(struct __sk_buff *skb, const struct egress *egress,
+				    const struct known *known, struct decision *decision)
+{
+	struct rebuilt *rebuilt = egress->rebuilt;
+
+	/* Read before the route look-up. */
+	decision->routes = READ_ONCE(control.route_generation);
+	session_barrier();
+	if (is_seen_by_fib(skb, &egress->packet, kernel_route(egress->kernel), &rebuilt->key, &rebuilt->hop) &&
+	    fib_gives(skb, rebuilt)) {
+		rebuilt->hop.flags |= SESSION_FIB;
+	} else if (egress->meta->route_generation != (__u16)decision->routes) {
+		/* The kernel decided before a change, or may have. */
+		if (known->is_known)
+			session_end(known->entry.session, 0);
+		return -REFUSAL_GENERATION;
+	}
+	decision->hop = hop_index(&rebuilt->hop);
+	if (!decision->hop)
+		return -REFUSAL_HOP;
+	if ((rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6 &&
+	    (!number_address(rebuilt, 0) || !number_address(rebuilt, 1)))
+		return -REFUSAL_HOP;
+	return 0;
+}
+
+/* Writes the session, known or new, and makes it valid: 0, or -REFUSAL_*. */
+static __always_inline int write_session(const struct egress *egress, struct known *known,
+					 const struct decision *decision)
+{
+	const struct session_key *key = &egress->rebuilt->key;
+	struct entry *entry = &known->entry;
+	__u32 version, before = known->generation, now = bpf_jiffies64();
+	__u64 word;
+
+	if (known->is_known) {
+		struct cold *cold = cold_of(entry);
+
+		if (!cold || !session_lock(entry->session, &version))
+			return -REFUSAL_BUSY;
+		if (!same_key(entry->session, hop_of(entry->session), key)) {
+			session_unlock(entry->session, version);
+			return -REFUSAL_BUSY;
 		}
 		if (READ_ONCE(cold->used) < 255 * COLD_REVALIDATION)
 			__sync_fetch_and_add(&cold->used, COLD_REVALIDATION);
@@ -673,41 +731,80 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		if (before & GENERATION_ENDED)
 			cold->created = created_word(now, cold->created);
 	} else {
-		if (!session_claim(&egress.rebuilt->key, &entry, &version))
-			return REFUSAL_FULL + 1;
-		if (!session_init(&entry, &egress, hop)) {
-			session_unlock(entry.session, version);
-			return REFUSAL_BUSY + 1;
+		if (!session_claim(key, entry, &version))
+			return -REFUSAL_FULL;
+		if (!session_init(entry, egress, decision->hop)) {
+			session_unlock(entry->session, version);
+			return -REFUSAL_BUSY;
 		}
 		before = GENERATION_ENDED;
 	}
-	write_actions(&entry, &egress, hop, now + until);
-	entry.session->route_generation = routes;
-	if (!session_publish(entry.session, before, egress.rebuilt->key.generation)) {
-		session_unlock(entry.session, version);
-		return REFUSAL_ENDED + 1;
+	write_actions(entry, egress, decision->hop, now + decision->until);
+	entry->session->route_generation = decision->routes;
+	if (!session_publish(entry->session, before, key->generation)) {
+		session_unlock(entry->session, version);
+		return -REFUSAL_ENDED;
 	}
-	session_unlock(entry.session, version);
-	word = READ_ONCE(candidate->word);
-	if (!candidate_matches(word, egress.rebuilt->hash)) {
-		session_end(entry.session, 0);
-		return REFUSAL_ENDED + 1;
+	session_unlock(entry->session, version);
+	word = READ_ONCE(decision->candidate->word);
+	if (!candidate_matches(word, egress->rebuilt->hash)) {
+		session_end(entry->session, 0);
+		return -REFUSAL_ENDED;
 	}
 	/* Room for others: from now on XDP records only what is due for revalidation. */
-	if (!is_known)
-		__sync_val_compare_and_swap(&candidate->word, word, 0);
+	if (!known->is_known)
+		__sync_val_compare_and_swap(&decision->candidate->word, word, 0);
+	return 0;
+}
+
+/* Learns the session of the packet, or learns it again: 0, or -REFUSAL_*. */
+static __always_inline int learn_session(struct __sk_buff *skb, const struct egress *egress, struct known *known)
+{
+	struct rebuilt *rebuilt = egress->rebuilt;
+	int is_ipv4 = (rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4, refusal;
+	struct dst_entry *route = kernel_route(egress->kernel);
+	struct decision decision = { .until = READ_ONCE(control.revalidate_after) };
+
+	refusal = check_route(skb, egress->kernel, route, is_ipv4) ?: check_candidate(skb, egress, known, &decision);
+	if (!refusal && egress->is_tracked)
+		refusal = check_connection(skb, egress, &decision);
+	if (refusal)
+		return refusal;
+	rebuild_actions(egress, skb, kernel_mtu(egress->kernel, route, !is_ipv4), egress->out, decision.flags);
+	rebuilt->hop.zone = decision.zone;
+	refusal = check_rules(skb, egress, route) ?: find_hop(skb, egress, known, &decision) ?:
+		  write_session(egress, known, &decision);
+	if (refusal)
+		return refusal;
 	/* As if the connection had its last packet at the deadline: it ends no earlier than if conntrack saw them all. The ager
 	 * corrects that when it has seen the last one (refresh.bpf.c). */
-	if (is_tracked)
-		connection_set_timeout(skb, kernel_connection(kernel), &egress.rebuilt->in, egress.rebuilt->key.kind,
-				       (__u64)timeout + until);
+	if (egress->is_tracked)
+		connection_set_timeout(skb, kernel_connection(egress->kernel), &rebuilt->in, rebuilt->key.kind,
+				       (__u64)decision.timeout + decision.until);
 	return 0;
+}
+
+/* 0 when the packet's session is known, valid and in time, or was learned; otherwise -REFUSAL_*. */
+static __always_inline int learn_from(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct egress egress = { .rebuilt = bpf_map_lookup_elem(&rebuilt, &zero) };
+	struct known known = {};
+	int refusal;
+
+	refusal = find_ingress(skb, &egress) ?: read_packet(skb, &egress) ?: find_known(skb, &egress, &known);
+	if (refusal)
+		return refusal;
+	if (known.is_known && known.generation == egress.rebuilt->key.generation && is_routed(known.entry.session) &&
+	    (__s32)((__u32)bpf_jiffies64() - READ_ONCE(known.entry.session->deadline)) <= 0)
+		return 0;
+	return check_known(&egress, &known) ?: learn_session(skb, &egress, &known);
 }
 
 SEC("tcx/egress")
 int learn(struct __sk_buff *skb)
 {
-	__u32 refusal;
+	int refusal;
 
 	/* Sent by TC, or seen by `learn` at an interface above this one. */
 	if (skb->tc_index == TC_INDEX_DONE)
@@ -715,7 +812,7 @@ int learn(struct __sk_buff *skb)
 	refusal = learn_from(skb);
 	skb->tc_index = 0;
 	if (refusal) {
-		__u32 index = refusal - 1;
+		__u32 index = -refusal - 1;
 		__u64 *count = bpf_map_lookup_elem(&refusals, &index);
 
 		if (count)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Why a session was not learned from a packet that left by a port. src/refusal.rs has the same list in
  * the same order. `refusals` is a per-CPU array of one __u64 for each; a packet is counted at most once, a
- * super-packet as one. */
+ * super-packet as one. Functions return 0, or the negative of one. */
 #ifndef LINERATE_REFUSALS_H
 #define LINERATE_REFUSALS_H
 
 enum refusal {
+	NOT_REFUSED,
 	REFUSAL_LOCAL,		   /* made by this machine: its own traffic, or a tunnel's */
 	REFUSAL_UNMARKED,	   /* arrived by an interface that is not a port, or no entry of ingress_meta was free */
 	REFUSAL_INDIRECT,	   /* came through an upper device that is not in `upper_devices` */
@@ -34,7 +35,9 @@ enum refusal {
 	REFUSAL_FULL,		   /* no free slot in its two buckets */
 	REFUSAL_HOP,		   /* no room for another pair of link and next hop, or IPv6 address after NAT */
 	REFUSAL_ENDED,		   /* ended while it was being learned */
-	REFUSALS,
+	REFUSALS_END,
 };
+
+#define REFUSALS (REFUSALS_END - 1)
 
 #endif
