@@ -482,10 +482,13 @@ __noinline int connection_set_timeout(struct __sk_buff *skb, unsigned long nfct,
 				      __u64 jiffies)
 {
 	struct nf_conn *connection = in ? look_up(skb, in, kind, zone_of(nfct)) : NULL;
+	int is_same = connection == connection_in(nfct);
 
 	if (!connection)
 		return 0;
-	if (connection == connection_in(nfct))
+	/* Some compilers would pass on the other of two equal pointers, which the verifier knows as a number only. */
+	barrier_var(is_same);
+	if (is_same)
 		set_timeout(connection, jiffies);
 	bpf_ct_release(connection);
 	return 0;
