@@ -66,9 +66,6 @@ pub struct Ruleset {
     pub route: Families,
 }
 
-/// Entries of a program: a learner looks at each.
-pub const MAX_ENTRIES: usize = 256;
-
 impl Ruleset {
     /// Reads and evaluates the rules of nftables (iptables-nft makes such) and of the old x_tables, of the namespace of
     /// the calling thread.
