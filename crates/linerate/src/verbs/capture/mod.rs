@@ -15,7 +15,6 @@ mod stats;
 pub(super) mod values;
 
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
