@@ -1,10 +1,13 @@
 // Sends UDP frames of one flow by XDP live frames, in the guest of scripts/test-costs:
-//   burst IFACE DESTINATION-MAC SOURCE DESTINATION SOURCE-PORT DESTINATION-PORT BYTES FRAMES
-// FRAMES is a number, or "marked": then it sends BURSTS pairs of a short and a long burst, each between two marks for
+//   burst IFACE DESTINATION-MAC SOURCE DESTINATION SOURCE-PORT DESTINATION-PORT BYTES FRAMES [VLAN]
+// SOURCE and DESTINATION are addresses of IPv4 or IPv6, and VLAN is the number of a tag. FRAMES is a number, or "marked": then it sends BURSTS pairs of a short and a long burst, each between two marks for
 // the plugin (count.c) and with a pause in which all queues drain. What a long one costs more is the cost of its
 // EXTRA frames. And
 //   burst drop IFACE
-// attaches an XDP program that drops all, and waits until it is ended.
+// attaches an XDP program that drops all, and waits until it is ended. And
+//   burst redirect IFACE TO-IFACE DESTINATION-MAC
+// attaches one that does the least that a router must do: it writes constants where the MAC addresses and the TTL are,
+// and redirects.
 #include <arpa/inet.h>
 #include <err.h>
 #include <linux/bpf.h>
@@ -18,7 +21,9 @@
 #include <unistd.h>
 
 enum { WARM_UP = 512, BURSTS = 20, SHORT = 256, EXTRA = 1024, BATCH = 64 };
-enum { UDP_AT = ETH_HLEN + 20, HEADERS = UDP_AT + 8, WRITTEN = HEADERS + 2, LONGEST = 1514 };
+enum { IPV4_BYTES = 20, IPV6_BYTES = 40, UDP_BYTES = 8, VLAN_BYTES = 4, LONGEST = 1514 };
+// Tag, IPv6 and UDP, in whole words.
+enum { MOST_HEADERS = (ETH_HLEN + VLAN_BYTES + IPV6_BYTES + UDP_BYTES + 3) / 4 * 4 };
 
 // An instruction that does nothing, which the plugin knows.
 #define MARK(number) __asm__ volatile(".byte 0x0f, 0x1f, 0x84, 0x00, " #number ", 0xff, 0x52, 0x4c" ::: "memory")
@@ -48,45 +53,93 @@ static unsigned ifindex(const char *name)
     return index;
 }
 
-static void drop(const char *interface)
+// Attaches a program and waits until this process is ended.
+static void serve(int program, const char *interface)
 {
-    struct bpf_insn instructions[] = {
-        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = XDP_DROP},
-        {.code = BPF_JMP | BPF_EXIT},
-    };
-    union bpf_attr attr = {.link_create = {.prog_fd = load(instructions, 2), .target_ifindex = ifindex(interface),
-        .attach_type = BPF_XDP}};
+    union bpf_attr attr = {.link_create = {.prog_fd = program, .target_ifindex = ifindex(interface), .attach_type = BPF_XDP}};
 
     if (bpf(BPF_LINK_CREATE, &attr) < 0)
         err(1, "cannot attach an XDP program to %s", interface);
     pause();
 }
 
-// Loads the program of the live frames. The kernel uses their memory again as a router left it, so the program writes the
-// headers each time, in words of four bytes.
-static int load_sender(unsigned interface, const uint8_t *frame)
+static void drop(const char *interface)
 {
-    struct bpf_insn instructions[6 + WRITTEN / 4 + 4] = {
-        {.code = BPF_LDX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_3, .src_reg = BPF_REG_1}, // data
-        {.code = BPF_LDX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_1, .off = 4}, // data_end
-        {.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_4, .src_reg = BPF_REG_3},
-        {.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_4, .imm = WRITTEN},
+    struct bpf_insn instructions[] = {
         {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = XDP_DROP},
-        {.code = BPF_JMP | BPF_JGT | BPF_X, .dst_reg = BPF_REG_4, .src_reg = BPF_REG_2, .off = WRITTEN / 4 + 3},
+        {.code = BPF_JMP | BPF_EXIT},
     };
-    unsigned next = 6;
 
-    for (unsigned at = 0; at < WRITTEN; at += 4) {
+    serve(load(instructions, 2), interface);
+}
+
+// Adds the instructions that load the frame into r3, and drop one that is shorter than `bytes`. `rest` instructions
+// follow before the verdict in r0.
+static unsigned begin(struct bpf_insn *instructions, unsigned bytes, unsigned rest)
+{
+    unsigned next = 0;
+
+    instructions[next++] = (struct bpf_insn){.code = BPF_LDX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_3, .src_reg = BPF_REG_1}; // data
+    instructions[next++] = (struct bpf_insn){.code = BPF_LDX | BPF_MEM | BPF_W, .dst_reg = BPF_REG_2, .src_reg = BPF_REG_1, .off = 4}; // data_end
+    instructions[next++] = (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_X, .dst_reg = BPF_REG_4, .src_reg = BPF_REG_3};
+    instructions[next++] = (struct bpf_insn){.code = BPF_ALU64 | BPF_ADD | BPF_K, .dst_reg = BPF_REG_4, .imm = bytes};
+    instructions[next++] = (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = XDP_DROP};
+    instructions[next++] = (struct bpf_insn){.code = BPF_JMP | BPF_JGT | BPF_X, .dst_reg = BPF_REG_4, .src_reg = BPF_REG_2, .off = rest};
+    return next;
+}
+
+// Adds the instructions that write `bytes` of `frame`, whole words, from its byte `at` on.
+static unsigned write_words(struct bpf_insn *instructions, unsigned next, const uint8_t *frame, unsigned at, unsigned bytes)
+{
+    for (unsigned end = at + bytes; at < end; at += 4) {
         struct bpf_insn store = {.code = BPF_ST | BPF_MEM | BPF_W, .dst_reg = BPF_REG_3, .off = at};
 
         memcpy(&store.imm, frame + at, 4);
         instructions[next++] = store;
     }
+    return next;
+}
+
+// Adds a redirect to an interface, as many as REDIRECT instructions, and returns how many there are now.
+enum { REDIRECT = 4 };
+static unsigned end_with_redirect(struct bpf_insn *instructions, unsigned next, unsigned interface)
+{
     instructions[next++] = (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_1, .imm = interface};
     instructions[next++] = (struct bpf_insn){.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_2};
     instructions[next++] = (struct bpf_insn){.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_redirect};
     instructions[next++] = (struct bpf_insn){.code = BPF_JMP | BPF_EXIT};
-    return load(instructions, next);
+    return next;
+}
+
+static void read_mac(uint8_t *mac, const char *word)
+{
+    if (sscanf(word, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", mac, mac + 1, mac + 2, mac + 3, mac + 4, mac + 5) != 6)
+        errx(1, "%s is no MAC address", word);
+}
+
+static void redirect(const char *interface, const char *to, const char *mac)
+{
+    // TTL, protocol and checksum of IPv4 are one word, which is not aligned: no matter here.
+    enum { MACS = 12, TTL = ETH_HLEN + 8 };
+    struct bpf_insn instructions[6 + MACS / 4 + 1 + REDIRECT];
+    uint8_t frame[TTL + 4] = {[6] = 2, [TTL] = 63, [TTL + 1] = IPPROTO_UDP};
+
+    read_mac(frame, mac);
+    unsigned next = begin(instructions, TTL + 4, MACS / 4 + 1 + REDIRECT - 1);
+    next = write_words(instructions, next, frame, 0, MACS);
+    next = write_words(instructions, next, frame, TTL, 4);
+    serve(load(instructions, end_with_redirect(instructions, next, ifindex(to))), interface);
+}
+
+// Loads the program of the live frames. The kernel uses their memory again as a router left it, so the program writes the
+// headers each time, in words of four bytes.
+static int load_sender(unsigned interface, const uint8_t *frame, unsigned headers)
+{
+    struct bpf_insn instructions[6 + MOST_HEADERS / 4 + REDIRECT];
+    unsigned next = begin(instructions, headers, headers / 4 + REDIRECT - 1);
+
+    next = write_words(instructions, next, frame, 0, headers);
+    return load(instructions, end_with_redirect(instructions, next, interface));
 }
 
 static void send_frames(int program, uint8_t *frame, unsigned bytes, unsigned frames)
@@ -105,27 +158,53 @@ static void put(uint8_t *frame, unsigned at, uint16_t value)
     frame[at + 1] = value;
 }
 
-// The headers of a frame; its payload is zeros, and it has no UDP checksum.
-static void write_headers(uint8_t *frame, char **words, unsigned bytes)
+// Adds the words of `bytes` to a checksum that is not folded yet.
+static uint32_t add(uint32_t sum, const uint8_t *bytes, unsigned count)
 {
-    uint32_t sum = 0;
+    for (unsigned at = 0; at < count; at += 2)
+        sum += bytes[at] << 8 | bytes[at + 1];
+    return sum;
+}
 
-    if (sscanf(words[0], "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", frame, frame + 1, frame + 2, frame + 3, frame + 4, frame + 5) != 6)
-        errx(1, "%s is no MAC address", words[0]);
-    frame[6] = 2;
-    put(frame, 12, ETH_P_IP);
-    put(frame, 14, 0x4500);
-    put(frame, 16, bytes - ETH_HLEN);
-    put(frame, 22, 64 << 8 | IPPROTO_UDP);
-    if (inet_pton(AF_INET, words[1], frame + 26) != 1 || inet_pton(AF_INET, words[2], frame + 30) != 1)
-        errx(1, "%s or %s is no IPv4 address", words[1], words[2]);
-    for (unsigned at = ETH_HLEN; at < UDP_AT; at += 2)
-        sum += frame[at] << 8 | frame[at + 1];
+static uint16_t fold(uint32_t sum)
+{
     sum = (sum & 0xffff) + (sum >> 16);
-    put(frame, 24, ~(sum + (sum >> 16)));
-    put(frame, UDP_AT, atoi(words[3]));
-    put(frame, UDP_AT + 2, atoi(words[4]));
-    put(frame, UDP_AT + 4, bytes - UDP_AT);
+    return ~(sum + (sum >> 16));
+}
+
+// Writes the headers of a frame and returns their bytes, in whole words. Its payload is zeros. UDP has a checksum where
+// it must have one, over IPv6.
+static unsigned write_headers(uint8_t *frame, char **words, unsigned bytes, const char *vlan)
+{
+    unsigned ip = ETH_HLEN + (vlan ? VLAN_BYTES : 0), ipv6 = !!strchr(words[1], ':');
+    unsigned udp = ip + (ipv6 ? IPV6_BYTES : IPV4_BYTES);
+
+    read_mac(frame, words[0]);
+    frame[6] = 2;
+    if (vlan) {
+        put(frame, 12, ETH_P_8021Q);
+        put(frame, 14, atoi(vlan));
+    }
+    put(frame, ip - 2, ipv6 ? ETH_P_IPV6 : ETH_P_IP);
+    put(frame, udp, atoi(words[3]));
+    put(frame, udp + 2, atoi(words[4]));
+    put(frame, udp + 4, bytes - udp);
+    int family = ipv6 ? AF_INET6 : AF_INET;
+    unsigned source = ip + (ipv6 ? 8 : 12), address = ipv6 ? 16 : 4;
+    if (inet_pton(family, words[1], frame + source) != 1 || inet_pton(family, words[2], frame + source + address) != 1)
+        errx(1, "%s or %s is no address, or not of one family", words[1], words[2]);
+    if (ipv6) {
+        frame[ip] = 0x60;
+        put(frame, ip + 4, bytes - udp);
+        put(frame, ip + 6, IPPROTO_UDP << 8 | 64);
+        put(frame, udp + 6, fold(add(IPPROTO_UDP + bytes - udp, frame + source, 2 * address + UDP_BYTES)));
+    } else {
+        put(frame, ip, 0x4500);
+        put(frame, ip + 2, bytes - ip);
+        put(frame, ip + 8, 64 << 8 | IPPROTO_UDP);
+        put(frame, ip + 10, fold(add(0, frame + ip, IPV4_BYTES)));
+    }
+    return (udp + UDP_BYTES + 3) / 4 * 4;
 }
 
 int main(int argc, char **argv)
@@ -136,13 +215,20 @@ int main(int argc, char **argv)
         drop(argv[2]);
         return 1;
     }
-    if (argc != 9)
-        errx(2, "burst IFACE DESTINATION-MAC SOURCE DESTINATION SOURCE-PORT DESTINATION-PORT BYTES FRAMES|marked, or burst drop IFACE");
+    if (argc == 5 && !strcmp(argv[1], "redirect")) {
+        redirect(argv[2], argv[3], argv[4]);
+        return 1;
+    }
+    if (argc != 9 && argc != 10)
+        errx(2, "burst IFACE DESTINATION-MAC SOURCE DESTINATION SOURCE-PORT DESTINATION-PORT BYTES FRAMES|marked [VLAN], "
+            "burst drop IFACE, or burst redirect IFACE TO-IFACE DESTINATION-MAC");
     unsigned bytes = atoi(argv[7]);
-    if (bytes < WRITTEN || bytes > LONGEST)
-        errx(2, "a frame has %d to %d bytes", WRITTEN, LONGEST);
-    write_headers(frame, argv + 2, bytes);
-    int program = load_sender(ifindex(argv[1]), frame);
+    if (bytes < MOST_HEADERS - 4 || bytes > LONGEST)
+        errx(2, "a frame has %d to %d bytes", MOST_HEADERS - 4, LONGEST);
+    unsigned headers = write_headers(frame, argv + 2, bytes, argv[9]);
+    if (headers > bytes)
+        errx(2, "these headers do not fit into %u bytes", bytes);
+    int program = load_sender(ifindex(argv[1]), frame, headers);
     if (strcmp(argv[8], "marked")) {
         send_frames(program, frame, bytes, atoi(argv[8]));
         return 0;

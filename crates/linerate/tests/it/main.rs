@@ -4,6 +4,7 @@ mod blocks;
 mod capture;
 mod closed_output;
 mod consent;
+mod costs;
 mod dashboards;
 mod doctor;
 mod documents;
