@@ -231,9 +231,11 @@ fn choose(
     let name = options.interface.as_str();
     let tun = options.device.is_tun();
     let asked = || "asked for".to_owned();
-    if options.backend != Some(Backend::Packet) {
-        // Packet sockets would not receive what another program takes either.
-        require_free(name)?;
+    match require_free(name) {
+        // Packet sockets receive what another program passes on, which those of Linerate do not, but for the tee's.
+        Err(linerate_bpf::Error::ForeignProgram { ours, tee, .. })
+            if options.backend == Some(Backend::Packet) && (tee || !ours) => {}
+        other => other?,
     }
     match options.backend {
         Some(Backend::Xdp) => {

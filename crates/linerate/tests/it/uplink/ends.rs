@@ -106,10 +106,13 @@ fn what_cannot_be_is_refused_with_the_reason() {
         assert!(!hosts.veth.a.has_xdp().unwrap(), "an XDP program after {arguments}");
     }
     let first = hosts.bare("--backend xdp");
-    let second =
-        hosts.near.command(LINERATE).args(["uplink", "-i", "wire", "--take-over"]).output();
-    let printed = String::from_utf8_lossy(&second.unwrap().stderr).into_owned();
-    assert!(printed.contains("by XDP"), "{printed}");
+    for backend in ["auto", "xdp", "packet"] {
+        // One that is not refused runs for ever.
+        let mut second = hosts.near.command("timeout");
+        second.args(["20", LINERATE, "uplink", "-i", "wire", "--take-over", "--backend", backend]);
+        let printed = String::from_utf8_lossy(&second.output().unwrap().stderr).into_owned();
+        assert!(printed.contains("by XDP (linerate"), "{backend}: {printed}");
+    }
     first.stop();
 }
 
