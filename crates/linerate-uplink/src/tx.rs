@@ -335,11 +335,10 @@ fn send_whole<P: FramePort>(
 /// Says why a super-packet is not split: its sender repeats it for ever. The first is a warning.
 #[cold]
 fn refused(why: &dyn fmt::Display, header: &Header, statistics: &Statistics) {
-    match statistics.unsplit.total() {
-        0 => tracing::warn!("a super-packet ({header}) is lost, because it cannot be split: {why}"),
-        _ => {
-            tracing::debug!("a super-packet ({header}) is lost, because it cannot be split: {why}")
-        }
+    if statistics.unsplit.total() == 0 {
+        tracing::warn!("a super-packet ({header}) is lost, because it cannot be split: {why}");
+    } else {
+        tracing::debug!(%why, %header, "a super-packet that is not split");
     }
 }
 
