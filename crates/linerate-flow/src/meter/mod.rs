@@ -35,7 +35,7 @@ impl Default for MeterOptions {
         Self {
             max_flows: 1 << 18,
             active_timeout: Duration::from_secs(60),
-            idle_timeout: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(60),
         }
     }
 }
@@ -104,7 +104,7 @@ pub struct MeteredPacket<'a> {
 
 /// The layers of a frame with this link type (LINKTYPE registry); `None` if a meter cannot parse them.
 pub fn layers(frame: &[u8], linktype: u16) -> Option<Layers> {
-    packet::layers(frame, linktype).ok()
+    packet::layers(frame, linktype).ok().map(|(layers, _)| layers)
 }
 
 /// Whether a meter parses link-layer headers of this type (LINKTYPE registry).

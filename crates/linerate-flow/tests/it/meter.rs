@@ -383,6 +383,58 @@ fn vlans_and_interfaces_divide_flows() {
 }
 
 #[test]
+fn what_stands_between_ethernet_and_ip_hides_no_packet() {
+    let plain = udp((host(1), 1000), (host(2), 53), 10);
+    let v6 = |last| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
+    let plain6 = udp((v6(1), 1000), (v6(2), 53), 10);
+    let (macs, packet, packet6) = (&plain[..12], &plain[14..], &plain6[14..]);
+    let of = |headers: &[&[u8]], packet: &[u8]| [&[macs], headers, &[packet]].concat().concat();
+    let tag = |id: u8| [0x81, 0, 0, id];
+    let inner = [&[4; 12][..], &[0x81, 0, 0, 9, 8, 0]].concat();
+    let labels = [0x88, 0x47, 0, 1, 0, 64, 0, 2, 1, 64];
+    let pppoe = |protocol: u8| [0x88, 0x64, 0x11, 0, 0, 7, 0, 60, 0, protocol];
+    let snap = [0, 46, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+    let nsh = |next: u8| [&[0x89, 0x4f, 0x0f, 0xc2, 1, next][..], &[0; 4]].concat();
+    let tags: Vec<_> = (1..=5).flat_map(tag).chain([8, 0]).collect();
+    let frames = [
+        (of(&[&labels], packet), [None; 2]),
+        (of(&[&labels], packet6), [None; 2]),
+        (of(&[&tag(3), &pppoe(0x21)], packet), [Some(3), None]),
+        (of(&[&pppoe(0x57)], packet6), [None; 2]),
+        (of(&[&[0x91, 0, 0, 3], &tag(4), &[8, 0]], packet), [Some(3), Some(4)]),
+        (of(&[&tags], packet), [Some(1), Some(2)]),
+        (of(&[&snap], packet), [None; 2]),
+        (of(&[&[0x89, 3, 0, 1], &inner], packet), [Some(9), None]),
+        (of(&[&nsh(1)], packet), [None; 2]),
+        (of(&[&nsh(2)], packet6), [None; 2]),
+        (of(&[&nsh(3), &inner], packet), [Some(9), None]),
+    ];
+    for (frame, vlans) in &frames {
+        let mut metered = Metered::new(10, 60, 15);
+        let records = metered.frame(0.0, frame).finish();
+        let [record] = records else { panic!("{frame:02x?}: {records:?}") };
+        assert_eq!((record.key.source_port, record.key.destination_port), (Some(1000), Some(53)));
+        assert_eq!([record.key.vlan, record.key.customer_vlan], *vlans, "{frame:02x?}");
+        let octets = 38 + if record.key.source.is_ipv6() { 20 } else { 0 };
+        assert_eq!(counts(record), [1, octets, 0, 0], "{frame:02x?}");
+        // A part of it is no packet, and harms nobody.
+        for len in 0..frame.len() {
+            Metered::new(10, 60, 15).cut(0.0, &frame[..len], frame.len() as u32);
+        }
+    }
+    for (linktype, family, packet) in
+        [(0, [2, 0, 0, 0], packet), (0, [0, 0, 0, 30], packet6), (108, [0, 0, 0, 2], packet)]
+    {
+        let frame = [&family, packet].concat();
+        let mut metered = Metered::new(10, 60, 15);
+        let (wire_len, interface, time) = (frame.len() as u32, 0, START);
+        let frame =
+            MeteredPacket { frame: &frame, wire_len, linktype, interface, time, byte_range: None };
+        assert_eq!(metered.packet(&frame).finish().len(), 1, "{linktype} {family:?}");
+    }
+}
+
+#[test]
 fn icmp_has_type_and_code_and_an_answer_joins_its_request() {
     let echo = |from: u8, to: u8, reply: bool, v6: bool| {
         let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);

@@ -82,7 +82,7 @@ pub(crate) struct Arguments {
     pub(super) active_timeout: Duration,
 
     /// A flow ends when no packet came for this time.
-    #[arg(help_heading = FLOWS, long, value_name = "TIME", requires = "flows", default_value = "15s", value_parser = values::flow_time)]
+    #[arg(help_heading = FLOWS, long, value_name = "TIME", requires = "flows", default_value = "1m", value_parser = values::flow_time)]
     pub(super) idle_timeout: Duration,
 
     /// Maximum number of flows in the table (at least 1), of 156 bytes each, allocated at the start. A full table exports
