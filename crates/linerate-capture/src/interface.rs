@@ -8,13 +8,13 @@ use crate::link_type::DOCSIS;
 use crate::{Error, Result};
 
 /// Link type of bare IP packets (LINKTYPE_RAW).
-const RAW: u16 = 101;
+pub(crate) const RAW: u16 = 101;
 
 /// The kernel's numbers of link layers (`linux/if_arp.h`).
-const ARPHRD_ETHER: u16 = 1;
-const ARPHRD_LOOPBACK: u16 = 772;
-const ARPHRD_NONE: u16 = 0xfffe;
-const ARPHRD_RAWIP: u16 = 519;
+pub(crate) const ARPHRD_ETHER: u16 = 1;
+pub(crate) const ARPHRD_LOOPBACK: u16 = 772;
+pub(crate) const ARPHRD_NONE: u16 = 0xfffe;
+pub(crate) const ARPHRD_RAWIP: u16 = 519;
 
 /// The name that stands for all interfaces, as in tcpdump.
 pub const ANY: &str = "any";

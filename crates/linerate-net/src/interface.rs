@@ -65,6 +65,15 @@ impl Interface {
         Ok(flags.map_err(|source| self.failed(source))? & libc::IFF_UP as u32 != 0)
     }
 
+    /// The number of its link layer (`ARPHRD_` of `linux/if_arp.h`).
+    ///
+    /// # Errors
+    /// [`Error::InterfaceGone`], [`Error::System`].
+    pub fn link_layer(&self) -> Result<u16> {
+        let number = self.current_name().and_then(|name| ioctl::link_layer(&self.socket, &name));
+        number.map_err(|source| self.failed(source))
+    }
+
     /// Everything that the kernel reports about it now.
     ///
     /// # Errors

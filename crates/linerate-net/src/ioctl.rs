@@ -16,6 +16,15 @@ pub(crate) fn flags(socket: &OwnedFd, name: &[u8]) -> io::Result<u32> {
     Ok(u32::from(flags.cast_unsigned()))
 }
 
+/// The number of its link layer (`ARPHRD_` of `linux/if_arp.h`).
+pub(crate) fn link_layer(socket: &OwnedFd, name: &[u8]) -> io::Result<u16> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFHWADDR reads the name and writes `ifr_hwaddr`, both in `request`.
+    unsafe { call(socket, libc::SIOCGIFHWADDR as libc::Ioctl, &mut request) }?;
+    // SAFETY: the kernel has written this member.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+}
+
 /// The name of the interface with this index, which may be no UTF-8.
 pub(crate) fn name(socket: &OwnedFd, index: u32) -> io::Result<Vec<u8>> {
     let mut request = request(&[])?;

@@ -80,6 +80,8 @@ pub struct Frame<'a> {
     pub timestamp: Option<Timestamp>,
     /// Inbound or outbound.
     pub direction: Direction,
+    /// Index of the interface that it was on, where a packet socket says so; else 0.
+    pub interface: u32,
     /// Index of the receive queue it came from, 0 where the source does not say.
     pub queue: u16,
     /// Whether the kernel kept the outer VLAN tag beside the frame, where a packet socket says so.
@@ -102,6 +104,7 @@ impl<'a> Frame<'a> {
             wire_len: head.len() as u32,
             timestamp: None,
             direction: Direction::Unknown,
+            interface: 0,
             queue: 0,
             tag_beside: None,
             checksum_partial: false,

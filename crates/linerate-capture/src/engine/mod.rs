@@ -5,6 +5,7 @@ mod cutoff;
 mod file;
 mod reader;
 mod report;
+mod router;
 mod sample;
 mod shared;
 
@@ -34,12 +35,13 @@ use crate::sink::Sink;
 use crate::sink::file::{
     FileSink, FileSinkCounts, FileSinkHandle, FileSinkOptions, FileSinkProgress, StatisticsSource,
 };
-use crate::source::{OpenInterface, SourceKind, SourceOptions, inside};
+use crate::source::{OpenInterface, SourceKind, SourceOptions, any, inside};
 use crate::split::LiveSplitter;
-use crate::statistics::{DropCause, Drops, InterfaceCounters};
+use crate::statistics::{AllCounters, DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
 use cutoff::Cutoff;
 use reader::{MAX_BUFFER_AGE, MAX_BUFFER_AGE_OF_SEVERAL, PacketPath, Reader};
+use router::Router;
 use shared::Shared;
 
 /// How the readers behave.
@@ -57,6 +59,8 @@ pub struct EngineOptions {
     pub sample: Option<Sample>,
     /// Capture the packets of each flow until they have this many bytes, both directions together.
     pub cutoff: Option<u64>,
+    /// Longest piece of a packet in the output, in bytes.
+    pub snaplen: u32,
     /// Split super-packets into frames; the sources come with virtio headers.
     pub split: bool,
     /// Drop the capabilities of the threads that do not need them any more.
@@ -87,7 +91,7 @@ pub struct Engine {
     record_writer: Option<RecordWriter>,
     progress: Vec<Arc<FileSinkProgress>>,
     shared: Arc<Shared>,
-    counters: Arc<Vec<InterfaceCounters>>,
+    counters: Arc<AllCounters>,
     events: Receiver<Event>,
     /// What is known of the interfaces from the start.
     interfaces: Vec<InterfaceReport>,
@@ -109,22 +113,23 @@ pub struct Outcome<R = Report> {
 /// # Errors
 ///
 /// [`Error::Net`] for an interface of another namespace that cannot be entered.
-pub fn counters(opened: &[OpenInterface]) -> Result<Arc<Vec<InterfaceCounters>>> {
+pub fn counters(opened: &[OpenInterface]) -> Result<Arc<AllCounters>> {
     let of = |one: &OpenInterface| {
         let (interface, readers) = (&one.interface, one.sources.len());
         let namespace = one.namespace.as_deref();
         inside(namespace, || {
             let connection = namespace.is_some().then(Connection::open).transpose()?;
-            Ok(InterfaceCounters::new(interface, connection, readers))
+            Ok(Arc::new(InterfaceCounters::new(interface, connection, readers.max(1))))
         })?
     };
-    Ok(Arc::new(opened.iter().map(of).collect::<Result<_>>()?))
+    let first = opened.iter().map(of).collect::<Result<_>>()?;
+    Ok(Arc::new(AllCounters::new(first)))
 }
 
 /// The statistics for the end of each file.
-fn statistics_source(counters: &Arc<Vec<InterfaceCounters>>) -> StatisticsSource {
+fn statistics_source(counters: &Arc<AllCounters>) -> StatisticsSource {
     let counters = Arc::clone(counters);
-    Box::new(move || counters.iter().map(InterfaceCounters::statistics).collect())
+    Box::new(move || counters.all().iter().map(|one| one.statistics()).collect())
 }
 
 impl Engine {
@@ -135,7 +140,7 @@ impl Engine {
     /// [`Error::Thread`].
     pub fn start(
         opened: Vec<OpenInterface>,
-        counters: Arc<Vec<InterfaceCounters>>,
+        counters: Arc<AllCounters>,
         sink: Sink,
         metering: Option<Metering>,
         options: &EngineOptions,
@@ -145,6 +150,14 @@ impl Engine {
         let interfaces = opened.iter().map(InterfaceReport::of).collect();
         let filter = opened.first().and_then(FilterReport::of);
         let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>().max(1);
+        let all = counters.all();
+        let mut router = match opened.get(1) {
+            Some(second) if second.sources.is_empty() => {
+                let described = report::descriptions(&opened, options.snaplen)?.swap_remove(0);
+                Some(Box::new(Router::new(&opened, &counters, &events_in, described)?))
+            }
+            _ => None,
+        };
         let meter = |sink: &mut Sink<FileSinkHandle>| {
             let Metering { record_writer, options } = metering.as_ref()?;
             let max_flows = (options.max_flows / readers as u32).max(1);
@@ -167,6 +180,9 @@ impl Engine {
                         filter: filter.clone(),
                         sample: options.sample,
                         cutoff: options.cutoff.map(|bytes| Cutoff::new(bytes, readers)),
+                        router: router.take(),
+                        counters: Arc::clone(&all[number]),
+                        reader: index,
                         interface: number as u32,
                         linktype,
                         shared: Arc::clone(&shared),
@@ -175,8 +191,7 @@ impl Engine {
                     },
                     splitter: options.split.then(|| LiveSplitter::new(linktype)),
                     name: one.label.clone(),
-                    counters: Arc::clone(&counters),
-                    interface: number,
+                    counters: Arc::clone(&all[number]),
                     index,
                     events: Sender::clone(&events_in),
                     max_age: Duration::ZERO,
@@ -240,16 +255,20 @@ impl Engine {
 
     /// The counts now.
     pub fn report(&self) -> Report {
-        self.counters.iter().for_each(InterfaceCounters::refresh);
+        let all = self.counters.all();
+        all.iter().for_each(|one| one.refresh());
         let files = self.progress.iter().map(|one| one.counts());
         let files = files.fold(FileSinkCounts::default(), FileSinkCounts::plus);
-        let drops = self.counters.iter().map(InterfaceCounters::drops);
+        let drops = all.iter().map(|one| one.drops());
         let mut drops = drops.fold(Drops::default(), Drops::plus);
         drops[DropCause::Disk] = files.unwritten;
         drops[DropCause::OutOfOrder] += files.out_of_order;
         let mut interfaces = self.interfaces.clone();
+        for later in &all[interfaces.len()..] {
+            interfaces.push(InterfaceReport { name: later.name.clone(), ..interfaces[0].clone() });
+        }
         let split = self.shared.split();
-        for (interface, counters) in interfaces.iter_mut().zip(self.counters.iter()) {
+        for (interface, counters) in interfaces.iter_mut().zip(&all) {
             interface.update(counters);
             // Readers ask the kernel for its counts only now and then. What was captured or left out was
             // received, except that the segments of what was split are counted.
@@ -322,6 +341,21 @@ pub fn open_remaining(
     Ok((opened, gone))
 }
 
+/// Opens one socket for all interfaces that are up, and for later ones; `None` if that is not possible with these
+/// options.
+///
+/// # Errors
+///
+/// As [`open_all`].
+pub fn open_any(
+    options: &SourceOptions,
+    stop: &Arc<AtomicBool>,
+) -> Result<Option<Vec<OpenInterface>>> {
+    let mut interfaces = link::all()?;
+    interfaces.retain(|one| one.is_up() && interface::linktype(one).is_ok());
+    any::open(interfaces, options, &mut options.filters(Arc::clone(stop)))
+}
+
 fn open_each(
     names: &[String],
     options: &SourceOptions,
@@ -392,7 +426,7 @@ fn buffers(least: usize, readers: usize, in_order: bool) -> usize {
 /// As [`start_file_sink`].
 pub fn start_file_sinks(
     opened: &[OpenInterface],
-    counters: &Arc<Vec<InterfaceCounters>>,
+    counters: &Arc<AllCounters>,
     options: impl Fn() -> FileSinkOptions,
 ) -> Result<Vec<FileSink>> {
     let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>();
@@ -426,7 +460,7 @@ fn with_number(path: &Path, number: usize) -> PathBuf {
 /// As [`FileSink::start`]; [`Error::LinkLayers`] for classic pcap of interfaces whose link layers differ.
 pub fn start_file_sink(
     opened: &[OpenInterface],
-    counters: &Arc<Vec<InterfaceCounters>>,
+    counters: &Arc<AllCounters>,
     mut options: FileSinkOptions,
 ) -> Result<FileSink> {
     prepare(opened, counters, &mut options)?;
@@ -439,7 +473,7 @@ pub fn start_file_sink(
 /// Puts the interfaces and their statistics into the options of a writer.
 fn prepare(
     opened: &[OpenInterface],
-    counters: &Arc<Vec<InterfaceCounters>>,
+    counters: &Arc<AllCounters>,
     options: &mut FileSinkOptions,
 ) -> Result<()> {
     options.interfaces = report::descriptions(opened, options.encoder.snaplen)?;

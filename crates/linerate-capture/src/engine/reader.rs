@@ -13,6 +13,7 @@ use linerate_pcapfile::{ByteRange, Record};
 use linerate_ring::{Drained, Frame, Ring as _, Timestamp};
 
 use super::cutoff::Cutoff;
+use super::router::Router;
 use super::sample::Sample;
 use super::shared::{Event, Shared};
 use crate::annotate::Annotator;
@@ -63,6 +64,12 @@ pub(super) struct PacketPath {
     pub(super) filter: Option<Arc<Filter>>,
     pub(super) sample: Option<Sample>,
     pub(super) cutoff: Option<Cutoff>,
+    /// Finds the interface of each frame, where the source has those of all.
+    pub(super) router: Option<Box<Router>>,
+    /// The counters of the interface.
+    pub(super) counters: Arc<InterfaceCounters>,
+    /// The number of the reader there.
+    pub(super) reader: usize,
     pub(super) interface: u32,
     pub(super) linktype: u16,
     pub(super) shared: Arc<Shared>,
@@ -73,8 +80,9 @@ pub(super) struct PacketPath {
 }
 
 /// The counts of a round of batches. Its drop adds them to the reader's counters, also after a panic.
-struct Round<'a> {
-    counters: &'a ReaderCounters,
+struct Round {
+    counters: Arc<InterfaceCounters>,
+    reader: usize,
     captured: u64,
     bytes: u64,
     /// Frames that the filter in user space rejected.
@@ -87,10 +95,11 @@ struct Round<'a> {
     timestamp: Option<Timestamp>,
 }
 
-impl<'a> Round<'a> {
-    fn new(counters: &'a ReaderCounters) -> Self {
+impl Round {
+    fn new(path: &PacketPath) -> Self {
         let (captured, bytes, rejected, sampled, cutoff) = (0, 0, 0, 0, 0);
-        Self { counters, captured, bytes, rejected, sampled, cutoff, timestamp: None }
+        let (counters, reader) = (Arc::clone(&path.counters), path.reader);
+        Self { counters, reader, captured, bytes, rejected, sampled, cutoff, timestamp: None }
     }
 
     /// When the frame arrived.
@@ -100,10 +109,10 @@ impl<'a> Round<'a> {
     }
 }
 
-impl Drop for Round<'_> {
+impl Drop for Round {
     fn drop(&mut self) {
         let Self { captured, bytes, rejected, sampled, cutoff, .. } = *self;
-        self.counters.add(captured, bytes, rejected, sampled, cutoff);
+        self.counters.readers[self.reader].add(captured, bytes, rejected, sampled, cutoff);
     }
 }
 
@@ -112,13 +121,32 @@ impl PacketPath {
     // Always inlined, as is everything on the path of a frame: the frame then stays in registers and is
     // not written to memory and read again at each step.
     #[inline(always)]
-    fn handle(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
+    fn handle(&mut self, frame: &Frame<'_>, round: &mut Round, scratch: &mut Vec<u8>) -> bool {
+        // One branch, which is always the same where there is no router.
+        if self.router.as_ref().is_some_and(|router| router.current != frame.interface) {
+            self.change_interface(frame.interface, round);
+        }
         !self.accepts(frame, round, scratch) || self.output(frame, round)
+    }
+
+    /// The next frames are of the interface with this index.
+    #[inline(never)]
+    fn change_interface(&mut self, index: u32, round: &mut Round) {
+        let Some(router) = &mut self.router else { return };
+        let route = router.route(index, &mut self.sink);
+        (self.interface, self.linktype) = (route.number, route.linktype);
+        self.counters = Arc::clone(&route.counters);
+        if let Some(file) = self.sink.file() {
+            file.set_interface(self.interface);
+        }
+        let mut next = Round::new(self);
+        next.timestamp = round.timestamp;
+        *round = next;
     }
 
     /// Whether the filter accepts the frame, and its flow is in the sample.
     #[inline(always)]
-    fn accepts(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
+    fn accepts(&mut self, frame: &Frame<'_>, round: &mut Round, scratch: &mut Vec<u8>) -> bool {
         if let Some(filter) = &self.filter
             && !filter.matches(frame, frame.contiguous(scratch))
         {
@@ -136,7 +164,7 @@ impl PacketPath {
 
     /// Outputs one frame, if it is before the cutoff of its flow; false if no more are wanted.
     #[inline(always)]
-    fn output(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
+    fn output(&mut self, frame: &Frame<'_>, round: &mut Round) -> bool {
         if let Self { cutoff: Some(cutoff), linktype, interface, .. } = self
             && !cutoff.keeps(frame.head(), frame.wire_len, *linktype, *interface, round.time(frame))
         {
@@ -155,7 +183,7 @@ impl PacketPath {
     }
 
     /// Counts and meters a frame after the cutoff of its flow; false if the capture is complete.
-    fn skip_after_cutoff(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
+    fn skip_after_cutoff(&mut self, frame: &Frame<'_>, round: &mut Round) -> bool {
         if self.shared.is_complete() {
             return false;
         }
@@ -166,12 +194,7 @@ impl PacketPath {
 
     /// Meters a frame, which is at this range of the output.
     #[inline(always)]
-    fn meter_frame(
-        &mut self,
-        frame: &Frame<'_>,
-        round: &mut Round<'_>,
-        byte_range: Option<ByteRange>,
-    ) {
+    fn meter_frame(&mut self, frame: &Frame<'_>, round: &mut Round, byte_range: Option<ByteRange>) {
         let Some(meter) = &mut self.meter else { return };
         meter.push(&MeteredPacket {
             // All headers are in the first piece.
@@ -186,7 +209,7 @@ impl PacketPath {
 
     /// Pushes a frame into the sink; false if the sink wants no more.
     #[inline(always)]
-    fn push(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
+    fn push(&mut self, frame: &Frame<'_>, round: &mut Round) -> bool {
         let wire_len = u64::from(frame.wire_len);
         let Self { interface, annotator, .. } = self;
         let more = self.sink.push(self.linktype, || {
@@ -213,9 +236,7 @@ pub(super) struct Reader {
     pub(super) splitter: Option<LiveSplitter>,
     /// The name of the interface.
     pub(super) name: String,
-    pub(super) counters: Arc<Vec<InterfaceCounters>>,
-    /// The number of the interface.
-    pub(super) interface: usize,
+    pub(super) counters: Arc<InterfaceCounters>,
     /// The number of this reader among those of the interface.
     pub(super) index: usize,
     pub(super) events: Sender<Event>,
@@ -231,7 +252,7 @@ impl Reader {
     /// the thread that joins them, would wait forever.
     pub(super) fn run(mut self) {
         let all = Arc::clone(&self.counters);
-        let counters = &all[self.interface].readers[self.index];
+        let counters = &all.readers[self.index];
         let mut ledger = Ledger::default();
         for step in [Self::read, Self::finish] {
             let done = catch_unwind(AssertUnwindSafe(|| step(&mut self, counters, &mut ledger)));
@@ -305,7 +326,7 @@ impl Reader {
             if ready && std::mem::take(&mut down) {
                 let _ = self.events.send(Event::Up(self.name.clone()));
             }
-            let enough = self.round(&mut Round::new(counters), &mut scratch);
+            let enough = self.round(&mut Round::new(&self.path), &mut scratch);
             let now = Instant::now();
             self.maintain(ledger, counters, &mut flushed, now, !ready);
             if enough {
@@ -323,6 +344,9 @@ impl Reader {
     fn finish(&mut self, counters: &ReaderCounters, ledger: &mut Ledger) {
         self.source.end();
         self.add_split_statistics();
+        if let Some(router) = &mut self.path.router {
+            ledger.elsewhere = router.refresh();
+        }
         let filtered_here = self.path.filter.is_some();
         ledger.refresh(&self.source, counters, filtered_here, Instant::now(), true);
     }
@@ -334,7 +358,7 @@ impl Reader {
     }
 
     /// Handles some batches; true if the capture is complete.
-    fn round(&mut self, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
+    fn round(&mut self, round: &mut Round, scratch: &mut Vec<u8>) -> bool {
         for _ in 0..BATCHES_PER_ROUND {
             let path = &mut self.path;
             // Decided once a batch, not for each frame.
@@ -364,7 +388,7 @@ impl Reader {
         idle: bool,
     ) {
         self.add_split_statistics();
-        let PacketPath { sink, shared, filter, meter, .. } = &mut self.path;
+        let PacketPath { sink, shared, filter, meter, router, .. } = &mut self.path;
         let requested = shared.flush.load(Relaxed);
         let max_age = if *flushed == requested { self.max_age } else { Duration::ZERO };
         *flushed = requested;
@@ -389,6 +413,9 @@ impl Reader {
         let due = ledger.refreshed.is_none_or(|last| now.duration_since(last) >= COUNTERS_INTERVAL);
         if due {
             counters.set_fill(self.source.fill_level());
+            if let Some(router) = router {
+                ledger.elsewhere = router.refresh();
+            }
         }
         if due || (idle && ledger.writer_since.is_some()) {
             ledger.refresh(&self.source, counters, filter.is_some(), now, idle);
@@ -431,6 +458,8 @@ impl Ending {
 #[derive(Default)]
 struct Ledger {
     refreshed: Option<Instant>,
+    /// Frames of the source that count for other interfaces.
+    elsewhere: u64,
     last: Drops,
     /// The losses before the reader had to wait for the writer.
     writer_since: Option<Drops>,
@@ -461,7 +490,7 @@ impl Ledger {
         }
         self.last = counts.drops;
         let drops = counts.drops.attributed_to_writer(&self.moved);
-        counters.set(counts.received, drops, filtered_here);
+        counters.set(counts.received.saturating_sub(self.elsewhere), drops, filtered_here);
         if let Ok(queues) = source.queue_statistics() {
             let counts = |(queue, counts): (u32, SourceStatistics)| QueueCounts {
                 queue,

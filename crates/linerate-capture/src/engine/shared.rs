@@ -16,6 +16,8 @@ pub enum Event {
     Up(String),
     /// It was removed; the capture continues with the others.
     Gone(String),
+    /// It is new, and captured, too.
+    Appeared(String),
     /// Something became of what is traced on this interface.
     Notice(String, String),
 }
@@ -27,6 +29,7 @@ impl fmt::Display for Event {
                 write!(f, "interface {name} went down; waiting for it to come up again")
             }
             Self::Up(name) => write!(f, "interface {name} is up again"),
+            Self::Appeared(name) => write!(f, "listening on {name}, too"),
             Self::Notice(name, what) => write!(f, "{name}: {what}"),
             Self::Gone(name) => {
                 write!(f, "interface {name} is gone; the capture continues with the others")

@@ -1,6 +1,7 @@
 //! Where frames come from: [`Source`] is one of the rings, without dynamic dispatch for a frame.
 
 mod affinity;
+pub(crate) mod any;
 mod kind;
 mod open;
 mod options;

@@ -8,7 +8,7 @@ use linerate_net::cpu;
 use linerate_net::link::Link;
 use linerate_net::namespace::Namespace;
 use linerate_net::text::plural;
-use linerate_ring::packet::{self, Fanout, Ring};
+use linerate_ring::packet::{self, Builder, Fanout, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
 use linerate_ring::{Action, Delivery, Receiver, TimestampSource, WaitStrategy};
@@ -20,7 +20,7 @@ use super::{Source, affinity};
 use crate::filter::{
     ETHERNET, Filter, FilterCache, FilterLocation, LINUX_SLL, LINUX_SLL2, Placement, TagReading,
 };
-use crate::interface;
+use crate::interface::{self, ANY};
 use crate::{Error, Result};
 
 /// Which frames a source takes from the host.
@@ -209,7 +209,7 @@ pub(crate) fn inside<T: Send>(
 }
 
 /// The warning that an XDP program hides frames from a packet socket on `name`, if there is one.
-fn hidden_by_xdp(name: &str) -> Option<String> {
+pub(super) fn hidden_by_xdp(name: &str) -> Option<String> {
     // A tee passes every frame on. Without the privilege to ask there is no warning.
     let found = linerate_bpf::xdp::attached(name).ok()?.filter(|found| !found.is_tee())?;
     let by = found.owner();
@@ -249,7 +249,11 @@ pub struct UnusedSetting {
 }
 
 /// The settings that have no effect on this source.
-fn unused(options: &SourceOptions, selection: &Selection, sockets: bool) -> Vec<UnusedSetting> {
+pub(super) fn unused(
+    options: &SourceOptions,
+    selection: &Selection,
+    sockets: bool,
+) -> Vec<UnusedSetting> {
     let kind = selection.kind;
     let in_ring_buffer = kind != SourceKind::Packet && !sockets;
     let hardware = options.timestamps == TimestampSource::Hardware;
@@ -293,8 +297,8 @@ pub(super) struct Opener<'a> {
     pub(super) name: &'a str,
     pub(super) options: &'a SourceOptions,
     /// Readers that are wanted.
-    threads: usize,
-    filter: Option<&'a Filter>,
+    pub(super) threads: usize,
+    pub(super) filter: Option<&'a Filter>,
 }
 
 impl Opener<'_> {
@@ -314,10 +318,11 @@ impl Opener<'_> {
         }
     }
 
-    fn packet(&self) -> Result<Parts> {
+    pub(super) fn packet_builder(&self) -> Builder {
         let options = self.options;
         let builder = match options.cooked {
             Some(header) => Ring::cooked_builder(header),
+            None if self.name == ANY => Ring::any_builder(),
             None => Ring::builder(self.name),
         };
         let mut builder = builder
@@ -347,6 +352,12 @@ impl Opener<'_> {
             let block = (each / 256).next_power_of_two().clamp(least, 128 << 10) as u32;
             builder = builder.block_size(block).buffer_size(each);
         }
+        builder
+    }
+
+    fn packet(&self) -> Result<Parts> {
+        let options = self.options;
+        let builder = self.packet_builder();
         let build = |placement: &Option<Placement<_>>| {
             let program = placement.as_ref().and_then(|placement| placement.kernel.clone());
             let builder = builder.clone().filter(program);

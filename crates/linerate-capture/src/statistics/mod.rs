@@ -6,7 +6,7 @@ pub mod program;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use linerate_net::Connection;
 use linerate_net::link::{Link, Statistics};
@@ -18,9 +18,32 @@ use crate::interface;
 
 pub use drops::{DropCause, Drops};
 
+/// The counters of all interfaces, in the order of their numbers. There may be more during a capture.
+#[derive(Debug, Default)]
+pub struct AllCounters(RwLock<Vec<Arc<InterfaceCounters>>>);
+
+impl AllCounters {
+    pub(crate) fn new(first: Vec<Arc<InterfaceCounters>>) -> Self {
+        Self(RwLock::new(first))
+    }
+
+    /// Those that are there now.
+    pub fn all(&self) -> Vec<Arc<InterfaceCounters>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds an interface; its number.
+    pub(crate) fn add(&self, counters: Arc<InterfaceCounters>) -> u32 {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        all.push(counters);
+        (all.len() - 1) as u32
+    }
+}
+
 /// The counters of one interface.
 #[derive(Debug)]
 pub struct InterfaceCounters {
+    pub(crate) name: String,
     index: u32,
     /// To the namespace of the interface, where that is another one.
     connection: Option<Connection>,
@@ -65,7 +88,18 @@ impl InterfaceCounters {
     /// The calling thread is in the namespace of the interface; with a `connection` later calls need not be.
     pub(crate) fn new(interface: &Link, connection: Option<Connection>, readers: usize) -> Self {
         let before = interface::statistics(interface.index).unwrap_or(interface.statistics);
+        Self::since_then(before, interface, connection, readers)
+    }
+
+    /// As [`InterfaceCounters::new`], for an interface that had these counters when the capture began.
+    pub(crate) fn since_then(
+        before: Statistics,
+        interface: &Link,
+        connection: Option<Connection>,
+        readers: usize,
+    ) -> Self {
         Self {
+            name: interface.name.clone(),
             index: interface.index,
             connection,
             before,
@@ -97,6 +131,15 @@ impl InterfaceCounters {
     /// Packets that the filter accepted, lost ones included.
     pub fn received(&self) -> u64 {
         self.sum(|reader| &reader.received)
+    }
+
+    /// Counts what the one reader has handled as received, where its socket counts for several interfaces; how many.
+    pub(crate) fn receive_handled(&self) -> u64 {
+        let reader = &self.readers[0];
+        let handled = [&reader.captured, &reader.sampled, &reader.cutoff];
+        let handled = handled.into_iter().map(|count| count.load(Relaxed)).sum();
+        reader.received.store(handled, Relaxed);
+        handled
     }
 
     /// Packets that reached the sink.

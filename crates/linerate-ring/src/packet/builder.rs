@@ -47,6 +47,8 @@ pub struct Builder {
     fanout: Option<Fanout>,
     stamps: TimestampSource,
     virtio: bool,
+    /// All interfaces.
+    any: bool,
     cooked: Option<CookedHeader>,
     busy_poll: Duration,
 }
@@ -57,12 +59,19 @@ impl Ring {
         Builder::new(interface.into())
     }
 
-    /// Asks for a ring on all interfaces of this network namespace, also those that come later. Frames start with
+    /// Asks for a ring on all interfaces of this network namespace, also those that come later.
+    /// [`Frame::interface`](crate::Frame::interface) tells them apart. Each frame has the link layer of its interface.
+    /// [`Builder::promiscuous`] and hardware time stamps have no effect.
+    pub fn any_builder() -> Builder {
+        Builder { any: true, ..Builder::new("any".to_owned()) }
+    }
+
+    /// As [`Ring::any_builder`], but frames start with
     /// this header instead of their own, and a filter sees them as
     /// [`ClassicProgram::on_cooked_socket`] says. [`Builder::promiscuous`] and hardware time stamps have no effect,
     /// and there are no virtio headers.
     pub fn cooked_builder(header: CookedHeader) -> Builder {
-        Builder { cooked: Some(header), ..Builder::new("any".to_owned()) }
+        Builder { cooked: Some(header), ..Self::any_builder() }
     }
 }
 
@@ -81,6 +90,7 @@ impl Builder {
             fanout: None,
             stamps: TimestampSource::Software,
             virtio: false,
+            any: false,
             cooked: None,
             busy_poll: Duration::ZERO,
         }
@@ -212,9 +222,10 @@ impl Builder {
     fn prepare(self) -> Result<Ring> {
         let request = self.request()?;
         let name = self.interface.as_str();
-        let (socket, interface) = match self.cooked.is_some() {
-            true => (Socket::open_cooked()?, None),
-            false => (Socket::open()?, Some(Interface::open(name)?)),
+        let interface = (!self.any).then(|| Interface::open(name)).transpose()?;
+        let socket = match self.cooked {
+            Some(_) => Socket::open_cooked()?,
+            None => Socket::open()?,
         };
         let system = |action: &str| {
             let action = format!("{action} (interface {name})");

@@ -89,7 +89,7 @@ pub(super) struct FrameHeader {
     family: u16,
     /// In network order, unlike the others.
     protocol: [u8; 2],
-    interface: i32,
+    pub(super) interface: i32,
     hardware_type: u16,
     pub(super) packet_type: u8,
     address_len: u8,

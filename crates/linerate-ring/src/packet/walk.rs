@@ -109,6 +109,7 @@ impl BlockFrames {
             libc::PACKET_OUTGOING => Direction::Outbound,
             _ => Direction::Inbound,
         };
+        frame.interface = header.interface.cast_unsigned();
         frame.tag_beside = Some(tagged);
         frame.checksum_partial = header.status & STATUS_CHECKSUM_NOT_READY != 0;
         frame.virtio = virtio;

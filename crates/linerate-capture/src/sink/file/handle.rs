@@ -28,6 +28,8 @@ pub struct FileSinkHandle {
     chunk: Chunk,
     /// Bytes of the buffers before this one.
     sent: u64,
+    /// Where the packets of `interface` begin: packets of the buffer before them, and all bytes.
+    run: (u64, u64),
     /// When the first record came into the buffer, as far as that was noticed.
     since: Option<Instant>,
     /// Time spent waiting for an empty buffer.
@@ -39,7 +41,8 @@ impl FileSinkHandle {
         let (reader, state) = pool.add_reader();
         let (chunk, _) = pool.take_empty();
         let waited = Duration::ZERO;
-        Self { pool, encoder, interface, reader, state, chunk, sent: 0, since: None, waited }
+        let (sent, run, since) = (0, (0, 0), None);
+        Self { pool, encoder, interface, reader, state, chunk, sent, run, since, waited }
     }
 
     /// The format that packets are encoded in.
@@ -50,6 +53,22 @@ impl FileSinkHandle {
     /// Locates its packets in the files.
     pub(crate) fn packet_locator(&self) -> Arc<dyn PacketLocator> {
         Arc::new(ReaderLocator::new(Arc::clone(&self.pool.extents), self.reader))
+    }
+
+    /// Packets pushed from now on count for this interface.
+    pub(crate) fn set_interface(&mut self, interface: u32) {
+        self.end_run();
+        self.interface = interface;
+    }
+
+    fn end_run(&mut self) {
+        let byte_range = ByteRange { begin: self.run.1, end: self.position() };
+        let frames = self.chunk.frames - self.run.0;
+        if frames > 0 {
+            let Self { reader, interface, .. } = *self;
+            self.chunk.runs.push(ReaderRun { reader, interface, frames, byte_range });
+        }
+        self.run = (self.chunk.frames, byte_range.end);
     }
 
     /// All bytes pushed so far.
@@ -165,12 +184,11 @@ impl FileSinkHandle {
 
     /// The buffer with everything that was pushed.
     fn filled(&mut self) -> Chunk {
-        let byte_range = ByteRange { begin: self.sent, end: self.position() };
-        self.sent = byte_range.end;
+        self.end_run();
+        self.sent = self.position();
+        self.run = (0, self.sent);
         let mut chunk = std::mem::take(&mut self.chunk);
-        let Self { reader, interface, .. } = *self;
-        chunk.runs.push(ReaderRun { reader, interface, frames: chunk.frames, byte_range });
-        (chunk.reader, chunk.sent) = (reader, Some(Instant::now()));
+        (chunk.reader, chunk.sent) = (self.reader, Some(Instant::now()));
         chunk
     }
 }

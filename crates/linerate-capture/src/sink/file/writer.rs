@@ -52,6 +52,8 @@ pub(super) struct Writer {
     offset: u64,
     /// What each file begins with.
     header: Vec<u8>,
+    /// Interfaces in it.
+    described: usize,
     /// Blocks that came before the first file had a name.
     early: Vec<u8>,
     /// Packets in the current file.
@@ -84,6 +86,7 @@ impl Writer {
         if let Some(section) = &options.section {
             options.encoder.encode_file_header(&mut header, section, &options.interfaces);
         }
+        let described = options.interfaces.len();
         let mut writer = Self {
             options,
             pool,
@@ -95,6 +98,7 @@ impl Writer {
             offset: 0,
             early: header.clone(),
             header,
+            described,
             records: 0,
             deadline: None,
             finished,
@@ -253,7 +257,10 @@ impl Writer {
     fn add_block(&mut self, bytes: &[u8], place: BlockPlace) {
         match place {
             BlockPlace::NewSection => self.header = bytes.to_vec(),
-            BlockPlace::EachFile => self.header.extend_from_slice(bytes),
+            BlockPlace::EachFile => {
+                self.header.extend_from_slice(bytes);
+                self.described += 1;
+            }
             BlockPlace::OneFile => {}
         }
         if self.names.is_none() {
@@ -544,7 +551,8 @@ impl Writer {
         }
         if self.options.encoder.format == Format::Pcapng && !self.report.pipe_closed {
             let mut blocks = Vec::new();
-            for (number, mut statistics) in (self.options.statistics)().into_iter().enumerate() {
+            let statistics = (self.options.statistics)().into_iter().take(self.described);
+            for (number, mut statistics) in statistics.enumerate() {
                 let number = number as u32;
                 statistics.delivered = Some(self.outcome(number).written);
                 self.options.encoder.encode_statistics(&mut blocks, number, &statistics);

@@ -114,7 +114,16 @@ fn from_interfaces(
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
-    let mut opened = open_all(arguments, names, &options, any, &signals)?;
+    // Flow records and files of readers have the interfaces that are there at the start.
+    let fixed = arguments.per_thread_files || !arguments.flows.is_empty();
+    let at_once = match any && !fixed && arguments.netns.len() <= 1 {
+        true => engine::open_any(&options, &signals.stop())?,
+        false => None,
+    };
+    let mut opened = match at_once {
+        Some(opened) => opened,
+        None => open_all(arguments, names, &options, any, &signals)?,
+    };
     check_link_types(arguments, &opened)?;
     if !arguments.flows.is_empty() {
         for one in &mut opened {
@@ -154,6 +163,7 @@ fn from_interfaces(
         sample: arguments.sample,
         cutoff: arguments.cutoff,
         drop_privileges: true,
+        snaplen: snaplen(arguments),
         split: arguments.split,
     };
     let running = Engine::start(opened, counters, sink, metering, &engine_options)?;

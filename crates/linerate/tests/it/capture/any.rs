@@ -12,7 +12,7 @@ use linerate_testkit::{Process, root_or_skip, skip, wait_for};
 use linerate_wire::virtio::Header;
 use nix::sys::signal::Signal;
 
-use super::support::{Cable, everybody_accepts, folder, listening, read};
+use super::support::{Cable, accepts, everybody_accepts, folder, listening, read};
 use crate::LINERATE;
 
 /// An IPv4 packet with a datagram of 8 bytes, without a checksum of UDP.
@@ -218,4 +218,67 @@ fn link_types_are_listed_and_chosen() {
         assert_eq!(output.status.code(), Some(status), "{printed}");
         assert!(printed.contains(says), "{printed}");
     }
+}
+
+/// One socket and one reader have the packets of all interfaces, also of those that come later.
+#[test]
+fn interfaces_that_appear_are_captured_and_named() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let path = folder.path().join("any.pcapng");
+    let program = "for i in $(seq 40); do ip link add d$i type veth peer name e$i && ip link set d$i up; done";
+    assert!(cable.far.command("sh").args(["-c", program]).status().unwrap().success());
+    ip(&cable.far, "link set lo up");
+    let bare = |name: &str| Device::builder(name).kind(Kind::Tun).build().unwrap();
+    let first = cable.far.run(|| bare("bare0")).unwrap();
+    ip(&cable.far, "link set bare0 up");
+    let mut command = cable.far.command(LINERATE);
+    command.args(["capture", "-i", "any", "--json", "-b", "packets:20", "udp", "-w"]).arg(&path);
+    let mut capture = listening(&mut command);
+    capture.until("listening on bare0");
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", capture.id())).unwrap().count();
+    assert!(tasks < 8, "{tasks} threads");
+    let later = cable.far.run(|| bare("bare1")).unwrap();
+    ip(&cable.far, "link set bare1 up");
+    for _ in 0..5 {
+        cable.send(1, 64);
+        assert!(first.queues()[0].send(&Header::default(), &PACKET).unwrap());
+        assert!(later.queues()[0].send(&Header::default(), &PACKET).unwrap());
+    }
+    capture.until("listening on bare1, too");
+    drop(later);
+    capture.until("interface bare1 is gone");
+    // Into another file, which begins with all interfaces.
+    cable.send(25, 64);
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    let of = |name: &str| {
+        let all = json["interfaces"].as_array().unwrap();
+        let one = all.iter().find(|one| one["name"] == name);
+        let one = one.unwrap_or_else(|| panic!("{name} in {json}"));
+        (one["captured"].as_u64().unwrap(), one["received"].as_u64().unwrap())
+    };
+    assert_eq!((of("far"), of("bare0"), of("bare1")), ((30, 30), (5, 5), (5, 5)), "{json}");
+    assert_eq!((&json["captured"], &json["received"]), (&40.into(), &40.into()), "{json}");
+    let mut counts = std::collections::BTreeMap::new();
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        let file = file.unwrap().path();
+        // tcpdump reads no file with several link types.
+        accepts("tshark", &["-nr"], &file);
+        let mut reader = Reader::open(&file).unwrap();
+        let mut numbers = Vec::new();
+        while let Some(record) = reader.next().unwrap() {
+            // The first byte of an IPv4 header, behind an Ethernet header or without.
+            let head = record.frame.head();
+            numbers.push((record.interface, head[0] == 0x45));
+        }
+        for (number, is_bare) in numbers {
+            let interface = &reader.interfaces()[number as usize];
+            let name = interface.name.clone().unwrap();
+            assert_eq!((interface.linktype == 101, name.starts_with("bare")), (is_bare, is_bare));
+            *counts.entry(name).or_insert(0) += 1;
+        }
+    }
+    let expected = [("bare0", 5), ("bare1", 5), ("far", 30)];
+    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)).into());
 }

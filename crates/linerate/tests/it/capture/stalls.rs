@@ -16,11 +16,16 @@ fn a_stall_that_tcpdump_survives_loses_nothing() {
     }
     const PACKETS: u32 = 350;
     let (cable, folder) = (Cable::new(), folder());
+    let more = "for i in $(seq 20); do ip link add d$i type veth peer name e$i && ip link set d$i up; done";
+    assert!(cable.far.command("sh").args(["-c", more]).status().unwrap().success());
     let path = |name: &str| folder.path().join(name).with_extension("pcap");
     let mut captures = Vec::new();
-    for (name, interface) in [("one", "far"), ("cooked", "any")] {
+    for (name, interface, format) in
+        [("one", "far", "pcap"), ("cooked", "any", "pcap"), ("any", "any", "pcapng")]
+    {
         let mut linerate = cable.far.command(crate::LINERATE);
-        linerate.args(["capture", "-U", "udp", "-i", interface, "-w"]).arg(path(name));
+        linerate.args(["capture", "-U", "udp", "--format", format, "-i", interface, "-w"]);
+        linerate.arg(path(name));
         captures.push((name, listening(&mut linerate)));
     }
     let mut tcpdump = cable.far.command("tcpdump");

@@ -1,0 +1,115 @@
+//! All interfaces by one packet socket, with the frames as they are.
+
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram};
+use linerate_net::link::Link;
+use linerate_ring::TimestampSource;
+use linerate_ring::packet;
+
+use super::open::{OpenInterface, Opener, TakenFrames, hidden_by_xdp, unused};
+use super::select::Selection;
+use super::{Source, SourceKind, SourceOptions};
+use crate::Result;
+use crate::filter::{ETHERNET, FilterCache, FilterLocation, TagReading};
+use crate::interface::{self, RAW};
+use crate::interface::{ANY, ARPHRD_ETHER, ARPHRD_LOOPBACK, ARPHRD_NONE, ARPHRD_RAWIP};
+
+/// Opens one socket for all interfaces: the first of the result, [`ANY`], has it, and what the kernel loses. Those that
+/// follow have no source. `None` if an option needs a socket for each, or the kernel cannot run the filter.
+///
+/// # Errors
+///
+/// As [`OpenInterface::by_name`].
+pub(crate) fn open(
+    interfaces: Vec<Link>,
+    options: &SourceOptions,
+    filters: &mut FilterCache,
+) -> Result<Option<Vec<OpenInterface>>> {
+    let one_for_each = options.threads != 1
+        || options.split
+        || options.linktype.is_some()
+        || options.timestamps == TimestampSource::Hardware
+        || options.filter_in == Some(FilterLocation::User)
+        || options.filter_vlan == TagReading::File;
+    if one_for_each || options.cooked.is_some() {
+        return Ok(None);
+    }
+    if filters.text().is_some() {
+        packet::probe()?;
+    }
+    let mut compiled = Vec::new();
+    for linktype in [ETHERNET, RAW] {
+        let has = |one: &&Link| interface::linktype(one).is_ok_and(|found| found == linktype);
+        let filter = match interfaces.iter().find(has) {
+            Some(first) => filters.of_interface(&first.name, linktype)?.cloned(),
+            None => None,
+        };
+        let program = match &filter {
+            Some(filter) => filter.place_on_socket(options.filter_in)?.kernel,
+            // An interface of this kind that comes later needs the expression compiled.
+            None if filters.text().is_some() => Some(ClassicProgram::accept_all(0)),
+            None => Some(ClassicProgram::accept_all(options.snaplen)),
+        };
+        let Some(program) = program else { return Ok(None) };
+        compiled.push((filter, program));
+    }
+    let Some(program) = by_link_layer(&compiled[0].1, &compiled[1].1) else { return Ok(None) };
+    let opener = Opener { name: ANY, options, threads: 1, filter: None };
+    // The kernel may have too little memory for the filter of a socket.
+    let Ok(ring) = opener.packet_builder().filter(Some(program)).build() else { return Ok(None) };
+    let selection = Selection::new(SourceKind::Packet, "one socket for all interfaces");
+    let open = |interface: Link| {
+        let linktype = interface::linktype(&interface)?;
+        let filter = compiled[usize::from(linktype != ETHERNET)].0.clone();
+        Ok(OpenInterface {
+            label: interface.name.clone(),
+            namespace: None,
+            sources: Vec::new(),
+            cpus: Vec::new(),
+            selection: selection.clone(),
+            taken: TakenFrames::None,
+            bypassed: Vec::new(),
+            filter_in_user: false,
+            filter_reason: filter
+                .as_ref()
+                .map_or(String::new(), |_| "classic BPF on the packet socket".to_owned()),
+            filter,
+            pages: linerate_ring::region::Pages::Small.to_string(),
+            notes: Vec::new(),
+            linktype,
+            unused: Vec::new(),
+            warnings: hidden_by_xdp(&interface.name).into_iter().collect(),
+            interface,
+        })
+    };
+    let mut any = open(interface::any())?;
+    any.sources.push(Source::Packet(Box::new(ring)));
+    any.unused = unused(options, &selection, false);
+    let all = std::iter::once(Ok(any)).chain(interfaces.into_iter().map(open));
+    all.collect::<Result<_>>().map(Some)
+}
+
+/// One program from two, for frames with an Ethernet header and for bare packets. It rejects other link layers.
+fn by_link_layer(ethernet: &ClassicProgram, bare: &ClassicProgram) -> Option<ClassicProgram> {
+    // `linux/bpf_common.h`, and `SKF_AD_HATYPE` of `linux/filter.h`.
+    const LOAD: u16 = 0x20;
+    const EQUAL: u16 = 0x15;
+    const JUMP: u16 = 0x05;
+    const RETURN: u16 = 0x06;
+    const LINK_LAYER: u32 = (-0x1000_i32 + 28).cast_unsigned();
+    let instruction = |code, jt, k| ClassicInstruction { code, jt, jf: 0, k };
+    let equal = |layer: u16, jt| instruction(EQUAL, jt, u32::from(layer));
+    let length = ethernet.instructions().len() as u32;
+    let mut all = vec![
+        instruction(LOAD, 0, LINK_LAYER),
+        equal(ARPHRD_ETHER, 4),
+        equal(ARPHRD_LOOPBACK, 3),
+        equal(ARPHRD_NONE, 3),
+        equal(ARPHRD_RAWIP, 2),
+        instruction(RETURN, 0, 0),
+        instruction(JUMP, 0, 1),
+        instruction(JUMP, 0, length),
+    ];
+    all.extend_from_slice(ethernet.instructions());
+    all.extend_from_slice(bare.instructions());
+    ClassicProgram::new(all).ok()
+}
