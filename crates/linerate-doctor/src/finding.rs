@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::setting::Change;
+use crate::host::number;
+use crate::setting::{Change, sysctl_path};
 
 /// What the host is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -24,6 +25,13 @@ pub enum Job {
 impl Job {
     /// All of them.
     pub const ALL: &[Self] = &[Self::Capture, Self::Forward, Self::Receive, Self::Uplink];
+
+    /// Those that this host may have: all, but [`Job::Forward`] only if its kernel forwards.
+    pub fn of_host() -> Vec<Self> {
+        let keys = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
+        let forwards = keys.iter().any(|key| number(sysctl_path(key)).unwrap_or(0) != 0);
+        Self::ALL.iter().copied().filter(|job| forwards || *job != Self::Forward).collect()
+    }
 
     /// Its name, which is that of the verb.
     pub fn name(self) -> &'static str {

@@ -1,5 +1,6 @@
 //! [`CHECKS`]: all checks, each with its id, jobs, question, source and cost.
 
+mod datagrams;
 mod kernel;
 mod machine;
 mod offloads;
@@ -140,6 +141,8 @@ checks! {
      "AF_XDP sockets do not open with their default buffer; ring buffers do", Host(process::locked_memory)),
     ("cpus", ALL, "May it use all CPUs?", "sched_getaffinity(2)",
      "queues of other CPUs are read from afar, or by fewer threads", Host(process::cpus)),
+    ("limits", ALL, "Do limits of the process suffice?", "getrlimit(2), /proc/self/stat",
+     "files or connections end a job, or it waits for all others", Host(process::limits)),
     ("btf", &[Capture, Forward], "Does the kernel describe its types?", "/sys/kernel/btf/vmlinux",
      "no tracing; tracked connections stay on the kernel's slow path", Host(kernel::btf)),
     ("bpffs", FORWARD, "Is a BPF file system mounted?", "statfs(2) of /sys/fs/bpf",
@@ -185,6 +188,14 @@ checks! {
      "packets to them are dropped after the kernel has waited for an answer", Host(stack::neighbours)),
     ("socket-buffer", RECEIVE, "May a socket have a large buffer?", "net.core.rmem_max",
      "a shorter stall of the reader loses messages", Host(stack::socket_buffer)),
+    ("datagram-losses", RECEIVE, "Has the kernel lost datagrams?", "/proc/net/snmp, netstat and snmp6",
+     "these datagrams are lost", Host(datagrams::losses)),
+    ("datagram-limits", RECEIVE, "Have fragments and groups room?",
+     "net.ipv4.ipfrag_high_thresh, net.ipv4.igmp_max_memberships and others", "datagrams are lost",
+     Host(datagrams::limits)),
+    ("routing-rules", &[Receive, Forward], "Do routing rules select by addresses?", "RTM_GETRULE",
+     "datagrams do not reach their sockets; forward learns sessions again after each change of a route",
+     Host(datagrams::routing_rules)),
 
     ("link", ALL, "Is it up, with a carrier?", "RTM_GETLINK", "nothing arrives", Interface(port::state)),
     ("losses", ALL, "Has it lost frames?", "its counters (IFLA_STATS64)", "these frames are lost",
@@ -205,6 +216,10 @@ checks! {
      "each of them costs every frame a clone and a queue", Interface(port::packet_sockets)),
     ("rp-filter", RECEIVE, "Is the reverse path filter strict?", "net.ipv4.conf.*.rp_filter",
      "messages of multicast groups and of asymmetric routes are lost", Interface(port::reverse_path)),
+    ("input-filter", RECEIVE, "Do packets to this host meet packet filters?", "nf_tables and x_tables (netlink, getsockopt)",
+     "datagrams that they drop reach no socket", Interface(datagrams::filters)),
+    ("addresses", &[Receive, Forward], "Can hosts reach its addresses?", "RTM_GETADDR, /proc/net/if_inet6, RTM_GETLINK",
+     "packets to them arrive elsewhere, or nowhere", Interface(datagrams::addresses)),
     ("queues", ALL, "Has each CPU a queue?", "ethtool -l (netlink)", "one CPU receives what several could",
      Interface(queues::queues)),
     ("rss-hash", queues::HASH_JOBS, "Is the hash symmetric?", "ethtool -x (netlink)",
@@ -238,8 +253,8 @@ checks! {
      "XDP programs do not see the tags", Interface(offloads::vlan)),
     ("qdisc", FORWARD, "Does what leaves meet a queueing discipline?", "RTM_GETQDISC",
      "XDP may not send past it: sessions take the slower TC datapath", Interface(tc::qdiscs)),
-    ("ingress-filter", FORWARD, "Does what comes in meet filters?", "RTM_GETTFILTER, nf_tables (netlink)",
-     "sessions of this input stay with the kernel", Interface(tc::ingress_filters)),
+    ("ingress-filter", &[Forward, Receive], "Does what comes in meet filters?", "RTM_GETTFILTER, nf_tables (netlink)",
+     "sessions of this input stay with the kernel; messages that they drop reach no socket", Interface(tc::ingress_filters)),
     ("egress-filter", FORWARD, "Does what leaves meet filters?", "RTM_GETTFILTER, nf_tables (netlink)",
      "sessions take the slower TC datapath, or stay with the kernel", Interface(tc::egress_filters)),
     ("tcx", &[Capture, Forward], "Are tcx programs attached?", "BPF_PROG_QUERY",

@@ -3,10 +3,12 @@
 use linerate_net::privilege::{self, CapabilitySet};
 use linerate_net::text::plural;
 use rustix::process::{Resource, getrlimit};
+use rustix::thread;
 
 use super::{CAPTURE, FORWARD, Verdict};
 use crate::context::Context;
 use crate::finding::Job::{self, Capture, Forward, Receive, Uplink};
+use crate::host::read;
 
 /// A capability, the jobs that do not work without it, and those that lose a backend.
 struct Need {
@@ -64,6 +66,10 @@ pub(super) fn capabilities(_: &Context<'_>) -> Vec<Verdict> {
                     tee of another capture cannot be joined";
         verdicts.push(Verdict::note(what).by_hand("run as root").of(CAPTURE));
     }
+    if !verdicts.is_empty() && thread::no_new_privs().unwrap_or(false) {
+        let what = "capabilities of files (setcap) have no effect: no_new_privs is set";
+        verdicts.push(Verdict::note(what).by_hand("run as root, or without NoNewPrivileges="));
+    }
     if verdicts.is_empty() {
         verdicts.push(Verdict::ok("this process has all that Linerate needs"));
     }
@@ -88,6 +94,35 @@ pub(super) fn locked_memory(_: &Context<'_>) -> Vec<Verdict> {
         Some(limit) => Verdict::ok(format!("RLIMIT_MEMLOCK is {} MiB", limit >> 20)).alone(),
         None => Verdict::ok("RLIMIT_MEMLOCK is unlimited").alone(),
     }
+}
+
+/// Files that a capture in several rotating files, or a server of metrics, may have open.
+const FILES: u64 = 1024;
+/// `SCHED_IDLE`.
+const IDLE: u64 = 5;
+
+pub(super) fn limits(_: &Context<'_>) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    if let Some(limit) = getrlimit(Resource::Nofile).maximum.filter(|limit| *limit < FILES) {
+        let what = format!("this process may open {limit} files at most (RLIMIT_NOFILE)");
+        verdicts.push(Verdict::warning(what).by_hand("ulimit -n 65536, LimitNOFILE= of a unit"));
+    }
+    if let Some(limit) = getrlimit(Resource::Fsize).current {
+        let what = format!("a file may have {limit} bytes at most (RLIMIT_FSIZE)");
+        let remedy = "ulimit -f unlimited, LimitFSIZE= of a unit";
+        verdicts.push(Verdict::warning(what).by_hand(remedy).of(CAPTURE));
+    }
+    // After the name, which may have any characters: fields 3 and on (proc_pid_stat(5)); the policy is the 41st.
+    let stat = read("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    if fields.split(' ').nth(38).and_then(|policy| policy.parse().ok()) == Some(IDLE) {
+        let what = "this process runs only while a CPU is idle (SCHED_IDLE)";
+        verdicts.push(Verdict::warning(what).by_hand("chrt --other 0 linerate ..."));
+    }
+    if verdicts.is_empty() {
+        verdicts.push(Verdict::ok("no limit of files, and no lower scheduling class"));
+    }
+    verdicts
 }
 
 pub(super) fn cpus(context: &Context<'_>) -> Vec<Verdict> {

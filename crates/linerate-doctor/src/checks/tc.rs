@@ -5,8 +5,9 @@ use linerate_net::link::Link;
 use linerate_net::qdisc::{EGRESS_FILTERS, INGRESS_FILTERS, Qdisc};
 use linerate_net::ruleset::DeviceChain;
 
-use super::Verdict;
+use super::{FORWARD, Verdict};
 use crate::context::Context;
+use crate::finding::Job;
 use crate::setting::quoted;
 
 /// Queueing disciplines that neither shape nor drop by choice.
@@ -59,7 +60,10 @@ fn filters(
                 "tc filter del dev {} {hook} (if you do not need them)",
                 quoted(&link.name)
             );
-            verdicts.push(Verdict::warning(found).by_hand(&command));
+            if hook == "ingress" {
+                verdicts.push(Verdict::note(&found).by_hand(&command).of(&[Job::Receive]));
+            }
+            verdicts.push(Verdict::warning(found).by_hand(&command).of(FORWARD));
         }
         Err(error) => verdicts.push(Verdict::unknown(error.to_string())),
     }
@@ -71,6 +75,7 @@ fn filters(
                 .map(|chain| {
                     Verdict::warning(format!("what {what} meets chain {} of nftables", chain.name))
                         .by_hand(&format!("nft list table netdev {} (or inet)", chain.table))
+                        .of(FORWARD)
                 }),
         ),
         Err(error) => verdicts.push(Verdict::unknown(format!("chains of nftables: {error}"))),

@@ -22,7 +22,7 @@ use crate::cli::values::parse_known;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// What the host is to do: capture, forward, receive, uplink; default: all of them.
+    /// What the host is to do: capture, forward, receive, uplink; default: all of them, forward if the kernel forwards.
     #[arg(value_name = "JOB", hide_possible_values = true,
         value_parser = parse_known::<Job>(Job::ALL.iter().map(|job| job.name())))]
     jobs: Vec<Job>,
@@ -71,6 +71,8 @@ pub(crate) struct Arguments {
 }
 
 const AFTER_HELP: &str = "\
+Without arguments each problem has a line, and warnings do not change the exit status.
+
 Exit status: 0 if nothing is worse than a note, 3 after a warning, 4 if a job does not work at all; \
 1 on failure, also of a change, 2 on a wrong command line. What this process may not see is listed as unknown.
 
@@ -89,9 +91,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.undo {
         return undo(&arguments.state, arguments.json);
     }
-    let jobs = if arguments.jobs.is_empty() { Job::ALL.to_vec() } else { arguments.jobs.clone() };
-    let interfaces = arguments.interfaces.clone();
-    let checks = arguments.checks.clone();
+    let Arguments { jobs, interfaces, checks, all, fix, persist: persists, .. } = arguments;
+    // Nobody has asked for a job: what only costs speed is no failure.
+    let is_overview = jobs.is_empty() && interfaces.is_empty() && checks.is_empty();
+    let is_overview = is_overview && !(*all || *fix || *persists);
+    let jobs = if jobs.is_empty() { Job::of_host() } else { jobs.clone() };
+    let (interfaces, checks) = (interfaces.clone(), checks.clone());
     let options = Options { jobs, interfaces, checks, attach: !arguments.no_attach };
     let mut findings = examine(&options)?;
     let mut steps = Vec::new();
@@ -112,11 +117,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             "counts": text::counts(&findings).collect::<serde_json::Map<_, _>>(),
         });
         json::print(Schema::Doctor, &report)?;
+    } else if is_overview {
+        stdio::println(text::overview(&options, &findings))?;
     } else {
         print_steps(&steps)?;
         stdio::println(text::report(&options, &findings, arguments.all))?;
     }
-    Ok(if has_failed(&steps) { ExitCode::FAILURE } else { status(&findings) })
+    Ok(match status(&findings) {
+        _ if has_failed(&steps) => ExitCode::FAILURE,
+        WARNING if is_overview => ExitCode::SUCCESS,
+        status => status.into(),
+    })
 }
 
 /// The changes that the findings propose, each once.
@@ -168,10 +179,10 @@ fn has_failed(steps: &[Step]) -> bool {
     steps.iter().any(|step| step.left.is_some() && !step.unchanged)
 }
 
-fn status(findings: &[Finding]) -> ExitCode {
+fn status(findings: &[Finding]) -> u8 {
     match findings.iter().map(|finding| finding.severity).max() {
-        Some(Severity::Fatal) => FATAL.into(),
-        Some(Severity::Warning) => WARNING.into(),
-        _ => ExitCode::SUCCESS,
+        Some(Severity::Fatal) => FATAL,
+        Some(Severity::Warning) => WARNING,
+        _ => 0,
     }
 }

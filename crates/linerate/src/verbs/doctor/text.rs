@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use linerate_doctor::{Finding, Options, Severity};
+use linerate_doctor::{Finding, Job, Options, Severity};
 use serde_json::Value;
 
 const SEVERITIES: [Severity; 5] =
@@ -37,14 +37,51 @@ pub(super) fn report(options: &Options, findings: &[Finding], all: bool) -> Stri
         }
         text.push('\n');
     }
+    text + &summary(findings)
+}
+
+/// How many findings have each severity.
+fn summary(findings: &[Finding]) -> String {
     let counts: Vec<_> = SEVERITIES
         .iter()
         .zip(counts(findings))
         .filter(|(_, (_, count))| *count != 0)
         .map(|(severity, (_, count))| format!("{count} {severity}"))
         .collect();
-    text.push_str(&counts.join(", "));
-    text
+    counts.join(", ")
+}
+
+/// Problems of an overview: with the rest of it, a screen of 24 lines.
+const PROBLEMS: usize = 18;
+
+/// A line for each problem, the worst first, with the interfaces that have it.
+pub(super) fn overview(options: &Options, findings: &[Finding]) -> String {
+    let mut problems: Vec<(&Finding, Vec<&str>)> = Vec::new();
+    for finding in findings.iter().filter(|one| one.severity >= Severity::Warning) {
+        let same = |(other, _): &&mut (&Finding, _)| {
+            (other.id, &other.what) == (finding.id, &finding.what)
+        };
+        let place = finding.interface.as_deref();
+        match problems.iter_mut().find(same) {
+            Some((_, places)) => places.extend(place),
+            None => problems.push((finding, place.into_iter().collect())),
+        }
+    }
+    problems.sort_by_key(|(one, _)| std::cmp::Reverse(one.severity));
+    let mut text = String::new();
+    for (Finding { id, severity, what, .. }, places) in problems.iter().take(PROBLEMS) {
+        let at =
+            if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) };
+        let _ = writeln!(text, "{severity:<8} {id}{}: {}", printable(&at), printable(what));
+    }
+    if problems.len() > PROBLEMS {
+        let _ = writeln!(text, "and {} more", problems.len() - PROBLEMS);
+    }
+    text += &summary(findings);
+    if !options.jobs.contains(&Job::Forward) {
+        text += "\nforward is not examined: this kernel does not forward packets";
+    }
+    text + "\n`linerate doctor JOB` has the measurements, costs and remedies, --all everything"
 }
 
 fn entry(options: &Options, finding: &Finding) -> String {

@@ -118,6 +118,119 @@ const FAULTS: &[Fault] = &[
         "warning",
         "keeps sessions with the kernel: iptables",
     ),
+    // What hides datagrams from sockets.
+    fault(
+        "echo 0 >/proc/sys/net/ipv4/ipfrag_low_thresh; echo 0 >/proc/sys/net/ipv4/ipfrag_high_thresh",
+        "receive",
+        "datagram-limits",
+        "warning",
+        "net.ipv4.ipfrag_high_thresh is 0",
+    ),
+    fault(
+        "echo 0 >/proc/sys/net/ipv6/ip6frag_low_thresh; echo 0 >/proc/sys/net/ipv6/ip6frag_high_thresh",
+        "receive",
+        "datagram-limits",
+        "warning",
+        "net.ipv6.ip6frag_high_thresh is 0",
+    ),
+    fault(
+        "echo 2 >/proc/sys/net/ipv4/igmp_max_memberships",
+        "receive",
+        "datagram-limits",
+        "warning",
+        "igmp_max_memberships is 2",
+    ),
+    fault(
+        "ip rule del pref 0; ip rule add pref 9 to 10.9.0.0/16 lookup main; ip rule add pref 10 lookup local",
+        "receive",
+        "routing-rules",
+        "warning",
+        "rule 9 of IPv4 is asked before",
+    ),
+    fault(
+        "ip -6 rule add pref 7 blackhole",
+        "receive",
+        "routing-rules",
+        "note",
+        "rule 7 of IPv6 refuses",
+    ),
+    fault(
+        "ip rule add pref 8 fwmark 1 lookup main",
+        "forward",
+        "routing-rules",
+        "note",
+        "rule 8 of IPv4 selects",
+    ),
+    fault(
+        "nft 'table ip t { chain i { type filter hook input priority 0; udp dport 7 drop; }; }'",
+        "receive",
+        "input-filter",
+        "note",
+        "nftables chain t i may drop IPv4",
+    ),
+    fault(
+        "nft 'table ip6 t { chain i { type filter hook input priority 0; policy drop; }; }'",
+        "receive",
+        "input-filter",
+        "note",
+        "nftables chain t i may drop IPv6",
+    ),
+    fault(
+        "iptables-legacy -A INPUT -p udp -j DROP",
+        "receive",
+        "input-filter",
+        "note",
+        "iptables chain filter",
+    ),
+    fault(
+        "nft 'table netdev t { chain mine { type filter hook ingress device a priority 0; accept; }; }'",
+        "receive",
+        "input-filter",
+        "note",
+        "chain t mine",
+    ),
+    fault(
+        "tc qdisc add dev a clsact; tc filter add dev a ingress protocol ip u32 match u32 0 0",
+        "receive",
+        "ingress-filter",
+        "note",
+        "u32",
+    ),
+    fault(
+        "ip link set dev a arp off",
+        "receive",
+        "addresses",
+        "warning",
+        "address resolution is off",
+    ),
+    fault("ip link set dev a multicast off", "receive", "addresses", "note", "multicast is off"),
+    fault("ip link set dev a mtu 1000", "receive", "addresses", "note", "its MTU is 1000"),
+    fault(
+        "ip link add c type veth peer name e; ip addr add 10.9.0.1/24 dev a; ip addr add 10.9.0.1/24 dev c",
+        "receive",
+        "addresses",
+        "warning",
+        "10.9.0.1 is also an address of c",
+    ),
+    fault(
+        "ip link add bridge0 type bridge; ip addr add 10.9.0.1/24 dev a; ip link set dev a master bridge0",
+        "receive",
+        "addresses",
+        "warning",
+        "a port of bridge0, which receives in its place",
+    ),
+    fault(
+        "echo 1 >/proc/sys/net/ipv4/conf/a/rp_filter; ip addr add 10.9.0.1/24 dev a; \
+         ip -n $FAR addr add 198.51.100.1/32 dev b; ip -n $FAR route add 10.9.0.1 dev b src 198.51.100.1; \
+         ip -n $FAR neighbour add 10.9.0.1 lladdr $(cat /sys/class/net/a/address) dev b; \
+         for _ in $(seq 100); do ip netns exec $FAR bash -c 'echo >/dev/udp/10.9.0.1/9'; \
+         nstat -asz TcpExtIPReversePathFilter | grep -qE 'Filter +[1-9]' && break; \
+         sleep 0.1; done",
+        "receive",
+        "datagram-losses",
+        "note",
+        "the reverse path filter refused their source",
+    ),
 ];
 
 /// The finding is there after the fault, and was not there before.
@@ -179,6 +292,31 @@ fn faults_around_the_process_are_found() {
             "memlock",
             "warning",
             "8192 KiB",
+        ),
+        (
+            String::new(),
+            "prlimit --nofile=64:64".into(),
+            "capture",
+            "limits",
+            "warning",
+            "may open 64 files",
+        ),
+        (
+            String::new(),
+            "prlimit --fsize=9999999:9999999".into(),
+            "capture",
+            "limits",
+            "warning",
+            "9999999 bytes",
+        ),
+        (String::new(), "chrt --idle 0".into(), "receive", "limits", "warning", "SCHED_IDLE"),
+        (
+            String::new(),
+            format!("setpriv --no-new-privs {}", &without("net_raw")["setpriv ".len()..]),
+            "capture",
+            "capabilities",
+            "note",
+            "no_new_privs",
         ),
     ];
     if linerate_net::cpu::online().len() < 2 {
@@ -260,6 +398,72 @@ fn programs_of_others_are_found_with_who_holds_them() {
         Err(error) => panic!("{error}"),
     };
     found("", "a tcx program", "tcx", "note", "1 for what comes in");
+}
+
+/// Datagrams that a socket has no room for are counted.
+#[test]
+fn datagrams_that_nobody_reads_are_found() {
+    root_or_skip!();
+    let bed = Bed::new();
+    bed.run("ip link set dev lo up");
+    let before = bed.findings("receive");
+    let send = || {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        (0..2000).for_each(|_| _ = socket.send_to(&[0; 1000], address));
+    };
+    bed.near.run(send).unwrap();
+    let fault = Fault {
+        line: "a socket that nobody reads",
+        arguments: "receive",
+        id: "datagram-losses",
+        severity: "note",
+        words: "the buffer of their socket was full",
+    };
+    check(&fault, &before, &bed.findings("receive"));
+}
+
+/// Checks of the machine, which a namespace cannot make healthy.
+const MACHINE: &[&str] =
+    &["tracing", "btf", "bpf-jit", "clock-source", "cpu-frequency", "idle-states", "cpus"];
+
+/// A desktop behind a firewall, a router with NAT, a sensor without addresses: no alarm, and a screen at most.
+#[test]
+fn healthy_hosts_are_left_alone() {
+    root_or_skip!();
+    let desktop = "ip addr add 10.9.0.2/24 dev a; ip route add default via 10.9.0.1; \
+        for key in net.ipv4.ip_forward net.ipv6.conf.all.forwarding; do sysctl -qw $key=0; done; \
+        nft 'table inet f { chain i { type filter hook input priority 0; policy drop; iif lo accept; \
+             ct state established,related accept; }; }'";
+    let router = "ip link add c numrxqueues 2 numtxqueues 2 type veth peer name e numrxqueues 2 numtxqueues 2; \
+        ip link set dev c up; ip link set dev e up; ip addr add 10.9.0.1/24 dev a; \
+        ip addr add 10.8.0.1/24 dev c; \
+        nft 'table ip n { chain p { type nat hook postrouting priority 100; oifname c masquerade; }; \
+             chain f { type filter hook forward priority 0; policy drop; ct state established,related accept; \
+                       iifname a accept; }; }'";
+    let sensor = "sysctl -qw net.ipv6.conf.a.disable_ipv6=1; ip link set dev a promisc on; \
+        for key in net.ipv4.ip_forward net.ipv6.conf.all.forwarding; do sysctl -qw $key=0; done";
+    let mounted = "mount --make-rprivate /; mount -t bpf bpf /sys/fs/bpf;";
+    for (setup, jobs) in [(desktop, "capture receive"), (router, "forward"), (sensor, "capture")] {
+        let bed = Bed::new();
+        bed.run(setup);
+        let found = bed.findings_after(mounted, jobs);
+        let alarms: Vec<_> = found.report["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|one| {
+                let is_alarm = one["severity"] == "fatal" || one["severity"] == "warning";
+                is_alarm && !MACHINE.contains(&one["id"].as_str().unwrap())
+            })
+            .collect();
+        assert!(alarms.is_empty(), "{jobs}: {alarms:#?}");
+        let plain = bed.shell(&format!("{mounted} $LINERATE doctor"));
+        let text = String::from_utf8(plain.stdout).unwrap();
+        assert_eq!(plain.status.code(), Some(0), "{jobs}: {text}");
+        assert!(text.lines().count() <= 24, "{text}");
+        assert_eq!(text.contains("forward is not examined"), jobs != "forward", "{text}");
+    }
 }
 
 /// A frame of a protocol that nobody here speaks is dropped, and counted.
