@@ -376,17 +376,18 @@ impl Uring {
     }
 }
 
+/// Ends all requests of a ring: from then on the kernel writes nothing into their memory. Without a time limit only a
+/// signal keeps it from that (`io_sync_cancel`); then it is asked again. Another error means that there is no request.
+fn cancel_all(ring: &IoUring) {
+    let cancel = || ring.submitter().register_sync_cancel(None, CancelBuilder::any());
+    while cancel().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
+}
+
 impl Drop for Uring {
     fn drop(&mut self) {
         // The kernel ends requests some time after the ring is closed; until then it may write.
         if self.armed || self.watching || self.awaiting_hangup {
-            let all = CancelBuilder::any();
-            match self.ring.submitter().register_sync_cancel(None, all) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!("cannot cancel a request of io_uring: {error}");
-                }
-                _ => {}
-            }
+            cancel_all(&self.ring);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use io_uring::types::{CancelBuilder, Fd};
+use io_uring::types::Fd;
 use io_uring::{IoUring, opcode, squeue};
 
 use super::refused;
@@ -92,7 +92,7 @@ impl UringSend {
                 Ok(_) | Err((Some(libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
                 Err((_, error)) => {
                     // None may run any more when the headers go.
-                    let _ = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
+                    super::cancel_all(&self.ring);
                     return Err(none(error));
                 }
             }
