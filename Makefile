@@ -57,6 +57,10 @@ test-packages: ## the packages of `make packages`: lintian; installed, used and 
 	@scripts/setup packages
 	@scripts/test-packages
 
+test-systemd: ## the package of `make packages` on Debian 12 and 13 in virtual machines: services, reboot, upgrade, purge
+	@scripts/setup packages
+	@scripts/test-systemd
+
 time-first-use: ## a new user's first steps on Debian 13, in seconds: from the .deb to a file, to Prometheus, to tshark
 	@scripts/setup packages
 	@scripts/time-first-use
@@ -134,5 +138,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service, install-flows and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command flows service c
 
-.PHONY: help demo test test-compilers test-costs test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
+.PHONY: help demo test test-systemd test-compilers test-costs test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
 	install install-service install-flows install-c uninstall
