@@ -50,7 +50,7 @@ int forward(struct xdp_md *context)
 	if (packet.tag_bytes)
 		return slow_path(context, REASON_UNKNOWN, beyond);
 	if (!is_addressed_to(data, context->ingress_ifindex))
-		return slow_path(context, PARSE_OK, beyond);
+		return slow_path(context, REASON_UNKNOWN, beyond);
 
 	network = packet.network;
 	is_ipv4 = (packet.kind & KIND_FAMILY) == KIND_IPV4;

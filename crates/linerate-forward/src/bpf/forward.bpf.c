@@ -10,15 +10,10 @@
 #include "slow_path.h"
 #include "table.h"
 
-/* Above any XDP verdict. With a reason added: take the slow path. It is returned and not called, since the stacks
- * of three functions are more than the verifier allows. */
-#define SLOW_PATH 0x100
-
-/* With a slot added: its session is valid except for its routes. */
-#define OUTDATED 0x80000000
-
-/* Any frame: XDP_REDIRECT, or SLOW_PATH plus the reason. Global, so that the verifier checks it once. */
-__noinline int forward_any(struct xdp_md *context)
+/* Any frame: XDP's verdict; -REASON_*, which takes the slow path; or -OUTDATED and the slot in *outdated. The slow path is
+ * not called here, since the stacks of three functions are more than the verifier allows. Global, so that the verifier
+ * checks it once. */
+__noinline int forward_any(struct xdp_md *context, __u32 *outdated)
 {
 	__u32 beyond = beyond_first(context);
 	void *data = frame_start(context), *end = frame_end(context);
@@ -26,15 +21,16 @@ __noinline int forward_any(struct xdp_md *context)
 	struct match match;
 	struct action action;
 	struct hit hit;
-	__u32 reason, is_ipv4;
+	__u32 is_ipv4;
 	__u64 hash;
 	void *network;
+	int reason;
 
 	if (daemon_timed_out())
-		return SLOW_PATH + REASON_NO_DAEMON;
+		return -REASON_NO_DAEMON;
 	reason = parse(data, end, beyond, &packet);
 	if (reason != PARSE_OK)
-		return SLOW_PATH + reason;
+		return -reason;
 
 	is_ipv4 = (packet.kind & KIND_FAMILY) == KIND_IPV4;
 	match.addresses = is_ipv4 ? packet.addresses : session_signature(packet.network + 8);
@@ -44,37 +40,37 @@ __noinline int forward_any(struct xdp_md *context)
 	hash = tuple_hash(match.addresses, packet.ports, packet.kind);
 
 	if (!find_valid(&match, hash, !is_ipv4, &hit))
-		return hit.outdated ? OUTDATED + hit.outdated - 1 : SLOW_PATH + PARSE_OK;
+		return is_outdated(&hit, outdated) ? -OUTDATED : -REASON_UNKNOWN;
 	/* `forward_tc` forwards the packet, or does what slow_path() does. */
 	if (hit.hop->flags & SESSION_TC)
 		return XDP_PASS;
 	if ((__s32)((__u32)bpf_jiffies64() - hit.session->deadline) > 0)
-		return SLOW_PATH + REASON_REVALIDATE;
+		return -REASON_REVALIDATE;
 	if (packet.length > hit.hop->mtu)
-		return SLOW_PATH + REASON_TOO_BIG;
+		return -REASON_TOO_BIG;
 	if (!take_action(hit.session, hit.hop, hit.addresses, &packet, &action))
-		return SLOW_PATH + PARSE_OK;
+		return -REASON_UNKNOWN;
 	session_barrier();
 	if ((hit.version & 1) || READ_ONCE(hit.session->version) != hit.version)
-		return SLOW_PATH + REASON_BUSY;
+		return -REASON_BUSY;
 	if ((action.flags & SESSION_VERIFY_CHECKSUM) && !has_right_checksum(context, 1, &packet, data, end))
-		return SLOW_PATH + REASON_CHECKSUM;
+		return -REASON_CHECKSUM;
 	if ((action.flags & SESSION_UNREPORTED) && !connection_remains(context, 1, &packet, slot_of(hit.session))) {
 		session_end(hit.session, 0);
-		return SLOW_PATH + PARSE_OK;
+		return -REASON_UNKNOWN;
 	}
 	/* Checked before the frame is touched: a port may be gone, and the frame then goes to the kernel. */
 	if (bpf_redirect_map(&ports, action.port, XDP_PASS) != XDP_REDIRECT)
-		return SLOW_PATH + REASON_NO_PORT;
+		return -REASON_NO_PORT;
 
 	network = packet.network;
 	if (packet.padding | packet.tag_bytes | action.tag_bytes) {
 		network = adjust_headers(context, &packet, &action);
 		if (!network)
-			return SLOW_PATH + REASON_NO_HEADROOM;
+			return -REASON_NO_HEADROOM;
 		data = frame_start(context);
 		if (data + ETHERNET_LEN > frame_end(context))
-			return SLOW_PATH + REASON_NO_HEADROOM;
+			return -REASON_NO_HEADROOM;
 	}
 	*(__u64 *)data = action.macs;
 	*(__u32 *)(data + 8) = action.macs_end;
@@ -143,8 +139,9 @@ int forward(struct xdp_md *context)
 	__u64 now, first, addresses, sum;
 	struct match match;
 	struct hit hit;
-	__u32 middle, length, kind, unusual, verdict;
+	__u32 middle, length, kind, unusual, outdated;
 	__s32 room, time;
+	int verdict;
 
 	if (multi_buffer || data + 42 > end)
 		goto any;
@@ -203,19 +200,18 @@ int forward(struct xdp_md *context)
 	session_count(&hit, 1, length);
 	return XDP_REDIRECT;
 any:
-	verdict = forward_any(context);
-	if (verdict >= OUTDATED) {
-		verdict = session_reroute(context, verdict - OUTDATED) ? forward_any(context)
-								       : SLOW_PATH + PARSE_OK;
-		/* Routes have changed once more. */
-		if (verdict >= OUTDATED)
-			verdict = SLOW_PATH + PARSE_OK;
-	}
-	if (verdict < SLOW_PATH)
+	outdated = 0;
+	verdict = forward_any(context, &outdated);
+	if (verdict == -OUTDATED && session_reroute(context, outdated))
+		verdict = forward_any(context, &outdated);
+	/* Or routes have changed once more. */
+	if (verdict == -OUTDATED)
+		verdict = -REASON_UNKNOWN;
+	if (verdict >= 0)
 		return verdict;
-	if (verdict == SLOW_PATH + REASON_NO_DAEMON) {
+	if (verdict == -REASON_NO_DAEMON) {
 		count_reason(REASON_NO_DAEMON);
 		return XDP_PASS;
 	}
-	return slow_path(context, verdict - SLOW_PATH, beyond_first(context));
+	return slow_path(context, -verdict, beyond_first(context));
 }

@@ -33,12 +33,6 @@ struct {
 	__type(value, struct action);
 } tc_action SEC(".maps");
 
-/* Above any verdict. With a reason added: take the slow path of a packet that XDP left to TC. */
-#define SLOW_PATH_TC 0x100
-
-/* With a slot added: its session is valid except for its routes. */
-#define OUTDATED_TC 0x40000000
-
 /* Removes the tags of the frame and adds those of the session; 0 when memory is short. */
 static __always_inline int retag(struct __sk_buff *skb, __u32 in_frame, const struct action *action)
 {
@@ -74,8 +68,9 @@ static __always_inline __u64 headers_sum(const void *network, int is_ipv4, int i
 	return sum;
 }
 
-/* REDIRECT, NEXT, DROP, SLOW_PATH_TC plus the reason, or OUTDATED_TC plus the slot. Global, so that the verifier checks it once. */
-__noinline int forward_skb(struct __sk_buff *skb)
+/* REDIRECT or DROP; 0 for a packet without a session of TC; -REASON_*, which takes the slow path of a packet that XDP left
+ * to TC; or -OUTDATED and the slot in *outdated. Global, so that the verifier checks it once. */
+__noinline int forward_skb(struct __sk_buff *skb, __u32 *outdated)
 {
 	struct sk_buff *kernel = kernel_skb(skb);
 	void *data, *end, *network;
@@ -90,19 +85,19 @@ __noinline int forward_skb(struct __sk_buff *skb)
 	__u64 hash, before = 0;
 
 	if (!kernel || !action || daemon_timed_out())
-		return NEXT;
+		return 0;
 	has_mac = kernel->mac_len != 0;
 	pull_headers(skb);
 	if (parse_once(skb, has_mac) != PARSE_OK)
-		return NEXT;
+		return 0;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	if (!take_parsed(data, &packet))
-		return NEXT;
+		return 0;
 	is_ipv4 = (packet.kind & KIND_FAMILY) == KIND_IPV4;
 	/* parse_once() has checked this, but the verifier has forgotten. */
 	if (packet.network + (is_ipv4 ? IPV4_LEN : IPV6_LEN) > end || data + 8 > end)
-		return NEXT;
+		return 0;
 	is_tcp = packet.kind & KIND_TCP;
 	match.addresses = is_ipv4 ? packet.addresses : session_signature(packet.network + 8);
 	match.ports = packet.ports | MATCH_KIND(packet.kind, packet.tos & 0xfc);
@@ -110,36 +105,36 @@ __noinline int forward_skb(struct __sk_buff *skb)
 	match.link = skb->ifindex | (__u64)packet.tags << 32;
 	hash = tuple_hash(match.addresses, packet.ports, packet.kind);
 	if (!find_valid(&match, hash, !is_ipv4, &hit))
-		return hit.outdated ? OUTDATED_TC + hit.outdated - 1 : NEXT;
+		return is_outdated(&hit, outdated) ? -OUTDATED : 0;
 	if (!(hit.hop->flags & SESSION_TC))
-		return NEXT;
+		return 0;
 	if ((__s32)((__u32)bpf_jiffies64() - hit.session->deadline) > 0)
-		return SLOW_PATH_TC + REASON_REVALIDATE;
+		return -REASON_REVALIDATE;
 	measure_wire(skb, &packet, end, &wire);
 	if (wire.longest > hit.hop->mtu)
-		return SLOW_PATH_TC + REASON_TOO_BIG;
+		return -REASON_TOO_BIG;
 	if (!take_action(hit.session, hit.hop, hit.addresses, &packet, action))
-		return NEXT;
+		return 0;
 	to.ifindex = hit.hop->out_ifindex;
 	to.mark = hit.hop->mark;
 	to.priority = hit.hop->priority;
 	session_barrier();
 	if ((hit.version & 1) || READ_ONCE(hit.session->version) != hit.version)
-		return SLOW_PATH_TC + REASON_BUSY;
+		return -REASON_BUSY;
 	summed = BPF_CORE_READ_BITFIELD(kernel, ip_summed);
 	if ((action->flags & SESSION_VERIFY_CHECKSUM) &&
 	    (summed == KERNEL_CHECKSUM_NONE || summed == KERNEL_CHECKSUM_COMPLETE) &&
 	    !has_right_checksum(skb, 0, &packet, data, end))
-		return SLOW_PATH_TC + REASON_CHECKSUM;
+		return -REASON_CHECKSUM;
 	if ((action->flags & SESSION_UNREPORTED) && !connection_remains(skb, 0, &packet, slot_of(hit.session))) {
 		session_end(hit.session, 0);
-		return SLOW_PATH_TC + PARSE_OK;
+		return -REASON_UNKNOWN;
 	}
 
 	/* The kernel adds an Ethernet header to at most 16 KiB (SKB_MAX_ALLOC); GRO builds more. */
 	if (!has_mac && (action->macs | action->macs_end)) {
 		if (bpf_skb_change_head(skb, ETHERNET_LEN, 0))
-			return SLOW_PATH_TC + REASON_NO_HEADROOM;
+			return -REASON_NO_HEADROOM;
 		has_mac = 1;
 		data = (void *)(long)skb->data;
 		if (data + ETHERNET_LEN > (void *)(long)skb->data_end)
@@ -202,15 +197,15 @@ __noinline int slow_path_skb(struct __sk_buff *skb, __u32 reason, __u32 has_ethe
 		frame);
 	if (kernel && BPF_CORE_READ_BITFIELD(kernel, ip_summed) == KERNEL_CHECKSUM_PARTIAL)
 		frame->partial = CANDIDATE_PARTIAL;
-	if (reason == PARSE_OK)
-		reason = daemon_timed_out() ? REASON_NO_DAEMON : parsed;
+	if (!reason)
+		reason = daemon_timed_out() ? REASON_NO_DAEMON : parsed ?: REASON_UNKNOWN;
 	return leave_to_kernel(frame, reason, generation) ? DROP : NEXT;
 }
 
 SEC("tcx/ingress")
 int forward_tc(struct __sk_buff *skb)
 {
-	__u32 ifindex = skb->ifindex;
+	__u32 ifindex = skb->ifindex, outdated = 0;
 	const struct ingress_meta *below = skb->tc_index ? ingress_meta_get(skb->tc_index) : NULL;
 	struct interface *interface;
 	int verdict;
@@ -218,25 +213,22 @@ int forward_tc(struct __sk_buff *skb)
 	/* A port below this one has seen it: its session, if there is one, is of that port. */
 	if (below && is_upper_device(ifindex, below->ifindex))
 		return NEXT;
-	verdict = forward_skb(skb);
-	if (verdict >= OUTDATED_TC)
-		verdict = session_reroute_skb(skb, verdict - OUTDATED_TC) ? forward_skb(skb) : NEXT;
-	/* Routes have changed once more. */
-	if (verdict >= OUTDATED_TC)
-		verdict = NEXT;
-	if (verdict == REDIRECT || verdict == DROP)
+	verdict = forward_skb(skb, &outdated);
+	if (verdict == -OUTDATED && session_reroute_skb(skb, outdated))
+		verdict = forward_skb(skb, &outdated);
+	/* Or routes have changed once more. */
+	if (verdict == -OUTDATED)
+		verdict = 0;
+	if (verdict > 0)
 		return verdict;
 	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
 	if (!interface) {
 		skb->tc_index = 0;
 		return NEXT;
 	}
-	if (verdict != NEXT || !(interface->flags & INTERFACE_XDP)) {
-		__u32 reason = verdict == NEXT ? PARSE_OK : verdict - SLOW_PATH_TC;
-
-		if (slow_path_skb(skb, reason, interface->flags & INTERFACE_ETHERNET) == DROP)
-			return DROP;
-	}
+	if ((verdict || !(interface->flags & INTERFACE_XDP)) &&
+	    slow_path_skb(skb, -verdict, interface->flags & INTERFACE_ETHERNET) == DROP)
+		return DROP;
 	skb->tc_index = ingress_number(skb, interface);
 	return NEXT;
 }

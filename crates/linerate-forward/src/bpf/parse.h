@@ -37,9 +37,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are taken apart
 #define IPV4_PLAIN_MASK 0xff3f0000000000ffULL
 #define IPV4_PLAIN 0x45
 
-/* Parsed without an error. */
-#define PARSE_OK REASONS
-
 static __always_inline __u64 load64(const void *at)
 {
 	return *(const __u64 *)at;

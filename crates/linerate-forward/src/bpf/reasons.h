@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Why a frame was not forwarded by the fast path. src/reason.rs has the same list in the same order.
- * `reasons` is a per-CPU array of one __u64 for each; a frame is counted once. */
+ * `reasons` is a per-CPU array of one __u64 for each; a frame is counted once. Datapaths return the verdict, or the
+ * negative of a reason. */
 #ifndef LINERATE_REASONS_H
 #define LINERATE_REASONS_H
 
 enum reason {
+	PARSE_OK,
 	REASON_SHORT,	    /* frame ends before its headers do */
 	REASON_NOT_IP,	    /* neither IPv4 nor IPv6: ARP and the like */
 	REASON_TAGS,	    /* more than two VLAN tags */
@@ -31,7 +33,9 @@ enum reason {
 	REASON_NO_HEADROOM,	    /* no headroom for the VLAN tags or the Ethernet header that it leaves with */
 	REASON_NO_DAEMON,   /* the heartbeat is older than its timeout */
 	REASON_DENIED,	    /* dropped: on a deny list */
-	REASONS,
+	REASONS_END,
 };
+
+#define REASONS (REASONS_END - 1)
 
 #endif

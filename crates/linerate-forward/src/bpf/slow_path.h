@@ -113,7 +113,8 @@ static __always_inline int daemon_timed_out(void)
 
 static __always_inline void count_reason(__u32 reason)
 {
-	__u64 *count = bpf_map_lookup_elem(&reasons, &reason);
+	__u32 index = reason - 1;
+	__u64 *count = bpf_map_lookup_elem(&reasons, &index);
 
 	if (count)
 		*count += 1;
@@ -160,7 +161,7 @@ static __always_inline void end_both(const struct frame *frame)
 	tuple_end(&answers, &unused, GENERATION_CLOSED);
 }
 
-/* Whether to drop a frame that is not forwarded for `reason`, PARSE_OK when no session was found. `generation` is
+/* Whether to drop a frame that is not forwarded for `reason`, REASON_UNKNOWN when no session was found. `generation` is
  * from before the call: user space inserts an entry of a deny list first and bumps the generation after. So a packet
  * that was not denied either came before the bump, and what is learned from it is stale, or saw the entry. */
 static __always_inline int leave_to_kernel(struct frame *frame, __u32 reason, __u32 generation)
@@ -180,8 +181,8 @@ static __always_inline int leave_to_kernel(struct frame *frame, __u32 reason, __
 			session_end(entry.session, 0);
 		if (reason != REASON_SYN)
 			end_both(frame);
-	} else if (reason == PARSE_OK || reason == REASON_REVALIDATE) {
-		if (reason == PARSE_OK)
+	} else if (reason == REASON_UNKNOWN || reason == REASON_REVALIDATE) {
+		if (reason == REASON_UNKNOWN)
 			reason = classify(frame);
 		if (reason != REASON_MULTICAST && reason != REASON_OTHERHOST)
 			candidate_note(hash, generation, frame->ttl, frame->partial);

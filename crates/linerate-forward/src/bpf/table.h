@@ -118,6 +118,18 @@ struct hit {
 	__u32 outdated; /* slot, plus one, of a session that is valid except for its routes; 0: none */
 };
 
+/* No reason: the session of a frame is valid except for its routes. */
+#define OUTDATED REASONS_END
+
+/* Whether find_valid() found only such a session, whose slot it then puts into *outdated. */
+static __always_inline int is_outdated(const struct hit *hit, __u32 *outdated)
+{
+	if (!hit->outdated || !outdated)
+		return 0;
+	*outdated = hit->outdated - 1;
+	return 1;
+}
+
 static __always_inline int is_valid(const struct session *session)
 {
 	return READ_ONCE(session->generation) == READ_ONCE(control.generation);
