@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use linerate_ring::packet::Ring;
+use linerate_ring::packet::{Options, Ring};
 use linerate_ring::{Batch as _, Ring as _};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let interface = arguments.next().ok_or("usage: packet_receive INTERFACE [SECONDS]")?;
     let seconds = arguments.next().map_or(Ok(5), |seconds| seconds.parse())?;
 
-    let mut ring = Ring::builder(interface).promiscuous(true).build()?;
+    let mut ring = Ring::open(Options { promiscuous: true, ..Options::new(interface) })?;
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut frames, mut bytes) = (0u64, 0u64);
     while Instant::now() < end {

@@ -149,10 +149,11 @@ impl Reader {
                 xdp::Sockets::open(interface, &options, None)
                     .map(|source| Self::Xdp(Box::new(source)))
             }
-            "packet" => packet::Ring::builder(interface)
-                .promiscuous(true)
-                .build()
-                .map(|ring| Self::Packet(Box::new(ring))),
+            "packet" => packet::Ring::open(packet::Options {
+                promiscuous: true,
+                ..packet::Options::new(interface)
+            })
+            .map(|ring| Self::Packet(Box::new(ring))),
             "tee" => {
                 let options =
                     linerate_ring::Options { action: tee::Action::Copy, ..Default::default() };

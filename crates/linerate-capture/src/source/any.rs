@@ -55,7 +55,8 @@ pub(crate) fn open(
     let Some(program) = by_link_layer(&compiled[0].1, &compiled[1].1) else { return Ok(None) };
     let opener = Opener { name: ANY, options, threads: 1, filter: None };
     // The kernel may have too little memory for the filter of a socket.
-    let Ok(ring) = opener.packet_builder().filter(Some(program)).build() else { return Ok(None) };
+    let of = packet::Options { filter: Some(program), ..opener.packet_options() };
+    let Ok(ring) = packet::Ring::open(of) else { return Ok(None) };
     let selection = Selection::new(SourceKind::Packet, "one socket for all interfaces");
     let open = |interface: Link| {
         let linktype = interface::linktype(&interface)?;

@@ -8,7 +8,7 @@ use linerate_net::cpu;
 use linerate_net::link::Link;
 use linerate_net::namespace::Namespace;
 use linerate_net::text::plural;
-use linerate_ring::packet::{self, Builder, Fanout, Ring};
+use linerate_ring::packet::{self, Fanout, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
 use linerate_ring::{Action, Delivery, Receiver, TimestampSource, WaitStrategy};
@@ -318,54 +318,56 @@ impl Opener<'_> {
         }
     }
 
-    pub(super) fn packet_builder(&self) -> Builder {
+    pub(super) fn packet_options(&self) -> packet::Options {
         let options = self.options;
-        let builder = match options.cooked {
-            Some(header) => Ring::cooked_builder(header),
-            None if self.name == ANY => Ring::any_builder(),
-            None => Ring::builder(self.name),
+        let of = match options.cooked {
+            Some(header) => packet::Options::cooked(header),
+            None if self.name == ANY => packet::Options::any(),
+            None => packet::Options::new(self.name),
         };
-        let mut builder = builder
-            .promiscuous(options.promiscuous)
-            .direction(options.traffic.unwrap_or_default())
-            .snaplen(options.snaplen)
-            .vnet_hdr(options.split)
-            .timestamps(options.timestamps)
-            .busy_poll(options.busy_poll.unwrap_or_default());
-        if let Some(group) = &options.fanout_group {
-            builder = builder.fanout(group.clone());
-        }
+        let mut of = packet::Options {
+            promiscuous: options.promiscuous,
+            direction: options.traffic.unwrap_or_default(),
+            snaplen: options.snaplen,
+            vnet_hdr: options.split,
+            timestamps: options.timestamps,
+            busy_poll: options.busy_poll.unwrap_or_default(),
+            fanout: options.fanout_group.clone(),
+            ..of
+        };
         if options.immediate {
-            builder = builder.retire_timeout(Duration::from_millis(1));
+            of.retire_timeout = Duration::from_millis(1);
         } else if let Some(time) = options.block_timeout {
-            builder = builder.retire_timeout(time);
+            of.retire_timeout = time;
         }
         if options.buffer.is_some() || self.threads > 1 {
             let readers = self.threads as u64;
-            let each = match options.buffer {
+            of.buffer_size = match options.buffer {
                 Some(bytes) => bytes.div_ceil(readers),
                 None => (packet::DEFAULT_BUFFER / readers).max(MIN_READER_BUFFER),
             };
             // Each retire timeout takes a whole block: a small buffer needs small ones to last. A
             // super-packet has to fit into one.
             let least = if options.split { 128 << 10 } else { 64 << 10 };
-            let block = (each / 256).next_power_of_two().clamp(least, 128 << 10) as u32;
-            builder = builder.block_size(block).buffer_size(each);
+            of.block_size =
+                (of.buffer_size / 256).next_power_of_two().clamp(least, 128 << 10) as u32;
         }
-        builder
+        if self.threads > 1 {
+            of.fanout = Some(Fanout::new(options.fanout.clone()));
+        }
+        of
     }
 
     fn packet(&self) -> Result<Parts> {
         let options = self.options;
-        let builder = self.packet_builder();
+        let of = self.packet_options();
         let build = |placement: &Option<Placement<_>>| {
-            let program = placement.as_ref().and_then(|placement| placement.kernel.clone());
-            let builder = builder.clone().filter(program);
+            let filter = placement.as_ref().and_then(|placement| placement.kernel.clone());
+            let of = packet::Options { filter, ..of.clone() };
             if self.threads > 1 {
-                let fanout = Fanout::new(options.fanout.clone());
-                builder.fanout(fanout).build_group(self.threads)
+                Ring::open_group(of, self.threads)
             } else {
-                builder.build().map(|ring| vec![ring])
+                Ring::open(of).map(|ring| vec![ring])
             }
         };
         let mut placement =

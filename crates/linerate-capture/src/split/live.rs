@@ -10,7 +10,7 @@ use super::link;
 use super::statistics::{SplitStatistics, UnsplitReason};
 
 /// Splits the frames of one reader. Frames have to come with virtio headers
-/// ([`Builder::vnet_hdr`](linerate_ring::packet::Builder::vnet_hdr)).
+/// ([`Options::vnet_hdr`](linerate_ring::packet::Options::vnet_hdr)).
 #[derive(Clone, Debug)]
 pub struct LiveSplitter {
     linktype: u16,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use linerate_capture::filter::{ETHERNET, Filter, FilterLocation};
-use linerate_ring::packet::Ring;
+use linerate_ring::packet::{Options, Ring};
 use linerate_ring::{Batch as _, Direction, Frame, Ring as _};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
@@ -46,8 +46,13 @@ fn through(expression: &str) -> (Vec<u8>, Vec<u8>) {
             let filter = Filter::compile_live("b", &text, ETHERNET, SNAPLEN).unwrap();
             let placement = filter.place_on_socket(None).unwrap();
             assert_eq!(placement.location(), FilterLocation::Kernel, "{}", placement.reason);
-            let ring = Ring::builder("b").snaplen(SNAPLEN).filter(placement.kernel);
-            (ring.retire_timeout(Duration::from_millis(10)).build().unwrap(), filter)
+            let options = Options {
+                snaplen: SNAPLEN,
+                filter: placement.kernel,
+                retire_timeout: Duration::from_millis(10),
+                ..Options::new("b")
+            };
+            (Ring::open(options).unwrap(), filter)
         })
         .unwrap();
     let mut frames = sent();

@@ -11,7 +11,7 @@ use linerate_forward::runtime::program::unavailable;
 use linerate_forward::runtime::rules::{self, Policy};
 use linerate_forward::table::rules::Rules;
 use linerate_forward::table::session::Record;
-use linerate_ring::packet::{DirectionFilter, Ring};
+use linerate_ring::packet::{DirectionFilter, Options, Ring};
 use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::tools::run;
 use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, skip, uninterrupted};
@@ -139,8 +139,13 @@ fn frames(ring: &mut Ring) -> Vec<Vec<u8>> {
 fn converse(lab: &Lab) -> (Seen, Duration) {
     // Nobody reads until the end, however long that takes: no block is to be handed over half empty.
     let listen = || {
-        let builder = Ring::builder("eth").direction(DirectionFilter::In).buffer_size(4 << 20);
-        builder.retire_timeout(Duration::from_secs(1)).build().expect("a ring")
+        let options = Options {
+            direction: DirectionFilter::In,
+            buffer_size: 4 << 20,
+            retire_timeout: Duration::from_secs(1),
+            ..Options::new("eth")
+        };
+        Ring::open(options).expect("a ring")
     };
     let mut at_server = lab.right.run(listen).expect("entered");
     let mut at_client = lab.left.run(listen).expect("entered");

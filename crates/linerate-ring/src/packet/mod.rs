@@ -7,11 +7,11 @@
 //! The memory of these rings is the kernel's: it maps it page by page, whatever the pages behind it. So
 //! there is no choice of page size here, unlike in a [`Region`](crate::Region).
 
-mod builder;
 mod direction;
 mod fanout;
 mod layout;
 mod memory;
+mod options;
 mod owner;
 mod program;
 mod promiscuous;
@@ -26,9 +26,9 @@ mod timestamps;
 mod transmit;
 pub mod walk;
 
-pub use builder::{Builder, DEFAULT_BUFFER};
 pub use direction::DirectionFilter;
 pub use fanout::{Fanout, Mode};
+pub use options::{DEFAULT_BUFFER, Options};
 pub use promiscuous::Promiscuous;
 pub use receive::{Batch, Ring};
 pub use rules::BrokenRule;

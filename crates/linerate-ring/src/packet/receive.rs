@@ -34,11 +34,11 @@ const READ_COUNTERS_EVERY: u32 = 20;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use linerate_ring::packet::Ring;
+/// use linerate_ring::packet::{Options, Ring};
 /// use linerate_ring::{Batch as _, Ring as _};
 ///
 /// # fn main() -> linerate_ring::Result<()> {
-/// let mut ring = Ring::builder("eth0").promiscuous(true).build()?;
+/// let mut ring = Ring::open(Options { promiscuous: true, ..Options::new("eth0") })?;
 /// while ring.wait(Duration::from_secs(1))? {
 ///     while let Some(mut batch) = ring.next_batch() {
 ///         while let Some(frame) = batch.next() {

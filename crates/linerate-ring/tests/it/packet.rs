@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::packet_support::{Cable, collect, drain, finish, number, numbered, quick};
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram};
-use linerate_ring::packet::{self, DirectionFilter, Ring, TimestampClock, TxRing};
+use linerate_ring::packet::{self, DirectionFilter, Options, Ring, TimestampClock, TxRing};
 use linerate_ring::{Direction, Error, Ring as _, TimestampSource};
 use linerate_testkit::root_or_skip;
 
@@ -16,8 +16,8 @@ fn everything_sent_is_captured() {
     root_or_skip!();
     let cable = Cable::new();
     // Nobody reads until all is sent, however long that takes: no block is to be handed over half empty.
-    let builder = quick("rx").retire_timeout(Duration::from_secs(1));
-    let mut ring = cable.receive(builder).unwrap();
+    let options = Options { retire_timeout: Duration::from_secs(1), ..quick("rx") };
+    let mut ring = cable.receive(options).unwrap();
     let frames: Vec<_> = (0..3000).map(|n| numbered(n, 60 + n as usize % 1455)).collect();
     cable.send(&frames);
     let kept = finish(&mut ring);
@@ -38,8 +38,8 @@ fn everything_sent_is_captured() {
 fn what_finds_no_room_is_counted_and_the_ring_thaws() {
     root_or_skip!();
     let cable = Cable::new();
-    let builder = quick("rx").block_size(4096).blocks(2);
-    let mut ring = cable.receive(builder).unwrap();
+    let options = Options { block_size: 4096, blocks: Some(2), ..quick("rx") };
+    let mut ring = cable.receive(options).unwrap();
     let frames: Vec<_> = (0..500).map(|n| numbered(n, 100)).collect();
     cable.send(&frames);
     let before = drain(&mut ring).len();
@@ -56,7 +56,8 @@ fn what_finds_no_room_is_counted_and_the_ring_thaws() {
 fn the_fill_level_is_the_share_of_blocks_that_wait_for_the_reader() {
     root_or_skip!();
     let cable = Cable::new();
-    let mut ring = cable.receive(quick("rx").block_size(4096).blocks(8)).unwrap();
+    let mut ring =
+        cable.receive(Options { block_size: 4096, blocks: Some(8), ..quick("rx") }).unwrap();
     assert_eq!(ring.fill_level(), 0.0);
     let frames: Vec<_> = (0..500).map(|n| numbered(n, 100)).collect();
     cable.send(&frames);
@@ -99,7 +100,7 @@ fn statistics_add_up_over_reads_and_outlive_the_ring() {
 fn the_default_buffer_rides_out_a_stall() {
     root_or_skip!();
     let cable = Cable::new();
-    let mut ring = cable.receive(Ring::builder("rx")).unwrap();
+    let mut ring = cable.receive(Options::new("rx")).unwrap();
     // 50 ms at a million frames a second, without a reader.
     let frames: Vec<_> = (0..50_000).map(|n| numbered(n, 64)).collect();
     cable.send(&frames);
@@ -126,7 +127,7 @@ fn vlan_tags_are_put_back() {
         tagged(4, &[]),
     ];
     let mut whole = cable.ring();
-    let mut cut = cable.receive(quick("rx").snaplen(17)).unwrap();
+    let mut cut = cable.receive(Options { snaplen: 17, ..quick("rx") }).unwrap();
     cable.send(&frames);
     for (kept, sent) in finish(&mut whole).iter().zip(&frames) {
         assert_eq!(&kept.bytes, sent);
@@ -144,12 +145,12 @@ fn vlan_tags_are_put_back() {
 fn the_snap_length_cuts_and_the_wire_length_stays() {
     root_or_skip!();
     let cable = Cable::new();
-    let mut ring = cable.receive(quick("rx").snaplen(64)).unwrap();
+    let mut ring = cable.receive(Options { snaplen: 64, ..quick("rx") }).unwrap();
     cable.send(&[numbered(0, 1000), numbered(1, 40)]);
     let kept = finish(&mut ring);
     assert_eq!((kept[0].bytes.len(), kept[0].wire_len), (64, 1000));
     assert_eq!((kept[1].bytes.len(), kept[1].wire_len), (40, 40));
-    let error = cable.receive(quick("rx").snaplen(0)).unwrap_err().to_string();
+    let error = cable.receive(Options { snaplen: 0, ..quick("rx") }).unwrap_err().to_string();
     assert!(error.contains("0 bytes captures nothing"), "{error}");
 }
 
@@ -158,7 +159,8 @@ fn directions_are_told_apart() {
     root_or_skip!();
     let cable = Cable::new();
     let traffics = [DirectionFilter::In, DirectionFilter::Out, DirectionFilter::InOut];
-    let mut rings = traffics.map(|traffic| cable.receive(quick("rx").direction(traffic)).unwrap());
+    let mut rings = traffics
+        .map(|traffic| cable.receive(Options { direction: traffic, ..quick("rx") }).unwrap());
     cable.send(&[numbered(1, 60)]);
     let mut back = cable.receiver.run(|| TxRing::builder("rx").build()).unwrap().unwrap();
     for number in 2..4 {
@@ -181,7 +183,7 @@ fn directions_are_told_apart() {
 fn frames_on_loopback_come_once() {
     root_or_skip!();
     let cable = Cable::new();
-    let mut ring = cable.receiver.run(|| quick("lo").build().unwrap()).unwrap();
+    let mut ring = cable.receiver.run(|| Ring::open(quick("lo")).unwrap()).unwrap();
     cable
         .receiver
         .run(|| {
@@ -216,12 +218,13 @@ fn a_filter_holds_from_the_first_frame_and_can_be_exchanged() {
     std::thread::scope(|scope| {
         let flood = scope.spawn(|| (0..40).for_each(|_| cable.send(&frames)));
         while !flood.is_finished() {
-            let mut ring = cable.receive(quick("rx").filter(Some(below(50)))).unwrap();
+            let mut ring =
+                cable.receive(Options { filter: Some(below(50)), ..quick("rx") }).unwrap();
             std::thread::sleep(Duration::from_millis(2));
             assert!(finish(&mut ring).iter().all(|kept| number(&kept.bytes) < 50));
         }
     });
-    let mut ring = cable.receive(quick("rx").filter(Some(below(50)))).unwrap();
+    let mut ring = cable.receive(Options { filter: Some(below(50)), ..quick("rx") }).unwrap();
     cable.send(&frames);
     ring.set_filter(Some(below(10))).unwrap();
     cable.send(&frames);
@@ -311,7 +314,7 @@ fn promiscuous_mode_lasts_as_long_as_the_ring() {
         words.next().unwrap().parse::<u32>().unwrap()
     };
     assert_eq!(promiscuity(), 0);
-    let ring = cable.receive(quick("rx").promiscuous(true)).unwrap();
+    let ring = cable.receive(Options { promiscuous: true, ..quick("rx") }).unwrap();
     assert_eq!(promiscuity(), 1);
     drop(ring);
     assert_eq!(promiscuity(), 0);
@@ -324,7 +327,7 @@ fn time_stamps_say_when_and_whose_clock() {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     // A veth stamps nothing, so the kernel's clock stands in.
     for stamps in [TimestampSource::Software, TimestampSource::Hardware] {
-        let mut ring = cable.receive(quick("rx").timestamps(stamps)).unwrap();
+        let mut ring = cable.receive(Options { timestamps: stamps, ..quick("rx") }).unwrap();
         assert_eq!(ring.clock(), None);
         let before = now();
         cable.send(&[numbered(1, 60), numbered(2, 60)]);
@@ -345,7 +348,8 @@ fn unfinished_checksums_are_marked() {
     cable.veth.b.add_address(b, 24).unwrap();
     cable.veth.a.add_neighbour(b, cable.veth.b.mac()).unwrap();
     cable.veth.b.add_neighbour(a, cable.veth.a.mac()).unwrap();
-    let mut ring = cable.receive(quick("rx").direction(DirectionFilter::In)).unwrap();
+    let mut ring =
+        cable.receive(Options { direction: DirectionFilter::In, ..quick("rx") }).unwrap();
     let send = || UdpSocket::bind((a, 0)).unwrap().send_to(b"hello", (b, 9)).unwrap();
     cable.sender.run(send).unwrap();
     let kept = collect(&mut ring, 1);
@@ -356,8 +360,9 @@ fn unfinished_checksums_are_marked() {
 fn a_stopped_ring_hands_over_what_came_before_and_nothing_after() {
     root_or_skip!();
     let cable = Cable::new();
-    let mut ring =
-        cable.receive(Ring::builder("rx").retire_timeout(Duration::from_millis(100))).unwrap();
+    let mut ring = cable
+        .receive(Options { retire_timeout: Duration::from_millis(100), ..Options::new("rx") })
+        .unwrap();
     cable.send(&[numbered(1, 60)]);
     ring.stop().unwrap();
     cable.send(&[numbered(2, 60)]);
@@ -374,7 +379,8 @@ fn a_ring_is_readable_when_a_batch_is_ready() {
     root_or_skip!();
     use std::os::fd::{AsFd, AsRawFd};
     let cable = Cable::new();
-    let mut ring = cable.receive(quick("rx").busy_poll(Duration::from_micros(100))).unwrap();
+    let mut ring =
+        cable.receive(Options { busy_poll: Duration::from_micros(100), ..quick("rx") }).unwrap();
     let readable = |ring: &Ring, timeout| {
         let fd = ring.as_fd().as_raw_fd();
         let mut fd = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -394,7 +400,7 @@ fn a_ring_is_readable_when_a_batch_is_ready() {
 fn interfaces_that_are_not_there_are_named() {
     root_or_skip!();
     for name in ["no-such-if", "a-name-that-is-too-long-for-one", "nul\0l", ""] {
-        let error = Ring::builder(name).build().unwrap_err();
+        let error = Ring::open(Options::new(name)).unwrap_err();
         assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
         let error = TxRing::builder(name).build().unwrap_err();
         assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
@@ -412,7 +418,7 @@ fn without_the_capability_the_error_says_how_to_get_it() {
             let none = [0u32; 6];
             assert_eq!(libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()), 0);
         }
-        [packet::probe().unwrap_err(), Ring::builder("lo").build().unwrap_err()]
+        [packet::probe().unwrap_err(), Ring::open(Options::new("lo")).unwrap_err()]
     })
     .join()
     .unwrap();
@@ -425,15 +431,18 @@ fn without_the_capability_the_error_says_how_to_get_it() {
 #[test]
 fn sizes_that_the_kernel_refuses_are_named() {
     root_or_skip!();
-    for (builder, words) in [
-        (quick("lo").block_size(5000), "whole pages"),
-        (quick("lo").block_size(0), "1 to 2147483647 bytes"),
-        (quick("lo").blocks(0), "at least one block"),
-        (quick("lo").buffer_size(u64::MAX), "memory available"),
-        (quick("lo").buffer_size(1 << 46), "memory available"),
-        (quick("lo").block_size(4096).blocks(1 << 20), "ask for fewer blocks"),
+    for (options, words) in [
+        (Options { block_size: 5000, ..quick("lo") }, "whole pages"),
+        (Options { block_size: 0, ..quick("lo") }, "1 to 2147483647 bytes"),
+        (Options { blocks: Some(0), ..quick("lo") }, "at least one block"),
+        (Options { buffer_size: u64::MAX, ..quick("lo") }, "memory available"),
+        (Options { buffer_size: 1 << 46, ..quick("lo") }, "memory available"),
+        (
+            Options { block_size: 4096, blocks: Some(1 << 20), ..quick("lo") },
+            "ask for fewer blocks",
+        ),
     ] {
-        let error = builder.build().unwrap_err().to_string();
+        let error = Ring::open(options).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }

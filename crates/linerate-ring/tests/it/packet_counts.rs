@@ -86,7 +86,7 @@ fn sending_allocates_nothing() {
 #[test]
 fn a_system_call_serves_more_than_fifty_frames() {
     if let Ok(frames) = std::env::var(FRAMES) {
-        let mut ring = quick("rx").build().expect("a ring");
+        let mut ring = Ring::open(quick("rx")).expect("a ring");
         println!("ready");
         receive(&mut ring, frames.parse().expect("a number"));
         return;

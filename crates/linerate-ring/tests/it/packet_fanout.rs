@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::packet_support::{Cable, finish, number, numbered, quick};
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, Instruction, load_socket_filter};
 use linerate_ring::Ring as _;
-use linerate_ring::packet::{DirectionFilter, Fanout, Mode, Ring};
+use linerate_ring::packet::{DirectionFilter, Fanout, Mode, Options, Ring};
 use linerate_testkit::root_or_skip;
 
 const RINGS: usize = 3;
@@ -15,8 +15,8 @@ const FRAMES: u32 = 600;
 /// The group's rings get every frame once between them; returns what each got.
 fn share(fanout: Fanout) -> [Vec<u32>; RINGS] {
     let cable = Cable::new();
-    let builder = quick("rx").fanout(fanout).direction(DirectionFilter::In);
-    let mut rings = cable.receiver.run(|| builder.build_group(RINGS)).unwrap().unwrap();
+    let options = Options { fanout: Some(fanout), direction: DirectionFilter::In, ..quick("rx") };
+    let mut rings = cable.receiver.run(|| Ring::open_group(options, RINGS)).unwrap().unwrap();
     assert!(rings.iter().all(|ring| ring.fanout_group() == rings[0].fanout_group()));
     cable.send(&(0..FRAMES).map(|n| numbered(n, 100)).collect::<Vec<_>>());
     let mut shares = rings
@@ -91,7 +91,7 @@ fn assert_shares_by_number(shares: &[Vec<u32>; RINGS]) {
 fn groups_are_joined_by_number_and_mismatches_are_refused() {
     root_or_skip!();
     let cable = Cable::new();
-    let join = |fanout: Fanout| cable.receive(quick("rx").fanout(fanout));
+    let join = |fanout: Fanout| cable.receive(Options { fanout: Some(fanout), ..quick("rx") });
     let first = join(Fanout::new(Mode::LoadBalance).group(77)).unwrap();
     let _second = join(Fanout::new(Mode::LoadBalance).group(77)).unwrap();
     assert_eq!(first.fanout_group(), Some(77));
@@ -99,7 +99,7 @@ fn groups_are_joined_by_number_and_mismatches_are_refused() {
     assert_ne!(unique.fanout_group(), Some(77));
     let error = join(Fanout::new(Mode::Cpu).group(77)).unwrap_err().to_string();
     assert!(error.contains("join fanout group 77") && error.contains("another mode"), "{error}");
-    let error = cable.receiver.run(|| quick("rx").build_group(2)).unwrap().unwrap_err();
+    let error = cable.receiver.run(|| Ring::open_group(quick("rx"), 2)).unwrap().unwrap_err();
     assert!(error.to_string().contains("needs a fanout mode"), "{error}");
 }
 
@@ -107,8 +107,9 @@ fn groups_are_joined_by_number_and_mismatches_are_refused() {
 fn a_group_survives_the_interface_going_down() {
     root_or_skip!();
     let cable = Cable::new();
-    let builder = quick("rx").fanout(Fanout::new(Mode::LoadBalance));
-    let mut rings: Vec<Ring> = cable.receiver.run(|| builder.build_group(2)).unwrap().unwrap();
+    let options = Options { fanout: Some(Fanout::new(Mode::LoadBalance)), ..quick("rx") };
+    let mut rings: Vec<Ring> =
+        cable.receiver.run(|| Ring::open_group(options, 2)).unwrap().unwrap();
     cable.veth.b.down().unwrap();
     for ring in &mut rings {
         let error = ring.wait(Duration::from_secs(5)).unwrap_err();

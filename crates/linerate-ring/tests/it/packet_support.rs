@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use linerate_ring::packet::{Builder, DirectionFilter, Ring, TxRing};
+use linerate_ring::packet::{DirectionFilter, Options, Ring, TxRing};
 use linerate_ring::{Batch as _, Direction, Result, Ring as _, Timestamp};
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
@@ -27,8 +27,13 @@ impl Cable {
         let receiver = Namespace::create("prrx").expect("a namespace");
         let options = VethOptions::default();
         let veth = Veth::create(&sender, "tx", &receiver, "rx", options).expect("a veth pair");
-        let witness = Ring::builder("rx").direction(DirectionFilter::In).block_size(4096).blocks(1);
-        let witness = receiver.run(|| witness.build()).expect("the namespace").expect("a ring");
+        let witness = Options {
+            direction: DirectionFilter::In,
+            block_size: 4096,
+            blocks: Some(1),
+            ..Options::new("rx")
+        };
+        let witness = receiver.run(|| Ring::open(witness)).expect("the namespace").expect("a ring");
         let mut cable = Self { veth, sender, receiver, witness, tried: 0 };
         // The kernel starts the queue of a new interface from a work item, and silently drops what
         // is sent before.
@@ -94,8 +99,8 @@ impl Cable {
     }
 
     /// A ring in the receiver's namespace.
-    pub(crate) fn receive(&self, builder: Builder) -> Result<Ring> {
-        self.receiver.run(move || builder.build()).expect("the namespace")
+    pub(crate) fn receive(&self, options: Options) -> Result<Ring> {
+        self.receiver.run(move || Ring::open(options)).expect("the namespace")
     }
 
     pub(crate) fn ring(&self) -> Ring {
@@ -104,8 +109,12 @@ impl Cable {
 }
 
 /// A ring that hands over soon.
-pub(crate) fn quick(interface: &str) -> Builder {
-    Ring::builder(interface).retire_timeout(Duration::from_millis(5)).buffer_size(4 << 20)
+pub(crate) fn quick(interface: &str) -> Options {
+    Options {
+        retire_timeout: Duration::from_millis(5),
+        buffer_size: 4 << 20,
+        ..Options::new(interface)
+    }
 }
 
 /// A frame of `len` bytes that carries a number.

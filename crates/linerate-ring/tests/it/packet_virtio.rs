@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use crate::packet_support::{Cable, quick};
-use linerate_ring::packet::{Ring, Sender};
+use linerate_ring::packet::{Options, Ring, Sender};
 use linerate_ring::{Batch as _, Direction, Error, Ring as _};
 use linerate_testkit::root_or_skip;
 use linerate_wire::virtio::{Flags, GsoType, Header};
@@ -62,7 +62,7 @@ fn a_super_packet_comes_with_its_header_where_the_far_end_takes_it_whole() {
     root_or_skip!();
     let cable = Cable::new();
     let sender = cable.sender.run(|| Sender::open("tx")).unwrap().unwrap();
-    let mut ring = cable.receive(quick("rx").vnet_hdr(true)).unwrap();
+    let mut ring = cable.receive(Options { vnet_hdr: true, ..quick("rx") }).unwrap();
     let mut plain = cable.receive(quick("rx")).unwrap();
     for tag in [None, Some([0x81, 0, 0x20, 7])] {
         let (header, frame) = unfinished(60_000, tag);
@@ -81,7 +81,7 @@ fn the_kernel_segments_where_the_interface_cannot() {
     let cable = Cable::new();
     cable.veth.a.set_offloads(false).unwrap();
     let sender = cable.sender.run(|| Sender::open("tx")).unwrap().unwrap();
-    let mut ring = cable.receive(quick("rx").vnet_hdr(true)).unwrap();
+    let mut ring = cable.receive(Options { vnet_hdr: true, ..quick("rx") }).unwrap();
     let (header, frame) = unfinished(2500, None);
     sender.send(&header, &frame).unwrap();
     let kept = drain(&mut ring);
@@ -104,7 +104,7 @@ fn the_kernels_own_super_packets_say_their_segment_size() {
     let cable = Cable::new();
     cable.veth.a.add_address("10.9.0.1".parse().unwrap(), 24).unwrap();
     cable.veth.b.add_address("10.9.0.2".parse().unwrap(), 24).unwrap();
-    let mut ring = cable.receive(quick("rx").vnet_hdr(true)).unwrap();
+    let mut ring = cable.receive(Options { vnet_hdr: true, ..quick("rx") }).unwrap();
     let listener = cable.receiver.run(|| TcpListener::bind("10.9.0.2:9000")).unwrap().unwrap();
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();

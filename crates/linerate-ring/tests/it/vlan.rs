@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use crate::xdp_support::{Cable, Raw, copying, small, udp};
-use linerate_ring::packet::{DirectionFilter, Ring};
+use linerate_ring::packet::{self, DirectionFilter, Ring};
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{AttachMode, Sockets};
 use linerate_ring::{Batch as _, Frame, Options, Ring as _};
@@ -66,8 +66,13 @@ impl Seen {
 fn a_packet_ring_sees_tags_below_a_vlan_device_and_none_on_it() {
     root_or_skip!();
     let Some(cable) = cable(test_name!()) else { return };
-    let open =
-        |name| Ring::builder(name).direction(DirectionFilter::In).buffer_size(4 << 20).build();
+    let open = |name| {
+        Ring::open(packet::Options {
+            direction: DirectionFilter::In,
+            buffer_size: 4 << 20,
+            ..packet::Options::new(name)
+        })
+    };
     let open = || ["rx", "rx7"].map(|name| open(name).expect("a ring"));
     let rings = cable.receiver.run(open).expect("entered");
     send(&cable);

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use linerate_ring::packet::{DirectionFilter, Fanout, Ring, TxRing};
+use linerate_ring::packet::{DirectionFilter, Fanout, Options, Ring, TxRing};
 use linerate_ring::tun::Queue;
 use linerate_ring::{Batch as _, Ring as _};
 use linerate_wire::virtio::Flags;
@@ -41,17 +41,16 @@ pub(crate) struct PacketPort {
 impl PacketPort {
     /// Opens the rings; those of several threads share the interface's frames by flow.
     pub(crate) fn open(interface: &str, fanout: Option<Fanout>) -> Result<Self> {
-        let mut builder = Ring::builder(interface)
-            .direction(DirectionFilter::In)
-            .promiscuous(true)
-            .vnet_hdr(true)
-            .block_size(BLOCK)
-            .buffer_size(BUFFER)
-            .retire_timeout(RETIRE);
-        if let Some(fanout) = fanout {
-            builder = builder.fanout(fanout);
-        }
-        let ring = builder.build()?;
+        let ring = Ring::open(Options {
+            direction: DirectionFilter::In,
+            promiscuous: true,
+            vnet_hdr: true,
+            block_size: BLOCK,
+            buffer_size: BUFFER,
+            retire_timeout: RETIRE,
+            fanout,
+            ..Options::new(interface)
+        })?;
         let transmit = TxRing::builder(interface).frames(TRANSMIT).build()?;
         Ok(Self { ring, transmit, unsent: false, arena: Arena::default(), scratch: Vec::new() })
     }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use linerate_ring::packet::{Ring, Sender};
+use linerate_ring::packet::{Options, Ring, Sender};
 use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::situations::{COUNT, Hosts, SITUATIONS, Situation};
 use linerate_testkit::tools::ip;
@@ -109,8 +109,9 @@ fn packet_sockets_and_a_bridge_get_frames_with_tags_beside_captures() {
     root_or_skip!();
     let hosts = Hosts::new();
     let sender = hosts.peer.run(|| Sender::open("peer").unwrap()).unwrap();
-    let open =
-        |host: &Namespace, name: &str| host.run(|| Ring::builder(name).build()).unwrap().unwrap();
+    let open = |host: &Namespace, name: &str| {
+        host.run(|| Ring::open(Options::new(name))).unwrap().unwrap()
+    };
     let mut before = open(&hosts.host, "port");
     let _captures = (captures_of_both(&hosts.host), capture_of_incoming(&hosts.host));
     let mut after = open(&hosts.host, "port");

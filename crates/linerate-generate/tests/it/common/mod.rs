@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use linerate_ring::packet::Ring;
+use linerate_ring::packet::{Options, Ring};
 use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
@@ -46,11 +46,12 @@ impl Cable {
             let capture = scope.spawn(move || {
                 self.far
                     .run(|| {
-                        let mut ring = Ring::builder("far")
-                            .buffer_size(32 << 20)
-                            .retire_timeout(Duration::from_millis(10))
-                            .build()
-                            .unwrap();
+                        let mut ring = Ring::open(Options {
+                            buffer_size: 32 << 20,
+                            retire_timeout: Duration::from_millis(10),
+                            ..Options::new("far")
+                        })
+                        .unwrap();
                         ready.send(()).unwrap();
                         let arrivals = collect(&mut ring, count);
                         assert_eq!(ring.statistics().unwrap().drops, 0, "the peer lost frames");

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use linerate_ring::packet::{DirectionFilter, Ring, Sender};
+use linerate_ring::packet::{DirectionFilter, Options, Ring, Sender};
 use linerate_ring::tun::{Device, Kind, Offloads};
 use linerate_ring::{Batch as _, Error, Ring as _};
 use linerate_testkit::tools::{compile_bpf, ip, run};
@@ -256,11 +256,13 @@ pub(crate) fn silence(interface: &Interface) {
 
 /// A ring of what an interface receives, large enough for a group.
 pub(crate) fn receive(namespace: &Namespace, interface: &str) -> Ring {
-    let builder = Ring::builder(interface)
-        .direction(DirectionFilter::In)
-        .retire_timeout(Duration::from_millis(1))
-        .vnet_hdr(true);
-    namespace.run(|| builder.build()).expect("entered").expect("a ring")
+    let options = Options {
+        direction: DirectionFilter::In,
+        retire_timeout: Duration::from_millis(1),
+        vnet_hdr: true,
+        ..Options::new(interface)
+    };
+    namespace.run(|| Ring::open(options)).expect("entered").expect("a ring")
 }
 
 /// Whether the kernel makes VXLAN devices.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use linerate_ring::packet::{DirectionFilter, Ring, Sender};
+use linerate_ring::packet::{DirectionFilter, Options, Ring, Sender};
 use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::{Namespace, Random, VethOptions, root_or_skip};
 use linerate_wire::checksum::Sum;
@@ -15,7 +15,8 @@ use super::support::{FAR, Hosts, NEAR, count, tcp, udp};
 
 /// Frames that `interface` received while `work` ran.
 fn received(namespace: &Namespace, interface: &str, work: impl FnOnce()) -> Vec<Vec<u8>> {
-    let build = || Ring::builder(interface).direction(DirectionFilter::In).build();
+    let build =
+        || Ring::open(Options { direction: DirectionFilter::In, ..Options::new(interface) });
     let mut ring = namespace.run(build).unwrap().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! [`Builder`]: what to ask of a receive ring, and how the kernel is asked.
+//! [`Options`]: what to ask of a receive ring, and how the kernel is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,155 +31,90 @@ const RETIRE: Duration = Duration::from_millis(20);
 /// Default limit of the bytes of a frame: more than any frame has.
 const SNAPLEN: u32 = 262_144;
 
-/// What to ask for; made by [`Ring::builder`].
+/// What to ask for: `Options { snaplen: 128, ..Options::new("eth0") }`.
 #[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder {
-    interface: String,
-    block_size: u32,
-    buffer: u64,
-    blocks: Option<u32>,
-    retire: Duration,
-    snaplen: u32,
-    promiscuous: bool,
-    direction: DirectionFilter,
-    filter: Option<ClassicProgram>,
-    fanout: Option<Fanout>,
-    stamps: TimestampSource,
-    virtio: bool,
-    /// All interfaces.
-    any: bool,
-    cooked: Option<CookedHeader>,
-    busy_poll: Duration,
-}
-
-impl Ring {
-    /// Asks for a ring on one interface.
-    pub fn builder(interface: impl Into<String>) -> Builder {
-        Builder::new(interface.into())
-    }
-
-    /// Asks for a ring on all interfaces of this network namespace, also those that come later.
+pub struct Options {
+    /// The interface.
+    pub interface: String,
+    /// All interfaces of this network namespace, also those that come later, in place of one.
     /// [`Frame::interface`](crate::Frame::interface) tells them apart. Each frame has the link layer of its interface.
-    /// [`Builder::promiscuous`] and hardware time stamps have no effect.
-    pub fn any_builder() -> Builder {
-        Builder { any: true, ..Builder::new("any".to_owned()) }
-    }
-
-    /// As [`Ring::any_builder`], but frames start with
-    /// this header instead of their own, and a filter sees them as
-    /// [`ClassicProgram::on_cooked_socket`] says. [`Builder::promiscuous`] and hardware time stamps have no effect,
-    /// and there are no virtio headers.
-    pub fn cooked_builder(header: CookedHeader) -> Builder {
-        Builder { cooked: Some(header), ..Self::any_builder() }
-    }
+    /// [`promiscuous`](Self::promiscuous) and hardware time stamps have no effect.
+    pub any: bool,
+    /// With [`any`](Self::any): frames start with this header instead of their own, and a filter sees them as
+    /// [`ClassicProgram::on_cooked_socket`] says. There are no virtio headers.
+    pub cooked: Option<CookedHeader>,
+    /// Bytes of a block, whole pages (default: 128 KiB). The kernel hands over a block at a time,
+    /// and cuts frames that are larger.
+    pub block_size: u32,
+    /// Number of blocks, in place of [`buffer_size`](Self::buffer_size).
+    pub blocks: Option<u32>,
+    /// Bytes of the whole ring, rounded up to whole blocks, at least two (default: 64 MiB). A
+    /// frame takes 86 bytes more than it has, rounded up to 8.
+    pub buffer_size: u64,
+    /// Time until the kernel hands over a block that is not full: the longest that a frame waits
+    /// for the program. Whole milliseconds, at least one (default: 20).
+    pub retire_timeout: Duration,
+    /// Longest piece of a frame to capture, in bytes (default: all of it); the kernel copies no more.
+    pub snaplen: u32,
+    /// Whether the interface also receives frames that are addressed to others, for as long as
+    /// the ring lives (default: no).
+    pub promiscuous: bool,
+    /// Which direction to capture (default: both).
+    pub direction: DirectionFilter,
+    /// Frames that this program rejects do not enter the ring. It sees frames as the kernel keeps
+    /// them, an outer VLAN tag moved to metadata: libpcap compiles for that when it is given a
+    /// handle of a live interface.
+    pub filter: Option<ClassicProgram>,
+    /// Shares the interface's frames with the other rings of a group.
+    pub fanout: Option<Fanout>,
+    /// Whose time stamps to ask for: the card's only, if it stamps already, or else the kernel's (default). The card's
+    /// clock is UTC only if something keeps it so (`phc2sys`).
+    pub timestamps: TimestampSource,
+    /// Whether to have a virtio header with each frame (default: no), which says how a super-packet, to be sent or
+    /// received with offloads, was or will be segmented ([`Frame::virtio`](crate::Frame::virtio)).
+    /// The kernel drops, as if there were no room, super-packets that the header has no word for
+    /// (SCTP).
+    pub vnet_hdr: bool,
+    /// Time for which [`Ring::wait`](crate::Ring::wait) watches the ring before it sleeps (default: none). It saves
+    /// the wake-up at the price of a core. (`SO_BUSY_POLL` is not for packet sockets: the kernel
+    /// does not note on them which device queue to poll.)
+    pub busy_poll: Duration,
 }
 
-impl Builder {
-    fn new(interface: String) -> Self {
+impl Options {
+    /// The defaults for an interface.
+    pub fn new(interface: impl Into<String>) -> Self {
         Self {
-            interface,
+            interface: interface.into(),
+            any: false,
+            cooked: None,
             block_size: BLOCK_SIZE,
-            buffer: DEFAULT_BUFFER,
             blocks: None,
-            retire: RETIRE,
+            buffer_size: DEFAULT_BUFFER,
+            retire_timeout: RETIRE,
             snaplen: SNAPLEN,
             promiscuous: false,
             direction: DirectionFilter::InOut,
             filter: None,
             fanout: None,
-            stamps: TimestampSource::Software,
-            virtio: false,
-            any: false,
-            cooked: None,
+            timestamps: TimestampSource::Software,
+            vnet_hdr: false,
             busy_poll: Duration::ZERO,
         }
     }
 
-    /// Bytes of a block, whole pages (default: 128 KiB). The kernel hands over a block at a time,
-    /// and cuts frames that are larger.
-    pub fn block_size(mut self, bytes: u32) -> Self {
-        self.block_size = bytes;
-        self
+    /// The same for all interfaces.
+    pub fn any() -> Self {
+        Self { any: true, ..Self::new("any") }
     }
 
-    /// Number of blocks, in place of [`Builder::buffer_size`].
-    pub fn blocks(mut self, blocks: u32) -> Self {
-        self.blocks = Some(blocks);
-        self
+    /// The same for all interfaces, with this header.
+    pub fn cooked(header: CookedHeader) -> Self {
+        Self { cooked: Some(header), ..Self::any() }
     }
+}
 
-    /// Bytes of the whole ring, rounded up to whole blocks, at least two (default: 64 MiB). A
-    /// frame takes 86 bytes more than it has, rounded up to 8.
-    pub fn buffer_size(mut self, bytes: u64) -> Self {
-        (self.buffer, self.blocks) = (bytes, None);
-        self
-    }
-
-    /// Time until the kernel hands over a block that is not full: the longest that a frame waits
-    /// for the program. Whole milliseconds, at least one (default: 20).
-    pub fn retire_timeout(mut self, timeout: Duration) -> Self {
-        self.retire = timeout;
-        self
-    }
-
-    /// Longest piece of a frame to capture, in bytes; the kernel copies no more.
-    pub fn snaplen(mut self, bytes: u32) -> Self {
-        self.snaplen = bytes;
-        self
-    }
-
-    /// Whether the interface also receives frames that are addressed to others, for as long as
-    /// the ring lives.
-    pub fn promiscuous(mut self, on: bool) -> Self {
-        self.promiscuous = on;
-        self
-    }
-
-    /// Which direction to capture (default: both).
-    pub fn direction(mut self, direction: DirectionFilter) -> Self {
-        self.direction = direction;
-        self
-    }
-
-    /// Frames that this program rejects do not enter the ring. It sees frames as the kernel keeps
-    /// them, an outer VLAN tag moved to metadata: libpcap compiles for that when it is given a
-    /// handle of a live interface.
-    pub fn filter(mut self, filter: Option<ClassicProgram>) -> Self {
-        self.filter = filter;
-        self
-    }
-
-    /// Shares the interface's frames with the other rings of a group.
-    pub fn fanout(mut self, fanout: Fanout) -> Self {
-        self.fanout = Some(fanout);
-        self
-    }
-
-    /// Whose time stamps to ask for: the card's only, if it stamps already, or else the kernel's (default). The card's
-    /// clock is UTC only if something keeps it so (`phc2sys`).
-    pub fn timestamps(mut self, stamps: TimestampSource) -> Self {
-        self.stamps = stamps;
-        self
-    }
-
-    /// Whether to have a virtio header with each frame, which says how a super-packet, to be sent or
-    /// received with offloads, was or will be segmented ([`Frame::virtio`](crate::Frame::virtio)).
-    /// The kernel drops, as if there were no room, super-packets that the header has no word for
-    /// (SCTP).
-    pub fn vnet_hdr(mut self, on: bool) -> Self {
-        self.virtio = on;
-        self
-    }
-
-    /// Time for which [`Ring::wait`](crate::Ring::wait) watches the ring before it sleeps (default: none). It saves
-    /// the wake-up at the price of a core. (`SO_BUSY_POLL` is not for packet sockets: the kernel
-    /// does not note on them which device queue to poll.)
-    pub fn busy_poll(mut self, time: Duration) -> Self {
-        self.busy_poll = time;
-        self
-    }
-
+impl Ring {
     /// The ring, receiving.
     ///
     /// # Errors
@@ -187,28 +122,28 @@ impl Builder {
     /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::InterfaceDown`],
     /// [`Error::BrokenRule`] for sizes that the kernel refuses, [`Error::Invalid`] for a filter or
     /// fanout group that it refuses or memory that it does not have, [`Error::System`] for the rest.
-    pub fn build(self) -> Result<Ring> {
-        let ring = self.prepare()?;
+    pub fn open(options: Options) -> Result<Self> {
+        let ring = options.prepare()?;
         ring.open_gate()?;
         Ok(ring)
     }
 
     /// `count` rings that share the interface's frames, in a new group of the mode and flags of
-    /// [`Builder::fanout`]. None receives before all are members, so that no frame comes twice.
+    /// [`Options::fanout`]. None receives before all are members, so that no frame comes twice.
     ///
     /// # Errors
     ///
-    /// As [`Builder::build`]; [`Error::Invalid`] without a fanout or without rings.
-    pub fn build_group(mut self, count: usize) -> Result<Vec<Ring>> {
-        if count == 0 || self.fanout.is_none() {
+    /// As [`Ring::open`]; [`Error::Invalid`] without a fanout or without rings.
+    pub fn open_group(mut options: Options, count: usize) -> Result<Vec<Self>> {
+        if count == 0 || options.fanout.is_none() {
             return Err(Error::Invalid(
                 "a group needs a fanout mode and at least one ring".to_owned(),
             ));
         }
         let mut rings = Vec::with_capacity(count);
         for _ in 0..count {
-            let ring = self.clone().prepare()?;
-            self.fanout = self.fanout.map(|fanout| match ring.fanout_group() {
+            let ring = options.clone().prepare()?;
+            options.fanout = options.fanout.map(|fanout| match ring.fanout_group() {
                 Some(number) => fanout.group(number),
                 None => fanout,
             });
@@ -217,7 +152,9 @@ impl Builder {
         rings.iter().try_for_each(Ring::open_gate)?;
         Ok(rings)
     }
+}
 
+impl Options {
     /// Everything but letting frames in.
     fn prepare(self) -> Result<Ring> {
         let request = self.request()?;
@@ -239,14 +176,14 @@ impl Builder {
             .set(libc::SOL_PACKET, libc::PACKET_RESERVE, &request.reserve)
             .map_err(system("reserve room for VLAN tags"))?;
         if interface.is_some() {
-            timestamps::apply(self.stamps, &socket)?;
+            timestamps::apply(self.timestamps, &socket)?;
         }
         if self.direction == DirectionFilter::In {
             socket
                 .set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)
                 .map_err(system("ignore outgoing frames"))?;
         }
-        if self.virtio {
+        if self.vnet_hdr {
             // Once there is a ring, the kernel answers EBUSY.
             socket
                 .set(libc::SOL_PACKET, PACKET_VNET_HDR, &1i32)
@@ -287,7 +224,7 @@ impl Builder {
             name: name.to_owned(),
             retire: Duration::from_millis(u64::from(request.retire_ms)),
             busy_poll: self.busy_poll,
-            virtio: self.virtio,
+            virtio: self.vnet_hdr,
             cooked: self.cooked,
             gate,
             group,
@@ -303,7 +240,7 @@ impl Builder {
         let blocks = match self.blocks {
             Some(blocks) => blocks,
             // A size of zero is left for the rules to name.
-            None => u32::try_from(self.buffer.div_ceil(u64::from(self.block_size.max(1))))
+            None => u32::try_from(self.buffer_size.div_ceil(u64::from(self.block_size.max(1))))
                 .unwrap_or(u32::MAX)
                 .max(2),
         };
@@ -316,7 +253,7 @@ impl Builder {
             // keeps the number of frames small.
             frame_size: self.block_size,
             frames: 0,
-            retire_ms: u32::try_from(self.retire.as_millis().max(1)).unwrap_or(u32::MAX),
+            retire_ms: u32::try_from(self.retire_timeout.as_millis().max(1)).unwrap_or(u32::MAX),
             private_size: 0,
             features: 0,
             reserve,
