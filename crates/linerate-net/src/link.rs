@@ -133,11 +133,6 @@ impl Link {
         self.flags & libc::IFF_LOOPBACK as u32 != 0
     }
 
-    /// An administrator has made it promiscuous, which `promiscuity` includes.
-    pub fn is_promisc(&self) -> bool {
-        self.flags & libc::IFF_PROMISC as u32 != 0
-    }
-
     /// Its frames are Ethernet frames.
     pub fn is_ethernet(&self) -> bool {
         self.hardware_type == libc::ARPHRD_ETHER

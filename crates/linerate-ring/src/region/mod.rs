@@ -22,11 +22,6 @@ pub use pages::Pages;
 pub(crate) use map::memlock_error;
 pub(crate) use pages::base_page_size;
 
-/// Bytes of a huge page that one page-middle-directory entry maps.
-pub fn huge_page_size() -> usize {
-    hugetlb::size(Pages::Hugetlb)
-}
-
 use std::slice;
 use std::str::FromStr;
 
