@@ -36,6 +36,10 @@ pub struct FileSinkOptions {
     pub size_limit: Option<u64>,
     /// A program to run with the name of each finished file (`-z`).
     pub postrotate: Option<OsString>,
+    /// A file that gets the name of each finished file (`-b printname:`).
+    pub print_names: Option<PathBuf>,
+    /// The capture ends after so many files (`-a files:`).
+    pub file_limit: Option<u64>,
     /// What a pcapng file says about where it comes from. `None` where the reader copies the blocks of a file: then
     /// they are the header, too.
     pub section: Option<SectionHeader>,

@@ -18,6 +18,10 @@ pub struct Rotation {
     pub size: Option<u64>,
     /// Seconds of packet time that go into a file (`-G`).
     pub seconds: Option<u64>,
+    /// Periods begin at multiples of `seconds` (`-b interval:`).
+    pub aligned: bool,
+    /// dumpcap's names have the time before the number (`-b nametimenum:2`).
+    pub time_first: bool,
     /// Packets that a file may have (`-b packets:`).
     pub packets: Option<u64>,
     /// How many files (`-W`, `-b files:`).
@@ -98,7 +102,11 @@ impl FileNames {
         let dot = stem.rfind('.').unwrap_or(stem.len());
         let number = (self.number + 1) % DUMPCAP_NUMBERS;
         let time = formatted(Path::new("%Y%m%d%H%M%S"), self.period);
-        let name = format!("{}_{number:05}_{}{}", &name[..dot], time.display(), &name[dot..]);
+        let (stem, time, end) = (&name[..dot], time.display(), &name[dot..]);
+        let name = match self.rotation.time_first {
+            true => format!("{stem}_{time}_{number:05}{end}"),
+            false => format!("{stem}_{number:05}_{time}{end}"),
+        };
         self.base.with_file_name(name)
     }
 
@@ -144,7 +152,9 @@ impl FileNames {
 
     /// When the current period ends.
     pub(super) fn period_end(&self) -> Option<Timestamp> {
-        Some(Timestamp(self.period.0.saturating_add(self.period_length()?)))
+        let length = self.period_length()?;
+        let start = self.period.0 - if self.rotation.aligned { self.period.0 % length } else { 0 };
+        Some(Timestamp(start.saturating_add(length)))
     }
 
     pub(super) fn period_length(&self) -> Option<u64> {
@@ -250,6 +260,17 @@ mod tests {
         let mut names = FileNames::new(Path::new("f%s"), rotation, Timestamp(0));
         assert!(names.next_by_time(Timestamp(1_000_000_000)));
         assert!(!names.next_by_time(Timestamp(2_000_000_000)));
+    }
+
+    #[test]
+    fn an_interval_ends_at_a_multiple() {
+        let second = 1_000_000_000;
+        let naming = Naming::Dumpcap;
+        let rotation = Rotation { seconds: Some(10), aligned: true, naming, ..Rotation::default() };
+        let mut names = FileNames::new(Path::new("f"), rotation, Timestamp(103 * second));
+        assert_eq!(names.period_end(), Some(Timestamp(110 * second)));
+        assert!(names.next_by_time(Timestamp(120 * second)));
+        assert_eq!(names.period_end(), Some(Timestamp(130 * second)));
     }
 
     #[test]

@@ -46,6 +46,8 @@ fn options(path: &Path, format: Format) -> FileSinkOptions {
         retention: Retention::default(),
         size_limit: None,
         postrotate: None,
+        print_names: None,
+        file_limit: None,
         section: Some(SectionHeader::default()),
         interfaces: vec![InterfaceDescription {
             name: Some("x0".into()),

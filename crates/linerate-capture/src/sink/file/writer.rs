@@ -1,5 +1,7 @@
 //! The writer's thread: buffers into files, and when to start another file.
 
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -64,6 +66,8 @@ pub(super) struct Writer {
     finished: Arc<Mutex<FinishedFiles>>,
     /// The number of this writer there.
     number: usize,
+    /// Gets the names of finished files.
+    print_names: Option<File>,
     report: FileSinkReport,
     stopped: bool,
 }
@@ -87,6 +91,7 @@ impl Writer {
             options.encoder.encode_file_header(&mut header, section, &options.interfaces);
         }
         let described = options.interfaces.len();
+        let print_names = options.print_names.as_deref().map(open_list).transpose()?;
         let mut writer = Self {
             options,
             pool,
@@ -103,6 +108,7 @@ impl Writer {
             deadline: None,
             finished,
             number,
+            print_names,
             report: FileSinkReport::default(),
             stopped: false,
         };
@@ -471,7 +477,9 @@ impl Writer {
             return;
         }
         let Some(names) = &mut self.names else { return };
-        if !advance(names, now) {
+        let limit = self.options.file_limit;
+        let was_last = limit.is_some_and(|limit| self.progress.counts().files >= limit);
+        if was_last || !advance(names, now) {
             return self.stop();
         }
         if let Err(error) = self.open() {
@@ -570,6 +578,11 @@ impl Writer {
         if self.options.rotation.rotates() {
             self.finished().add(self.number, &self.path);
         }
+        if let Some(list) = &mut self.print_names
+            && let Err(error) = writeln!(list, "{}", self.path.display())
+        {
+            tracing::warn!("cannot print the name of {}: {error}", self.path.display());
+        }
         self.postrotate();
     }
 
@@ -612,4 +625,15 @@ impl Writer {
     fn count_unwritten(&mut self, frames: u64) {
         self.progress.update(|counts| counts.unwritten += frames);
     }
+}
+
+/// Opens a file that gets the names of finished files. Several writers may add to it.
+fn open_list(path: &Path) -> Result<File> {
+    let path = match path.to_str() {
+        Some("-" | "stdout") => Path::new("/dev/stdout"),
+        Some("stderr") => Path::new("/dev/stderr"),
+        _ => path,
+    };
+    let list = OpenOptions::new().create(true).append(true).open(path);
+    list.map_err(|source| linerate_pcapfile::Error::Create { path: path.into(), source }.into())
 }

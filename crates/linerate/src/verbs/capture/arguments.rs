@@ -129,9 +129,10 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rotate_count: Option<u32>,
 
-    /// Rotate by dumpcap's rules: a new file after `filesize:KB`, `duration:SECONDS` or `packets:NUMBER`; with
-    /// `files:NUMBER` the oldest is deleted when there are more. May be given several times. The names get a number
-    /// and the time.
+    /// Rotate by dumpcap's rules: a new file after `filesize:KB`, `duration:SECONDS` or `packets:NUMBER`, or at each
+    /// multiple of `interval:SECONDS`; with `files:NUMBER` the oldest is deleted when there are more. May be given several
+    /// times. The names get a number and the time, with `nametimenum:2` the time first. `printname:FILE` gets the name of
+    /// each finished file.
     #[arg(help_heading = OUTPUT, short = 'b', long, value_name = "LIMIT", requires = "write", value_parser = values::ring_limit,
         conflicts_with_all = ["rotate_size", "rotate_seconds", "rotate_count"])]
     pub(super) ring_buffer: Vec<values::RingLimit>,
@@ -153,7 +154,7 @@ pub(crate) struct Arguments {
     #[arg(help_heading = OUTPUT, short = 'z', value_name = "PROGRAM", requires = "write")]
     pub(super) postrotate: Option<std::ffi::OsString>,
 
-    /// End after `duration:SECONDS` (not with -r), `packets:NUMBER` or `filesize:KB`; may be given
+    /// End after `duration:SECONDS` (not with -r), `packets:NUMBER`, `filesize:KB` or `files:NUMBER`; may be given
     /// several times.
     #[arg(help_heading = PACKETS, short = 'a', long = "autostop", value_name = "LIMIT", value_parser = values::limit)]
     pub(super) autostop: Vec<values::Limit>,

@@ -64,8 +64,11 @@ fn check_output(arguments: &Arguments) -> Result<()> {
     }
     if !arguments.ring_buffer.is_empty() && !rotates {
         bail!(
-            "-b files: needs one of -b filesize:, duration: and packets:, which start another file"
+            "-b files: needs one of -b filesize:, duration:, interval: and packets:, which start another file"
         );
+    }
+    if arguments.autostop.iter().any(|limit| matches!(limit, Limit::Files(_))) && !rotates {
+        bail!("-a files: needs -C, -G or -b, which start another file");
     }
     if deletes && !rotates {
         bail!(

@@ -90,6 +90,14 @@ pub(super) fn options(
             _ => None,
         }),
         postrotate: arguments.postrotate.clone(),
+        print_names: arguments.ring_buffer.iter().find_map(|limit| match limit {
+            RingLimit::PrintName(path) => Some(path.clone()),
+            _ => None,
+        }),
+        file_limit: arguments.limit(|limit| match limit {
+            Limit::Files(number) => Some(*number),
+            _ => None,
+        }),
         section: Some(host::section_header(concat!("linerate ", env!("CARGO_PKG_VERSION")))),
         interfaces: Vec::new(),
         buffers: BUFFERS,
@@ -115,6 +123,11 @@ pub(super) fn rotation(arguments: &Arguments) -> Rotation {
         rotation.naming = Naming::Dumpcap;
         match *limit {
             RingLimit::FileSize(bytes) => rotation.size = Some(bytes),
+            RingLimit::Interval(seconds) => {
+                (rotation.seconds, rotation.aligned) = (Some(seconds), true);
+            }
+            RingLimit::TimeFirst(first) => rotation.time_first = first,
+            RingLimit::PrintName(_) => {}
             RingLimit::Duration(seconds) => rotation.seconds = Some(seconds),
             RingLimit::Packets(packets) => rotation.packets = Some(packets),
             RingLimit::Files(files) => rotation.count = Some(files),

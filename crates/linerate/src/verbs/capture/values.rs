@@ -1,5 +1,6 @@
 //! How the values of `linerate capture`'s options are written.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -27,10 +28,12 @@ pub(super) enum Limit {
     Packets(u64),
     /// When the file has this many bytes.
     FileSize(u64),
+    /// After this many files.
+    Files(u64),
 }
 
 /// `-b`: when a file is full, and how many are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RingLimit {
     /// Bytes of a file.
     FileSize(u64),
@@ -40,6 +43,12 @@ pub(super) enum RingLimit {
     Packets(u64),
     /// Files.
     Files(u32),
+    /// Seconds, at whose multiples files end.
+    Interval(u64),
+    /// Whether the time stands before the number in the names.
+    TimeFirst(bool),
+    /// Where to print the names of finished files.
+    PrintName(PathBuf),
 }
 
 /// tcpdump's `-C`: millions of bytes, or a binary unit.
@@ -57,17 +66,17 @@ pub(super) fn file_size(text: &str) -> Result<u64, String> {
 
 pub(super) fn limit(text: &str) -> Result<Limit, String> {
     let explain = || match text.split_once(':') {
-        Some(("files", _)) => {
-            "files is not a limit here: `-G SECONDS -W NUMBER` ends after that many files"
-                .to_owned()
-        }
-        _ => "a limit is duration:SECONDS, packets:NUMBER or filesize:KB".to_owned(),
+        _ => "a limit is duration:SECONDS, packets:NUMBER, filesize:KB or files:NUMBER".to_owned(),
     };
     let (kind, value) = text.split_once(':').ok_or_else(explain)?;
     match kind {
         "duration" => crate::cli::values::seconds(value).map(Limit::Duration),
         "packets" => match value.parse() {
             Ok(number @ 1..) => Ok(Limit::Packets(number)),
+            _ => Err(explain()),
+        },
+        "files" => match value.parse() {
+            Ok(number @ 1..) => Ok(Limit::Files(number)),
             _ => Err(explain()),
         },
         "filesize" => match value.parse::<u64>() {
@@ -80,22 +89,24 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
 
 pub(super) fn ring_limit(text: &str) -> Result<RingLimit, String> {
     let limit = text.split_once(':').and_then(|(kind, value)| {
+        if kind == "printname" && !value.is_empty() {
+            return Some(RingLimit::PrintName(value.into()));
+        }
         let number = value.parse::<u64>().ok().filter(|number| *number > 0)?;
         match kind {
             "filesize" => Some(RingLimit::FileSize(number.checked_mul(1000)?)),
             "duration" => Some(RingLimit::Duration(number)),
+            "interval" => Some(RingLimit::Interval(number)),
+            "nametimenum" if number <= 2 => Some(RingLimit::TimeFirst(number == 2)),
             "packets" => Some(RingLimit::Packets(number)),
             "files" => Some(RingLimit::Files(number.try_into().ok()?)),
             _ => None,
         }
     });
-    let kind = text.split_once(':').map_or(text, |(kind, _)| kind);
-    limit.ok_or_else(|| match kind {
-        "interval" => "files do not start at multiples of a time: duration:SECONDS counts from the first packet of a \
-                       file"
-            .to_owned(),
-        "printname" => "-z PROGRAM runs a program with the name of each finished file".to_owned(),
-        _ => "it is filesize:KB, duration:SECONDS, packets:NUMBER or files:NUMBER".to_owned(),
+    limit.ok_or_else(|| {
+        "it is filesize:KB, duration:SECONDS, interval:SECONDS, packets:NUMBER, files:NUMBER, nametimenum:1 or 2, or \
+         printname:FILE"
+            .to_owned()
     })
 }
 
@@ -202,8 +213,11 @@ mod tests {
         assert_eq!(limit("duration:1.5"), Ok(Limit::Duration(Duration::from_millis(1500))));
         assert_eq!(limit("packets:7"), Ok(Limit::Packets(7)));
         assert_eq!(limit("filesize:3"), Ok(Limit::FileSize(3000)));
-        assert!(limit("files:3").is_err() && limit("duration:-1").is_err());
-        for nothing in ["packets:0", "duration:0", "filesize:0", "duration:nan", "duration:inf"] {
+        assert_eq!(limit("files:3"), Ok(Limit::Files(3)));
+        assert!(limit("files").is_err() && limit("duration:-1").is_err());
+        for nothing in
+            ["files:0", "packets:0", "duration:0", "filesize:0", "duration:nan", "duration:inf"]
+        {
             assert!(limit(nothing).is_err(), "{nothing}");
         }
     }
@@ -212,8 +226,14 @@ mod tests {
     fn rings_and_ages_have_their_units() {
         assert_eq!(ring_limit("filesize:3"), Ok(RingLimit::FileSize(3000)));
         assert_eq!(ring_limit("files:5"), Ok(RingLimit::Files(5)));
-        for wrong in ["files:0", "packets:", "interval:3", "files", "filesize:99999999999999999999"]
-        {
+        for wrong in [
+            "files:0",
+            "packets:",
+            "nametimenum:3",
+            "printname:",
+            "files",
+            "filesize:99999999999999999999",
+        ] {
             assert!(ring_limit(wrong).is_err(), "{wrong}");
         }
         assert_eq!(age("7d"), Ok(Duration::from_secs(7 * 86_400)));

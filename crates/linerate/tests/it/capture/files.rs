@@ -224,3 +224,28 @@ fn the_clock_ends_the_files_of_an_idle_interface() {
     }
     assert_eq!(count("skipped_"), 1);
 }
+
+/// dumpcap's other words of -b and -a, without an interface.
+#[test]
+fn names_are_printed_and_files_are_counted() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    write_mixed(&input);
+    let (output, list) = (folder.path().join("out.pcap"), folder.path().join("list"));
+    let options = format!(
+        "-w {} -b packets:10 -b nametimenum:2 -b printname:{} -a files:3",
+        output.display(),
+        list.display()
+    );
+    let done = read(&input, &options);
+    assert!(done.status.success(), "{done:?}");
+    let list = std::fs::read_to_string(&list).unwrap();
+    let names: Vec<_> = list.lines().collect();
+    assert_eq!(names.len(), 3, "{list}");
+    for (number, name) in names.iter().enumerate() {
+        assert!(name.ends_with(&format!("_{:05}.pcap", number + 1)), "{list}");
+        assert!(std::path::Path::new(name).exists(), "{list}");
+    }
+    let refused = read(&input, &format!("-w {} -a files:3", output.display()));
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
