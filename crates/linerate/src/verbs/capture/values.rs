@@ -65,9 +65,8 @@ pub(super) fn file_size(text: &str) -> Result<u64, String> {
 }
 
 pub(super) fn limit(text: &str) -> Result<Limit, String> {
-    let explain = || match text.split_once(':') {
-        _ => "a limit is duration:SECONDS, packets:NUMBER, filesize:KB or files:NUMBER".to_owned(),
-    };
+    let explain =
+        || "a limit is duration:SECONDS, packets:NUMBER, filesize:KB or files:NUMBER".to_owned();
     let (kind, value) = text.split_once(':').ok_or_else(explain)?;
     match kind {
         "duration" => crate::cli::values::seconds(value).map(Limit::Duration),
