@@ -102,7 +102,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Filter>> {
     if words.is_empty() {
         return Ok(None);
     }
-    let mut parser = Parser { words: &words, at: 0, last: Qualifiers::default(), vlans: 0 };
+    let mut parser = Parser { words: &words, at: 0, last: None, vlans: 0 };
     let filter = parser.expression()?;
     match parser.peek() {
         None => Ok(Some(filter)),
@@ -134,7 +134,8 @@ fn words(text: &str) -> Result<Vec<String>> {
 struct Parser<'a> {
     words: &'a [String],
     at: usize,
-    last: Qualifiers,
+    /// The qualifiers of the value before; `None` after a word without a value, and at the beginning.
+    last: Option<Qualifiers>,
     vlans: u32,
 }
 
@@ -172,11 +173,14 @@ impl Parser<'_> {
         if self.take("not") {
             return Ok(Filter::Not(Box::new(self.term()?)));
         }
+        let before = self.last;
         if self.take("(") {
             let inner = self.expression()?;
             if !self.take(")") {
                 bail!("a parenthesis is not closed");
             }
+            // A value after it takes over what is before it, as with libpcap.
+            self.last = before;
             return Ok(inner);
         }
         self.primitive()
@@ -186,6 +190,7 @@ impl Parser<'_> {
         let start = self.at;
         let mut own = Qualifiers::default();
         if self.take("vlan") {
+            self.last = None;
             return self.vlan().map(Filter::Leaf);
         }
         let first = self.peek().unwrap_or_default().to_owned();
@@ -208,23 +213,23 @@ impl Parser<'_> {
         self.at += usize::from(own.kind.is_some());
         let alone = matches!(self.peek(), None | Some("and" | "or" | ")"));
         if protocol.is_some() && directed.is_none() && own.kind.is_none() && alone {
-            self.last = own;
+            self.last = None;
             return Ok(Filter::Leaf(leaf(own, What::Any)));
         }
         if self.at == start {
-            own = self.last;
+            own = self.last.unwrap_or_default();
         } else if self.peek() == Some("(") {
             if directed.is_none() && own.kind.is_none() {
                 bail!(
                     "`{first}` does not go with a parenthesis: use `and`, or a word such as `port` before it"
                 );
             }
-            self.last = own;
+            self.last = Some(own);
             return self.values(own);
         }
         let value = self.next()?;
         refuse(&value)?;
-        self.last = own;
+        self.last = Some(own);
         self.value(own, &value).map(Filter::Leaf)
     }
 

@@ -29,6 +29,12 @@ fn words_of_pcap_filter_are_read_as_libpcap_reads_them() {
         ("tcp src port (not domain and http)", "not tcp src port 53 and tcp src port 80"),
         ("port (domain or (http and https)) or 22", "port 53 or (port 80 and port 443) or port 22"),
         ("src (10.0.0.1 or 10.0.0.2)", "src host 10.0.0.1 or src host 10.0.0.2"),
+        ("port 53 or (tcp port 80) or 443", "port 53 or tcp port 80 or port 443"),
+        (
+            "tcp port 53 or not (udp port 80) or 443",
+            "tcp port 53 or not udp port 80 or tcp port 443",
+        ),
+        ("port 53 or (80 or 443) or 22", "port 53 or (port 80 or port 443) or port 22"),
     ];
     for (one, other) in same {
         assert_eq!(sql(one), sql(other), "{one} and {other}");
