@@ -51,14 +51,17 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// Default name of an instance in this thread's network namespace: `default` in that of process 1, otherwise
-/// the name that `ip netns` has for it, or its number.
+/// Default name of an instance in this thread's network namespace: `default` in that of the machine, or of process 1 of
+/// a container, otherwise the name that `ip netns` has for it, or its number.
 ///
 /// # Errors
 /// [`Error::System`] where `/proc` is not mounted.
 pub fn instance_name() -> Result<String> {
     let own = Namespace::current()?;
-    if namespace::Namespace::initial().is_some_and(|first| first.inode() == own.inode) {
+    // A service with few capabilities may not look at process 1. The machine's own namespace has the first cookie.
+    let is_first =
+        || namespace::Namespace::initial().is_some_and(|first| first.inode() == own.inode);
+    if own.cookie == Some(1) || is_first() {
         return Ok("default".to_owned());
     }
     let fits = |name: &String| {

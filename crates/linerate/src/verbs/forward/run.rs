@@ -15,10 +15,8 @@ use crate::cli;
 pub(super) fn run(arguments: &Run) -> Result<ExitCode> {
     let (events, received) = mpsc::channel();
     signals::register(events.clone(), arguments.config.is_some())?;
-    let config = configure(arguments).map_err(|error| match arguments.config {
-        Some(_) => error.into(),
-        None => cli::as_usage_error(error),
-    })?;
+    // A wrong configuration stays wrong, and the unit does not try it again.
+    let config = configure(arguments).map_err(cli::as_usage_error)?;
     let daemon = Daemon::start(config, events)?;
     daemon.run(&received, || configure(arguments))?;
     Ok(ExitCode::SUCCESS)
