@@ -104,7 +104,7 @@ const IDLE: u64 = 5;
 pub(super) fn limits(_: &Context<'_>) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     if let Some(limit) = getrlimit(Resource::Nofile).maximum.filter(|limit| *limit < FILES) {
-        let what = format!("this process may open {limit} files at most (RLIMIT_NOFILE)");
+        let what = format!("RLIMIT_NOFILE lets this process open no more than {limit} at once");
         verdicts.push(Verdict::warning(what).by_hand("ulimit -n 65536, LimitNOFILE= of a unit"));
     }
     if let Some(limit) = getrlimit(Resource::Fsize).current {

@@ -147,7 +147,7 @@ enum linerate_flush_reason
     LINERATE_FLUSH_REASON_NO_PAYLOAD = 1,
     // A checksum is wrong, missing (UDP's 0), or written in a way that nobody computes.
     LINERATE_FLUSH_REASON_CHECKSUM = 2,
-    // SYN, RST or URG, or CWR behind another segment.
+    // SYN, RST, URG or CWR.
     LINERATE_FLUSH_REASON_FLAGS = 3,
     // PSH, FIN or a segment shorter than the first: nothing can follow it.
     LINERATE_FLUSH_REASON_LAST_SEGMENT = 4,

@@ -65,7 +65,7 @@ const WRONG: &[(&str, &str)] = &[
     ("doctor swim", "[possible values: capture, forward, receive, uplink]"),
     (
         "doctor --check everything",
-        "[possible values: capabilities, memlock, cpus, btf, bpffs, lockdown,",
+        "[possible values: capabilities, memlock, cpus, limits, btf, bpffs, lockdown,",
     ),
     ("doctor --foo", "unexpected argument '--foo' found"),
     ("doctor --undo --fix", "the argument '--undo' cannot be used with '--fix'"),

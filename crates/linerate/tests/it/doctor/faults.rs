@@ -299,7 +299,7 @@ fn faults_around_the_process_are_found() {
             "capture",
             "limits",
             "warning",
-            "may open 64 files",
+            "open no more than 64 at once",
         ),
         (
             String::new(),

@@ -116,7 +116,7 @@ fn what_is_refused_leaves_nothing() {
     for (arguments, status, word) in [
         ("run -i nowhere -i left", 1, "nowhere"),
         ("run -i left -i lo", 1, "lo"),
-        ("run -c /nowhere/forward.toml", 1, "/nowhere/forward.toml"),
+        ("run -c /nowhere/forward.toml", 2, "/nowhere/forward.toml"),
         ("run -i left -i right --max-sessions 1", 2, "1024"),
         ("run -i left -i right --metrics 192.0.2.77:9818", 1, "192.0.2.77:9818"),
     ] {
