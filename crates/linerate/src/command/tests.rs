@@ -35,7 +35,10 @@ const CONFLICTS: &[(&str, &str)] = &[
     ("capture -w x -W 3", "nothing starts a new file: give -C SIZE or -G SECONDS too"),
     ("capture -w - -b files:3", "-b, --keep and --keep-free are for files"),
     ("capture -w - -C 1 --keep 1d", "-b, --keep and --keep-free are for files"),
-    ("capture -w x -b files:3", "-b files: needs one of -b filesize:, duration:, interval: and packets:"),
+    (
+        "capture -w x -b files:3",
+        "-b files: needs one of -b filesize:, duration:, interval: and packets:",
+    ),
     ("capture -w x --keep 1d", "they need -C, -G or -b, which start another file"),
     ("capture -w x --keep-free 10%", "they need -C, -G or -b, which start another file"),
     ("capture -w - --per-thread-files", "--per-thread-files writes several files"),
