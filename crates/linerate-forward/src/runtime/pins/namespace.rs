@@ -30,6 +30,13 @@ impl Namespace {
             .map_err(|error| Error::system("find the network namespace of a thread", error.into()))
     }
 
+    /// Whether it is the machine's own, which exists from the boot on. Unlike a look at process 1, this takes no privilege.
+    fn is_of_machine(self) -> bool {
+        // From Linux 6.18 on it has a fixed inode (`NET_NS_INIT_INO` of `linux/nsfs.h`), which is below those of others;
+        // before that it has the first cookie.
+        self.inode == 0xefff_fff9 || (self.inode >= 0xf000_0000 && self.cookie == Some(1))
+    }
+
     /// The name that `ip netns` has for it.
     pub fn name(self) -> Option<String> {
         namespace::name_of(self.inode)
@@ -58,10 +65,9 @@ impl fmt::Display for Namespace {
 /// [`Error::System`] where `/proc` is not mounted.
 pub fn instance_name() -> Result<String> {
     let own = Namespace::current()?;
-    // A service with few capabilities may not look at process 1. The machine's own namespace has the first cookie.
     let is_first =
         || namespace::Namespace::initial().is_some_and(|first| first.inode() == own.inode);
-    if own.cookie == Some(1) || is_first() {
+    if own.is_of_machine() || is_first() {
         return Ok("default".to_owned());
     }
     let fits = |name: &String| {
@@ -76,6 +82,14 @@ mod tests {
     use linerate_testkit::root_or_skip;
 
     use super::*;
+
+    #[test]
+    fn the_machines_own_namespace_is_known_by_itself() {
+        let is_of_machine = |inode, cookie| Namespace { inode, cookie }.is_of_machine();
+        // Linux 6.18, and earlier.
+        assert!(is_of_machine(4_026_531_833, Some(3)) && is_of_machine(4_026_531_840, Some(1)));
+        assert!(!is_of_machine(4_026_532_177, Some(4097)) && !is_of_machine(4_026_532_177, None));
+    }
 
     #[test]
     fn each_namespace_has_its_own_name() {
