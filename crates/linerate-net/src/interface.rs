@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::Context;
 use crate::ioctl;
+use crate::netlink::attr_str;
 use crate::{Error, Result, ethtool, link};
 
 /// A network interface, by its index. Queries go to the network namespace that the thread was in when it was
@@ -26,10 +27,7 @@ impl Interface {
     /// # Errors
     /// [`Error::NoInterface`], [`Error::System`].
     pub fn open(name: &str) -> Result<Self> {
-        let action = || format!("ask about interface {name}");
-        let socket =
-            socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-                .context(action)?;
+        let socket = socket(|| format!("ask about interface {name}"))?;
         let is_plain = link::is_name(name);
         let found = if is_plain { name_to_index(&socket, name).ok() } else { None };
         let index = match found {
@@ -37,6 +35,17 @@ impl Interface {
             None => link::by_name(name)?.index,
         };
         Ok(Self { name: name.to_owned(), index, socket: Arc::new(socket) })
+    }
+
+    /// Opens the one with this index. No query takes the kernel's RTNL lock, which others may hold for seconds.
+    ///
+    /// # Errors
+    /// [`Error::InterfaceGone`], [`Error::System`].
+    pub fn by_index(index: u32) -> Result<Self> {
+        let socket = socket(|| format!("ask about interface {index}"))?;
+        let mut found = Self { name: format!("#{index}"), index, socket: Arc::new(socket) };
+        found.name = attr_str(&found.current_name().map_err(|source| found.failed(source))?);
+        Ok(found)
     }
 
     /// The name that it was opened by; it may have been renamed since.
@@ -107,6 +116,11 @@ impl Interface {
             _ => Error::new(format!("ask about interface {}", self.name), source),
         }
     }
+}
+
+/// A socket for queries, whichever.
+fn socket(action: impl Fn() -> String) -> Result<OwnedFd> {
+    socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).context(action)
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ impl PacketPath {
         !self.accepts(frame, round, scratch) || self.output(frame, round)
     }
 
-    /// The next frames are of the interface with this index.
+    /// The next frames are of the interface with this index. A change takes two look-ups and adds up the counts so far.
+    /// The kernel handles up to 64 frames of an interface before those of another one (NAPI).
     #[inline(never)]
     fn change_interface(&mut self, index: u32, round: &mut Round) {
         let Some(router) = &mut self.router else { return };

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use linerate_net::Interface;
 use linerate_net::change::{Change, Changes, Group};
 use linerate_net::link::{Link, Statistics};
 use linerate_pcapfile::InterfaceDescription;
-use nix::net::if_::if_indextoname;
 
 use super::shared::Event;
 use crate::Result;
@@ -32,6 +32,7 @@ pub(super) struct Router {
 }
 
 /// Where the frames of an interface go.
+#[derive(Clone)]
 pub(super) struct Route {
     /// The number of the interface.
     pub(super) number: u32,
@@ -73,12 +74,8 @@ impl Router {
     /// The route of frames with this index.
     pub(super) fn route(&mut self, index: u32, sink: &mut Sink<FileSinkHandle>) -> &Route {
         if !self.routes.contains_key(&index) {
-            let route = self.add(index, sink).unwrap_or_else(|| {
-                // It has gone already.
-                let Route { number, linktype, counters, name, up } = &self.routes[&0];
-                let (counters, name) = (Arc::clone(counters), name.clone());
-                Route { number: *number, linktype: *linktype, counters, name, up: *up }
-            });
+            // One that has gone already counts for all of them.
+            let route = self.add(index, sink).unwrap_or_else(|| self.routes[&0].clone());
             self.routes.insert(index, route);
         }
         self.current = index;
@@ -86,10 +83,10 @@ impl Router {
     }
 
     fn add(&mut self, index: u32, sink: &mut Sink<FileSinkHandle>) -> Option<Route> {
-        // No query here takes the kernel's RTNL lock, which others may hold for seconds while packets wait.
-        let name = name_of(index)?;
-        let link_layer = linerate_net::Interface::open(&name).ok()?.link_layer().ok()?;
-        let interface = Link { name, index, hardware_type: link_layer, ..Link::default() };
+        // Packets wait meanwhile: so not by netlink, whose answer may take seconds.
+        let found = Interface::by_index(index).ok()?;
+        let (name, hardware_type) = (found.name().to_owned(), found.link_layer().ok()?);
+        let interface = Link { name, index, hardware_type, ..Link::default() };
         let linktype = interface::linktype(&interface).ok()?;
         let before = Statistics::default();
         let counters = Arc::new(InterfaceCounters::since_then(before, &interface, None, 1));
@@ -119,7 +116,7 @@ impl Router {
                 continue;
             };
             let name = route.name.clone();
-            let event = if name_of(index).is_none() {
+            let event = if Interface::by_index(index).is_err() {
                 // Its counts stay in `all`.
                 self.gone += route.counters.receive_handled();
                 self.routes.remove(&index);
@@ -136,11 +133,4 @@ impl Router {
         let routes = self.routes.values().filter(|route| route.number > 0);
         self.gone + routes.map(|route| route.counters.receive_handled()).sum::<u64>()
     }
-}
-
-/// The name of the interface; `None` once it is gone.
-fn name_of(index: u32) -> Option<String> {
-    let name = if_indextoname(index).ok()?;
-    // nix takes the null pointer of an error for an empty name.
-    (!name.is_empty()).then(|| name.as_bytes().escape_ascii().to_string())
 }
