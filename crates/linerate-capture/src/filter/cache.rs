@@ -161,7 +161,7 @@ mod tests {
 
     /// Libpcap needs minutes to compile so many, which is why the recursion stands alone here.
     #[test]
-    fn the_stack_is_as_deep_as_the_expression() {
+    fn work_has_the_stack_that_it_asks_for() {
         fn descend(levels: usize) -> usize {
             let frame = std::hint::black_box([levels; 64]);
             if levels == 0 { 0 } else { 1 + descend(frame[63] - 1) }

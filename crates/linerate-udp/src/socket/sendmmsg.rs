@@ -181,36 +181,30 @@ impl SendMmsg {
         while sent < count {
             // SAFETY: headers that point to the arrays of `self` and to payloads of the transmits, which the kernel
             // only reads and which are borrowed for longer than the call (`'t`).
-            let answer = unsafe {
-                libc::sendmmsg(
-                    fd.as_raw_fd(),
-                    self.headers.as_mut_ptr().add(sent),
-                    (count - sent) as u32,
-                    libc::MSG_DONTWAIT as _,
-                )
-            };
-            match check(answer as isize) {
+            match unsafe { send(fd, &mut self.headers[sent..count]) } {
                 Ok(more) => sent += more,
-                // Some sandboxes have no `sendmmsg`.
-                Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
-                    // SAFETY: the same.
-                    let answer = unsafe {
-                        libc::sendmsg(
-                            fd.as_raw_fd(),
-                            &self.headers[sent].msg_hdr,
-                            libc::MSG_DONTWAIT,
-                        )
-                    };
-                    match check(answer) {
-                        Ok(_) => sent += 1,
-                        Err(error) => return Err(SendError { sent, error }),
-                    }
-                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(SendError { sent, error }),
             }
         }
         Ok(sent)
+    }
+}
+
+/// `sendmmsg` without waiting; a single `sendmsg` where there is none (ENOSYS: some sandboxes).
+///
+/// # Safety
+/// The headers point to memory of the lengths that they say, to which nothing writes during the call.
+unsafe fn send(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr]) -> io::Result<usize> {
+    let (fd, count, flags) = (fd.as_raw_fd(), headers.len() as u32, libc::MSG_DONTWAIT);
+    // SAFETY: the caller's.
+    let answer = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count, flags as _) };
+    match check(answer as isize) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+            // SAFETY: the caller's.
+            check(unsafe { libc::sendmsg(fd, &headers[0].msg_hdr, flags) }).map(|_| 1)
+        }
+        other => other,
     }
 }
 
