@@ -572,7 +572,9 @@ impl Writer {
             }
         }
         self.file = None;
-        if self.options.rotation.skip_empty && self.records == 0 {
+        // Whoever has a pipe or a device there wants to keep it.
+        let is_file = || self.path.symlink_metadata().is_ok_and(|found| found.is_file());
+        if self.options.rotation.skip_empty && self.records == 0 && is_file() {
             return self.remove_empty();
         }
         if self.options.rotation.rotates() {

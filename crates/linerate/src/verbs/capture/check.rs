@@ -70,6 +70,9 @@ fn check_output(arguments: &Arguments) -> Result<()> {
     if arguments.autostop.iter().any(|limit| matches!(limit, Limit::Files(_))) && !rotates {
         bail!("-a files: needs -C, -G or -b, which start another file");
     }
+    if arguments.skip_empty && (is_stdout || !rotates) {
+        bail!("--skip-empty is for several files: it needs -C, -G or -b, and a -w that is no -");
+    }
     if deletes && !rotates {
         bail!(
             "--keep and --keep-free delete the older files of a capture: they need -C, -G or -b, which start another \
