@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use linerate_net::Address;
 use linerate_net::link::Link;
-use linerate_net::netlink::{Protocol, Socket, attribute, attributes, bytes_at};
 use linerate_net::ruleset;
 use rustix::net::AddressFamily;
 
@@ -92,64 +91,36 @@ pub(super) fn limits(_: &Context<'_>) -> Vec<Verdict> {
     }
 }
 
-/// `RTM_GETRULE` of `linux/rtnetlink.h`.
-const GET_RULE: u16 = 34;
-// Of `linux/fib_rules.h`: the size of the header, its action that names a table, the first one that refuses.
-const HEADER: usize = 12;
-const TO_TABLE: u8 = 1;
-const BLACKHOLE: u8 = 6;
-const FRA_DST: u16 = 1;
-const FRA_SRC: u16 = 2;
-const FRA_PRIORITY: u16 = 6;
-const FRA_SUPPRESS_IFGROUP: u16 = 13;
-const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
-const FRA_TABLE: u16 = 15;
-const FRA_PAD: u16 = 18;
-const FRA_L3MDEV: u16 = 19;
-const FRA_PROTOCOL: u16 = 21;
-/// The table of this host's addresses.
-const LOCAL: u8 = 255;
+/// The table of this host's addresses (`RT_TABLE_LOCAL`).
+const LOCAL: Option<u8> = Some(255);
 
-pub(super) fn routing_rules(_: &Context<'_>) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    // Families whose local table was seen: rules come in the order of their priorities.
-    let mut is_local = Vec::new();
-    let socket = match Socket::open(Protocol::Route) {
-        Ok(socket) => socket,
+pub(super) fn routing_rules(context: &Context<'_>) -> Vec<Verdict> {
+    let rules = match context.host.connection.routing_rules() {
+        Ok(rules) => rules,
         Err(error) => return Verdict::unknown(error.to_string()).alone(),
     };
-    let dumped = socket.dump(GET_RULE, &[0; HEADER], |message| {
-        let Some((head, own)) = message.body.split_at_checked(HEADER) else { return };
-        let [family, _, _, tos, table, _, _, action, ..] = *head else { return };
-        let version = match AddressFamily::from_raw(family.into()) {
+    let mut verdicts = Vec::new();
+    // Families whose local table was seen.
+    let mut is_local = Vec::new();
+    for rule in rules {
+        let version = match rule.family {
             AddressFamily::INET => "IPv4",
             AddressFamily::INET6 => "IPv6",
-            _ => return,
+            _ => continue,
         };
-        let priority = attribute(own, FRA_PRIORITY).and_then(|value| bytes_at(value, 0));
-        let rule = format!("rule {} of {version}", priority.map_or(0, u32::from_ne_bytes));
-        let has = |kind| attribute(own, kind).is_some();
-        let is_plain = |(kind, value): (u16, &[u8])| match kind {
-            FRA_DST | FRA_SRC | FRA_PRIORITY | FRA_TABLE | FRA_PAD | FRA_PROTOCOL => true,
-            FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN => value == [0xff; 4],
-            _ => false,
-        };
-        let by_addresses = tos == 0 && attributes(own).all(is_plain);
-        if action == TO_TABLE && table == LOCAL && by_addresses && !has(FRA_DST) && !has(FRA_SRC) {
-            is_local.push(family);
-        } else if !is_local.contains(&family) && !has(FRA_L3MDEV) {
-            let what = format!("{rule} is asked before the table of this host's addresses");
+        let name = format!("rule {} of {version}", rule.priority);
+        if rule.table == LOCAL && rule.selects_by_addresses && !rule.has_addresses {
+            is_local.push(rule.family);
+        } else if !is_local.contains(&rule.family) && !rule.is_l3mdev {
+            let what = format!("{name} is asked before the table of this host's addresses");
             verdicts.push(Verdict::warning(what).of(&[Job::Receive]));
         }
-        if action >= BLACKHOLE {
-            verdicts.push(Verdict::note(format!("{rule} refuses packets")));
-        } else if !by_addresses {
+        if rule.refuses {
+            verdicts.push(Verdict::note(format!("{name} refuses packets")));
+        } else if !rule.selects_by_addresses {
             let what = "selects by more than addresses: a change of any route ends all sessions";
-            verdicts.push(Verdict::note(format!("{rule} {what}")).of(&[Job::Forward]));
+            verdicts.push(Verdict::note(format!("{name} {what}")).of(&[Job::Forward]));
         }
-    });
-    if let Err(error) = dumped {
-        verdicts.push(Verdict::unknown(format!("cannot list the routing rules: {error}")));
     }
     if verdicts.is_empty() {
         return Verdict::ok("routing rules select by addresses").alone();

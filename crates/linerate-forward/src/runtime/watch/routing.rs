@@ -7,27 +7,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use linerate_net::netlink::{attribute, attributes, bytes_at};
+use linerate_net::RoutingRule;
+use linerate_net::netlink::{attribute, bytes_at};
 
 /// Bytes of `struct rtmsg` and of `struct fib_rule_hdr`.
 pub(super) const HEADER: usize = 12;
 
-// Attributes of routes and rules that libc lacks (`linux/rtnetlink.h`, `linux/fib_rules.h`).
+// Of `linux/rtnetlink.h`, what libc lacks.
 const RTA_NH_ID: u16 = 30;
 const RTPROT_RA: u8 = 9;
 const RTAX_MTU: u16 = 2;
-const FRA_DST: u16 = 1;
-const FRA_SRC: u16 = 2;
-const FRA_PRIORITY: u16 = 6;
-const FRA_SUPPRESS_IFGROUP: u16 = 13;
-const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
-const FRA_TABLE: u16 = 15;
-const FRA_PAD: u16 = 18;
-const FRA_PROTOCOL: u16 = 21;
-/// `FR_ACT_TO_TBL`: look into a table.
-const TO_TABLE: u8 = 1;
-/// Nothing is suppressed.
-const NONE: [u8; 4] = [0xff; 4];
 
 /// The offset of the expiry in `struct rta_cacheinfo`.
 const EXPIRES: usize = 8;
@@ -76,25 +65,10 @@ impl Routing {
 
     /// Adds a routing rule.
     pub(super) fn add_rule(&mut self, body: &[u8]) {
-        self.has_selective_rules |= !selects_by_addresses(body).unwrap_or(false);
+        let is_plain = |rule: RoutingRule| rule.selects_by_addresses && rule.table.is_some();
+        self.has_selective_rules |= !RoutingRule::parse(body).is_some_and(is_plain);
     }
 }
-
-/// Whether a rule selects by addresses alone, and names a table. None if it cannot be read.
-fn selects_by_addresses(body: &[u8]) -> Option<bool> {
-    let (tos, action, flags) =
-        (*body.get(3)?, *body.get(7)?, bytes_at(body, 8).map(u32::from_ne_bytes)?);
-    let plain = |(kind, value): (u16, &[u8])| match kind {
-        FRA_DST | FRA_SRC | FRA_PRIORITY | FRA_TABLE | FRA_PAD | FRA_PROTOCOL => true,
-        FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN => value == NONE,
-        _ => false,
-    };
-    let is_plain = tos == 0 && action == TO_TABLE && flags & !PERMANENT == 0;
-    Some(is_plain && attributes(body.get(HEADER..)?).all(plain))
-}
-
-/// `FIB_RULE_PERMANENT`: nobody can delete it.
-const PERMANENT: u32 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -102,29 +76,17 @@ mod tests {
 
     use super::*;
 
-    fn rule(attributes: &[(u16, &[u8])]) -> Vec<u8> {
-        let mut body = vec![libc::AF_INET as u8, 0, 0, 0, 254, 0, 0, TO_TABLE, 0, 0, 0, 0];
-        attributes.iter().for_each(|(kind, value)| put_attr(&mut body, *kind, value));
-        body
-    }
-
     #[test]
-    fn rules_that_select_by_more_than_addresses_are_found() {
+    fn rules_that_name_a_table_by_addresses_are_seen() {
         let seen = |body: &[u8]| {
             let mut routing = Routing::default();
             routing.add_rule(body);
             routing.is_seen_by_fib()
         };
-        let table: (u16, &[u8]) = (FRA_TABLE, &[254, 0, 0, 0]);
-        assert!(seen(&rule(&[table, (FRA_SUPPRESS_PREFIXLEN, &NONE), (FRA_DST, &[10, 0, 0, 1])])));
-        // iif, fwmark, l3mdev, a suppressed default route.
-        for other in [3, 10, 19] {
-            assert!(!seen(&rule(&[table, (other, &[1, 0, 0, 0])])), "{other}");
-        }
-        assert!(!seen(&rule(&[table, (FRA_SUPPRESS_PREFIXLEN, &[0; 4])])));
-        let (mut tos, mut blackhole) = (rule(&[table]), rule(&[table]));
+        let table = [libc::AF_INET as u8, 0, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0];
+        let (mut tos, mut blackhole) = (table, table);
         (tos[3], blackhole[7]) = (0x10, 6);
-        assert!(!seen(&tos) && !seen(&blackhole) && !seen(&[2, 0]));
+        assert!(seen(&table) && !seen(&tos) && !seen(&blackhole) && !seen(&[2, 0]));
     }
 
     #[test]
