@@ -75,7 +75,7 @@ impl StatusLine {
             Output::Text => stdio::eprintln(counts),
             Output::Json => {
                 if let Err(error) = json::print(schema, counts) {
-                    stdio::eprintln(format_args!("linerate: warning: --stats ends: {error:#}"));
+                    stdio::warn(format_args!("--stats ends: {error:#}"));
                     self.output = Output::Ended;
                 }
             }

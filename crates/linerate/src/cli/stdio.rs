@@ -23,9 +23,12 @@ pub fn println(line: impl Display) -> Result<()> {
 
 /// A line on standard error, if that still leads anywhere.
 pub fn eprintln(line: impl Display) {
-    let line = line.to_string();
-    let is_warning = line.starts_with("linerate: warning: ");
-    log(if is_warning { Level::WARN } else { Level::INFO }, line);
+    log(Level::INFO, line);
+}
+
+/// A warning there.
+pub fn warn(text: impl Display) {
+    log(Level::WARN, format_args!("linerate: warning: {text}"));
 }
 
 /// The same at this level.

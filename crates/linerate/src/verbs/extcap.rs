@@ -204,8 +204,8 @@ fn list_interfaces() -> Result<()> {
     );
     for name in known {
         if !is_expressible(&name) {
-            stdio::eprintln(format_args!(
-                "linerate: warning: Wireshark cannot be told the name of interface {name:?}: it has a brace or a \
+            stdio::warn(format_args!(
+                "Wireshark cannot be told the name of interface {name:?}: it has a brace or a \
                  control character"
             ));
             continue;

@@ -126,8 +126,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         summarise(&report)?;
     }
     if report.too_long > 0 {
-        stdio::eprintln(format_args!(
-            "linerate: warning: {} not sent: longer than the MTU of {interface} allows; `ip link set dev {interface} mtu N` \
+        stdio::warn(format_args!(
+            "{} not sent: longer than the MTU of {interface} allows; `ip link set dev {interface} mtu N` \
              makes room",
             plural(report.too_long, "frame")
         ));

@@ -100,15 +100,11 @@ impl Decoder {
             Ok(status) if status.success() => true,
             Ok(_) if !self.is_read() => true,
             Ok(status) => {
-                stdio::eprintln(format_args!(
-                    "linerate: warning: tcpdump, which prints the packets: {status}"
-                ));
+                stdio::warn(format_args!("tcpdump, which prints the packets: {status}"));
                 false
             }
             Err(error) => {
-                stdio::eprintln(format_args!(
-                    "linerate: warning: cannot wait for tcpdump: {error}"
-                ));
+                stdio::warn(format_args!("cannot wait for tcpdump: {error}"));
                 false
             }
         }

@@ -50,10 +50,6 @@ fn is_symmetric(opened: &OpenInterface) -> Option<bool> {
     found?.is_symmetric()
 }
 
-fn warn(text: &str) {
-    stdio::eprintln(format_args!("linerate: warning: {text}"));
-}
-
 /// Starts the record writer of flow records, if `--flows` is given.
 ///
 /// # Errors
@@ -75,14 +71,14 @@ pub(super) fn metering(
         sealed: None,
     };
     let prepare_thread = privilege::keep_file_access;
-    let warn: fn(&str) = if arguments.quiet { |_| () } else { warn };
+    let warn: fn(&str) = if arguments.quiet { |_| () } else { |text| stdio::warn(text) };
     let record_writer =
         RecordWriter::start(&options, interfaces, sampling_probability, prepare_thread, warn)?;
     if arguments.read.is_some() {
         record_writer.set_blocking();
     }
     if record_writer.statistics().output.files.interruptions > 0 && !arguments.quiet {
-        warn(
+        stdio::warn(
             "an earlier capture with --flows was interrupted: its flows that had not ended are missing, and its records \
              that were in no complete file",
         );

@@ -104,12 +104,10 @@ pub(super) fn warn(opened: &[OpenInterface]) {
                 name => format!("--{name}"),
             };
             let reason = &setting.reason;
-            stdio::eprintln(format_args!(
-                "linerate: warning: {place}{option} has no effect {reason}"
-            ));
+            stdio::warn(format_args!("{place}{option} has no effect {reason}"));
         }
         for warning in &one.warnings {
-            stdio::eprintln(format_args!("linerate: warning: {place}{warning}"));
+            stdio::warn(format_args!("{place}{warning}"));
         }
     }
 }

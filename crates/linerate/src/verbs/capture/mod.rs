@@ -249,9 +249,7 @@ fn open(
     }
     let (opened, gone) = engine::open_remaining(&names, &options, &signals.stop())?;
     for name in gone {
-        stdio::eprintln(format_args!(
-            "linerate: warning: {place}{name} is gone; the capture starts without it"
-        ));
+        stdio::warn(format_args!("{place}{name} is gone; the capture starts without it"));
     }
     Ok(opened)
 }
@@ -260,7 +258,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     let path = arguments.read.as_deref().unwrap_or_else(|| "-".as_ref());
     if !arguments.quiet {
         check::without_effect(arguments).iter().for_each(|option| {
-            stdio::eprintln(format_args!("linerate: warning: {option} has no effect on a file"));
+            stdio::warn(format_args!("{option} has no effect on a file"));
         });
     }
     let signals = Signals::register()?;

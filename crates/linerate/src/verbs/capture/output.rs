@@ -146,8 +146,8 @@ pub(super) fn check(arguments: &Arguments) -> Result<()> {
         return Ok(());
     };
     if extension(path) == "gz" && compression(arguments.compress, path) == Compression::None {
-        stdio::eprintln(format_args!(
-            "linerate: warning: {} will not be compressed: Linerate writes .zst and .lz4; -z gzip compresses files that \
+        stdio::warn(format_args!(
+            "{} will not be compressed: Linerate writes .zst and .lz4; -z gzip compresses files that \
              are complete",
             path.display()
         ));
@@ -266,9 +266,7 @@ impl Lines {
             Ok(()) => return true,
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => {
-                stdio::eprintln(format_args!(
-                    "linerate: warning: cannot write the lines of packets: {error}"
-                ));
+                stdio::warn(format_args!("cannot write the lines of packets: {error}"));
                 FAILED.store(true, Relaxed);
             }
         }

@@ -201,13 +201,13 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
         );
     }
     if arguments.ring.is_some() && receivers.iter().all(|one| one.backend() != Backend::Xdp) {
-        super::tell("warning: --ring has no effect: no messages are taken by xdp");
+        stdio::warn("--ring has no effect: no messages are taken by xdp");
     }
     // The kernel says twice what a socket got: half of it is for its own overhead. Threads share one.
     let granted = receivers[0].recv_buffer_size().map_or(usize::MAX, |bytes| bytes as usize / 2);
     if granted < arguments.buffer {
-        super::tell(&format!(
-            "warning: the socket's buffer has {granted} bytes of the {} asked for: raise net.core.rmem_max, or run with \
+        stdio::warn(format_args!(
+            "the socket's buffer has {granted} bytes of the {} asked for: raise net.core.rmem_max, or run with \
              CAP_NET_ADMIN",
             arguments.buffer
         ));

@@ -43,8 +43,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let was_pcapng = input_file.format() == Format::Pcapng;
     let pcapng = is_pcapng(arguments, output, was_pcapng);
     if was_pcapng && !pcapng && !arguments.quiet {
-        stdio::eprintln(
-            "linerate: warning: a pcap file has no room for comments, packet options, names and interface \
+        stdio::warn(
+            "a pcap file has no room for comments, packet options, names and interface \
              descriptions: they are left out",
         );
     }

@@ -54,8 +54,8 @@ pub(super) fn warn(link: &Link, config: &Config) {
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
     if linerate_net::ethtool::strips_vlan_tags(link.index) {
-        stdio::eprintln(format_args!(
-            "linerate: warning: {who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP \
+        stdio::warn(format_args!(
+            "{who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP \
              sees them, and they will be missing; `{remedy}` keeps them in"
         ));
     }
