@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use linerate_ring::tun::{MAX_PACKET, Queue};
 use linerate_segment::Policy;
-use linerate_segment::segment::{Options, Segments};
+use linerate_segment::segment::{LinkType, Options, Segments};
 use linerate_wire::checksum::Engine;
 use linerate_wire::icmp::{self, Reason};
 use linerate_wire::virtio::Header;
@@ -213,7 +213,7 @@ impl Transmitter {
             }
             return send_whole(self.engine, self.limit, header, packet, port, statistics);
         }
-        let Some(options) = Options::from_virtio(header, packet) else {
+        let Some(options) = Options::from_virtio(header, packet, LinkType::Ethernet) else {
             refused(&"its virtio header contradicts it", header, statistics);
             statistics.unsplit.count_virtio_error();
             return Ok(0);

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::join::{JoinOptions, Joiner};
 use super::statistics::{JoinStatistics, SplitStatistics};
-use super::{Decision, SplitOptions, completed, link};
+use super::{Decision, SplitOptions, TunnelPorts, completed, link};
 use crate::engine::{Cpu, Outcome, description};
 use crate::filter::{FilterCache, TagReading};
 use crate::{Error, Result};
@@ -39,6 +39,8 @@ pub struct Rewrite {
     pub pcapng: bool,
     /// What to do.
     pub operation: Operation,
+    /// Which datagrams are tunnels.
+    pub ports: TunnelPorts,
     /// Only packets that match are split or joined.
     pub filters: FilterCache,
     /// Fill in checksums that a sender left to its network card, also in packets that stay whole.
@@ -116,12 +118,20 @@ impl Progress {
 /// the output.
 pub fn rewrite(rewrite: Rewrite, stop: &AtomicBool, progress: &Progress) -> Outcome<Report> {
     let start = Instant::now();
-    let Rewrite { mut input, output, pcapng, operation, mut filters, fix_checksums, section } =
-        rewrite;
+    let Rewrite {
+        mut input,
+        output,
+        pcapng,
+        operation,
+        ports,
+        mut filters,
+        fix_checksums,
+        section,
+    } = rewrite;
     let from_pcapng = input.format() == Format::Pcapng;
     let (split, joiner) = match operation {
         Operation::Split(options) => (Some(options), None),
-        Operation::Join(options) => (None, Some(Joiner::new(options))),
+        Operation::Join(options) => (None, Some(Joiner::new(options, ports))),
     };
     let mut rewriter = Rewriter {
         output,
@@ -132,6 +142,7 @@ pub fn rewrite(rewrite: Rewrite, stop: &AtomicBool, progress: &Progress) -> Outc
         },
         split,
         joiner,
+        ports,
         fix_checksums,
         section,
         statistics: SplitStatistics::default(),
@@ -192,6 +203,7 @@ struct Rewriter {
     conversion: Conversion,
     split: Option<SplitOptions>,
     joiner: Option<Joiner>,
+    ports: TunnelPorts,
     fix_checksums: bool,
     section: SectionHeader,
     statistics: SplitStatistics,
@@ -415,7 +427,7 @@ impl Rewriter {
         let decision = match link::packet(interface.linktype, packet) {
             Some((prefix, link)) => {
                 let rest = wire_len.saturating_sub(prefix);
-                (prefix, options.decide(&packet[prefix..], link, rest, scratch))
+                (prefix, options.decide(&packet[prefix..], link, self.ports, rest, scratch))
             }
             None if wire_len > usize::from(options.mtu) + MAX_LINK_HEADER_LEN => {
                 (0, Decision::Refuse(super::UnsplitReason::LinkType))
@@ -467,7 +479,7 @@ impl Rewriter {
         else {
             return raw;
         };
-        let Some(mut segments) = completed(&packet[prefix..], link) else { return raw };
+        let Some(mut segments) = completed(&packet[prefix..], link, self.ports) else { return raw };
         let Some(parts) = segments.next_view() else { return raw };
         self.statistics.checksums += 1;
         // Lengths stay, and with them everything around the headers.

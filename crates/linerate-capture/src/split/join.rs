@@ -12,8 +12,8 @@ use linerate_pcapfile::{BlockType, Writer};
 use linerate_segment::coalesce::{Coalescer, Flow, Options, Output, SuperPacket};
 use linerate_segment::segment::{Checksums, LinkType};
 
-use super::link;
 use super::statistics::JoinStatistics;
+use super::{TunnelPorts, link};
 use crate::Result;
 
 /// What is joined.
@@ -57,6 +57,7 @@ struct Stream {
 
 pub(super) struct Joiner {
     options: JoinOptions,
+    ports: TunnelPorts,
     streams: Vec<Stream>,
     queue: Queue,
 }
@@ -93,8 +94,8 @@ enum State {
 }
 
 impl Joiner {
-    pub(super) fn new(options: JoinOptions) -> Self {
-        Self { options, streams: Vec::new(), queue: Queue::default() }
+    pub(super) fn new(options: JoinOptions, ports: TunnelPorts) -> Self {
+        Self { options, ports, streams: Vec::new(), queue: Queue::default() }
     }
 
     pub(super) fn statistics(&self) -> JoinStatistics {
@@ -160,7 +161,9 @@ impl Joiner {
             oldest.coalescer.flush_all(&mut |output| self.queue.settle(output));
         }
         let JoinOptions { tcp, udp, checksums, .. } = self.options;
-        let options = Options { link, tcp, udp, checksums, ..Options::default() };
+        let (vxlan_port, geneve_port) = (self.ports.vxlan, self.ports.geneve);
+        let ports = Options { vxlan_port, geneve_port, ..Options::default() };
+        let options = Options { link, tcp, udp, checksums, ..ports };
         // A random key: a sender cannot choose flows that collide in the table.
         let hash_key = RandomState::new().hash_one(0);
         let flows = vec![Flow::default(); MAX_FLOWS];

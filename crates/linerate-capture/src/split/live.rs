@@ -1,7 +1,7 @@
 //! Splitting while a capture runs: the kernel says how it would segment each super-packet.
 
 use linerate_ring::Frame;
-use linerate_segment::segment::{Options, Segments, Split};
+use linerate_segment::segment::{Options, Segments};
 use linerate_wire::checksum::Engine;
 use linerate_wire::offload::PartialChecksum;
 use linerate_wire::virtio::Header;
@@ -80,8 +80,8 @@ impl LiveSplitter {
         let Some((0, link)) = link::packet(self.linktype, frame.head()) else {
             return Err(UnsplitReason::LinkType);
         };
-        let split = Split::from_virtio(header).ok_or(UnsplitReason::Protocol)?;
-        let options = Options { link, ..Options::new(split) };
+        let options = Options::from_virtio(header, frame.head(), link);
+        let options = options.ok_or(UnsplitReason::Protocol)?;
         Ok(Segments::new(frame.head(), &options)?)
     }
 

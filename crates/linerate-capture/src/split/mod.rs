@@ -15,6 +15,7 @@ mod statistics;
 use linerate_segment::Error;
 use linerate_segment::segment::{Checksums, IpId, LinkType, Options, Segments, Split};
 use linerate_wire::ip::Protocol;
+use linerate_wire::{geneve, vxlan};
 
 pub use file::{Operation, Progress, Report, Rewrite, filters, rewrite};
 pub use join::JoinOptions;
@@ -58,6 +59,29 @@ impl Default for SplitOptions {
     }
 }
 
+/// UDP destination ports that mean a tunnel; 0 for none. A file does not say that a datagram is a tunnel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelPorts {
+    /// VXLAN. Linux' own default is 8472.
+    pub vxlan: u16,
+    /// Geneve.
+    pub geneve: u16,
+}
+
+impl Default for TunnelPorts {
+    /// Those of RFC 7348 and RFC 8926.
+    fn default() -> Self {
+        Self { vxlan: vxlan::PORT, geneve: geneve::PORT }
+    }
+}
+
+impl TunnelPorts {
+    fn options(self, link: LinkType, split: Split) -> Options {
+        let (vxlan_port, geneve_port) = (self.vxlan, self.geneve);
+        Options { link, vxlan_port, geneve_port, ..Options::new(split) }
+    }
+}
+
 /// What to do with a packet.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it lives on the stack, for one packet")]
@@ -71,10 +95,10 @@ enum Decision<'p> {
 }
 
 impl SplitOptions {
-    fn segment_options(&self, link: LinkType, split: Split) -> Options {
+    fn segment_options(&self, link: LinkType, ports: TunnelPorts, split: Split) -> Options {
         let (checksums, max_burst) = (self.checksums, self.max_burst);
         let (outer_id, inner_id) = (self.ip_id, self.ip_id);
-        Options { link, checksums, outer_id, inner_id, max_burst, ..Options::new(split) }
+        Options { checksums, outer_id, inner_id, max_burst, ..ports.options(link, split) }
     }
 
     /// Decides about a packet that had `wire_len` bytes on the wire.
@@ -82,6 +106,7 @@ impl SplitOptions {
         &self,
         packet: &'p [u8],
         link: LinkType,
+        ports: TunnelPorts,
         wire_len: usize,
         scratch: &'p mut Vec<u8>,
     ) -> Decision<'p> {
@@ -97,7 +122,7 @@ impl SplitOptions {
             None if over => link::with_length(packet, link, scratch).unwrap_or(packet),
             _ => packet,
         };
-        let new = |split| Segments::new(packet, &self.segment_options(link, split));
+        let new = |split| Segments::new(packet, &self.segment_options(link, ports, split));
         let tcp = new(Split::Tcp { mss: self.mss.unwrap_or(u16::MAX) });
         let segments = match tcp {
             Ok(_) if self.mss.is_none() && over => new(Split::Mtu(self.mtu)),
@@ -123,12 +148,11 @@ impl SplitOptions {
 /// The packet as one segment with its checksum filled in, if the sender left that to its network card: if
 /// the field has the sum of the pseudo header. Wrong checksums stay wrong. Around what leaves none, as ARP in VXLAN
 /// does, the sender may have left the sum of the outer datagram.
-fn completed(packet: &[u8], link: LinkType) -> Option<Segments<'_>> {
+fn completed(packet: &[u8], link: LinkType, ports: TunnelPorts) -> Option<Segments<'_>> {
     let (tcp, udp) = (Split::Tcp { mss: u16::MAX }, Split::Udp { size: u16::MAX });
-    let inside = [tcp, udp].map(Options::new);
-    let outer = Options { vxlan_port: 0, geneve_port: 0, ..Options::new(udp) };
-    let all = inside.into_iter().chain([outer]).map(|options| Options { link, ..options });
-    all.filter_map(|options| filled_in(packet, &options)).next()
+    let inside = [tcp, udp].map(|split| ports.options(link, split));
+    let outer = TunnelPorts { vxlan: 0, geneve: 0 }.options(link, udp);
+    inside.into_iter().chain([outer]).filter_map(|options| filled_in(packet, &options)).next()
 }
 
 /// The packet as [`completed`] gives it, where the checksum that these options find was left to the card.

@@ -84,8 +84,8 @@ impl UnsplitReason {
         match self {
             Self::Truncated => "cut by the snapshot length of the capture",
             Self::UdpSize => {
-                "UDP over the MTU; with the size of its datagrams it can be split, else it can \
-                 become fragments"
+                "UDP over the MTU; it can be split as a tunnel if its port is that of VXLAN or Geneve, \
+                 or by the size of its datagrams; else it can become fragments"
             }
             Self::NotIp => "neither IPv4 nor IPv6",
             Self::LinkType => "an unknown link type",

@@ -143,16 +143,29 @@ struct Case {
     operation: Operation,
     pcapng: Option<bool>,
     filter: Option<String>,
+    ports: TunnelPorts,
     fix: bool,
 }
 
 fn splitting(plan: SplitOptions) -> Case {
-    Case { operation: Operation::Split(plan), pcapng: None, filter: None, fix: false }
+    Case {
+        operation: Operation::Split(plan),
+        pcapng: None,
+        filter: None,
+        ports: TunnelPorts::default(),
+        fix: false,
+    }
 }
 
 fn joining() -> Case {
     let joining = JoinOptions { tcp: true, udp: true, hold: 1_000_000, checksums: Checksums::Full };
-    Case { operation: Operation::Join(joining), pcapng: None, filter: None, fix: false }
+    Case {
+        operation: Operation::Join(joining),
+        pcapng: None,
+        filter: None,
+        ports: TunnelPorts::default(),
+        fix: false,
+    }
 }
 
 fn run(file: &[u8], case: Case) -> (Outcome<Report>, Vec<u8>) {
@@ -168,10 +181,10 @@ fn run_into(path: &Path, file: &[u8], case: Case) -> Outcome<Report> {
         BlockReader::from_stream("made", Box::new(Cursor::new(file.to_vec()))).expect("a header");
     let pcapng = case.pcapng.unwrap_or(input.format() == Format::Pcapng);
     let output = Writer::create(path, Compression::None, &stop).expect("a file");
-    let Case { operation, filter, fix: fix_checksums, .. } = case;
+    let Case { operation, filter, ports, fix: fix_checksums, .. } = case;
     let filters = filters(filter.as_deref(), Arc::default());
     let section = SectionHeader::default();
-    let job = Rewrite { input, output, pcapng, operation, filters, fix_checksums, section };
+    let job = Rewrite { input, output, pcapng, operation, ports, filters, fix_checksums, section };
     let progress = Progress::of(&job);
     rewrite(job, &stop, &progress)
 }
@@ -494,6 +507,45 @@ fn link_types_of_any_and_of_tunnels_are_split_behind_their_headers() {
     file[20] = 147;
     let (outcome, out) = run(&file, splitting(SplitOptions::default()));
     assert_eq!((out, outcome.report.split.refused.count(UnsplitReason::LinkType)), (file, 1));
+}
+
+/// `frame` in VXLAN or Geneve, to this port.
+fn in_tunnel(frame: &[u8], header: [u8; 8], port: u16) -> Vec<u8> {
+    let mut outer = Vec::new();
+    PacketBuilder::ethernet2([2, 0, 0, 0, 0, 3], [2, 0, 0, 0, 0, 4])
+        .ipv4([10, 1, 0, 1], [10, 1, 0, 2], 64)
+        .udp(50_000, port)
+        .write(&mut outer, &[&header[..], frame].concat())
+        .expect("a packet");
+    outer
+}
+
+#[test]
+fn tunnels_on_other_ports_are_split_joined_and_completed_if_these_are_named() {
+    let (vxlan, geneve) = ([8, 0, 0, 0, 0, 0, 1, 0], [0, 0, 0x65, 0x58, 0, 0, 1, 0]);
+    let named = TunnelPorts { vxlan: 8472, geneve: 7000 };
+    for (header, port) in [(vxlan, 8472), (geneve, 7000)] {
+        let large = in_tunnel(&tcp(1, 3000), header, port);
+        let file = pcap(false, 0xa1b2_c3d4, &whole(vec![large.clone()]));
+        let (outcome, out) = run(&file, splitting(SplitOptions::default()));
+        let refused = &outcome.report.split.refused;
+        assert_eq!((out, refused.count(UnsplitReason::UdpSize)), (file.clone(), 1), "{port}");
+        let case = |case| Case { ports: named, ..case };
+        let (outcome, out) = run(&file, case(splitting(SplitOptions::default())));
+        assert_eq!(outcome.report.split.segments, 3, "{port}");
+        let (outcome, _) = run(&out, case(joining()));
+        assert_eq!(outcome.report.joined.expect("joined").super_packets, 1, "{port}");
+        // A sender that left the inner checksum to its card.
+        let mut partial = in_tunnel(&tcp(1, 100), header, port);
+        let sum = 14 + 20 + 8 + 8 + 14 + 20 + 16;
+        let pseudo: u32 = 0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 6 + 120;
+        partial[sum..sum + 2].copy_from_slice(&(pseudo as u16).to_be_bytes());
+        let file = pcap(false, 0xa1b2_c3d4, &whole(vec![partial]));
+        for (ports, completed) in [(named, 1), (TunnelPorts::default(), 0)] {
+            let case = Case { ports, fix: true, ..splitting(SplitOptions::default()) };
+            assert_eq!(run(&file, case).0.report.split.checksums, completed, "{port} {ports:?}");
+        }
+    }
 }
 
 #[test]

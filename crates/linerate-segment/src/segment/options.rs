@@ -1,7 +1,10 @@
 //! What to do with a super-packet.
 
+use linerate_wire::ip::Protocol;
 use linerate_wire::virtio::{self, GsoType};
 use linerate_wire::{geneve, udp, vxlan};
+
+use super::layout;
 
 /// Most bytes of headers, link header included, in front of the payload of a segment: two VLAN tags,
 /// IPv6, Geneve with all options, another Ethernet and IPv6 header and TCP with all options fit.
@@ -128,29 +131,41 @@ impl Options {
         }
     }
 
-    /// What the virtio header of `packet`, an Ethernet frame, asks for; `None` as [`Split::from_virtio`].
+    /// What the virtio header of `packet` asks for; `None` as [`Split::from_virtio`].
     ///
-    /// A tunnel is looked for only where the header says that there is one: a plain datagram may be for any
-    /// port. The header does not say which tunnel it is. Geneve has an EtherType where VXLAN has zeroes (RFC
-    /// 8926 §3.4, RFC 7348 §5).
-    pub fn from_virtio(header: &virtio::Header, packet: &[u8]) -> Option<Self> {
-        let options =
-            Self { vxlan_port: 0, geneve_port: 0, ..Self::new(Split::from_virtio(header)?) };
-        let tunnels = [GsoType::UDP_TUNNEL_IPV4, GsoType::UDP_TUNNEL_IPV6];
-        if !tunnels.into_iter().any(|bit| header.gso_type.contains(bit)) {
-            return Some(options);
-        }
-        let datagram = packet.get(usize::from(header.outer_th_offset)..).unwrap_or(&[]);
+    /// A UDP tunnel may have any port. There is one if the header says so, if the outermost UDP header carries TCP, or if
+    /// a checksum starts behind it. Otherwise none is looked for: a plain datagram may be for any port, too.
+    pub fn from_virtio(header: &virtio::Header, packet: &[u8], link: LinkType) -> Option<Self> {
+        let split = Split::from_virtio(header)?;
+        let options = Self { link, vxlan_port: 0, geneve_port: 0, ..Self::new(split) };
+        let Some(at) = udp_tunnel(header, packet, &options) else { return Some(options) };
+        let datagram = packet.get(at..).unwrap_or(&[]);
         let port = match datagram {
             [_, _, high, low, ..] => u16::from_be_bytes([*high, *low]),
             _ => return Some(options),
         };
+        // Geneve has an EtherType where VXLAN has zeroes (RFC 8926 §3.4, RFC 7348 §5).
         Some(match datagram.get(udp::HEADER_LEN + 2..udp::HEADER_LEN + 4) {
             Some([0, 0]) => Self { vxlan_port: port, ..options },
             Some(_) => Self { geneve_port: port, ..options },
             None => options,
         })
     }
+}
+
+/// Where the UDP header of a tunnel is in a super-packet, if it is in one.
+fn udp_tunnel(header: &virtio::Header, packet: &[u8], options: &Options) -> Option<usize> {
+    let tunnels = [GsoType::UDP_TUNNEL_IPV4, GsoType::UDP_TUNNEL_IPV6];
+    if tunnels.into_iter().any(|bit| header.gso_type.contains(bit)) {
+        return Some(header.outer_th_offset.into());
+    }
+    // Only the longer virtio header has these bits. Packet sockets have the shorter one. This reads the headers once for
+    // each super-packet, which is little beside its segments.
+    let outer = layout::outermost(packet, options.link).ok()?;
+    let checksum_at = header.partial_checksum().map_or(0, |partial| usize::from(partial.start));
+    let carries_tcp = matches!(options.split, Split::Tcp { .. });
+    (outer.protocol == Protocol::UDP && (carries_tcp || checksum_at > outer.upper))
+        .then_some(outer.upper)
 }
 
 #[cfg(test)]
@@ -161,7 +176,7 @@ mod tests {
     fn a_tunnel_is_looked_for_where_the_header_says_so() {
         let ports = |gso_type: GsoType, outer_th_offset: u16, packet: &[u8]| {
             let header = virtio::Header { gso_type, outer_th_offset, ..virtio::Header::default() };
-            let found = Options::from_virtio(&header, packet).unwrap();
+            let found = Options::from_virtio(&header, packet, LinkType::Ethernet).unwrap();
             (found.vxlan_port, found.geneve_port)
         };
         let mut packet = [0; 64];
@@ -174,6 +189,7 @@ mod tests {
         for beyond in [62, 1000, u16::MAX] {
             assert_eq!(ports(inside, beyond, &packet), (0, 0), "{beyond}");
         }
-        assert!(Options::from_virtio(&virtio::Header::default(), &packet).is_none());
+        let none = virtio::Header::default();
+        assert!(Options::from_virtio(&none, &packet, LinkType::Ethernet).is_none());
     }
 }

@@ -12,7 +12,7 @@ use crate::LINERATE;
 use crate::capture::support::{Cable, everybody_accepts, folder};
 use linerate_net::cpu;
 use linerate_pcapfile::Reader;
-use linerate_testkit::{root_or_skip, uninterrupted, wait_for};
+use linerate_testkit::{Namespace, root_or_skip, uninterrupted, wait_for};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{self, Transport};
@@ -120,16 +120,20 @@ fn segment(arguments: &str, input: &Path, output: &Path) -> Value {
 /// All of it on one CPU: a veth pair hands frames to the CPU that sends them, so that those of two CPUs
 /// overtake each other, and two captures see them in another order.
 fn bulk(cable: &Cable, length: usize) -> Vec<u8> {
+    bulk_to(cable, "10.9.0.1:9000", length)
+}
+
+fn bulk_to(cable: &Cable, to: &str, length: usize) -> Vec<u8> {
     let sent: Vec<u8> = (0..length).map(|at| ((at * 31) ^ (at >> 9)) as u8).collect();
     let transfer = || {
         cpu::pin(cpu::allowed().unwrap()[0]).unwrap();
-        let listener = cable.near.run(|| TcpListener::bind("10.9.0.1:9000")).unwrap().unwrap();
+        let listener = cable.near.run(|| TcpListener::bind(to)).unwrap().unwrap();
         let reader = std::thread::spawn(move || {
             let mut bytes = Vec::new();
             listener.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
             bytes
         });
-        let mut stream = cable.far.run(|| TcpStream::connect("10.9.0.1:9000")).unwrap().unwrap();
+        let mut stream = cable.far.run(|| TcpStream::connect(to)).unwrap().unwrap();
         stream.write_all(&sent).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         assert!(reader.join().unwrap() == sent);
@@ -227,6 +231,48 @@ fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
     assert!(piped.stdout == std::fs::read(&file).unwrap() && piped.stderr.is_empty());
     for path in [&live, &raw, &pcap, &file, &again, &classic] {
         everybody_accepts(path);
+    }
+}
+
+#[test]
+fn super_packets_in_vxlan_are_split_live_on_any_port() {
+    root_or_skip!();
+    for port in [8472, 4789] {
+        let (cable, folder) = (Cable::new(), folder());
+        let ip = |host: &Namespace, arguments: &str| {
+            assert!(host.command("ip").args(arguments.split(' ')).status().unwrap().success());
+        };
+        for (host, own, other) in [(&cable.near, 1, 2), (&cable.far, 2, 1)] {
+            ip(
+                host,
+                &format!(
+                    "link add vx0 type vxlan id 5 remote 10.9.0.{other} local 10.9.0.{own} dstport {port}"
+                ),
+            );
+            ip(host, &format!("addr add 10.8.0.{own}/24 dev vx0"));
+            ip(host, "link set vx0 up");
+        }
+        let (live, raw) = (folder.path().join("live.pcapng"), folder.path().join("raw.pcapng"));
+        let listen = |file: &Path, options: &str| {
+            cable.capture(&format!("{options} --json -w {} udp port {port}", file.display()))
+        };
+        let split = listen(&live, "--split");
+        let whole = listen(&raw, "--source packet");
+        bulk_to(&cable, "10.8.0.1:9000", 1_000_000);
+        let (status, report, printed) = split.interrupt();
+        assert!(status.success() && whole.interrupt().0.success(), "{printed}");
+        assert!(report["split"]["super_packets"].as_u64() > Some(0), "{port}: {report}");
+        let refused = report["split"]["refused"].as_object().expect("refused");
+        assert!(refused.values().all(|count| count == 0), "{port}: {report}");
+        let frames = packets(&live);
+        assert!(frames.iter().all(|frame| frame.bytes.len() <= LONGEST), "{port}");
+        assert_eq!(tshark_finds(&live, BAD), 0, "{port}");
+        // From a file, which does not have the sizes of segments, the port is given.
+        let file = folder.path().join("file.pcapng");
+        let report = segment(&format!("--vxlan-port {port} --fix-checksums"), &raw, &file);
+        assert!(report["refused"].as_object().expect("refused").values().all(|count| count == 0));
+        assert!(packets(&file).iter().all(|frame| frame.bytes.len() <= LONGEST), "{port}");
+        assert_eq!(tshark_finds(&file, BAD), 0, "{port}");
     }
 }
 

@@ -6,6 +6,7 @@ use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use linerate_pcapfile::Compression;
 use linerate_segment::segment::{Checksums, IpId};
+use linerate_wire::{geneve, vxlan};
 
 use crate::cli::values::named;
 use crate::verbs::capture::{FileFormat, values::compressions};
@@ -39,6 +40,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..),
         conflicts_with = "coalesce")]
     pub(super) uso: Option<u16>,
+
+    /// UDP destination port of VXLAN, 0 for none. Linux has 8472 unless a device names another one, as do flannel, k3s and
+    /// Cilium.
+    #[arg(long, value_name = "PORT", default_value_t = vxlan::PORT)]
+    pub(super) vxlan_port: u16,
+
+    /// UDP destination port of Geneve, 0 for none.
+    #[arg(long, value_name = "PORT", default_value_t = geneve::PORT)]
+    pub(super) geneve_port: u16,
 
     /// Make IP fragments of what is over the MTU and neither TCP nor, with --uso, UDP.
     #[arg(long, conflicts_with = "coalesce")]

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use linerate_capture::host;
-use linerate_capture::split::{self, JoinOptions, Operation, Progress, Rewrite, SplitOptions};
+use linerate_capture::split::{
+    self, JoinOptions, Operation, Progress, Rewrite, SplitOptions, TunnelPorts,
+};
 use linerate_pcapfile::{BlockReader, Error, Format, Writer, same_file};
 
 pub(crate) use arguments::Arguments;
@@ -58,6 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         output,
         pcapng,
         operation: operation(arguments),
+        ports: TunnelPorts { vxlan: arguments.vxlan_port, geneve: arguments.geneve_port },
         filters,
         fix_checksums: arguments.fix_checksums,
         section: host::section_header(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
