@@ -84,11 +84,14 @@ impl Namespace {
         &self.path
     }
 
-    /// Moves the calling thread into it.
+    /// Moves the calling thread into it, unless it is there already.
     ///
     /// # Errors
     /// [`crate::Error::Privilege`] without CAP_SYS_ADMIN.
     pub fn enter(&self) -> Result<()> {
+        if Self::current().is_ok_and(|own| own.inode == self.inode) {
+            return Ok(());
+        }
         let entered =
             move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network));
         let action = || format!("enter the network namespace {}", self.path.display());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use linerate_forward::runtime::preflight::{
     Check, Fix, Options, Outcome, Report, prepare, restore, verify_transmit,
 };
+use linerate_net::privilege::{CapabilitySet, keep_only};
 use linerate_testkit::wait_for;
 use linerate_testkit::{
     Namespace, Veth, VethOptions, print_skipped, root_or_skip, skip, test_name, uninterrupted,
@@ -133,6 +134,38 @@ fn a_far_end_is_given_a_program_that_goes_with_its_link() {
     drop(report);
     // The kernel takes it off a moment after the last descriptor closed.
     wait_for("the peer program to be gone", || !pair.cable.b.has_xdp().unwrap());
+}
+
+#[test]
+fn three_capabilities_suffice_and_a_far_end_out_of_reach_is_said() {
+    root_or_skip!();
+    let pair = Pair::new("pfcaps");
+    Veth::create(&pair.host, "m", &pair.host, "n", VethOptions::default()).unwrap();
+    let restricted = |name: &str, options: &Options| {
+        let work = || {
+            keep_only(CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::NET_ADMIN)
+                .unwrap();
+            prepare(&[name.to_owned()], options)
+        };
+        pair.host.run(work).unwrap().unwrap()
+    };
+    // In another namespace: what is known of this end decides.
+    let report = restricted("a", &Options::default());
+    let (reason, remedy) = refusal(outcome(&report, "a", Check::Transmit));
+    assert!(reason.contains("cannot be entered") && remedy.contains("CAP_SYS_ADMIN"), "{report:?}");
+    pair.cable.b.set_features(&[("rx-gro", true)]).unwrap();
+    let report = restricted("a", &Options::default());
+    assert_eq!(outcome(&report, "a", Check::Transmit), &Outcome::Fine);
+    let unknown = outcome(&report, "a", Check::Tags);
+    assert!(
+        matches!(unknown, Outcome::Warning { what, .. } if what.contains("not examined")),
+        "{unknown:?}"
+    );
+    assert_eq!(report.refusals().count(), 0, "{report:?}");
+    // In the same namespace, nothing is out of reach.
+    let report = restricted("m", &Options::default());
+    assert!(outcomes(&report, "m", Check::Tags).len() > 1, "{report:?}");
+    assert_eq!(report.refusals().count(), 0, "{report:?}");
 }
 
 #[test]

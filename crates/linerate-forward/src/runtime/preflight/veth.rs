@@ -17,6 +17,9 @@ use super::offload::turn_off;
 use super::report::{Check, Outcome, PeerProgram, Report, refused, warning};
 use super::{Options, probe};
 
+/// What it takes to examine a peer in another network namespace.
+const ENTERED: &str = "it takes CAP_SYS_ADMIN, and a name or a process that leads there";
+
 /// The state of the peer.
 struct Peer {
     link: Link,
@@ -46,16 +49,18 @@ pub(super) fn examine(
             (None, None) => false,
         };
     let Some(peer) = peer else {
-        let outcome = if ready {
-            Outcome::Fine
+        if ready {
+            let what = "the peer of this veth was not examined: VLAN tags outside of its frames would be \
+                        overlooked, and sessions with partial checksums stay with the kernel";
+            let remedy = format!("{ENTERED}; or there: `ethtool -K INTERFACE txvlan off tx off`");
+            report.add(name, Check::Transmit, Outcome::Fine);
+            report.add(name, Check::Tags, warning(what, remedy));
         } else {
-            refused(
-                "the peer of this veth has no XDP program and no GRO, without which it drops \
-                 redirected frames, and no name and no process leads to its network namespace",
-                "there: `ethtool -K INTERFACE gro on`",
-            )
-        };
-        report.add(name, Check::Transmit, outcome);
+            let reason = "the peer of this veth has no XDP program and no GRO, without which it drops \
+                          redirected frames, and its network namespace cannot be entered";
+            let remedy = format!("{ENTERED}; or there: `ethtool -K INTERFACE gro on`");
+            report.add(name, Check::Transmit, refused(reason, remedy));
+        }
         return Ok(());
     };
     let outcome = if ready { Outcome::Fine } else { give_program(port, &peer, options, report)? };
@@ -142,7 +147,7 @@ fn give_program(
 }
 
 impl Peer {
-    /// `None` if no name or process gives access to it.
+    /// `None` if no name or process gives access to it, or the privilege is missing.
     fn of(port: &Link, links: &[Link]) -> io::Result<Option<Self>> {
         linerate_bpf::log_to_tracing();
         let Some(index) = port.link else { return Ok(None) };
@@ -162,8 +167,12 @@ impl Peer {
             };
             let gone = || io::Error::from(io::ErrorKind::NotFound);
             Ok::<_, io::Error>((link.ok_or_else(gone)?, ethtool::features(index)?))
-        })?;
-        let (link, features) = seen?;
+        });
+        // As the service: the peer stays as it is.
+        if let Err(linerate_net::Error::Privilege { .. }) = seen {
+            return Ok(None);
+        }
+        let (link, features) = seen??;
         Ok(Some(Self { link, namespace, prefix, features }))
     }
 }
