@@ -99,8 +99,8 @@ struct {
 	__type(value, struct hop);
 } wanted_address SEC(".maps");
 
-/* The number of the entry that holds this IPv6 address; 0 where there is no room. */
-static __always_inline __u32 hop_address_number(const __u64 *address)
+/* The index of the entry that holds this IPv6 address, plus one; 0 where there is no room. */
+static __always_inline __u32 nat_address_index(const __u64 *address)
 {
 	__u32 zero = 0;
 	struct hop *wanted = bpf_map_lookup_elem(&wanted_address, &zero);
@@ -108,15 +108,15 @@ static __always_inline __u32 hop_address_number(const __u64 *address)
 	if (!wanted)
 		return 0;
 	__builtin_memset(wanted, 0, sizeof(*wanted));
-	((__u64 *)wanted->destination_mac)[0] = address[0];
-	((__u64 *)wanted->destination_mac)[1] = address[1];
+	((struct nat_address *)wanted)->address[0] = address[0];
+	((struct nat_address *)wanted)->address[1] = address[1];
 	return hop_index(wanted);
 }
 
-/* The IPv6 address in the entry of this number. */
-static __always_inline const __u64 *hop_address(__u32 number)
+/* The IPv6 address of a result of nat_address_index(). */
+static __always_inline const __u64 *nat_address(__u32 index)
 {
-	return (const __u64 *)hop_at(number - 1)->destination_mac;
+	return ((const struct nat_address *)hop_at(index - 1))->address;
 }
 
 #endif

@@ -13,9 +13,9 @@
  * has the IPv6 addresses. The session then holds a keyed 64-bit signature of them, and a hit is confirmed by the full
  * addresses.
  *
- * Many sessions share their input link and next hop. The pair is called a hop, an entry of `hops`,
- * and a session has its index. There are few, so they stay in the cache. IPv6 addresses that NAT gives to packets are
- * shared in the same way, and in the same map.
+ * Many sessions share their input link and next hop. The pair is called a hop (struct hop), an
+ * entry of `hops`, and a session has its index. There are few, so they stay in the cache. IPv6 addresses that NAT gives
+ * to packets (struct nat_address) are entries of the same map.
  *
  * Who may write what, so that nothing is torn or lost:
  * - `version` is a sequence lock. A writer takes it with compare-and-swap from even to odd, so that writers
@@ -116,8 +116,8 @@ struct session {
 			__be32 source; /* IPv4 after NAT; without NAT as it came */
 			__be32 destination;
 		};
-		struct { /* IPv6: entries of `hops` that hold the addresses after NAT, plus one; 0 where it
-			    does not change */
+		struct { /* IPv6: indices in `hops` of the addresses after NAT, plus one; 0 where it does
+			    not change */
 			__u32 source6;
 			__u32 destination6;
 		};
@@ -132,8 +132,7 @@ _Static_assert(sizeof(struct session) == 64, "one cache line");
 
 #define SESSION_REFERENCED 0x8000u /* in `owner`: forwarded a packet since the last ageing pass */
 
-/* What sessions share: how their packets come in, and what is done with them beside translation. With an ifindex of 0
- * it is no hop but an IPv6 address that NAT gives to packets, from `destination_mac` on. */
+/* What sessions share: their input link and next hop. An entry of `hops`, as is struct nat_address. */
 struct hop {
 	/* As in session_key: */
 	__u32 ifindex;
@@ -145,7 +144,7 @@ struct hop {
 	__u8 dscp;	       /* upper six bits to write; the lower two are 0 */
 	__u8 out_tags;	       /* 0 to 2 */
 	__u8 flags;	       /* SESSION_* */
-	__u8 port;	       /* XDP: index in `ports` of the interface that packets leave by */
+	__u8 port;	       /* XDP: index in `ports` of the output interface */
 	__be32 out_tag[2];     /* raw TPID and TCI, outer first; the first `out_tags` count, the others are 0 */
 	__u32 out_ifindex;     /* of the output interface */
 	__u32 mark;	       /* TC: what egress filters and qdiscs may classify by, as the kernel set it */
@@ -155,6 +154,14 @@ struct hop {
 	__u32 unused2;
 } __attribute__((aligned(8)));
 _Static_assert(sizeof(struct hop) == 64, "one cache line");
+
+/* An entry of `hops`, too: an IPv6 address that NAT gives to packets. Its `state` is that of a hop. */
+struct nat_address {
+	__u64 no_link[2]; /* 0, as no hop has it: hop.ifindex to hop.mtu */
+	__u64 address[2]; /* raw */
+	__u64 unused[4];
+};
+_Static_assert(sizeof(struct nat_address) == sizeof(struct hop), "entries of one map");
 
 #define HOP_WORDS 7 /* of a hop, before `state` */
 

@@ -88,7 +88,7 @@ struct rebuilt {
 		__u32 out[2];
 		__u64 out6[4];
 	};
-	__u32 out_numbers[2]; /* IPv6: of the entries that hold them; 0 where they do not change */
+	__u32 out_numbers[2]; /* IPv6: as session.source6 and destination6 */
 	__u32 out_ports;
 	__u16 network_delta;
 	__u16 transport_delta;
@@ -431,16 +431,16 @@ static __always_inline void rebuild_actions(const struct egress *egress, const s
 	hop->flags = flags;
 }
 
-/* Finds room for the address that this half of `in` becomes, if it changes; 0 where there is none. */
-static __always_inline int number_address(struct rebuilt *rebuilt, __u32 half)
+/* Stores the source (0) or destination (1) address after NAT, if NAT changes it; 0 where there is no room. */
+static __always_inline int store_nat_address(struct rebuilt *rebuilt, __u32 which)
 {
-	const __u64 *in = (const __u64 *)&rebuilt->in + 2 * half, *out = &rebuilt->out6[2 * half];
+	const __u64 *in = (const __u64 *)&rebuilt->in + 2 * which, *out = &rebuilt->out6[2 * which];
 
-	rebuilt->out_numbers[half] = 0;
+	rebuilt->out_numbers[which] = 0;
 	if (in[0] == out[0] && in[1] == out[1])
 		return 1;
-	rebuilt->out_numbers[half] = hop_address_number(out);
-	return rebuilt->out_numbers[half] != 0;
+	rebuilt->out_numbers[which] = nat_address_index(out);
+	return rebuilt->out_numbers[which] != 0;
 }
 
 /* Writes what learning may change. The lock is held. */
@@ -702,7 +702,7 @@ static __always_inline int find_hop(struct __sk_buff *skb, const struct egress *
 	if (!decision->hop)
 		return -REFUSAL_HOP;
 	if ((rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6 &&
-	    (!number_address(rebuilt, 0) || !number_address(rebuilt, 1)))
+	    (!store_nat_address(rebuilt, 0) || !store_nat_address(rebuilt, 1)))
 		return -REFUSAL_HOP;
 	return 0;
 }

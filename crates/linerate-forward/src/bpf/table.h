@@ -91,8 +91,8 @@ static __always_inline void out_addresses(const struct session *session, const s
 					  __u64 *out)
 {
 	__u32 source = READ_ONCE(session->source6), destination = READ_ONCE(session->destination6);
-	const __u64 *from = source ? hop_address(source) : (const __u64 *)addresses->source;
-	const __u64 *to = destination ? hop_address(destination) : (const __u64 *)addresses->destination;
+	const __u64 *from = source ? nat_address(source) : (const __u64 *)addresses->source;
+	const __u64 *to = destination ? nat_address(destination) : (const __u64 *)addresses->destination;
 
 	out[0] = from[0];
 	out[1] = from[1];

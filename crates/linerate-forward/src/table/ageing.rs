@@ -358,7 +358,7 @@ impl Ageing {
                 continue;
             };
             self.hops.note(slot.hop());
-            self.hops.note_addresses(slot.address_numbers());
+            self.hops.note_nat_addresses(slot.nat_addresses());
             if stamp.version % 2 == 1 {
                 self.note_locked(index, stamp.version);
                 continue;

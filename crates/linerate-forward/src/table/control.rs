@@ -63,24 +63,25 @@ impl Control {
         Ok(page)
     }
 
-    fn half(&self, offset: usize) -> &AtomicU32 {
+    fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         self.page.atomic(0, offset)
     }
 
-    fn word(&self, offset: usize) -> &AtomicU64 {
+    fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         self.page.atomic(0, offset)
     }
 
     /// The generation: only sessions that were learned in it are valid.
     pub fn generation(&self) -> u32 {
-        self.half(at::GENERATION).load(SeqCst)
+        self.atomic_u32(at::GENERATION).load(SeqCst)
     }
 
     /// Makes all sessions stale: the next packet of each goes through the kernel. Call it after each change.
     /// Returns the new generation.
     pub fn bump_generation(&self) -> u32 {
         let next = |now: u32| if now + 1 >= GENERATION_CLOSED { 1 } else { now + 1 };
-        let before = self.half(at::GENERATION).fetch_update(SeqCst, SeqCst, |now| Some(next(now)));
+        let before =
+            self.atomic_u32(at::GENERATION).fetch_update(SeqCst, SeqCst, |now| Some(next(now)));
         next(before.unwrap_or_else(|now| now))
     }
 
@@ -88,8 +89,8 @@ impl Control {
     /// are stale. Call it after each change of routes and neighbours that it sees. One process may call it.
     pub fn reroute(&self) {
         let mut marked = self.marked.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = self.half(at::ROUTE_GENERATION).load(SeqCst).wrapping_add(1) & 0xffff;
-        self.half(at::ROUTE_GENERATION).store(next, SeqCst);
+        let next = self.atomic_u32(at::ROUTE_GENERATION).load(SeqCst).wrapping_add(1) & 0xffff;
+        self.atomic_u32(at::ROUTE_GENERATION).store(next, SeqCst);
         if next == 0 {
             // The numbers come again. After the store: no session of the new generation has the last of the old.
             self.bump_generation();
@@ -106,8 +107,8 @@ impl Control {
     }
 
     fn mark(&self, marked: &mut Option<Instant>) {
-        let now = self.half(at::ROUTE_GENERATION).load(SeqCst);
-        let mark = self.half(at::ROUTE_GENERATION_MARKED);
+        let now = self.atomic_u32(at::ROUTE_GENERATION).load(SeqCst);
+        let mark = self.atomic_u32(at::ROUTE_GENERATION_MARKED);
         if mark.load(SeqCst) != now && marked.is_none_or(|last| last.elapsed() >= MARK_INTERVAL) {
             mark.store(now, SeqCst);
             *marked = Some(Instant::now());
@@ -116,84 +117,84 @@ impl Control {
 
     /// The number of deny list entries that the programs see.
     pub fn denied(&self) -> u32 {
-        self.half(at::DENIED).load(SeqCst)
+        self.atomic_u32(at::DENIED).load(SeqCst)
     }
 
     /// Sets it; at 0 the programs skip the deny lists.
     pub(crate) fn set_denied(&self, entries: u32) {
-        self.half(at::DENIED).store(entries, SeqCst);
+        self.atomic_u32(at::DENIED).store(entries, SeqCst);
     }
 
     /// The jiffies of the daemon's last heartbeat; 0: none.
     pub fn heartbeat(&self) -> u64 {
-        self.word(at::HEARTBEAT).load(Relaxed)
+        self.atomic_u64(at::HEARTBEAT).load(Relaxed)
     }
 
     /// Passes everything to the kernel, from now until the next heartbeat.
     pub fn fail_open(&self) {
-        self.word(at::HEARTBEAT).store(0, SeqCst);
+        self.atomic_u64(at::HEARTBEAT).store(0, SeqCst);
     }
 
     /// The heartbeat timeout in jiffies.
     pub fn heartbeat_timeout(&self) -> u64 {
-        self.word(at::HEARTBEAT_TIMEOUT).load(Relaxed)
+        self.atomic_u64(at::HEARTBEAT_TIMEOUT).load(Relaxed)
     }
 
     /// Sets the heartbeat timeout in jiffies.
     pub fn set_heartbeat_timeout(&self, timeout: Duration, clock: &Clock) {
-        self.word(at::HEARTBEAT_TIMEOUT).store(clock.jiffies(timeout), SeqCst);
+        self.atomic_u64(at::HEARTBEAT_TIMEOUT).store(clock.jiffies(timeout), SeqCst);
     }
 
     /// Sets after how many jiffies, up to 2^30, new sessions go through the kernel again.
     pub fn set_revalidate_after(&self, period: Duration, clock: &Clock) {
         let jiffies = clock.jiffies(period).clamp(1, 1 << 30) as u32;
-        self.half(at::REVALIDATE_AFTER).store(jiffies, SeqCst);
+        self.atomic_u32(at::REVALIDATE_AFTER).store(jiffies, SeqCst);
     }
 
     /// Jiffies after which a session goes through the kernel again.
     pub fn revalidate_after(&self) -> u32 {
-        self.half(at::REVALIDATE_AFTER).load(Relaxed)
+        self.atomic_u32(at::REVALIDATE_AFTER).load(Relaxed)
     }
 
     /// Sets how many packets of a session go through the kernel before it is learned: 1 or more.
     pub fn set_admission(&self, packets: u32) {
-        self.half(at::ADMISSION).store(packets.max(1), SeqCst);
+        self.atomic_u32(at::ADMISSION).store(packets.max(1), SeqCst);
     }
 
     /// Packets of a session that go through the kernel before it is learned.
     pub fn admission(&self) -> u32 {
-        self.half(at::ADMISSION).load(Relaxed)
+        self.atomic_u32(at::ADMISSION).load(Relaxed)
     }
 
     /// Says what packet filters look at, and whether that was different before. A bump has to follow then.
     pub(crate) fn set_rules(&self, rules: u32) -> bool {
-        self.half(at::RULES).swap(rules, SeqCst) != rules
+        self.atomic_u32(at::RULES).swap(rules, SeqCst) != rules
     }
 
     /// What packet filters look at: bits of [`layout::rules`].
     pub fn rules(&self) -> u32 {
-        self.half(at::RULES).load(SeqCst)
+        self.atomic_u32(at::RULES).load(SeqCst)
     }
 
     /// Has the programs verify TCP and UDP checksums where conntrack does. It concerns sessions that are learned
     /// afterwards: a bump has to follow a change.
     pub fn set_verify_checksums(&self, verify: bool) {
-        self.half(at::VERIFY_CHECKSUMS).store(verify.into(), SeqCst);
+        self.atomic_u32(at::VERIFY_CHECKSUMS).store(verify.into(), SeqCst);
     }
 
     /// Whether they verify them.
     pub fn verifies_checksums(&self) -> bool {
-        self.half(at::VERIFY_CHECKSUMS).load(SeqCst) != 0
+        self.atomic_u32(at::VERIFY_CHECKSUMS).load(SeqCst) != 0
     }
 
     /// The layout that the programs were built with.
     pub fn abi(&self) -> u32 {
-        self.half(at::ABI).load(Relaxed)
+        self.atomic_u32(at::ABI).load(Relaxed)
     }
 
     /// The design of statistics that they were loaded with.
     pub fn statistics(&self) -> Statistics {
-        let number = self.half(at::STATISTICS).load(Relaxed);
+        let number = self.atomic_u32(at::STATISTICS).load(Relaxed);
         let found = Statistics::ALL.iter().find(|one| one.number() == number);
         found.copied().unwrap_or_default()
     }
@@ -234,8 +235,8 @@ mod tests {
         let programs =
             Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
         let control = Control::open(&programs.maps).unwrap();
-        let routes = || control.half(at::ROUTE_GENERATION).load(SeqCst);
-        let marked = || control.half(at::ROUTE_GENERATION_MARKED).load(SeqCst);
+        let routes = || control.atomic_u32(at::ROUTE_GENERATION).load(SeqCst);
+        let marked = || control.atomic_u32(at::ROUTE_GENERATION_MARKED).load(SeqCst);
         control.reroute();
         assert_eq!((routes(), marked(), control.generation()), (1, 1, 1));
         // Faster than metadata may take it.
@@ -259,7 +260,7 @@ mod tests {
             (control.bump_generation(), control.bump_generation(), control.generation()),
             (2, 3, 3)
         );
-        control.half(at::GENERATION).store(GENERATION_CLOSED - 2, SeqCst);
+        control.atomic_u32(at::GENERATION).store(GENERATION_CLOSED - 2, SeqCst);
         assert_eq!(
             (control.bump_generation(), control.bump_generation(), control.bump_generation()),
             (GENERATION_CLOSED - 1, 1, 2)

@@ -13,11 +13,8 @@ use linerate_bpf::map::MappedArray;
 use zerocopy::IntoBytes;
 
 use crate::maps::Maps;
-use crate::table::layout::{HOP_WORDS, Hop, hop_state};
+use crate::table::layout::{HOP_WORDS, Hop, NatAddress, hop_state};
 use crate::{Error, Result};
-
-/// Where an entry has an address.
-const ADDRESS: usize = offset_of!(Hop, destination_mac);
 
 /// The mapped hops.
 #[derive(Debug)]
@@ -67,18 +64,17 @@ impl Hops {
         fields.load(Relaxed).to_ne_bytes()[2]
     }
 
-    /// The address in the entry of this number; `None` for 0.
-    pub(crate) fn address(&self, number: u32) -> Option<[u8; 16]> {
-        let hop = self.read((number.checked_sub(1)?) as u16);
-        let bytes = &hop.as_bytes()[ADDRESS..ADDRESS + 16];
-        Some(bytes.try_into().expect("sixteen bytes"))
+    /// The IPv6 address in the entry of this index, plus one; `None` for 0.
+    pub(crate) fn nat_address(&self, index: u32) -> Option<[u8; 16]> {
+        let entry: NatAddress = zerocopy::transmute!(self.read(index.checked_sub(1)? as u16));
+        Some(entry.address)
     }
 
-    /// The number of the entry that holds this address, which it fills in if there is none. `None` if all are taken.
-    pub(crate) fn insert_address(&self, address: &[u8; 16]) -> Option<u32> {
-        let mut hop = Hop::default();
-        hop.as_mut_bytes()[ADDRESS..ADDRESS + 16].copy_from_slice(address);
-        Some(u32::from(self.insert(&hop)?) + 1)
+    /// The index, plus one, of the entry that holds this address, which it fills in if there is none. `None` if all are
+    /// taken.
+    pub(crate) fn insert_nat_address(&self, address: &[u8; 16]) -> Option<u32> {
+        let entry = NatAddress { address: *address, ..NatAddress::default() };
+        Some(u32::from(self.insert(&zerocopy::transmute!(entry))?) + 1)
     }
 
     /// The index of a hop that equals `hop`, apart from its state; fills in a free one if there is none. `None` if all
@@ -134,11 +130,11 @@ impl HopUse {
         self.used[index] = true;
     }
 
-    /// A session has the addresses in the entries of these numbers; 0 is none.
+    /// A session has the addresses after NAT of these indices plus one; 0 is none.
     #[inline]
-    pub(crate) fn note_addresses(&mut self, numbers: [u32; 2]) {
-        for number in numbers.into_iter().filter(|number| *number != 0) {
-            self.note((number - 1) as u16);
+    pub(crate) fn note_nat_addresses(&mut self, indices: [u32; 2]) {
+        for index in indices.into_iter().filter_map(|index| index.checked_sub(1)) {
+            self.note(index as u16);
         }
     }
 

@@ -103,7 +103,7 @@ pub struct Session {
     pub route_generation: u16,
     pub packets: u64,
     pub bytes: u64,
-    /// IPv6: a number, as [`Session::destination`]: of an entry of `hops` that holds an address; 0: none.
+    /// IPv6, as [`Session::destination`]: the index in `hops` of an address after NAT, plus one; 0: unchanged.
     pub source: [u8; 4],
     pub destination: [u8; 4],
     pub source_port: [u8; 2],
@@ -138,6 +138,15 @@ pub struct Hop {
     pub zone: u32,
     pub state: u32,
     pub unused2: u32,
+}
+
+/// `struct nat_address`: an entry of `hops`, too.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(8))]
+pub struct NatAddress {
+    pub no_link: [u8; 16],
+    pub address: [u8; 16],
+    pub unused: [u8; 32],
 }
 
 /// Words of 64 bits in a [`Hop`] before its state.

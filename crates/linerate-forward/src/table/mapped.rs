@@ -188,13 +188,13 @@ impl Table {
         slots.find(|index| self.slot(*index).insert(record))
     }
 
-    /// The numbers of the entries that hold the addresses after NAT; 0 where they do not change. `None` without room.
-    fn out_numbers(&self, addresses: &Addresses) -> Option<(u32, u32)> {
+    /// The addresses after NAT as a session has them: indices plus one; 0 where they do not change. `None` without room.
+    fn insert_nat_addresses(&self, addresses: &Addresses) -> Option<(u32, u32)> {
         let Addresses { source, destination, out_source, out_destination } = addresses;
-        let number = |before, after| {
-            if before == after { Some(0) } else { self.hops.insert_address(after) }
+        let insert = |before, after| {
+            if before == after { Some(0) } else { self.hops.insert_nat_address(after) }
         };
-        Some((number(source, out_source)?, number(destination, out_destination)?))
+        Some((insert(source, out_source)?, insert(destination, out_destination)?))
     }
 
     #[inline]
@@ -248,18 +248,18 @@ impl<'t> Slot<'t> {
     }
 
     #[inline]
-    fn half(self, offset: usize) -> &'t AtomicU32 {
+    fn atomic_u32(self, offset: usize) -> &'t AtomicU32 {
         self.table.sessions.atomic(self.bucket(), self.way() * SESSION + offset)
     }
 
     #[inline]
-    fn word(self, offset: usize) -> &'t AtomicU64 {
+    fn atomic_u64(self, offset: usize) -> &'t AtomicU64 {
         self.table.sessions.atomic(self.bucket(), self.way() * SESSION + offset)
     }
 
     #[inline]
     fn version(self) -> &'t AtomicU32 {
-        self.half(at::VERSION)
+        self.atomic_u32(at::VERSION)
     }
 
     fn addresses(self) -> &'t [AtomicU64] {
@@ -271,7 +271,7 @@ impl<'t> Slot<'t> {
         self.way() * size_of::<Cold>()
     }
 
-    fn cold_half(self, offset: usize) -> &'t AtomicU32 {
+    fn cold_u32(self, offset: usize) -> &'t AtomicU32 {
         self.table.cold.atomic(self.bucket(), self.cold_offset() + offset)
     }
 
@@ -285,31 +285,32 @@ impl<'t> Slot<'t> {
     }
 
     fn copy(self) -> Option<Record> {
-        protocol_of(self.half(at::KIND).load(Relaxed))?;
-        let half = |offset| self.half(offset).load(Relaxed).to_ne_bytes();
-        let word = |offset| self.word(offset).load(Relaxed).to_ne_bytes();
+        protocol_of(self.atomic_u32(at::KIND).load(Relaxed))?;
+        let load_u32 = |offset| self.atomic_u32(offset).load(Relaxed).to_ne_bytes();
+        let load_u64 = |offset| self.atomic_u64(offset).load(Relaxed).to_ne_bytes();
         let words: [[u8; 8]; 8] = [
-            word(at::ADDRESSES),
-            zerocopy::transmute!([half(at::PORTS), half(at::KIND)]),
-            zerocopy::transmute!([half(at::GENERATION), half(at::VERSION)]),
-            zerocopy::transmute!([half(at::DEADLINE), half(at::OWNER)]),
-            word(at::PACKETS),
-            word(at::BYTES),
-            word(at::SOURCE),
-            word(at::SOURCE_PORT),
+            load_u64(at::ADDRESSES),
+            zerocopy::transmute!([load_u32(at::PORTS), load_u32(at::KIND)]),
+            zerocopy::transmute!([load_u32(at::GENERATION), load_u32(at::VERSION)]),
+            zerocopy::transmute!([load_u32(at::DEADLINE), load_u32(at::OWNER)]),
+            load_u64(at::PACKETS),
+            load_u64(at::BYTES),
+            load_u64(at::SOURCE),
+            load_u64(at::SOURCE_PORT),
         ];
         let session: layout::Session = zerocopy::transmute!(words);
         let cold = Cold {
             remote: self.remote(),
             created: self.created_word(),
-            used: self.cold_half(at::USED).load(Relaxed),
+            used: self.cold_u32(at::USED).load(Relaxed),
         };
         let hop = self.table.hops.read(session.hop);
         let mut addresses = Addresses::default();
         if session.kind & kind::FAMILY == kind::IPV6 {
             let layout::Addresses { source, destination } = copied(self.addresses());
             let hops = &self.table.hops;
-            let out = |number, address| hops.address(u32::from_ne_bytes(number)).unwrap_or(address);
+            let out =
+                |index, address| hops.nat_address(u32::from_ne_bytes(index)).unwrap_or(address);
             addresses = Addresses {
                 source,
                 destination,
@@ -329,37 +330,37 @@ impl<'t> Slot<'t> {
     pub(crate) fn peek(self) -> Option<(Protocol, SlotVersion)> {
         // Acquire: the stamp is of this version, or of a later one, and then `end` fails.
         let version = self.version().load(Acquire);
-        let protocol = protocol_of(self.half(at::KIND).load(Relaxed))?;
-        let generation = self.half(at::GENERATION).load(Relaxed);
+        let protocol = protocol_of(self.atomic_u32(at::KIND).load(Relaxed))?;
+        let generation = self.atomic_u32(at::GENERATION).load(Relaxed);
         Some((protocol, SlotVersion { version, generation }))
     }
 
     /// The index of its hop.
     #[inline]
     pub(crate) fn hop(self) -> u16 {
-        (self.half(at::KIND).load(Relaxed) >> 16) as u16
+        (self.atomic_u32(at::KIND).load(Relaxed) >> 16) as u16
     }
 
-    /// The numbers of the addresses that NAT gives its packets, if it is an IPv6 session; 0 for none.
+    /// The indices plus one of the addresses after NAT, if it is an IPv6 session; 0 for none.
     #[inline]
-    pub(crate) fn address_numbers(self) -> [u32; 2] {
-        let [kind, ..] = self.half(at::KIND).load(Relaxed).to_ne_bytes();
+    pub(crate) fn nat_addresses(self) -> [u32; 2] {
+        let [kind, ..] = self.atomic_u32(at::KIND).load(Relaxed).to_ne_bytes();
         if kind & kind::FAMILY != kind::IPV6 {
             return [0; 2];
         }
-        zerocopy::transmute!(self.word(at::SOURCE).load(Relaxed))
+        zerocopy::transmute!(self.atomic_u64(at::SOURCE).load(Relaxed))
     }
 
     /// Whether the reference bit is set.
     #[inline]
     pub(crate) fn is_referenced(self) -> bool {
-        self.half(at::OWNER).load(Relaxed) & u32::from(REFERENCED) != 0
+        self.atomic_u32(at::OWNER).load(Relaxed) & u32::from(REFERENCED) != 0
     }
 
     /// The reference bit, and when it was last found set.
     #[inline]
     pub(crate) fn last_use(self) -> LastUse {
-        LastUse::new(self.is_referenced(), self.cold_half(at::USED).load(Relaxed))
+        LastUse::new(self.is_referenced(), self.cold_u32(at::USED).load(Relaxed))
     }
 
     /// The interface that packets leave by, and the MAC address that they are sent to.
@@ -391,15 +392,15 @@ impl<'t> Slot<'t> {
     pub(crate) fn counters(self) -> Counters {
         let remote = self.remote();
         Counters {
-            packets: self.word(at::PACKETS).load(Relaxed).wrapping_add(remote.packets),
-            bytes: self.word(at::BYTES).load(Relaxed).wrapping_add(remote.bytes),
+            packets: self.atomic_u64(at::PACKETS).load(Relaxed).wrapping_add(remote.packets),
+            bytes: self.atomic_u64(at::BYTES).load(Relaxed).wrapping_add(remote.bytes),
         }
     }
 
     /// When the session began, low half of jiffies, and the number of the session among those of its slot.
     #[inline]
     pub(crate) fn created_word(self) -> u32 {
-        self.cold_half(at::CREATED).load(Relaxed)
+        self.cold_u32(at::CREATED).load(Relaxed)
     }
 
     /// When the session began, low half of jiffies.
@@ -421,8 +422,8 @@ impl<'t> Slot<'t> {
         let at = LastUse::new(false, now as u32).at();
         // A learner adds to the upper bits.
         let noted = |used: u32| Some(used & !0xff_ffff | at);
-        let _ = self.cold_half(at::USED).fetch_update(Relaxed, Relaxed, noted);
-        self.half(at::OWNER).fetch_and(!u32::from(REFERENCED), Relaxed);
+        let _ = self.cold_u32(at::USED).fetch_update(Relaxed, Relaxed, noted);
+        self.atomic_u32(at::OWNER).fetch_and(!u32::from(REFERENCED), Relaxed);
     }
 
     /// Ends the session, if it is still the one of `stamp`: it forwards no packet that arrives from now on.
@@ -432,7 +433,7 @@ impl<'t> Slot<'t> {
     /// again in the meantime is also the same; it is then learned once more.
     pub(crate) fn end(self, stamp: SlotVersion) -> Option<SlotVersion> {
         let ended = stamp.generation.wrapping_add(1) & !GENERATION_CLOSED | GENERATION_ENDED;
-        let generation = self.half(at::GENERATION);
+        let generation = self.atomic_u32(at::GENERATION);
         generation.compare_exchange(stamp.generation, ended, AcqRel, Relaxed).ok()?;
         Some(SlotVersion { generation: ended, ..stamp })
     }
@@ -441,7 +442,7 @@ impl<'t> Slot<'t> {
     /// counts. A grace period must have passed since then.
     pub(crate) fn free(self, stamp: SlotVersion) -> Option<Counters> {
         let _guard = WriteGuard::try_lock_at_version(self.version(), stamp.version)?;
-        if self.half(at::GENERATION).load(Relaxed) != stamp.generation {
+        if self.atomic_u32(at::GENERATION).load(Relaxed) != stamp.generation {
             return None;
         }
         let total = self.counters();
@@ -465,18 +466,18 @@ impl<'t> Slot<'t> {
 
     /// The lock is held.
     fn clear(self) {
-        if protocol_of(self.half(at::KIND).load(Relaxed)).is_some() {
+        if protocol_of(self.atomic_u32(at::KIND).load(Relaxed)).is_some() {
             self.table.taken().fetch_sub(1, Relaxed);
         }
         for offset in [at::ADDRESSES, at::PACKETS, at::BYTES] {
-            self.word(offset).store(0, Relaxed);
+            self.atomic_u64(offset).store(0, Relaxed);
         }
         for offset in [at::PORTS, at::KIND, at::OWNER] {
-            self.half(offset).store(0, Relaxed);
+            self.atomic_u32(offset).store(0, Relaxed);
         }
-        self.half(at::GENERATION).store(GENERATION_ENDED, Relaxed);
+        self.atomic_u32(at::GENERATION).store(GENERATION_ENDED, Relaxed);
         self.remote_counters().iter().for_each(|word| word.store(0, Relaxed));
-        self.cold_half(at::USED).store(0, Relaxed);
+        self.cold_u32(at::USED).store(0, Relaxed);
     }
 
     fn insert(self, record: &Record) -> bool {
@@ -484,13 +485,14 @@ impl<'t> Slot<'t> {
         let Some(_guard) = WriteGuard::try_lock_at_version(self.version(), version) else {
             return false;
         };
-        if protocol_of(self.half(at::KIND).load(Relaxed)).is_some() {
+        if protocol_of(self.atomic_u32(at::KIND).load(Relaxed)).is_some() {
             return false;
         }
         let Some(hop) = self.table.hops.insert(&record.hop) else { return false };
         let mut session = layout::Session { hop, ..record.session };
         if session.kind & kind::FAMILY == kind::IPV6 {
-            let Some((source, destination)) = self.table.out_numbers(&record.addresses) else {
+            let Some((source, destination)) = self.table.insert_nat_addresses(&record.addresses)
+            else {
                 return false;
             };
             (session.source, session.destination) =
@@ -505,18 +507,18 @@ impl<'t> Slot<'t> {
         }
         let bytes = session.as_bytes();
         for offset in [at::ADDRESSES, at::PACKETS, at::BYTES, at::SOURCE, at::SOURCE_PORT] {
-            let word = bytes[offset..offset + 8].try_into().expect("eight bytes");
-            self.word(offset).store(u64::from_ne_bytes(word), Relaxed);
+            let value = bytes[offset..offset + 8].try_into().expect("eight bytes");
+            self.atomic_u64(offset).store(u64::from_ne_bytes(value), Relaxed);
         }
         for offset in [at::PORTS, at::KIND, at::DEADLINE, at::OWNER] {
-            let half = bytes[offset..offset + 4].try_into().expect("four bytes");
-            self.half(offset).store(u32::from_ne_bytes(half), Relaxed);
+            let value = bytes[offset..offset + 4].try_into().expect("four bytes");
+            self.atomic_u32(offset).store(u32::from_ne_bytes(value), Relaxed);
         }
-        self.cold_half(at::CREATED).store(record.cold.created, Relaxed);
-        self.cold_half(at::USED).store(record.cold.used, Relaxed);
+        self.cold_u32(at::CREATED).store(record.cold.created, Relaxed);
+        self.cold_u32(at::USED).store(record.cold.used, Relaxed);
         fill(self.remote_counters(), &record.cold.remote);
         // The generation last: it makes the session valid.
-        self.half(at::GENERATION).store(session.generation, Release);
+        self.atomic_u32(at::GENERATION).store(session.generation, Release);
         true
     }
 }
@@ -529,14 +531,14 @@ impl<'t> Slot<'t> {
 
     /// Counts packets, and gives the session this hop, as the programs do.
     pub(crate) fn count_for_tests(self, packets: u64, hop: u16) {
-        self.word(at::PACKETS).fetch_add(packets, Relaxed);
+        self.atomic_u64(at::PACKETS).fetch_add(packets, Relaxed);
         let with_hop = |word: u32| Some(word & 0xffff | u32::from(hop) << 16);
-        self.half(at::KIND).fetch_update(Relaxed, Relaxed, with_hop).unwrap();
+        self.atomic_u32(at::KIND).fetch_update(Relaxed, Relaxed, with_hop).unwrap();
     }
 
     /// Publishes like the learner, from the value that it read before.
     pub(crate) fn republish_for_tests(self, before: SlotVersion, generation: u32) {
-        let word = self.half(at::GENERATION);
+        let word = self.atomic_u32(at::GENERATION);
         word.compare_exchange(before.generation, generation, AcqRel, Relaxed).unwrap();
     }
 }

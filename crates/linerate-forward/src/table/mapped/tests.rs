@@ -125,9 +125,9 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
     assert_eq!(slot.end(stamp), None, "it is not what it was");
 
     // Learned again: under the lock, and then ended with the same number as before.
-    let generation = slot.half(at::GENERATION).load(SeqCst);
+    let generation = slot.atomic_u32(at::GENERATION).load(SeqCst);
     drop(WriteGuard::try_lock_at_version(slot.version(), to_free.version).unwrap());
-    assert_eq!(slot.half(at::GENERATION).load(SeqCst), generation);
+    assert_eq!(slot.atomic_u32(at::GENERATION).load(SeqCst), generation);
     assert_eq!(slot.free(to_free), None, "another version");
     assert!(table.read(index).is_some());
 
