@@ -18,7 +18,7 @@ use crate::experiments::capture::measurement::{Measurement, measure, settle};
 use crate::measure::huge_pages::ReservedPages;
 use crate::measure::process::Running;
 use crate::peers::capture::Peer;
-use crate::programs::{self, installed};
+use crate::programs::installed;
 use crate::report::distribution::{Distribution, paired_ratio};
 use crate::report::environment::Environment;
 use crate::report::store::{CsvFile, RunFolder};
@@ -188,7 +188,7 @@ impl Demo {
         for peer in self.captures("replay") {
             self.bar.set_message(format!("replayed file: {}", peer.name));
             let measured = measure(&pair, &peer, &traffic)?;
-            self.raw.row(&measured.cells(&format!("replay: {}", peer.name), 0.0, 1))?;
+            self.raw.row((&format!("replay: {}", peer.name), 0.0, 1), &measured.cells())?;
             ledgers.push(Ledger::of(Round::new(&measured, count_file(&peer)?)));
             self.bar.inc(1);
         }
@@ -239,7 +239,7 @@ impl Demo {
             for ((peer, runs), ledger) in peers.iter().zip(&mut runs).zip(&mut ledgers) {
                 self.bar.set_message(format!("flood of 64-byte frames, {round}: {}", peer.name));
                 let measured = measure(&pair, peer, &traffic)?;
-                self.raw.row(&measured.cells(&format!("flood: {}", peer.name), 64.0, round))?;
+                self.raw.row((&format!("flood: {}", peer.name), 64.0, round), &measured.cells())?;
                 if let Some(why) = &measured.void {
                     let void = format!("flood: {}, round {round}: {why}", peer.name);
                     self.summary.void.push(void);
@@ -281,7 +281,7 @@ impl Demo {
         let bars = |value: fn(&Measurement) -> f64, factor: f64| {
             let bar = |(peer, runs): (&Peer, &Vec<Measurement>)| {
                 let spread =
-                    Distribution::of(counted(runs, value)).map(|spread| spread.scaled(factor));
+                    Distribution::of(counted(runs, value)).map(|spread| spread.map(|v| v * factor));
                 let void = runs.iter().filter(|run| !run.counts()).count();
                 let loss =
                     Distribution::of(counted(runs, Measurement::loss)).map_or(0.0, |s| s.median);
@@ -370,15 +370,10 @@ fn watch(pair: &Pair, peer: &Peer, drive: impl FnOnce() -> Result<()>) -> Result
 /// The frames in a capture's file, counted by capinfos where it is installed, else by Linerate.
 fn count_file(peer: &Peer) -> Result<u64> {
     let file = peer.file().context("the capture has no file")?;
-    let (output, marker) = if installed("capinfos") {
-        let output = Command::new("capinfos").args(["-M", "-c"]).arg(file).output()?;
-        (output, "Number of packets:")
-    } else {
-        let program = programs::linerate_path()?;
-        let arguments = ["--json", "--quiet", "-w", "/dev/null", "-r"];
-        let output = Command::new(program).arg("capture").args(arguments).arg(file).output()?;
-        (output, "\"captured\":")
-    };
+    if !installed("capinfos") {
+        return Ok(segment::Contents::read(file)?.frames);
+    }
+    let output = Command::new("capinfos").args(["-M", "-c"]).arg(file).output()?;
     ensure!(
         output.status.success(),
         "{} cannot be read: {}",
@@ -386,7 +381,7 @@ fn count_file(peer: &Peer) -> Result<u64> {
         String::from_utf8_lossy(&output.stderr)
     );
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let number = said.split_once(marker).map(|(_, rest)| {
+    let number = said.split_once("Number of packets:").map(|(_, rest)| {
         rest.trim_start().chars().take_while(char::is_ascii_digit).collect::<String>()
     });
     number

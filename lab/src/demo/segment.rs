@@ -25,7 +25,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    fn read(file: &Path) -> Result<Self> {
+    pub(super) fn read(file: &Path) -> Result<Self> {
         let mut reader = Reader::open(file)?;
         let mut contents = Self::default();
         while let Some(record) = reader.next()? {

@@ -246,7 +246,7 @@ impl Context {
             self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
         }
         self.attached(line, &measured.peer_report.mode);
-        self.row("raw", &measured.cells(line, x, repeat))?;
+        self.row("raw", (line, x, repeat), &measured.cells())?;
         Ok(Some(measured))
     }
 
@@ -269,9 +269,11 @@ impl Context {
         self.keep(&peer.name, x, repeat, seconds, |pair| measure(pair, peer, traffic))
     }
 
+    /// Keeps a row of raw data: the line, the place and the repeat that were measured, and these cells.
     pub(crate) fn row(
         &mut self,
         name: &'static str,
+        of: (&str, f64, usize),
         cells: &[(&'static str, String)],
     ) -> Result<()> {
         let Some(run) = &mut self.run else { return Ok(()) };
@@ -281,7 +283,7 @@ impl Context {
                 place.insert(run.store.csv_file(name)?)
             }
         };
-        sheet.row(cells)
+        sheet.row(of, cells)
     }
 
     pub(super) fn plan(self) -> Plan {

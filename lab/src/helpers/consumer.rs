@@ -55,25 +55,67 @@ pub(super) struct Report {
 
 /// Reads frames until a signal asks for the end and nothing is left.
 pub(super) fn run(options: &Options) -> Result<Report> {
-    let mut reader = Reader::open(options)?;
+    let Options { interface, source, pages, .. } = options;
+    let usual_pages = "the kernel's own, mapped page by page".to_owned();
+    let cannot = || format!("cannot read from {interface}");
+    match source.as_str() {
+        "xdp" => {
+            let (pages, timestamps) = (*pages, TimestampSource::Reader);
+            let ring_options = linerate_ring::Options { pages, timestamps, ..Default::default() };
+            let mut ring =
+                xdp::Sockets::open(interface, &ring_options, None).with_context(cannot)?;
+            let mode = format!("{} XDP, AF_XDP sockets", ring.attach_mode());
+            let pages = ring.region().actual_pages().to_string();
+            let work = analyse(&mut ring, options)?;
+            let counts = ring.statistics()?;
+            let dropped = BTreeMap::from([
+                ("fill ring empty", counts.fill_empty),
+                ("receive ring full", counts.ring_full),
+                ("too long", counts.too_long),
+                ("no socket", counts.no_socket),
+            ]);
+            Ok(work.report(dropped, Some(mode), pages))
+        }
+        "packet" => {
+            let ring_options =
+                packet::Options { promiscuous: true, ..packet::Options::new(interface) };
+            let mut ring = packet::Ring::open(ring_options).with_context(cannot)?;
+            let work = analyse(&mut ring, options)?;
+            let counts = ring.statistics()?;
+            let dropped = BTreeMap::from([("ring full", counts.drops), ("unread", counts.unread)]);
+            Ok(work.report(dropped, None, usual_pages))
+        }
+        "tee" => {
+            let ring_options =
+                linerate_ring::Options { action: tee::Action::Copy, ..Default::default() };
+            let mut ring = tee::Tee::open(interface, &ring_options, None).with_context(cannot)?;
+            let mode = format!("{} XDP", ring.program().mode());
+            let work = analyse(&mut ring, options)?;
+            let counts = ring.statistics()?;
+            let dropped =
+                BTreeMap::from([("ring buffer full", counts.full), ("faults", counts.faults)]);
+            Ok(work.report(dropped, Some(mode), usual_pages))
+        }
+        other => bail!("unknown source {other:?}; choose xdp, packet or tee"),
+    }
+}
+
+/// Works on every frame until a signal asks for the end.
+fn analyse(ring: &mut impl Ring, options: &Options) -> Result<Work> {
     let mut work = Work { delay: options.delay, every: options.every.max(1), ..Work::default() };
     loop {
         let ending = interrupt::happened();
-        reader.drain(&mut work);
+        let mut take = |frame: &Frame<'_>| {
+            work.take(frame);
+            true
+        };
+        while ring.drain(&mut take) != Drained::Nothing {}
         // What was in the ring when the signal came is still read.
         let flush_delay = Duration::from_millis(if ending { 60 } else { 100 });
-        if !reader.wait(flush_delay)? && ending {
-            break;
+        if !ring.wait(flush_delay)? && ending {
+            return Ok(work);
         }
     }
-    Ok(Report {
-        captured: work.frames,
-        bytes: work.bytes,
-        dropped: reader.dropped()?,
-        hash: work.hash,
-        mode: reader.mode(),
-        pages: reader.pages(),
-    })
 }
 
 /// The work on each frame.
@@ -99,6 +141,16 @@ impl Work {
             self.hash = hash(self.hash, piece);
         }
     }
+
+    fn report(
+        &self,
+        dropped: BTreeMap<&'static str, u64>,
+        mode: Option<String>,
+        pages: String,
+    ) -> Report {
+        let Self { frames: captured, bytes, hash, .. } = *self;
+        Report { captured, bytes, dropped, hash, mode, pages }
+    }
 }
 
 /// Reads every byte, eight at a time; each multiplication waits for the one before it.
@@ -119,105 +171,6 @@ fn multiply(times: u64) {
     let mut product = black_box(3u64);
     for _ in 0..times {
         product = black_box(product.wrapping_mul(0x5851_F42D_4C95_7F2D));
-    }
-}
-
-/// Works on everything that is in a ring.
-#[inline]
-fn drain(ring: &mut impl Ring, work: &mut Work) {
-    let mut take = |frame: &Frame<'_>| {
-        work.take(frame);
-        true
-    };
-    while ring.drain(&mut take) != Drained::Nothing {}
-}
-
-/// One of the three sources.
-enum Reader {
-    Xdp(Box<xdp::Sockets>),
-    Packet(Box<packet::Ring>),
-    Tee(Box<tee::Tee>),
-}
-
-impl Reader {
-    fn open(options: &Options) -> Result<Self> {
-        let Options { interface, source, pages, .. } = options;
-        let opened = match source.as_str() {
-            "xdp" => {
-                let (pages, timestamps) = (*pages, TimestampSource::Reader);
-                let options = linerate_ring::Options { pages, timestamps, ..Default::default() };
-                xdp::Sockets::open(interface, &options, None)
-                    .map(|source| Self::Xdp(Box::new(source)))
-            }
-            "packet" => packet::Ring::open(packet::Options {
-                promiscuous: true,
-                ..packet::Options::new(interface)
-            })
-            .map(|ring| Self::Packet(Box::new(ring))),
-            "tee" => {
-                let options =
-                    linerate_ring::Options { action: tee::Action::Copy, ..Default::default() };
-                tee::Tee::open(interface, &options, None).map(|tee| Self::Tee(Box::new(tee)))
-            }
-            other => bail!("unknown source {other:?}; choose xdp, packet or tee"),
-        };
-        opened.with_context(|| format!("cannot read from {interface}"))
-    }
-
-    /// How its XDP program is attached.
-    fn mode(&self) -> Option<String> {
-        match self {
-            Self::Xdp(source) => Some(format!("{} XDP, AF_XDP sockets", source.attach_mode())),
-            Self::Packet(_) => None,
-            Self::Tee(tee) => Some(format!("{} XDP", tee.program().mode())),
-        }
-    }
-
-    /// What the buffer is made of.
-    fn pages(&self) -> String {
-        match self {
-            Self::Xdp(source) => source.region().actual_pages().to_string(),
-            Self::Packet(_) | Self::Tee(_) => "the kernel's own, mapped page by page".into(),
-        }
-    }
-
-    fn wait(&mut self, time: Duration) -> Result<bool> {
-        Ok(match self {
-            Self::Xdp(source) => source.wait(time)?,
-            Self::Packet(ring) => ring.wait(time)?,
-            Self::Tee(tee) => tee.wait(time)?,
-        })
-    }
-
-    /// Works on everything that is there.
-    fn drain(&mut self, work: &mut Work) {
-        match self {
-            Self::Xdp(source) => drain(&mut **source, work),
-            Self::Packet(ring) => drain(&mut **ring, work),
-            Self::Tee(tee) => drain(&mut **tee, work),
-        }
-    }
-
-    fn dropped(&self) -> Result<BTreeMap<&'static str, u64>> {
-        Ok(match self {
-            Self::Xdp(source) => {
-                let counts = source.statistics()?;
-                BTreeMap::from([
-                    ("fill ring empty", counts.fill_empty),
-                    ("receive ring full", counts.ring_full),
-                    ("too long", counts.too_long),
-                    ("no socket", counts.no_socket),
-                ])
-            }
-            Self::Packet(ring) => {
-                let counts = ring.statistics()?;
-                BTreeMap::from([("ring full", counts.drops), ("unread", counts.unread)])
-            }
-            Self::Tee(tee) => {
-                let counts = tee.statistics()?;
-                BTreeMap::from([("ring buffer full", counts.full), ("faults", counts.faults)])
-            }
-        })
     }
 }
 

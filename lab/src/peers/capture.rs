@@ -182,17 +182,6 @@ impl Peer {
         self
     }
 
-    /// tcpdump, with its own buffer and with a large one, dumpcap and netsniff-ng as far as they are
-    /// installed, and a note for each that is not.
-    pub(crate) fn installed_peers() -> (Vec<Self>, Vec<String>) {
-        let (here, missing): (Vec<_>, Vec<_>) =
-            [Self::tcpdump(), Self::tcpdump_buffered(), Self::dumpcap(), Self::netsniff()]
-                .into_iter()
-                .partition(Self::is_installed);
-        let note = |peer: &Self| format!("skipped: {}: it is not installed", peer.name);
-        (here, missing.iter().map(note).collect())
-    }
-
     /// Each source of Linerate at its default, tcpdump with both buffers, and the plain loop.
     pub(crate) fn sources_and_rivals() -> Vec<Self> {
         vec![
@@ -265,8 +254,7 @@ impl Peer {
         self.file.as_deref()
     }
 
-    /// Whether it can be started here.
-    pub(crate) fn is_installed(&self) -> bool {
+    fn is_installed(&self) -> bool {
         match self.program {
             Program::Tcpdump { .. } => installed("tcpdump"),
             Program::Dumpcap => installed("dumpcap"),
@@ -330,6 +318,9 @@ impl Peer {
 
     /// Why this machine cannot run it, by the probe of what it needs; `None` where it can.
     pub(crate) fn unavailable(&self, pair: &Pair) -> Result<Option<String>> {
+        if !self.is_installed() {
+            return Ok(Some("it is not installed".to_owned()));
+        }
         let source = match self.program {
             Program::Capture { source, .. } | Program::Consumer { source, .. } => source,
             Program::XdpLoop => "xdp",

@@ -3,7 +3,6 @@
 use super::axis::Scale;
 use super::svg::{Canvas, Drawing, Escaped, classes, number};
 use crate::report::summary::Chart;
-use linerate_net::text::plural;
 
 pub(crate) fn draw(chart: &Chart, canvas: Canvas) -> String {
     let bar = canvas.font * 1.7;
@@ -48,14 +47,7 @@ pub(crate) fn draw(chart: &Chart, canvas: Canvas) -> String {
                 let (start, end) = (x.place(0.0), x.place(spread.median));
                 let right = end.max(start + 1.0);
                 let down = up + bar;
-                let said = format!(
-                    "{name}: {} {} (min {}, max {}, {})",
-                    number(spread.median),
-                    chart.y.unit,
-                    number(spread.min),
-                    number(spread.max),
-                    plural(spread.count as u64, "run")
-                );
+                let said = format!("{name}: {}", spread.words(&chart.y.unit));
                 let said = Escaped(&said);
                 drawing.add(format_args!(
                     "<path class=\"bar\" d=\"M{start:.1} {up:.1}H{right:.1}V{down:.1}H{start:.1}Z\"><title>{said}</title></path>"

@@ -1,6 +1,9 @@
 //! Median and spread of a few repeats.
 
+use linerate_net::text::plural;
 use serde::{Deserialize, Serialize};
+
+use super::svg::number;
 
 /// What several measurements of the same thing say together.
 ///
@@ -21,6 +24,12 @@ pub(crate) struct Distribution {
 }
 
 impl Distribution {
+    /// Their spread as a chart says it.
+    pub(crate) fn words(&self, unit: &str) -> String {
+        let [median, min, max] = [self.median, self.min, self.max].map(number);
+        format!("{median} {unit} (min {min}, max {max}, {})", plural(self.count as u64, "run"))
+    }
+
     /// Sums up `values`; `None` when there is none. Values that are not finite are left out.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
@@ -41,10 +50,10 @@ impl Distribution {
         self.count * 2 > repeats
     }
 
-    /// The same in another unit.
-    pub(crate) fn scaled(self, factor: f64) -> Self {
+    /// The same in another unit, by a function that rises.
+    pub(crate) fn map(self, unit: impl Fn(f64) -> f64) -> Self {
         let Self { count, min, low, median, high, max } = self;
-        let [min, low, median, high, max] = [min, low, median, high, max].map(|v| v * factor);
+        let [min, low, median, high, max] = [min, low, median, high, max].map(unit);
         Self { count, min, low, median, high, max }
     }
 }

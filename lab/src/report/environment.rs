@@ -70,7 +70,7 @@ impl Environment {
             hypervisor: hypervisor(&cpuinfo),
             memory_gib: total_kib as f64 / f64::from(1 << 20),
             nodes: count_nodes(),
-            page_size: page_size(),
+            page_size: rustix::param::page_size(),
             huge_pages: huge_pages(),
             transparent_huge_pages: bracketed(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
             pmu: Path::new("/sys/bus/event_source/devices/cpu").exists()
@@ -183,14 +183,6 @@ fn count_nodes() -> usize {
             .count()
     });
     nodes.unwrap_or(1).max(1)
-}
-
-fn page_size() -> usize {
-    nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
-        .ok()
-        .flatten()
-        .and_then(|size| usize::try_from(size).ok())
-        .unwrap_or(4096)
 }
 
 fn huge_pages() -> BTreeMap<u64, u64> {

@@ -4,7 +4,6 @@ use super::axis::Scale;
 use super::svg::{Canvas, Drawing, Escaped, classes, number};
 use crate::report::distribution::Distribution;
 use crate::report::summary::{Axis, Chart, Line};
-use linerate_net::text::plural;
 
 pub(crate) fn draw(chart: &Chart, x_axis: &Axis, canvas: Canvas) -> String {
     let mut drawing = Drawing::new(canvas, canvas.height, &chart.title);
@@ -76,16 +75,8 @@ fn draw_line(
         drawing.stroke("middle", place(*at, spread.low), place(*at, spread.high));
         let (x, y) = place(*at, spread.median);
         let name = Escaped(&line.name);
-        let said = format!(
-            "{} {}: {} {} (min {}, max {}, {})",
-            number(*at),
-            x_axis.unit,
-            number(spread.median),
-            chart.y.unit,
-            number(spread.min),
-            number(spread.max),
-            plural(spread.count as u64, "run")
-        );
+        let words = spread.words(&chart.y.unit);
+        let said = format!("{} {}: {words}", number(*at), x_axis.unit);
         let said = Escaped(&said);
         drawing.add(format_args!(
             "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.4\"><title>{name}, {said}</title></circle>"

@@ -79,10 +79,16 @@ pub(crate) struct CsvFile {
 }
 
 impl CsvFile {
-    /// Appends a row, each cell with the name of its column; the first row says the columns.
-    pub(crate) fn row(&mut self, cells: &[(&'static str, String)]) -> Result<()> {
+    /// Appends a row: the line, the place and the repeat that were measured, and cells, each with the name of its column.
+    /// The first row says the columns.
+    pub(crate) fn row(
+        &mut self,
+        (line, x, repeat): (&str, f64, usize),
+        cells: &[(&'static str, String)],
+    ) -> Result<()> {
+        let of = [("line", line.into()), ("x", x.to_string()), ("repeat", repeat.to_string())];
         let (columns, cells): (Vec<_>, Vec<_>) =
-            cells.iter().map(|(column, cell)| (*column, quoted(cell))).unzip();
+            of.iter().chain(cells).map(|(column, cell)| (*column, quoted(cell))).unzip();
         let mut lines = cells.join(",");
         if self.columns.is_empty() {
             lines = format!("{}\n{lines}", columns.join(","));
@@ -171,10 +177,10 @@ mod tests {
         let out = tempfile::tempdir().unwrap();
         let store = RunFolder::create(out.path(), "d", "h", "x").unwrap();
         let mut sheet = store.csv_file("raw").unwrap();
-        sheet.row(&[("a", "1".into()), ("b", "say \"hi\", twice".into())]).unwrap();
-        assert!(sheet.row(&[("a", "1".into())]).is_err());
+        sheet.row(("a", 1.0, 2), &[("b", "say \"hi\", twice".into())]).unwrap();
+        assert!(sheet.row(("a", 1.0, 2), &[]).is_err());
         let text = fs::read_to_string(store.folder().join("raw.csv")).unwrap();
-        assert_eq!(text, "a,b\n1,\"say \"\"hi\"\", twice\"\n");
+        assert_eq!(text, "line,x,repeat,b\na,1,2,\"say \"\"hi\"\", twice\"\n");
     }
 
     #[test]

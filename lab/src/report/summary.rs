@@ -190,6 +190,34 @@ impl Claim {
         Self { holds: Some(spread.min >= bound), straddles: false, ..judged }
     }
 
+    /// A figure of `repeats` runs, in `unit`, whose median decides.
+    pub(crate) fn of_runs(
+        claim: &str,
+        runs: Option<Distribution>,
+        bound: &str,
+        repeats: usize,
+        unit: &str,
+        holds: impl Fn(f64) -> bool,
+    ) -> Self {
+        let Some(spread) = runs.filter(|runs| runs.is_majority_of(repeats)) else {
+            return Self::open(claim, "too few runs counted", bound);
+        };
+        let Distribution { count, min, median, max, .. } = spread;
+        let figure = format!("{median:.2} {unit} (min {min:.2}, max {max:.2}, {count} runs)");
+        Self::new(claim, figure, bound, holds(median))
+            .with_spread_across_bound(holds(min) != holds(max))
+    }
+
+    /// The most of each run's figure, which must be under 0.02.
+    pub(crate) fn most_is_few(claim: &str, runs: Option<Distribution>) -> Self {
+        let bound = "under 0.02";
+        let Some(Distribution { max, median, count, .. }) = runs else {
+            return Self::open(claim, "no run counted", bound);
+        };
+        let figure = format!("{max:.4} (median {median:.4}, {count} runs)");
+        Self::new(claim, figure, bound, max < 0.02)
+    }
+
     fn ratio(
         claim: &str,
         ratio: Option<Distribution>,

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use linerate_testkit::{Mac, Namespace, Veth, VethOptions};
+use linerate_testkit::{Namespace, Veth, VethOptions};
 
 use crate::baseline::forward_fib;
 use crate::interrupt;
@@ -221,22 +221,20 @@ impl RoutedPair {
             }
             Datapath::Fib => self.forward_fib().map(Some),
             Datapath::Linerate(statistics) => {
-                let room = sessions.max(ROOM).to_string();
-                self.accelerate(&["--statistics", statistics, "--max-sessions", &room]).map(Some)
+                self.accelerate(&["--statistics", statistics], sessions).map(Some)
             }
-            Datapath::LinerateTc => {
-                let room = sessions.max(ROOM).to_string();
-                self.accelerate(&["--datapath", "tc", "--max-sessions", &room]).map(Some)
-            }
+            Datapath::LinerateTc => self.accelerate(&["--datapath", "tc"], sessions).map(Some),
             Datapath::Redirect => self.redirect().map(Some),
         }
     }
 
-    fn accelerate(&self, more: &[&str]) -> Result<Running> {
+    fn accelerate(&self, more: &[&str], sessions: u64) -> Result<Running> {
+        let room = sessions.max(ROOM).to_string();
         let mut words =
             vec!["forward", "run", "-i", LEFT_INTERFACE, "-i", RIGHT_INTERFACE, "--metrics", "off"];
         // One packet a minute of each session would be the kernel's, in the middle of a run or not.
         words.extend("--no-probe --revalidate 1h --udp-idle 10m --tcp-idle 10m".split(' '));
+        words.extend(["--max-sessions", &room]);
         words.extend(more);
         let mut running = self.linerate("linerate forward", &self.router, &words)?;
         let is_xdp = !more.contains(&"tc");
@@ -255,19 +253,9 @@ impl RoutedPair {
     }
 
     fn redirect(&self) -> Result<Running> {
-        let mac = |mac: Mac| mac.to_string();
-        let (to, from) = (mac(self.right.b.mac()), mac(self.right.a.mac()));
-        let words = [
-            "redirect",
-            "-i",
-            LEFT_INTERFACE,
-            "--to",
-            RIGHT_INTERFACE,
-            "--dst-mac",
-            &to,
-            "--src-mac",
-            &from,
-        ];
+        let (to, from) = (self.right.b.mac().to_string(), self.right.a.mac().to_string());
+        let words = ["redirect", "-i", LEFT_INTERFACE, "--to", RIGHT_INTERFACE];
+        let words = [&words[..], &["--dst-mac", &to, "--src-mac", &from]].concat();
         let mut running = self.helper("the plain redirect", &self.router, &words)?;
         let ready = || self.left.b.has_xdp().map_err(Into::into);
         running.wait_until("a redirect to begin", Duration::from_secs(20), ready)?;
@@ -403,7 +391,8 @@ impl RoutedPair {
         Ok(passed)
     }
 
-    fn sink(&self, host: &Namespace, interface: &str) -> Result<Running> {
+    /// Counts and drops what comes to an interface of a host.
+    pub(crate) fn sink(&self, host: &Namespace, interface: &str) -> Result<Running> {
         let words = ["sink", "-i", interface];
         let mut sink = self.helper("the sink", host, &words)?;
         let end = if interface == EAST_INTERFACE { &self.right.b } else { &self.left.a };
@@ -413,7 +402,7 @@ impl RoutedPair {
     }
 
     /// From the west on the generator's core, or what the east answers on the other.
-    fn generate(&self, traffic: &SessionTraffic, back: bool) -> Result<Running> {
+    pub(crate) fn generate(&self, traffic: &SessionTraffic, back: bool) -> Result<Running> {
         let (host, interface, core, mac) = match back {
             false => (&self.west, SENDER, self.cores.generator, self.left.b.mac()),
             true => (&self.east, EAST_INTERFACE, self.cores.consumer, self.right.a.mac()),
@@ -447,15 +436,6 @@ impl RoutedPair {
             sum += interface.statistics()?.rx_dropped;
         }
         Ok(sum)
-    }
-
-    /// Counts and drops what comes to the east.
-    pub(crate) fn sink_east(&self) -> Result<Running> {
-        self.sink(&self.east, EAST_INTERFACE)
-    }
-
-    pub(crate) fn send(&self, traffic: &SessionTraffic) -> Result<Running> {
-        self.generate(traffic, false)
     }
 
     /// Gives both hosts' interfaces a queue, like a card: frames that the veth pair has no room for wait

@@ -73,7 +73,7 @@ impl Measurement {
     }
 
     /// A row of raw data, each cell with its column.
-    pub(crate) fn cells(&self, line: &str, x: f64, repeat: usize) -> [(&'static str, String); 17] {
+    pub(crate) fn cells(&self) -> [(&'static str, String); 14] {
         let causes: Vec<String> = self
             .peer_report
             .dropped
@@ -81,9 +81,6 @@ impl Measurement {
             .map(|(cause, count)| format!("{cause}: {count}"))
             .collect();
         [
-            ("line", line.to_owned()),
-            ("x", x.to_string()),
-            ("repeat", repeat.to_string()),
             ("sent", self.sent.frames.to_string()),
             ("refused", self.sent.refused.to_string()),
             ("interface_dropped", self.interface_dropped.to_string()),
@@ -197,17 +194,21 @@ pub(crate) fn settle(pair: &Pair, peer: &Peer, receiver: &Running) -> Result<Dur
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_run_that_is_too_slow_for_its_rate_is_void() {
-        let measured = Measurement {
-            sent: SendReport { frames: 900, refused: 0, seconds: 1.0 },
+    fn sent_in_a_second(frames: u64) -> Measurement {
+        Measurement {
+            sent: SendReport { frames, refused: 0, seconds: 1.0 },
             interface_dropped: 0,
             peer_report: PeerReport::default(),
             behind: Duration::ZERO,
             cpu: Cpu::default(),
             share: None,
             void: None,
-        };
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_too_slow_for_its_rate_is_void() {
+        let measured = sent_in_a_second(900);
         assert!(measured.clone().void_below_rate(None).counts());
         assert!(measured.clone().void_below_rate(Some(940)).counts());
         let slow = measured.void_below_rate(Some(1000));
@@ -216,15 +217,9 @@ mod tests {
 
     #[test]
     fn what_a_buffer_holds_at_the_end_is_not_captured_yet() {
-        let measured = Measurement {
-            sent: SendReport { frames: 1000, refused: 0, seconds: 1.0 },
-            interface_dropped: 0,
-            peer_report: PeerReport { captured: 900, ..PeerReport::default() },
-            behind: Duration::from_millis(500),
-            cpu: Cpu::default(),
-            share: None,
-            void: None,
-        };
+        let mut measured = sent_in_a_second(1000);
+        measured.peer_report.captured = 900;
+        measured.behind = Duration::from_millis(500);
         assert_eq!((measured.rate(), measured.sent.rate()), (600.0, 1000.0));
     }
 

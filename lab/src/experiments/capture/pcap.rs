@@ -1,6 +1,6 @@
 //! `capture-pcap`: programs that use libpcap, alone and under `linerate run`.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::search::LossFreeRates;
 use super::sweep::Sweep;
@@ -8,7 +8,6 @@ use super::write::{BYTES_A_FRAME, empty, memory_folder};
 use crate::experiments::capture::measurement::Measurement;
 use crate::experiments::context::{Context, Experiment};
 use crate::peers::capture::Peer;
-use crate::report::distribution::Distribution;
 use crate::report::summary::{Axis, Chart, Claim};
 use crate::traffic::generated::Traffic;
 
@@ -37,13 +36,12 @@ fn run(context: &mut Context) -> Result<()> {
 }
 
 fn full_speed(context: &mut Context) -> Result<()> {
-    let mut peers = vec![
+    let peers = vec![
         Peer::tcpdump(),
         Peer::tcpdump().with_linerate_run("packet"),
         Peer::tcpdump().with_linerate_run("tee"),
         Peer::tcpdump().with_linerate_run("xdp"),
     ];
-    peers.retain(Peer::is_installed);
     let frames = context.quick_or_full(3 * MILLION, 10 * MILLION);
     let free = LossFreeRates::search(context, peers, frames, || Ok(()))?;
     context.charts.push(Chart::bars(
@@ -68,14 +66,10 @@ fn full_speed(context: &mut Context) -> Result<()> {
 
 fn writing(context: &mut Context) -> Result<()> {
     let frames = context.quick_or_full(3 * MILLION, 10 * MILLION);
-    let folder = tempfile::Builder::new()
-        .prefix("linerate-lab-")
-        .tempdir_in(memory_folder(frames * BYTES_A_FRAME)?)
-        .context("cannot make a folder for the capture files")?;
+    let folder = memory_folder(frames * BYTES_A_FRAME)?;
     let to = |peer: Peer| peer.writing(folder.path().join("dumpcap.pcapng"));
     // No XDP: dumpcap gives CAP_BPF up before it opens anything.
-    let mut peers = vec![to(Peer::dumpcap()), to(Peer::dumpcap().with_linerate_run("packet"))];
-    peers.retain(Peer::is_installed);
+    let peers = vec![to(Peer::dumpcap()), to(Peer::dumpcap().with_linerate_run("packet"))];
     let x = MILLION as f64;
     let place = (x, Traffic::smallest(frames, Some(MILLION)));
     let sweep = Sweep::run(context, peers, &[place])?;
@@ -128,14 +122,8 @@ fn cost(context: &mut Context) -> Result<()> {
     let claim = "cost of libpcap's interface over linerate capture's own loop, xdp";
     let bound = format!("at most {MAX_COST_NS} ns a packet");
     let more = sweep.difference(x, LOOP, OWN_LOOP, Measurement::cpu_per_frame);
-    context.claims.push(match more {
-        Some(more) if more.is_majority_of(context.options.repeats) => {
-            let Distribution { median, min, max, count, .. } = more;
-            let figure = format!("{median:.1} ns (min {min:.1}, max {max:.1}, {count} runs)");
-            Claim::new(claim, figure, &bound, median <= MAX_COST_NS)
-                .with_spread_across_bound(min <= MAX_COST_NS && max > MAX_COST_NS)
-        }
-        _ => Claim::open(claim, "too few runs counted", &bound),
-    });
+    context.claims.push(Claim::of_runs(claim, more, &bound, context.options.repeats, "ns", |ns| {
+        ns <= MAX_COST_NS
+    }));
     Ok(())
 }

@@ -67,18 +67,13 @@ fn run(context: &mut Context) -> Result<()> {
         let received = context
             .try_measure(name, cpus, repeat, seconds, |_| measure(name, cpus as usize, frames))?;
         if let Some(received) = &received {
-            context.row(
-                "queues",
-                &[
-                    ("line", name.to_owned()),
-                    ("cpus", cpus.to_string()),
-                    ("repeat", repeat.to_string()),
-                    ("captured", received.captured.to_string()),
-                    ("seconds", format!("{:.6}", received.seconds)),
-                    ("captured_per_second", format!("{:.0}", received.rate())),
-                    ("cpu_ns_a_frame", format!("{:.1}", received.cost())),
-                ],
-            )?;
+            let cells = [
+                ("captured", received.captured.to_string()),
+                ("seconds", format!("{:.6}", received.seconds)),
+                ("captured_per_second", format!("{:.0}", received.rate())),
+                ("cpu_ns_a_frame", format!("{:.1}", received.cost())),
+            ];
+            context.row("queues", (name, cpus, repeat), &cells)?;
         }
         Ok(received)
     })?;

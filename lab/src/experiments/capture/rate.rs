@@ -23,9 +23,9 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 /// What `--source xdp` is called here.
 pub(super) const XDP: &str = "xdp";
 
-/// All capture programs, and notes on those that are missing.
+/// All capture programs.
 pub(super) fn all_peers(context: &mut Context) -> Vec<Peer> {
-    let mut peers = vec![
+    let peers = vec![
         Peer::capture("xdp"),
         Peer::capture("xdp").discarding(),
         Peer::sockets("hugetlb"),
@@ -33,11 +33,12 @@ pub(super) fn all_peers(context: &mut Context) -> Vec<Peer> {
         Peer::capture_as_xdp_loop(),
         Peer::capture("packet"),
         Peer::capture("tee"),
+        Peer::tcpdump(),
+        Peer::tcpdump_buffered(),
+        Peer::dumpcap(),
+        Peer::netsniff(),
+        Peer::xdp_loop(),
     ];
-    let (others, missing) = Peer::installed_peers();
-    peers.extend(others);
-    peers.push(Peer::xdp_loop());
-    context.notes.extend(missing);
     context.notes.push(
         "packet, tee and xdp through its ring buffer have one line each: their rings are the \
          kernel's own memory, which a stock kernel maps page by page whatever is asked for. Only the \

@@ -25,15 +25,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 const X: f64 = 64.0;
 
 fn run(context: &mut Context) -> Result<()> {
-    let mut peers = Peer::sources_and_rivals();
-    peers.retain(|peer| {
-        let here = peer.is_installed();
-        if !here {
-            context.notes.push(format!("skipped: {}: it is not installed", peer.name));
-        }
-        here
-    });
-    let peers = context.select_peers(peers, X)?;
+    let peers = context.select_peers(Peer::sources_and_rivals(), X)?;
     let traffic = Traffic::smallest(context.quick_or_full(3_000_000, 10_000_000), None);
     let sink = Peer::sink();
     let repeats = context.options.repeats;

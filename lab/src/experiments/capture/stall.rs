@@ -33,9 +33,7 @@ const PAUSE: Duration = Duration::from_millis(450);
 const X: f64 = 64.0;
 
 fn run(context: &mut Context) -> Result<()> {
-    let mut peers = Peer::sources_and_rivals();
-    peers.retain(Peer::is_installed);
-    let peers = context.select_peers(peers, X)?;
+    let peers = context.select_peers(Peer::sources_and_rivals(), X)?;
     let stalls = context.quick_or_full(3, 8);
     let frames = stalls * 500_000 + 500_000;
     let traffic = Traffic::smallest(frames, Some(1_000_000));

@@ -24,28 +24,16 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 const FULL_SPEED: f64 = f64::INFINITY;
 
 fn run(context: &mut Context) -> Result<()> {
-    let (peers, missing): (Vec<_>, Vec<_>) =
-        [Peer::trace(), Peer::xdpdump()].into_iter().partition(Peer::is_installed);
-    let notes = missing.iter().map(|peer| format!("skipped: {}: it is not installed", peer.name));
-    context.notes.extend(notes);
-    let rates: &[f64] = context.quick_or_full(
-        &[20_000.0, 50_000.0, 250_000.0, 1_000_000.0],
-        &[
-            20_000.0,
-            50_000.0,
-            100_000.0,
-            125_000.0,
-            250_000.0,
-            500_000.0,
-            1_000_000.0,
-            1_500_000.0,
-            2_000_000.0,
-        ],
-    );
+    let peers = vec![Peer::trace(), Peer::xdpdump()];
+    let thousands: &[u32] = context
+        .quick_or_full(&[20, 50, 250, 1000], &[20, 50, 100, 125, 250, 500, 1000, 1500, 2000]);
     let seconds = context.quick_or_full(3.0, 6.0);
-    let at = |&rate: &f64| (rate, Traffic::smallest((rate * seconds) as u64, Some(rate as u64)));
+    let at = |&thousands: &u32| {
+        let rate = f64::from(thousands) * 1e3;
+        (rate, Traffic::smallest((rate * seconds) as u64, Some(rate as u64)))
+    };
     let flood = Traffic::smallest(context.quick_or_full(500_000, 2_000_000), None);
-    let places: Vec<_> = rates.iter().map(at).chain([(FULL_SPEED, flood)]).collect();
+    let places: Vec<_> = thousands.iter().map(at).chain([(FULL_SPEED, flood)]).collect();
     let sweep = Sweep::run(context, peers, &places)?;
     let lost = |measured: &Measurement| Some(measured.loss() * 100.0);
     let mut lines = sweep.lines(lost);

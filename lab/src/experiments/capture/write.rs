@@ -1,10 +1,11 @@
 //! `capture-write`: to a file, without loss.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use tempfile::TempDir;
 
 use super::rate::XDP;
 use super::search::LossFreeRates;
@@ -26,19 +27,15 @@ pub(super) const BYTES_A_FRAME: u64 = 128;
 
 fn run(context: &mut Context) -> Result<()> {
     let frames: u64 = context.quick_or_full(3_000_000, 10_000_000);
-    let folder = tempfile::Builder::new()
-        .prefix("linerate-lab-")
-        .tempdir_in(memory_folder(frames * BYTES_A_FRAME)?)
-        .context("cannot make a folder for the capture files")?;
+    let folder = memory_folder(frames * BYTES_A_FRAME)?;
     let file = |name: &str| folder.path().join(name);
-    let mut peers = vec![
+    let peers = vec![
         Peer::capture("xdp").writing(file("xdp.pcapng")),
         Peer::capture("packet").writing(file("packet.pcapng")),
         Peer::tcpdump().writing(file("tcpdump.pcap")),
         Peer::tcpdump_buffered().writing(file("tcpdump-128.pcap")),
         Peer::dumpcap().writing(file("dumpcap.pcapng")),
     ];
-    peers.retain(Peer::is_installed);
     let free = LossFreeRates::search(context, peers, frames, || empty(folder.path()))?;
     context.charts.push(Chart::bars(
         "write",
@@ -59,13 +56,14 @@ fn run(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// A tmpfs with room for `bytes`.
-pub(in crate::experiments) fn memory_folder(bytes: u64) -> Result<PathBuf> {
+/// A folder of its own in a tmpfs with room for `bytes`.
+pub(in crate::experiments) fn memory_folder(bytes: u64) -> Result<TempDir> {
     for folder in ["/dev/shm", "/run", "/tmp"].map(Path::new) {
         let Ok(system) = statfs(folder) else { continue };
         let free = system.blocks_available() * u64::try_from(system.block_size()).unwrap_or(0);
         if system.filesystem_type() == TMPFS_MAGIC && free >= bytes {
-            return Ok(folder.to_owned());
+            let made = tempfile::Builder::new().prefix("linerate-lab-").tempdir_in(folder);
+            return made.with_context(|| format!("cannot make a folder in {}", folder.display()));
         }
     }
     bail!(

@@ -171,10 +171,7 @@ fn run(context: &mut Context) -> Result<()> {
         }
         here
     });
-    let folder = tempfile::Builder::new()
-        .prefix("linerate-lab-")
-        .tempdir_in(memory_folder(packets * BYTES_A_PACKET)?)
-        .context("cannot make a folder for the capture file")?;
+    let folder = memory_folder(packets * BYTES_A_PACKET)?;
     let file = folder.path().join("flows.pcap");
     if context.folder().is_some() {
         let bytes = record(&file, packets)?;
@@ -188,17 +185,13 @@ fn run(context: &mut Context) -> Result<()> {
             measure(pair, meter, &file, packets)
         })?;
         if let Some(Metered { seconds, cpu, bytes }) = &metered {
-            context.row(
-                "meters",
-                &[
-                    ("line", meter.name().to_owned()),
-                    ("repeat", repeat.to_string()),
-                    ("seconds", format!("{seconds:.3}")),
-                    ("cpu_s", format!("{cpu:.3}")),
-                    ("packets_per_second", format!("{:.0}", packets as f64 / seconds)),
-                    ("bytes_written", bytes.to_string()),
-                ],
-            )?;
+            let cells = [
+                ("seconds", format!("{seconds:.3}")),
+                ("cpu_s", format!("{cpu:.3}")),
+                ("packets_per_second", format!("{:.0}", packets as f64 / seconds)),
+                ("bytes_written", bytes.to_string()),
+            ];
+            context.row("meters", (meter.name(), X, repeat), &cells)?;
         }
         Ok(metered)
     })?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::experiments::capture::measurement::settle;
 use crate::experiments::capture::write::memory_folder;
@@ -90,7 +90,7 @@ fn run(context: &mut Context) -> Result<()> {
             measure(pair, &capture, name == METERING, flows, frames)
         })?;
         if let Some(received) = &received {
-            context.row("flows", &cells(received, name, x, repeat))?;
+            context.row("flows", (name, x, repeat), &cells(received))?;
         }
         Ok(received)
     })?;
@@ -148,16 +148,8 @@ fn added(with: &[f64], without: &[f64]) -> Option<Distribution> {
     Distribution::of(with.iter().zip(without).map(|(with, without)| with - without))
 }
 
-fn cells(
-    received: &Received,
-    name: &str,
-    flows: f64,
-    repeat: usize,
-) -> [(&'static str, String); 9] {
+fn cells(received: &Received) -> [(&'static str, String); 6] {
     [
-        ("line", name.to_owned()),
-        ("flows", flows.to_string()),
-        ("repeat", repeat.to_string()),
         ("sent", received.sent.to_string()),
         ("captured", received.captured.to_string()),
         ("captured_per_second", format!("{:.0}", received.rate())),
@@ -174,10 +166,7 @@ fn measure(
     flows: u64,
     frames: u64,
 ) -> Result<Received> {
-    let folder = tempfile::Builder::new()
-        .prefix("linerate-lab-")
-        .tempdir_in(memory_folder(RECORD_BYTES)?)
-        .context("cannot make a folder for the flow records")?;
+    let folder = memory_folder(RECORD_BYTES)?;
     let peer = match metering {
         true => capture.clone().metering(folder.path().join("flows")),
         false => capture.clone(),

@@ -148,9 +148,6 @@ fn run(context: &mut Context) -> Result<()> {
         }
         let kernel_share = done.outcome.kernel_share.map(|share| format!("{share:.6}"));
         let cells = [
-            ("line", name.to_owned()),
-            ("changes_per_second", x.to_string()),
-            ("repeat", repeat.to_string()),
             ("changes_made_per_second", format!("{:.0}", done.changes)),
             ("sent", done.outcome.sent.to_string()),
             ("arrived", done.outcome.arrived.to_string()),
@@ -158,7 +155,7 @@ fn run(context: &mut Context) -> Result<()> {
             ("kernel_share", kernel_share.unwrap_or_default()),
             ("void", done.outcome.void.clone().unwrap_or_default()),
         ];
-        context.row("raw", &cells)?;
+        context.row("raw", (name, x, repeat), &cells)?;
         Ok(Some(done))
     })?;
     context.charts.push(Chart::lines(

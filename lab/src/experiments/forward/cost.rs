@@ -197,9 +197,6 @@ fn measure(
     }
     let ForwardOutcome { sent, arrived, dropped, seconds, kernel_share, ref void, .. } = done.with;
     let cells = [
-        ("line", one.name.to_owned()),
-        ("x", x.to_string()),
-        ("repeat", repeat.to_string()),
         ("size", traffic.size.to_string()),
         ("sessions", sessions.count.to_string()),
         ("sent", sent.to_string()),
@@ -214,6 +211,6 @@ fn measure(
         ),
         ("void", void.clone().unwrap_or_default()),
     ];
-    context.row("raw", &cells)?;
+    context.row("raw", (one.name, x, repeat), &cells)?;
     Ok(Some(done))
 }

@@ -38,13 +38,8 @@ pub(super) fn run(context: &mut Context, forwarders: &[Forwarder]) -> Result<()>
             let work = |pair: &Pair| idle_percent(pair.cores, one, &traffic);
             let idle = context.try_measure(&selected(one.name), x, repeat, about, work)?;
             if let Some(idle) = idle {
-                let cells = [
-                    ("line", one.name.into()),
-                    ("size", x.to_string()),
-                    ("repeat", repeat.to_string()),
-                    ("idle_percent", format!("{idle:.4}")),
-                ];
-                context.row("idle", &cells)?;
+                let cells = [("idle_percent", format!("{idle:.4}"))];
+                context.row("idle", (one.name, x, repeat), &cells)?;
             }
             Ok(idle)
         })?;

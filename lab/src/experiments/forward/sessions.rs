@@ -13,7 +13,9 @@ use crate::measure::cores::Cores;
 use crate::measure::process::count;
 use crate::report::summary::{Axis, Chart, Claim, Role};
 use crate::topology::pair::Pair;
-use crate::topology::routed::{Datapath, RoutedPair, Rules, SessionTraffic, end_datapath};
+use crate::topology::routed::{
+    Datapath, EAST_INTERFACE, RoutedPair, Rules, SessionTraffic, end_datapath,
+};
 use crate::traffic::generated::{Headers, Sessions};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
@@ -88,13 +90,11 @@ fn learning(context: &mut Context, all: &[u64]) -> Result<()> {
             return Ok(None);
         };
         let cells = [
-            ("sessions", x.to_string()),
-            ("repeat", repeat.to_string()),
             ("held", done.held.to_string()),
             ("seconds", format!("{:.3}", done.seconds)),
             ("memory_bytes", done.memory.to_string()),
         ];
-        context.row("learning", &cells)?;
+        context.row("learning", (NAME, x, repeat), &cells)?;
         Ok(Some(done))
     })?;
     let lines = |value: fn(&Learned) -> f64| {
@@ -123,14 +123,9 @@ fn learning(context: &mut Context, all: &[u64]) -> Result<()> {
     ]);
     let (claim, bound) =
         ("kernel memory of the tables with room for 1,000,000 sessions", "at most 160 MB");
-    context.claims.push(
-        match samples.distribution((NAME, MILLION), |one| one.memory as f64 / 1e6) {
-            Some(memory) => {
-                Claim::new(claim, format!("{:.0} MB", memory.median), bound, memory.median <= 160.0)
-            }
-            None => Claim::open(claim, "no run counted", bound),
-        },
-    );
+    let memory = samples.distribution((NAME, MILLION), |one| one.memory as f64 / 1e6);
+    let (repeats, is_small) = (context.options.repeats, |memory| memory <= 160.0);
+    context.claims.push(Claim::of_runs(claim, memory, bound, repeats, "MB", is_small));
     Ok(())
 }
 
@@ -149,9 +144,9 @@ fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
         sessions: Sessions::uniform(sessions),
         rate: None,
     };
-    let sink = routed.sink_east()?;
+    let sink = routed.sink(&routed.east, EAST_INTERFACE)?;
     let began = Instant::now();
-    let sender = routed.send(&traffic)?;
+    let sender = routed.generate(&traffic, false)?;
     let enough = sessions - sessions / 100;
     let mut status = routed.status()?;
     let held = |status: &serde_json::Value| count(&status["sessions"], "active");
@@ -188,13 +183,11 @@ fn connections(context: &mut Context) -> Result<()> {
         let work = |pair: &Pair| hold(pair.cores, datapaths[line]);
         let Some(done) = context.try_measure(name, x, repeat, 12.0, work)? else { return Ok(None) };
         let cells = [
-            ("line", name.clone()),
-            ("repeat", repeat.to_string()),
             ("connections", done.held.to_string()),
             ("sessions_held", done.sessions.to_string()),
             ("exchanges_per_second", format!("{:.0}", done.exchanges_per_second)),
         ];
-        context.row("connections", &cells)?;
+        context.row("connections", (name, x, repeat), &cells)?;
         Ok(Some(done))
     })?;
     let ours = || samples.at((OURS, x)).iter().flatten();

@@ -107,15 +107,13 @@ fn run(context: &mut Context) -> Result<()> {
             Outcome { cost: routed.cost() - direct.cost(), rate: routed.rate() / rate as f64 };
         let number = |value: f64| format!("{value:.4}");
         let cells = [
-            ("line", name.to_owned()),
-            ("repeat", repeat.to_string()),
             ("shaper_bits_per_second", rate.to_string()),
             ("bits_per_second", format!("{:.0}", routed.rate())),
             ("direct_ns_per_byte", number(direct.cost())),
             ("ns_per_byte", number(routed.cost())),
             ("cost_ns_per_byte", number(outcome.cost)),
         ];
-        context.row("raw", &cells)?;
+        context.row("raw", (name, SHARE, repeat), &cells)?;
         Ok(Some(outcome))
     })?;
     context.charts.push(Chart::bars(
@@ -148,15 +146,8 @@ fn run(context: &mut Context) -> Result<()> {
         let claim = format!("rate of the shaped stream: {line}");
         let bound = format!("within {NEAR}% of the shaper's");
         let rates = samples.distribution((*line, SHARE), |one| (one.rate - 1.0) * 100.0);
-        context.claims.push(match rates {
-            Some(off) => Claim::new(
-                &claim,
-                format!("{:+.2}% ({:+.2} to {:+.2})", off.median, off.min, off.max),
-                &bound,
-                off.median.abs() <= NEAR,
-            ),
-            None => Claim::open(&claim, "no run counted", &bound),
-        });
+        let is_near = |off: f64| off.abs() <= NEAR;
+        context.claims.push(Claim::of_runs(&claim, rates, &bound, repeats, "%", is_near));
     }
     Ok(())
 }

@@ -42,16 +42,13 @@ fn run(context: &mut Context) -> Result<()> {
         })?;
         let Some(seen) = seen else { return Ok(None) };
         let cells = [
-            ("line", name.to_owned()),
-            ("x", "1".to_owned()),
-            ("repeat", repeat.to_string()),
             ("completed", seen.completed.to_string()),
             ("wrong", seen.wrong.to_string()),
             ("answers_per_second", format!("{:.0}", seen.per_second)),
             ("cpu_seconds", format!("{:.6}", seen.cpu)),
             ("dnsperf_load", format!("{:.3}", seen.client_load)),
         ];
-        context.row("raw", &cells)?;
+        context.row("raw", (name, 1.0, repeat), &cells)?;
         Ok(Some(seen))
     })?;
     let cpu = |one: &Answered| one.cpu * 1e9 / one.completed.max(1) as f64;

@@ -61,9 +61,6 @@ fn run(context: &mut Context) -> Result<()> {
         });
         let answers = flood.answers.max(1) as f64;
         let cells = [
-            ("line", name.to_owned()),
-            ("x", xs[place].to_string()),
-            ("repeat", repeat.to_string()),
             ("sent", flood.sent.to_string()),
             ("answers", flood.answers.to_string()),
             ("ring", flood.ring.to_string()),
@@ -72,7 +69,7 @@ fn run(context: &mut Context) -> Result<()> {
             ("cpu_seconds", format!("{:.6}", flood.cpu)),
             ("loss_free_per_second", format!("{loss_free:.0}")),
         ];
-        context.row("raw", &cells)?;
+        context.row("raw", (name, xs[place], repeat), &cells)?;
         Ok(Some(Rates {
             flood: answers / flood.seconds.max(1e-9),
             cpu: flood.cpu * 1e9 / answers,
@@ -134,15 +131,7 @@ fn run(context: &mut Context) -> Result<()> {
         let few = format!(
             "system calls a message at full speed, received or sent, {of}, all of ours, the most"
         );
-        context.claims.push(match Distribution::of(calls) {
-            Some(Distribution { max, median, count, .. }) => Claim::new(
-                &few,
-                format!("{max:.4} (median {median:.4}, {count} runs)"),
-                "under 0.02",
-                max < 0.02,
-            ),
-            None => Claim::open(&few, "no run counted", "under 0.02"),
-        });
+        context.claims.push(Claim::most_is_few(&few, Distribution::of(calls)));
         let names = servers.iter().map(|server| server.name);
         let seen = names.filter(|name| samples.at((name, x)).iter().any(Option::is_some));
         context.notes.extend(seen.map(|name| {

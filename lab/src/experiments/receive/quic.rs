@@ -60,15 +60,12 @@ fn run(context: &mut Context) -> Result<()> {
             return Ok(None);
         };
         let cells = [
-            ("line", name.to_owned()),
-            ("x", "1".to_owned()),
-            ("repeat", repeat.to_string()),
             ("bytes", bytes.to_string()),
             ("seconds", format!("{seconds:.6}")),
             ("client_cpu_seconds", format!("{client_cpu:.6}")),
             ("server_cpu_seconds", format!("{server_cpu:.6}")),
         ];
-        context.row("raw", &cells)?;
+        context.row("raw", (name, 1.0, repeat), &cells)?;
         let [client, server] = [client_cpu, server_cpu].map(|cpu| cpu * 1e9 / bytes as f64);
         Ok(Some(Throughput { rate: bytes as f64 / seconds, client, server }))
     })?;

@@ -78,9 +78,6 @@ pub(super) fn once(
     }
     let void = seen.void.clone().unwrap_or_default();
     let cells = [
-        ("line", name.to_owned()),
-        ("x", x.to_string()),
-        ("repeat", repeat.to_string()),
         ("sent", seen.sent.frames.to_string()),
         ("received", seen.messages.to_string()),
         ("lost", seen.lost.to_string()),
@@ -89,6 +86,6 @@ pub(super) fn once(
         ("calls", seen.calls.map(|calls| calls.to_string()).unwrap_or_default()),
         ("void", void),
     ];
-    context.row("raw", &cells)?;
+    context.row("raw", (name, x, repeat), &cells)?;
     Ok(Some(seen))
 }

@@ -94,15 +94,12 @@ fn run(context: &mut Context) -> Result<()> {
         })?;
         let Some(measured) = measured else { return Ok(None) };
         let cells = [
-            ("line", name),
-            ("mss", mss.to_string()),
-            ("repeat", repeat.to_string()),
             ("batches", measured.batches.to_string()),
             ("segments", measured.segments.to_string()),
             ("ns_a_segment", format!("{:.2}", measured.nanoseconds)),
             ("gigabytes_a_second", format!("{:.3}", x / measured.nanoseconds)),
         ];
-        context.row("raw", &cells)?;
+        context.row("raw", (&name, x, repeat), &cells)?;
         Ok(Some(Time { mss: x, nanoseconds: measured.nanoseconds }))
     })?;
     let x = || Axis::logarithmic("payload of a segment", "bytes");

@@ -102,14 +102,8 @@ impl<'p> Paths<'p> {
     fn gains(&self, pairs: &[(&'static str, &'static str)]) -> Vec<Line> {
         let line = |&(ours, theirs): &(&str, &str)| {
             let point = |&x: &f64| {
-                let gains = self.ratio(x, ours, theirs).map(|ratio| Distribution {
-                    count: ratio.count,
-                    min: (ratio.min - 1.0) * 100.0,
-                    low: (ratio.low - 1.0) * 100.0,
-                    median: (ratio.median - 1.0) * 100.0,
-                    high: (ratio.high - 1.0) * 100.0,
-                    max: (ratio.max - 1.0) * 100.0,
-                });
+                let gains =
+                    self.ratio(x, ours, theirs).map(|ratio| ratio.map(|r| (r - 1.0) * 100.0));
                 let made = self.samples.at((ours, x)).len();
                 let void = made - gains.map_or(0, |gains| gains.count);
                 (made > 0).then_some(Point { x, spread: gains, void, remark: None })
@@ -182,9 +176,6 @@ fn measure(
     };
     let percent = |part: f64| format!("{:.1}", part * 100.0);
     let cells = [
-        ("line", name.to_owned()),
-        ("cpu_percent", share.to_string()),
-        ("repeat", repeat.to_string()),
         ("bytes", done.bytes.to_string()),
         ("datagrams_sent", done.datagrams[0].to_string()),
         ("datagrams_received", done.datagrams[1].to_string()),
@@ -203,6 +194,6 @@ fn measure(
         ("frames_up", said("rx", "frames")),
         ("void", done.void.clone().unwrap_or_default()),
     ];
-    context.row("raw", &cells)?;
+    context.row("raw", (name, share, repeat), &cells)?;
     Ok(Some(done))
 }
