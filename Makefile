@@ -73,6 +73,9 @@ test-quinn: ## quinn's own tests over linerate-udp, on each backend
 	@scripts/setup build
 	@scripts/test-quinn
 
+test-clients: ## a capture under 10,000 connections to its metrics for half an hour: no packet or file lost, no memory
+	@LINERATE_TEST_CLIENTS_SECONDS=1800 scripts/test -p linerate --test it hostile::ten_thousand
+
 test-dashboards: ## Prometheus on live verbs: every panel has a series, every alert fires for its fault
 	@scripts/setup dashboards
 	@LINERATE_TEST_DASHBOARDS=1 scripts/test -p linerate --test it dashboards::
@@ -138,5 +141,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service, install-flows and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command flows service c
 
-.PHONY: help demo test test-systemd test-compilers test-costs test-quinn test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
+.PHONY: help demo test test-systemd test-compilers test-costs test-quinn test-clients test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
 	install install-service install-flows install-c uninstall

@@ -8,12 +8,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::serve::Listener;
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Connections that are open at once. Others wait in the kernel's queue, where they cost the process no descriptor.
+/// Connections that are open at once; fewer where the process may open few files. Others wait in the kernel's queue,
+/// where they cost the process no descriptor.
 pub(crate) const MAX_CONNECTIONS: usize = 32;
 /// How long a client may take for its first request. Each byte of it does not extend that.
 const MAX_REQUEST: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
@@ -31,7 +33,10 @@ pub(crate) struct LimitedListener {
 
 impl LimitedListener {
     pub(crate) fn new(listener: TcpListener) -> Self {
-        Self { listener, free: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
+        // Most descriptors are for files and sockets of the verb, which may serve metrics and a page.
+        let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize);
+        let connections = (limit / 8).clamp(1, MAX_CONNECTIONS);
+        Self { listener, free: Arc::new(Semaphore::new(connections)) }
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::cli::{self, logging};
 use crate::verbs::{
@@ -127,6 +128,10 @@ pub fn run() -> ExitCode {
         _ => logging::Options::default(),
     };
     logging::start(verbose, log);
+    // The others start a program, which may use select(2).
+    if !matches!(verb, Verb::Find(_) | Verb::Flows(_) | Verb::Lab(_) | Verb::Run(_)) {
+        raise_open_files();
+    }
     let outcome: Result<ExitCode> = match verb {
         Verb::Capture(arguments) => capture::run(*arguments, verbose),
         Verb::Completion(arguments) => completion::run(&arguments).map(|()| ExitCode::SUCCESS),
@@ -148,6 +153,13 @@ pub fn run() -> ExitCode {
         }
     };
     cli::exit_status(outcome)
+}
+
+/// Lets this process open as many files as its hard limit allows: many queues take more than the usual 1,024.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // A process may always do this, except where seccomp forbids it; then the limit stays.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Says what is wrong with the command line, or prints the help that it asks for.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -10,6 +10,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{Process, TIMEOUT, root_or_skip, skip};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::LINERATE;
 use crate::capture::support::{Cable, write_mixed};
@@ -124,27 +127,71 @@ fn nobody_cannot_lock_the_files_of_a_capture() {
     running.wait().unwrap();
 }
 
+/// Starts connections without waiting for them.
+fn connect(count: usize) -> Vec<TcpStream> {
+    let address: SocketAddr = "127.0.0.1:9797".parse().unwrap();
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let one = |_| {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).ok()?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => Some(socket.into()),
+            Err(_) => None,
+        }
+    };
+    (0..count).map_while(one).collect()
+}
+
+fn resident_kib(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// A third of the clients sends nothing, a third a header byte by byte, a third reads no answer. `make test-clients`
+/// lets them do it for half an hour.
 #[test]
-fn clients_of_the_metrics_leave_descriptors_for_files() {
+fn ten_thousand_clients_of_the_metrics_cost_a_capture_nothing() {
     root_or_skip!();
     if Command::new("prlimit").arg("--version").output().is_err() {
         skip!("needs prlimit");
     }
+    let seconds = std::env::var("LINERATE_TEST_CLIENTS_SECONDS");
+    let lasts = Duration::from_secs(seconds.map_or(4, |text| text.parse().unwrap()));
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(20_000), hard).unwrap();
     let (cable, folder) = (Cable::new(), tempfile::tempdir().unwrap());
     let mut command = cable.far.command("prlimit");
-    command.args(["--nofile=80:80", LINERATE, "capture", "-i", "far", "-c", "50", "-U"]);
-    command.args(["--metrics", "9797", "-b", "packets:5", "-w"]).arg(folder.path().join("x.pcap"));
-    let mut capture = Process::start(command.arg("udp"));
+    // The soft limit is too low even without clients: the capture raises it.
+    command.args(["--nofile=12:56", LINERATE, "capture", "-i", "far", "-U", "--json"]);
+    command.args(["--metrics", "9797", "--web", "9798", "-b", "packets:5", "-w"]);
+    let mut capture = Process::start(command.arg(folder.path().join("x.pcap")).arg("udp"));
     capture.until("listening on");
-    let connect = || {
-        let address = "127.0.0.1:9797".parse().unwrap();
-        TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()
-    };
-    let clients = || (0..1100).map_while(|_| connect()).collect::<Vec<_>>();
-    let clients = cable.far.run(clients).unwrap();
-    assert!(clients.len() > 80, "{}", clients.len());
-    cable.send(50, 100);
-    let (status, _, printed) = capture.wait();
+    cable.send(5, 100);
+    let before = resident_kib(capture.id());
+    let mut clients = cable.far.run(|| connect(10_000)).unwrap();
+    assert_eq!(clients.len(), 10_000, "the limit of open files is {hard}");
+    let (start, mut sent) = (Instant::now(), 5);
+    while start.elapsed() < lasts {
+        for (number, client) in clients.iter_mut().enumerate() {
+            // It fails on connections that wait or were ended.
+            let _ = match number % 3 {
+                0 => Ok(0),
+                1 => client.write(b"G"),
+                _ => client.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            };
+        }
+        cable.send(50, 100);
+        sent += 50;
+        sleep(Duration::from_millis(500));
+        clients.drain(..1000);
+        clients.extend(cable.far.run(|| connect(1000)).unwrap());
+    }
+    let grown = resident_kib(capture.id()).saturating_sub(before);
+    let (status, report, printed) = capture.interrupt();
     assert!(status.success(), "{printed}");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 10, "{printed}");
+    assert_eq!(report["written"], sent, "{report}");
+    assert_eq!(report["interfaces"][0]["dropped"]["total"], 0, "{report}");
+    let files = fs::read_dir(folder.path()).unwrap().count() as u64;
+    assert!((sent / 5..=sent / 5 + 1).contains(&files), "{files} files for {sent} packets");
+    assert!(grown < 16 << 10, "{grown} KiB");
 }
