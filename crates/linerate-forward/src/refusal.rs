@@ -29,7 +29,7 @@ crate::named::counters! {
     Expiring "expiring" "The connection is about to time out.",
     Busy "busy" "The slot in the table is being written, or has an ended session whose tuple NAT has given to another connection.",
     Full "full" "No free slot in its buckets of the table.",
-    Hop "hop" "No room for another pair of input link and next hop, or IPv6 address after NAT.",
+    Hop "hop" "The table of input links with next hops, or that of IPv6 addresses after NAT, is full.",
     Ended "ended" "The session ended while it was being learned.",
 }
 

@@ -33,7 +33,7 @@ enum refusal {
 	REFUSAL_BUSY,		   /* another writer has the lock of this slot, or it has an ended session whose tuple NAT has
 				    * given to another connection */
 	REFUSAL_FULL,		   /* no free slot in its two buckets */
-	REFUSAL_HOP,		   /* no room for another pair of link and next hop, or IPv6 address after NAT */
+	REFUSAL_HOP,		   /* the table of links with next hops, or of IPv6 addresses after NAT, is full */
 	REFUSAL_ENDED,		   /* ended while it was being learned */
 	REFUSALS_END,
 };

@@ -47,7 +47,7 @@ pub(super) const STATUS_CHECKSUM_NOT_READY: u32 = libc::TP_STATUS_CSUMNOTREADY;
 pub(super) const STATUS_VLAN: u32 = libc::TP_STATUS_VLAN_VALID;
 /// The header has the tag's protocol as well.
 pub(super) const STATUS_VLAN_PROTOCOL: u32 = libc::TP_STATUS_VLAN_TPID_VALID;
-/// The time stamp is the network card's.
+/// The timestamp is the network card's.
 pub(super) const STATUS_HARDWARE_STAMP: u32 = 1 << 31;
 
 /// Head of a version 3 block: `struct tpacket_block_desc` with its version 1 header.

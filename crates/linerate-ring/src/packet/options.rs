@@ -38,7 +38,7 @@ pub struct Options {
     pub interface: String,
     /// All interfaces of this network namespace, also those that come later, in place of one.
     /// [`Frame::interface`](crate::Frame::interface) tells them apart. Each frame has the link layer of its interface.
-    /// [`promiscuous`](Self::promiscuous) and hardware time stamps have no effect.
+    /// [`promiscuous`](Self::promiscuous) and hardware timestamps have no effect.
     pub any: bool,
     /// With [`any`](Self::any): frames start with this header instead of their own, and a filter sees them as
     /// [`ClassicProgram::on_cooked_socket`] says. There are no virtio headers.
@@ -67,7 +67,7 @@ pub struct Options {
     pub filter: Option<ClassicProgram>,
     /// Shares the interface's frames with the other rings of a group.
     pub fanout: Option<Fanout>,
-    /// Whose time stamps to ask for: the card's only, if it stamps already, or else the kernel's (default). The card's
+    /// Whose timestamps to ask for: the card's only, if it stamps already, or else the kernel's (default). The card's
     /// clock is UTC only if something keeps it so (`phc2sys`).
     pub timestamps: TimestampSource,
     /// Whether to have a virtio header with each frame (default: no), which says how a super-packet, to be sent or

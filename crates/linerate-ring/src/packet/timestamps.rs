@@ -19,5 +19,5 @@ pub(super) fn apply(source: TimestampSource, socket: &Socket) -> Result<()> {
     }
     socket
         .set(libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &libc::SOF_TIMESTAMPING_RAW_HARDWARE)
-        .map_err(|error| Error::system("ask for hardware time stamps", error))
+        .map_err(|error| Error::system("ask for hardware timestamps", error))
 }

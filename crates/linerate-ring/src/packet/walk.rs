@@ -131,7 +131,7 @@ impl BlockFrames {
         self.damaged
     }
 
-    /// Whether the last frame's time stamp was the network card's.
+    /// Whether the last frame's timestamp was the network card's.
     pub fn has_hardware_stamp(&self) -> bool {
         self.hardware_stamp
     }

@@ -368,7 +368,7 @@ linerate capture -r all.pcapng.zst00 -w dns.pcap udp port 53\n\
 Exit status: 0 when the capture ended as requested, 1 when an error ended it or a packet could not be \
 written, 2 for a wrong command line.";
 
-/// Precision of time stamps in classic pcap.
+/// Precision of timestamps in classic pcap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Precision {
     /// Microseconds.
