@@ -136,21 +136,15 @@ impl Root {
     /// Takes a free slot.
     pub(super) fn take_slot(&self, interface: &Interface) -> Result<Slot> {
         let action = format!("take a slot for a capture on {}", interface.name());
-        let token = open_socket(&action, XDP_CAPABILITIES)?;
-        // Nothing is ever redirected to it, but newer kernels (such as 7.3) accept no socket in the map that
-        // cannot receive.
-        sockopt::set_xdp_rx_ring_size(&token, 1)
-            .map_err(|errno| Error::system(&action, errno.into()))?;
-        let captures = self
-            .captures
-            .try_clone()
-            .map_err(|error| Error::system("share the tee's maps", error))?;
+        let token = open_token(&action)?;
+        let spare = open_token(&action)?;
+        let share = |map: &OwnedFd| {
+            map.try_clone().map_err(|error| Error::system("share the tee's maps", error))
+        };
+        let (owners, captures) = (share(&self.owners)?, share(&self.captures)?);
         for number in 0..SLOTS {
             match update_fd(self.owners.as_fd(), number, token.as_fd(), libbpf_sys::BPF_NOEXIST) {
-                0 => {
-                    let process = std::process::id();
-                    return Ok(Slot { number, process, captures, _token: token });
-                }
+                0 => return Ok(Slot { number, owners, captures, token: Some(token), spare }),
                 libc::EEXIST => {}
                 errno => return Err(Error::bpf(action, errno)),
             }
@@ -159,16 +153,26 @@ impl Root {
     }
 }
 
-/// A slot that this process owns. Dropping it removes the program, then frees the slot; a forked process
-/// that drops its copy leaves both.
+/// A socket for `owners`.
+fn open_token(action: &str) -> Result<OwnedFd> {
+    let token = open_socket(action, XDP_CAPABILITIES)?;
+    // Nothing is ever redirected to it, but newer kernels (such as 7.3) accept no socket in the map that
+    // cannot receive.
+    sockopt::set_xdp_rx_ring_size(&token, 1)
+        .map_err(|errno| Error::system(action, errno.into()))?;
+    Ok(token)
+}
+
+/// A slot that this process owns, and each process that it forks. The last one that drops it removes the program.
 #[derive(Debug)]
 pub(super) struct Slot {
     number: u32,
-    /// The process that took it. A forked process has copies of the descriptors, and closes those.
-    process: u32,
+    owners: OwnedFd,
     captures: OwnedFd,
-    /// The socket in `owners`: the slot is this process's while it is open.
-    _token: OwnedFd,
+    /// The socket in `owners`: the slot is taken while a process has it open.
+    token: Option<OwnedFd>,
+    /// Opened with it, as a program may have no privilege when it closes the capture.
+    spare: OwnedFd,
 }
 
 impl Slot {
@@ -188,7 +192,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        self.token = None;
+        // Refused while another process has the token, or has taken the slot since.
+        let (owners, spare) = (self.owners.as_fd(), self.spare.as_fd());
+        if update_fd(owners, self.number, spare, libbpf_sys::BPF_NOEXIST) != 0 {
             return;
         }
         // SAFETY: a map with keys of four bytes. Where it fails there was no program.

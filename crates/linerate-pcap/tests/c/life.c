@@ -2,7 +2,7 @@
  * threads, privileges given up, processes forked, threads cancelled, callbacks that do not return. Run with
  * libpcap alone and with Linerate's, the output is to be the same.
  *
- * life SENDER RECEIVER: two ends of a veth pair in this namespace. */
+ * life SENDER RECEIVER [alone]: two ends of a veth pair in this namespace; with `alone` no forked process reads. */
 #define _GNU_SOURCE
 #include <net/ethernet.h>
 #include <pthread.h>
@@ -205,6 +205,36 @@ static void forked(void)
 	pcap_close(handle);
 }
 
+/* The child reads on, as a daemon does that opens the handle before it forks. */
+static void closed_by_the_parent(void)
+{
+	int ends[2], status;
+	char byte;
+
+	handle = opened("udp port 2301");
+	if (pipe(ends))
+		return perror("pipe");
+	fflush(stdout);
+	pid_t child = fork();
+
+	if (!child) {
+		close(ends[1]);
+		alarm(120);
+		/* Until the parent has closed both. */
+		if (read(ends[0], &byte, 1))
+			_exit(2);
+		give(2301);
+		expect("in a child whose parent closed it", 1);
+		pcap_close(handle);
+		fflush(stdout);
+		_exit(0);
+	}
+	pcap_close(handle);
+	close(ends[0]), close(ends[1]);
+	waitpid(child, &status, 0);
+	printf("child: %d\n", status);
+}
+
 static void *loop_for_ever(void *ready)
 {
 	__atomic_store_n((int *)ready, 1, __ATOMIC_RELEASE);
@@ -324,6 +354,8 @@ int main(int argc, char **argv)
 	printf("-- without privileges\n"), without_privileges();
 	printf("-- one by one\n"), one_by_one();
 	printf("-- forked\n"), forked();
+	if (argc == 3)
+		printf("-- closed by the parent\n"), closed_by_the_parent();
 	printf("-- cancelled\n"), cancelled();
 	printf("-- left\n"), left();
 	printf("-- others\n"), others();

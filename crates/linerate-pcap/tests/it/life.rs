@@ -30,23 +30,27 @@ fn filters_privileges_forks_and_threads_are_as_with_libpcap() {
     let plain = run(&library, Libpcap::System, &line, &Cable::new());
     assert!(plain.ends_with("-- end\n") && plain.contains("by the next thread: 0 2501"), "{plain}");
     for libpcap in EVERY_SOURCE {
-        let ours = run(&library, libpcap, &line, &Cable::new());
         if libpcap == Libpcap::Preloaded(SOCKET) {
-            // They cannot pass on what a filter rejects that runs in the program.
-            let (ours, nobody) = without_privileges(&ours);
-            assert_eq!(ours, without_privileges(&plain).0, "{libpcap:?}");
+            // Their memory stays with the process, and they cannot pass on what a filter rejects that runs in the
+            // program.
+            let ours = run(&library, libpcap, &[line[0], NEAR, FAR, "alone"], &Cable::new());
+            let (plain, _) = without(&plain, "-- closed by the parent\n", "-- cancelled\n");
+            let (plain, _) = without(&plain, "-- without privileges\n", "-- one by one\n");
+            let (ours, nobody) = without(&ours, "-- without privileges\n", "-- one by one\n");
+            assert_eq!(ours, plain, "{libpcap:?}");
             assert!(nobody.contains("AF_XDP sockets would take frames"), "{nobody}");
         } else {
+            let ours = run(&library, libpcap, &line, &Cable::new());
             assert_eq!(ours, plain, "{libpcap:?}");
         }
     }
 }
 
-/// What was printed without the part of this name, and that part.
-fn without_privileges(printed: &str) -> (String, &str) {
-    let (before, rest) = printed.split_once("-- without privileges\n").unwrap();
-    let (part, after) = rest.split_once("-- one by one\n").unwrap();
-    (format!("{before}{after}"), part)
+/// What was printed without the part between these lines, and that part.
+fn without<'p>(printed: &'p str, from: &str, to: &str) -> (String, &'p str) {
+    let (before, rest) = printed.split_once(from).unwrap();
+    let (part, after) = rest.split_once(to).unwrap();
+    (format!("{before}{to}{after}"), part)
 }
 
 #[test]
