@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use linerate_net::privilege::{self, MissingCapabilities};
+
 use crate::xdp::mode::AttachMode;
 use crate::xdp::owner::Owner;
 
@@ -90,7 +92,7 @@ impl Error {
     /// The error for `errno` while doing `action` with BPF: a missing privilege has a variant of its own.
     pub(crate) fn bpf(action: impl Into<String>, errno: i32) -> Self {
         match errno {
-            libc::EPERM | libc::EACCES => {
+            libc::EPERM | libc::EACCES if privilege::lacks("CAP_BPF,CAP_NET_ADMIN") => {
                 Self::Privilege { action: action.into(), capability: "CAP_BPF,CAP_NET_ADMIN" }
             }
             _ => Self::system(action, io::Error::from_raw_os_error(errno)),
@@ -155,35 +157,5 @@ impl fmt::Display for Occupied<'_> {
                 "end the program that attached it; as root (with CAP_SYS_ADMIN) this says which",
             ),
         }
-    }
-}
-
-/// What sources in XDP need.
-pub const XDP_CAPABILITIES: &str = "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF,CAP_PERFMON";
-
-/// Capabilities that a process lacks, with commas between them, and how to grant them.
-#[derive(Clone, Copy, Debug)]
-pub struct MissingCapabilities<'a>(pub &'a str);
-
-impl fmt::Display for MissingCapabilities<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if self.0.contains(',') { "capabilities" } else { "capability" };
-        // setcap(8) replaces what a program had: it takes all of them at once.
-        let all = match self.0 {
-            alone @ ("CAP_NET_RAW" | "CAP_NET_ADMIN") => alone.to_owned(),
-            bpf if bpf.split(',').all(|one| XDP_CAPABILITIES.contains(one)) => {
-                XDP_CAPABILITIES.to_owned()
-            }
-            more => format!("{XDP_CAPABILITIES},{more}"),
-        };
-        let them = if all.contains(',') { "them" } else { "it" };
-        let program = std::env::current_exe().unwrap_or_else(|_| "PROGRAM".into());
-        write!(
-            f,
-            "the {word} {}; run as root, or grant {them} with `sudo setcap {}+ep {}`",
-            self.0.replace(',', ", "),
-            all.to_ascii_lowercase(),
-            program.display()
-        )
     }
 }

@@ -23,7 +23,8 @@ pub mod verifier;
 pub mod xdp;
 
 pub use bypassed::bypassed;
-pub use error::{Error, MissingCapabilities, Result, XDP_CAPABILITIES};
+pub use error::{Error, Result};
+pub use linerate_net::privilege::{MissingCapabilities, XDP_CAPABILITIES};
 pub use program::{LoadedProgram, log_to_tracing};
 pub use rings::RingLayout;
 

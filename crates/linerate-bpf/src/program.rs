@@ -13,7 +13,7 @@ use std::sync::Once;
 
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel};
 use linerate_net::namespace::Namespace;
-use linerate_net::privilege::{self, CapabilitySet};
+use linerate_net::privilege;
 
 use crate::filter::Instruction;
 use crate::{Error, Result, verifier};
@@ -280,7 +280,9 @@ impl LoadableProgram {
             return Error::bpf(action, error.raw_os_error().unwrap_or(libc::EIO));
         };
         // Without the capability the verifier applies stricter rules, and names the rule instead.
-        if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) && !is_perfmon() {
+        if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+            && privilege::lacks("CAP_PERFMON")
+        {
             return Error::Privilege { action, capability: "CAP_PERFMON" };
         }
         Error::Verifier { program: action, reason: last.to_owned(), source: error }
@@ -296,11 +298,6 @@ pub fn log_to_tracing() {
             tracing::debug!(target: "libbpf", "{}", message.trim_end());
         })));
     });
-}
-
-/// Whether this thread has CAP_PERFMON, or CAP_SYS_ADMIN, which holds it.
-fn is_perfmon() -> bool {
-    privilege::has_any(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
 }
 
 /// Whether this is the load in `has_filter` of `bpf/filter.h`.

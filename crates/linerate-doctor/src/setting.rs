@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use linerate_forward::runtime::pins::is_bpffs;
 use linerate_net::ethtool::{self, Parameter};
-use linerate_net::link;
+use linerate_net::{link, privilege};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +104,17 @@ impl Setting {
     /// [`Error::Net`], [`Error::File`]; [`Error::Setting`] where the kernel accepts the request and does something else.
     pub fn write(&self, value: &str) -> Result<()> {
         match self {
-            Self::Sysctl(key) => write(&sysctl_path(key), value)?,
+            Self::Sysctl(key) => {
+                let path = sysctl_path(key);
+                fs::write(&path, value).map_err(|error| match error.kind() {
+                    ErrorKind::PermissionDenied if privilege::lacks("CAP_NET_ADMIN") => {
+                        let action = format!("write {}", path.display());
+                        linerate_net::Error::Privilege { action, capability: "CAP_NET_ADMIN" }
+                            .into()
+                    }
+                    _ => file("write", &path)(error),
+                })?;
+            }
             Self::Sysfs(path) => write(path, value)?,
             Self::Feature { interface, feature } => {
                 ethtool::set_feature(link::by_name(interface)?.index, feature, value == "on")?;

@@ -3,6 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use linerate_bpf::MissingCapabilities;
+use linerate_net::privilege;
+
+/// What the daemon needs.
+const CAPABILITIES: &str = "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON";
+
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -20,10 +26,7 @@ pub enum Error {
     },
 
     /// The process lacks a privilege.
-    #[error(
-        "cannot {action}: needs the capability {capability}; run as root, or as the service does \
-         that packaging/ has"
-    )]
+    #[error("cannot {action}: needs {}", MissingCapabilities(capability))]
     Privilege {
         /// What was being done; follows "cannot".
         action: String,
@@ -84,11 +87,10 @@ impl Error {
         let text = format!("{source:#}");
         let kind = match source.kind() {
             // EPERM; EACCES has the same kind, and the verifier returns it too for a bad program.
-            libbpf_rs::ErrorKind::PermissionDenied if text.contains("os error 1)") => {
-                return Self::Privilege {
-                    action: action.into(),
-                    capability: "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON",
-                };
+            libbpf_rs::ErrorKind::PermissionDenied
+                if text.contains("os error 1)") && privilege::lacks(CAPABILITIES) =>
+            {
+                return Self::Privilege { action: action.into(), capability: CAPABILITIES };
             }
             libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
             libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
@@ -109,8 +111,8 @@ impl Error {
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
         let action = action.into();
         match source.raw_os_error() {
-            Some(libc::EPERM) => {
-                Self::Privilege { action, capability: "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON" }
+            Some(libc::EPERM) if privilege::lacks(CAPABILITIES) => {
+                Self::Privilege { action, capability: CAPABILITIES }
             }
             _ => Self::System { action, source },
         }

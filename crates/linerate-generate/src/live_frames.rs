@@ -10,6 +10,7 @@ use std::sync::mpsc::SyncSender;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, OpenObject};
 use linerate_bpf::live_frames;
+use linerate_net::privilege;
 use nix::libc;
 
 use crate::config::Config;
@@ -303,17 +304,18 @@ fn encode(config: &Config, headers: &HeaderTemplate) -> types::generate_config {
     }
 }
 
+/// What loading and running the program needs.
+const CAPABILITIES: &str = "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON";
+
 fn refusal(name: &str, action: &'static str, error: &libbpf_rs::Error) -> Error {
     let verifier = linerate_bpf::verifier::refusal(action, error);
     let is_refused = verifier.is_some();
     let reason =
         verifier.map_or_else(|| format!("cannot {action}: {error}"), |error| error.to_string());
     match error.kind() {
-        ErrorKind::PermissionDenied if !is_refused => Error::Privilege {
-            name: name.to_owned(),
-            action,
-            capabilities: "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON",
-        },
+        ErrorKind::PermissionDenied if !is_refused && privilege::lacks(CAPABILITIES) => {
+            Error::Privilege { name: name.to_owned(), action, capabilities: CAPABILITIES }
+        }
         _ => Error::Unavailable { name: name.to_owned(), backend: BACKEND_NAME, reason },
     }
 }

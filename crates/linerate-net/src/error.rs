@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::privilege::{self, MissingCapabilities};
+
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -18,7 +20,7 @@ pub enum Error {
     InterfaceGone(String),
 
     /// The process may not do this.
-    #[error("cannot {action}: needs {capability}; run it as root, or grant the capability")]
+    #[error("cannot {action}: needs {}", MissingCapabilities(capability))]
     Privilege {
         /// What was being done; follows "cannot".
         action: String,
@@ -41,7 +43,7 @@ impl Error {
     pub(crate) fn new(action: impl Into<String>, source: io::Error) -> Self {
         let action = action.into();
         match source.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => {
+            Some(libc::EPERM | libc::EACCES) if privilege::lacks("CAP_NET_ADMIN") => {
                 Self::Privilege { action, capability: "CAP_NET_ADMIN" }
             }
             _ => Self::System { action, source },

@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::error::Context;
 use crate::ioctl::socket_option;
 use crate::netlink::{attr_u32, attribute, put_attr};
-use crate::{Error, Result};
+use crate::{Error, Result, privilege};
 
 /// Where `ip netns` mounts named namespaces.
 pub const NAMED: &str = "/run/netns";
@@ -96,7 +96,9 @@ impl Namespace {
             move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network));
         let action = || format!("enter the network namespace {}", self.path.display());
         entered.map_err(|errno| match errno {
-            Errno::PERM => Error::Privilege { action: action(), capability: "CAP_SYS_ADMIN" },
+            Errno::PERM if privilege::lacks("CAP_SYS_ADMIN") => {
+                Error::Privilege { action: action(), capability: "CAP_SYS_ADMIN" }
+            }
             _ => Error::System { action: action(), source: errno.into() },
         })
     }

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use linerate_bpf::MissingCapabilities;
+
 use crate::backend::Backend;
 use crate::group::Group;
 use crate::versions::Versions;
@@ -29,9 +31,7 @@ pub enum Error {
     AddressInUse(SocketAddr),
 
     /// A port below 1024, or a device that only the privileged may bind to.
-    #[error(
-        "cannot {action}: needs the capability {capability}; run as root, or grant it with setcap"
-    )]
+    #[error("cannot {action}: needs {}", MissingCapabilities(capability))]
     Privilege {
         /// What was being done; follows "cannot".
         action: String,

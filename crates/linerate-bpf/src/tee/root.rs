@@ -17,9 +17,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use linerate_net::Interface;
+use linerate_net::privilege::XDP_CAPABILITIES;
 use rustix::net::sockopt;
 
-use crate::error::XDP_CAPABILITIES;
 use crate::map::update_fd;
 use crate::program::{LoadOptions, LoadableProgram};
 use crate::xdp::attach::XdpLink;

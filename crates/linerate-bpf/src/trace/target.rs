@@ -108,7 +108,7 @@ struct Traced {
 impl Traced {
     fn open(program: &AttachedProgram, action: impl Fn() -> String) -> Result<Self> {
         let fd = query::program(program.id).map_err(|error| match error.kind() {
-            libbpf_rs::ErrorKind::PermissionDenied => {
+            libbpf_rs::ErrorKind::PermissionDenied if privilege::lacks("CAP_SYS_ADMIN") => {
                 Error::Privilege { action: action(), capability: "CAP_SYS_ADMIN" }
             }
             _ => Error::system(action(), std::io::Error::other(error)),

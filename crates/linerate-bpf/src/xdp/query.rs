@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapHandle, Program};
-use linerate_net::{Interface, process};
+use linerate_net::{Interface, privilege, process};
 
 use super::mode::AttachMode;
 use super::owner::Owner;
@@ -90,10 +90,15 @@ pub(crate) fn link_of_program(program: u32) -> Result<Option<(OwnedFd, u32)>> {
         if unsafe { libbpf_sys::bpf_link_get_next_id(id, &mut id) } < 0 {
             return match io::Error::last_os_error() {
                 error if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-                error if error.raw_os_error() == Some(libc::EPERM) => Err(Error::Privilege {
-                    action: "join the captures of other processes on an interface".into(),
-                    capability: "CAP_SYS_ADMIN",
-                }),
+                error
+                    if error.raw_os_error() == Some(libc::EPERM)
+                        && privilege::lacks("CAP_SYS_ADMIN") =>
+                {
+                    Err(Error::Privilege {
+                        action: "join the captures of other processes on an interface".into(),
+                        capability: "CAP_SYS_ADMIN",
+                    })
+                }
                 error => Err(Error::bpf("list BPF links", error.raw_os_error().unwrap_or(0))),
             };
         }

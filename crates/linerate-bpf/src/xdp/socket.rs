@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use linerate_net::privilege;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -14,7 +15,9 @@ use crate::{Error, Result};
 pub fn open_socket(action: &str, capability: &'static str) -> Result<OwnedFd> {
     let opened = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None);
     opened.map_err(|errno| match errno {
-        Errno::PERM => Error::Privilege { action: action.to_owned(), capability },
+        Errno::PERM if privilege::lacks(capability) => {
+            Error::Privilege { action: action.to_owned(), capability }
+        }
         Errno::AFNOSUPPORT => {
             Error::Invalid("this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)".to_owned())
         }

@@ -15,6 +15,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use linerate_net::privilege;
 use serde::{Deserialize, Serialize};
 
 use crate::runtime::ctnetlink::set_be_liberal;
@@ -127,11 +128,12 @@ fn write(setting: &str, value: u8) -> Result<()> {
 }
 
 fn failed(what: &str, setting: &str, source: io::Error) -> Error {
+    let action = format!("{what} {setting}");
     match source.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            Error::Privilege { action: format!("{what} {setting}"), capability: "CAP_NET_ADMIN" }
+        ErrorKind::PermissionDenied if privilege::lacks("CAP_NET_ADMIN") => {
+            Error::Privilege { action, capability: "CAP_NET_ADMIN" }
         }
-        _ => Error::System { action: format!("{what} {setting}"), source },
+        _ => Error::System { action, source },
     }
 }
 

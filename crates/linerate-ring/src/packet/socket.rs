@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use linerate_net::Interface;
+use linerate_net::{Interface, privilege};
 
 use crate::{Error, Result};
 
@@ -32,7 +32,7 @@ impl Socket {
         let action = "open a packet socket";
         let error = io::Error::last_os_error();
         Err(match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => {
+            Some(libc::EPERM | libc::EACCES) if privilege::lacks("CAP_NET_RAW") => {
                 Error::Privilege { action: action.to_owned(), capability: "CAP_NET_RAW" }
             }
             Some(libc::EAFNOSUPPORT) => Error::Invalid(

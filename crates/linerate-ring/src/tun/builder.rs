@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
+use linerate_net::privilege;
 use linerate_wire::virtio;
 
 use super::{Device, Kind, Offloads, Queue};
@@ -115,7 +116,9 @@ impl Builder {
     fn refused(&self, name: &str, error: io::Error) -> Error {
         let action = format!("make the device {name}");
         match error.raw_os_error() {
-            Some(libc::EPERM) => Error::Privilege { action, capability: "CAP_NET_ADMIN" },
+            Some(libc::EPERM) if privilege::lacks("CAP_NET_ADMIN") => {
+                Error::Privilege { action, capability: "CAP_NET_ADMIN" }
+            }
             Some(libc::EBUSY | libc::EEXIST | libc::EINVAL) => Error::Invalid(format!(
                 "cannot {action}: the name is taken; choose another (\"{}%d\" finds a free one), or \
                  remove it with `ip link delete {name}`",
@@ -177,7 +180,7 @@ fn open() -> Result<File> {
         Some(libc::ENODEV | libc::ENXIO) => Error::Invalid(format!(
             "{CLONE_DEVICE} has no driver behind it: load it with `modprobe tun` (CONFIG_TUN)"
         )),
-        Some(libc::EPERM | libc::EACCES) => {
+        Some(libc::EPERM | libc::EACCES) if privilege::lacks("CAP_NET_ADMIN") => {
             Error::Privilege { action: format!("open {CLONE_DEVICE}"), capability: "CAP_NET_ADMIN" }
         }
         _ => Error::system(format!("open {CLONE_DEVICE}"), error),

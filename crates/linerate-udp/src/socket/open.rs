@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use linerate_net::privilege;
+
 use super::cmsg::UDP_GRO;
 use super::membership::{Membership, set_membership};
 use super::sockaddr::{SockAddr, is_of_link, unmapped};
@@ -154,7 +156,7 @@ pub(super) fn bind(fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
     check(answer as isize).map(drop).map_err(|error| match error.raw_os_error() {
         Some(libc::EADDRNOTAVAIL) => Error::AddressNotAvailable(address),
         Some(libc::EADDRINUSE) => Error::AddressInUse(address),
-        Some(libc::EACCES) => Error::Privilege {
+        Some(libc::EACCES) if privilege::lacks("CAP_NET_BIND_SERVICE") => Error::Privilege {
             action: format!("bind to {address}"),
             capability: "CAP_NET_BIND_SERVICE",
         },
@@ -342,7 +344,7 @@ pub(crate) fn bound(fd: BorrowedFd<'_>) -> Result<(SocketAddr, bool)> {
 
 fn privileged(answer: io::Result<()>, action: &str) -> Result<()> {
     answer.map_err(|error| match error.raw_os_error() {
-        Some(libc::EPERM) => {
+        Some(libc::EPERM) if privilege::lacks("CAP_NET_ADMIN") => {
             Error::Privilege { action: action.to_owned(), capability: "CAP_NET_ADMIN" }
         }
         _ => Error::system(action, error),

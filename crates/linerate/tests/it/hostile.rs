@@ -156,7 +156,7 @@ fn ten_thousand_clients_of_the_metrics_cost_a_capture_nothing() {
         skip!("needs prlimit");
     }
     let seconds = std::env::var("LINERATE_TEST_CLIENTS_SECONDS");
-    let lasts = Duration::from_secs(seconds.map_or(4, |text| text.parse().unwrap()));
+    let lasts = Duration::from_secs(seconds.map_or(2, |text| text.parse().unwrap()));
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(20_000), hard).unwrap();
     let (cable, folder) = (Cable::new(), tempfile::tempdir().unwrap());

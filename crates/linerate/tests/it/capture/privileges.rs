@@ -116,3 +116,46 @@ fn the_tee_of_another_process_takes_more() {
     assert!(output.status.success(), "{output:?}");
     assert!(first.interrupt().0.success());
 }
+
+/// With all capabilities, but not over this network namespace, which a user namespace of the process does not own: no
+/// capability of a file would help.
+#[test]
+fn what_no_capability_helps_is_said_in_the_kernels_words() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let forward = "forward run -i far --metrics off --instance words";
+    let errors = |prepare: &str, arguments: &str| {
+        let net = format!("nsenter --net={}", cable.far.path().display());
+        let line = format!("{net} {prepare} {LINERATE} {arguments}");
+        let output = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
+        (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let user_namespace = "unshare --user --map-root-user";
+    if errors(user_namespace, "--version").is_some() {
+        skip!("needs user namespaces");
+    }
+    for arguments in [
+        "capture -i far --source packet --discard",
+        "capture -i far --source tee --discard",
+        "capture -i far --source xdp --take-over --discard",
+        "receive --bind 10.9.0.2:7000 --backend xdp --take-over",
+        "receive --bind 10.9.0.2:99",
+        "replay -i far /nofile",
+        forward,
+    ] {
+        let printed = errors(user_namespace, arguments).expect(arguments);
+        let is_kernels = printed.contains("(os error 1)") || printed.contains("(os error 13)");
+        assert!(is_kernels && !printed.contains("CAP_"), "{arguments}: {printed}");
+    }
+
+    let read_only = "unshare --mount sh -c 'mount --bind /proc/sys /proc/sys && \
+                     mount -o remount,bind,ro /proc/sys && exec \"$@\"' sh";
+    let printed = errors(read_only, forward).expect("it writes a setting");
+    assert!(printed.contains("Read-only file system") && !printed.contains("CAP_"), "{printed}");
+
+    // Without them the command is named that grants them.
+    let none = "setpriv --inh-caps=-all --ambient-caps=-all --bounding-set=-all";
+    let printed = errors(none, forward).expect("it needs capabilities");
+    let remedy = "sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep /";
+    assert!(printed.contains(remedy), "{printed}");
+}
