@@ -2,11 +2,12 @@
 //! terminal that is gone), and a capture must not end by that.
 
 use std::fmt::{Display, Write as _};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result};
 pub(crate) use linerate_net::text::{noun, plural};
+use ratatui::crossterm::terminal;
 use tracing::Level;
 
 /// A line on standard output. Without a reader it is dropped.
@@ -19,6 +20,12 @@ pub fn println(line: impl Display) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to standard output"),
     }
+}
+
+/// Columns of the terminal that standard output is; `None` where it is a pipe or a file.
+pub(crate) fn width() -> Option<u16> {
+    let size = std::io::stdout().is_terminal().then(terminal::size)?;
+    size.ok().map(|(width, _)| width).filter(|width| *width > 0)
 }
 
 /// A line on standard error, if that still leads anywhere.

@@ -194,10 +194,25 @@ fn top_draws_one_view_or_on_a_terminal() {
     let view = net.stdout_of("top --interval 200ms");
     assert!(view.contains("cpu0") && !view.contains('│'), "{view}");
 
-    // A terminal, and a key on it.
-    let inner = format!("stty rows 40 cols 120; {} forward top --interval 100ms", crate::LINERATE);
-    let mut script = net.router.command("script");
-    script.args(["--quiet", "--return", "--command", &inner, "/dev/null"]);
+    // No line is too long for a terminal, and nothing is left out.
+    let on_terminal = |size: &str, arguments: &str| {
+        let inner = format!("stty {size}; exec {} forward {arguments}", crate::LINERATE);
+        let mut script = net.router.command("script");
+        script.args(["--quiet", "--return", "--command", &inner, "/dev/null"]);
+        script
+    };
+    let cases = [("status", "tx bytes"), ("sessions", "idle"), ("top --once --interval 1s", "pps")];
+    for (verb, last) in cases {
+        let output = on_terminal("rows 24 cols 80", verb).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && printed.contains("left"), "{verb}: {printed}");
+        let mut lines = printed.lines().map(|line| line.trim_end_matches('\r'));
+        assert!(lines.all(|line| line.chars().count() <= 80), "{verb}: {printed}");
+        assert!(printed.contains(last), "{verb}: {printed}");
+    }
+
+    // A key on it.
+    let mut script = on_terminal("rows 40 cols 120", "top --interval 100ms");
     script.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
     let mut child = script.spawn().unwrap();
     let mut keys = child.stdin.take().unwrap();

@@ -19,7 +19,7 @@ use crate::cli::json::{self, Schema};
 use crate::cli::stdio;
 use rates::{Rates, Sample};
 
-/// Columns of a view that is printed.
+/// Columns of a view in a pipe or a file.
 const WIDTH: u16 = 100;
 
 /// Runs it.
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Top) -> Result<ExitCode> {
         if arguments.json {
             json::print(Schema::ForwardTop, &rates)?;
         } else {
-            stdio::println(view::text(&rates, WIDTH))?;
+            stdio::println(view::text(&rates, stdio::width().unwrap_or(WIDTH)))?;
         }
         return Ok(ExitCode::SUCCESS);
     }

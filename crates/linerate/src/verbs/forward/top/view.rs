@@ -3,6 +3,7 @@
 use crate::cli::stdio::plural;
 use linerate_forward::snapshot::State;
 use linerate_forward::table::session::Session;
+use linerate_forward::tuple::FiveTuple;
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -254,28 +255,41 @@ impl Panels<'_, '_> {
 
     fn sessions(&mut self, area: Rect, sessions: &[Session], shown: usize) {
         let inner = self.open(area, title("fastest sessions", shown, sessions.len()));
+        // Addresses and ports as ss(8) prints them.
         let named = |session: &Session| {
-            (session.tuple.to_string(), format!("{}>{}", session.ingress, session.egress))
+            let FiveTuple { protocol, source, destination } = session.tuple;
+            let tuple = format!("{protocol} {source} {destination}");
+            (tuple, format!("{}>{}", session.ingress, session.egress))
         };
         let texts: Vec<_> = sessions.iter().take(shown).map(named).collect();
+        let path = longest(texts.iter().map(|(_, path)| path.as_str()), 4);
+        let tuple = longest(texts.iter().map(|(tuple, _)| tuple.as_str()), 7);
+        let rate = self.rate_width();
+        // Those that have no room are left out, the last of these first.
+        let least_needed = [("packets", rate), ("bits", rate), ("by", 3), ("path", path)];
+        let mut room = inner.width.saturating_sub(tuple);
+        let fits = |&(_, width): &(&str, u16)| {
+            let left = room.checked_sub(width + 1);
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let shown: Vec<_> = least_needed.into_iter().take_while(fits).collect();
         let rows = sessions.iter().zip(&texts).map(|(session, (tuple, path))| {
             let rate = session.rate.unwrap_or_default();
-            Row::new([
-                Cell::from(tuple.as_str()),
-                Cell::from(path.as_str()),
-                Cell::from(session.datapath.name()),
-                self.rate(rate.packets, "pps"),
-                self.rate(rate.bytes * 8.0, "b/s"),
-            ])
+            let cell = |&(name, _): &(&str, u16)| match name {
+                "packets" => self.rate(rate.packets, "pps"),
+                "bits" => self.rate(rate.bytes * 8.0, "b/s"),
+                "by" => Cell::from(session.datapath.name()),
+                _ => Cell::from(path.as_str()),
+            };
+            Row::new([Cell::from(tuple.as_str())].into_iter().chain(shown.iter().map(cell)))
         });
         let rows: Vec<_> = rows.collect();
-        let names = ["session", "path", "by", "packets", "bits"].map(Cell::from);
-        let path = longest(texts.iter().map(|(_, path)| path.as_str()), 4).min(20);
-        let rate = self.rate_width();
-        let room = inner.width.saturating_sub(path + 3 + 2 * rate + 4);
-        let tuple = longest(texts.iter().map(|(tuple, _)| tuple.as_str()), 7).min(room);
-        let widths = [tuple, path, 3, rate, rate].map(Constraint::Length);
-        self.frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), inner);
+        let names = ["session"].into_iter().chain(shown.iter().map(|(name, _)| *name));
+        let names = Row::new(names.map(Cell::from)).bold();
+        let widths = [tuple].into_iter().chain(shown.iter().map(|(_, width)| *width));
+        let widths = widths.map(Constraint::Length);
+        self.frame.render_widget(Table::new(rows, widths).header(names), inner);
     }
 
     fn reasons(&mut self, area: Rect, name: &str, reasons: &[Reason], shown: usize) {
