@@ -17,6 +17,9 @@ use crate::{Error, Result};
 const HEADER: usize = 16;
 // Constants of `linux/if_link.h` and `linux/veth.h` that libc lacks.
 const IFLA_INET6_CONF: u16 = 2;
+/// Of `linux/if_link.h`, which libc has not yet.
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 /// Index in `IFLA_INET6_CONF`, of `linux/ipv6.h`.
 const DEVCONF_DISABLE_IPV6: usize = 26;
 const IFLA_XDP_ATTACHED: u16 = 2;
@@ -45,6 +48,9 @@ pub struct Link {
     pub permanent_address: Option<ethernet::Address>,
     /// The largest network-layer packet in bytes.
     pub mtu: u32,
+    /// The longest super-packet that the stack builds for it (GSO) or of its frames (GRO), in bytes: 65,536, or more with
+    /// BIG TCP.
+    pub max_super_packet: u32,
     /// Index of the bridge, bond or VRF that it is a port of.
     pub master: Option<u32>,
     /// Index of its lower device, or of the other end of a veth pair; `if@LINK` in iproute2.
@@ -172,6 +178,12 @@ impl Link {
                     link.permanent_address = value.try_into().ok().map(ethernet::Address);
                 }
                 libc::IFLA_MTU => link.mtu = number32?,
+                libc::IFLA_GSO_MAX_SIZE
+                | libc::IFLA_GRO_MAX_SIZE
+                | IFLA_GSO_IPV4_MAX_SIZE
+                | IFLA_GRO_IPV4_MAX_SIZE => {
+                    link.max_super_packet = link.max_super_packet.max(number32?);
+                }
                 libc::IFLA_MASTER => link.master = number32.filter(|index| *index != 0),
                 libc::IFLA_LINK => link.link = number32.filter(|index| *index != 0),
                 libc::IFLA_LINK_NETNSID => link.link_netnsid = number32.map(u32::cast_signed),

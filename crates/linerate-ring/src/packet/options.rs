@@ -28,6 +28,9 @@ pub const DEFAULT_BUFFER: u64 = 64 << 20;
 /// Time until a block that is not full is handed over (default).
 const RETIRE: Duration = Duration::from_millis(20);
 
+/// Bytes that a block has beside its only frame, at most: headers, addresses, tags, alignment.
+const BLOCK_OVERHEAD: u32 = 4096;
+
 /// Default limit of the bytes of a frame: more than any frame has.
 const SNAPLEN: u32 = 262_144;
 
@@ -44,7 +47,8 @@ pub struct Options {
     /// [`ClassicProgram::on_cooked_socket`] says. There are no virtio headers.
     pub cooked: Option<CookedHeader>,
     /// Bytes of a block, whole pages (default: 128 KiB). The kernel hands over a block at a time,
-    /// and cuts frames that are larger.
+    /// and cuts frames that are larger. Where the interface has super-packets over 64 KiB (BIG TCP), blocks hold one, up
+    /// to the snap length: 512 KiB at most. So there are fewer, and the ring lasts a shorter time at a low rate.
     pub block_size: u32,
     /// Number of blocks, in place of [`buffer_size`](Self::buffer_size).
     pub blocks: Option<u32>,
@@ -157,9 +161,13 @@ impl Ring {
 impl Options {
     /// Everything but letting frames in.
     fn prepare(self) -> Result<Ring> {
-        let request = self.request()?;
         let name = self.interface.as_str();
         let interface = (!self.any).then(|| Interface::open(name)).transpose()?;
+        let links = match &interface {
+            Some(interface) => vec![interface.link()?],
+            None => link::all()?,
+        };
+        let request = self.request(links.iter().map(|link| link.max_super_packet).max())?;
         let socket = match self.cooked {
             Some(_) => Socket::open_cooked()?,
             None => Socket::open()?,
@@ -210,10 +218,7 @@ impl Options {
             Some(fanout) => Some(fanout.join(&socket, incoming_only, name)?),
             None => None,
         };
-        let loopback = match interface {
-            Some(interface) => interface.link()?.is_loopback().then_some(index),
-            None => link::all()?.iter().find(|link| link.is_loopback()).map(|link| link.index),
-        };
+        let loopback = links.iter().find(|link| link.is_loopback()).map(|link| link.index);
         let gate = SocketFilter {
             direction: self.direction,
             loopback,
@@ -232,26 +237,32 @@ impl Options {
         Ok(Ring::new(Arc::new(socket), map, request, config))
     }
 
-    /// The ring in the kernel's terms, checked.
-    fn request(&self) -> Result<RingConfig> {
+    /// The ring in the kernel's terms, checked, for super-packets of this length.
+    fn request(&self, max_super_packet: Option<u32>) -> Result<RingConfig> {
         if self.snaplen == 0 {
             return Err(Error::Invalid("a snap length of 0 bytes captures nothing".to_owned()));
         }
+        let block_size = match max_super_packet.unwrap_or(0).min(self.snaplen) {
+            longest @ 0x1_0001.. => {
+                self.block_size.max((longest + BLOCK_OVERHEAD).next_power_of_two())
+            }
+            _ => self.block_size,
+        };
         let blocks = match self.blocks {
             Some(blocks) => blocks,
             // A size of zero is left for the rules to name.
-            None => u32::try_from(self.buffer_size.div_ceil(u64::from(self.block_size.max(1))))
+            None => u32::try_from(self.buffer_size.div_ceil(u64::from(block_size.max(1))))
                 .unwrap_or(u32::MAX)
                 .max(2),
         };
         let reserve = VLAN_TAG as u32;
         let request = RingConfig {
             kind: Kind::Receive,
-            block_size: self.block_size,
+            block_size,
             blocks,
             // Frames in a V3 ring lie as long as they are; the largest size that the rules allow
             // keeps the number of frames small.
-            frame_size: self.block_size,
+            frame_size: block_size,
             frames: 0,
             retire_ms: u32::try_from(self.retire_timeout.as_millis().max(1)).unwrap_or(u32::MAX),
             private_size: 0,

@@ -61,22 +61,22 @@ impl SocketFilter {
         Ok(program)
     }
 
-    /// Rejects frames of the other direction.
+    /// Rejects frames of the other direction, and those that the loopback interface sends: it receives them, too. So
+    /// does libpcap.
     fn prologue(&self) -> Vec<libc::sock_filter> {
         let outgoing = u32::from(libc::PACKET_OUTGOING);
         let packet_type = load(libc::SKF_AD_PKTTYPE);
-        match (self.direction, self.loopback) {
-            (DirectionFilter::In, _) => vec![packet_type, equal(outgoing, 0, 1), ret(0)],
-            (DirectionFilter::Out, _) => vec![packet_type, equal(outgoing, 1, 0), ret(0)],
-            (DirectionFilter::InOut, None) => Vec::new(),
-            (DirectionFilter::InOut, Some(index)) => vec![
-                packet_type,
-                equal(outgoing, 0, 3),
-                load(libc::SKF_AD_IFINDEX),
-                equal(index, 0, 1),
-                ret(0),
-            ],
-        }
+        let sent_by = |index| [load(libc::SKF_AD_IFINDEX), equal(index, 0, 1), ret(0)];
+        let (mut program, loopback) = match (self.direction, self.loopback) {
+            (DirectionFilter::In, _) => (vec![packet_type, equal(outgoing, 0, 1), ret(0)], None),
+            (DirectionFilter::Out, index) => {
+                (vec![packet_type, equal(outgoing, 1, 0), ret(0)], index)
+            }
+            (DirectionFilter::InOut, None) => (Vec::new(), None),
+            (DirectionFilter::InOut, index) => (vec![packet_type, equal(outgoing, 0, 3)], index),
+        };
+        program.extend(loopback.into_iter().flat_map(sent_by));
+        program
     }
 }
 

@@ -8,6 +8,7 @@ mod files;
 mod flows;
 mod keeping;
 mod limits;
+mod loopback;
 mod neighbours;
 mod options;
 mod pointers;
