@@ -110,6 +110,37 @@ fn a_program_gets_the_libpcap_that_it_brings_or_that_is_named() {
     assert_eq!(named.status.code(), Some(1));
 }
 
+/// The loader preloads nothing for it.
+#[test]
+fn a_static_program_runs_and_is_said() {
+    let test = "a_static_program_runs_and_is_said";
+    if !has_library(test) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("s.c"), folder.path().join("s"));
+    std::fs::write(&source, "int main(void) { return 7; }\n").unwrap();
+    for kind in ["-static", "-static-pie", "-no-pie"] {
+        let mut compiler = Command::new("cc");
+        let compiled = compiler.arg(kind).arg("-o").arg(&program).arg(&source).output();
+        if !compiled.is_ok_and(|output| output.status.success()) {
+            print_skipped(test, &format!("cc cannot link with {kind}"));
+            continue;
+        }
+        for options in [&[][..], &["--quiet"]] {
+            let output = run(&[options, &["--", program.to_str().unwrap()]].concat());
+            let said = text(&output.stderr).contains("linked statically");
+            assert_eq!(said, kind != "-no-pie" && options.is_empty(), "{kind}: {output:?}");
+            assert_eq!(output.status.code(), Some(7), "{kind}");
+        }
+    }
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/bin/sh\nexit 3\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let output = run(&["--", script.to_str().unwrap()]);
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(3), ""));
+}
+
 #[test]
 fn a_program_that_is_not_there_is_named() {
     if !has_library("a_program_that_is_not_there_is_named") {

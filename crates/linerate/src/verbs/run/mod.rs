@@ -8,7 +8,8 @@ mod metrics;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -183,9 +184,22 @@ fn libpcap_of(program: &OsStr, quiet: bool) -> Result<Option<PathBuf>> {
         return found.map(Some).with_context(|| format!("{LIBPCAP}: {}", named.display()));
     }
     let system = libpcap::search_paths().find_map(|place| place.canonicalize().ok());
-    let own = own_libpcap(program).filter(|own| Some(own) != system.as_ref());
+    let name = program.display();
+    let listed = path_of(program).and_then(|path| Some((libraries(&path)?, path)));
+    if let Some((libraries, path)) = &listed
+        && !quiet
+        && !libraries.contains(" (0x")
+        && is_elf(path)
+    {
+        stdio::eprintln(format_args!(
+            "linerate: {name} is linked statically, or for another C library: the loader gives it no libpcap of \
+             Linerate's"
+        ));
+    }
+    let own = listed.and_then(|(libraries, _)| own_libpcap(&libraries));
+    let own = own.filter(|own| Some(own) != system.as_ref());
     if let Some(own) = own.as_ref().filter(|_| !quiet) {
-        let (name, own) = (program.display(), own.display());
+        let own = own.display();
         stdio::eprintln(format_args!(
             "linerate: {name} has a libpcap of its own and gets it: {own}"
         ));
@@ -193,18 +207,32 @@ fn libpcap_of(program: &OsStr, quiet: bool) -> Result<Option<PathBuf>> {
     Ok(own.or(system))
 }
 
-/// The libpcap that the loader would give to the program, as ldd(1) lists it. None for scripts, for programs
-/// that load it later, and where there is no ldd.
-fn own_libpcap(program: &OsStr) -> Option<PathBuf> {
-    let path = match Path::new(program).components().count() {
+/// The file that `exec` takes for the program.
+fn path_of(program: &OsStr) -> Option<PathBuf> {
+    match Path::new(program).components().count() {
         1 => env::split_paths(&env::var_os("PATH")?)
             .map(|folder| folder.join(program))
-            .find(|p| p.is_file())?,
-        _ => PathBuf::from(program),
-    };
+            .find(|path| path.is_file()),
+        _ => Some(PathBuf::from(program)),
+    }
+}
+
+/// What ldd(1) prints of a program: a line with an address for each library that the loader gives to it. Nothing for
+/// scripts. `None` where there is no ldd.
+fn libraries(path: &Path) -> Option<String> {
     let listed = Command::new("ldd").arg(path).stderr(Stdio::null()).output().ok()?;
-    let listed = String::from_utf8(listed.stdout).ok()?;
-    let libraries = listed.lines().filter(|line| line.trim_start().starts_with("libpcap.so"));
+    String::from_utf8(listed.stdout).ok()
+}
+
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"\x7fELF"
+}
+
+/// The libpcap among these libraries. None for programs that load it later.
+fn own_libpcap(libraries: &str) -> Option<PathBuf> {
+    let libraries = libraries.lines().filter(|line| line.trim_start().starts_with("libpcap.so"));
     let mut places = libraries.filter_map(|line| line.split_once("=> ")?.1.split(" (").next());
     Path::new(places.next()?).canonicalize().ok()
 }
