@@ -185,7 +185,32 @@ fn formatted(base: &Path, when: Timestamp) -> PathBuf {
 fn filled(base: &Path, when: Timestamp) -> Option<PathBuf> {
     let instant = jiff::Timestamp::from_second(when.seconds() as i64).ok()?;
     let zoned = instant.to_zoned(TimeZone::system());
-    jiff::fmt::strtime::format(base.to_str()?, &zoned).ok().map(PathBuf::from)
+    jiff::fmt::strtime::format(in_c_locale(base.to_str()?), &zoned).ok().map(PathBuf::from)
+}
+
+/// The format with what depends on the locale written out, as tcpdump has it: in the C locale, which has no other
+/// names and digits for `%E` and `%O`.
+fn in_c_locale(format: &str) -> String {
+    let mut written = String::new();
+    let mut rest = format.chars();
+    while let Some(one) = rest.next() {
+        let conversion = match one {
+            '%' => rest.next(),
+            _ => None,
+        };
+        let conversion = match conversion {
+            Some('E' | 'O') => rest.next(),
+            other => other,
+        };
+        match conversion {
+            Some('c') => written.push_str("%a %b %e %H:%M:%S %Y"),
+            Some('r') => written.push_str("%I:%M:%S %p"),
+            Some('x') => written.push_str("%m/%d/%y"),
+            Some('X') => written.push_str("%H:%M:%S"),
+            conversion => written.extend([Some(one), conversion].into_iter().flatten()),
+        }
+    }
+    written
 }
 
 #[cfg(test)]
@@ -252,6 +277,27 @@ mod tests {
         assert!(is_format(Path::new("f-%H%M%S.pcap")) && is_format(Path::new("plain")));
         assert!(is_format(Path::new("100%%.pcap")));
         assert!(!is_format(Path::new("f-%!.pcap")) && !is_format(Path::new("100%")));
+    }
+
+    /// The oracle is date(1), which asks strftime(3).
+    #[test]
+    fn conversions_are_those_of_strftime() {
+        let letters = ('a'..='z').chain('A'..='Z').chain(['%']);
+        // The last three are flags of `date` alone, modifiers, or unknown.
+        let letters = letters.filter(|one| !"EOfiJKLNoqQvN".contains(*one));
+        let mut formats: Vec<_> = letters.map(|one| format!("%{one}")).collect();
+        formats.extend(["%Ec", "%EY", "%Od", "%OS", "%_d", "%-H", "100%%c"].map(str::to_owned));
+        for seconds in [0, 951_826_154, 1_700_000_001] {
+            for format in &formats {
+                let mut date = std::process::Command::new("date");
+                date.env("LC_ALL", "C").args(["-d", &format!("@{seconds}"), &format!("+{format}")]);
+                let theirs = date.output().expect("date of coreutils").stdout;
+                let theirs = String::from_utf8(theirs).expect("ASCII");
+                let ours = filled(Path::new(format), Timestamp(seconds * 1_000_000_000));
+                let ours = ours.map(|path| path.display().to_string());
+                assert_eq!(ours.as_deref(), theirs.strip_suffix('\n'), "{format}");
+            }
+        }
     }
 
     #[test]
