@@ -1,5 +1,7 @@
 //! All interfaces by one packet socket, with the frames as they are.
 
+use std::sync::Arc;
+
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram};
 use linerate_net::link::Link;
 use linerate_ring::TimestampSource;
@@ -9,7 +11,7 @@ use super::open::{OpenInterface, Opener, TakenFrames, hidden_by_xdp, unused};
 use super::select::Selection;
 use super::{Source, SourceKind, SourceOptions};
 use crate::Result;
-use crate::filter::{ETHERNET, FilterCache, FilterLocation, TagReading};
+use crate::filter::{ETHERNET, Filter, FilterCache, FilterLocation, TagReading};
 use crate::interface::{self, RAW};
 use crate::interface::{ANY, ARPHRD_ETHER, ARPHRD_LOOPBACK, ARPHRD_NONE, ARPHRD_RAWIP};
 
@@ -36,16 +38,20 @@ pub(crate) fn open(
     if filters.text().is_some() {
         packet::probe()?;
     }
-    let mut compiled = Vec::new();
+    let mut compiled: Vec<(Option<Arc<Filter>>, ClassicProgram)> = Vec::new();
     for linktype in [ETHERNET, RAW] {
         let has = |one: &&Link| interface::linktype(one).is_ok_and(|found| found == linktype);
         let filter = match interfaces.iter().find(has) {
             Some(first) => filters.of_interface(&first.name, linktype)?.cloned(),
+            // For those that come later, if libpcap needs no long time for it.
+            None if linktype == RAW && is_short(&compiled[0].1) => {
+                filters.of(linktype).ok().flatten().cloned()
+            }
             None => None,
         };
         let program = match &filter {
             Some(filter) => filter.place_on_socket(options.filter_in)?.kernel,
-            // An interface of this kind that comes later needs the expression compiled.
+            // It is no expression for this link layer, or was not compiled.
             None if filters.text().is_some() => Some(ClassicProgram::accept_all(0)),
             None => Some(ClassicProgram::accept_all(options.snaplen)),
         };
@@ -87,6 +93,10 @@ pub(crate) fn open(
     any.unused = unused(options, &selection, false);
     let all = std::iter::once(Ok(any)).chain(interfaces.into_iter().map(open));
     all.collect::<Result<_>>().map(Some)
+}
+
+fn is_short(program: &ClassicProgram) -> bool {
+    program.instructions().len() < 1000
 }
 
 /// One program from two, for frames with an Ethernet header and for bare packets. It rejects other link layers.

@@ -224,6 +224,12 @@ fn link_types_are_listed_and_chosen() {
 #[test]
 fn interfaces_that_appear_are_captured_and_named() {
     root_or_skip!();
+    interfaces_appear(true);
+    // The filter is for their link layer, too, which no interface had at the start.
+    interfaces_appear(false);
+}
+
+fn interfaces_appear(up_at_start: bool) {
     let (cable, folder) = (Cable::new(), folder());
     let path = folder.path().join("any.pcapng");
     let program = "for i in $(seq 40); do ip link add d$i type veth peer name e$i && ip link set d$i up; done";
@@ -231,11 +237,13 @@ fn interfaces_that_appear_are_captured_and_named() {
     ip(&cable.far, "link set lo up");
     let bare = |name: &str| Device::builder(name).kind(Kind::Tun).build().unwrap();
     let first = cable.far.run(|| bare("bare0")).unwrap();
-    ip(&cable.far, "link set bare0 up");
+    if up_at_start {
+        ip(&cable.far, "link set bare0 up");
+    }
     let mut command = cable.far.command(LINERATE);
     command.args(["capture", "-i", "any", "--json", "-b", "packets:20", "udp", "-w"]).arg(&path);
     let mut capture = listening(&mut command);
-    capture.until("listening on bare0");
+    ip(&cable.far, "link set bare0 up");
     let tasks = std::fs::read_dir(format!("/proc/{}/task", capture.id())).unwrap().count();
     assert!(tasks < 8, "{tasks} threads");
     let later = cable.far.run(|| bare("bare1")).unwrap();
@@ -246,6 +254,7 @@ fn interfaces_that_appear_are_captured_and_named() {
         assert!(later.queues()[0].send(&Header::default(), &PACKET).unwrap());
     }
     capture.until("listening on bare1, too");
+    assert_eq!(capture.stderr().contains("listening on bare0, too"), !up_at_start);
     drop(later);
     capture.until("interface bare1 is gone");
     // Into another file, which begins with all interfaces.
