@@ -3,6 +3,7 @@
 //! The lines are tcpdump 4.99's for Ethernet (VLAN tags are skipped, as there), ARP, IPv4, IPv6 and its
 //! extension headers, fragments, TCP, UDP, ICMP and ICMPv6. They differ, on purpose:
 //!
+//! - The flags of TCP follow its length, as `tcpdump -n` prints them: `tcp 0 [S.]`.
 //! - Other protocols are named by number and length and not taken apart: ` ip-proto-47 28`,
 //!   `ethertype 0x88cc, length 60`, `LLC, length 52`. Deeper dissection is tshark's.
 //! - A packet is always one line; tcpdump adds hexadecimal dumps for what it does not know.

@@ -1,4 +1,4 @@
-//! TCP and UDP as tcpdump prints them with `-q`.
+//! TCP and UDP as tcpdump prints them with `-q`, and the flags of TCP as it prints them without.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -27,10 +27,17 @@ pub(super) fn tcp(
     }
     write!(line, "tcp {}", length.wrapping_sub(header) as u32)?;
     if header > length {
-        write!(line, " [bad hdr length {header} - too long, > {length}]")?;
+        return write!(line, " [bad hdr length {header} - too long, > {length}]");
     }
+    let flags = fixed[13];
+    line.push_str(" [");
+    line.extend((0..8).filter(|bit| flags >> bit & 1 == 1).map(|bit| char::from(FLAGS[bit])));
+    line.push_str(if flags == 0 { "none]" } else { "]" });
     Ok(())
 }
+
+/// Letters of the flags, from the lowest bit on: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR.
+const FLAGS: [u8; 8] = *b"FSRP.UEW";
 
 /// A datagram of `length` bytes on the wire, of which `datagram` was captured.
 pub(super) fn udp(
