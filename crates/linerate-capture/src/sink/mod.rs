@@ -20,6 +20,8 @@ pub enum Sink<F = Vec<FileSink>> {
     File(F),
     /// To a function, which one reader at a time calls.
     Call(Arc<Mutex<PacketHandler>>),
+    /// Both.
+    FileAndCall(F, Arc<Mutex<PacketHandler>>),
 }
 
 impl Sink {
@@ -28,19 +30,33 @@ impl Sink {
         Self::Call(Arc::new(Mutex::new(Box::new(handler))))
     }
 
+    /// The same, and into these files.
+    pub fn and_files(self, files: Vec<FileSink>) -> Self {
+        match self {
+            Self::Call(handler) | Self::FileAndCall(_, handler) => {
+                Self::FileAndCall(files, handler)
+            }
+            Self::Discard | Self::File(_) => Self::File(files),
+        }
+    }
+
     /// For the reader of this number, whose packets count for the interface of that number.
     pub(crate) fn reader(&self, interface: u32, reader: usize) -> Sink<FileSinkHandle> {
         match self {
             Self::Discard => Sink::Discard,
             Self::File(files) => Sink::File(files[reader % files.len()].handle(interface)),
             Self::Call(handler) => Sink::Call(Arc::clone(handler)),
+            Self::FileAndCall(files, handler) => Sink::FileAndCall(
+                files[reader % files.len()].handle(interface),
+                Arc::clone(handler),
+            ),
         }
     }
 
     /// The writers, if it writes files.
     pub fn files(&self) -> &[FileSink] {
         match self {
-            Self::File(files) => files,
+            Self::File(files) | Self::FileAndCall(files, _) => files,
             Self::Discard | Self::Call(_) => &[],
         }
     }
@@ -48,7 +64,7 @@ impl Sink {
     /// Waits for the writers, and adds up their reports.
     pub(crate) fn finish(self) -> FileSinkReport {
         match self {
-            Self::File(files) => files
+            Self::File(files) | Self::FileAndCall(files, _) => files
                 .into_iter()
                 .map(FileSink::finish)
                 .fold(FileSinkReport::default(), FileSinkReport::plus),
@@ -72,6 +88,11 @@ impl Sink<FileSinkHandle> {
                 let record = record();
                 (handler.lock().unwrap_or_else(PoisonError::into_inner))(&record, linktype)
             }
+            Self::FileAndCall(handle, handler) => {
+                let record = record();
+                handle.push(&record);
+                (handler.lock().unwrap_or_else(PoisonError::into_inner))(&record, linktype)
+            }
         }
     }
 
@@ -79,7 +100,7 @@ impl Sink<FileSinkHandle> {
     #[inline]
     pub(crate) fn position(&self) -> u64 {
         match self {
-            Self::File(handle) => handle.position(),
+            Self::File(handle) | Self::FileAndCall(handle, _) => handle.position(),
             Self::Discard | Self::Call(_) => 0,
         }
     }
@@ -87,7 +108,7 @@ impl Sink<FileSinkHandle> {
     /// The handle of the writer, if it writes files.
     pub(crate) fn file(&mut self) -> Option<&mut FileSinkHandle> {
         match self {
-            Self::File(handle) => Some(handle),
+            Self::File(handle) | Self::FileAndCall(handle, _) => Some(handle),
             Self::Discard | Self::Call(_) => None,
         }
     }

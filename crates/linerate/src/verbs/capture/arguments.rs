@@ -321,6 +321,11 @@ pub(crate) struct Arguments {
     #[arg(skip = true)]
     pub(in crate::verbs) final_report: bool,
 
+    /// With -w, also print one line per packet; with `-w -` on standard error.
+    #[arg(help_heading = PRINTING, long, requires = "write",
+        conflicts_with_all = ["read", "link_header", "ascii", "hex_ascii", "hex", "time_format"])]
+    pub(super) print: bool,
+
     /// Without -w, print packets by the tcpdump that is installed, with their link-layer headers. So do -v, -A,
     /// -X, -x and -t, which mean what they mean to tcpdump.
     #[arg(help_heading = PRINTING, short = 'e')]

@@ -55,7 +55,6 @@ pub(crate) fn remedy(option: &str) -> Option<&'static str> {
         "--nano" => "--time-stamp-precision nano",
         "-O" | "--no-optimize" => "filters are always optimised",
         "-P" => "--format pcap",
-        "--print" => "write with -w - and print with `tcpdump -r -`, or capture twice",
         "--skip" => "read with -r, and filter by time with `editcap -A`",
         "-V" => "give -r one file at a time, or join them with `mergecap`",
         _ => return None,

@@ -40,6 +40,7 @@ pub(super) fn sink(
     match &arguments.write {
         _ if arguments.discard => Ok((Sink::Discard, None)),
         None if !arguments.flows.is_empty() => Ok((Sink::Discard, None)),
+        Some(path) if arguments.print => Ok((lines(arguments).and_files(start(path)?), None)),
         Some(path) => Ok((Sink::File(start(path)?), None)),
         None => match decoder::options(arguments).as_slice() {
             [] => Ok((lines(arguments), None)),
@@ -220,7 +221,8 @@ pub(super) fn file_options(
 fn lines(arguments: &Arguments) -> Sink {
     let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);
     let mut printers: Vec<(u16, Printer)> = Vec::new();
-    let mut lines = Lines { to_stderr: arguments.json, ..Lines::default() };
+    let is_stdout = arguments.write.as_deref() == Some(Path::new("-"));
+    let mut lines = Lines { to_stderr: arguments.json || is_stdout, ..Lines::default() };
     Sink::call(move |record, linktype| {
         let known = printers.iter().position(|(one, _)| *one == linktype);
         let index = known.unwrap_or_else(|| {
@@ -242,7 +244,7 @@ pub(super) fn failed() -> bool {
 /// Buffers of one line.
 #[derive(Default)]
 struct Lines {
-    /// The JSON object is alone on standard output.
+    /// The JSON object or the file is alone on standard output.
     to_stderr: bool,
     line: String,
     scratch: Vec<u8>,

@@ -89,10 +89,8 @@ impl Line {
     /// A line, unless packets are printed on the same terminal: one that changes would overwrite them.
     pub(super) fn new(arguments: &Arguments) -> Option<Self> {
         let same_terminal = arguments.json || std::io::stdout().is_terminal();
-        let printed = arguments.write.is_none()
-            && arguments.flows.is_empty()
-            && !arguments.discard
-            && same_terminal;
+        let lines = arguments.write.is_none() && arguments.flows.is_empty() && !arguments.discard;
+        let printed = (lines || arguments.print) && same_terminal;
         let quiet = arguments.quiet || printed;
         let status = StatusLine::new(arguments.stats, arguments.json, quiet)?;
         Some(Self { status, meter: Meter::start() })

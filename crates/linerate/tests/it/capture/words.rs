@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use linerate_testkit::root_or_skip;
 
-use super::support::{Cable, folder, write_mixed};
+use super::support::{Cable, folder, numbers, write_mixed};
 use crate::LINERATE;
 
 #[test]
@@ -18,6 +18,20 @@ fn lines_are_printed_without_a_file() {
     let lines: Vec<_> = out.lines().collect();
     assert_eq!(lines.len(), 3, "{out}");
     assert!(lines[0].contains("IP 10.9.0.1.4000 > 10.9.0.2.5000: UDP, length 64"), "{out}");
+}
+
+#[test]
+fn lines_are_printed_beside_a_file() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let path = folder.path().join("x.pcap");
+    let capture = cable.capture(&format!("-c 3 -w {} --print udp", path.display()));
+    cable.send(10, 64);
+    let (status, out, printed) = capture.wait();
+    assert!(status.success(), "{printed}");
+    let line = "IP 10.9.0.1.4000 > 10.9.0.2.5000: UDP, length 64";
+    assert_eq!((out.lines().count(), out.matches(line).count()), (3, 3), "{out}");
+    assert_eq!(numbers(&path), [0, 1, 2]);
 }
 
 #[test]
