@@ -186,7 +186,7 @@ impl RecordWriter {
     ///
     /// # Errors
     ///
-    /// The first that writing met; everything after it is not written.
+    /// As [`Writer::finish`].
     pub fn finish(self) -> (ExportStatistics, Result<()>) {
         let (output, outcome) = self.writer.finish();
         (self.shared.statistics(output), outcome)
@@ -212,7 +212,7 @@ struct Queue {
     end: Arc<End>,
     shared: Arc<Shared>,
     waited: Duration,
-    /// The thread has ended: it could not write.
+    /// The thread has ended.
     closed: bool,
 }
 
@@ -384,7 +384,7 @@ impl Backlog for WaitingFlows {
 
     /// Outputs the records of flows up to the first whose packets are not written, or that waits for a collector. At
     /// last none waits for collectors.
-    fn write(&mut self, outputs: &mut Outputs, end: &End, has_ended: bool) -> Result<()> {
+    fn write(&mut self, outputs: &mut Outputs, end: &End, has_ended: bool) {
         let is_late = has_ended && end.time_left().unwrap_or_default().is_zero();
         let blocking = self.shared.blocking.load(Relaxed) && !is_late;
         while let Some((packet_locator, flows)) = self.batches.front_mut() {
@@ -406,10 +406,9 @@ impl Backlog for WaitingFlows {
                 ..packets
             });
             let record = FlowRecord { packets, ..self.record(&flow) };
-            outputs.push(&record, blocking)?;
+            outputs.push(&record, blocking);
             self.shared.completed.fetch_add(1, Relaxed);
         }
-        Ok(())
     }
 }
 

@@ -111,15 +111,19 @@ pub struct OutputStatistics {
     /// The counts of complete files.
     #[serde(flatten)]
     pub files: FilesStatistics,
+    /// Records that could not be written to files.
+    pub not_written: u64,
     /// What was sent to each collector.
     #[serde(serialize_with = "collectors", skip_serializing_if = "Vec::is_empty")]
     pub collectors: Vec<(Target, ipfix::Statistics)>,
 }
 
 impl OutputStatistics {
-    /// Whether a collector could not be reached at last, so that it lacks records.
-    pub fn has_unreachable(&self) -> bool {
-        self.collectors.iter().any(|(_, one)| one.not_sent_flows > 0 && one.error.is_some())
+    /// Whether files lack records, or a collector could not be reached at last and lacks some.
+    pub fn has_lost_records(&self) -> bool {
+        let is_unreachable =
+            |one: &ipfix::Statistics| one.not_sent_flows > 0 && one.error.is_some();
+        self.not_written > 0 || self.collectors.iter().any(|(_, one)| is_unreachable(one))
     }
 }
 
@@ -140,9 +144,14 @@ fn collectors<S: Serializer>(
 }
 
 /// Files and collectors. The caller waits for files; it waits for collectors only on request. [`Outputs::is_ready`]
-/// says whether it would have to.
+/// says whether it would have to. Each fails alone.
 pub struct Outputs {
     files: Vec<Files>,
+    /// Records that could not be written to files.
+    not_written: u64,
+    /// The last error of files that was not reported, and when the last report was.
+    failure: Option<Error>,
+    reported: Option<Instant>,
     collectors: Vec<ipfix::Exporter>,
     /// When the last warning of each collector was given, and whether it still holds.
     warned: Vec<Option<(Instant, bool)>>,
@@ -177,7 +186,7 @@ impl Outputs {
             }
         }
         let warned = vec![None; collectors.len()];
-        Ok(Self { files, collectors, warned })
+        Ok(Self { files, not_written: 0, failure: None, reported: None, collectors, warned })
     }
 
     /// Whether a record finds room in the queue of each collector. A full queue from which no message was sent for five
@@ -188,13 +197,19 @@ impl Outputs {
     }
 
     /// Adds a record. If `blocking`, this waits for slow collectors.
-    ///
-    /// # Errors
-    ///
-    /// As [`Files::push`].
-    pub fn push(&mut self, record: &FlowRecord, blocking: bool) -> Result<()> {
+    pub fn push(&mut self, record: &FlowRecord, blocking: bool) {
         self.send(record, blocking);
-        self.files.iter_mut().try_for_each(|files| files.push(record.clone()))
+        self.write(|files| files.push(record.clone()));
+    }
+
+    /// Writes to all files. After an error, the records that are in no complete file are lost, and counted.
+    fn write(&mut self, write: impl Fn(&mut Files) -> Result<()>) {
+        for files in &mut self.files {
+            if let Err(error) = write(files) {
+                self.not_written += files.discard();
+                self.failure = Some(error);
+            }
+        }
     }
 
     fn send(&self, record: &FlowRecord, blocking: bool) {
@@ -224,7 +239,7 @@ impl Outputs {
         };
         let sealed = self.files.iter_mut().try_for_each(seal);
         if sealed.is_err() {
-            self.files.iter_mut().for_each(Files::discard);
+            self.files.iter_mut().for_each(|files| _ = files.discard());
         }
         sealed
     }
@@ -246,18 +261,23 @@ impl Outputs {
     }
 
     /// Completes files that are due. Must be called regularly.
-    ///
-    /// # Errors
-    ///
-    /// As [`Files::push`].
-    pub fn maintain(&mut self, now: Instant) -> Result<()> {
-        self.files.iter_mut().try_for_each(|files| files.maintain(now))
+    pub fn maintain(&mut self, now: Instant) {
+        self.write(|files| files.maintain(now));
     }
 
-    /// A warning for each collector that records cannot be sent to, as by a name that cannot be resolved, and a message
-    /// when they are sent again. Each collector has at most one warning a minute.
+    /// A warning that files cannot be written; one for each collector that records cannot be sent to, as by a name that
+    /// cannot be resolved, and a message when they are sent again. Each has at most one warning a minute.
     pub fn take_warnings(&mut self) -> Vec<String> {
         let mut warnings = Vec::new();
+        if self.reported.is_none_or(|since| since.elapsed() >= WARNING_INTERVAL)
+            && let Some(error) = self.failure.take()
+        {
+            self.reported = Some(Instant::now());
+            warnings.push(format!(
+                "{error}; flow records that are not written so far: {}",
+                self.not_written
+            ));
+        }
         for (collector, warned) in self.collectors.iter().zip(&mut self.warned) {
             let ipfix::Statistics { messages, not_sent_flows, error, .. } = collector.statistics();
             let target = collector.target();
@@ -290,6 +310,7 @@ impl Outputs {
         let sent = |one: &ipfix::Exporter| (one.target().clone(), one.statistics());
         OutputStatistics {
             files: self.files.iter().fold(FilesStatistics::default(), sum),
+            not_written: self.not_written,
             collectors: self.collectors.iter().map(sent).collect(),
         }
     }
@@ -301,12 +322,12 @@ impl Outputs {
     ///
     /// As [`Files::push`]. The statistics are right even then.
     pub fn finish(self, timeout: Duration) -> (OutputStatistics, Result<()>) {
-        let Self { files, collectors, .. } = self;
-        let mut statistics = OutputStatistics::default();
+        let Self { files, not_written, collectors, .. } = self;
+        let mut statistics = OutputStatistics { not_written, ..OutputStatistics::default() };
         let mut outcome = Ok(());
         for mut one in files {
             // Some files may get their names, and others not.
-            let completed = one.complete();
+            let completed = one.complete().inspect_err(|_| statistics.not_written += one.discard());
             statistics.files = statistics.files.plus(one.statistics());
             outcome = outcome.and(completed.and_then(|()| one.finish().map(drop)));
         }

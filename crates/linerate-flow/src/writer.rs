@@ -34,11 +34,7 @@ pub trait Backlog: Send + 'static {
     fn interval(&self) -> Duration;
 
     /// Outputs what need not wait any longer. `has_ended` says that no message follows.
-    ///
-    /// # Errors
-    ///
-    /// Those that end the thread.
-    fn write(&mut self, outputs: &mut Outputs, end: &End, has_ended: bool) -> Result<()>;
+    fn write(&mut self, outputs: &mut Outputs, end: &End, has_ended: bool);
 }
 
 /// Until when the end waits for collectors.
@@ -122,7 +118,7 @@ impl<M: Send + 'static> Writer<M> {
     ///
     /// # Errors
     ///
-    /// The first that writing met; everything after it is not written.
+    /// That of the last files.
     pub fn finish(self) -> (OutputStatistics, Result<()>) {
         let Self { thread, queue, output, .. } = self;
         drop(queue);
@@ -154,8 +150,8 @@ impl<B: Backlog> Worker<B> {
                     Err(RecvTimeoutError::Disconnected) => has_ended = true,
                 }
             }
-            self.backlog.write(&mut self.outputs, &self.end, has_ended)?;
-            self.outputs.maintain(Instant::now())?;
+            self.backlog.write(&mut self.outputs, &self.end, has_ended);
+            self.outputs.maintain(Instant::now());
             self.outputs.take_warnings().iter().for_each(|warning| (self.warn)(warning));
             *lock(&self.output) = self.outputs.statistics();
         }

@@ -163,6 +163,8 @@ pub struct Files {
     discarded: Vec<PathBuf>,
     /// When the oldest record came that is in no complete file.
     since: Option<Instant>,
+    /// Records since [`Files::publish`] was called.
+    unsealed: u64,
     /// A number for the next file of this meter.
     next: u64,
     /// Folders that did not exist, the innermost first.
@@ -217,6 +219,7 @@ impl Files {
             unpublished: Vec::new(),
             discarded: Vec::new(),
             since: None,
+            unsealed: 0,
             next: 0,
             created,
             is_used: false,
@@ -243,6 +246,7 @@ impl Files {
     pub fn push(&mut self, record: FlowRecord) -> Result<()> {
         self.since.get_or_insert_with(Instant::now);
         self.is_used = true;
+        self.unsealed += 1;
         self.pending.push(record);
         let max_records = self.options.max_records;
         if self.pending.len() < ROW_GROUP_RECORDS.min(max_records as usize) {
@@ -308,6 +312,7 @@ impl Files {
     /// [`Error::Io`] of the first file without its name.
     pub fn publish(&mut self) -> Result<()> {
         self.unpublished.append(&mut self.sealed);
+        self.unsealed = 0;
         let mut outcome = Ok(());
         for mut file in std::mem::take(&mut self.unpublished) {
             match file.publish() {
@@ -325,8 +330,9 @@ impl Files {
         outcome
     }
 
-    /// Discards the records that were pushed or sealed since [`Files::publish`] was called, after an error.
-    pub fn discard(&mut self) {
+    /// Discards the records that were pushed or sealed since [`Files::publish`] was called, after an error. Returns how
+    /// many there were.
+    pub fn discard(&mut self) -> u64 {
         self.pending.clear();
         self.since = None;
         let open = std::mem::take(&mut self.open).into_values().map(|open| open.partial);
@@ -334,6 +340,7 @@ impl Files {
         self.discarded.extend(open.chain(closed));
         // Files that are left are removed before the next batch is sealed, or by the next meter.
         let _ = self.remove_discarded();
+        std::mem::take(&mut self.unsealed)
     }
 
     fn remove_discarded(&mut self) -> Result<()> {
@@ -393,9 +400,13 @@ impl Files {
             }
             let folder = self.options.folder.join(partition(hour, &self.options.sensor));
             let group = self.options.group;
-            create_folder(&folder, group).map_err(Error::io("create the folder", &folder))?;
             let (path, partial) = self.names(&folder);
-            let file = create_file(&partial, group).map_err(Error::io("create", &partial))?;
+            let create = || {
+                create_folder(&folder, group).map_err(Error::io("create the folder", &folder))?;
+                create_file(&partial, group).map_err(Error::io("create", &partial))
+            };
+            // Who moves files away may remove the empty folder in between.
+            let file = create().or_else(|_| create())?;
             let writer =
                 SerializedFileWriter::new(file, schema::parquet(), Arc::clone(&self.properties));
             let writer = writer.map_err(|source| Error::Parquet { path: path.clone(), source })?;

@@ -132,6 +132,60 @@ fn a_folder_that_is_given_twice_or_a_wrong_collector_leaves_nothing() {
 }
 
 #[test]
+fn each_output_fails_alone_and_is_counted() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut destinations = vec![
+        Destination::Folder(folders[0].path().into()),
+        Destination::Folder(folders[1].path().into()),
+        format!("ipfix://{}", collector.local_addr().unwrap()).parse().unwrap(),
+    ];
+    let options = |destinations: &[Destination]| OutputOptions {
+        destinations: destinations.to_vec(),
+        sensor: Some("edge-1".into()),
+        group: None,
+        max_age: Duration::ZERO,
+        sealed: None,
+    };
+    let record = FlowRecord { start: START, end: START, ..FlowRecord::default() };
+    // A file in place of the folder of the day.
+    let date = jiff::Timestamp::from_nanosecond(START.into()).unwrap();
+    let blocked = folders[0].path().join(date.strftime("date=%Y-%m-%d").to_string());
+    std::fs::write(&blocked, "").unwrap();
+    let mut outputs = Outputs::open(&options(&destinations), || ()).unwrap();
+    let push = |outputs: &mut Outputs, count| {
+        (0..count).for_each(|_| outputs.push(&record, true));
+        outputs.maintain(Instant::now());
+    };
+    push(&mut outputs, 3);
+    push(&mut outputs, 4);
+    let statistics = outputs.statistics();
+    assert_eq!((statistics.files.records, statistics.not_written), (7, 7));
+    assert!(statistics.has_lost_records());
+    let warnings = outputs.take_warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("not written so far: 7"), "{warnings:?}");
+    // When there is room again, it goes on.
+    std::fs::remove_file(&blocked).unwrap();
+    push(&mut outputs, 5);
+    let (statistics, outcome) = outputs.finish(Duration::from_secs(10));
+    outcome.unwrap();
+    assert_eq!((statistics.files.records, statistics.not_written), (17, 7));
+    assert_eq!(statistics.collectors[0].1.flows, 12);
+
+    // The last files fail, too, and a collector that is away does not matter to the other ones.
+    std::fs::remove_dir_all(&blocked).unwrap();
+    std::fs::write(&blocked, "").unwrap();
+    destinations.push("ipfix+tcp://127.0.0.1:1".parse().unwrap());
+    let mut outputs = Outputs::open(&options(&destinations), || ()).unwrap();
+    outputs.push(&record, false);
+    let (statistics, outcome) = outputs.finish(Duration::ZERO);
+    outcome.unwrap_err();
+    assert_eq!((statistics.files.records, statistics.not_written), (1, 1));
+    let sent = statistics.collectors.iter().map(|(_, one)| (one.flows, one.not_sent_flows));
+    assert_eq!(sent.collect::<Vec<_>>(), [(1, 0), (0, 1)]);
+}
+
+#[test]
 fn collectors_get_records_whose_file_cannot_get_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let collector = UdpSocket::bind("127.0.0.1:0").unwrap();

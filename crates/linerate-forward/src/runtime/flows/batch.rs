@@ -53,17 +53,12 @@ impl Backlog for Batch {
     }
 
     /// A batch that cannot be written keeps its records, and is written later. The last one is lost.
-    fn write(
-        &mut self,
-        outputs: &mut Outputs,
-        end: &End,
-        has_ended: bool,
-    ) -> linerate_flow::Result<()> {
+    fn write(&mut self, outputs: &mut Outputs, end: &End, has_ended: bool) {
         let is_old = self.since.is_some_and(|since| since.elapsed() >= self.max_age);
         let is_due = self.retry.is_none_or(|at| Instant::now() >= at);
         let may_wait_longer = !(self.is_full() || is_old) || !is_due;
         if self.is_empty() || (may_wait_longer && !has_ended) {
-            return Ok(());
+            return;
         }
         let records = self.records.len();
         match self.commit(outputs, end) {
@@ -74,12 +69,11 @@ impl Backlog for Batch {
             Err(error) => {
                 tracing::warn!(%error, records, "cannot write flow records; they are tried again");
                 self.retry = Some(Instant::now() + RETRY_DELAY);
-                return Ok(());
+                return;
             }
         }
         self.records.clear();
         self.since = None;
-        Ok(())
     }
 }
 

@@ -242,7 +242,7 @@ pub(super) fn conclude(
         json::print(Schema::Capture, report)?;
     }
     let lost_on_disk = report.dropped[DropCause::Disk] > 0;
-    let lost_records = report.flows.as_ref().is_some_and(|flows| flows.output.has_unreachable());
+    let lost_records = report.flows.as_ref().is_some_and(|flows| flows.output.has_lost_records());
     let failed = outcome.failure.is_some() || lost_on_disk || lost_records || !printed;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -299,6 +299,7 @@ fn flows(report: &Report) -> Option<String> {
         (meter.link_type, "packet", "of no flow: unknown link type"),
         (meter.without_ports, "packet", "of flows without ports: fragments, or cut off"),
         (meter.overflow, "record", "early, because the flow table was full"),
+        (output.not_written, "record", "not in files: they could not be written"),
     ] {
         if count > 0 {
             text += &format!("\n{} {what}", plural(count, name));

@@ -137,6 +137,8 @@ fn flows(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     encoder.counters("linerate_capture_unmetered_packets", help, None, ["cause"], causes)?;
     let help = "Flow records in complete files";
     encoder.counter("linerate_capture_flow_records_written", help, None, output.files.records)?;
+    let help = "Flow records that could not be written to files";
+    encoder.counter("linerate_capture_flow_records_unwritten", help, None, output.not_written)?;
     if output.collectors.is_empty() {
         return Ok(());
     }
