@@ -133,7 +133,7 @@ Examples:
 The folder is the spool: with --delete a file leaves it when the store has it. Keys, region and endpoint are those of \
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL and AWS_ALLOW_HTTP.
 
-Exit status: 0 when nothing waits, 1 when files wait.
+Exit status: 0 when nothing waits, 1 when files wait or a folder cannot be read.
 
 Examples:
   linerate flows ship /var/lib/linerate/flows s3://flows/site-1 --follow 10s --delete")]
@@ -230,7 +230,7 @@ async fn main() -> ExitCode {
         // Who reads has enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("linerate: {}", print::message(&error));
+            print::warn(print::message(&error));
             ExitCode::FAILURE
         }
     }
@@ -255,18 +255,18 @@ async fn run(command: Command) -> Result<ExitCode> {
                 find::Options { filter: &filter, range, folder: packets.as_deref(), out: &out };
             let report = find::run(&context, &options).await?;
             let problems = report.problems();
-            problems.iter().for_each(|problem| eprintln!("linerate: {problem}"));
+            problems.iter().for_each(print::warn);
             if json {
                 writeln!(std::io::stdout(), "{}", report.json())?;
             } else {
-                eprintln!(
-                    "linerate: {} of {}; read {} of {} bytes in {}",
+                print::warn(format_args!(
+                    "{} of {}; read {} of {} bytes in {}",
                     print::plural(report.packets, "packet"),
                     print::plural(report.records, "flow record"),
                     report.bytes_read,
                     report.bytes_total,
                     print::plural(report.files, "file")
-                );
+                ));
             }
             Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
@@ -314,13 +314,10 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
     let frame = context.sql(&sql).await.context("cannot run this query")?;
     let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX)).await?;
     if rows == 0 && answer.form() == Form::Table && limit != Some(0) {
-        eprintln!(
-            "linerate: {}",
-            if is_query { "the answer has no rows" } else { "no record matches" }
-        );
+        print::warn(if is_query { "the answer has no rows" } else { "no record matches" });
     }
     if limit.is_some_and(|limit| rows > limit) {
-        eprintln!("linerate: there are more records: -n says how many to list");
+        print::warn("there are more records: -n says how many to list");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -339,22 +336,22 @@ async fn ship(options: &ship::Options<'_>, json: bool) -> Result<ExitCode> {
             // Shipping goes on without a reader.
             let _ = writeln!(std::io::stdout(), "{}", report.json());
         } else if let Some(error) = &report.error {
-            eprintln!(
-                "linerate: {} ({} bytes) waiting: {error}",
+            print::warn(format_args!(
+                "{} ({} bytes) waiting: {error}",
                 print::plural(report.waiting, "file"),
                 report.waiting_bytes
-            );
+            ));
         }
     })
     .await?;
     if !json {
-        eprintln!(
-            "linerate: {} ({} bytes) shipped, {} there already, {} waiting",
+        print::warn(format_args!(
+            "{} ({} bytes) shipped, {} there already, {} waiting",
             print::plural(report.files, "file"),
             report.bytes,
             report.known,
             report.waiting
-        );
+        ));
     }
-    Ok(if report.waiting == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_done() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,5 +1,6 @@
 //! Answers: a table, CSV, or one JSON object a line.
 
+use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,10 +52,22 @@ pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64) -> Result<u64>
     }
     progress.finish_and_clear();
     if form == Form::Table && table.iter().any(|batch| batch.num_rows() > 0) {
-        writeln!(out, "{}", pretty_format_batches(&table)?)?;
+        writeln!(out, "{}", printable(&pretty_format_batches(&table)?.to_string()))?;
     }
     out.flush()?;
     Ok(rows)
+}
+
+/// Prints a message on standard error. Nobody may read it any more.
+pub(crate) fn warn(text: impl Display) {
+    let _ = writeln!(io::stderr(), "linerate: {text}");
+}
+
+/// Text without characters that control a terminal, as the name of an interface may have them.
+fn printable(text: &str) -> String {
+    let is_control = |c: char| c.is_control() && c != '\n';
+    let escape = |c: char| if is_control(c) { c.escape_default().to_string() } else { c.into() };
+    text.chars().map(escape).collect()
 }
 
 /// An error with its causes. What it has said already is left out.

@@ -4,14 +4,16 @@
 //! folder, and a store shows an object when all of it is there. So whatever is interrupted is done again, and nothing is
 //! lost or double.
 
+use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use object_store::buffered::BufWriter;
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectStore, ObjectStoreExt, RetryConfig};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
@@ -48,6 +50,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// Whether nothing waits, as far as the folders can be read.
+    pub(crate) fn is_done(&self) -> bool {
+        self.waiting == 0 && self.error.is_none()
+    }
+
     pub(crate) fn json(&self) -> serde_json::Value {
         let Self { files, bytes, known, failures, waiting, waiting_bytes, error } = self;
         json!({
@@ -63,7 +70,11 @@ pub(crate) async fn run(
     stop: impl Future<Output = ()>,
     mut show: impl FnMut(&Report),
 ) -> Result<Report> {
-    let (store, prefix) = object_store(options.url)?;
+    fs::read_dir(options.folder)
+        .with_context(|| format!("cannot read {}", options.folder.display()))?;
+    // This tries again itself, and says so.
+    let (store, prefix) =
+        object_store(options.url, RetryConfig { max_retries: 0, ..RetryConfig::default() })?;
     let mut shipper =
         Shipper { store, prefix, options, report: Report::default(), sent: Vec::new() };
     let mut shown = None;
@@ -75,15 +86,15 @@ pub(crate) async fn run(
         tokio::select! {
             biased;
             () = &mut stop => break,
-            done = round => done?,
+            () = round => {}
         }
         if shown.as_ref() != Some(&shipper.report) {
             show(&shipper.report);
             shown = Some(shipper.report.clone());
         }
-        let wait = match (shipper.report.waiting, options.follow) {
-            (0, None) => break,
-            (0, Some(interval)) => {
+        let wait = match (shipper.report.is_done(), options.follow) {
+            (true, None) => break,
+            (true, Some(interval)) => {
                 pause = MIN_RETRY;
                 interval
             }
@@ -101,6 +112,18 @@ pub(crate) async fn run(
     Ok(shipper.report)
 }
 
+/// The store has an object of this name, but another one.
+#[derive(Debug)]
+struct OtherContent;
+
+impl fmt::Display for OtherContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store has other content under its name")
+    }
+}
+
+impl std::error::Error for OtherContent {}
+
 struct Shipper<'a> {
     store: Arc<dyn ObjectStore>,
     prefix: String,
@@ -111,56 +134,92 @@ struct Shipper<'a> {
 }
 
 impl Shipper<'_> {
-    /// Ships all files that are there, the oldest first; ends at the first that the store does not take.
-    async fn round(&mut self) -> Result<()> {
-        let mut files = local_files(self.options.folder)?;
+    /// Ships all files that are there, the oldest first; ends when the store fails. A file that cannot be read, that no
+    /// object can have the name of, or that the store has with other content, waits alone.
+    async fn round(&mut self) {
+        let (mut files, faults) = local_files(self.options.folder);
+        self.report.error = None;
+        faults.into_iter().for_each(|error| self.fail(error));
         self.sent.retain(|sent| files.binary_search(sent).is_ok());
         files.retain(|file| self.sent.binary_search(file).is_err());
-        self.report.error = None;
         let size = |file: &PathBuf| file.metadata().map_or(0, |metadata| metadata.len());
-        for (at, file) in files.iter().enumerate() {
-            let rest = &files[at..];
-            (self.report.waiting, self.report.waiting_bytes) =
-                (rest.len() as u64, rest.iter().map(size).sum());
-            if let Err(error) = self.ship(file).await {
-                self.report.failures += 1;
-                let (file, cause) = (file.display(), error.root_cause());
-                self.report.error =
-                    Some(format!("cannot ship {file} to {}: {cause}", self.options.url));
-                return Ok(());
+        let sizes: Vec<_> = files.iter().map(size).collect();
+        (self.report.waiting, self.report.waiting_bytes) = (files.len() as u64, sizes.iter().sum());
+        for (file, size) in files.iter().zip(sizes) {
+            let cannot_ship = || format!("cannot ship {} to {}", file.display(), self.options.url);
+            let (outcome, is_alone) = match self.content(file) {
+                Ok((key, bytes)) => match self.store(&key, bytes).await {
+                    Ok(()) => (self.leave(file), true),
+                    Err(error) => {
+                        let is_alone = error.is::<OtherContent>();
+                        (Err(error), is_alone)
+                    }
+                },
+                Err(error) => (Err(error), true),
+            };
+            match outcome.with_context(cannot_ship) {
+                Ok(()) => {
+                    self.report.waiting -= 1;
+                    self.report.waiting_bytes -= size;
+                }
+                Err(error) => {
+                    self.fail(error);
+                    if !is_alone {
+                        return;
+                    }
+                }
             }
         }
-        (self.report.waiting, self.report.waiting_bytes) = (0, 0);
-        Ok(())
     }
 
-    async fn ship(&mut self, file: &Path) -> Result<()> {
+    fn fail(&mut self, error: Error) {
+        self.report.failures += 1;
+        self.report.error = Some(format!("{error}: {}", error.root_cause()));
+    }
+
+    /// The name of a file in the store, and its bytes.
+    fn content(&self, file: &Path) -> Result<(Key, Vec<u8>)> {
         let key = self.key(file)?;
-        let bytes =
-            std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        Ok((key, bytes))
+    }
+
+    /// Stores these bytes, unless they are there.
+    async fn store(&mut self, key: &Key, bytes: Vec<u8>) -> Result<()> {
         let length = bytes.len() as u64;
-        let known = match self.store.head(&key).await {
-            Ok(object) => object.size == length,
+        let is_known = match self.store.head(key).await {
+            // The names of two sensors may be the same.
+            Ok(object) => {
+                let is_same =
+                    object.size == length && self.store.get(key).await?.bytes().await? == bytes;
+                anyhow::ensure!(is_same, OtherContent);
+                true
+            }
             Err(object_store::Error::NotFound { .. }) => false,
             Err(error) => return Err(error.into()),
         };
-        if known {
+        if is_known {
             self.report.known += 1;
-        } else {
-            let mut writer = BufWriter::new(Arc::clone(&self.store), key.clone());
-            writer.write_all(&bytes).await.with_context(|| format!("cannot store {key}"))?;
-            writer.shutdown().await.with_context(|| format!("cannot store {key}"))?;
-            let stored = self.store.head(&key).await?.size;
-            anyhow::ensure!(
-                stored == length,
-                "{key} has {stored} bytes in the store, {length} here"
-            );
-            self.report.files += 1;
-            self.report.bytes += length;
+            return Ok(());
         }
+        let mut writer = BufWriter::new(Arc::clone(&self.store), key.clone());
+        writer.write_all(&bytes).await.with_context(|| format!("cannot store {key}"))?;
+        writer.shutdown().await.with_context(|| format!("cannot store {key}"))?;
+        let stored = self.store.head(key).await?.size;
+        anyhow::ensure!(stored == length, "{key} has {stored} bytes in the store, {length} here");
+        self.report.files += 1;
+        self.report.bytes += length;
+        Ok(())
+    }
+
+    /// Deletes a file that the store has, and the folders that are empty then, or remembers it.
+    fn leave(&mut self, file: &Path) -> Result<()> {
         if self.options.delete {
-            std::fs::remove_file(file)
-                .with_context(|| format!("cannot delete {}", file.display()))?;
+            fs::remove_file(file).with_context(|| format!("cannot delete {}", file.display()))?;
+            let folders = file.ancestors().skip(1);
+            let below = folders.take_while(|folder| *folder != self.options.folder);
+            // The first that is not empty ends this.
+            let _ = below.map(fs::remove_dir).take_while(Result::is_ok).count();
         } else if let Err(at) = self.sent.binary_search_by(|sent| sent.as_path().cmp(file)) {
             self.sent.insert(at, file.to_owned());
         }
@@ -179,3 +238,6 @@ impl Shipper<'_> {
         Key::parse(&name).with_context(|| format!("{name} is not a valid object name"))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,13 @@
 //! Where flow records are: folders and files of Parquet, here or in an object store; as the table `flows`.
 
+use std::collections::HashSet;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use datafusion::arrow::array::{Array, ArrayRef, FixedSizeBinaryArray, StringBuilder, UInt32Array};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::cast::{as_fixed_size_binary_array, as_uint32_array};
@@ -20,7 +22,7 @@ use datafusion::prelude::{DataFrame, SessionConfig, SessionContext, lit};
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
-use object_store::{ObjectMeta, ObjectStore};
+use object_store::{ObjectMeta, ObjectStore, RetryConfig};
 
 /// The table of records.
 pub(crate) const TABLE: &str = "flows";
@@ -31,7 +33,10 @@ const EXTENSION: &str = ".parquet";
 
 /// The object store of `s3://BUCKET/PREFIX`, and the prefix. Keys, region and endpoint are those of the environment:
 /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP.
-pub(crate) fn object_store(url: &str) -> Result<(Arc<dyn ObjectStore>, String)> {
+pub(crate) fn object_store(
+    url: &str,
+    retry: RetryConfig,
+) -> Result<(Arc<dyn ObjectStore>, String)> {
     let rest = url
         .strip_prefix(S3)
         .with_context(|| format!("{url} is not an object store: s3://BUCKET/PREFIX"))?;
@@ -39,7 +44,7 @@ pub(crate) fn object_store(url: &str) -> Result<(Arc<dyn ObjectStore>, String)> 
     if bucket.is_empty() {
         bail!("{url} names no bucket");
     }
-    let store = AmazonS3Builder::from_env().with_bucket_name(bucket).build();
+    let store = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry).build();
     let store = store.with_context(|| format!("cannot use {url}"))?;
     Ok((Arc::new(store), prefix.trim_matches('/').to_owned()))
 }
@@ -92,7 +97,7 @@ pub(crate) async fn open(locations: &[String]) -> Result<SessionContext> {
         bail!("{}", no_files(&empty));
     }
     for name in &empty {
-        eprintln!("linerate: {name} has no complete *.parquet file yet");
+        print::warn(format_args!("{name} has no complete *.parquet file yet"));
     }
     let mut all: Option<DataFrame> = None;
     for group in groups {
@@ -114,7 +119,7 @@ fn listing_options() -> ListingOptions {
 /// The name of a location for messages, and its URL. No character of a name is a pattern.
 fn location_url(context: &SessionContext, location: &str) -> Result<(String, ListingTableUrl)> {
     let (name, base, path, is_folder) = if let Some(rest) = location.strip_prefix(S3) {
-        let (store, _) = object_store(location)?;
+        let (store, _) = object_store(location, RetryConfig::default())?;
         let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
         let base = format!("{S3}{bucket}/");
         let url = base.parse().with_context(|| format!("{location} is not a URL"))?;
@@ -159,10 +164,9 @@ async fn files(
 /// Says that there are no files, and where some may be.
 fn no_files(names: &[String]) -> String {
     let below = names.iter().find_map(|name| {
-        let file = local_files(Path::new(name))
-            .ok()?
-            .into_iter()
-            .find(|file| file.metadata().is_ok_and(|file| file.len() > 0))?;
+        let (files, _) = local_files(Path::new(name));
+        let file =
+            files.into_iter().find(|file| file.metadata().is_ok_and(|file| file.len() > 0))?;
         Some((name, file))
     });
     match below {
@@ -264,18 +268,33 @@ fn ip(columns: &[ArrayRef]) -> datafusion::error::Result<ArrayRef> {
     Ok(Arc::new(text.finish()))
 }
 
-/// Files of records in a folder that are whole, in the order of their names.
-pub(crate) fn local_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
+/// Files of records in a folder that are whole, in the order of their names, and why folders could not be read. One below
+/// it that was removed in the meantime has no files.
+pub(crate) fn local_files(top: &Path) -> (Vec<PathBuf>, Vec<Error>) {
+    let (mut files, mut faults) = (Vec::new(), Vec::new());
+    let mut folders = vec![top.to_owned()];
+    // A link may lead to a folder above it.
+    let mut seen = HashSet::new();
     while let Some(folder) = folders.pop() {
-        let entries =
-            fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-        for entry in entries {
-            let path = entry.with_context(|| format!("cannot read {}", folder.display()))?.path();
+        if let Ok(path) = folder.canonicalize()
+            && !seen.insert(path)
+        {
+            continue;
+        }
+        let entries = match fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>)
+        {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound && folder != top => continue,
+            Err(error) => {
+                let what = format!("cannot read {}", folder.display());
+                faults.push(Error::from(error).context(what));
+                continue;
+            }
+        };
+        for path in entries.into_iter().map(|entry| entry.path()) {
             let hidden =
                 path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-            if path.is_dir() && !path.is_symlink() {
+            if path.is_dir() {
                 folders.push(path);
             } else if !hidden && path.extension().is_some_and(|extension| extension == "parquet") {
                 files.push(path);
@@ -283,5 +302,5 @@ pub(crate) fn local_files(folder: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     files.sort();
-    Ok(files)
+    (files, faults)
 }

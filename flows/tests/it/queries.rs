@@ -450,3 +450,23 @@ fn files_that_wait_are_said_with_their_store() {
         assert!(table.contains(&format!("\n| `{field}` | ")), "{field}");
     }
 }
+
+#[test]
+fn names_do_not_control_the_terminal_and_closed_pipes_are_quiet() {
+    let folder = tempfile::tempdir().unwrap();
+    let interface_name = Some("eth\u{1b}[31m0".into());
+    let record = FlowRecord { interface_name, start: START, end: START, ..FlowRecord::default() };
+    parquet(&folder.path().join("1.parquet"), &[record]);
+    let location = folder.path().to_str().unwrap();
+    let table = answer(&["flows", "top", "-r", location, "--by", "interface"]);
+    assert!(table.contains(r"eth\u{1b}[31m0") && !table.contains('\u{1b}'), "{table}");
+
+    // Nobody reads the output or the messages.
+    for arguments in [&["--csv"][..], &["--json"], &["port 1"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate-flows"));
+        command.args(["flows", "list", "-r", location]).args(arguments);
+        let [out, error] = [(); 2].map(|()| std::io::pipe().unwrap().1);
+        let status = command.stdout(out).stderr(error).status().unwrap();
+        assert!(status.success(), "{arguments:?}: {status}");
+    }
+}
