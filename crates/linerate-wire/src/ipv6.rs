@@ -57,12 +57,19 @@ impl<'a> Packet<'a> {
         read::u16(self.0, field::PAYLOAD_LEN)
     }
 
-    /// Length of header and payload that the header claims; all that is there where it claims nothing
-    /// because the packet is a jumbogram (RFC 2675), as Linux' super-packets over 64 KiB are.
+    /// Whether the header says the packet's length. It does not in a jumbogram (RFC 2675), as Linux' super-packets over
+    /// 64 KiB are, nor where the sender leaves it to the card, which segments TCP and UDP.
+    pub fn has_len(&self) -> bool {
+        let may_lack = [Protocol::HOP_BY_HOP, Protocol::TCP, Protocol::UDP];
+        self.payload_len() != 0 || !may_lack.contains(&self.next_header())
+    }
+
+    /// Length of header and payload that the header claims; all that is there where it [claims
+    /// nothing](Self::has_len).
     pub fn total_len(&self) -> usize {
-        match (self.payload_len(), self.next_header()) {
-            (0, Protocol::HOP_BY_HOP) => self.0.len(),
-            (len, _) => HEADER_LEN + usize::from(len),
+        match self.has_len() {
+            true => HEADER_LEN + usize::from(self.payload_len()),
+            false => self.0.len(),
         }
     }
 

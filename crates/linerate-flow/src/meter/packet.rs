@@ -269,10 +269,10 @@ impl Packet {
             }
             Network::Ipv6 { .. } => {
                 let packet = layers.ipv6(frame).ok_or(Unmetered::Malformed)?;
-                // A jumbogram does not say its length here (RFC 2675).
-                let len = match (packet.payload_len(), packet.next_header()) {
-                    (0, Protocol::HOP_BY_HOP) => 0,
-                    (len, _) => linerate_wire::ipv6::HEADER_LEN as u32 + u32::from(len),
+                let header_len = linerate_wire::ipv6::HEADER_LEN as u32;
+                let len = match packet.has_len() {
+                    true => header_len + u32::from(packet.payload_len()),
+                    false => 0,
                 };
                 let ends = (u128::from(packet.source()), u128::from(packet.destination()));
                 (ends.0, ends.1, len, packet.hop_limit())
@@ -283,7 +283,7 @@ impl Packet {
                 return Err(if is_ip { Unmetered::Malformed } else { Unmetered::NotIp });
             }
         };
-        // Super-packets over 64 KiB have no length in their header.
+        // Super-packets may have no length in their header.
         let octets = match total_len {
             0 => wire_len.saturating_sub(layers.network_offset as u32),
             len => len,

@@ -582,6 +582,23 @@ fn padding_is_not_counted_and_super_packets_are_whole() {
         (counts(&records[0]), records[0].forward.length),
         ([1, 100_000, 0, 0], Some((65535, 65535)))
     );
+
+    // Senders of IPv6 leave the length to a card that segments.
+    let ip = || PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6([1; 16], [2; 16], 64);
+    let mut frames = [Vec::new(), Vec::new()];
+    ip().tcp(2, 1, 1, 1000).write(&mut frames[0], &[0; 9]).unwrap();
+    ip().udp(2, 1).write(&mut frames[1], &[0; 9]).unwrap();
+    for mut frame in frames {
+        frame[18..20].fill(0);
+        let mut metered = Metered::new(10, 60, 15);
+        let records = metered.cut(0.0, &frame, 30_014).finish();
+        assert_eq!(counts(&records[0]), [1, 30_000, 0, 0]);
+        assert_eq!(
+            (records[0].key.source_port, records[0].key.destination_port),
+            (Some(2), Some(1))
+        );
+        assert_eq!(metered.meter.statistics().without_ports, 0);
+    }
 }
 
 #[test]

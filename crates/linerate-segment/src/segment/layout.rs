@@ -100,7 +100,7 @@ impl Ip {
 
     fn read_v6(bytes: &[u8]) -> Result<Self> {
         let header = ipv6::Packet::new_checked(bytes)?;
-        if header.payload_len() == 0 && header.next_header() == Protocol::HOP_BY_HOP {
+        if !header.has_len() {
             return Err(Error::Jumbo);
         }
         let end = header.total_len();
