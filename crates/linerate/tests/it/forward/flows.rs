@@ -167,6 +167,31 @@ fn a_session_that_ends_has_its_packets_in_records_before_its_slot_is_free() {
 }
 
 #[test]
+fn connections_that_tcp_ends_have_this_reason() {
+    root_or_skip!();
+    for datapath in ["xdp", "tc"] {
+        let net = Net::new();
+        // It tracks IPv4, and not IPv6.
+        translate(&net, "masquerade");
+        let folder = tempfile::tempdir().unwrap();
+        // The table is looked through each half second.
+        let options = "--sensor r1 --flow-file-time 1s --udp-idle 2s";
+        let daemon = net
+            .run(&format!("--datapath {datapath} {options} --flows {}", folder.path().display()));
+        [0, 1].map(|family| net.tcp(family, 3_000_000, || {}));
+        let reasons = || {
+            let rows = records(folder.path());
+            let rows = rows.iter().filter(|row| find_number(row, "natEvent").is_none());
+            rows.map(|row| (session(row), number(row, "flowEndReason"))).collect::<BTreeMap<_, _>>()
+        };
+        wait_for("records of both directions", || reasons().len() == 4);
+        let reasons = reasons();
+        assert!(reasons.values().all(|reason| *reason == 3), "{datapath}: {reasons:?}");
+        daemon.end(Signal::SIGINT);
+    }
+}
+
+#[test]
 fn a_session_that_begins_again_is_counted_once_and_for_its_own_host() {
     root_or_skip!();
     let missing = Command::new("conntrack").arg("--version").output().is_err();
