@@ -267,17 +267,20 @@ impl Config {
     }
 }
 
-crate::named::named! {
-    /// How sessions are counted.
-    #[derive(Default, Serialize, DeserializeTrait)]
-    #[serde(rename_all = "kebab-case")]
-    Statistics:
+/// How sessions are counted.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, DeserializeTrait,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Statistics {
     /// In the session itself, by the CPU that forwards it.
     #[default]
-    Slot "slot",
+    Slot,
     /// Not at all.
-    None "none",
+    None,
 }
+
+linerate_net::named!(Statistics, "place for counters": Slot = "slot", None = "none");
 
 /// A number with a factor, or a time, as a string: TOML has neither.
 #[derive(DeserializeTrait)]

@@ -1,55 +1,17 @@
-//! Names in texts. `named!` defines an enum with names, and `counters!` one of causes that the programs count, with
-//! names and explanations. `as_text!`: serialises a value as the text that the command line accepts.
+//! Names in texts. `counters!` defines an enum of causes that the programs count, with names and explanations.
+//! `as_text!` serialises a value as the text that the command line accepts.
 
-/// An enum whose values have names in texts, by which they are written and parsed.
-macro_rules! named {
-    ($(#[$outer:meta])* $kind:ident: $($(#[$inner:meta])* $name:ident $text:literal,)*) => {
+/// An enum of causes, whose numbers are indices of counters. Each has a name and a one-line explanation.
+macro_rules! counters {
+    ($(#[$outer:meta])* $kind:ident $what:literal: $($name:ident $text:literal $about:literal,)*) => {
         $(#[$outer])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u32)]
         pub enum $kind {
-            $($(#[$inner])* $name,)*
+            $(#[doc = $about] $name,)*
         }
 
-        impl $kind {
-            /// All of them, in order.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// Its name in texts.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
-            }
-        }
-
-        impl std::fmt::Display for $kind {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-
-        impl std::str::FromStr for $kind {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                let found = Self::ALL.iter().find(|one| one.name() == text).copied();
-                found.ok_or_else(|| {
-                    format!("{text:?} is none of {}", [$($text,)*].join(", "))
-                })
-            }
-        }
-    };
-}
-
-pub(crate) use named;
-
-/// The same for causes, whose numbers are indices of counters. Each has a one-line explanation.
-macro_rules! counters {
-    ($(#[$outer:meta])* $kind:ident: $($name:ident $text:literal $about:literal,)*) => {
-        crate::named::named! {
-            $(#[$outer])*
-            #[repr(u32)]
-            $kind:
-            $(#[doc = $about] $name $text,)*
-        }
+        linerate_net::named!($kind, $what: $($name = $text),*);
 
         impl $kind {
             /// A one-line explanation.

@@ -2,7 +2,7 @@
 
 crate::named::counters! {
     /// Why a frame was not forwarded by the fast path. The number is the index in the map `reasons`.
-    Reason:
+    Reason "reason":
     Short "short" "The frame ends before its headers do.",
     NotIp "not-ip" "Neither IPv4 nor IPv6: ARP and the like.",
     Tags "tags" "More than two VLAN tags.",

@@ -3,7 +3,7 @@
 crate::named::counters! {
     /// Why a session was not learned from a packet that left by a port. The number is the index in the map
     /// `refusals`.
-    Refusal:
+    Refusal "refusal":
     Local "local" "Made by this machine: its own traffic, or a tunnel's.",
     Unmarked "unmarked" "Arrived by an interface that is not a port.",
     Indirect "indirect" "Came through a device that is not an upper device of the port, such as a tunnel.",

@@ -6,18 +6,19 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::named::{as_text, named};
+use crate::named::as_text;
 
-named! {
-    /// The protocol above IP of a session.
-    #[derive(Serialize, Deserialize)]
-    #[serde(rename_all = "lowercase")]
-    Protocol:
+/// The protocol above IP of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
     /// Protocol number 6.
-    Tcp "tcp",
+    Tcp,
     /// Protocol number 17.
-    Udp "udp",
+    Udp,
 }
+
+linerate_net::named!(Protocol, "protocol": Tcp = "tcp", Udp = "udp");
 
 impl Protocol {
     /// Its number in the IP header.

@@ -73,20 +73,23 @@ pub struct Session {
     pub rate: Option<Rate>,
 }
 
-crate::named::named! {
-    /// Whether the packets of a session take the fast path.
-    #[derive(Serialize)]
-    #[serde(rename_all = "kebab-case")]
-    State:
+/// Whether the packets of a session take the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
     /// They do.
-    Fast "fast",
+    Fast,
     /// The next packet goes through the kernel: the session is due for revalidation.
-    Due "due",
+    Due,
     /// The next packet goes through the kernel: the configuration has changed since the session was learned.
-    Stale "stale",
+    Stale,
     /// They do not: its connection closed, or it was flushed or aged out.
-    Ended "ended",
+    Ended,
 }
+
+linerate_net::named!(
+    State, "state of a session": Fast = "fast", Due = "due", Stale = "stale", Ended = "ended",
+);
 
 /// Source and destination after NAT, if they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -93,7 +93,7 @@ const WRONG: &[(&str, &str)] = &[
     ("forward run -i a --tcp-idle 9d", "tcp-idle: 9d is out of range; it can be 1s to 7d"),
     ("forward run -i a --max-sessions 3", "max-sessions is 3; it can be 1024 to 50000000"),
     ("forward run -i a --statistics all", "[possible values: slot, none]"),
-    ("forward run -i a --datapath fast", "is none of auto, xdp, tc"),
+    ("forward run -i a --datapath fast", "choose one of auto, xdp, tc"),
     (
         "forward run -i a --metrics nowhere",
         "\"nowhere\" is not an address with a port: write 127.0.0.1:9818 or",

@@ -5,45 +5,53 @@ use std::fmt;
 use crate::table::control::Control;
 use crate::table::layout::rules;
 
-crate::named::named! {
-    /// A kind of change.
-    #[repr(u8)]
-    Cause:
+/// A kind of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Cause {
     /// The watch started: earlier changes are unknown.
-    Start "start",
+    Start,
     /// Messages were lost because too many came at once; everything was read again.
-    Overrun "overrun",
+    Overrun,
     /// A route.
-    Route "route",
+    Route,
     /// A routing rule.
-    Rule "rule",
+    Rule,
     /// A nexthop object, or a bucket of a nexthop group.
-    Nexthop "nexthop",
+    Nexthop,
     /// The address or the presence of a neighbour.
-    Neighbour "neighbour",
+    Neighbour,
     /// A link: up or down, carrier, MTU, hardware address, master, name, added or removed.
-    Link "link",
+    Link,
     /// An address of this host.
-    Address "address",
+    Address,
     /// Forwarding or reverse-path filtering of an interface.
-    Forwarding "forwarding",
+    Forwarding,
     /// The forwarding database or the VLANs of a bridge.
-    Bridge "bridge",
+    Bridge,
     /// Queueing disciplines, filters and actions.
-    TrafficControl "traffic-control",
+    TrafficControl,
     /// The nftables ruleset, which iptables-nft changes too.
-    Nftables "nftables",
+    Nftables,
     /// Legacy iptables has run, or its rules have changed.
-    Xtables "xtables",
+    Xtables,
     /// An IPsec policy.
-    Ipsec "ipsec",
+    Ipsec,
     /// Somebody deleted or changed tracked connections.
-    Conntrack "conntrack",
+    Conntrack,
     /// A setting of the network stack (`/proc/sys/net`), also one that a router advertisement has changed.
-    Setting "setting",
+    Setting,
     /// A BPF program at a hook of netfilter.
-    NetfilterLink "netfilter-link",
+    NetfilterLink,
 }
+
+linerate_net::named!(
+    Cause, "kind of change": Start = "start", Overrun = "overrun", Route = "route", Rule = "rule",
+    Nexthop = "nexthop", Neighbour = "neighbour", Link = "link", Address = "address",
+    Forwarding = "forwarding", Bridge = "bridge", TrafficControl = "traffic-control",
+    Nftables = "nftables", Xtables = "xtables", Ipsec = "ipsec", Conntrack = "conntrack",
+    Setting = "setting", NetfilterLink = "netfilter-link",
+);
 
 /// A set of kinds of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

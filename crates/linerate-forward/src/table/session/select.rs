@@ -59,30 +59,35 @@ fn any<T>(wanted: &[T], there: impl FnMut(&T) -> bool) -> bool {
     wanted.is_empty() || wanted.iter().any(there)
 }
 
-crate::named::named! {
-    /// The sort key of sessions; the largest first, except for addresses.
-    #[derive(Default)]
-    Sort:
+/// The sort key of sessions; the largest first, except for addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sort {
     /// The order of the table: unsorted.
     #[default]
-    Table "table",
+    Table,
     /// Packets counted.
-    Packets "packets",
+    Packets,
     /// Bytes counted.
-    Bytes "bytes",
+    Bytes,
     /// Packets a second.
-    PacketRate "packet-rate",
+    PacketRate,
     /// Bytes a second.
-    ByteRate "byte-rate",
+    ByteRate,
     /// Time since it was first learned.
-    Age "age",
+    Age,
     /// Time without a packet.
-    Idle "idle",
+    Idle,
     /// Source, port, destination, port, protocol; the smallest first.
-    Source "source",
+    Source,
     /// Destination, port, source, port, protocol; the smallest first.
-    Destination "destination",
+    Destination,
 }
+
+linerate_net::named!(
+    Sort, "sort key": Table = "table", Packets = "packets", Bytes = "bytes",
+    PacketRate = "packet-rate", ByteRate = "byte-rate", Age = "age", Idle = "idle",
+    Source = "source", Destination = "destination",
+);
 
 impl Sort {
     /// Which of two comes first. Unknown rates come last.

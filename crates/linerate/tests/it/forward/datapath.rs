@@ -362,7 +362,7 @@ fn one_datapath_may_be_asked_for() {
     for family in 0..2 {
         net.tcp(family, 3_000_000, || {});
     }
-    assert!(net.refused("run -i left --datapath fast", 2).contains("none of auto, xdp, tc"));
+    assert!(net.refused("run -i left --datapath fast", 2).contains("choose one of auto, xdp, tc"));
     drop(daemon);
     net.stdout_of("detach");
     net.router_does("tc qdisc add dev right root tbf rate 100mbit burst 64kb latency 50ms");
