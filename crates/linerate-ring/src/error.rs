@@ -136,13 +136,8 @@ impl Error {
 impl From<linerate_net::Error> for Error {
     fn from(error: linerate_net::Error) -> Self {
         match error {
-            linerate_net::Error::NoInterface(name) => Self::NoInterface(name),
             linerate_net::Error::InterfaceGone(name) => Self::InterfaceGone(name),
-            linerate_net::Error::Privilege { action, capability } => {
-                Self::Privilege { action, capability }
-            }
-            linerate_net::Error::System { action, source } => Self::System { action, source },
-            other => Self::Invalid(other.to_string()),
+            other => linerate_bpf::Error::from(other).into(),
         }
     }
 }
