@@ -53,10 +53,9 @@ struct Direction {
 
 /// The connections with the most bytes, up to `limit`. It reads the table twice.
 pub fn largest(table: &Table, clock: &Clock, limit: usize) -> Vec<Connection> {
-    let sessions = || table.records().filter(Record::is_session);
     // Of the sessions; each of the largest connections has one of them.
     let mut heap = BinaryHeap::new();
-    for record in sessions() {
+    for record in table.records() {
         let tuple = record.tuple();
         heap.push(Reverse((record.bytes(), tuple, record.reply())));
         if heap.len() > limit.saturating_mul(2) {
@@ -67,7 +66,7 @@ pub fn largest(table: &Table, clock: &Clock, limit: usize) -> Vec<Connection> {
     for Reverse((_, tuple, reply)) in heap {
         directions.extend([(tuple, None), (reply, None)]);
     }
-    for record in sessions() {
+    for record in table.records() {
         let Some(direction) = directions.get_mut(&record.tuple()) else { continue };
         let age = (clock.now() as u32).wrapping_sub(layout::created(record.cold.created));
         let direction = direction.get_or_insert_with(|| Direction {

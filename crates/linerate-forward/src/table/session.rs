@@ -222,11 +222,6 @@ impl Record {
         self.session.bytes.wrapping_add(self.cold.remote.bytes)
     }
 
-    /// Whether it is a session, and not a free slot.
-    pub fn is_session(&self) -> bool {
-        self.session.kind != 0
-    }
-
     /// Whether it was ended.
     pub fn is_ended(&self) -> bool {
         self.session.generation & layout::GENERATION_ENDED != 0

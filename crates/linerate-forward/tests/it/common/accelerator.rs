@@ -174,7 +174,7 @@ impl Accelerator {
     /// All sessions.
     pub(crate) fn sessions(&self) -> Vec<Record> {
         let table = Table::open(&self.programs.maps).expect("a table");
-        table.records().filter(Record::is_session).collect()
+        table.records().collect()
     }
 
     /// The session of UDP or TCP packets from `source` to `destination`, as they come in.
