@@ -18,12 +18,12 @@ pub(super) fn wrap(socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         return super::wire::wrap(socket);
     }
     let backend = word("LINERATE_SEND_BACKEND").parse().expect("a send backend");
-    let inner = linerate_udp::Receiver::from_socket(socket)
-        .map_err(io::Error::other)?
-        .backend(Some(word("LINERATE_BACKEND").parse().expect("a backend")))
-        .send_options(linerate_udp::SendOptions { backend, ..Default::default() })
-        .build_quinn()
-        .map_err(io::Error::other)?;
+    let options = linerate_udp::Options {
+        backend: Some(word("LINERATE_BACKEND").parse().expect("a backend")),
+        send: linerate_udp::SendOptions { backend, ..Default::default() },
+        ..linerate_udp::Options::from_socket(socket).map_err(io::Error::other)?
+    };
+    let inner = linerate_udp::Socket::open_for_quinn(options).map_err(io::Error::other)?;
     Ok(Arc::new(Bridge(inner)))
 }
 

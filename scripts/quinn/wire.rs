@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::task::{Context, Poll};
 
 use linerate_testkit::{Namespace, Veth, VethOptions};
-use linerate_udp::{Backend, Receiver, Transmit, Transmitter};
+use linerate_udp::{Backend, Options, Socket, Transmit, Transmitter};
 
 use super::{AsyncUdpSocket, UdpPoller};
 
@@ -61,9 +61,9 @@ impl Wire {
         let v6 = transmit.destination.ip().to_canonical().is_ipv6();
         let mut senders = self.senders.lock().unwrap();
         let sender = senders.entry((v6, port)).or_insert_with(|| {
-            let builder = Receiver::builder((FAR[usize::from(v6)], port).into());
-            let builder = builder.backend(Some(Backend::Recvmmsg)).batch(1);
-            let socket = self.far.run(|| builder.build_socket()).unwrap().unwrap();
+            let defaults = Options::new((FAR[usize::from(v6)], port).into());
+            let options = Options { backend: Some(Backend::Recvmmsg), batch: 1, ..defaults };
+            let socket = self.far.run(|| Socket::open(options)).unwrap().unwrap();
             socket.into_split().1
         });
         let to = (NEAR[usize::from(v6)], transmit.destination.port()).into();
@@ -84,12 +84,16 @@ pub(super) fn wrap(socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         ip if ip.is_unspecified() => ip,
         ip => NEAR[usize::from(ip.is_ipv6())],
     };
-    let builder = Receiver::builder((ip, bound.port()).into()).interface("rx").ring_size(4 << 20);
-    let builder = builder.backend(Some(Backend::Xdp));
+    let options = Options {
+        interface: Some("rx".into()),
+        ring_size: 4 << 20,
+        backend: Some(Backend::Xdp),
+        ..Options::new((ip, bound.port()).into())
+    };
     let runtime = tokio::runtime::Handle::current();
     let build = || {
         let _entered = runtime.enter();
-        builder.build_quinn()
+        Socket::open_for_quinn(options)
     };
     let inner = wire.near.run(build).map_err(io::Error::other)?.map_err(io::Error::other)?;
     let versions: &[bool] = match bound.ip() {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use linerate_udp::{Error, Group, Metadata, Receiver, ReceiverBuilder, Reuseport, SendOptions};
+use linerate_udp::{Error, Group, Metadata, Options, Reuseport, SendOptions};
 
 /// Report each message's destination address and input interface.
 pub const LINERATE_RECEIVE_DESTINATION: u32 = 1;
@@ -69,14 +69,14 @@ impl linerate_receive_options {
     ///
     /// # Safety
     /// Each text is NULL or NUL-terminated, and `groups` points to `group_count` of them.
-    pub(crate) unsafe fn read(&self, socket: Option<OwnedFd>) -> Result<ReceiverBuilder, Error> {
-        let builder = match socket {
-            Some(socket) => Receiver::from_socket(socket)?,
+    pub(crate) unsafe fn read(&self, socket: Option<OwnedFd>) -> Result<Options, Error> {
+        let options = match socket {
+            Some(socket) => Options::from_socket(socket)?,
             // SAFETY: the caller's.
-            None => Receiver::builder(unsafe { self.bind() }.map_err(Error::Invalid)?),
+            None => Options::new(unsafe { self.bind() }.map_err(Error::Invalid)?),
         };
         // SAFETY: the caller's.
-        unsafe { self.apply(builder) }.map_err(Error::Invalid)
+        unsafe { self.apply(options) }.map_err(Error::Invalid)
     }
 
     /// # Safety
@@ -91,7 +91,7 @@ impl linerate_receive_options {
 
     /// # Safety
     /// As [`linerate_receive_options::read`].
-    unsafe fn apply(&self, builder: ReceiverBuilder) -> Result<ReceiverBuilder, String> {
+    unsafe fn apply(&self, defaults: Options) -> Result<Options, String> {
         // SAFETY: the caller's.
         let [interface, backend, send_backend] =
             unsafe { [text(self.interface)?, text(self.backend)?, text(self.send_backend)?] };
@@ -100,39 +100,35 @@ impl linerate_receive_options {
             return Err(format!("options.flags has unknown bits: {:#x}", self.flags));
         }
         let nonzero = |time: Duration| (!time.is_zero()).then_some(time);
-        let mut builder = builder
-            .busy_poll(nonzero(Duration::from_micros(self.busy_poll_us.into())))
-            .calibrate(nonzero(Duration::from_millis(self.calibrate_ms.into())))
-            .spin(has(LINERATE_RECEIVE_SPIN))
-            .take_over(has(LINERATE_RECEIVE_TAKE_OVER))
-            .reuseport(if has(LINERATE_RECEIVE_REUSEPORT) {
-                Reuseport::Flow
-            } else {
-                Reuseport::Exclusive
-            })
-            .metadata(Metadata {
+        let reuseport = has(LINERATE_RECEIVE_REUSEPORT);
+        let mut options = Options {
+            interface: interface.map(str::to_owned),
+            busy_poll: nonzero(Duration::from_micros(self.busy_poll_us.into())),
+            calibrate: nonzero(Duration::from_millis(self.calibrate_ms.into())),
+            spin: has(LINERATE_RECEIVE_SPIN),
+            take_over: has(LINERATE_RECEIVE_TAKE_OVER),
+            reuseport: if reuseport { Reuseport::Flow } else { Reuseport::Exclusive },
+            metadata: Metadata {
                 destination: has(LINERATE_RECEIVE_DESTINATION),
                 traffic_class: has(LINERATE_RECEIVE_TRAFFIC_CLASS),
                 timestamp: has(LINERATE_RECEIVE_TIMESTAMP),
-            });
-        if let Some(interface) = interface {
-            builder = builder.interface(interface);
-        }
+            },
+            ..defaults
+        };
         if let Some(backend) = backend.filter(|backend| *backend != "auto") {
-            builder = builder.backend(Some(backend.parse()?));
+            options.backend = Some(backend.parse()?);
         }
         if let Some(backend) = send_backend {
-            let options = SendOptions { backend: backend.parse()?, ..SendOptions::default() };
-            builder = builder.send_options(options);
+            options.send = SendOptions { backend: backend.parse()?, ..SendOptions::default() };
         }
         if self.batch != 0 {
-            builder = builder.batch(self.batch);
+            options.batch = self.batch;
         }
         if self.message_size != 0 {
-            builder = builder.message_size(self.message_size);
+            options.message_size = self.message_size;
         }
         if self.recv_buffer_size != 0 {
-            builder = builder.recv_buffer_size(Some(self.recv_buffer_size));
+            options.recv_buffer_size = Some(self.recv_buffer_size);
         }
         if self.group_count > 0 {
             if self.groups.is_null() {
@@ -141,10 +137,10 @@ impl linerate_receive_options {
             // SAFETY: not NULL, and the caller vouches for so many texts.
             for &group in unsafe { slice::from_raw_parts(self.groups, self.group_count) } {
                 // SAFETY: the caller's.
-                builder = builder.join(unsafe { read_group(group)? });
+                options.groups.push(unsafe { read_group(group)? });
             }
         }
-        Ok(builder)
+        Ok(options)
     }
 }
 

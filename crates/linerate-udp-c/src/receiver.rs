@@ -119,7 +119,7 @@ pub unsafe extern "C" fn linerate_receiver_open(
             None => Err(Error::Invalid("options is NULL".to_owned())),
         }
     };
-    let opened = wanted.and_then(linerate_udp::ReceiverBuilder::build);
+    let opened = wanted.and_then(linerate_udp::Receiver::open);
     match opened {
         Ok(opened) => {
             let handle = Box::into_raw(Box::new(linerate_receiver::of(opened)));

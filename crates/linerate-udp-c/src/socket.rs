@@ -49,7 +49,7 @@ pub unsafe extern "C" fn linerate_socket_open(
         // SAFETY: the caller vouches for the pointer and for what it leads to.
         match unsafe { options.as_ref() } {
             // SAFETY: as above.
-            Some(options) => unsafe { options.read(bound) }?.build_socket(),
+            Some(options) => linerate_udp::Socket::open(unsafe { options.read(bound) }?),
             None => Err(Error::Invalid("options is NULL".to_owned())),
         }
     });

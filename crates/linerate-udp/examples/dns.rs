@@ -4,7 +4,7 @@
 
 use std::error::Error;
 
-use linerate_udp::Socket;
+use linerate_udp::{Options, Socket};
 
 /// The name of the question, type A, class IN, a time to live of 60 seconds, and four bytes of address.
 const ANSWER: [u8; 16] = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 1];
@@ -29,7 +29,7 @@ pub(crate) fn answer(query: &[u8], to: &mut Vec<u8>) -> Option<()> {
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).ok_or("dns ADDRESS:PORT [BACKEND]")?.parse()?;
     let backend = std::env::args().nth(2).map(|name| name.parse()).transpose()?;
-    let mut socket = Socket::builder(address).backend(backend).build_socket()?;
+    let mut socket = Socket::open(Options { backend, ..Options::new(address) })?;
     Ok(serve(&mut socket)?)
 }
 

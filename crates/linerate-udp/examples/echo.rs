@@ -4,12 +4,12 @@
 
 use std::error::Error;
 
-use linerate_udp::Socket;
+use linerate_udp::{Options, Socket};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7000".to_owned());
     let backend = std::env::args().nth(2).map(|name| name.parse()).transpose()?;
-    let mut socket = Socket::builder(address.parse()?).backend(backend).build_socket()?;
+    let mut socket = Socket::open(Options { backend, ..Options::new(address.parse()?) })?;
     println!("echoing on {} by {}", socket.address(), socket.receiver().backend());
     Ok(serve(&mut socket)?)
 }

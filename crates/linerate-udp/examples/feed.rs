@@ -8,16 +8,19 @@ use std::time::{Duration, Instant};
 
 use linerate_feed::moldudp64::{MoldUdp64, request};
 use linerate_feed::{Feed, Line, Message, Requester};
-use linerate_udp::{Group, Receiver, Socket, Transmit};
+use linerate_udp::{Group, Options, Receiver, Socket, Transmit};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, group, server] = &arguments[..] else {
         return Err("feed ADDRESS:PORT GROUP@IFACE SERVER:PORT".into());
     };
-    let mut receiver = Receiver::builder(address.parse()?).join(group.parse::<Group>()?).build()?;
+    let mut receiver = Receiver::open(Options {
+        groups: vec![group.parse::<Group>()?],
+        ..Options::new(address.parse()?)
+    })?;
     // Answers come to the address that asks.
-    let mut requests = Socket::builder("0.0.0.0:0".parse()?).build_socket()?;
+    let mut requests = Socket::open(Options::new("0.0.0.0:0".parse()?))?;
     read(&mut receiver, &mut requests, server.parse()?, |message| {
         println!("{} {}", message.number, String::from_utf8_lossy(message.bytes));
     })

@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use linerate_udp::Socket;
+use linerate_udp::{Options, Socket};
 use quinn::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use quinn::{Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime};
 
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("quic ADDRESS:PORT CERTIFICATE.der KEY.der [BACKEND]".into());
     };
     let backend = arguments.get(3).map(|name| name.parse()).transpose()?;
-    let socket = Socket::builder(address.parse()?).backend(backend).build_quinn()?;
+    let socket = Socket::open_for_quinn(Options { backend, ..Options::new(address.parse()?) })?;
     let certificate = CertificateDer::from(std::fs::read(certificate)?);
     let key = PrivateKeyDer::try_from(std::fs::read(key)?)?;
     let config = ServerConfig::with_single_cert(vec![certificate], key)?;

@@ -5,12 +5,12 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use linerate_udp::Receiver;
+use linerate_udp::{Options, Receiver};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "0.0.0.0:7000".to_owned());
     let backend = std::env::args().nth(2).map(|name| name.parse()).transpose()?;
-    let mut receiver = Receiver::builder(address.parse()?).backend(backend).build()?;
+    let mut receiver = Receiver::open(Options { backend, ..Options::new(address.parse()?) })?;
     println!("receiving on {} by {}", receiver.address(), receiver.backend());
     let mut before = 0;
     loop {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use linerate_udp::Receiver;
+use linerate_udp::{Options, Receiver};
 
 /// Name and value of a counter; `@` says which part of the events was reported.
 fn counter(line: &str) -> Option<(&str, f64)> {
@@ -18,7 +18,7 @@ fn counter(line: &str) -> Option<(&str, f64)> {
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8125".to_owned());
     let backend = std::env::args().nth(2).map(|name| name.parse()).transpose()?;
-    let mut receiver = Receiver::builder(address.parse()?).backend(backend).build()?;
+    let mut receiver = Receiver::open(Options { backend, ..Options::new(address.parse()?) })?;
     println!("counting on {} by {}", receiver.address(), receiver.backend());
     Ok(sink(&mut receiver, |counters| println!("{counters:?}"))?)
 }

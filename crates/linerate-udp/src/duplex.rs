@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use crate::builder::ReceiverBuilder;
+use crate::options::Options;
 use crate::receiver::{Batch, Receiver};
+use crate::socket::unmapped;
 use crate::transmit::Transmit;
 use crate::transmitter::Transmitter;
 use crate::{IcmpError, Result, TransmitTimestamp};
@@ -15,7 +16,7 @@ use crate::{IcmpError, Result, TransmitTimestamp};
 /// ```no_run
 /// # fn main() -> linerate_udp::Result<()> {
 /// let mut socket =
-///     linerate_udp::Socket::builder("[::]:7000".parse().unwrap()).build_socket()?;
+///     linerate_udp::Socket::open(linerate_udp::Options::new("[::]:7000".parse().unwrap()))?;
 /// let (receiver, transmitter) = socket.split();
 /// loop {
 ///     let mut batch = receiver.receive(None)?;
@@ -32,25 +33,18 @@ pub struct Socket {
     transmitter: Transmitter,
 }
 
-impl ReceiverBuilder {
-    /// Builds a receiver and a transmitter with the same batch size and message size. A socket that is bound to an
+impl Socket {
+    /// Opens a receiver and a transmitter with the same batch size and message size. A socket that is bound to an
     /// unspecified address reports the destination of each message, so that a reply is sent from it
     /// ([`crate::Message::reply`]).
     ///
     /// # Errors
-    /// As [`ReceiverBuilder::build`].
-    pub fn build_socket(mut self) -> Result<Socket> {
-        self.options.metadata.destination |= self.options.bind.ip().is_unspecified();
-        let mut receiver = self.build()?;
+    /// As [`Receiver::open`].
+    pub fn open(mut options: Options) -> Result<Self> {
+        options.metadata.destination |= unmapped(options.bind).ip().is_unspecified();
+        let mut receiver = Receiver::open(options)?;
         let transmitter = receiver.transmitter();
-        Ok(Socket { receiver, transmitter })
-    }
-}
-
-impl Socket {
-    /// A socket bound to `address`; [`ReceiverBuilder::build_socket`] opens it.
-    pub fn builder(address: SocketAddr) -> ReceiverBuilder {
-        Receiver::builder(address)
+        Ok(Self { receiver, transmitter })
     }
 
     /// Borrows both halves, so that replies can be collected while a batch is lent.

@@ -10,13 +10,13 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod backend;
-mod builder;
 mod duplex;
 mod error;
 mod given;
 mod group;
 mod interface;
 mod message;
+mod open;
 mod options;
 mod outgoing;
 pub mod pattern;
@@ -39,14 +39,13 @@ pub mod xdp;
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncReceiver, AsyncTransmitter};
 pub use backend::{Backend, SendBackend};
-pub use builder::ReceiverBuilder;
 pub use duplex::Socket;
 pub use error::{Error, Result};
 pub use group::Group;
 pub use linerate_ring::Delivery;
 pub use message::{Drops, Message, Metadata};
 pub use options::{
-    MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, MtuDiscovery, Reuseport, SendOptions, TransmitClock,
+    MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, MtuDiscovery, Options, Reuseport, SendOptions, TransmitClock,
 };
 pub use outgoing::SendStatistics;
 pub use probe::probe;

@@ -15,15 +15,14 @@ use tokio::io::unix::AsyncFd;
 
 use crate::asynchronous::register;
 use crate::backend::Backend;
-use crate::builder::ReceiverBuilder;
-use crate::options::MtuDiscovery;
+use crate::options::{MtuDiscovery, Options};
 use crate::outgoing::MAX_SEGMENTS;
 use crate::receiver::Receiver;
 use crate::transmit::Transmit;
 use crate::transmitter::Transmitter;
-use crate::{Batch, Error, Message, Metadata, Result, socket};
+use crate::{Batch, Error, Message, Metadata, Result, Socket, socket};
 
-impl ReceiverBuilder {
+impl Socket {
     /// A socket for [`quinn::Endpoint::new_with_abstract_socket`]; in the context of a tokio runtime that has its I/O
     /// driver.
     ///
@@ -34,19 +33,19 @@ impl ReceiverBuilder {
     /// DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
     ///
     /// # Errors
-    /// As [`ReceiverBuilder::build`].
-    pub fn build_quinn(mut self) -> Result<Arc<dyn AsyncUdpSocket>> {
-        let timestamp = self.options.metadata.timestamp;
-        self.options.metadata = Metadata { timestamp, ..Metadata::ALL };
-        if self.options.backend == Some(Backend::Uring) {
+    /// As [`Receiver::open`].
+    pub fn open_for_quinn(mut options: Options) -> Result<Arc<dyn AsyncUdpSocket>> {
+        let timestamp = options.metadata.timestamp;
+        options.metadata = Metadata { timestamp, ..Metadata::ALL };
+        if options.backend == Some(Backend::Uring) {
             crate::probe(Backend::Uring, None)
                 .map_err(|reason| Error::BackendUnavailable { backend: Backend::Uring, reason })?;
-            self.options.backend = Some(Backend::Recvmmsg);
+            options.backend = Some(Backend::Recvmmsg);
         }
-        self.options.icmp_errors = false;
-        (self.options.send.timestamps, self.options.send.transmit_clock) = (false, None);
-        let discovery = *self.options.send.mtu_discovery.get_or_insert(MtuDiscovery::Probe);
-        let (mut receiver, transmitter) = self.build_socket()?.into_split();
+        options.icmp_errors = false;
+        (options.send.timestamps, options.send.transmit_clock) = (false, None);
+        let discovery = *options.send.mtu_discovery.get_or_insert(MtuDiscovery::Probe);
+        let (mut receiver, transmitter) = Self::open(options)?.into_split();
         let direct = match receiver.backend() {
             Backend::Recvmmsg | Backend::Gro => {
                 if receiver.address().is_ipv6() {

@@ -46,7 +46,7 @@ const READ_DROPS: &str = "read the drop counters of a socket";
 ///
 /// Readable ([`AsFd`]) when there are messages; a signal ends a wait early. It may move to another thread.
 /// Several threads use one socket through [`Receiver::try_clone`], and several receivers one port through
-/// [`ReceiverBuilder::reuseport`](crate::ReceiverBuilder::reuseport).
+/// [`Options::reuseport`].
 #[derive(Debug)]
 pub struct Receiver {
     // Before the socket, which its request uses.
@@ -79,7 +79,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn open(options: &Options, backend: Backend) -> Result<Self> {
+    pub(crate) fn open_backend(options: &Options, backend: Backend) -> Result<Self> {
         let socket = socket::open(options, backend)?;
         let drops = SocketDrops::start(socket.as_fd(), options.versions())
             .map_err(|error| Error::system(READ_DROPS, error))?;
@@ -213,7 +213,7 @@ impl Receiver {
     }
 
     /// The next ICMP error that answers a message of this socket; with
-    /// [`ReceiverBuilder::icmp_errors`](crate::ReceiverBuilder::icmp_errors). Calls that receive collect them, and
+    /// [`Options::icmp_errors`]. Calls that receive collect them, and
     /// return an empty batch if there are new ones. At most 1024 are kept; the oldest are dropped.
     pub fn next_error(&mut self) -> Option<IcmpError> {
         self.icmp_errors.pop_front()
@@ -269,7 +269,7 @@ impl Receiver {
     }
 
     /// What each backend did in the calibration; see
-    /// [`ReceiverBuilder::calibrate`](crate::ReceiverBuilder::calibrate).
+    /// [`Options::calibrate`].
     pub fn calibration_runs(&self) -> &[CalibrationRun] {
         &self.calibration_runs
     }

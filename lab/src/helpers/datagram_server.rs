@@ -67,8 +67,9 @@ fn on_linerate(options: &Options, backend: Backend) -> Result<Served> {
         gso: options.no_gso.then_some(false),
         ..SendOptions::default()
     };
-    let builder = Socket::builder(options.address).backend(Some(backend)).send_options(send);
-    let mut socket = builder.build_socket()?;
+    let defaults = linerate_udp::Options::new(options.address);
+    let mut socket =
+        Socket::open(linerate_udp::Options { backend: Some(backend), send, ..defaults })?;
     let (receiver, transmitter) = socket.split();
     let mut reply = Vec::new();
     while !interrupt::happened() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use linerate_udp::{Backend, Receiver};
+use linerate_udp::{Backend, Socket};
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use quinn::{
@@ -67,7 +67,10 @@ fn endpoint(options: &Options, config: Option<ServerConfig>) -> Result<Endpoint>
     let runtime = Arc::new(TokioRuntime);
     let socket: Arc<dyn AsyncUdpSocket> = match options.backend {
         None => runtime.wrap_udp_socket(UdpSocket::bind(options.address)?)?,
-        Some(backend) => Receiver::builder(options.address).backend(Some(backend)).build_quinn()?,
+        Some(backend) => {
+            let defaults = linerate_udp::Options::new(options.address);
+            Socket::open_for_quinn(linerate_udp::Options { backend: Some(backend), ..defaults })?
+        }
     };
     let endpoint = EndpointConfig::default();
     Ok(Endpoint::new_with_abstract_socket(endpoint, config, socket, runtime)?)

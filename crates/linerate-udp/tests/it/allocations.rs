@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::support::{Cable, HERE, Kind, TIMEOUT, WINDOW, address, kinds, soon};
 use linerate_testkit::{only_this_test, probe_or_skip, root_or_skip, test_name};
-use linerate_udp::{Backend, Metadata, Receiver, SendBackend, SendOptions, Sender, Socket};
+use linerate_udp::{Backend, Metadata, Options, SendBackend, SendOptions, Sender};
 
 #[test]
 fn nothing_is_allocated_after_build() {
@@ -13,8 +13,8 @@ fn nothing_is_allocated_after_build() {
     let cable = Cable::new();
     for kind in kinds(&cable, "nothing_is_allocated_after_build") {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).metadata(Metadata::ALL);
-        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let options = Options { metadata: Metadata::ALL, ..Options::new(to) };
+        let mut receiver = cable.receive_by(options, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to));
         let (allocations, messages) = crate::counting::allocations(|| {
             let (mut messages, end) = (0, Instant::now() + TIMEOUT);
@@ -45,7 +45,7 @@ fn what_has_gathered_comes_with_few_calls() {
     let cable = Cable::new();
     for kind in kinds(&cable, "what_has_gathered_comes_with_few_calls") {
         let to = address(HERE, 7000);
-        let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
+        let mut receiver = cable.receive_by(Options::new(to), kind).unwrap();
         cable.fill(to, 2048);
         let end = Instant::now() + TIMEOUT;
         let calls = receiver.syscalls();
@@ -75,9 +75,10 @@ struct Costs {
 fn answer_gathered(cable: &Cable, kind: Kind, backend: SendBackend) -> Costs {
     let to = address(HERE, 7000);
     let send = SendOptions { backend, ..SendOptions::default() };
-    let builder = Socket::builder(to).backend(Some(kind.backend)).delivery(kind.delivery);
-    let builder = builder.ring_size(16 << 20).send_options(send);
-    let mut socket = cable.socket(&builder);
+    let options =
+        Options { backend: Some(kind.backend), delivery: kind.delivery, ..Options::new(to) };
+    let options = Options { ring_size: 16 << 20, send, ..options };
+    let mut socket = cable.socket(&options);
     // The first answers resolve the neighbour and reserve what io_uring keeps.
     for messages in [64, 2048] {
         cable.fill(to, messages);

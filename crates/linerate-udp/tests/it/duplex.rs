@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use linerate_testkit::{exclusive, root_or_skip, test_name, uninterrupted};
 use linerate_udp::{
-    Group, Metadata, MtuDiscovery, Receiver, ReceiverBuilder, SendOptions, Socket, Transmit,
+    Group, Metadata, MtuDiscovery, Options, Receiver, SendOptions, Socket, Transmit,
 };
 
 use crate::support::{
     Cable, HERE, HERE6, Kind, THERE, THERE6, TIMEOUT, WINDOW, address, kinds, soon,
 };
 
-fn open(cable: &Cable, builder: ReceiverBuilder, kind: Kind) -> Socket {
-    let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery).ring_size(16 << 20);
-    cable.socket(&builder)
+fn open(cable: &Cable, options: Options, kind: Kind) -> Socket {
+    let (backend, delivery) = (Some(kind.backend), kind.delivery);
+    let options = Options { backend, delivery, ring_size: 16 << 20, ..options };
+    cable.socket(&options)
 }
 
 /// A plain socket of the other host.
@@ -55,8 +56,9 @@ fn answers_come_from_the_address_that_was_asked() {
             (HERE6, &[(HERE6, THERE6)]),
             ("::", &[(HERE, THERE), (HERE6, THERE6), (more[0], THERE), (more[1], THERE6)]),
         ] {
-            let builder = Receiver::builder(address(bind, 7000)).interface("rx");
-            let mut socket = open(&cable, builder, kind);
+            let options =
+                Options { interface: Some("rx".into()), ..Options::new(address(bind, 7000)) };
+            let mut socket = open(&cable, options, kind);
             for &(to, from) in asked {
                 let (peer, to) = (peer(&cable, from), address(to, 7000));
                 // Runs of one size, which are joined, and others.
@@ -103,11 +105,11 @@ fn answers_to_broadcasts_and_groups_come_from_an_address_of_the_host() {
     let plain = cable.here.run(|| UdpSocket::bind("[::]:7001")).unwrap().unwrap();
     plain.set_read_timeout(Some(TIMEOUT)).unwrap();
     for kind in kinds(&cable, test_name!()) {
-        let mut builder = Receiver::builder(address("::", 7000)).metadata(Metadata::ALL);
+        let mut options = Options { metadata: Metadata::ALL, ..Options::new(address("::", 7000)) };
         for group in ["239.7.7.7", "ff15::7"] {
-            builder = builder.join(Group::any_source(group.parse().unwrap()).on("rx"));
+            options.groups.push(Group::any_source(group.parse().unwrap()).on("rx"));
         }
-        let mut socket = open(&cable, builder.interface("rx"), kind);
+        let mut socket = open(&cable, Options { interface: Some("rx".into()), ..options }, kind);
         for to in asked {
             peer_of(to).send_to(b"hello", (to, 7000)).unwrap();
             echo(&mut socket, 1);
@@ -138,7 +140,7 @@ fn answering_allocates_nothing() {
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
-        let mut socket = open(&cable, Receiver::builder(to), kind);
+        let mut socket = open(&cable, Options::new(to), kind);
         let peer = peer(&cable, THERE);
         let (allocations, ()) = crate::counting::allocations(|| {
             let mut room = [0; 64];
@@ -162,12 +164,15 @@ fn one_address_hears_both_versions_on_every_back_end() {
     let cable = Cable::new();
     let groups = ["239.7.7.7", "ff15::7"];
     for kind in kinds(&cable, test_name!()) {
-        let mut builder =
-            Receiver::builder(address("::", 7000)).metadata(Metadata::ALL).interface("rx");
+        let mut options = Options {
+            metadata: Metadata::ALL,
+            interface: Some("rx".into()),
+            ..Options::new(address("::", 7000))
+        };
         for group in groups {
-            builder = builder.join(Group::any_source(group.parse().unwrap()).on("rx"));
+            options.groups.push(Group::any_source(group.parse().unwrap()).on("rx"));
         }
-        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let mut receiver = cable.receive_by(options, kind).unwrap();
         let mut wanted = Vec::new();
         for (to, from) in
             [(HERE, THERE), (HERE6, THERE6), (groups[0], THERE), (groups[1], THERE6), (HERE, THERE)]
@@ -191,8 +196,8 @@ fn one_address_hears_both_versions_on_every_back_end() {
         assert_eq!(receiver.ring_messages(), by_ring, "{kind}");
         assert_eq!(receiver.drops().unwrap().total(), 0);
     }
-    let only = Receiver::builder(address("::", 7000)).only_v6(true);
-    let first = cable.here.run(|| only.build()).unwrap().unwrap();
+    let only = Options { only_v6: true, ..Options::new(address("::", 7000)) };
+    let first = cable.here.run(|| Receiver::open(only)).unwrap().unwrap();
     // Then IPv4 is for others.
     let other = cable.here.run(|| UdpSocket::bind(("0.0.0.0", 7000))).unwrap();
     assert!(other.is_ok());
@@ -206,11 +211,12 @@ fn a_transmit_goes_as_it_says() {
     let more = "10.77.0.5".parse().unwrap();
     cable.veth.b.add_address(more, 24).unwrap();
     for kind in kinds(&cable, test_name!()) {
-        let builder = Receiver::builder(address("0.0.0.0", 7000)).interface("rx");
-        let mut socket = open(&cable, builder, kind);
-        let there = Receiver::builder(address(THERE, 0)).metadata(Metadata::ALL);
-        let there = there.backend(Some(linerate_udp::Backend::Recvmmsg));
-        let mut there = cable.there.run(|| there.build()).unwrap().unwrap();
+        let options =
+            Options { interface: Some("rx".into()), ..Options::new(address("0.0.0.0", 7000)) };
+        let mut socket = open(&cable, options, kind);
+        let there = Options { metadata: Metadata::ALL, ..Options::new(address(THERE, 0)) };
+        let there = Options { backend: Some(linerate_udp::Backend::Recvmmsg), ..there };
+        let mut there = cable.there.run(|| Receiver::open(there)).unwrap().unwrap();
         let index = Some(cable.veth.b.index());
         let to = there.address();
         let contents: Vec<u8> = (0..100).collect();
@@ -273,8 +279,8 @@ fn options_of_the_socket_are_set() {
             (MtuDiscovery::Fragment, 0),
             (MtuDiscovery::Off, 0),
         ] {
-            let builder = Receiver::builder(address(bind, 7000)).send_options(options(discovery));
-            let mut socket = cable.socket(&builder);
+            let options = Options { send: options(discovery), ..Options::new(address(bind, 7000)) };
+            let mut socket = cable.socket(&options);
             let plain = UdpSocket::from(socket.receiver().socket().try_clone_to_owned().unwrap());
             assert_eq!(
                 plain.ttl().unwrap(),
@@ -303,8 +309,12 @@ fn icmp_errors_name_the_peer_on_every_back_end() {
     cable.there.sysctl("net/ipv6/icmp/ratelimit", "0").unwrap();
     for kind in kinds(&cable, test_name!()) {
         for (bind, to) in [(HERE, THERE), (HERE6, THERE6), ("::", THERE)] {
-            let builder = Receiver::builder(address(bind, 7000)).interface("rx").icmp_errors(true);
-            let mut socket = open(&cable, builder, kind);
+            let options = Options {
+                interface: Some("rx".into()),
+                icmp_errors: true,
+                ..Options::new(address(bind, 7000))
+            };
+            let mut socket = open(&cable, options, kind);
             let closed = address(to, 9);
             let peer = peer(&cable, to);
             for round in 0..3u8 {
@@ -344,8 +354,9 @@ fn a_socket_that_is_bound_already_is_taken() {
         {
             let bound = cable.here.run(|| UdpSocket::bind((bind, 0))).unwrap().unwrap();
             let port = bound.local_addr().unwrap().port();
-            let builder = Receiver::from_socket(bound).unwrap().interface("rx");
-            let mut socket = open(&cable, builder, kind);
+            let options =
+                Options { interface: Some("rx".into()), ..Options::from_socket(bound).unwrap() };
+            let mut socket = open(&cable, options, kind);
             assert_eq!(socket.address(), address(bind, port));
             let peer = peer(&cable, from);
             peer.send_to(b"hello", (asked, port)).unwrap();
@@ -358,9 +369,9 @@ fn a_socket_that_is_bound_already_is_taken() {
         }
     }
     let stream = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    assert!(Receiver::from_socket(stream).is_err());
+    assert!(Options::from_socket(stream).is_err());
     let connected = UdpSocket::bind("127.0.0.1:0").unwrap();
     connected.connect("127.0.0.1:9").unwrap();
-    let error = Receiver::from_socket(connected).unwrap_err().to_string();
+    let error = Options::from_socket(connected).unwrap_err().to_string();
     assert!(error.contains("connected"), "{error}");
 }

@@ -7,24 +7,25 @@ use std::time::{Duration, Instant};
 use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, back_ends, gather, kinds, soon};
 use linerate_testkit::{exclusive, root_or_skip, test_name, uninterrupted};
 use linerate_udp::{
-    Backend, Drops, Error, Group, Receiver, Reuseport, SendBackend, SendOptions, Sender,
+    Backend, Drops, Error, Group, Options, Receiver, Reuseport, SendBackend, SendOptions, Sender,
+    Socket,
 };
 use nix::poll::{PollFd, PollFlags, poll};
 
 #[test]
 fn sizes_that_make_no_sense_are_refused() {
-    let builder = || Receiver::builder(address("127.0.0.1", 0));
-    for (builder, word) in [
-        (builder().batch(0), "a batch of 0 messages"),
-        (builder().batch((1 << 20) + 1), "a batch of 1048577 messages"),
-        (builder().message_size(0), "messages of 0 bytes"),
-        (builder().message_size(65_508), "messages of 65508 bytes"),
-        (builder().ring_size((1 << 31) + 1), "a ring of 2147483649 bytes"),
+    let options = || Options::new(address("127.0.0.1", 0));
+    for (options, word) in [
+        (Options { batch: 0, ..options() }, "a batch of 0 messages"),
+        (Options { batch: (1 << 20) + 1, ..options() }, "a batch of 1048577 messages"),
+        (Options { message_size: 0, ..options() }, "messages of 0 bytes"),
+        (Options { message_size: 65_508, ..options() }, "messages of 65508 bytes"),
+        (Options { ring_size: (1 << 31) + 1, ..options() }, "a ring of 2147483649 bytes"),
     ] {
-        let error = builder.build().unwrap_err();
+        let error = Receiver::open(options).unwrap_err();
         assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains(word), "{error}");
     }
-    for builder in [
+    for options in [
         Sender::builder(address("127.0.0.1", 9)).batch(0),
         Sender::builder(address("127.0.0.1", 9)).message_size(70_000),
         Sender::builder(address("127.0.0.1", 9)).rate(Some(0.0)),
@@ -32,7 +33,7 @@ fn sizes_that_make_no_sense_are_refused() {
         Sender::builder(address("127.0.0.1", 0)),
         Sender::builder(address("::1", 9)).from(address("127.0.0.1", 0)),
     ] {
-        assert!(matches!(builder.build().unwrap_err(), Error::Invalid(_)));
+        assert!(matches!(options.build().unwrap_err(), Error::Invalid(_)));
     }
 }
 
@@ -47,7 +48,7 @@ fn no_descriptor_stays_open() {
     for kind in kinds(&cable, test_name!()) {
         let mut counts = Vec::new();
         for round in 0..6 {
-            let options = SendOptions {
+            let send = SendOptions {
                 backend: match kind.backend {
                     Backend::Uring => SendBackend::Uring,
                     Backend::Xdp => SendBackend::Xdp,
@@ -55,11 +56,17 @@ fn no_descriptor_stays_open() {
                 },
                 ..SendOptions::default()
             };
-            let builder = Receiver::builder(address(HERE, 7000)).interface("rx");
-            let builder = builder.ring_size(1 << 20).icmp_errors(true).send_options(options);
-            let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
-            let socket = cable.socket(&builder);
-            assert!(cable.here.run(|| builder.clone().build()).unwrap().is_err());
+            let options = Options {
+                interface: Some("rx".into()),
+                ring_size: 1 << 20,
+                icmp_errors: true,
+                send,
+                backend: Some(kind.backend),
+                delivery: kind.delivery,
+                ..Options::new(address(HERE, 7000))
+            };
+            let socket = cable.socket(&options);
+            assert!(cable.here.run(|| Receiver::open(options.clone())).unwrap().is_err());
             if round % 3 == 1 {
                 let entered = runtime.enter();
                 drop(socket.into_async().unwrap());
@@ -68,7 +75,7 @@ fn no_descriptor_stays_open() {
                 drop(socket);
                 let build = || {
                     let _entered = runtime.enter();
-                    builder.clone().build_quinn()
+                    Socket::open_for_quinn(options.clone())
                 };
                 drop(cable.bind(build).unwrap());
             }
@@ -103,9 +110,10 @@ fn a_sandbox_without_calls_of_several_messages_does_with_those_of_one() {
     let ends = |backend| {
         lack([libc::SYS_recvmmsg, libc::SYS_sendmmsg]);
         let any = address("127.0.0.1", 0);
-        let builder = Receiver::builder(any).metadata(linerate_udp::Metadata::ALL);
-        let mut socket = builder.clone().backend(Some(backend)).build_socket().unwrap();
-        let mut other = builder.backend(Some(backend)).build_socket().unwrap();
+        let options = Options { metadata: linerate_udp::Metadata::ALL, ..Options::new(any) };
+        let mut socket =
+            Socket::open(Options { backend: Some(backend), ..options.clone() }).unwrap();
+        let mut other = Socket::open(Options { backend: Some(backend), ..options }).unwrap();
         let all = [1, 2, 3, 4].map(|number| [number; 9]);
         let to = other.address();
         let transmits = all.each_ref().map(|bytes| linerate_udp::Transmit::new(to, bytes));
@@ -131,24 +139,30 @@ fn odd_options_work_or_are_refused() {
     root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
-        let builder = || Receiver::builder(address(HERE, 7000)).interface("rx");
-        let small = || builder().ring_size(1 << 20);
-        for (number, builder) in [
-            small().batch(1 << 20).message_size(65_507),
-            small().batch(1).message_size(1),
-            builder().ring_size(0),
-            builder().ring_size(1),
-            builder().ring_size(usize::MAX),
-            small().recv_buffer_size(Some(usize::MAX)).busy_poll(Some(Duration::MAX)),
-            small().recv_buffer_size(Some(0)).busy_poll(Some(Duration::ZERO)),
-            small().coalesce(Duration::MAX),
-            small().coalesce(Duration::ZERO).spin(true),
+        let options =
+            || Options { interface: Some("rx".into()), ..Options::new(address(HERE, 7000)) };
+        let small = || Options { ring_size: 1 << 20, ..options() };
+        for (number, options) in [
+            Options { batch: 1 << 20, message_size: 65_507, ..small() },
+            Options { batch: 1, message_size: 1, ..small() },
+            Options { ring_size: 0, ..options() },
+            Options { ring_size: 1, ..options() },
+            Options { ring_size: usize::MAX, ..options() },
+            Options {
+                recv_buffer_size: Some(usize::MAX),
+                busy_poll: Some(Duration::MAX),
+                ..small()
+            },
+            Options { recv_buffer_size: Some(0), busy_poll: Some(Duration::ZERO), ..small() },
+            Options { coalesce: Some(Duration::MAX), ..small() },
+            Options { coalesce: Some(Duration::ZERO), spin: true, ..small() },
         ]
         .into_iter()
         .enumerate()
         {
-            let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
-            let Ok(mut socket) = cable.bind(|| builder.clone().build_socket()) else {
+            let options =
+                Options { backend: Some(kind.backend), delivery: kind.delivery, ..options };
+            let Ok(mut socket) = cable.bind(|| Socket::open(options.clone())) else {
                 continue;
             };
             let mut sender = cable.send(Sender::builder(address(HERE, 7000)));
@@ -173,28 +187,33 @@ fn odd_options_work_or_are_refused() {
 #[test]
 fn a_wrong_address_and_a_port_in_use_are_named() {
     let elsewhere = address("203.0.113.7", 7000);
-    let error = Receiver::builder(elsewhere).build().unwrap_err();
+    let error = Receiver::open(Options::new(elsewhere)).unwrap_err();
     assert!(matches!(error, Error::AddressNotAvailable(found) if found == elsewhere), "{error}");
 
     let here = address("127.0.0.1", 0);
     let recvmmsg = Some(Backend::Recvmmsg);
-    let first = Receiver::builder(here).backend(recvmmsg).build().unwrap();
+    let first = Receiver::open(Options { backend: recvmmsg, ..Options::new(here) }).unwrap();
     let taken = first.address();
-    let error = Receiver::builder(taken).backend(recvmmsg).build().unwrap_err();
+    let error = Receiver::open(Options { backend: recvmmsg, ..Options::new(taken) }).unwrap_err();
     assert!(matches!(error, Error::AddressInUse(found) if found == taken), "{error}");
     assert!(error.to_string().contains("ss -lunp"));
 }
 
 #[test]
 fn interfaces_and_groups_that_are_not_there_are_named() {
-    let builder = || Receiver::builder(address("0.0.0.0", 0)).backend(Some(Backend::Recvmmsg));
+    let options =
+        || Options { backend: Some(Backend::Recvmmsg), ..Options::new(address("0.0.0.0", 0)) };
     let group = Group::any_source("239.1.1.1".parse().unwrap());
-    for builder in [builder().interface("lr-none"), builder().join(group.clone().on("lr-none"))] {
-        let error = builder.build().unwrap_err();
+    for options in [
+        Options { interface: Some("lr-none".into()), ..options() },
+        Options { groups: vec![group.clone().on("lr-none")], ..options() },
+    ] {
+        let error = Receiver::open(options).unwrap_err();
         assert!(matches!(&error, Error::NoInterface(name) if name == "lr-none"), "{error}");
     }
     let on_lo = group.on("lo");
-    let mut receiver = builder().join(on_lo.clone()).build().unwrap();
+    let mut receiver =
+        Receiver::open(Options { groups: vec![on_lo.clone()], ..options() }).unwrap();
     for (answer, word) in [
         (receiver.join(&on_lo), "is in it already"),
         (receiver.leave(&Group::any_source("239.9.9.9".parse().unwrap()).on("lo")), "is not in it"),
@@ -210,8 +229,9 @@ fn interfaces_and_groups_that_are_not_there_are_named() {
 
 #[test]
 fn a_back_end_that_is_not_there_says_why() {
-    let builder = |backend| Receiver::builder(address("0.0.0.0", 0)).backend(Some(backend));
-    let error = builder(Backend::Xdp).build().unwrap_err();
+    let options =
+        |backend| Options { backend: Some(backend), ..Options::new(address("0.0.0.0", 0)) };
+    let error = Receiver::open(options(Backend::Xdp)).unwrap_err();
     assert!(error.to_string().contains("not clear which"), "{error}");
 }
 
@@ -223,27 +243,27 @@ fn two_receivers_of_xdp_do_not_share_an_interface() {
     {
         return;
     }
-    let builder = |port| Receiver::builder(address(HERE, port));
-    let first = cable.receive(builder(7000), Some(Backend::Xdp)).unwrap();
-    let error = cable.receive(builder(7001), Some(Backend::Xdp)).unwrap_err();
+    let options = |port| Options::new(address(HERE, port));
+    let first = cable.receive(options(7000), Some(Backend::Xdp)).unwrap();
+    let error = cable.receive(options(7001), Some(Backend::Xdp)).unwrap_err();
     let error = error.to_string();
     assert!(
         error.contains("another receiver of this process takes messages from interface rx"),
         "{error}"
     );
     assert!(first.try_clone().is_err());
-    for (builder, words) in [
-        (builder(7001).multiple_readers(true), "one reader"),
-        (builder(7001).reuseport(Reuseport::Flow), "the port is to be shared"),
+    for (options, words) in [
+        (Options { multiple_readers: true, ..options(7001) }, "one reader"),
+        (Options { reuseport: Reuseport::Flow, ..options(7001) }, "the port is to be shared"),
     ] {
-        let error = cable.receive(builder.clone(), Some(Backend::Xdp)).unwrap_err().to_string();
+        let error = cable.receive(options.clone(), Some(Backend::Xdp)).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
-        let receiver = cable.receive(builder.take_over(true), None).unwrap();
+        let receiver = cable.receive(Options { take_over: true, ..options }, None).unwrap();
         let why = &receiver.selection_reasons()[0];
         assert!(why.starts_with("not xdp: ") && why.contains(words), "{why}");
     }
     // Without a wish the second one takes a socket, and says why.
-    let second = cable.receive(builder(7001).take_over(true), None).unwrap();
+    let second = cable.receive(Options { take_over: true, ..options(7001) }, None).unwrap();
     assert_ne!(second.backend(), Backend::Xdp);
     assert!(
         second.selection_reasons()[0].starts_with("not xdp: "),
@@ -260,7 +280,8 @@ fn long_messages_are_cut_and_counted() {
     let cable = Cable::new();
     for kind in kinds(&cable, "long_messages_are_cut_and_counted") {
         let to = address(HERE, 7000);
-        let mut receiver = cable.receive_by(Receiver::builder(to).message_size(100), kind).unwrap();
+        let mut receiver =
+            cable.receive_by(Options { message_size: 100, ..Options::new(to) }, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to));
         let lens = [99, 100, 101, 101, 101, 1400];
         for (at, len) in lens.into_iter().enumerate() {
@@ -285,8 +306,8 @@ fn what_a_full_socket_loses_is_counted() {
     let cable = Cable::new();
     let to = address(HERE, 7000);
     for backend in [Backend::Recvmmsg, Backend::Gro] {
-        let builder = Receiver::builder(to).recv_buffer_size(Some(4096));
-        let receiver = cable.receive(builder, Some(backend)).unwrap();
+        let options = Options { recv_buffer_size: Some(4096), ..Options::new(to) };
+        let receiver = cable.receive(options, Some(backend)).unwrap();
         let losses = overflow(&cable, receiver, 512);
         assert_eq!(losses.total(), losses.socket_buffer, "{backend}");
     }
@@ -299,8 +320,8 @@ fn what_full_rings_of_xdp_lose_is_counted() {
     let to = address(HERE, 7000);
     for kind in kinds(&cable, "what_full_rings_of_xdp_lose_is_counted") {
         if kind.backend == Backend::Xdp {
-            let builder = Receiver::builder(to).ring_size(128 << 10);
-            let receiver = cable.open(builder, Some(kind)).unwrap();
+            let options = Options { ring_size: 128 << 10, ..Options::new(to) };
+            let receiver = cable.open(options, Some(kind)).unwrap();
             let losses = overflow(&cable, receiver, 2048);
             assert_eq!(losses.total(), losses.ring, "{kind}");
         }
@@ -332,8 +353,9 @@ fn batches_beyond_the_limit_of_the_kernel_are_served() {
     root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
-    let mut receiver =
-        cable.receive(Receiver::builder(to).batch(3000), Some(Backend::Recvmmsg)).unwrap();
+    let mut receiver = cable
+        .receive(Options { batch: 3000, ..Options::new(to) }, Some(Backend::Recvmmsg))
+        .unwrap();
     cable.fill(to, 2000);
     // All but the last window are in the socket: each was through before the next one was sent.
     let (mut came, mut largest, end) = (0, 0, Instant::now() + TIMEOUT);
@@ -357,8 +379,8 @@ fn fragments_and_other_ports_stay_with_the_stack() {
     let cable = Cable::new();
     for kind in kinds(&cable, "fragments_and_other_ports_stay_with_the_stack") {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).message_size(9000);
-        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let options = Options { message_size: 9000, ..Options::new(to) };
+        let mut receiver = cable.receive_by(options, kind).unwrap();
         let other = cable.here.run(|| std::net::UdpSocket::bind((HERE, 0))).unwrap().unwrap();
         other.set_read_timeout(Some(TIMEOUT)).unwrap();
         // Three fragments each, and whole ones between.
@@ -393,8 +415,9 @@ fn groups_are_heard_on_every_back_end() {
             ("0.0.0.0", "239.7.7.7", "232.7.7.7", ["10.77.0.1", "10.77.0.99"]),
             ("::", "ff15::7", "ff15::8", ["fd77::1", "fd77::99"]),
         ] {
-            let builder = Receiver::builder(address(bind, 7000)).interface("rx");
-            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let options =
+                Options { interface: Some("rx".into()), ..Options::new(address(bind, 7000)) };
+            let mut receiver = cable.receive_by(options, kind).unwrap();
             let any = Group::any_source(any.parse().unwrap()).on("rx");
             let right = Group::source_specific(other.parse().unwrap(), sources[0].parse().unwrap());
             let wrong = Group::source_specific(other.parse().unwrap(), sources[1].parse().unwrap());
@@ -433,10 +456,10 @@ fn receivers_share_a_port_and_threads_a_socket() {
     for steering in
         [Reuseport::Flow, Reuseport::Cpu { sockets: 2 }, Reuseport::Spread { sockets: 2 }]
     {
-        let builder = || Receiver::builder(to).reuseport(steering);
-        let first = cable.receive(builder(), Some(Backend::Recvmmsg)).unwrap();
+        let options = || Options { reuseport: steering, ..Options::new(to) };
+        let first = cable.receive(options(), Some(Backend::Recvmmsg)).unwrap();
         let mut all = [first.try_clone().unwrap(), first];
-        let mut second = cable.receive(builder(), Some(Backend::Gro)).unwrap();
+        let mut second = cable.receive(options(), Some(Backend::Gro)).unwrap();
         let mut sender = cable.send(Sender::builder(to).gso(false));
         for _ in 0..60 {
             sender.message(8).unwrap().fill(7);
@@ -462,7 +485,7 @@ fn a_plain_socket_call_goes_on_working() {
     root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
-    let mut receiver = cable.receive(Receiver::builder(to), Some(Backend::Recvmmsg)).unwrap();
+    let mut receiver = cable.receive(Options::new(to), Some(Backend::Recvmmsg)).unwrap();
     let mut sender = cable.send(Sender::builder(to).gso(false));
     for at in 0..3u8 {
         sender.message(3).unwrap().fill(at);
@@ -485,8 +508,8 @@ fn a_message_among_few_wakes_a_reader_that_would_rest_for_long() {
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).coalesce(10 * TIMEOUT);
-        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let options = Options { coalesce: Some(10 * TIMEOUT), ..Options::new(to) };
+        let mut receiver = cable.receive_by(options, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to).rate(Some(1000.0)));
         let start = Instant::now();
         for number in 0..20u8 {
@@ -533,7 +556,7 @@ fn a_deadline_is_kept_and_a_poll_wakes() {
     let cable = Cable::new();
     for kind in kinds(&cable, "a_deadline_is_kept_and_a_poll_wakes") {
         let to = address(HERE, 7000);
-        let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
+        let mut receiver = cable.receive_by(Options::new(to), kind).unwrap();
         assert!(receiver.try_receive().unwrap().is_empty());
         let start = Instant::now();
         assert!(receiver.receive(soon(Duration::from_millis(60))).unwrap().is_empty());

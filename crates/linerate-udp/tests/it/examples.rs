@@ -22,13 +22,17 @@ use cadence::prelude::*;
 use cadence::{StatsdClient, UdpMetricSink};
 use linerate_feed::{Message, moldudp64};
 use linerate_testkit::{Command, print_skipped, root_or_skip, test_name, uninterrupted};
-use linerate_udp::{Group, Receiver, ReceiverBuilder, Result, Socket};
+use linerate_udp::{Group, Options, Result, Socket};
 
 use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, kinds};
 
-fn builder(kind: Kind) -> ReceiverBuilder {
-    let builder = Receiver::builder(address(HERE, 7000)).interface("rx").ring_size(16 << 20);
-    builder.backend(Some(kind.backend)).delivery(kind.delivery)
+fn options(kind: Kind) -> Options {
+    let options = Options {
+        interface: Some("rx".into()),
+        ring_size: 16 << 20,
+        ..Options::new(address(HERE, 7000))
+    };
+    Options { backend: Some(kind.backend), delivery: kind.delivery, ..options }
 }
 
 /// Runs `client` against a server, which ends with its interface.
@@ -38,7 +42,7 @@ fn with_server(
     client: impl FnOnce(&Cable),
 ) {
     let cable = Cable::new();
-    let mut socket = cable.socket(&builder(kind));
+    let mut socket = cable.socket(&options(kind));
     std::thread::scope(|scope| {
         let server = scope.spawn(move || serve(&mut socket));
         // The server has to end whatever the client meets.
@@ -194,9 +198,13 @@ fn the_feed_reader_asks_for_what_it_missed() {
     let group = Group::any_source("239.7.7.7".parse().unwrap()).on("rx");
     for kind in kinds(&cable, test_name!()) {
         let bind = address("239.7.7.7", 7000);
-        let builder = Receiver::builder(bind).interface("rx").join(group.clone());
-        let mut receiver = cable.receive_by(builder, kind).unwrap();
-        let any = Socket::builder(address("0.0.0.0", 0));
+        let options = Options {
+            interface: Some("rx".into()),
+            groups: vec![group.clone()],
+            ..Options::new(bind)
+        };
+        let mut receiver = cable.receive_by(options, kind).unwrap();
+        let any = Options::new(address("0.0.0.0", 0));
         let mut requests = cable.socket(&any);
         let server = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
         server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, TIMEOUT, WINDOW, address, kinds, soon};
 use linerate_testkit::{Mac, Namespace, exclusive, root_or_skip, test_name};
-use linerate_udp::{Backend, Error, Message, Receiver, Sender};
+use linerate_udp::{Backend, Error, Message, Options, Receiver, Sender};
 use linerate_wire::ethernet;
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -55,7 +55,11 @@ fn an_interface_that_goes_down_or_away_is_reported_on_every_back_end() {
     for kind in all {
         let cable = Cable::new();
         let to = address(HERE, 7000);
-        let open = || cable.receive_by(Receiver::builder(to).interface("rx"), kind).unwrap();
+        let open = || {
+            cable
+                .receive_by(Options { interface: Some("rx".into()), ..Options::new(to) }, kind)
+                .unwrap()
+        };
         let mut receiver = open();
         assert!(receiver.try_receive().unwrap().is_empty());
         cable.veth.b.down().unwrap();
@@ -114,8 +118,8 @@ fn an_interface_that_was_down_for_a_moment_is_reported_on_every_back_end() {
     root_or_skip!();
     for kind in kinds(&Cable::new(), test_name!()) {
         let cable = Cable::new();
-        let builder = Receiver::builder(address(HERE, 7000)).interface("rx");
-        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let options = Options { interface: Some("rx".into()), ..Options::new(address(HERE, 7000)) };
+        let mut receiver = cable.receive_by(options, kind).unwrap();
         for (times_down, in_all) in [(1, 1), (2, 4)] {
             for _ in 0..times_down {
                 cable.veth.b.down().unwrap();
@@ -149,8 +153,8 @@ fn delivered(
 ) -> bool {
     let send = |mac: Mac, to: SocketAddr, byte: u8| {
         let next_hop = Some(ethernet::Address(mac.0));
-        let builder = Sender::builder(to).xdp("tx").next_hop(next_hop).message_size(64);
-        let mut sender = cable.send(builder);
+        let options = Sender::builder(to).xdp("tx").next_hop(next_hop).message_size(64);
+        let mut sender = cable.send(options);
         sender.message(1).unwrap().fill(byte);
         sender.flush().unwrap();
     };
@@ -194,8 +198,9 @@ fn what_the_stack_delivers_is_delivered_after_each_change() {
                 cable.there.add_route(all, 16, sure.parse().unwrap()).unwrap();
             }
             let mac = veth.b.mac();
-            let builder = Receiver::builder(address(any, 7000)).interface("rx");
-            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let options =
+                Options { interface: Some("rx".into()), ..Options::new(address(any, 7000)) };
+            let mut receiver = cable.receive_by(options, kind).unwrap();
             let by_ring = kind.backend == Backend::Xdp;
             // The kernel tells of IPv6 addresses from a work item.
             let mut check = |to: &str, mac, wanted: bool| {
@@ -243,8 +248,12 @@ fn a_reader_that_never_waits_follows_too() {
     root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
-        let builder = Receiver::builder(address("0.0.0.0", 7000)).interface("rx").spin(true);
-        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let options = Options {
+            interface: Some("rx".into()),
+            spin: true,
+            ..Options::new(address("0.0.0.0", 7000))
+        };
+        let mut receiver = cable.receive_by(options, kind).unwrap();
         ip(&cable.here, "address add 10.77.0.88/32 dev rx");
         let end = Instant::now() + TIMEOUT;
         let mut seen = false;

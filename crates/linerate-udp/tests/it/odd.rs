@@ -10,7 +10,7 @@ use crate::support::{
 use linerate_ring::tun;
 use linerate_ring::xdp::TxSocket;
 use linerate_testkit::{Mac, Namespace, print_skipped, root_or_skip, test_name};
-use linerate_udp::{Backend, Error, Group, Metadata, Receiver, Sender};
+use linerate_udp::{Backend, Error, Group, Metadata, Options, Receiver, Sender};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::{self, Protocol};
 use linerate_wire::virtio::{self, Flags, GsoType};
@@ -42,7 +42,7 @@ fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
     for (from, ip) in [(THERE, HERE), (THERE6, HERE6)] {
         for kind in kinds(&cable, test_name!()) {
             let to = address(ip, 7000);
-            let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
+            let mut receiver = cable.receive_by(Options::new(to), kind).unwrap();
             let ring = cable.there.run(|| TxSocket::open("tx", 0, 64, 2048)).unwrap();
             let mut ring = ring.expect("a transmit ring");
             // What is behind each wrong one is right, so that when it has come they have been met.
@@ -77,7 +77,7 @@ fn messages_that_a_filter_rejects_are_counted_as_such() {
         let given = cable.here.run(|| std::net::UdpSocket::bind(to)).unwrap().unwrap();
         let to = given.local_addr().unwrap();
         crate::consent::filter(&given).unwrap();
-        let mut receiver = cable.receive(Receiver::from_socket(given).unwrap(), Some(backend));
+        let mut receiver = cable.receive(Options::from_socket(given).unwrap(), Some(backend));
         let receiver = receiver.as_mut().unwrap();
         let mut sender = cable.send(Sender::builder(to).gso(false));
         for payload in [b"A1", b"B1", b"B2", b"A2"] {
@@ -96,8 +96,8 @@ fn what_the_kernel_does_not_segment_goes_one_by_one() {
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).message_size(4000);
-        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let options = Options { message_size: 4000, ..Options::new(to) };
+        let mut receiver = cable.receive_by(options, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to).message_size(4000));
         let mut number = 0u8;
         let mut exchange = |sender: &mut Sender, len: usize| {
@@ -177,12 +177,13 @@ fn what_the_stack_drops_is_dropped_and_what_it_delivers_is_delivered() {
     {
         let mut oracle = None;
         for kind in kinds(&cable, test_name!()) {
-            let mut builder = Receiver::builder(address(bind, 7000)).interface("rx");
+            let mut options =
+                Options { interface: Some("rx".into()), ..Options::new(address(bind, 7000)) };
             let joined = if bind == "::" { &groups[..] } else { &["239.7.7.7"][..] };
             for group in joined {
-                builder = builder.join(Group::any_source(group.parse().unwrap()).on("rx"));
+                options.groups.push(Group::any_source(group.parse().unwrap()).on("rx"));
             }
-            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let mut receiver = cable.receive_by(options, kind).unwrap();
             let ring = cable.there.run(|| TxSocket::open("tx", 0, 64, 2048)).unwrap();
             let mut ring = ring.expect("a transmit ring");
             let mut send = |from: &str, to: &str, byte: u8, no_length: bool| {
@@ -255,11 +256,15 @@ fn an_address_of_one_link_has_its_scope_on_every_back_end() {
     let group: IpAddr = "ff02::7:7".parse().unwrap();
     for (bind, to) in [(scoped(here, 7000), here), (address("::", 7000), "ff02::7:7")] {
         for kind in kinds(&cable, test_name!()) {
-            let mut builder = Receiver::builder(bind).metadata(Metadata::ALL).interface("rx");
+            let mut options = Options {
+                metadata: Metadata::ALL,
+                interface: Some("rx".into()),
+                ..Options::new(bind)
+            };
             if bind.ip().is_unspecified() {
-                builder = builder.join(Group::any_source(group).on("rx"));
+                options.groups.push(Group::any_source(group).on("rx"));
             }
-            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let mut receiver = cable.receive_by(options, kind).unwrap();
             let mut bytes = frame(cable.veth.b.mac(), there, address(to, 7000), b"hello", 0);
             if bind.ip().is_unspecified() {
                 bytes[..6].copy_from_slice(&[0x33, 0x33, 0, 7, 0, 7]);
@@ -314,7 +319,7 @@ fn few_messages_that_leave_in_one_piece_come_one_by_one() {
     for ip in [HERE, HERE6] {
         for kind in kinds(&cable, test_name!()) {
             let to = address(ip, 7000);
-            let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
+            let mut receiver = cable.receive_by(Options::new(to), kind).unwrap();
             send_few(&mut cable.send(Sender::builder(to)));
             gather_few(&mut receiver, &kind.to_string());
         }
@@ -324,8 +329,13 @@ fn few_messages_that_leave_in_one_piece_come_one_by_one() {
 /// Where the kernel hands a program joined datagrams as one frame, there is no `xdp`.
 fn no_xdp(namespace: &Namespace, to: SocketAddr, interface: &str, send: impl Fn()) {
     let build = |backend| {
-        let builder = Receiver::builder(to).interface(interface).backend(backend).take_over(true);
-        namespace.run(|| builder.build()).expect("the namespace")
+        let options = Options {
+            interface: Some(interface.into()),
+            backend,
+            take_over: true,
+            ..Options::new(to)
+        };
+        namespace.run(|| Receiver::open(options)).expect("the namespace")
     };
     match build(Some(Backend::Xdp)) {
         Err(error) => assert!(error.to_string().contains("joined"), "{error}"),
@@ -350,8 +360,8 @@ fn few_messages_in_one_piece_on_an_interface_without_native_xdp() {
     let to = address("10.79.0.2", 7000);
     lo.add_address(to.ip(), 32).unwrap();
     no_xdp(&host, to, "lo", || {
-        let builder = Sender::builder(to);
-        send_few(&mut host.run(|| builder.build()).expect("the namespace").expect("a sender"));
+        let options = Sender::builder(to);
+        send_few(&mut host.run(|| options.build()).expect("the namespace").expect("a sender"));
     });
 }
 
@@ -397,8 +407,8 @@ fn messages_of_8192_bytes_are_the_same() {
         }
         for kind in kinds(&cable, test_name!()) {
             let to = address(HERE, 7000);
-            let builder = Receiver::builder(to).message_size(8192);
-            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let options = Options { message_size: 8192, ..Options::new(to) };
+            let mut receiver = cable.receive_by(options, kind).unwrap();
             let mut sender = cable.send(Sender::builder(to).message_size(8192));
             for window in 0..4u8 {
                 for at in 0..16 {
@@ -429,8 +439,8 @@ fn busy_polling_delivers_on_every_back_end() {
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).busy_poll(Some(Duration::from_micros(50)));
-        let mut receiver = match cable.receive_by(builder, kind) {
+        let options = Options { busy_poll: Some(Duration::from_micros(50)), ..Options::new(to) };
+        let mut receiver = match cable.receive_by(options, kind) {
             Err(Error::System { source, .. })
                 if source.raw_os_error() == Some(nix::libc::ENOPROTOOPT) =>
             {
@@ -471,9 +481,12 @@ fn a_back_end_is_chosen_by_measuring() {
                 let _ = sender.flush();
             }
         });
-        let builder =
-            Receiver::builder(to).take_over(true).calibrate(Some(Duration::from_millis(200)));
-        let mut receiver = cable.receive(builder, None).unwrap();
+        let options = Options {
+            take_over: true,
+            calibrate: Some(Duration::from_millis(200)),
+            ..Options::new(to)
+        };
+        let mut receiver = cable.receive(options, None).unwrap();
         let runs = receiver.calibration_runs().to_vec();
         let chosen = runs.iter().find(|run| run.backend == receiver.backend());
         let heard = runs.iter().any(|run| run.messages > 0);
@@ -497,9 +510,10 @@ fn a_back_end_is_chosen_by_measuring() {
 #[test]
 fn where_nothing_comes_the_choice_is_as_without_measuring() {
     let to = address("127.0.0.1", 0);
-    let builder = || Receiver::builder(to);
-    let measured = builder().calibrate(Some(Duration::from_millis(1))).build().unwrap();
-    assert_eq!(measured.backend(), builder().build().unwrap().backend());
+    let options = || Options::new(to);
+    let measured =
+        Receiver::open(Options { calibrate: Some(Duration::from_millis(1)), ..options() }).unwrap();
+    assert_eq!(measured.backend(), Receiver::open(options()).unwrap().backend());
     assert!(
         measured.calibration_runs().iter().all(|run| run.messages == 0),
         "{:?}",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_testkit::{root_or_skip, test_name};
-use linerate_udp::{Backend, Receiver};
+use linerate_udp::{Backend, Options, Socket};
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::PrivatePkcs8KeyDer;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, TransportConfig};
@@ -72,11 +72,15 @@ fn serves(name: &str, bind: &str, to: &str, from: &str) {
     let (server, client) = configs();
     let tokio = || Arc::new(TokioRuntime);
     for kind in kinds(&cable, name) {
-        let builder = Receiver::builder(address(bind, 4433)).interface("rx").ring_size(16 << 20);
-        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
+        let options = Options {
+            interface: Some("rx".into()),
+            ring_size: 16 << 20,
+            ..Options::new(address(bind, 4433))
+        };
+        let options = Options { backend: Some(kind.backend), delivery: kind.delivery, ..options };
         let build = || {
             let _entered = runtime.enter();
-            builder.clone().build_quinn()
+            Socket::open_for_quinn(options.clone())
         };
         let socket = cable.bind(build).unwrap();
         let config = EndpointConfig::default();
@@ -129,11 +133,15 @@ fn quinn_connects_to_both_versions_from_one_address() {
     let peer = Endpoint::new(EndpointConfig::default(), Some(server), plain, tokio()).unwrap();
     runtime.spawn(quic::serve(peer.clone()));
     for kind in kinds(&cable, test_name!()) {
-        let builder = Receiver::builder(address("::", 4434)).interface("rx").ring_size(16 << 20);
-        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
+        let options = Options {
+            interface: Some("rx".into()),
+            ring_size: 16 << 20,
+            ..Options::new(address("::", 4434))
+        };
+        let options = Options { backend: Some(kind.backend), delivery: kind.delivery, ..options };
         let build = || {
             let _entered = runtime.enter();
-            builder.clone().build_quinn()
+            Socket::open_for_quinn(options.clone())
         };
         let socket = cable.bind(build).unwrap();
         let config = EndpointConfig::default();
@@ -167,12 +175,16 @@ fn quinn_outlives_icmp_errors() {
     runtime.spawn(quic::serve(peer.clone()));
     for (port, kind) in (4434..).zip(kinds(&cable, test_name!())) {
         let send = linerate_udp::SendOptions { timestamps: true, ..Default::default() };
-        let builder = Receiver::builder(address(HERE, port)).interface("rx").ring_size(16 << 20);
-        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
-        let builder = builder.icmp_errors(true).send_options(send);
+        let options = Options {
+            interface: Some("rx".into()),
+            ring_size: 16 << 20,
+            ..Options::new(address(HERE, port))
+        };
+        let options = Options { backend: Some(kind.backend), delivery: kind.delivery, ..options };
+        let options = Options { icmp_errors: true, send, ..options };
         let build = || {
             let _entered = runtime.enter();
-            builder.clone().build_quinn()
+            Socket::open_for_quinn(options.clone())
         };
         let socket = cable.bind(build).unwrap();
         let config = EndpointConfig::default();

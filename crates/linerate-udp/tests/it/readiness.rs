@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, TIMEOUT, address, kinds, soon};
 use linerate_testkit::{root_or_skip, test_name};
-use linerate_udp::{Receiver, Sender};
+use linerate_udp::{Options, Receiver, Sender};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -65,7 +65,7 @@ fn a_receiver_is_readable_before_the_first_call_and_on_any_thread() {
             let to = address(HERE, 7000);
             // The thread that builds it ends.
             let mut receiver = std::thread::scope(|scope| {
-                let build = || cable.receive_by(Receiver::builder(to), kind).expect("a receiver");
+                let build = || cable.receive_by(Options::new(to), kind).expect("a receiver");
                 scope.spawn(build).join().expect("a thread")
             });
             let epoll = Epoll::of(&receiver, flags);
@@ -96,7 +96,7 @@ fn messages_that_wait_when_a_descriptor_is_first_watched_are_seen() {
     for kind in kinds(&cable, test_name!()) {
         for flags in [EventFlags::empty(), EventFlags::ET] {
             let to = address(HERE, 7000);
-            let mut receiver = cable.receive_by(Receiver::builder(to), kind).expect("a receiver");
+            let mut receiver = cable.receive_by(Options::new(to), kind).expect("a receiver");
             cable.fill(to, 5);
             let epoll = Epoll::of(&receiver, flags);
             assert!(epoll.wait(TIMEOUT), "{kind}");
@@ -110,8 +110,8 @@ fn serve(kind: Kind, cable: &Cable, flags: EventFlags) {
     const MESSAGES: usize = 3000;
     let to = address(HERE, 7000);
     // Fewer than are sent at a time, and so few that io_uring runs out of buffers.
-    let builder = Receiver::builder(to).batch(8);
-    let mut receiver = cable.receive_by(builder, kind).expect("a receiver");
+    let options = Options { batch: 8, ..Options::new(to) };
+    let mut receiver = cable.receive_by(options, kind).expect("a receiver");
     let epoll = Epoll::of(&receiver, flags);
     std::thread::scope(|scope| {
         let mut sender = cable.send(Sender::builder(to).batch(32).rate(Some(20_000.0)));
@@ -157,7 +157,7 @@ fn a_shutdown_ends_a_wait() {
     root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
-        let mut receiver = cable.receive_by(Receiver::builder(address(HERE, 7000)), kind).unwrap();
+        let mut receiver = cable.receive_by(Options::new(address(HERE, 7000)), kind).unwrap();
         let other = UdpSocket::from(receiver.socket().try_clone_to_owned().unwrap());
         let (done, ended) = std::sync::mpsc::channel();
         let waiting = std::thread::spawn(move || {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::support::{Cable, HERE, HERE6, Kind, WINDOW, address, back_ends, gather, kinds};
 use linerate_testkit::{probe_or_skip, root_or_skip, test_name};
-use linerate_udp::{Backend, Delivery, Metadata, Receiver, Sender};
+use linerate_udp::{Backend, Delivery, Metadata, Options, Receiver, Sender};
 
 /// Messages on each kind of traffic; `LINERATE_THOROUGH=1` sends a million.
 fn messages() -> u64 {
@@ -110,8 +110,9 @@ fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
     for kind in kinds(&cable, name).into_iter().map(Some).chain([None]) {
         for offload in [true, false] {
             let to = address(ip, 7000);
-            let builder = Receiver::builder(to).metadata(Metadata::ALL).ring_size(16 << 20);
-            let mut receiver = cable.open(builder, kind).expect("a receiver");
+            let options =
+                Options { metadata: Metadata::ALL, ring_size: 16 << 20, ..Options::new(to) };
+            let mut receiver = cable.open(options, kind).expect("a receiver");
             let mut sender = cable.send(Sender::builder(to).gso(offload));
             let (sent, came) = exchange(&mut sender, &mut receiver, to, sizes, count);
             let by = kind
@@ -133,8 +134,8 @@ fn delivers(name: &str, backend: Backend, delivery: Delivery) {
     let probed = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
     probe_or_skip!(name, probed.expect("the namespace").err());
     let to = address(HERE, 7000);
-    let builder = Receiver::builder(to).metadata(Metadata::ALL);
-    let mut receiver = cable.receive_by(builder, Kind { backend, delivery }).expect("a receiver");
+    let options = Options { metadata: Metadata::ALL, ..Options::new(to) };
+    let mut receiver = cable.receive_by(options, Kind { backend, delivery }).expect("a receiver");
     let mut sender = cable.send(Sender::builder(to));
     let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Mixed, messages() / 3);
     assert_eq!(sent, came);
@@ -198,8 +199,8 @@ fn the_choice_of_the_machine_delivers_too_and_takes_only_with_consent() {
     // Asked before there is a receiver, whose program is in the way of another.
     let has_xdp = back_ends(&cable, test_name!()).contains(&Backend::Xdp);
     for consent in [false, true] {
-        let builder = Receiver::builder(to).take_over(consent);
-        let mut receiver = cable.receive(builder, None).expect("a receiver");
+        let options = Options { take_over: consent, ..Options::new(to) };
+        let mut receiver = cable.receive(options, None).expect("a receiver");
         let mut sender = cable.send(Sender::builder(to));
         let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Same, 1000);
         assert_eq!(sent, came, "{}", receiver.backend());
@@ -234,7 +235,7 @@ fn frames_find_their_next_hop_by_themselves() {
     }
     for (to, _) in near.into_iter().chain(far) {
         let to = address(to, 7000);
-        let mut receiver = cable.receive(Receiver::builder(to), None).expect("a receiver");
+        let mut receiver = cable.receive(Options::new(to), None).expect("a receiver");
         let mut sender = cable.send(Sender::builder(to).xdp("tx").message_size(64));
         for number in 0..10 {
             write(number, sender.message(64).expect("room"));
@@ -248,8 +249,8 @@ fn frames_find_their_next_hop_by_themselves() {
         }
     }
     for nobody in ["10.77.0.66", "fd77::66"] {
-        let builder = Sender::builder(address(nobody, 7000)).xdp("tx").message_size(64);
-        let refused = there.run(|| builder.build()).expect("the namespace").expect_err("refused");
+        let options = Sender::builder(address(nobody, 7000)).xdp("tx").message_size(64);
+        let refused = there.run(|| options.build()).expect("the namespace").expect_err("refused");
         let said = refused.to_string();
         assert!(said.contains(&format!("no hardware address of {nobody} on tx")), "{said}");
         assert!(said.contains("nobody answers"), "{said}");
@@ -263,11 +264,11 @@ fn frames_of_this_library_are_messages_like_any_other() {
     for ip in [HERE, HERE6] {
         for kind in kinds(&cable, "frames_of_this_library_are_messages_like_any_other") {
             let to = address(ip, 7000);
-            let builder = Receiver::builder(to).metadata(Metadata::ALL);
-            let mut receiver = cable.receive_by(builder, kind).expect("a receiver");
+            let options = Options { metadata: Metadata::ALL, ..Options::new(to) };
+            let mut receiver = cable.receive_by(options, kind).expect("a receiver");
             let there = linerate_wire::ethernet::Address(cable.veth.b.mac().0);
-            let builder = Sender::builder(to).xdp("tx").next_hop(Some(there)).message_size(1452);
-            let mut sender = cable.send(builder);
+            let options = Sender::builder(to).xdp("tx").next_hop(Some(there)).message_size(1452);
+            let mut sender = cable.send(options);
             // Every length there is, that fits into a frame.
             let (mut sent, mut came) = (Digest::default(), Digest::default());
             for window in 0..8u64 {

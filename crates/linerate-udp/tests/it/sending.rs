@@ -5,8 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use linerate_testkit::{root_or_skip, test_name};
 use linerate_udp::{
-    Backend, Metadata, Receiver, ReceiverBuilder, SendBackend, SendOptions, Socket, Transmit,
-    TransmitClock,
+    Backend, Metadata, Options, Receiver, SendBackend, SendOptions, Socket, Transmit, TransmitClock,
 };
 use linerate_wire::ethernet;
 
@@ -15,9 +14,15 @@ use crate::support::{
 };
 
 fn open(cable: &Cable, bind: &str, kind: Kind, send: SendOptions) -> Socket {
-    let builder = Receiver::builder(address(bind, 7000)).interface("rx").send_options(send);
-    let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery).ring_size(16 << 20);
-    cable.socket(&builder)
+    let options =
+        Options { interface: Some("rx".into()), send, ..Options::new(address(bind, 7000)) };
+    let options = Options {
+        backend: Some(kind.backend),
+        delivery: kind.delivery,
+        ring_size: 16 << 20,
+        ..options
+    };
+    cable.socket(&options)
 }
 
 fn by(backend: SendBackend) -> SendOptions {
@@ -26,9 +31,9 @@ fn by(backend: SendBackend) -> SendOptions {
 
 /// A receiver of the other host, which says everything of a message.
 fn peer(cable: &Cable, ip: &str, backend: Backend) -> Receiver {
-    let builder: ReceiverBuilder = Receiver::builder(address(ip, 0)).metadata(Metadata::ALL);
-    let builder = builder.backend(Some(backend)).ring_size(16 << 20);
-    cable.there.run(|| builder.build()).unwrap().unwrap()
+    let options: Options = Options { metadata: Metadata::ALL, ..Options::new(address(ip, 0)) };
+    let options = Options { backend: Some(backend), ring_size: 16 << 20, ..options };
+    cable.there.run(|| Receiver::open(options)).unwrap().unwrap()
 }
 
 /// Asks with these payloads, and has the socket answer each with what it says, made by `change`.
@@ -213,12 +218,14 @@ fn transmit_time_stamps_name_their_datagrams() {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     for kind in kinds(&cable, test_name!()) {
         for (bind, to) in [(HERE, THERE), ("::", THERE6)] {
-            let builder = Receiver::builder(address(bind, 7000)).interface("rx");
+            let options =
+                Options { interface: Some("rx".into()), ..Options::new(address(bind, 7000)) };
             let send = SendOptions { timestamps: true, ..SendOptions::default() };
-            let builder = builder.send_options(send).metadata(Metadata::ALL);
-            let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
-            let builder = builder.ring_size(16 << 20);
-            let mut socket = cable.socket(&builder);
+            let options = Options { send, metadata: Metadata::ALL, ..options };
+            let options =
+                Options { backend: Some(kind.backend), delivery: kind.delivery, ..options };
+            let options = Options { ring_size: 16 << 20, ..options };
+            let mut socket = cable.socket(&options);
             let peer = cable.there.run(|| UdpSocket::bind((to, 0))).unwrap().unwrap();
             let to = peer.local_addr().unwrap();
             let joined = Transmit { segment_size: Some(3), ..Transmit::new(to, b"in three") };
@@ -268,10 +275,10 @@ fn time_stamps_come_while_messages_wait() {
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
         let send = SendOptions { timestamps: true, ..SendOptions::default() };
-        let builder = Receiver::builder(to).batch(1).send_options(send);
-        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
-        let builder = builder.ring_size(16 << 20);
-        let mut socket = cable.socket(&builder);
+        let options = Options { batch: 1, send, ..Options::new(to) };
+        let options = Options { backend: Some(kind.backend), delivery: kind.delivery, ..options };
+        let options = Options { ring_size: 16 << 20, ..options };
+        let mut socket = cable.socket(&options);
         let peer = peer(&cable, THERE, Backend::Recvmmsg);
         let mut stamps = 0;
         // Different destinations, so that GRO joins none.
@@ -314,8 +321,9 @@ fn messages_that_the_qdisc_drops_are_refused() {
     let refused = plain.send_to(b"dropped", to).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::ENOBUFS));
     for backend in [SendBackend::Sendmmsg, SendBackend::Uring] {
-        let builder = Receiver::builder(address(HERE, 7000)).send_options(by(backend));
-        let mut socket = cable.socket(&builder.icmp_errors(true).backend(Some(kind.backend)));
+        let options = Options { send: by(backend), ..Options::new(address(HERE, 7000)) };
+        let mut socket =
+            cable.socket(&Options { icmp_errors: true, backend: Some(kind.backend), ..options });
         let joined = Transmit { segment_size: Some(3), ..Transmit::new(to, b"in three") };
         // What hangs ends the test.
         let (done, wait) = std::sync::mpsc::channel();
@@ -375,7 +383,7 @@ fn transmit_times_are_kept_by_fq_and_said_to_be_ignored_elsewhere() {
 }
 
 fn open_at(cable: &Cable, port: u16, send: SendOptions) -> Socket {
-    let builder = Receiver::builder(address(HERE, port)).send_options(send);
-    let builder = builder.backend(Some(Backend::Recvmmsg));
-    cable.socket(&builder)
+    let options = Options { send, ..Options::new(address(HERE, port)) };
+    let options = Options { backend: Some(Backend::Recvmmsg), ..options };
+    cable.socket(&options)
 }

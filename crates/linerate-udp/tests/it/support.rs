@@ -6,9 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{Namespace, Veth, VethOptions};
-use linerate_udp::{
-    Backend, Delivery, Error, Receiver, ReceiverBuilder, Sender, SenderBuilder, Socket,
-};
+use linerate_udp::{Backend, Delivery, Error, Options, Receiver, Sender, SenderBuilder, Socket};
 
 /// Long enough for anything on any machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,7 +61,7 @@ impl Cable {
     /// The kernel starts the queue of a new interface from a work item, and drops what is sent before.
     fn wait_until_it_carries(&self, to: &str) {
         let address = SocketAddr::new(to.parse().unwrap(), 7);
-        let receiver = self.receive(Receiver::builder(address), Some(Backend::Recvmmsg));
+        let receiver = self.receive(Options::new(address), Some(Backend::Recvmmsg));
         let mut receiver = receiver.expect("a receiver");
         let end = Instant::now() + TIMEOUT;
         while receiver.receive(soon(Duration::from_millis(5))).expect("messages").is_empty() {
@@ -77,37 +75,37 @@ impl Cable {
     /// A receiver of this host.
     pub(crate) fn receive(
         &self,
-        builder: ReceiverBuilder,
+        options: Options,
         backend: Option<Backend>,
     ) -> linerate_udp::Result<Receiver> {
         let backend = backend.map(|backend| Kind { backend, delivery: Delivery::Auto });
         // Few messages are under way at a time, and many of these tests run at a time.
-        self.open(builder.ring_size(16 << 20), backend)
+        self.open(Options { ring_size: 16 << 20, ..options }, backend)
     }
 
     /// The same by a backend and, for `xdp`, by one of its ways.
     pub(crate) fn receive_by(
         &self,
-        builder: ReceiverBuilder,
+        options: Options,
         kind: Kind,
     ) -> linerate_udp::Result<Receiver> {
-        self.open(builder.ring_size(16 << 20), Some(kind))
+        self.open(Options { ring_size: 16 << 20, ..options }, Some(kind))
     }
 
-    /// The same with rings as the builder has them.
+    /// The same with rings as the options has them.
     pub(crate) fn open(
         &self,
-        builder: ReceiverBuilder,
+        options: Options,
         kind: Option<Kind>,
     ) -> linerate_udp::Result<Receiver> {
         let delivery = kind.map_or(Delivery::Auto, |kind| kind.delivery);
-        let builder = builder.backend(kind.map(|kind| kind.backend)).delivery(delivery);
-        self.bind(|| builder.clone().build())
+        let options = Options { backend: kind.map(|kind| kind.backend), delivery, ..options };
+        self.bind(|| Receiver::open(options.clone()))
     }
 
     /// A socket of this host.
-    pub(crate) fn socket(&self, builder: &ReceiverBuilder) -> Socket {
-        self.bind(|| builder.clone().build_socket()).expect("a socket")
+    pub(crate) fn socket(&self, options: &Options) -> Socket {
+        self.bind(|| Socket::open(options.clone())).expect("a socket")
     }
 
     /// Binds on this host, also to a port that the test has just given up: a program that another test starts
@@ -146,8 +144,8 @@ impl Cable {
     }
 
     /// A sender of the other host.
-    pub(crate) fn send(&self, builder: SenderBuilder) -> Sender {
-        self.there.run(|| builder.build()).expect("the namespace").expect("a sender")
+    pub(crate) fn send(&self, options: SenderBuilder) -> Sender {
+        self.there.run(|| options.build()).expect("the namespace").expect("a sender")
     }
 }
 

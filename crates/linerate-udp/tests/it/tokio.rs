@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use linerate_testkit::tools::run;
 use linerate_testkit::{root_or_skip, test_name, uninterrupted};
-use linerate_udp::{Receiver, Transmit};
+use linerate_udp::{Options, Receiver, Socket, Transmit};
 
 use crate::support::{Cable, HERE, THERE, TIMEOUT, address, kinds};
 
@@ -18,8 +18,9 @@ fn a_server_in_tokio_answers_on_every_back_end() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).backend(Some(kind.backend)).delivery(kind.delivery);
-        let socket = cable.socket(&builder.ring_size(16 << 20).batch(32));
+        let options =
+            Options { backend: Some(kind.backend), delivery: kind.delivery, ..Options::new(to) };
+        let socket = cable.socket(&Options { ring_size: 16 << 20, batch: 32, ..options });
         let server = runtime.spawn(async move {
             let (mut receiver, mut transmitter) = socket.into_async()?;
             loop {
@@ -64,9 +65,10 @@ fn a_receiver_in_tokio_misses_no_message() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).backend(Some(kind.backend)).delivery(kind.delivery);
-        let builder = builder.ring_size(16 << 20).batch(8).message_size(4000);
-        let socket = cable.socket(&builder);
+        let options =
+            Options { backend: Some(kind.backend), delivery: kind.delivery, ..Options::new(to) };
+        let options = Options { ring_size: 16 << 20, batch: 8, message_size: 4000, ..options };
+        let socket = cable.socket(&options);
         let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
         let _entered = runtime.enter();
         let (mut receiver, _transmitter) = socket.into_async().unwrap();
@@ -119,10 +121,11 @@ fn a_receiver_in_tokio_follows_its_interface_while_the_socket_is_busy() {
         if kind.backend != linerate_udp::Backend::Xdp {
             continue;
         }
-        let builder = Receiver::builder(address("0.0.0.0", 7000)).interface("rx");
-        let builder = builder.backend(Some(kind.backend)).delivery(kind.delivery);
-        let builder = builder.ring_size(16 << 20).batch(1).message_size(4000);
-        let socket = cable.socket(&builder);
+        let options =
+            Options { interface: Some("rx".into()), ..Options::new(address("0.0.0.0", 7000)) };
+        let options = Options { backend: Some(kind.backend), delivery: kind.delivery, ..options };
+        let options = Options { ring_size: 16 << 20, batch: 1, message_size: 4000, ..options };
+        let socket = cable.socket(&options);
         let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();
         let _entered = runtime.enter();
         let (mut receiver, _transmitter) = socket.into_async().unwrap();
@@ -164,10 +167,13 @@ fn a_receiver_in_tokio_follows_its_interface_while_the_socket_is_busy() {
 fn a_sender_in_tokio_waits_for_room() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let options = linerate_udp::SendOptions { buffer_size: Some(1), ..Default::default() };
-    let builder = Receiver::builder(address("127.0.0.1", 0)).send_options(options);
-    let builder =
-        builder.backend(Some(linerate_udp::Backend::Recvmmsg)).recv_buffer_size(Some(8 << 20));
-    let socket = builder.build_socket().unwrap();
+    let options = Options { send: options, ..Options::new(address("127.0.0.1", 0)) };
+    let options = Options {
+        backend: Some(linerate_udp::Backend::Recvmmsg),
+        recv_buffer_size: Some(8 << 20),
+        ..options
+    };
+    let socket = Socket::open(options).unwrap();
     let own = socket.address();
     let contents = [5; 1000];
     let came = runtime.block_on(async move {
@@ -194,8 +200,10 @@ fn a_sender_in_tokio_waits_for_room() {
 #[test]
 fn a_busy_receiver_lets_other_tasks_run() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let builder = Receiver::builder(address("127.0.0.1", 0)).batch(1);
-    let socket = builder.backend(Some(linerate_udp::Backend::Recvmmsg)).build_socket().unwrap();
+    let options = Options { batch: 1, ..Options::new(address("127.0.0.1", 0)) };
+    let socket =
+        Socket::open(Options { backend: Some(linerate_udp::Backend::Recvmmsg), ..options })
+            .unwrap();
     let own = socket.address();
     let plain = UdpSocket::bind("127.0.0.1:0").unwrap();
     runtime.block_on(async move {

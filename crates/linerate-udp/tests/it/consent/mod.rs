@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{Namespace, exclusive, print_skipped, root_or_skip};
-use linerate_udp::{Backend, Delivery, Group, Receiver};
+use linerate_udp::{Backend, Delivery, Group, Options, Receiver};
 use nix::sys::socket::{
     self as nix_socket, AddressFamily, SockFlag, SockType, setsockopt, sockopt,
 };
@@ -228,25 +228,27 @@ impl Situation {
 
     /// With consent by this delivery.
     fn receiver(&self, cable: &Cable, consent: Option<Delivery>) -> Result<Receiver, String> {
-        let mut builder = match self.given {
-            Some(_) => Receiver::from_socket(OwnedFd::from(self.plain_socket(cable)?)),
-            None => Ok(Receiver::builder(self.bind.parse().expect("an address"))),
-        }
-        .map_err(|error| error.to_string())?
-        .ring_size(16 << 20)
-        .take_over(consent.is_some())
-        .delivery(consent.unwrap_or_default());
+        let options = match self.given {
+            Some(_) => Options::from_socket(OwnedFd::from(self.plain_socket(cable)?)),
+            None => Ok(Options::new(self.bind.parse().expect("an address"))),
+        };
+        let mut options = Options {
+            ring_size: 16 << 20,
+            take_over: consent.is_some(),
+            delivery: consent.unwrap_or_default(),
+            ..options.map_err(|error| error.to_string())?
+        };
         if let (Some(_), Consent::HoldsOn(name)) = (consent, self.consent) {
-            builder = builder.interface(name);
+            options.interface = Some(name.into());
         }
         if self.interface {
-            builder = builder.interface("rx");
+            options.interface = Some("rx".into());
         }
         if let Some(on) = self.group {
             let group = Group::any_source("239.7.7.7".parse().expect("a group"));
-            builder = builder.join(if on.is_empty() { group } else { group.on(on) });
+            options.groups.push(if on.is_empty() { group } else { group.on(on) });
         }
-        cable.bind(|| builder.clone().build()).map_err(|error| error.to_string())
+        cable.bind(|| Receiver::open(options.clone())).map_err(|error| error.to_string())
     }
 
     /// What comes of four datagrams at a reader that `open` makes on hosts of their own.

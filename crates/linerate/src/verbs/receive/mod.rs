@@ -21,7 +21,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
 use linerate_net::cpu;
 use linerate_udp::pattern::PayloadPattern;
-use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, ReceiverBuilder, Reuseport};
+use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, Reuseport};
 
 use requests::Requests;
 
@@ -281,7 +281,7 @@ impl Arguments {
 
     /// Whether consent is all that `xdp` lacks.
     fn awaits_consent(&self) -> bool {
-        self.builder(self.bind).awaits_consent()
+        self.options(self.bind).awaits_consent()
     }
 
     fn cpus(&self) -> &[usize] {
@@ -302,42 +302,37 @@ impl Arguments {
     }
 
     fn receiver(&self, bind: SocketAddr) -> Result<Receiver> {
-        Ok(self.builder(bind).build()?)
+        Ok(Receiver::open(self.options(bind))?)
     }
 
-    fn builder(&self, bind: SocketAddr) -> ReceiverBuilder {
-        let mut builder = Receiver::builder(bind)
-            .batch(self.batch)
-            .message_size(self.message_size)
-            .backend(self.backend.0)
-            .take_over(self.take_over)
-            // Two lines may come by two interfaces, each with rings, where that is asked for by name.
-            .multiple_readers(self.several() && self.backend.0.is_none())
-            .reuseport(self.reuseport.unwrap_or_default())
-            .calibrate(self.calibrate)
-            .metadata(Metadata { timestamp: self.timestamps, ..Metadata::default() })
-            .recv_buffer_size(Some(self.buffer))
-            .only_v6(self.only_v6)
-            .delivery(self.xdp_delivery.unwrap_or_default())
-            .busy_poll(self.busy_poll)
-            .spin(self.spin);
-        if let Some(bytes) = self.ring {
-            builder = builder.ring_size(bytes);
-        }
-        if let Some(time) = self.coalesce_usecs {
-            builder = builder.coalesce(time);
-        }
-        if let Some(interface) = &self.interface {
-            builder = builder.interface(interface);
-        }
+    fn options(&self, bind: SocketAddr) -> linerate_udp::Options {
         // Of two lines that are bound to groups, each joins its own.
         let other = if bind == self.bind { self.bind_b } else { Some(self.bind) };
-        for group in &self.join {
-            if group.address == bind.ip() || other.is_none_or(|other| group.address != other.ip()) {
-                builder = builder.join(group.clone());
-            }
+        let joins = |group: &&Group| {
+            group.address == bind.ip() || other.is_none_or(|other| group.address != other.ip())
+        };
+        let defaults = linerate_udp::Options::new(bind);
+        linerate_udp::Options {
+            interface: self.interface.clone(),
+            groups: self.join.iter().filter(joins).cloned().collect(),
+            batch: self.batch,
+            message_size: self.message_size,
+            backend: self.backend.0,
+            take_over: self.take_over,
+            // Two lines may come by two interfaces, each with rings, where that is asked for by name.
+            multiple_readers: self.several() && self.backend.0.is_none(),
+            reuseport: self.reuseport.unwrap_or_default(),
+            calibrate: self.calibrate,
+            metadata: Metadata { timestamp: self.timestamps, ..Metadata::default() },
+            recv_buffer_size: Some(self.buffer),
+            only_v6: self.only_v6,
+            delivery: self.xdp_delivery.unwrap_or_default(),
+            busy_poll: self.busy_poll,
+            spin: self.spin,
+            ring_size: self.ring.unwrap_or(defaults.ring_size),
+            coalesce: self.coalesce_usecs,
+            ..defaults
         }
-        builder
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use linerate_feed::moldudp64::{MoldUdp64, request};
 use linerate_feed::{Feed, Line, RequestStatistics, Requester};
-use linerate_udp::{Backend, Result, Socket, Transmit};
+use linerate_udp::{Backend, Options, Result, Socket, Transmit};
 
 /// How long a reader of a feed with gaps may wait.
 pub(super) const MAX_WAIT_WITH_GAPS: Duration = Duration::from_millis(5);
@@ -25,7 +25,8 @@ impl Requests {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let socket = Socket::builder(any).backend(Some(Backend::Recvmmsg)).build_socket()?;
+        let socket =
+            Socket::open(Options { backend: Some(Backend::Recvmmsg), ..Options::new(any) })?;
         Ok(Self { socket, server, requester: Requester::new() })
     }
 

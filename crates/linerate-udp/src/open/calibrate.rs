@@ -64,7 +64,7 @@ fn try_backend(
     backend: Backend,
     time: Duration,
 ) -> Result<(CalibrationRun, bool)> {
-    let mut receiver = Receiver::open(options, backend)?;
+    let mut receiver = Receiver::open_backend(options, backend)?;
     let before = cpu_time();
     let end = Instant::now() + time;
     let completed = loop {
