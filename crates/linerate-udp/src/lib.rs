@@ -50,7 +50,7 @@ pub use options::{
 pub use outgoing::SendStatistics;
 pub use probe::probe;
 pub use receiver::{Batch, CalibrationRun, Receiver};
-pub use sender::{Sender, SenderBuilder};
+pub use sender::{Sender, SenderOptions};
 pub use socket::icmp::{IcmpError, TransmitTimestamp};
 pub use transmit::Transmit;
 pub use transmitter::Transmitter;

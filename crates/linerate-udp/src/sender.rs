@@ -54,25 +54,33 @@ struct Pacer {
     sent: u64,
 }
 
-/// The options of a sender; made by [`Sender::builder`].
+/// The options of a sender ([`Sender::open`]).
 #[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct SenderBuilder {
-    to: SocketAddr,
-    from: Option<SocketAddr>,
-    batch: usize,
-    message_size: usize,
-    gso: bool,
-    rate: Option<f64>,
-    interface: Option<String>,
-    next_hop: Option<ethernet::Address>,
+pub struct SenderOptions {
+    /// The address that messages go to.
+    pub to: SocketAddr,
+    /// The address and port that they come from; default: the kernel's choice.
+    pub from: Option<SocketAddr>,
+    /// The most messages that are collected before they are sent; default: 256.
+    pub batch: usize,
+    /// Bytes of the longest message, up to 65,507; default: 2048.
+    pub message_size: usize,
+    /// Whether messages of one size go out as super-datagrams (GSO); default: on.
+    pub gso: bool,
+    /// The most messages a second; default: unlimited. They are paced evenly: a batch holds what is due in
+    /// 100 µs, and of a longer stall at most 20 ms are made up for.
+    pub rate: Option<f64>,
+    /// Sends through an AF_XDP socket of this interface, past the stack; default: by the socket.
+    pub interface: Option<String>,
+    /// The hardware address that frames of an AF_XDP socket go to; default: the one in the neighbour table.
+    pub next_hop: Option<ethernet::Address>,
 }
 
-impl Sender {
-    /// A sender of messages to `address`.
-    pub fn builder(address: SocketAddr) -> SenderBuilder {
-        SenderBuilder {
-            to: socket::unmapped(address),
+impl SenderOptions {
+    /// The defaults for messages to `address`.
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            to: address,
             from: None,
             batch: 256,
             message_size: 2048,
@@ -82,7 +90,9 @@ impl Sender {
             next_hop: None,
         }
     }
+}
 
+impl Sender {
     /// Room for the next message, `len` bytes that hold anything: write all of them. A full batch is sent
     /// first. With a rate the first message of the next one waits until its time has come, whatever signals
     /// come meanwhile ([`Sender::wait_until_due`] ends at one): what is written then, such as a time stamp, is fresh.
@@ -213,58 +223,16 @@ impl Pacer {
     }
 }
 
-impl SenderBuilder {
-    /// Sends from this address and port; default: the kernel's choice.
-    pub fn from(mut self, address: SocketAddr) -> Self {
-        self.from = Some(socket::unmapped(address));
-        self
-    }
-
-    /// The most messages that are collected before they are sent; default: 256.
-    pub fn batch(mut self, messages: usize) -> Self {
-        self.batch = messages;
-        self
-    }
-
-    /// Bytes of the longest message, up to 65,507; default: 2048.
-    pub fn message_size(mut self, bytes: usize) -> Self {
-        self.message_size = bytes;
-        self
-    }
-
-    /// Whether messages of one size go out as super-datagrams (GSO); default: on.
-    pub fn gso(mut self, on: bool) -> Self {
-        self.gso = on;
-        self
-    }
-
-    /// The most messages a second; default: unlimited. They are paced evenly: a batch holds what is due in
-    /// 100 µs, and of a longer stall at most 20 ms are made up for.
-    pub fn rate(mut self, messages: Option<f64>) -> Self {
-        self.rate = messages;
-        self
-    }
-
-    /// Sends through an AF_XDP socket of this interface, past the stack.
-    pub fn xdp(mut self, interface: &str) -> Self {
-        self.interface = Some(interface.to_owned());
-        self
-    }
-
-    /// The hardware address that frames of [`SenderBuilder::xdp`] go to; default: the one in the neighbour
-    /// table.
-    pub fn next_hop(mut self, address: Option<ethernet::Address>) -> Self {
-        self.next_hop = address;
-        self
-    }
-
+impl Sender {
     /// Opens a socket and prepares all memory.
     ///
     /// # Errors
     /// [`Error::Invalid`] for sizes that make no sense or an unknown neighbour, [`Error::AddressNotAvailable`],
     /// [`Error::Ring`], [`Error::System`].
-    pub fn build(self) -> Result<Sender> {
-        let Self { mut batch, message_size, .. } = self;
+    pub fn open(options: SenderOptions) -> Result<Self> {
+        let SenderOptions { mut batch, message_size, rate, gso, ref interface, next_hop, .. } =
+            options;
+        let (to, from) = (socket::unmapped(options.to), options.from.map(socket::unmapped));
         if !(1..=MAX_BATCH_SIZE).contains(&batch) {
             return Err(Error::Invalid(format!(
                 "a batch of {batch} messages: it must be 1 to {MAX_BATCH_SIZE}"
@@ -275,48 +243,40 @@ impl SenderBuilder {
                 "messages of {message_size} bytes: a UDP datagram has at most {MAX_MESSAGE_SIZE}"
             )));
         }
-        if let Some(rate) = self.rate
+        if let Some(rate) = rate
             && !(rate.is_finite() && rate > 0.0)
         {
             return Err(Error::Invalid(format!(
                 "{rate} messages a second: the rate must be positive and finite"
             )));
         }
-        if let Some(rate) = self.rate {
+        if let Some(rate) = rate {
             batch = batch.min((rate * BURST.as_secs_f64()) as usize).max(1);
         }
-        if let Some(from) = self.from
-            && from.is_ipv4() != self.to.is_ipv4()
+        if let Some(from) = from
+            && from.is_ipv4() != to.is_ipv4()
         {
-            let to = self.to;
             return Err(Error::Invalid(format!(
                 "{from} cannot send to {to}: they are of two versions of IP"
             )));
         }
-        let socket = socket::connect(self.to, self.from, 4 << 20)?;
+        let socket = socket::connect(to, from, 4 << 20)?;
         let from = socket::local_address(socket.as_fd())
             .map_err(|error| Error::system("ask a socket for its address", error))?;
-        let backend = match &self.interface {
+        let backend = match interface {
             None => SendBackend::Socket(socket),
             Some(interface) => {
-                let xdp = XdpSender::open(
-                    interface,
-                    &socket,
-                    from,
-                    self.to,
-                    self.next_hop,
-                    message_size,
-                )?;
+                let xdp = XdpSender::open(interface, &socket, from, to, next_hop, message_size)?;
                 SendBackend::Xdp { xdp: Box::new(xdp), _socket: socket }
             }
         };
-        let pacer = self.rate.map(|rate| Pacer { start: None, nanoseconds: 1e9 / rate, sent: 0 });
-        Ok(Sender {
+        let pacer = rate.map(|rate| Pacer { start: None, nanoseconds: 1e9 / rate, sent: 0 });
+        Ok(Self {
             backend,
             queue: Queue::new(batch, message_size),
-            outgoing: Outgoing::new(batch, None, self.gso),
+            outgoing: Outgoing::new(batch, None, gso),
             pacer,
-            to: self.to,
+            to,
             from,
         })
     }

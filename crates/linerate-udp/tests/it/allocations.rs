@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::support::{Cable, HERE, Kind, TIMEOUT, WINDOW, address, kinds, soon};
 use linerate_testkit::{only_this_test, probe_or_skip, root_or_skip, test_name};
-use linerate_udp::{Backend, Metadata, Options, SendBackend, SendOptions, Sender};
+use linerate_udp::{Backend, Metadata, Options, SendBackend, SendOptions, SenderOptions};
 
 #[test]
 fn nothing_is_allocated_after_build() {
@@ -15,7 +15,7 @@ fn nothing_is_allocated_after_build() {
         let to = address(HERE, 7000);
         let options = Options { metadata: Metadata::ALL, ..Options::new(to) };
         let mut receiver = cable.receive_by(options, kind).unwrap();
-        let mut sender = cable.send(Sender::builder(to));
+        let mut sender = cable.send(SenderOptions::new(to));
         let (allocations, messages) = crate::counting::allocations(|| {
             let (mut messages, end) = (0, Instant::now() + TIMEOUT);
             for _ in 0..40 {

@@ -8,7 +8,7 @@ use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, back_ends, gath
 use linerate_testkit::{exclusive, root_or_skip, test_name, uninterrupted};
 use linerate_udp::{
     Backend, Drops, Error, Group, Options, Receiver, Reuseport, SendBackend, SendOptions, Sender,
-    Socket,
+    SenderOptions, Socket,
 };
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -26,14 +26,17 @@ fn sizes_that_make_no_sense_are_refused() {
         assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains(word), "{error}");
     }
     for options in [
-        Sender::builder(address("127.0.0.1", 9)).batch(0),
-        Sender::builder(address("127.0.0.1", 9)).message_size(70_000),
-        Sender::builder(address("127.0.0.1", 9)).rate(Some(0.0)),
-        Sender::builder(address("0.0.0.0", 9)),
-        Sender::builder(address("127.0.0.1", 0)),
-        Sender::builder(address("::1", 9)).from(address("127.0.0.1", 0)),
+        SenderOptions { batch: 0, ..SenderOptions::new(address("127.0.0.1", 9)) },
+        SenderOptions { message_size: 70_000, ..SenderOptions::new(address("127.0.0.1", 9)) },
+        SenderOptions { rate: Some(0.0), ..SenderOptions::new(address("127.0.0.1", 9)) },
+        SenderOptions::new(address("0.0.0.0", 9)),
+        SenderOptions::new(address("127.0.0.1", 0)),
+        SenderOptions {
+            from: Some(address("127.0.0.1", 0)),
+            ..SenderOptions::new(address("::1", 9))
+        },
     ] {
-        assert!(matches!(options.build().unwrap_err(), Error::Invalid(_)));
+        assert!(matches!(Sender::open(options).unwrap_err(), Error::Invalid(_)));
     }
 }
 
@@ -165,7 +168,7 @@ fn odd_options_work_or_are_refused() {
             let Ok(mut socket) = cable.bind(|| Socket::open(options.clone())) else {
                 continue;
             };
-            let mut sender = cable.send(Sender::builder(address(HERE, 7000)));
+            let mut sender = cable.send(SenderOptions::new(address(HERE, 7000)));
             sender.message(1).unwrap().fill(7);
             sender.flush().unwrap();
             let (receiver, transmitter) = socket.split();
@@ -282,7 +285,7 @@ fn long_messages_are_cut_and_counted() {
         let to = address(HERE, 7000);
         let mut receiver =
             cable.receive_by(Options { message_size: 100, ..Options::new(to) }, kind).unwrap();
-        let mut sender = cable.send(Sender::builder(to));
+        let mut sender = cable.send(SenderOptions::new(to));
         let lens = [99, 100, 101, 101, 101, 1400];
         for (at, len) in lens.into_iter().enumerate() {
             sender.message(len).unwrap().fill(at as u8);
@@ -384,7 +387,8 @@ fn fragments_and_other_ports_stay_with_the_stack() {
         let other = cable.here.run(|| std::net::UdpSocket::bind((HERE, 0))).unwrap().unwrap();
         other.set_read_timeout(Some(TIMEOUT)).unwrap();
         // Three fragments each, and whole ones between.
-        let mut sender = cable.send(Sender::builder(to).message_size(9000).gso(false));
+        let mut sender =
+            cable.send(SenderOptions { message_size: 9000, gso: false, ..SenderOptions::new(to) });
         for at in 0..10u8 {
             sender.message(if at % 2 == 0 { 4000 } else { 64 }).unwrap().fill(at);
         }
@@ -397,7 +401,7 @@ fn fragments_and_other_ports_stay_with_the_stack() {
         });
         came.sort_unstable();
         assert_eq!(came, (0..10).collect::<Vec<u8>>(), "{kind}");
-        let mut sender = cable.send(Sender::builder(other.local_addr().unwrap()));
+        let mut sender = cable.send(SenderOptions::new(other.local_addr().unwrap()));
         sender.message(5).unwrap().copy_from_slice(b"hello");
         sender.flush().unwrap();
         let mut bytes = [0; 16];
@@ -422,7 +426,7 @@ fn groups_are_heard_on_every_back_end() {
             let right = Group::source_specific(other.parse().unwrap(), sources[0].parse().unwrap());
             let wrong = Group::source_specific(other.parse().unwrap(), sources[1].parse().unwrap());
             let say = |group: &Group, text: &[u8]| {
-                let mut sender = cable.send(Sender::builder((group.address, 7000).into()));
+                let mut sender = cable.send(SenderOptions::new((group.address, 7000).into()));
                 sender.message(text.len()).unwrap().copy_from_slice(text);
                 sender.flush().unwrap();
             };
@@ -460,7 +464,7 @@ fn receivers_share_a_port_and_threads_a_socket() {
         let first = cable.receive(options(), Some(Backend::Recvmmsg)).unwrap();
         let mut all = [first.try_clone().unwrap(), first];
         let mut second = cable.receive(options(), Some(Backend::Gro)).unwrap();
-        let mut sender = cable.send(Sender::builder(to).gso(false));
+        let mut sender = cable.send(SenderOptions { gso: false, ..SenderOptions::new(to) });
         for _ in 0..60 {
             sender.message(8).unwrap().fill(7);
         }
@@ -486,7 +490,7 @@ fn a_plain_socket_call_goes_on_working() {
     let cable = Cable::new();
     let to = address(HERE, 7000);
     let mut receiver = cable.receive(Options::new(to), Some(Backend::Recvmmsg)).unwrap();
-    let mut sender = cable.send(Sender::builder(to).gso(false));
+    let mut sender = cable.send(SenderOptions { gso: false, ..SenderOptions::new(to) });
     for at in 0..3u8 {
         sender.message(3).unwrap().fill(at);
         sender.flush().unwrap();
@@ -510,7 +514,7 @@ fn a_message_among_few_wakes_a_reader_that_would_rest_for_long() {
         let to = address(HERE, 7000);
         let options = Options { coalesce: Some(10 * TIMEOUT), ..Options::new(to) };
         let mut receiver = cable.receive_by(options, kind).unwrap();
-        let mut sender = cable.send(Sender::builder(to).rate(Some(1000.0)));
+        let mut sender = cable.send(SenderOptions { rate: Some(1000.0), ..SenderOptions::new(to) });
         let start = Instant::now();
         for number in 0..20u8 {
             sender.message(1).unwrap()[0] = number;
@@ -527,7 +531,8 @@ fn a_pace_spreads_messages_and_holds_none_back() {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
     let to = receiver.local_addr().unwrap();
-    let mut sender = Sender::builder(to).rate(Some(500.0)).build().unwrap();
+    let mut sender =
+        Sender::open(SenderOptions { rate: Some(500.0), ..SenderOptions::new(to) }).unwrap();
     assert_eq!(sender.batch(), 1);
     let start = Instant::now();
     let mut came = [0; 1];
@@ -540,10 +545,13 @@ fn a_pace_spreads_messages_and_holds_none_back() {
     }
     sender.flush().unwrap();
     assert!(start.elapsed() >= Duration::from_millis(38), "{:?}", start.elapsed());
-    let faster = |rate| Sender::builder(to).rate(Some(rate)).build().unwrap().batch();
+    let faster = |rate| {
+        Sender::open(SenderOptions { rate: Some(rate), ..SenderOptions::new(to) }).unwrap().batch()
+    };
     assert_eq!((faster(100_000.0), faster(1e9)), (10, 256));
 
-    let mut slow = Sender::builder(to).rate(Some(0.001)).build().unwrap();
+    let mut slow =
+        Sender::open(SenderOptions { rate: Some(0.001), ..SenderOptions::new(to) }).unwrap();
     assert!(slow.wait_until_due(None).unwrap(), "the first goes at once");
     slow.message(1).unwrap()[0] = 1;
     assert!(!slow.wait_until_due(Some(Instant::now() + Duration::from_millis(20))).unwrap());
@@ -563,7 +571,7 @@ fn a_deadline_is_kept_and_a_poll_wakes() {
         assert!(start.elapsed() >= Duration::from_millis(60), "{kind}");
         // By a descriptor that was asked for once, with and without calls that wait in between.
         let readable = receiver.as_fd().try_clone_to_owned().unwrap();
-        let mut sender = cable.send(Sender::builder(to));
+        let mut sender = cable.send(SenderOptions::new(to));
         for round in 0..30u8 {
             for _ in 0..1 + round % 3 {
                 sender.message(3).unwrap().fill(round);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, TIMEOUT, WINDOW, address, kinds, soon};
 use linerate_testkit::{Mac, Namespace, exclusive, root_or_skip, test_name};
-use linerate_udp::{Backend, Error, Message, Options, Receiver, Sender};
+use linerate_udp::{Backend, Error, Message, Options, Receiver, SenderOptions};
 use linerate_wire::ethernet;
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -67,7 +67,7 @@ fn an_interface_that_goes_down_or_away_is_reported_on_every_back_end() {
         assert!(receiver.receive(soon(Duration::from_millis(20))).unwrap().is_empty(), "{kind}");
         cable.veth.b.up().unwrap();
         // It goes on; and one that waits is told as well.
-        let mut sender = cable.send(Sender::builder(to));
+        let mut sender = cable.send(SenderOptions::new(to));
         let (mut came, end) = (false, Instant::now() + TIMEOUT);
         while !came {
             assert!(Instant::now() < end, "{kind} does not go on");
@@ -153,7 +153,12 @@ fn delivered(
 ) -> bool {
     let send = |mac: Mac, to: SocketAddr, byte: u8| {
         let next_hop = Some(ethernet::Address(mac.0));
-        let options = Sender::builder(to).xdp("tx").next_hop(next_hop).message_size(64);
+        let options = SenderOptions {
+            interface: Some("tx".into()),
+            next_hop,
+            message_size: 64,
+            ..SenderOptions::new(to)
+        };
         let mut sender = cable.send(options);
         sender.message(1).unwrap().fill(byte);
         sender.flush().unwrap();
@@ -259,12 +264,12 @@ fn a_reader_that_never_waits_follows_too() {
         let mut seen = false;
         while !seen {
             assert!(Instant::now() < end, "{kind}");
-            let mut sender = cable.send(
-                Sender::builder(address("10.77.0.88", 7000))
-                    .xdp("tx")
-                    .next_hop(Some(ethernet::Address(cable.veth.b.mac().0)))
-                    .message_size(64),
-            );
+            let mut sender = cable.send(SenderOptions {
+                interface: Some("tx".into()),
+                next_hop: Some(ethernet::Address(cable.veth.b.mac().0)),
+                message_size: 64,
+                ..SenderOptions::new(address("10.77.0.88", 7000))
+            });
             for _ in 0..WINDOW {
                 sender.message(1).unwrap().fill(1);
             }

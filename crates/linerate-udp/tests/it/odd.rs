@@ -10,7 +10,7 @@ use crate::support::{
 use linerate_ring::tun;
 use linerate_ring::xdp::TxSocket;
 use linerate_testkit::{Mac, Namespace, print_skipped, root_or_skip, test_name};
-use linerate_udp::{Backend, Error, Group, Metadata, Options, Receiver, Sender};
+use linerate_udp::{Backend, Error, Group, Metadata, Options, Receiver, Sender, SenderOptions};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::{self, Protocol};
 use linerate_wire::virtio::{self, Flags, GsoType};
@@ -79,7 +79,7 @@ fn messages_that_a_filter_rejects_are_counted_as_such() {
         crate::consent::filter(&given).unwrap();
         let mut receiver = cable.receive(Options::from_socket(given).unwrap(), Some(backend));
         let receiver = receiver.as_mut().unwrap();
-        let mut sender = cable.send(Sender::builder(to).gso(false));
+        let mut sender = cable.send(SenderOptions { gso: false, ..SenderOptions::new(to) });
         for payload in [b"A1", b"B1", b"B2", b"A2"] {
             sender.message(2).unwrap().copy_from_slice(payload);
             sender.flush().unwrap();
@@ -98,7 +98,7 @@ fn what_the_kernel_does_not_segment_goes_one_by_one() {
         let to = address(HERE, 7000);
         let options = Options { message_size: 4000, ..Options::new(to) };
         let mut receiver = cable.receive_by(options, kind).unwrap();
-        let mut sender = cable.send(Sender::builder(to).message_size(4000));
+        let mut sender = cable.send(SenderOptions { message_size: 4000, ..SenderOptions::new(to) });
         let mut number = 0u8;
         let mut exchange = |sender: &mut Sender, len: usize| {
             for at in 0..10 {
@@ -320,7 +320,7 @@ fn few_messages_that_leave_in_one_piece_come_one_by_one() {
         for kind in kinds(&cable, test_name!()) {
             let to = address(ip, 7000);
             let mut receiver = cable.receive_by(Options::new(to), kind).unwrap();
-            send_few(&mut cable.send(Sender::builder(to)));
+            send_few(&mut cable.send(SenderOptions::new(to)));
             gather_few(&mut receiver, &kind.to_string());
         }
     }
@@ -360,8 +360,10 @@ fn few_messages_in_one_piece_on_an_interface_without_native_xdp() {
     let to = address("10.79.0.2", 7000);
     lo.add_address(to.ip(), 32).unwrap();
     no_xdp(&host, to, "lo", || {
-        let options = Sender::builder(to);
-        send_few(&mut host.run(|| options.build()).expect("the namespace").expect("a sender"));
+        let options = SenderOptions::new(to);
+        send_few(
+            &mut host.run(|| Sender::open(options)).expect("the namespace").expect("a sender"),
+        );
     });
 }
 
@@ -409,7 +411,8 @@ fn messages_of_8192_bytes_are_the_same() {
             let to = address(HERE, 7000);
             let options = Options { message_size: 8192, ..Options::new(to) };
             let mut receiver = cable.receive_by(options, kind).unwrap();
-            let mut sender = cable.send(Sender::builder(to).message_size(8192));
+            let mut sender =
+                cable.send(SenderOptions { message_size: 8192, ..SenderOptions::new(to) });
             for window in 0..4u8 {
                 for at in 0..16 {
                     let payload = sender.message(8192).unwrap();
@@ -452,7 +455,7 @@ fn busy_polling_delivers_on_every_back_end() {
             }
             other => other.unwrap(),
         };
-        let mut sender = cable.send(Sender::builder(to));
+        let mut sender = cable.send(SenderOptions::new(to));
         for round in 0..20u8 {
             for _ in 0..8 {
                 sender.message(64).unwrap().fill(round);
@@ -472,7 +475,8 @@ fn a_back_end_is_chosen_by_measuring() {
     let to = address(HERE, 7000);
     let (over, end) = (AtomicBool::new(false), Instant::now() + 4 * TIMEOUT);
     std::thread::scope(|scope| {
-        let mut sender = cable.send(Sender::builder(to).rate(Some(5000.0)).batch(16));
+        let mut sender =
+            cable.send(SenderOptions { rate: Some(5000.0), batch: 16, ..SenderOptions::new(to) });
         let over = &over;
         scope.spawn(move || {
             while !over.load(Relaxed) && Instant::now() < end {

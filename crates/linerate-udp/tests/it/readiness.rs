@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, TIMEOUT, address, kinds, soon};
 use linerate_testkit::{root_or_skip, test_name};
-use linerate_udp::{Options, Receiver, Sender};
+use linerate_udp::{Options, Receiver, Sender, SenderOptions};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -70,7 +70,7 @@ fn a_receiver_is_readable_before_the_first_call_and_on_any_thread() {
             });
             let epoll = Epoll::of(&receiver, flags);
             assert!(!epoll.wait(Duration::ZERO), "{kind}: readable without a message");
-            let mut sender = cable.send(Sender::builder(to));
+            let mut sender = cable.send(SenderOptions::new(to));
             for round in 0..3 {
                 // A thread that reads ends, too.
                 let mut read = || {
@@ -114,7 +114,8 @@ fn serve(kind: Kind, cable: &Cable, flags: EventFlags) {
     let mut receiver = cable.receive_by(options, kind).expect("a receiver");
     let epoll = Epoll::of(&receiver, flags);
     std::thread::scope(|scope| {
-        let mut sender = cable.send(Sender::builder(to).batch(32).rate(Some(20_000.0)));
+        let mut sender =
+            cable.send(SenderOptions { batch: 32, rate: Some(20_000.0), ..SenderOptions::new(to) });
         scope.spawn(move || {
             for number in 0..MESSAGES {
                 sender.message(1).expect("room").fill(number as u8);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::support::{Cable, HERE, HERE6, Kind, WINDOW, address, back_ends, gather, kinds};
 use linerate_testkit::{probe_or_skip, root_or_skip, test_name};
-use linerate_udp::{Backend, Delivery, Metadata, Options, Receiver, Sender};
+use linerate_udp::{Backend, Delivery, Metadata, Options, Receiver, Sender, SenderOptions};
 
 /// Messages on each kind of traffic; `LINERATE_THOROUGH=1` sends a million.
 fn messages() -> u64 {
@@ -113,7 +113,7 @@ fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
             let options =
                 Options { metadata: Metadata::ALL, ring_size: 16 << 20, ..Options::new(to) };
             let mut receiver = cable.open(options, kind).expect("a receiver");
-            let mut sender = cable.send(Sender::builder(to).gso(offload));
+            let mut sender = cable.send(SenderOptions { gso: offload, ..SenderOptions::new(to) });
             let (sent, came) = exchange(&mut sender, &mut receiver, to, sizes, count);
             let by = kind
                 .map_or_else(|| format!("auto: {}", receiver.backend()), |kind| kind.to_string());
@@ -136,7 +136,7 @@ fn delivers(name: &str, backend: Backend, delivery: Delivery) {
     let to = address(HERE, 7000);
     let options = Options { metadata: Metadata::ALL, ..Options::new(to) };
     let mut receiver = cable.receive_by(options, Kind { backend, delivery }).expect("a receiver");
-    let mut sender = cable.send(Sender::builder(to));
+    let mut sender = cable.send(SenderOptions::new(to));
     let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Mixed, messages() / 3);
     assert_eq!(sent, came);
     assert_eq!(receiver.drops().expect("losses").total(), 0);
@@ -201,7 +201,7 @@ fn the_choice_of_the_machine_delivers_too_and_takes_only_with_consent() {
     for consent in [false, true] {
         let options = Options { take_over: consent, ..Options::new(to) };
         let mut receiver = cable.receive(options, None).expect("a receiver");
-        let mut sender = cable.send(Sender::builder(to));
+        let mut sender = cable.send(SenderOptions::new(to));
         let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Same, 1000);
         assert_eq!(sent, came, "{}", receiver.backend());
         let takes = receiver.backend() == Backend::Xdp;
@@ -236,7 +236,11 @@ fn frames_find_their_next_hop_by_themselves() {
     for (to, _) in near.into_iter().chain(far) {
         let to = address(to, 7000);
         let mut receiver = cable.receive(Options::new(to), None).expect("a receiver");
-        let mut sender = cable.send(Sender::builder(to).xdp("tx").message_size(64));
+        let mut sender = cable.send(SenderOptions {
+            interface: Some("tx".into()),
+            message_size: 64,
+            ..SenderOptions::new(to)
+        });
         for number in 0..10 {
             write(number, sender.message(64).expect("room"));
         }
@@ -249,8 +253,13 @@ fn frames_find_their_next_hop_by_themselves() {
         }
     }
     for nobody in ["10.77.0.66", "fd77::66"] {
-        let options = Sender::builder(address(nobody, 7000)).xdp("tx").message_size(64);
-        let refused = there.run(|| options.build()).expect("the namespace").expect_err("refused");
+        let options = SenderOptions {
+            interface: Some("tx".into()),
+            message_size: 64,
+            ..SenderOptions::new(address(nobody, 7000))
+        };
+        let refused =
+            there.run(|| Sender::open(options)).expect("the namespace").expect_err("refused");
         let said = refused.to_string();
         assert!(said.contains(&format!("no hardware address of {nobody} on tx")), "{said}");
         assert!(said.contains("nobody answers"), "{said}");
@@ -267,7 +276,12 @@ fn frames_of_this_library_are_messages_like_any_other() {
             let options = Options { metadata: Metadata::ALL, ..Options::new(to) };
             let mut receiver = cable.receive_by(options, kind).expect("a receiver");
             let there = linerate_wire::ethernet::Address(cable.veth.b.mac().0);
-            let options = Sender::builder(to).xdp("tx").next_hop(Some(there)).message_size(1452);
+            let options = SenderOptions {
+                interface: Some("tx".into()),
+                next_hop: Some(there),
+                message_size: 1452,
+                ..SenderOptions::new(to)
+            };
             let mut sender = cable.send(options);
             // Every length there is, that fits into a frame.
             let (mut sent, mut came) = (Digest::default(), Digest::default());

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{Namespace, Veth, VethOptions};
-use linerate_udp::{Backend, Delivery, Error, Options, Receiver, Sender, SenderBuilder, Socket};
+use linerate_udp::{Backend, Delivery, Error, Options, Receiver, Sender, SenderOptions, Socket};
 
 /// Long enough for anything on any machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -66,7 +66,7 @@ impl Cable {
         let end = Instant::now() + TIMEOUT;
         while receiver.receive(soon(Duration::from_millis(5))).expect("messages").is_empty() {
             assert!(Instant::now() < end, "nothing comes through to {to}");
-            let mut sender = self.send(Sender::builder(address));
+            let mut sender = self.send(SenderOptions::new(address));
             sender.message(1).expect("room").fill(0);
             sender.flush().expect("sent");
         }
@@ -128,7 +128,8 @@ impl Cable {
     /// Sends `count` messages of 64 bytes, a few at a time, each few through the receiver's stack before the
     /// next, so that none is lost on the veth pair.
     pub(crate) fn fill(&self, to: SocketAddr, count: u64) {
-        let mut sender = self.send(Sender::builder(to).gso(false).batch(16));
+        let mut sender =
+            self.send(SenderOptions { gso: false, batch: 16, ..SenderOptions::new(to) });
         let before = self.veth.b.statistics().expect("statistics").rx_packets;
         let end = Instant::now() + TIMEOUT;
         for sent in 1..=count {
@@ -144,8 +145,8 @@ impl Cable {
     }
 
     /// A sender of the other host.
-    pub(crate) fn send(&self, options: SenderBuilder) -> Sender {
-        self.there.run(|| options.build()).expect("the namespace").expect("a sender")
+    pub(crate) fn send(&self, options: SenderOptions) -> Sender {
+        self.there.run(|| Sender::open(options)).expect("the namespace").expect("a sender")
     }
 }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use linerate_capture::privilege;
 use linerate_generate::{Rate, Sizes};
 use linerate_udp::pattern::PayloadPattern;
-use linerate_udp::{MAX_MESSAGE_SIZE, Sender};
+use linerate_udp::{MAX_MESSAGE_SIZE, Sender, SenderOptions};
 use linerate_wire::ethernet::Address;
 use serde::Serialize;
 
@@ -185,19 +185,16 @@ impl Arguments {
     }
 
     fn open(&self) -> Result<Sender> {
-        let mut builder = Sender::builder(self.to)
-            .batch(self.batch)
-            .message_size(self.size.max().into())
-            .gso(!self.no_offload)
-            .rate(self.rate.packets(self.size.mean().max(1.0)))
-            .next_hop(self.next_hop);
-        if let Some(from) = self.from {
-            builder = builder.from(from);
-        }
-        if let Some(interface) = &self.xdp {
-            builder = builder.xdp(interface);
-        }
-        Ok(builder.build()?)
+        Ok(Sender::open(SenderOptions {
+            from: self.from,
+            batch: self.batch,
+            message_size: self.size.max().into(),
+            gso: !self.no_offload,
+            rate: self.rate.packets(self.size.mean().max(1.0)),
+            interface: self.xdp.clone(),
+            next_hop: self.next_hop,
+            ..SenderOptions::new(self.to)
+        })?)
     }
 
     fn send(&self, sender: &mut Sender, signals: &Signals, start: Instant) -> Result<()> {
