@@ -178,7 +178,9 @@ fn connections_that_tcp_ends_have_this_reason() {
         let options = "--sensor r1 --flow-file-time 1s --udp-idle 2s";
         let daemon = net
             .run(&format!("--datapath {datapath} {options} --flows {}", folder.path().display()));
-        [0, 1].map(|family| net.tcp(family, 3_000_000, || {}));
+        for family in [0, 1] {
+            net.tcp(family, 3_000_000, || {});
+        }
         let reasons = || {
             let rows = records(folder.path());
             let rows = rows.iter().filter(|row| find_number(row, "natEvent").is_none());
