@@ -5,8 +5,8 @@
 //! [`Filter::place_on_socket`] and [`Filter::place_in_xdp`] decide which, and say why.
 
 mod cache;
+mod error_position;
 mod placement;
-mod position;
 
 use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, SocketFrame, has_outer_tag};
 use linerate_ring::{Direction, Frame};
@@ -98,7 +98,7 @@ impl Filter {
         let program = handle.compile(text, optimize).map_err(|error| {
             let message = message(&error);
             let compiles = |part: &str| handle.compile(part, false).is_ok();
-            let position = position::of(text, &message, compiles);
+            let position = error_position::find(text, &message, compiles);
             Error::filter(text, message, position)
         })?;
         let program = ClassicProgram::for_user_space(instructions(&program))

@@ -10,9 +10,9 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod backend;
+mod caller_socket;
 mod duplex;
 mod error;
-mod given;
 mod group;
 mod interface;
 mod message;

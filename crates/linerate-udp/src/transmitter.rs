@@ -8,7 +8,7 @@ use std::sync::Arc;
 use linerate_net::Connection;
 
 use crate::backend::SendBackend;
-use crate::given::interface_of;
+use crate::caller_socket::interface_of;
 use crate::options::Options;
 use crate::outgoing::{Outgoing, SendStatistics};
 use crate::queue::Queue;

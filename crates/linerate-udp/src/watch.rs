@@ -14,7 +14,7 @@ pub(crate) struct Watch {
     changes: Changes,
     connection: Connection,
     interface: Interface,
-    /// As the kernel's last notification said, all of which tell it: what it is now may be ahead of them.
+    /// Whether it was up in the last notification. The current state may be newer.
     was_up: bool,
     /// How often it went down.
     pub(crate) times_down: u64,

@@ -155,7 +155,7 @@ fn of_spec(spec: &MapSpec, cpus: u64) -> u64 {
         MapType::Array if spec.is_mapped() => spec.bytes().next_multiple_of(PAGE) + PAGE,
         MapType::Array => spec.bytes(),
         MapType::PercpuArray => entries * (POINTER + value * cpus),
-        MapType::Hash if spec.is_on_demand() => buckets,
+        MapType::Hash if spec.is_not_preallocated() => buckets,
         // One more for each CPU, for replaced values.
         MapType::Hash => (ELEMENT + key + value) * (entries + cpus) + POINTER * cpus + buckets,
         MapType::PercpuHash | MapType::LruPercpuHash => {

@@ -113,7 +113,7 @@ impl MapSpec {
     }
 
     /// Its entries are allocated on demand.
-    pub(crate) fn is_on_demand(&self) -> bool {
+    pub(crate) fn is_not_preallocated(&self) -> bool {
         self.flags & flags::BPF_F_NO_PREALLOC != 0
     }
 }

@@ -18,8 +18,7 @@ use crate::{Error, Result};
 /// [`Error::System`] if the kernel does not list its interfaces; [`Error::Invalid`] for maps of programs that
 /// do not learn.
 pub fn refresh(maps: &Maps, ports: &[u32]) -> Result<bool> {
-    let links =
-        link::all().map_err(|error| Error::system("ask how the interfaces lie", error.into()))?;
+    let links = link::all().map_err(|error| Error::system("list the interfaces", error.into()))?;
     let wanted: BTreeSet<Vec<u8>> = pairs(&links, ports).into_iter().map(key).collect();
     let map = maps.get("upper_devices")?;
     let refused = |error| Error::bpf("note which interfaces lie on ports", &error);

@@ -3,10 +3,10 @@
 use std::os::fd::AsFd;
 
 use crate::backend::Backend;
-use crate::given::interface_of;
+use crate::caller_socket::interface_of;
 use crate::options::{Options, Reuseport};
 use crate::probe::probe;
-use crate::{Error, Result, given, socket, xdp};
+use crate::{Error, Result, caller_socket, socket, xdp};
 
 /// The requested backend, if it is available, otherwise the best available one. With the reasons why not a
 /// better one.
@@ -77,7 +77,8 @@ fn one_reader(options: &Options) -> std::result::Result<(), String> {
 /// Whether `xdp` can receive with these options; the error is the reason why not.
 fn probe_xdp(options: &Options) -> std::result::Result<(), String> {
     one_reader(options)?;
-    let refusal = options.socket.as_ref().and_then(|socket| given::xdp_refusal(socket.as_fd()));
+    let refusal =
+        options.socket.as_ref().and_then(|socket| caller_socket::xdp_refusal(socket.as_fd()));
     refusal.map_or(Ok(()), Err)?;
     probe(Backend::Xdp, interface_of(options).as_deref())
 }

@@ -11,7 +11,7 @@ use linerate_ring::Ring as _;
 use rustix::event::PollFlags;
 
 use crate::backend::Backend;
-use crate::given::interface_of;
+use crate::caller_socket::interface_of;
 use crate::group::Group;
 use crate::message::{Drops, Message};
 use crate::options::Options;

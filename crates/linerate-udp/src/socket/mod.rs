@@ -1,9 +1,9 @@
 //! Sockets: options, groups, and the `mmsghdr` arrays of `recvmmsg` and `sendmmsg`. The only `unsafe` code of
 //! this crate besides that of io_uring.
 
+mod caller_socket;
 mod cmsg;
 mod drops;
-mod given;
 pub(crate) mod icmp;
 mod membership;
 mod open;
@@ -11,9 +11,9 @@ mod recvmmsg;
 mod sendmmsg;
 mod sockaddr;
 
+pub(crate) use caller_socket::{bound_interface, has_filter, unapplied_option};
 pub(crate) use cmsg::{CMSG_SPACE, ControlMessages};
 pub(crate) use drops::SocketDrops;
-pub(crate) use given::{bound_interface, has_filter, unapplied_option};
 pub(crate) use membership::{Membership, accepted_senders, set_membership};
 #[cfg(feature = "quinn")]
 pub(crate) use open::disable_ipv4_info;

@@ -429,7 +429,7 @@ impl<'s> Worker<'s> {
         {
             came += 1;
             statistics.bytes += message.payload.len() as u64;
-            // Of one that was cut nobody knows what it said.
+            // A truncated message cannot be checked.
             let number =
                 check.map(|check| check.check(message.payload).filter(|_| !message.truncated));
             if let Some(number) = number {

@@ -23,7 +23,7 @@ const ENDINGS: [&str; 10] = [
 ///
 /// A message that quotes a word of the text means that word. A syntax error lies at the first word
 /// after the longest start that some ending completes; `compiles` tries that.
-pub(super) fn of(text: &str, message: &str, compiles: impl Fn(&str) -> bool) -> Option<usize> {
+pub(super) fn find(text: &str, message: &str, compiles: impl Fn(&str) -> bool) -> Option<usize> {
     let words: Vec<(usize, &str)> = words(text).collect();
     if !message.contains("syntax error") {
         return words
