@@ -1,5 +1,6 @@
 //! [`Target`]: the XDP program that is traced, and what becomes of it.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use linerate_net::Interface;
@@ -67,10 +68,14 @@ impl Target {
         };
         let points: Vec<_> = self.points.attach_types().map(point).collect();
         attach(&points).map_err(|error| match error {
-            Error::Privilege { .. } if privilege::has(WANTED) => Error::Invalid(format!(
-                "cannot {}: this kernel refuses programs that trace programs (fentry, fexit), by a security policy",
-                self.action()
-            )),
+            Error::System { source, .. }
+                if source.kind() == ErrorKind::PermissionDenied && privilege::has(WANTED) =>
+            {
+                Error::Invalid(format!(
+                    "cannot {}: this kernel refuses programs that trace programs (fentry, fexit), by a security policy",
+                    self.action()
+                ))
+            }
             other => other,
         })
     }

@@ -136,6 +136,7 @@ pub(super) fn port(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
     let checks = [
         Check::Kind,
         Check::Mtu,
+        Check::Peer,
         Check::Transmit,
         Check::Checksums,
         Check::Queues,
@@ -158,6 +159,9 @@ pub(super) fn verdict_of(finding: preflight::Finding, fine: &str) -> Verdict {
         Outcome::Fine => Verdict::ok(fine),
         Outcome::Fixed(what) => Verdict::note(what),
         Outcome::Warning { what, remedy } => Verdict::warning(what).by_hand(&bare(&remedy)),
+        Outcome::Refused { reason, remedy } if finding.check == Check::Peer => {
+            Verdict::unknown(format!("{reason}: {remedy}"))
+        }
         Outcome::Refused { reason, remedy } if is_temporary => {
             Verdict::note(format!("{reason}; `linerate forward` changes that while it runs"))
                 .by_hand(&bare(&remedy))

@@ -151,12 +151,12 @@ fn three_capabilities_suffice_and_a_far_end_out_of_reach_is_said() {
     };
     // In another namespace: what is known of this end decides.
     let report = restricted("a", &Options::default());
-    let (reason, remedy) = refusal(outcome(&report, "a", Check::Transmit));
+    let (reason, remedy) = refusal(outcome(&report, "a", Check::Peer));
     assert!(reason.contains("cannot be entered") && remedy.contains("CAP_SYS_ADMIN"), "{report:?}");
     pair.cable.b.set_features(&[("rx-gro", true)]).unwrap();
     let report = restricted("a", &Options::default());
     assert_eq!(outcome(&report, "a", Check::Transmit), &Outcome::Fine);
-    let unknown = outcome(&report, "a", Check::Tags);
+    let unknown = outcome(&report, "a", Check::Peer);
     assert!(
         matches!(unknown, Outcome::Warning { what, .. } if what.contains("not examined")),
         "{unknown:?}"

@@ -15,6 +15,8 @@ pub enum Check {
     Program,
     /// The driver runs XDP programs.
     Native,
+    /// The peer of a veth can be examined.
+    Peer,
     /// It can send redirected frames.
     Transmit,
     /// Each CPU has a queue to send them on.

@@ -54,12 +54,12 @@ pub(super) fn examine(
                         overlooked, and sessions with partial checksums stay with the kernel";
             let remedy = format!("{ENTERED}; or there: `ethtool -K INTERFACE txvlan off tx off`");
             report.add(name, Check::Transmit, Outcome::Fine);
-            report.add(name, Check::Tags, warning(what, remedy));
+            report.add(name, Check::Peer, warning(what, remedy));
         } else {
             let reason = "the peer of this veth has no XDP program and no GRO, without which it drops \
                           redirected frames, and its network namespace cannot be entered";
             let remedy = format!("{ENTERED}; or there: `ethtool -K INTERFACE gro on`");
-            report.add(name, Check::Transmit, refused(reason, remedy));
+            report.add(name, Check::Peer, refused(reason, remedy));
         }
         return Ok(());
     };
