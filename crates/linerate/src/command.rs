@@ -155,11 +155,16 @@ pub fn run() -> ExitCode {
     cli::exit_status(outcome)
 }
 
-/// Lets this process open as many files as its hard limit allows: many queues take more than the usual 1,024.
+/// The most files that a verb needs. Programs that it starts inherit the limit, and some close all that may be open.
+const MAX_OPEN_FILES: u64 = 65_536;
+
+/// Lets this process open more files, within its hard limit: many queues take more than the usual 1,024.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // A process may always do this, except where seccomp forbids it; then the limit stays.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let most = limit.maximum.map_or(MAX_OPEN_FILES, |hard| hard.min(MAX_OPEN_FILES));
+    let current = limit.current.map(|soft| soft.max(most));
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
 }
 
 /// Says what is wrong with the command line, or prints the help that it asks for.

@@ -91,7 +91,9 @@ impl Sink<FileSinkHandle> {
             Self::FileAndCall(handle, handler) => {
                 let record = record();
                 handle.push(&record);
-                (handler.lock().unwrap_or_else(PoisonError::into_inner))(&record, linktype)
+                // The file goes on without the handler.
+                (handler.lock().unwrap_or_else(PoisonError::into_inner))(&record, linktype);
+                true
             }
         }
     }

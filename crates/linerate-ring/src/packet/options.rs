@@ -242,10 +242,9 @@ impl Options {
         if self.snaplen == 0 {
             return Err(Error::Invalid("a snap length of 0 bytes captures nothing".to_owned()));
         }
-        let block_size = match max_super_packet.unwrap_or(0).min(self.snaplen) {
-            longest @ 0x1_0001.. => {
-                self.block_size.max((longest + BLOCK_OVERHEAD).next_power_of_two())
-            }
+        let longest = max_super_packet.unwrap_or(0).min(self.snaplen).min(SNAPLEN);
+        let block_size = match longest {
+            0x1_0001.. => self.block_size.max((longest + BLOCK_OVERHEAD).next_power_of_two()),
             _ => self.block_size,
         };
         let blocks = match self.blocks {
@@ -253,7 +252,8 @@ impl Options {
             // A size of zero is left for the rules to name.
             None => u32::try_from(self.buffer_size.div_ceil(u64::from(block_size.max(1))))
                 .unwrap_or(u32::MAX)
-                .max(2),
+                // While one is full and one is read, the kernel fills others.
+                .max(if block_size > self.block_size { 8 } else { 2 }),
         };
         let reserve = VLAN_TAG as u32;
         let request = RingConfig {

@@ -199,7 +199,7 @@ fn in_c_locale(format: &str) -> String {
             _ => None,
         };
         let conversion = match conversion {
-            Some('E' | 'O') => rest.next(),
+            Some(modifier @ ('E' | 'O')) => rest.next().or(Some(modifier)),
             other => other,
         };
         match conversion {

@@ -169,10 +169,16 @@ impl Peer {
             Ok::<_, io::Error>((link.ok_or_else(gone)?, ethtool::features(index)?))
         });
         // As the service: the peer stays as it is.
-        if let Err(linerate_net::Error::Privilege { .. }) = seen {
-            return Ok(None);
-        }
-        let (link, features) = seen??;
+        let (link, features) = match seen {
+            Err(linerate_net::Error::Privilege { .. }) => return Ok(None),
+            // The capability counts in the user namespace that owns the other one.
+            Err(linerate_net::Error::System { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                return Ok(None);
+            }
+            seen => seen??,
+        };
         Ok(Some(Self { link, namespace, prefix, features }))
     }
 }

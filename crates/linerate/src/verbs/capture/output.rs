@@ -246,6 +246,8 @@ pub(super) fn failed() -> bool {
 struct Lines {
     /// The JSON object or the file is alone on standard output.
     to_stderr: bool,
+    /// Nobody reads any more, or a line could not be written.
+    has_ended: bool,
     line: String,
     scratch: Vec<u8>,
 }
@@ -253,6 +255,9 @@ struct Lines {
 impl Lines {
     /// Prints at once; false when nobody reads any more or the line cannot be written.
     fn print(&mut self, printer: &mut Printer, record: &Record<'_>) -> bool {
+        if self.has_ended {
+            return false;
+        }
         let frame = &record.frame;
         self.line.clear();
         let bytes = frame.contiguous(&mut self.scratch);
@@ -272,6 +277,7 @@ impl Lines {
                 FAILED.store(true, Relaxed);
             }
         }
+        self.has_ended = true;
         false
     }
 }

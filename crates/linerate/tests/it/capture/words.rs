@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use linerate_testkit::root_or_skip;
 
-use super::support::{Cable, folder, numbers, write_mixed};
+use super::support::{Cable, folder, listening, numbers, write_mixed};
 use crate::LINERATE;
 
 #[test]
@@ -32,6 +32,27 @@ fn lines_are_printed_beside_a_file() {
     let line = "IP 10.9.0.1.4000 > 10.9.0.2.5000: UDP, length 64";
     assert_eq!((out.lines().count(), out.matches(line).count()), (3, 3), "{out}");
     assert_eq!(numbers(&path), [0, 1, 2]);
+}
+
+#[test]
+fn a_file_is_whole_where_its_lines_cannot_be_written() {
+    root_or_skip!();
+    for (output, status) in [("/dev/full", 1), ("$pipe", 0)] {
+        let (cable, folder) = (Cable::new(), folder());
+        let path = folder.path().join("x.pcap");
+        // A pipe whose reader has left.
+        let script = format!(
+            "pipe={}/pipe; mkfifo $pipe; exec 3<>$pipe
+            exec {LINERATE} capture -i far -c 10 -w {} --print udp >{output} 3>&-",
+            folder.path().display(),
+            path.display()
+        );
+        let capture = listening(cable.far.command("sh").args(["-c", &script]));
+        cable.send(10, 64);
+        let (ended, _, printed) = capture.wait();
+        assert_eq!(ended.code(), Some(status), "{output}: {printed}");
+        assert_eq!(numbers(&path), (0..10).collect::<Vec<_>>(), "{output}: {printed}");
+    }
 }
 
 #[test]
