@@ -24,7 +24,6 @@ pub mod xdp;
 
 pub use bypassed::bypassed;
 pub use error::{Error, Result};
-pub use linerate_net::privilege::{MissingCapabilities, XDP_CAPABILITIES};
 pub use program::{LoadedProgram, log_to_tracing};
 pub use rings::RingLayout;
 

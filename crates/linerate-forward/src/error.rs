@@ -3,8 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use linerate_bpf::MissingCapabilities;
-use linerate_net::privilege;
+use linerate_net::privilege::{self, MissingCapabilities};
 
 /// What the daemon needs.
 const CAPABILITIES: &str = "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON";

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use linerate_bpf::MissingCapabilities;
+use linerate_net::privilege::MissingCapabilities;
 
 /// Why traffic could not be generated or replayed.
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,6 @@ use crate::{Error, Result};
 const HEADER: usize = 16;
 // Constants of `linux/if_link.h` and `linux/veth.h` that libc lacks.
 const IFLA_INET6_CONF: u16 = 2;
-/// Of `linux/if_link.h`, which libc has not yet.
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 /// Index in `IFLA_INET6_CONF`, of `linux/ipv6.h`.

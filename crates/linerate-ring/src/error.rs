@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use linerate_bpf::MissingCapabilities;
+use linerate_net::privilege::MissingCapabilities;
 
 use crate::packet::rules::BrokenRule;
 use crate::region::pages::Pages;

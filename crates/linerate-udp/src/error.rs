@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use linerate_bpf::MissingCapabilities;
+use linerate_net::privilege::MissingCapabilities;
 
 use crate::backend::Backend;
 use crate::group::Group;

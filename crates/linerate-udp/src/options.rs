@@ -123,7 +123,7 @@ pub struct Options {
     /// least CPU time per message and loses nothing (up to a thousandth; otherwise the one that loses least).
     /// Without traffic the selection is the usual one.
     ///
-    /// `build` takes as long as all of them together, or until a signal arrives. What arrives in this time is
+    /// The opening takes as long as all of them together, or until a signal arrives. What arrives in this time is
     /// counted ([`crate::Receiver::calibration_runs`]) and discarded; between two backends there is no socket for a moment.
     /// So calibrate before the messages matter.
     pub calibrate: Option<Duration>,

@@ -128,7 +128,7 @@ pub fn run() -> ExitCode {
         _ => logging::Options::default(),
     };
     logging::start(verbose, log);
-    // The others start a program, which may use select(2).
+    // The others only start a program, which has the limit of who called them.
     if !matches!(verb, Verb::Find(_) | Verb::Flows(_) | Verb::Lab(_) | Verb::Run(_)) {
         raise_open_files();
     }

@@ -161,9 +161,9 @@ impl Joiner {
             oldest.coalescer.flush_all(&mut |output| self.queue.settle(output));
         }
         let JoinOptions { tcp, udp, checksums, .. } = self.options;
-        let (vxlan_port, geneve_port) = (self.ports.vxlan, self.ports.geneve);
-        let ports = Options { vxlan_port, geneve_port, ..Options::default() };
-        let options = Options { link, tcp, udp, checksums, ..ports };
+        let TunnelPorts { vxlan: vxlan_port, geneve: geneve_port } = self.ports;
+        let options =
+            Options { link, tcp, udp, checksums, vxlan_port, geneve_port, ..Options::default() };
         // A random key: a sender cannot choose flows that collide in the table.
         let hash_key = RandomState::new().hash_one(0);
         let flows = vec![Flow::default(); MAX_FLOWS];

@@ -77,7 +77,7 @@ impl Default for TunnelPorts {
 
 impl TunnelPorts {
     fn options(self, link: LinkType, split: Split) -> Options {
-        let (vxlan_port, geneve_port) = (self.vxlan, self.geneve);
+        let Self { vxlan: vxlan_port, geneve: geneve_port } = self;
         Options { link, vxlan_port, geneve_port, ..Options::new(split) }
     }
 }

@@ -3,9 +3,9 @@
 use linerate_net::{Interface, ethtool};
 
 use crate::{Error, Result};
-use linerate_bpf::XDP_CAPABILITIES;
 use linerate_bpf::steer::{self, Options, TimestampSource};
 use linerate_bpf::xdp::{open_socket, require_free};
+use linerate_net::privilege::XDP_CAPABILITIES;
 
 /// What AF_XDP would give on an interface.
 #[derive(Debug)]

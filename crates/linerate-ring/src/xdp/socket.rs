@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_bpf::XDP_CAPABILITIES;
 use linerate_bpf::xdp::open_socket;
 use linerate_net::Interface;
+use linerate_net::privilege::XDP_CAPABILITIES;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{
     set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,

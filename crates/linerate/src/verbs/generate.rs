@@ -168,7 +168,7 @@ pub(super) fn check_rate(part: Option<f64>, strict: bool, quiet: bool) -> Result
         anyhow::bail!(text);
     }
     if !quiet {
-        stdio::warn(format_args!("{text}"));
+        stdio::warn(text);
     }
     Ok(())
 }
