@@ -230,7 +230,7 @@ async fn main() -> ExitCode {
         // Who reads has enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            print::warn(print::message(&error));
+            print::eprintln(print::message(&error));
             ExitCode::FAILURE
         }
     }
@@ -255,11 +255,11 @@ async fn run(command: Command) -> Result<ExitCode> {
                 find::Options { filter: &filter, range, folder: packets.as_deref(), out: &out };
             let report = find::run(&context, &options).await?;
             let problems = report.problems();
-            problems.iter().for_each(print::warn);
+            problems.iter().for_each(print::eprintln);
             if json {
                 writeln!(std::io::stdout(), "{}", report.json())?;
             } else {
-                print::warn(format_args!(
+                print::eprintln(format_args!(
                     "{} of {}; read {} of {} bytes in {}",
                     print::plural(report.packets, "packet"),
                     print::plural(report.records, "flow record"),
@@ -314,10 +314,10 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
     let frame = context.sql(&sql).await.context("cannot run this query")?;
     let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX)).await?;
     if rows == 0 && answer.form() == Form::Table && limit != Some(0) {
-        print::warn(if is_query { "the answer has no rows" } else { "no record matches" });
+        print::eprintln(if is_query { "the answer has no rows" } else { "no record matches" });
     }
     if limit.is_some_and(|limit| rows > limit) {
-        print::warn("there are more records: -n says how many to list");
+        print::eprintln("there are more records: -n says how many to list");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -336,7 +336,7 @@ async fn ship(options: &ship::Options<'_>, json: bool) -> Result<ExitCode> {
             // Shipping goes on without a reader.
             let _ = writeln!(std::io::stdout(), "{}", report.json());
         } else if let Some(error) = &report.error {
-            print::warn(format_args!(
+            print::eprintln(format_args!(
                 "{} ({} bytes) waiting: {error}",
                 print::plural(report.waiting, "file"),
                 report.waiting_bytes
@@ -345,7 +345,7 @@ async fn ship(options: &ship::Options<'_>, json: bool) -> Result<ExitCode> {
     })
     .await?;
     if !json {
-        print::warn(format_args!(
+        print::eprintln(format_args!(
             "{} ({} bytes) shipped, {} there already, {} waiting",
             print::plural(report.files, "file"),
             report.bytes,

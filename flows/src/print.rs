@@ -59,7 +59,7 @@ pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64) -> Result<u64>
 }
 
 /// Prints a message on standard error. Nobody may read it any more.
-pub(crate) fn warn(text: impl Display) {
+pub(crate) fn eprintln(text: impl Display) {
     let _ = writeln!(io::stderr(), "linerate: {text}");
 }
 

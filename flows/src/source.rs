@@ -97,7 +97,7 @@ pub(crate) async fn open(locations: &[String]) -> Result<SessionContext> {
         bail!("{}", no_files(&empty));
     }
     for name in &empty {
-        crate::print::warn(format_args!("{name} has no complete *.parquet file yet"));
+        crate::print::eprintln(format_args!("{name} has no complete *.parquet file yet"));
     }
     let mut all: Option<DataFrame> = None;
     for group in groups {

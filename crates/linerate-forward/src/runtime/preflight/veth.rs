@@ -18,7 +18,7 @@ use super::report::{Check, Outcome, PeerProgram, Report, refused, warning};
 use super::{Options, probe};
 
 /// What it takes to examine a peer in another network namespace.
-const ENTERED: &str = "it takes CAP_SYS_ADMIN, and a name or a process that leads there";
+const HOW_TO_ENTER: &str = "it takes CAP_SYS_ADMIN, and a name or a process that leads there";
 
 /// The state of the peer.
 struct Peer {
@@ -52,13 +52,14 @@ pub(super) fn examine(
         if ready {
             let what = "the peer of this veth was not examined: VLAN tags outside of its frames would be \
                         overlooked, and sessions with partial checksums stay with the kernel";
-            let remedy = format!("{ENTERED}; or there: `ethtool -K INTERFACE txvlan off tx off`");
+            let remedy =
+                format!("{HOW_TO_ENTER}; or there: `ethtool -K INTERFACE txvlan off tx off`");
             report.add(name, Check::Transmit, Outcome::Fine);
             report.add(name, Check::Peer, warning(what, remedy));
         } else {
             let reason = "the peer of this veth has no XDP program and no GRO, without which it drops \
                           redirected frames, and its network namespace cannot be entered";
-            let remedy = format!("{ENTERED}; or there: `ethtool -K INTERFACE gro on`");
+            let remedy = format!("{HOW_TO_ENTER}; or there: `ethtool -K INTERFACE gro on`");
             report.add(name, Check::Peer, refused(reason, remedy));
         }
         return Ok(());
