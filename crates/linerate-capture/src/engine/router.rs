@@ -23,10 +23,12 @@ pub(super) struct Router {
     events: Sender<Event>,
     all: Arc<AllCounters>,
     routes: HashMap<u32, Route>,
+    /// Changes may be unknown: before the subscription, or because too many came at once.
+    missed: bool,
     /// The index in the last frame.
     pub(super) current: u32,
-    /// Frames of interfaces that are gone.
-    gone: u64,
+    /// Frames of interfaces whose index another one has now.
+    replaced: u64,
     /// What a file says about all interfaces.
     description: InterfaceDescription,
 }
@@ -39,7 +41,15 @@ pub(super) struct Route {
     pub(super) linktype: u16,
     pub(super) counters: Arc<InterfaceCounters>,
     name: String,
-    up: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Up,
+    Down,
+    /// Its frames may still be in the ring.
+    Gone,
 }
 
 impl Router {
@@ -56,7 +66,7 @@ impl Router {
             linktype: opened[number].linktype,
             counters: Arc::clone(&counters[number]),
             name: opened[number].label.clone(),
-            up: true,
+            state: State::Up,
         };
         let routes =
             (0..opened.len()).map(|number| (opened[number].interface.index, route(number)));
@@ -65,8 +75,9 @@ impl Router {
             events: events.clone(),
             all: Arc::clone(all),
             routes: routes.collect(),
+            missed: true,
             current: 0,
-            gone: 0,
+            replaced: 0,
             description,
         })
     }
@@ -74,8 +85,10 @@ impl Router {
     /// The route of frames with this index.
     pub(super) fn route(&mut self, index: u32, sink: &mut Sink<FileSinkHandle>) -> &Route {
         if !self.routes.contains_key(&index) {
-            // One that has gone already counts for all of them.
-            let route = self.add(index, sink).unwrap_or_else(|| self.routes[&0].clone());
+            // One that has gone before its first frame was read counts for all of them.
+            let route = self
+                .add(index, sink)
+                .unwrap_or_else(|| Route { state: State::Gone, ..self.routes[&0].clone() });
             self.routes.insert(index, route);
         }
         self.current = index;
@@ -99,38 +112,52 @@ impl Router {
             });
         }
         let _ = self.events.send(Event::Appeared(interface.name.clone()));
-        Some(Route { number, linktype, counters, name: interface.name, up: true })
+        Some(Route { number, linktype, counters, name: interface.name, state: State::Up })
     }
 
     /// Says which interfaces went down, came up or were removed. Returns the frames of all interfaces so far, and
     /// counts them as received there.
     pub(super) fn refresh(&mut self) -> u64 {
         let mut changed = Vec::new();
-        let _ = self.changes.receive(|change| {
-            if let Change::Link { index, up } = change {
-                changed.push((index, up));
-            }
+        let mut missed = std::mem::take(&mut self.missed);
+        let _ = self.changes.receive(|change| match change {
+            Change::Link { index, up } => changed.push((index, Some(up))),
+            Change::Lost => missed = true,
+            _ => {}
         });
-        for (index, up) in changed {
-            let Some(route) = self.routes.get_mut(&index).filter(|route| route.number > 0) else {
-                continue;
-            };
-            let name = route.name.clone();
-            let event = if Interface::by_index(index).is_err() {
-                // Its counts stay in `all`.
-                self.gone += route.counters.receive_handled();
-                self.routes.remove(&index);
-                self.current = 0;
-                Event::Gone(name)
-            } else if route.up == up {
-                continue;
-            } else {
-                route.up = up;
-                if up { Event::Up(name) } else { Event::Down(name) }
-            };
-            let _ = self.events.send(event);
+        if missed {
+            changed.extend(self.routes.keys().map(|&index| (index, None)));
         }
+        changed.into_iter().for_each(|(index, up)| self.note(index, up));
         let routes = self.routes.values().filter(|route| route.number > 0);
-        self.gone + routes.map(|route| route.counters.receive_handled()).sum::<u64>()
+        self.replaced + routes.map(|route| route.counters.receive_handled()).sum::<u64>()
+    }
+
+    /// Notes that an interface may have changed. Whether it was up then is asked if it is not known.
+    fn note(&mut self, index: u32, up: Option<bool>) {
+        let Some(route) = self.routes.get_mut(&index).filter(|_| index > 0) else { return };
+        let found = Interface::by_index(index).and_then(|one| up.map_or_else(|| one.is_up(), Ok));
+        let now = match found {
+            Ok(true) => State::Up,
+            Ok(false) => State::Down,
+            Err(linerate_net::Error::InterfaceGone(_)) => State::Gone,
+            Err(_) => return,
+        };
+        let before = std::mem::replace(&mut route.state, now);
+        let name = route.name.clone();
+        let event = match now {
+            _ if before == now => return,
+            _ if before == State::Gone => {
+                // The next frame finds the new interface. The counts of the old one stay in `all`.
+                let old = self.routes.remove(&index).filter(|route| route.number > 0);
+                self.replaced += old.map_or(0, |old| old.counters.receive_handled());
+                self.current = 0;
+                return;
+            }
+            State::Gone => Event::Gone(name),
+            State::Up => Event::Up(name),
+            State::Down => Event::Down(name),
+        };
+        let _ = self.events.send(event);
     }
 }

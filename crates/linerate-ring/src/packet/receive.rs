@@ -30,6 +30,10 @@ use linerate_bpf::filter::{ClassicProgram, CookedHeader};
 /// takes 2^32 frames, 29 seconds at a rate that no wire has.
 const READ_COUNTERS_EVERY: u32 = 20;
 
+/// How often [`Ring::wait`](crate::Ring::wait) looks whether an interface that is down was removed: that is no error of
+/// the socket.
+const REMOVAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
+
 /// A receive ring, shared with the kernel.
 ///
 /// ```no_run
@@ -64,6 +68,8 @@ pub struct Ring {
     counters_read: u32,
     clock: Option<TimestampClock>,
     ending: Option<Ending>,
+    /// The interface went down, and no frame has come since.
+    is_down: bool,
     /// Where [`Batch::suspend`](crate::Batch::suspend) left off in the current block.
     suspended: Option<BlockFrames>,
 }
@@ -109,6 +115,7 @@ impl Ring {
             counters_read: 0,
             clock: None,
             ending: None,
+            is_down: false,
             suspended: None,
         }
     }
@@ -272,6 +279,7 @@ impl Ring {
                     self.ending = Some(Ending { cause: Cause::Gone, drained_at: Instant::now() });
                     return Err(Error::InterfaceGone(name));
                 }
+                self.is_down = true;
                 Err(Error::InterfaceDown(name))
             }
         }
@@ -291,6 +299,7 @@ impl crate::Ring for Ring {
 
     fn wait(&mut self, timeout: Duration) -> Result<bool> {
         if self.ready() {
+            self.is_down = false;
             return Ok(true);
         }
         let deadline = Instant::now().checked_add(timeout);
@@ -303,7 +312,12 @@ impl crate::Ring for Ring {
                 // The last block may have come since it was looked for.
                 return if self.is_ready() { Ok(true) } else { self.end(ending.cause) };
             }
-            let until = [deadline, self.ending.map(|ending| ending.drained_at)];
+            if self.is_down && self.ending.is_none() && self.socket.lost_interface() {
+                self.ending = Some(Ending { cause: Cause::Gone, drained_at: now });
+                continue;
+            }
+            let removal = self.is_down.then(|| now + REMOVAL_POLL_INTERVAL);
+            let until = [deadline, self.ending.map(|ending| ending.drained_at), removal];
             let until = until.into_iter().flatten().min();
             match self.poll(until.map(|until| until.saturating_duration_since(now)))? {
                 Polled::Interrupted => return Ok(self.is_ready()),

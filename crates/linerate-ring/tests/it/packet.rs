@@ -302,6 +302,24 @@ fn an_interface_that_is_removed_is_told_after_its_last_frames() {
     }
 }
 
+/// The kernel reports only the first of the two as an error of the socket.
+#[test]
+fn an_interface_that_is_removed_while_it_is_down_is_told() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let mut ring = cable.ring();
+    cable.veth.b.down().unwrap();
+    let error = ring.wait(Duration::from_secs(5)).unwrap_err();
+    assert!(matches!(error, Error::InterfaceDown(_)), "{error}");
+    assert!(!ring.wait(SHORT).unwrap());
+    let Cable { veth, sender: _sender, receiver: _receiver, .. } = cable;
+    let waiting = std::thread::spawn(move || ring.wait(Duration::from_secs(30)));
+    std::thread::sleep(SHORT);
+    veth.delete().unwrap();
+    let error = waiting.join().unwrap().unwrap_err();
+    assert!(matches!(&error, Error::InterfaceGone(name) if name == "rx"), "{error}");
+}
+
 #[test]
 fn promiscuous_mode_lasts_as_long_as_the_ring() {
     root_or_skip!();

@@ -110,3 +110,32 @@ fn all_interfaces_are_captured_and_one_may_go() {
     let output = cable.run("-i any --source tee --discard");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
+
+/// The capture watches interfaces from its start on, however late its readers start: here they wait for the reader of a
+/// pipe. Packets that are read after the interface has gone are its packets.
+#[test]
+fn an_interface_that_goes_before_its_packets_are_read_keeps_them() {
+    root_or_skip!();
+    let mut cable = Cable::new();
+    let folder = folder();
+    let path = folder.path().join("any.pipe");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut command = cable.far.command(LINERATE);
+    command.args(["capture", "-i", "any", "--json", "-w"]).arg(&path).arg("udp");
+    let mut capture = listening(&mut command);
+    capture.until("listening on far");
+    // In many blocks of the ring.
+    for _ in 0..30 {
+        cable.send(1, 64);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+    cable.veth.take().unwrap().delete().unwrap();
+    let read = std::thread::spawn(move || std::fs::read(&path).unwrap());
+    capture.until("interface far is gone");
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert!(!read.join().unwrap().is_empty());
+    let interfaces = json["interfaces"].as_array().unwrap();
+    let far = interfaces.iter().find(|one| one["name"] == "far").unwrap();
+    assert_eq!((&far["captured"], &json["captured"]), (&30.into(), &30.into()), "{json}");
+}
