@@ -181,6 +181,15 @@ fn panels_have_series_and_alerts_fire() {
     let meter = verb(&net, &format!("capture -i tapped --source packet {flows}"), 9822);
     let many = generate(&other, "far", "20kpps --flows 50000");
     prometheus.until("LinerateFlowRecordsNotSent", || {});
+    meter.end(Signal::SIGTERM);
+
+    // A file in place of the folder of records.
+    let records = folder.path().join("records");
+    let flows = format!("--flows {} --idle-timeout 1s --flow-file-time 1s", records.display());
+    let meter = verb(&net, &format!("capture -i tapped --source packet {flows}"), 9822);
+    std::fs::rename(&records, folder.path().join("away")).unwrap();
+    std::fs::write(&records, "").unwrap();
+    prometheus.until("LinerateFlowRecordsNotWritten", || {});
     many.end(Signal::SIGINT);
     meter.end(Signal::SIGTERM);
 
