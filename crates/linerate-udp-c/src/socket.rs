@@ -55,7 +55,7 @@ pub unsafe extern "C" fn linerate_socket_open(
     });
     match opened {
         Ok(opened) => {
-            let (receiver, transmitter) = opened.into_split();
+            let linerate_udp::Socket { receiver, transmitter } = opened;
             let handle = linerate_socket {
                 receiver: linerate_receiver::of(receiver),
                 transmitter: linerate_transmitter::of(transmitter),

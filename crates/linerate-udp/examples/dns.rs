@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Answers until the socket fails.
 pub(crate) fn serve(socket: &mut Socket) -> linerate_udp::Result<()> {
-    let (receiver, transmitter) = socket.split();
+    let Socket { receiver, transmitter } = socket;
     let mut reply = Vec::new();
     loop {
         let mut batch = receiver.receive(None)?;

@@ -35,7 +35,7 @@ pub(crate) fn read(
     mut take: impl FnMut(Message<'_>),
 ) -> linerate_udp::Result<()> {
     let (mut feed, mut requester) = (Feed::new(MoldUdp64), Requester::new());
-    let (answers, asking) = requests.split();
+    let Socket { receiver: answers, transmitter: asking } = requests;
     while !feed.ended() || !requester.is_done(&feed) {
         let mut batch = receiver.receive(Some(Instant::now() + Duration::from_millis(2)))?;
         while let Some(packet) = batch.next() {

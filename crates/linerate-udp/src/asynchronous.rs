@@ -33,7 +33,7 @@ impl Socket {
     /// # Errors
     /// [`Error::System`].
     pub fn into_async(self) -> Result<(AsyncReceiver, AsyncTransmitter)> {
-        let (mut receiver, transmitter) = self.into_split();
+        let Self { mut receiver, transmitter } = self;
         let readable = register(receiver.edge_triggered_fd(), Interest::READABLE)?;
         let writable = register(transmitter.as_fd(), Interest::WRITABLE)?;
         Ok((AsyncReceiver { readable, receiver }, AsyncTransmitter { writable, transmitter }))

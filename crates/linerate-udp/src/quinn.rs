@@ -29,7 +29,7 @@ impl Socket {
     /// The kernel copies messages to quinn's own buffers with the backends of the stock socket (`recvmmsg`, `gro`,
     /// `uring`), as quinn does without this. Buffers of io_uring would need one copy more, and quinn lends
     /// its own for a call only: so a socket of `uring` receives as one of `recvmmsg`. `xdp` copies from its rings, past
-    /// the stack. ICMP errors and transmit time stamps are not collected, as quinn cannot ask for them. Datagrams have
+    /// the stack. ICMP errors and transmit timestamps are not collected, as quinn cannot ask for them. Datagrams have
     /// DF, as QUIC needs, unless [`crate::SendOptions::mtu_discovery`] says otherwise.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Socket {
         options.icmp_errors = false;
         (options.send.timestamps, options.send.transmit_clock) = (false, None);
         let discovery = *options.send.mtu_discovery.get_or_insert(MtuDiscovery::Probe);
-        let (mut receiver, transmitter) = Self::open(options)?.into_split();
+        let Self { mut receiver, transmitter } = Self::open(options)?;
         let direct = match receiver.backend() {
             Backend::Recvmmsg | Backend::Gro => {
                 if receiver.address().is_ipv6() {

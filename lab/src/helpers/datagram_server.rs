@@ -70,7 +70,7 @@ fn on_linerate(options: &Options, backend: Backend) -> Result<Served> {
     let defaults = linerate_udp::Options::new(options.address);
     let mut socket =
         Socket::open(linerate_udp::Options { backend: Some(backend), send, ..defaults })?;
-    let (receiver, transmitter) = socket.split();
+    let Socket { receiver, transmitter } = &mut socket;
     let mut reply = Vec::new();
     while !interrupt::happened() {
         let mut batch = receiver.receive(Some(Instant::now() + MAX_WAIT))?;

@@ -82,7 +82,7 @@ fn answer_gathered(cable: &Cable, kind: Kind, backend: SendBackend) -> Costs {
     // The first answers resolve the neighbour and reserve what io_uring keeps.
     for messages in [64, 2048] {
         cable.fill(to, messages);
-        let (receiver, transmitter) = socket.split();
+        let linerate_udp::Socket { receiver, transmitter } = &mut socket;
         let before = [receiver.syscalls(), transmitter.statistics().syscalls];
         mark(&format!("begin {messages}"));
         let (allocations, answered) = crate::counting::allocations(|| {

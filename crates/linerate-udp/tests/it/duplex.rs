@@ -27,7 +27,7 @@ fn peer(cable: &Cable, ip: &str) -> UdpSocket {
 
 /// Answers messages with what they say, until there were `count`.
 fn echo(socket: &mut Socket, count: usize) {
-    let (receiver, transmitter) = socket.split();
+    let Socket { receiver, transmitter } = socket;
     let (mut answered, end) = (0, Instant::now() + TIMEOUT);
     while answered < count {
         assert!(Instant::now() < end, "{answered} of {count} came");
@@ -75,9 +75,9 @@ fn answers_come_from_the_address_that_was_asked() {
                     assert_eq!((&room[..len], source), (&bytes[..], to), "{kind}, bound to {bind}");
                 }
             }
-            let statistics = socket.transmitter().statistics();
+            let statistics = socket.transmitter.statistics();
             assert_eq!(statistics.messages, asked.len() as u64 * WINDOW, "{kind}");
-            assert_eq!(statistics.refused, 0, "{kind}: {:?}", socket.transmitter().last_refusal());
+            assert_eq!(statistics.refused, 0, "{kind}: {:?}", socket.transmitter.last_refusal());
             assert!(statistics.syscalls <= 4 * WINDOW, "{kind}: {statistics:?}");
         }
     }
@@ -113,8 +113,8 @@ fn answers_to_broadcasts_and_groups_come_from_an_address_of_the_host() {
         for to in asked {
             peer_of(to).send_to(b"hello", (to, 7000)).unwrap();
             echo(&mut socket, 1);
-            let refusal = socket.transmitter().last_refusal();
-            assert_eq!(socket.transmitter().statistics().refused, 0, "{kind}, {to}: {refusal:?}");
+            let refusal = socket.transmitter.last_refusal();
+            assert_eq!(socket.transmitter.statistics().refused, 0, "{kind}, {to}: {refusal:?}");
             let source = answer_from(to).ip();
             if to == "10.77.0.5" {
                 assert_eq!(source, address(to, 0).ip(), "{kind}");
@@ -236,13 +236,13 @@ fn a_transmit_goes_as_it_says() {
             plain,
         ];
         let by = cable.here.run(|| {
-            socket.send(&all[..2]).unwrap();
-            assert_eq!(socket.try_send(&all[2..]).unwrap(), 2);
-            socket.transmitter().statistics()
+            socket.transmitter.send(&all[..2]).unwrap();
+            assert_eq!(socket.transmitter.try_send(&all[2..]).unwrap(), 2);
+            socket.transmitter.statistics()
         });
         let by = by.unwrap();
         assert_eq!((by.messages, by.refused, by.bytes), (6, 1, 114), "{kind}");
-        let refusal = socket.transmitter().last_refusal().unwrap();
+        let refusal = socket.transmitter.last_refusal().unwrap();
         assert_eq!(refusal.0, nowhere.destination, "{kind}: {}", refusal.1);
         let mut came = Vec::new();
         crate::support::gather(&mut there, 6, |message| {
@@ -281,7 +281,7 @@ fn options_of_the_socket_are_set() {
         ] {
             let options = Options { send: options(discovery), ..Options::new(address(bind, 7000)) };
             let mut socket = cable.socket(&options);
-            let plain = UdpSocket::from(socket.receiver().socket().try_clone_to_owned().unwrap());
+            let plain = UdpSocket::from(socket.receiver.socket().try_clone_to_owned().unwrap());
             assert_eq!(
                 plain.ttl().unwrap(),
                 if bind == HERE || bind == "::" { 7 } else { plain.ttl().unwrap() }
@@ -289,8 +289,8 @@ fn options_of_the_socket_are_set() {
             assert!(plain.broadcast().unwrap());
             let peer = peer(&cable, to);
             let long = [1; 3000];
-            socket.send(&[Transmit::new(peer.local_addr().unwrap(), &long)]).unwrap();
-            let by = socket.transmitter().statistics();
+            socket.transmitter.send(&[Transmit::new(peer.local_addr().unwrap(), &long)]).unwrap();
+            let by = socket.transmitter.statistics();
             assert_eq!((by.refused, by.messages), (refused, 1 - refused), "{bind} {discovery:?}");
             if refused == 0 {
                 assert_eq!(uninterrupted(|| peer.recv(&mut [0; 4000])).unwrap(), 3000);
@@ -318,15 +318,20 @@ fn icmp_errors_name_the_peer_on_every_back_end() {
             let closed = address(to, 9);
             let peer = peer(&cable, to);
             for round in 0..3u8 {
-                socket.send(&[Transmit::new(closed, b"anybody")]).unwrap();
+                socket.transmitter.send(&[Transmit::new(closed, b"anybody")]).unwrap();
                 let end = Instant::now() + TIMEOUT;
                 let error = loop {
                     assert!(Instant::now() < end, "{kind}: no error");
                     // An empty batch before the deadline says that there is one.
                     assert!(
-                        socket.receive(soon(Duration::from_millis(100))).unwrap().next().is_none()
+                        socket
+                            .receiver
+                            .receive(soon(Duration::from_millis(100)))
+                            .unwrap()
+                            .next()
+                            .is_none()
                     );
-                    if let Some(error) = socket.next_error() {
+                    if let Some(error) = socket.receiver.next_error() {
                         break error;
                     }
                 };
@@ -357,7 +362,7 @@ fn a_socket_that_is_bound_already_is_taken() {
             let options =
                 Options { interface: Some("rx".into()), ..Options::from_socket(bound).unwrap() };
             let mut socket = open(&cable, options, kind);
-            assert_eq!(socket.address(), address(bind, port));
+            assert_eq!(socket.receiver.address(), address(bind, port));
             let peer = peer(&cable, from);
             peer.send_to(b"hello", (asked, port)).unwrap();
             echo(&mut socket, 1);

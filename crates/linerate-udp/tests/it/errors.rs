@@ -118,18 +118,18 @@ fn a_sandbox_without_calls_of_several_messages_does_with_those_of_one() {
             Socket::open(Options { backend: Some(backend), ..options.clone() }).unwrap();
         let mut other = Socket::open(Options { backend: Some(backend), ..options }).unwrap();
         let all = [1, 2, 3, 4].map(|number| [number; 9]);
-        let to = other.address();
+        let to = other.receiver.address();
         let transmits = all.each_ref().map(|bytes| linerate_udp::Transmit::new(to, bytes));
-        socket.send(&transmits).unwrap();
+        socket.transmitter.send(&transmits).unwrap();
         let mut came = Vec::new();
         let end = Instant::now() + TIMEOUT;
         while came.len() < all.len() && Instant::now() < end {
-            let mut batch = other.receive(Some(end)).unwrap();
+            let mut batch = other.receiver.receive(Some(end)).unwrap();
             while let Some(message) = batch.next() {
                 came.push((message.payload.to_vec(), message.source));
             }
         }
-        assert_eq!(came, all.map(|bytes| (bytes.to_vec(), socket.address())), "{backend}");
+        assert_eq!(came, all.map(|bytes| (bytes.to_vec(), socket.receiver.address())), "{backend}");
     };
     for backend in [Backend::Recvmmsg, Backend::Gro] {
         std::thread::spawn(move || ends(backend)).join().unwrap();
@@ -171,7 +171,7 @@ fn odd_options_work_or_are_refused() {
             let mut sender = cable.send(SenderOptions::new(address(HERE, 7000)));
             sender.message(1).unwrap().fill(7);
             sender.flush().unwrap();
-            let (receiver, transmitter) = socket.split();
+            let Socket { receiver, transmitter } = &mut socket;
             let end = Instant::now() + TIMEOUT;
             loop {
                 assert!(Instant::now() < end, "{kind}, {number}: nothing came");

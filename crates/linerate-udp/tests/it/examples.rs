@@ -145,8 +145,7 @@ fn the_statsd_sink_sums_what_a_client_counts() {
     for kind in kinds(&Cable::new(), test_name!()) {
         let (say, hear) = mpsc::channel();
         let sink = |socket: &mut Socket| {
-            let (receiver, _) = socket.split();
-            statsd::sink(receiver, |counters| say.send(counters.clone()).unwrap())
+            statsd::sink(&mut socket.receiver, |counters| say.send(counters.clone()).unwrap())
         };
         with_server(kind, sink, |cable| {
             let peer = cable.there.run(|| UdpSocket::bind((THERE, 0))).unwrap().unwrap();

@@ -160,7 +160,7 @@ fn quinn_connects_to_both_versions_from_one_address() {
     peer.close(0u32.into(), b"");
 }
 
-/// An ICMP error or a time stamp is nothing that an endpoint can ask for: it must not end it.
+/// An ICMP error or a timestamp is nothing that an endpoint can ask for: it must not end it.
 #[test]
 fn quinn_outlives_icmp_errors() {
     root_or_skip!();

@@ -48,7 +48,7 @@ fn ask(
     for payload in payloads {
         asking.send_to(payload, to).unwrap();
     }
-    let (receiver, transmitter) = socket.split();
+    let Socket { receiver, transmitter } = socket;
     let (mut answered, end) = (0, Instant::now() + TIMEOUT);
     while answered < payloads.len() {
         assert!(Instant::now() < end, "{answered} came");
@@ -89,13 +89,13 @@ fn every_send_backend_answers_alike() {
                 });
                 let wanted: Vec<_> = payloads.iter().map(|one| (one.clone(), to, 0xb9)).collect();
                 assert_eq!(came, wanted, "{kind} {backend} {bind}");
-                let sent = socket.transmitter().statistics();
+                let sent = socket.transmitter.statistics();
                 let by_ring = backend == SendBackend::Xdp && kind.backend == Backend::Xdp;
                 let ring = if by_ring { WINDOW } else { 0 };
                 let bytes = payloads.iter().map(Vec::len).sum::<usize>() as u64;
                 assert_eq!((sent.messages, sent.ring, sent.bytes), (WINDOW, ring, bytes), "{kind}");
                 assert_eq!(peer.drops().unwrap().checksum, 0, "{kind} {backend}");
-                let reason = socket.transmitter().fallback_reason();
+                let reason = socket.transmitter.fallback_reason();
                 let no_ring = backend == SendBackend::Xdp && !by_ring;
                 assert_eq!(reason.is_some(), no_ring, "{kind} {backend}: {reason:?}");
             }
@@ -112,7 +112,7 @@ fn what_the_ring_cannot_send_takes_the_stack_and_is_counted() {
             continue;
         }
         let mut socket = open(&cable, "::", kind, by(SendBackend::Xdp));
-        let ring = |socket: &Socket| socket.transmitter().statistics().ring;
+        let ring = |socket: &Socket| socket.transmitter.statistics().ring;
         let (mut v4, mut v6) =
             (peer(&cable, THERE, Backend::Recvmmsg), peer(&cable, THERE6, Backend::Recvmmsg));
         let (to, to6) = (address(HERE, 7000), address(HERE6, 7000));
@@ -134,7 +134,7 @@ fn what_the_ring_cannot_send_takes_the_stack_and_is_counted() {
         // One super-datagram costs the stack less than its messages cost a ring that copies.
         ask(&mut socket, &v4, to, &[[7; 7]; 16].map(Vec::from), |_| {});
         let joined = ring(&socket) - 2;
-        assert!(joined < 16, "{kind}: {:?}", socket.transmitter().statistics());
+        assert!(joined < 16, "{kind}: {:?}", socket.transmitter.statistics());
         let mut lens = Vec::new();
         gather(&mut v4, 20, |message| lens.push(message.payload.len()));
         assert_eq!(lens, [&[1472, 1473, 5, 6][..], &[7; 16]].concat(), "{kind}");
@@ -142,8 +142,7 @@ fn what_the_ring_cannot_send_takes_the_stack_and_is_counted() {
         gather(&mut v6, 2, |message| lens.push(message.payload.len()));
         assert_eq!(lens, [1233, 1232], "{kind}");
         // There is one ring.
-        let (receiver, _) = socket.split();
-        let second = receiver.transmitter();
+        let second = socket.receiver.transmitter();
         assert!(
             second.fallback_reason().is_some() || kind.delivery != linerate_udp::Delivery::AfXdp
         );
@@ -170,19 +169,19 @@ fn the_ring_follows_the_interface() {
         cable.veth.b.set_mac(mac).unwrap();
         cable.veth.a.add_neighbour(to.ip(), mac).unwrap();
         // It reads what has changed.
-        assert!(socket.try_receive().unwrap().is_empty());
+        assert!(socket.receiver.try_receive().unwrap().is_empty());
         ask(&mut socket, &peer, to, &[vec![2]], |_| {});
         gather(&mut peer, 1, |message| frames.push(message.next_hop.unwrap()));
         assert_eq!(frames[1], ethernet::Address(mac.0), "{kind}");
-        assert_eq!(socket.transmitter().statistics().ring, 2, "{kind}");
+        assert_eq!(socket.transmitter.statistics().ring, 2, "{kind}");
 
         // A smaller MTU: the stack makes fragments.
         cable.veth.b.set_mtu(1400).unwrap();
-        assert!(socket.try_receive().unwrap().is_empty());
+        assert!(socket.receiver.try_receive().unwrap().is_empty());
         let next_hop = Some(ethernet::Address(cable.veth.a.mac().0));
         let long = Transmit { next_hop, ..Transmit::new(peer.address(), &[3; 1380]) };
-        socket.send(&[long]).unwrap();
-        assert_eq!(socket.transmitter().statistics().ring, 2, "{kind}");
+        socket.transmitter.send(&[long]).unwrap();
+        assert_eq!(socket.transmitter.statistics().ring, 2, "{kind}");
         gather(&mut peer, 1, |message| assert_eq!(message.payload.len(), 1380));
     }
 }
@@ -202,9 +201,9 @@ fn a_full_ring_takes_the_stack_and_loses_none() {
         let all = [one; 5000];
         let mut sent = 0;
         while sent < all.len() {
-            sent += socket.try_send(&all[sent..]).unwrap();
+            sent += socket.transmitter.try_send(&all[sent..]).unwrap();
         }
-        let by = socket.transmitter().statistics();
+        let by = socket.transmitter.statistics();
         // The other host answers that nobody is there.
         assert_eq!(by.messages + by.refused, 5000, "{kind}: {by:?}");
         assert!(by.ring > 0 && by.syscalls < 500, "{kind}: {by:?}");
@@ -212,7 +211,7 @@ fn a_full_ring_takes_the_stack_and_loses_none() {
 }
 
 #[test]
-fn transmit_time_stamps_name_their_datagrams() {
+fn transmit_timestamps_name_their_datagrams() {
     root_or_skip!();
     let cable = Cable::new();
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
@@ -230,15 +229,22 @@ fn transmit_time_stamps_name_their_datagrams() {
             let to = peer.local_addr().unwrap();
             let joined = Transmit { segment_size: Some(3), ..Transmit::new(to, b"in three") };
             let before = now();
-            socket.send(&[Transmit::new(to, b"first"), joined]).unwrap();
-            socket.send(&[Transmit::new(to, b"last")]).unwrap();
-            let sent = socket.transmitter().statistics();
+            socket.transmitter.send(&[Transmit::new(to, b"first"), joined]).unwrap();
+            socket.transmitter.send(&[Transmit::new(to, b"last")]).unwrap();
+            let sent = socket.transmitter.statistics();
             assert_eq!((sent.messages, sent.datagrams), (5, 3), "{kind}");
             let (mut stamps, end) = (Vec::new(), Instant::now() + TIMEOUT);
             while stamps.len() < 3 {
                 assert!(Instant::now() < end, "{kind}: {stamps:?}");
-                assert!(socket.receive(soon(Duration::from_millis(50))).unwrap().next().is_none());
-                stamps.extend(std::iter::from_fn(|| socket.next_transmit_timestamp()));
+                assert!(
+                    socket
+                        .receiver
+                        .receive(soon(Duration::from_millis(50)))
+                        .unwrap()
+                        .next()
+                        .is_none()
+                );
+                stamps.extend(std::iter::from_fn(|| socket.receiver.next_transmit_timestamp()));
             }
             assert_eq!(
                 stamps.iter().map(|stamp| stamp.id).collect::<Vec<_>>(),
@@ -256,7 +262,7 @@ fn transmit_time_stamps_name_their_datagrams() {
             let end = Instant::now() + TIMEOUT;
             loop {
                 assert!(Instant::now() < end, "{kind}: nothing came");
-                let mut batch = socket.receive(soon(Duration::from_millis(50))).unwrap();
+                let mut batch = socket.receiver.receive(soon(Duration::from_millis(50))).unwrap();
                 let Some(message) = batch.next() else { continue };
                 assert_eq!(message.destination, address(asked, 7000), "{kind}");
                 assert!(message.timestamp.is_some() && message.traffic_class == Some(0), "{kind}");
@@ -267,9 +273,9 @@ fn transmit_time_stamps_name_their_datagrams() {
     }
 }
 
-/// A server that always has messages gets its time stamps, too: those that wait take the memory of messages.
+/// A server that always has messages gets its timestamps, too: those that wait take the memory of messages.
 #[test]
-fn time_stamps_come_while_messages_wait() {
+fn timestamps_come_while_messages_wait() {
     root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
@@ -285,16 +291,16 @@ fn time_stamps_come_while_messages_wait() {
         for _ in 0..20 {
             cable.fill(to, 16);
             for _ in 0..16 {
-                socket.send(&[Transmit::new(peer.address(), b"answer")]).unwrap();
-                let mut batch = socket.receive(soon(TIMEOUT)).unwrap();
+                socket.transmitter.send(&[Transmit::new(peer.address(), b"answer")]).unwrap();
+                let mut batch = socket.receiver.receive(soon(TIMEOUT)).unwrap();
                 assert!(batch.next().is_some() && batch.next().is_none(), "{kind}");
                 drop(batch);
-                stamps += std::iter::from_fn(|| socket.next_transmit_timestamp()).count();
+                stamps += std::iter::from_fn(|| socket.receiver.next_transmit_timestamp()).count();
             }
             cable.fill(to, 1);
-            stamps += std::iter::from_fn(|| socket.next_transmit_timestamp()).count();
+            stamps += std::iter::from_fn(|| socket.receiver.next_transmit_timestamp()).count();
         }
-        assert!(stamps > 200, "{kind}: {stamps} of 320 time stamps");
+        assert!(stamps > 200, "{kind}: {stamps} of 320 timestamps");
     }
 }
 
@@ -328,9 +334,12 @@ fn messages_that_the_qdisc_drops_are_refused() {
         // What hangs ends the test.
         let (done, wait) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            socket.send(&[Transmit::new(to, b"one"), joined]).unwrap();
-            assert_eq!(socket.try_send(&[joined, Transmit::new(to, b"one")]).unwrap(), 2);
-            let (_, transmitter) = socket.split();
+            socket.transmitter.send(&[Transmit::new(to, b"one"), joined]).unwrap();
+            assert_eq!(
+                socket.transmitter.try_send(&[joined, Transmit::new(to, b"one")]).unwrap(),
+                2
+            );
+            let transmitter = &mut socket.transmitter;
             transmitter.push(&joined).unwrap();
             assert!(transmitter.try_flush().unwrap());
             let (at, why) = transmitter.last_refusal().unwrap();
@@ -353,17 +362,17 @@ fn transmit_times_are_kept_by_fq_and_said_to_be_ignored_elsewhere() {
     };
     let kind = Kind { backend: Backend::Recvmmsg, delivery: linerate_udp::Delivery::Auto };
     let mut socket = open(&cable, HERE, kind, send.clone());
-    let reason = socket.transmitter().fallback_reason().unwrap().to_owned();
+    let reason = socket.transmitter.fallback_reason().unwrap().to_owned();
     assert!(reason.contains("noqueue") && reason.contains("fq"), "{reason}");
     let mut peer = peer(&cable, THERE, Backend::Recvmmsg);
     let to = peer.address();
     let late = |time| Transmit { time: Some(time), ..Transmit::new(to, b"late") };
-    socket.send(&[late(1)]).unwrap();
+    socket.transmitter.send(&[late(1)]).unwrap();
     gather(&mut peer, 1, |message| assert_eq!(message.payload, b"late"));
     // Without the option the kernel refuses it, which is counted.
     let mut other = open_at(&cable, 7001, SendOptions::default());
-    other.send(&[late(1)]).unwrap();
-    assert_eq!(other.transmitter().statistics().refused, 1);
+    other.transmitter.send(&[late(1)]).unwrap();
+    assert_eq!(other.transmitter.statistics().refused, 1);
     drop(socket);
 
     if !has_qdisc(&cable, "fq") {
@@ -371,12 +380,15 @@ fn transmit_times_are_kept_by_fq_and_said_to_be_ignored_elsewhere() {
         return;
     }
     let mut socket = open(&cable, HERE, kind, send);
-    assert_eq!(socket.transmitter().fallback_reason(), None);
+    assert_eq!(socket.transmitter.fallback_reason(), None);
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     let wait = Duration::from_millis(200);
     let (start, mut came) = (Instant::now(), Vec::new());
-    socket.send(&[late(now + wait.as_nanos() as u64), Transmit::new(to, b"early")]).unwrap();
+    socket
+        .transmitter
+        .send(&[late(now + wait.as_nanos() as u64), Transmit::new(to, b"early")])
+        .unwrap();
     gather(&mut peer, 2, |message| came.push((message.payload.to_vec(), start.elapsed())));
     assert_eq!((&came[0].0[..], &came[1].0[..]), (&b"early"[..], &b"late"[..]));
     assert!(came[1].1 >= wait - Duration::from_millis(2), "{came:?}");

@@ -174,7 +174,7 @@ fn a_sender_in_tokio_waits_for_room() {
         ..options
     };
     let socket = Socket::open(options).unwrap();
-    let own = socket.address();
+    let own = socket.receiver.address();
     let contents = [5; 1000];
     let came = runtime.block_on(async move {
         let (mut receiver, mut transmitter) = socket.into_async().unwrap();
@@ -204,7 +204,7 @@ fn a_busy_receiver_lets_other_tasks_run() {
     let socket =
         Socket::open(Options { backend: Some(linerate_udp::Backend::Recvmmsg), ..options })
             .unwrap();
-    let own = socket.address();
+    let own = socket.receiver.address();
     let plain = UdpSocket::bind("127.0.0.1:0").unwrap();
     runtime.block_on(async move {
         let (mut receiver, mut transmitter) = socket.into_async().unwrap();

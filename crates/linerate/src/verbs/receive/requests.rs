@@ -33,7 +33,7 @@ impl Requests {
     /// Takes the answers that have arrived, and makes the next request. Returns the number of answers.
     pub(super) fn exchange(&mut self, feed: &mut Feed<MoldUdp64>) -> Result<u64> {
         let mut answers = 0;
-        let mut batch = self.socket.try_receive()?;
+        let mut batch = self.socket.receiver.try_receive()?;
         while let Some(answer) = batch.next() {
             // Anybody can send to the port.
             if answer.source == self.server {
@@ -44,7 +44,7 @@ impl Requests {
         drop(batch);
         if let Some(gap) = self.requester.next(feed, Instant::now()) {
             let packet = request(feed.session(), gap);
-            self.socket.send(&[Transmit::new(self.server, &packet)])?;
+            self.socket.transmitter.send(&[Transmit::new(self.server, &packet)])?;
         }
         Ok(answers)
     }
@@ -56,6 +56,6 @@ impl Requests {
 
 impl AsFd for Requests {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.socket.receiver.as_fd()
     }
 }
