@@ -31,7 +31,7 @@ pub struct Message<'a> {
 }
 
 /// What a receiver reports of each message besides its source. Each costs the kernel and the reader some tens
-/// of nanoseconds a datagram; with XDP all but the time stamp are free.
+/// of nanoseconds a datagram; with XDP all but the timestamp are free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The address that it was sent to, and the interface that it arrived on (`IP_PKTINFO`).

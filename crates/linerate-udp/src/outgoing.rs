@@ -23,7 +23,7 @@ pub struct SendStatistics {
     pub ring: u64,
     /// Bytes of their payload.
     pub bytes: u64,
-    /// Datagrams and super-datagrams that the stack took. This is the number of the next one's transmit time stamp, as
+    /// Datagrams and super-datagrams that the stack took. This is the number of the next one's transmit timestamp, as
     /// long as none was refused and nobody else sends from the socket.
     pub datagrams: u64,
     /// Messages sent one by one after the kernel refused to segment them.

@@ -35,7 +35,7 @@ const BATCHES_PER_CHECK: u32 = 256;
 /// Batches after which a reader that always has messages reads the error queue. Its entries take the memory of
 /// messages.
 const BATCHES_PER_ERROR_READ: u32 = 16;
-/// ICMP errors that are kept, and transmit time stamps.
+/// ICMP errors that are kept, and transmit timestamps.
 const MAX_QUEUE_ENTRIES: usize = 1024;
 /// The shortest sleep of a coalescing wait, where the timer slack alone is longer than the wait is to be.
 const MIN_COALESCE_SLEEP: Duration = Duration::from_micros(1);
@@ -117,7 +117,7 @@ impl Receiver {
         }
         let rings = engine.descriptors().into_iter().map(|fd| (fd, EventSource::Ring));
         let mut others: Vec<_> = rings.collect();
-        others.extend(watch.as_ref().map(|watch| (watch.as_fd(), EventSource::Interface)));
+        others.extend(watch.as_ref().map(|watch| (watch.changes.as_fd(), EventSource::Interface)));
         let epoll = (!others.is_empty()).then(|| {
             others.push((socket.as_fd(), EventSource::Socket));
             socket::epoll_of(others.into_iter())
@@ -219,7 +219,7 @@ impl Receiver {
         self.icmp_errors.pop_front()
     }
 
-    /// The next transmit time stamp; with [`SendOptions::timestamps`](crate::SendOptions::timestamps). Collected and
+    /// The next transmit timestamp; with [`SendOptions::timestamps`](crate::SendOptions::timestamps). Collected and
     /// kept like ICMP errors. Messages that bypass the stack have none.
     pub fn next_transmit_timestamp(&mut self) -> Option<TransmitTimestamp> {
         self.transmit_timestamps.pop_front()
@@ -389,7 +389,7 @@ impl Receiver {
         };
         // First: a socket that always has messages must not hide what may move them to the rings.
         let is_due = ready.contains(EventSource::Interface)
-            || self.watch.as_ref().is_some_and(Watch::is_gone);
+            || self.watch.as_ref().is_some_and(|watch| watch.gone);
         if is_due && self.follow()? {
             return Ok(Some(Found::NOTHING));
         }
@@ -431,7 +431,7 @@ impl Receiver {
         if changed {
             self.engine.follow(watch);
         }
-        if changed || watch.is_gone() {
+        if changed || watch.gone {
             watch.check()?;
         }
         Ok(watch.times_down > before)
@@ -474,7 +474,7 @@ impl Receiver {
             _ => self.engine.coalesce(self.backend),
         };
         let mut coalesce = interval.filter(|_| !spin && self.rate.is_fast(self.counters.messages));
-        if self.watch.as_ref().is_some_and(Watch::is_gone) {
+        if self.watch.as_ref().is_some_and(|watch| watch.gone) {
             self.follow()?;
         }
         for turn in 1_u64.. {
@@ -532,7 +532,7 @@ impl Receiver {
 
     fn poll(&mut self, deadline: Option<Instant>) -> Result<WaitOutcome> {
         self.waits += u64::from(!self.engine.counts_waits());
-        let watch = self.watch.as_ref().map(Watch::as_fd);
+        let watch = self.watch.as_ref().map(|watch| watch.changes.as_fd());
         // The watch itself is asked, too: a recvmmsg needs no epoll instance between it and the socket.
         let readable = match &self.engine {
             Engine::Recvmmsg(_) => self.socket.as_fd(),

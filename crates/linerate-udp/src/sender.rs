@@ -95,7 +95,7 @@ impl SenderOptions {
 impl Sender {
     /// Room for the next message, `len` bytes that hold anything: write all of them. A full batch is sent
     /// first. With a rate the first message of the next one waits until its time has come, whatever signals
-    /// come meanwhile ([`Sender::wait_until_due`] ends at one): what is written then, such as a time stamp, is fresh.
+    /// come meanwhile ([`Sender::wait_until_due`] ends at one): what is written then, such as a timestamp, is fresh.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a message longer than the sender was built for; as [`Sender::flush`].
@@ -189,7 +189,7 @@ impl Sender {
     pub fn drain(&mut self, time: Duration) -> Result<bool> {
         self.flush()?;
         match &mut self.backend {
-            SendBackend::Xdp { xdp, .. } => xdp.drain(time),
+            SendBackend::Xdp { xdp, .. } => Ok(xdp.ring.tx.drain(time)?),
             SendBackend::Socket(_) => Ok(true),
         }
     }

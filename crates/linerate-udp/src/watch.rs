@@ -1,7 +1,5 @@
 //! [`Watch`]: follows the interface of a receiver by the kernel's notifications.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use linerate_net::change::{Change, Changes, Group};
 use linerate_net::{Connection, Interface};
 
@@ -11,14 +9,16 @@ use crate::{Error, Result};
 /// namespace of the thread that made it.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    changes: Changes,
-    connection: Connection,
+    /// Readable when something may have changed.
+    pub(crate) changes: Changes,
+    pub(crate) connection: Connection,
     interface: Interface,
     /// Whether it was up in the last notification. The current state may be newer.
     was_up: bool,
     /// How often it went down.
     pub(crate) times_down: u64,
-    gone: bool,
+    /// The interface no longer exists in the namespace.
+    pub(crate) gone: bool,
 }
 
 impl Watch {
@@ -39,10 +39,6 @@ impl Watch {
         let was_up = interface.is_up()?;
         let connection = Connection::open()?;
         Ok(Self { changes, connection, interface, was_up, times_down: 0, gone: false })
-    }
-
-    pub(crate) fn connection(&self) -> &Connection {
-        &self.connection
     }
 
     /// Whether something may have changed since the last call: one system call where nothing has.
@@ -83,16 +79,5 @@ impl Watch {
             true => Err(Error::InterfaceGone(self.interface.name().to_owned())),
             false => Ok(()),
         }
-    }
-
-    /// The interface no longer exists in the namespace.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.changes.as_fd()
     }
 }

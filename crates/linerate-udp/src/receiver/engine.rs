@@ -302,7 +302,7 @@ impl Engine {
     /// Updates what `xdp` takes to what the stack would deliver now.
     pub(super) fn follow(&mut self, watch: &Watch) {
         if let Some(xdp) = self.xdp_mut()
-            && let Err(error) = xdp.follow(watch.connection())
+            && let Err(error) = xdp.follow(&watch.connection)
         {
             tracing::warn!("messages may arrive through the network stack: {error}");
         }
@@ -336,7 +336,7 @@ impl Engine {
     /// The interface of `xdp`, and how it delivers frames.
     pub(super) fn xdp_mode(&self) -> Option<(&str, String)> {
         match self {
-            Self::Xdp { xdp, .. } => Some((xdp.interface(), xdp.mode())),
+            Self::Xdp { xdp, .. } => Some((&xdp.interface, xdp.receiver.config().to_string())),
             _ => None,
         }
     }

@@ -26,7 +26,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// A transmit ring, and the next hop of all messages.
 #[derive(Debug)]
 pub(super) struct XdpSender {
-    ring: TransmitRing,
+    pub(super) ring: TransmitRing,
     next_hop: ethernet::Address,
 }
 
@@ -79,7 +79,7 @@ impl XdpSender {
                 .ring
                 .send(runs.len() - sent, transmit, true, statistics)
                 .map_err(|error| Error::system("wait for a transmit ring", error))?;
-            if let Some(error) = self.ring.take_failure() {
+            if let Some(error) = self.ring.failure.take() {
                 return Err(error.into());
             }
             if taken > 0 {
@@ -92,10 +92,6 @@ impl XdpSender {
             }
         }
         Ok(())
-    }
-
-    pub(super) fn drain(&mut self, time: Duration) -> Result<bool> {
-        self.ring.drain(time).map_err(Into::into)
     }
 }
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::sockaddr::{scoped, unmapped};
 use crate::message::Message;
 
-/// The most bytes that ancillary data can take: UDP_GRO, a time stamp, the packet information of IPv6 and IPv4 and the
-/// traffic class; and where transmit time stamps are on, kernels before 6.12 add another form of the time stamp.
+/// The most bytes that ancillary data can take: UDP_GRO, a timestamp, the packet information of IPv6 and IPv4 and the
+/// traffic class; and where transmit timestamps are on, kernels before 6.12 add another form of the timestamp.
 pub(crate) const CMSG_SPACE: usize = 24 + 32 + 40 + 32 + 24 + 64;
 
 const HEADER: usize = size_of::<libc::cmsghdr>();

@@ -203,7 +203,7 @@ fn enable_metadata(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
         (metadata.destination && both, libc::IPPROTO_IP, libc::IP_PKTINFO, DESTINATION),
         (metadata.traffic_class, level, class, TRAFFIC_CLASS),
         (metadata.traffic_class && both, libc::IPPROTO_IP, libc::IP_RECVTOS, TRAFFIC_CLASS),
-        (metadata.timestamp, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, "ask for time stamps"),
+        (metadata.timestamp, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, "ask for timestamps"),
     ] {
         if on {
             set(fd, level, option, &1i32).map_err(|error| Error::system(what, error))?;
@@ -296,7 +296,7 @@ fn enable_sending(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
         // Kernels before 6.12 do not know the last, which keeps received messages as they are.
         set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &(TX_TIMESTAMPS | OPT_RX_FILTER))
             .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &TX_TIMESTAMPS))
-            .map_err(|error| Error::system("ask for transmit time stamps", error))?;
+            .map_err(|error| Error::system("ask for transmit timestamps", error))?;
     }
     if let Some(clock) = transmit_clock {
         let clock = match clock {

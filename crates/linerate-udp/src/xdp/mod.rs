@@ -107,7 +107,7 @@ pub(crate) fn is_native(interface: &str) -> bool {
 pub(crate) struct XdpReceiver {
     pub(crate) receiver: linerate_ring::Receiver,
     parser: Parser,
-    interface: String,
+    pub(crate) interface: String,
     index: u32,
     /// What the program is to take, and what it takes.
     wanted: FilterSpec,
@@ -267,15 +267,6 @@ impl XdpReceiver {
             true => Ok(()),
             false => Err(refused.into()),
         }
-    }
-
-    pub(crate) fn interface(&self) -> &str {
-        &self.interface
-    }
-
-    /// How frames get here, and why so.
-    pub(crate) fn mode(&self) -> String {
-        self.receiver.config().to_string()
     }
 
     pub(crate) fn next_batch(&mut self) -> Option<XdpBatch<'_>> {

@@ -55,7 +55,7 @@ impl LinkState {
 /// A transmit ring of the interface that messages come from.
 #[derive(Debug)]
 pub(crate) struct TransmitRing {
-    tx: TxSocket,
+    pub(crate) tx: TxSocket,
     link: Arc<LinkState>,
     index: u32,
     bound: SocketAddr,
@@ -71,8 +71,8 @@ pub(crate) struct TransmitRing {
     failed_in: Option<u64>,
     /// It takes messages in this call.
     on: bool,
-    /// Why the kernel refused to send.
-    failure: Option<linerate_ring::Error>,
+    /// Why the kernel refused to send in the last call.
+    pub(crate) failure: Option<linerate_ring::Error>,
 }
 
 impl TransmitRing {
@@ -244,16 +244,6 @@ impl TransmitRing {
             tracing::warn!("messages are sent through the network stack: {error}");
             self.failed_in = Some(self.link.generation.load(Ordering::Acquire));
         }
-    }
-
-    /// Why the kernel refused to send in this call.
-    pub(crate) fn take_failure(&mut self) -> Option<linerate_ring::Error> {
-        self.failure.take()
-    }
-
-    /// Waits until everything has been sent; false when `timeout` is over.
-    pub(crate) fn drain(&mut self, timeout: Duration) -> linerate_ring::Result<bool> {
-        self.tx.drain(timeout)
     }
 
     /// Has the kernel send what is in the ring.
