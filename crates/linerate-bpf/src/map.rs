@@ -58,11 +58,6 @@ pub struct MappedArray {
     stride: usize,
 }
 
-// SAFETY: the mapping belongs to this value, and what it lends is atomics, which any thread may touch.
-unsafe impl Send for MappedArray {}
-// SAFETY: as above.
-unsafe impl Sync for MappedArray {}
-
 impl MappedArray {
     /// Maps all of `map`, for reading and writing.
     ///
@@ -236,6 +231,11 @@ pub struct SharedMapping {
     len: usize,
 }
 
+// SAFETY: a mapping belongs to the process, not to the thread that made it.
+unsafe impl Send for SharedMapping {}
+// SAFETY: only the address can be read; who reads or writes the memory says why that is sound.
+unsafe impl Sync for SharedMapping {}
+
 impl SharedMapping {
     /// Maps `len` bytes from `offset`; no later access faults (`MAP_POPULATE`).
     ///
@@ -258,6 +258,17 @@ impl SharedMapping {
     /// The first byte. The kernel may write to the memory at any moment.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
+    }
+
+    /// The byte at `offset`.
+    ///
+    /// # Panics
+    /// When the mapping is not that long.
+    #[inline]
+    pub fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.len);
+        // SAFETY: the offset is inside the mapping.
+        unsafe { self.base.add(offset) }
     }
 }
 

@@ -7,12 +7,11 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use linerate_bpf::map::{ProtFlags, SharedMapping};
 use rustix::fs::{self, MemfdFlags, SealFlags};
-use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::{Error, Result};
 
@@ -48,12 +47,7 @@ type Rows = [Row; ROWS + 1];
 
 /// The mapped rows.
 #[derive(Debug)]
-pub struct SharedCounters(NonNull<Rows>);
-
-// SAFETY: a shared mapping belongs to the process, and has nothing but atomics.
-unsafe impl Send for SharedCounters {}
-// SAFETY: as above.
-unsafe impl Sync for SharedCounters {}
+pub struct SharedCounters(SharedMapping);
 
 impl SharedCounters {
     /// Creates a file without labels. Processes that inherit or receive the descriptor can map it.
@@ -93,17 +87,15 @@ impl SharedCounters {
 
     fn map(file: impl AsFd) -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that is that long and stays so.
-        let mapped = unsafe {
-            mm::mmap(ptr::null_mut(), size_of::<Rows>(), protection, MapFlags::SHARED, file, 0)
-        };
-        let mapped = mapped.map_err(|error| failed("map", error.into()))?;
-        Ok(Self(NonNull::new(mapped.cast()).expect("mmap does not map address zero")))
+        SharedMapping::new(file.as_fd(), size_of::<Rows>(), 0, protection)
+            .map(Self)
+            .map_err(|error| failed("map", error))
     }
 
     fn rows(&self) -> &Rows {
-        // SAFETY: mapped until this is dropped, aligned to a page; atomics may have any bits.
-        unsafe { self.0.as_ref() }
+        // SAFETY: mapped until this is dropped, aligned to a page, of a file that is that long and stays so; atomics may
+        // have any bits.
+        unsafe { self.0.as_ptr().cast().as_ref() }
     }
 
     /// The counters with this label; all callers with one label share them. The label is cut after [`MAX_LABEL`] bytes.
@@ -151,14 +143,6 @@ impl SharedCounters {
 impl Row {
     fn words(&self) -> [u64; LABEL_WORDS] {
         std::array::from_fn(|at| self.label[at].load(Relaxed))
-    }
-}
-
-impl Drop for SharedCounters {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this length; every reference into it borrows from this.
-        let unmapped = unsafe { mm::munmap(self.0.as_ptr().cast(), size_of::<Rows>()) };
-        debug_assert!(unmapped.is_ok());
     }
 }
 

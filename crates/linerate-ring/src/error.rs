@@ -117,11 +117,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// The last system call's `errno`, said to have happened while doing `action`.
-    pub(crate) fn last_os(action: impl Into<String>) -> Self {
-        Self::system(action, io::Error::last_os_error())
-    }
-
     /// `source`, said to have happened while doing `action`.
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
         Self::System { action: action.into(), source }

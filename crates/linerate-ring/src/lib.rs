@@ -23,4 +23,5 @@ pub use options::{Delivery, Options};
 pub use receiver::Receiver;
 pub use region::Region;
 pub use ring::{Batch, Drained, Ring, StatisticsReader};
+pub use sys::poll;
 pub use wait::WaitStrategy;

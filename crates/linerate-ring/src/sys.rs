@@ -89,7 +89,10 @@ pub(crate) fn kick_transmit(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Sleeps until a descriptor is ready for its events or the time is over. An interrupted sleep
 /// counts as over, so that the caller can look at what its signal handler left.
-pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
+///
+/// # Errors
+/// Those of `poll(2)`.
+pub fn poll(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
     match event::poll(fds, Some(&timespec(timeout))) {
         Ok(ready) => Ok(ready != 0),
         Err(Errno::INTR) => Ok(false),
@@ -102,7 +105,7 @@ pub(crate) fn sleep(time: Duration) -> bool {
     matches!(nanosleep(&timespec(time)), NanosleepRelativeResult::Ok)
 }
 
-fn timespec(time: Duration) -> Timespec {
+pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec {
         tv_sec: time.as_secs().min(i32::MAX as u64) as i64,
         tv_nsec: time.subsec_nanos().into(),

@@ -40,9 +40,6 @@ impl WaitStrategy {
     /// Sleeps in `poll` whenever there is nothing to read.
     pub const BLOCKING: Self = Self { sleep: Duration::ZERO, poll_after: Duration::ZERO };
 
-    /// Never sleeps.
-    pub const SPINNING: Self = Self { sleep: Duration::ZERO, poll_after: Duration::MAX };
-
     /// Polls until `ready`, for at most `timeout` or `poll_after`, whichever is shorter. Gives what
     /// is left of `timeout`, or `None` when ready. A signal ends the wait: nothing is left then.
     pub(crate) fn wait_until(

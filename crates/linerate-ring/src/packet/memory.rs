@@ -1,8 +1,9 @@
-//! [`Map`]: a ring in memory.
+//! The memory of a ring, shared with the kernel.
 
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::{self, NonNull};
+use std::os::fd::AsFd;
+
+use linerate_bpf::map::{ProtFlags, SharedMapping};
 
 use super::rules::{Kind, RingConfig};
 use super::socket::Socket;
@@ -11,7 +12,7 @@ use crate::{Error, Result};
 
 impl Socket {
     /// Has the kernel allocate a ring and maps it. The request has been checked.
-    pub(super) fn map(&self, request: RingConfig, interface: &str) -> Result<Map> {
+    pub(super) fn map(&self, request: RingConfig, interface: &str) -> Result<SharedMapping> {
         let bytes = (request.block_size as usize).saturating_mul(request.blocks as usize);
         let action = || {
             format!(
@@ -42,50 +43,8 @@ impl Socket {
             )),
             _ => Error::system(action(), error),
         })?;
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
-        let address = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                self.as_fd().as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(Error::last_os(format!("map the ring of interface {interface}")));
-        }
-        let start = NonNull::new(address.cast()).expect("mmap does not map address zero");
-        Ok(Map { start, len: bytes })
-    }
-}
-
-/// The memory of a ring, shared with the kernel; unmapped on drop.
-#[derive(Debug)]
-pub(super) struct Map {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to the thread that made it.
-unsafe impl Send for Map {}
-// SAFETY: `&Map` gives away the address only; who reads or writes there states why he may.
-unsafe impl Sync for Map {}
-
-impl Map {
-    /// The byte at `offset`.
-    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset < self.len);
-        // SAFETY: the offset is inside the mapping.
-        unsafe { self.start.add(offset) }
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and borrows of its bytes borrow its owner.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        SharedMapping::new(self.as_fd(), bytes, 0, ProtFlags::READ | ProtFlags::WRITE)
+            .map_err(|error| Error::system(format!("map the ring of interface {interface}"), error))
     }
 }
 

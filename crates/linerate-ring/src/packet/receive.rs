@@ -5,17 +5,19 @@
 
 use std::hint;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
+use linerate_bpf::map::SharedMapping;
+use rustix::event::{self, PollFd, PollFlags};
+use rustix::io::Errno;
 use zerocopy::FromBytes;
 
 use super::layout::{BLOCK_STATUS, BlockHeader};
-use super::memory::Map;
 use super::owner;
 use super::program::SocketFilter;
 use super::rules::RingConfig;
@@ -23,7 +25,7 @@ use super::socket::Socket;
 use super::statistics::{Statistics, StatisticsReader};
 use super::timestamps::TimestampClock;
 use super::walk::{BlockFrames, FrameOptions};
-use crate::{Error, Frame, Result};
+use crate::{Error, Frame, Result, sys};
 use linerate_bpf::filter::{ClassicProgram, CookedHeader};
 
 /// Seconds between two reads of the kernel's 32-bit counters, so that none can wrap unseen: that
@@ -56,7 +58,7 @@ const REMOVAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Ring {
     // Unmapped before the socket is closed.
-    map: Map,
+    map: SharedMapping,
     socket: Arc<Socket>,
     request: RingConfig,
     config: Config,
@@ -102,7 +104,12 @@ enum Cause {
 }
 
 impl Ring {
-    pub(super) fn new(socket: Arc<Socket>, map: Map, request: RingConfig, config: Config) -> Self {
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        map: SharedMapping,
+        request: RingConfig,
+        config: Config,
+    ) -> Self {
         let counters = StatisticsReader::new(&socket);
         Self {
             map,
@@ -229,25 +236,17 @@ impl Ring {
 
     /// Sleeps until the kernel has something to say.
     fn poll(&self, timeout: Option<Duration>) -> Result<Polled> {
-        let mut fd =
-            libc::pollfd { fd: self.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let timeout = timeout.map(|timeout| libc::timespec {
-            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
-        });
-        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: one pollfd and, unless null, one timespec, both alive during the call.
-        match unsafe { libc::ppoll(&mut fd, 1, timeout, std::ptr::null()) } {
-            0 => Ok(Polled::Nothing),
-            1.. if fd.revents & libc::POLLERR != 0 => Ok(Polled::Error),
-            1.. => Ok(Polled::Readable),
-            _ => match std::io::Error::last_os_error() {
-                error if error.kind() == std::io::ErrorKind::Interrupted => Ok(Polled::Interrupted),
-                error => Err(Error::system(
-                    format!("wait for frames of interface {}", self.config.name),
-                    error,
-                )),
-            },
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::IN)];
+        let timeout = timeout.map(sys::timespec);
+        match event::poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => Ok(Polled::Nothing),
+            Ok(_) if fds[0].revents().contains(PollFlags::ERR) => Ok(Polled::Error),
+            Ok(_) => Ok(Polled::Readable),
+            Err(Errno::INTR) => Ok(Polled::Interrupted),
+            Err(errno) => {
+                let action = format!("wait for frames of interface {}", self.config.name);
+                Err(Error::system(action, errno.into()))
+            }
         }
     }
 

@@ -1,12 +1,14 @@
 //! [`Socket`]: the system calls of a packet socket.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use linerate_net::{Interface, privilege};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 /// A packet socket, bound to nothing until [`Socket::bind`].
 #[derive(Debug)]
@@ -14,53 +16,31 @@ pub(super) struct Socket(OwnedFd);
 
 impl Socket {
     pub(super) fn open() -> Result<Self> {
-        Self::of_type(libc::SOCK_RAW)
+        Self::of_type(SocketType::RAW)
     }
 
     /// One whose frames have no link-layer header.
     pub(super) fn open_cooked() -> Result<Self> {
-        Self::of_type(libc::SOCK_DGRAM)
+        Self::of_type(SocketType::DGRAM)
     }
 
-    fn of_type(kind: libc::c_int) -> Result<Self> {
-        // SAFETY: socket has no precondition.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, kind | libc::SOCK_CLOEXEC, 0) };
-        if fd >= 0 {
-            // SAFETY: the kernel just gave us this descriptor.
-            return Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }));
-        }
+    fn of_type(kind: SocketType) -> Result<Self> {
         let action = "open a packet socket";
-        let error = io::Error::last_os_error();
-        Err(match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) if privilege::lacks("CAP_NET_RAW") => {
+        let opened = socket_with(AddressFamily::PACKET, kind, SocketFlags::CLOEXEC, None);
+        opened.map(Self).map_err(|errno| match errno {
+            Errno::PERM | Errno::ACCESS if privilege::lacks("CAP_NET_RAW") => {
                 Error::Privilege { action: action.to_owned(), capability: "CAP_NET_RAW" }
             }
-            Some(libc::EAFNOSUPPORT) => Error::Invalid(
+            Errno::AFNOSUPPORT => Error::Invalid(
                 "this kernel has no packet sockets (it was built without CONFIG_PACKET)".to_owned(),
             ),
-            _ => Error::system(action, error),
+            _ => Error::system(action, errno.into()),
         })
     }
 
     /// Sets an option of a plain C type.
-    pub(super) fn set<T: Copy>(
-        &self,
-        level: libc::c_int,
-        option: libc::c_int,
-        value: &T,
-    ) -> io::Result<()> {
-        // SAFETY: the kernel reads `size_of::<T>()` bytes at `value`, and what they point to, if
-        // anything, is borrowed by the caller for the call.
-        let answer = unsafe {
-            libc::setsockopt(
-                self.0.as_raw_fd(),
-                level,
-                option,
-                ptr::from_ref(value).cast(),
-                size_of::<T>() as libc::socklen_t,
-            )
-        };
-        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    pub(super) fn set<T: Copy>(&self, level: i32, option: i32, value: &T) -> io::Result<()> {
+        sys::setsockopt(self.as_fd(), level, option, value)
     }
 
     /// Reads an option of a plain C type that any bytes make a valid value of.
@@ -133,11 +113,7 @@ impl Socket {
 
     /// Takes the pending error, such as ENETDOWN.
     pub(super) fn take_error(&self) -> Option<io::Error> {
-        match self.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as libc::c_int) {
-            Ok(0) => None,
-            Ok(errno) => Some(io::Error::from_raw_os_error(errno)),
-            Err(error) => Some(error),
-        }
+        sys::take_error(self.as_fd()).unwrap_or_else(Some)
     }
 }
 

@@ -14,15 +14,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linerate_bpf::map::SharedMapping;
 use linerate_net::Interface;
+use rustix::event::{PollFd, PollFlags};
 
 use super::layout::{FRAME_ALIGNMENT, V2_PAYLOAD, VLAN_TAG};
-use super::memory::Map;
 use super::owner;
 use super::rules::{Kind, RingConfig};
 use super::socket::Socket;
 use crate::region::base_page_size;
-use crate::{Error, Result};
+use crate::{Error, Result, sys};
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u32 = 14;
@@ -58,7 +59,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct TxRing {
     // Unmapped before the socket is closed.
-    map: Map,
+    map: SharedMapping,
     socket: Socket,
     request: RingConfig,
     /// Slots in a block.
@@ -241,10 +242,9 @@ impl TxRing {
             // A full queue of the interface signals nothing.
             return thread::yield_now();
         }
-        let mut fd =
-            libc::pollfd { fd: self.socket.as_fd().as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: one pollfd, alive during the call. Whatever it answers, the caller tries again.
-        unsafe { libc::poll(&mut fd, 1, 1) };
+        let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
+        // Whatever it answers, the caller tries again.
+        let _ = sys::poll(&mut fds, Duration::from_millis(1));
     }
 
     fn following(&self, slot: u32) -> u32 {

@@ -3,6 +3,9 @@
 use std::io;
 use std::ptr::{self, NonNull};
 
+use rustix::mm::{self, MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
+
 use super::hugetlb;
 use super::pages::{Pages, base_page_size};
 use crate::error::Size;
@@ -93,7 +96,7 @@ impl Mapping {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 self.lock()?;
                 // SAFETY: the range is this mapping's.
-                unsafe { libc::munlock(self.as_ptr().cast(), self.len) };
+                let _ = unsafe { mm::munlock(self.as_ptr().cast(), self.len) };
             }
             Err(error) => return Err(self.no_memory(pages, &error)),
         }
@@ -108,10 +111,8 @@ impl Mapping {
 
     pub(super) fn lock(&self) -> Result<()> {
         // SAFETY: the range is this mapping's.
-        if unsafe { libc::mlock(self.as_ptr().cast(), self.len) } == 0 {
-            return Ok(());
-        }
-        Err(memlock_error(self.len, io::Error::last_os_error()))
+        unsafe { mm::mlock(self.as_ptr().cast(), self.len) }
+            .map_err(|errno| memlock_error(self.len, errno.into()))
     }
 
     /// Reserves address space for `len` bytes aligned to `align`, with a guard page on either side.
@@ -121,18 +122,12 @@ impl Mapping {
         let outer_len = len + align + 2 * guard;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let outer = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                outer_len,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            mm::mmap_anonymous(ptr::null_mut(), outer_len, ProtFlags::empty(), flags)
         };
-        if outer == libc::MAP_FAILED {
-            return Err(Error::last_os(format!("reserve {} of addresses", Size(len as u64))));
-        }
+        let outer = outer.map_err(|errno| {
+            Error::system(format!("reserve {} of addresses", Size(len as u64)), errno.into())
+        })?;
         let outer = NonNull::new(outer.cast::<u8>()).expect("mmap does not map address zero");
         let offset = (outer.addr().get() + guard).next_multiple_of(align) - outer.addr().get();
         // SAFETY: `offset` + `len` + `guard` is at most `outer_len`, so both stay inside.
@@ -142,20 +137,17 @@ impl Mapping {
 
     /// Maps the pages into the reservation.
     fn place(&self, pages: Pages, page_size: usize) -> Result<()> {
-        let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let mut flags = MapFlags::PRIVATE | MapFlags::FIXED;
         if matches!(pages, Pages::Hugetlb | Pages::HugetlbGigantic) {
-            flags |= libc::MAP_HUGETLB;
-            flags |= (page_size.trailing_zeros() as libc::c_int) << libc::MAP_HUGE_SHIFT;
+            let size = page_size.trailing_zeros() << libc::MAP_HUGE_SHIFT;
+            flags |= MapFlags::HUGETLB | MapFlags::from_bits_retain(size);
         }
         // SAFETY: MAP_FIXED replaces a part of our own reservation, which nothing uses yet.
         let placed = unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(self.as_ptr().cast(), self.len, protection, flags, -1, 0)
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            mm::mmap_anonymous(self.as_ptr().cast(), self.len, protection, flags)
         };
-        if placed == libc::MAP_FAILED {
-            return Err(self.no_memory(pages, &io::Error::last_os_error()));
-        }
-        Ok(())
+        placed.map(drop).map_err(|errno| self.no_memory(pages, &errno.into()))
     }
 
     /// Prefers `node` for pages that are touched from now on, if it has free ones.
@@ -209,15 +201,11 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the reservation is ours, and whoever held its address held a borrow of the
         // region or took the duty upon itself in an unsafe block of its own.
-        unsafe { libc::munmap(self.outer.as_ptr().cast(), self.outer_len) };
+        let _ = unsafe { mm::munmap(self.outer.as_ptr().cast(), self.outer_len) };
     }
 }
 
 /// The error for `len` bytes that could not be locked.
 pub(crate) fn memlock_error(len: usize, source: io::Error) -> Error {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a place for one rlimit.
-    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
-    let limit = (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur);
-    Error::MemoryLock { len, limit, source }
+    Error::MemoryLock { len, limit: getrlimit(Resource::Memlock).current, source }
 }
