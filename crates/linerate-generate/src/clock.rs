@@ -1,9 +1,7 @@
 //! Waiting for a moment.
 
-use std::time::Duration;
-
-use nix::sys::time::TimeSpec;
-use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// The least time in nanoseconds that a sleep ends before it is due: the default timer slack of a thread is 50
 /// microseconds (`PR_SET_TIMERSLACK`), and a wake-up takes a few more.
@@ -12,10 +10,12 @@ pub(crate) const SPIN_TIME_NS: u64 = 70_000;
 /// The longest sleep in nanoseconds: so soon `stop` is noticed.
 const MAX_SLEEP_NS: u64 = 20_000_000;
 
+const NS_PER_S: u64 = 1_000_000_000;
+
 /// CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * NS_PER_S + now.tv_nsec as u64
 }
 
 /// Waits until CLOCK_MONOTONIC shows `deadline`, in a loop for the last `spin` nanoseconds; false if `stop`
@@ -35,10 +35,7 @@ pub(crate) fn wait_until(deadline: u64, spin: u64, stop: impl Fn() -> bool) -> b
         }
         let wake = (deadline - spin).min(now + MAX_SLEEP_NS);
         // An interrupted sleep is treated like any other.
-        let _ = clock_nanosleep(
-            ClockId::CLOCK_MONOTONIC,
-            ClockNanosleepFlags::TIMER_ABSTIME,
-            &TimeSpec::from_duration(Duration::from_nanos(wake)),
-        );
+        let wake = Timespec { tv_sec: (wake / NS_PER_S) as i64, tv_nsec: (wake % NS_PER_S) as i64 };
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &wake);
     }
 }

@@ -1,18 +1,16 @@
 //! [`Group`]: who may read files of packets, beside their owner.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
+use std::os::unix::fs::{PermissionsExt, fchown};
 use std::str::FromStr;
-
-use nix::sys::stat::{Mode, fchmod};
-use nix::unistd::{Gid, fchown};
 
 /// The mode of new files: as with dumpcap, only the owner reads packets.
 pub const FILE_MODE: u32 = 0o600;
 
 /// A group of users that may read packets, or flow records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Group(Gid);
+pub struct Group(u32);
 
 impl Group {
     /// Lets the group read this file, or list and enter this folder.
@@ -22,17 +20,15 @@ impl Group {
     /// The kernel's, with what the process needs.
     pub fn share(self, file: &File) -> io::Result<()> {
         let mode = if file.metadata()?.is_dir() { 0o750 } else { 0o640 };
-        fchown(file, None, Some(self.0))
-            .and_then(|()| fchmod(file, Mode::from_bits_truncate(mode)))
-            .map_err(|errno| {
-                let kind = io::Error::from(errno).kind();
-                let group = self.0;
-                let text = format!(
-                    "it cannot be given to group {group} ({errno}): its owner has to be a member of the group, or \
-                     have CAP_CHOWN"
-                );
-                io::Error::new(kind, text)
-            })
+        let shared = fchown(file, None, Some(self.0))
+            .and_then(|()| file.set_permissions(Permissions::from_mode(mode)));
+        shared.map_err(|error| {
+            let text = format!(
+                "it cannot be given to group {} ({error}): its owner has to be a member of the group, or have CAP_CHOWN",
+                self.0
+            );
+            io::Error::new(error.kind(), text)
+        })
     }
 }
 
@@ -42,7 +38,7 @@ impl FromStr for Group {
     /// A group by its name.
     fn from_str(name: &str) -> Result<Self, String> {
         match nix::unistd::Group::from_name(name) {
-            Ok(Some(group)) => Ok(Self(group.gid)),
+            Ok(Some(group)) => Ok(Self(group.gid.as_raw())),
             Ok(None) => Err(format!("there is no group {name}")),
             Err(errno) => Err(format!("groups cannot be read ({errno})")),
         }

@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use linerate_ring::packet::{Fanout, Mode, Promiscuous};
 use linerate_ring::tun::{Device, Kind, Offloads, Queue};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
-use nix::sched::{CloneFlags, setns};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::neighbour::{DestinationCache, DeviceAddresses, Resolver};
 use crate::options::{Backend, Options};
@@ -391,7 +392,8 @@ impl NamedNamespace {
         let failed = |source| Error::Namespace { name: namespace.display().to_string(), source };
         let file = File::open(&path).map_err(failed)?;
         let identity = identity(&file.metadata().map_err(failed)?);
-        setns(file, CloneFlags::CLONE_NEWNET).map_err(|errno| failed(errno.into()))?;
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|errno| failed(errno.into()))?;
         Ok(Self { file: path, identity })
     }
 

@@ -1,13 +1,13 @@
 //! [`Worker`]: the thread of one queue.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use linerate_net::cpu;
+use linerate_ring::poll;
 use linerate_ring::tun::Queue;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::port::FramePort;
 use crate::rx::Receiver;
@@ -67,20 +67,15 @@ impl<P: FramePort> Worker<P> {
     /// no room: the stack then queues.
     fn sleep(&mut self, time: Duration) -> Result<()> {
         let listen = self.port.room() >= MIN_FREE_FRAMES;
-        let events = if listen { PollFlags::POLLIN } else { PollFlags::empty() };
+        let events = if listen { PollFlags::IN } else { PollFlags::empty() };
         // An allocation a sleep, which is dear enough for it not to count.
-        let mut fds = vec![PollFd::new(self.tap.as_fd(), events)];
-        fds.extend(self.port.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
-        match poll(&mut fds, timeout) {
-            Ok(_) | Err(nix::Error::EINTR) => {}
-            Err(errno) => {
-                let action = format!("wait for packets of {}", self.tap.interface());
-                return Err(Error::Link { action, source: errno.into() });
-            }
-        }
-        let broken =
-            |fd: &PollFd<'_>| fd.revents().is_some_and(|got| got.contains(PollFlags::POLLERR));
+        let mut fds = vec![PollFd::new(&self.tap, events)];
+        fds.extend(self.port.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        poll(&mut fds, time).map_err(|source| {
+            let action = format!("wait for packets of {}", self.tap.interface());
+            Error::Link { action, source }
+        })?;
+        let broken = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::ERR);
         if broken(&fds[0]) {
             let name = self.tap.interface().to_owned();
             return Err(linerate_ring::Error::InterfaceGone(name).into());

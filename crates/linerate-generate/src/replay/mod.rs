@@ -4,6 +4,7 @@
 //! during the run. [`run`] sends them through a transmit ring on the calling thread.
 
 use std::fmt::Display;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
@@ -24,7 +25,7 @@ pub use trace::Trace;
 const SPIN_TIME_NS: u64 = 1_000_000;
 
 /// How much later than asked the kernel may end a sleep, to end several at once, in nanoseconds.
-const TIMER_SLACK_NS: u64 = 1;
+const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::MIN;
 
 /// How long before its time a frame is put into the ring, in nanoseconds: longer than the copy takes.
 const PREPARE_TIME_NS: u64 = 10_000;
@@ -255,7 +256,7 @@ impl Sender {
             cpu::pin(name, cpu)?;
         }
         // Gaps are less exact without it.
-        let _ = nix::sys::prctl::set_timerslack(TIMER_SLACK_NS);
+        let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
         Ok(Self {
             queue: TransmitQueue::open(options.backend, &interface, interface.longest_frame(true))?,
             options,

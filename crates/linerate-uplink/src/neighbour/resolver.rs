@@ -20,7 +20,7 @@ use linerate_net::neighbour::{Neighbour, State as Nud};
 use linerate_net::privilege::{self, CapabilitySet};
 use linerate_net::route::Kind;
 use linerate_wire::ethernet::Address;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::{DestinationCache, Resolution, State};
 use crate::{Error, Result};
@@ -181,9 +181,8 @@ impl Worker {
     fn wait(&self) {
         let descriptors =
             [self.cache.wake.as_fd(), self.changes.as_fd(), self.device.changes.as_fd()];
-        let mut fds = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let timeout = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO);
-        if poll(&mut fds, timeout).is_err_and(|errno| errno != nix::Error::EINTR) {
+        let mut fds = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        if linerate_ring::poll(&mut fds, POLL_INTERVAL).is_err() {
             // Cannot happen with these descriptors; the sleep keeps it from spinning.
             std::thread::sleep(POLL_INTERVAL);
         }

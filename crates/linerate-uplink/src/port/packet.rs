@@ -7,7 +7,7 @@ use linerate_ring::packet::{DirectionFilter, Fanout, Options, Ring, TxRing};
 use linerate_ring::tun::Queue;
 use linerate_ring::{Batch as _, Ring as _};
 use linerate_wire::virtio::Flags;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::{FramePort, SendOutcome, is_up};
 use crate::Result;
@@ -132,9 +132,9 @@ impl FramePort for PacketPort {
     }
 
     fn wait_to_send(&mut self, timeout: Duration) {
-        let mut fds = [PollFd::new(self.transmit.as_fd(), PollFlags::POLLOUT)];
+        let mut fds = [PollFd::new(&self.transmit, PollFlags::OUT)];
         // The caller retries in any case.
-        let _ = poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
+        let _ = linerate_ring::poll(&mut fds, timeout);
     }
 
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {

@@ -10,7 +10,7 @@ use linerate_ring::region::Pages;
 use linerate_ring::tun::Queue;
 use linerate_ring::xdp::{Mode, Socket, TxSocket, Umem};
 use linerate_ring::{Batch as _, Options, Region};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::{FramePort, SendOutcome, is_up};
 use crate::Result;
@@ -139,9 +139,9 @@ impl FramePort for XdpPort {
     }
 
     fn wait_to_send(&mut self, timeout: Duration) {
-        let mut fds = [PollFd::new(self.tx.as_fd(), PollFlags::POLLOUT)];
+        let mut fds = [PollFd::new(&self.tx, PollFlags::OUT)];
         // The caller retries in any case.
-        let _ = poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
+        let _ = linerate_ring::poll(&mut fds, timeout);
     }
 
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {

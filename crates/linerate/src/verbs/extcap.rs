@@ -417,7 +417,7 @@ fn capture(arguments: &Arguments, target: &Target) -> Result<ExitCode> {
 fn release(fifo: Option<&Path>) {
     use std::os::unix::fs::OpenOptionsExt;
     if let Some(fifo) = fifo {
-        let flags = nix::libc::O_NONBLOCK;
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let _ = std::fs::OpenOptions::new().write(true).custom_flags(flags).open(fifo);
     }
 }

@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use linerate_ring::poll;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use rustix::event::{PollFd, PollFlags};
 
 use super::arguments::{Arguments, Precision};
 use crate::cli::stdio;
@@ -88,9 +90,9 @@ impl Decoder {
     fn is_read(&self) -> bool {
         let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
         let output = if self.to_stderr { stderr.as_fd() } else { stdout.as_fd() };
-        let mut polled = [PollFd::new(output, PollFlags::empty())];
-        let _ = poll(&mut polled, PollTimeout::ZERO);
-        !polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
+        let mut polled = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
+        let _ = poll(&mut polled, Duration::ZERO);
+        !polled[0].revents().contains(PollFlags::ERR)
     }
 
     /// Waits until all is printed; whether tcpdump succeeded.

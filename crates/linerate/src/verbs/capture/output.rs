@@ -16,7 +16,7 @@ use linerate_pcapfile::{
     Compression, Encoder, Error as FileError, Format, PacketOptions, Reader, Record,
 };
 use linerate_ring::{Timestamp, TraceEvent};
-use nix::unistd::{AccessFlags, access};
+use rustix::fs::{Access, access};
 
 use super::arguments::{Arguments, FileFormat, Precision};
 use super::decoder::{self, Decoder};
@@ -171,7 +171,7 @@ pub(super) fn check(arguments: &Arguments) -> Result<()> {
         Ok(found) if !there && !found.is_dir() => Some(ErrorKind::NotADirectory.into()),
         // Another user writes.
         Ok(_) if arguments.relinquish_privileges.is_some() => None,
-        Ok(_) => access(if there { path } else { folder }, AccessFlags::W_OK).err().map(Into::into),
+        Ok(_) => access(if there { path } else { folder }, Access::WRITE_OK).err().map(Into::into),
     };
     match refusal {
         Some(source) => Err(FileError::Create { path: path.to_owned(), source }.into()),

@@ -7,8 +7,7 @@ use anyhow::{Context, Result, bail};
 use linerate_forward::Error;
 use linerate_forward::runtime::daemon;
 use linerate_forward::runtime::pins::{BPFFS, Lock, Namespace, Pins, instance_name};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::arguments::Detach;
@@ -69,10 +68,9 @@ fn lock(pins: &Pins) -> Result<Lock> {
     loop {
         match pins.lock() {
             Err(Error::Running { process, .. }) if Instant::now() < end => {
-                // 0: somebody who is about to say that he has it, or to take it away, too.
-                if process > 0 && !told {
-                    let daemon = Pid::from_raw(process.cast_signed());
-                    kill(daemon, Signal::SIGUSR2)
+                // None: somebody who is about to say that he has it, or to take it away, too.
+                if let Some(daemon) = Pid::from_raw(process.cast_signed()).filter(|_| !told) {
+                    kill_process(daemon, Signal::USR2)
                         .with_context(|| format!("cannot tell process {process} to detach"))?;
                     told = true;
                 }

@@ -1,6 +1,7 @@
 //! The threads that receive, and what each of them counts.
 
 use crate::cli::stdio::plural;
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +15,9 @@ use linerate_feed::{Feed, Line, RequestStatistics};
 use linerate_net::cpu;
 use linerate_udp::pattern::{self, PayloadPattern};
 use linerate_udp::{Batch, CalibrationRun, Drops, Message, Receiver};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{UsageWho, getrusage};
+use rustix::event::{PollFd, PollFlags};
+use rustix::thread::set_current_timer_slack;
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::Arguments;
@@ -335,7 +337,7 @@ impl<'s> Worker<'s> {
             cpu::pin(cpu).with_context(|| format!("cannot stay on CPU {cpu}"))?;
         }
         // Rests that are as short as they should be; the kernel's default adds 50 µs to each.
-        let _ = nix::sys::prctl::set_timerslack(1);
+        let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         let mut spent = None;
         let mut at = 0;
         while !self.is_over() {
@@ -379,13 +381,11 @@ impl<'s> Worker<'s> {
 
     fn wait_for_any(&self, receivers: &[Receiver]) -> Result<()> {
         let fds = receivers.iter().map(AsFd::as_fd).chain(self.requests.as_ref().map(AsFd::as_fd));
-        let mut entries: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let mut entries: Vec<_> =
+            fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let has_gaps = self.requests.is_some() && self.feed.gap_list().missing() > 0;
         let wait = if has_gaps { MAX_WAIT_WITH_GAPS } else { MAX_WAIT };
-        match poll(&mut entries, PollTimeout::from(wait.as_millis() as u8)) {
-            Ok(_) | Err(nix::Error::EINTR) => Ok(()),
-            Err(error) => Err(error).context("cannot wait for messages"),
-        }
+        linerate_ring::poll(&mut entries, wait).map(drop).context("cannot wait for messages")
     }
 
     /// One batch. Returns how many messages it had.
@@ -489,10 +489,8 @@ fn latency(message: &Message<'_>, now: Option<u64>, wall: Option<u64>) -> Option
 
 /// CPU time of this thread, in user space and in the kernel.
 fn cpu_seconds() -> f64 {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return 0.0 };
-    let seconds =
-        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    seconds(usage.user_time()) + seconds(usage.system_time())
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn wall_clock() -> u64 {
