@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use linerate_capture::source::SourceStatistics;
-use linerate_capture::statistics::program::{COUNTERS_FD_VARIABLE, ProgramStatistics};
+use linerate_capture::statistics::handles::{COUNTERS_FD_VARIABLE, HandleStatistics};
 use linerate_capture::statistics::{DropCause, Drops};
 use linerate_ring::counters::{COLUMNS, SharedCounters};
 
@@ -37,8 +37,8 @@ fn counters() -> Option<&'static SharedCounters> {
 
 /// Counts a handle, and returns the counters of its interface and source.
 fn add_handle(interface: &str, source: &str) -> Option<&'static [AtomicU64; COLUMNS]> {
-    let row = ProgramStatistics::counters(counters()?, interface, source)?;
-    ProgramStatistics { handles: 1, ..ProgramStatistics::default() }.add_to(row);
+    let row = HandleStatistics::counters(counters()?, interface, source)?;
+    HandleStatistics { handles: 1, ..HandleStatistics::default() }.add_to(row);
     Some(row)
 }
 
@@ -116,7 +116,7 @@ impl HandleMetrics {
             new[*cause] = drops[*cause].saturating_sub(self.drops[*cause]);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let statistics = ProgramStatistics {
+        let statistics = HandleStatistics {
             handles: 0,
             received: received.saturating_sub(self.received),
             delivered: std::mem::take(&mut self.packets),

@@ -41,7 +41,7 @@ use crate::{Result, StatisticsReader};
 /// Frames in a batch at most.
 const BATCH: u32 = 256;
 /// How often to look whether the traced program is still attached.
-const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+const TARGET_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Tracing programs and the frames that they copied.
 pub type Trace = Reader<TracePrograms>;
@@ -50,18 +50,17 @@ pub type Trace = Reader<TracePrograms>;
 #[derive(Debug)]
 pub struct TracePrograms {
     program: Program,
-    followed_at: Instant,
+    checked_at: Instant,
     change: Option<TargetChange>,
 }
 
 impl Programs for TracePrograms {
     type Statistics = Statistics;
 
-    fn follow(&mut self) -> Result<()> {
-        if self.change.is_none() && self.followed_at.elapsed() >= FOLLOW_INTERVAL {
-            self.followed_at = Instant::now();
-            self.change =
-                Some(self.program.follow()?).filter(|found| *found != TargetChange::Unchanged);
+    fn prepare_wait(&mut self) -> Result<()> {
+        if self.change.is_none() && self.checked_at.elapsed() >= TARGET_INTERVAL {
+            self.checked_at = Instant::now();
+            self.change = self.program.update_target()?;
         }
         Ok(())
     }
@@ -74,7 +73,7 @@ impl Programs for TracePrograms {
         Ok(self.program.statistics_reader().read()?)
     }
 
-    /// It does not follow to another XDP program.
+    /// It reads those of the XDP program that is traced now.
     fn statistics_reader(&self) -> Result<StatisticsReader<Statistics>> {
         let counters = self.program.statistics_reader().try_clone()?;
         Ok(StatisticsReader::new(move || Ok(counters.read()?)))
@@ -162,7 +161,7 @@ impl Options<'_> {
         };
         let mapped = Mapped::new(program.ring_buffers(), 0, program.ring_size())?;
         let was_up = interface.as_ref().is_some_and(|one| one.is_up().unwrap_or(false));
-        let programs = TracePrograms { program, followed_at: Instant::now(), change: None };
+        let programs = TracePrograms { program, checked_at: Instant::now(), change: None };
         Ok(Trace::new(mapped, state, options, (interface, was_up), programs))
     }
 }

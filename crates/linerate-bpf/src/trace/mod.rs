@@ -208,16 +208,16 @@ impl Program {
         self.target.as_ref().map(Target::program)
     }
 
-    /// Looks whether the interface still has the XDP program that is traced, and follows to its successor. Of
-    /// drops there is nothing to follow.
+    /// Traces the XDP program that the interface has now, if that is another one. `None` if nothing has changed, and for
+    /// drops.
     ///
     /// # Errors
     /// [`Error::Privilege`], [`Error::System`], [`Error::Invalid`] for a successor that cannot be traced.
-    pub fn follow(&mut self) -> Result<TargetChange> {
-        let Some(mut target) = self.target.take() else { return Ok(TargetChange::Unchanged) };
-        let followed = target.follow(self);
+    pub fn update_target(&mut self) -> Result<Option<TargetChange>> {
+        let Some(mut target) = self.target.take() else { return Ok(None) };
+        let change = target.update(self);
         self.target = Some(target);
-        followed
+        change
     }
 }
 

@@ -15,11 +15,9 @@ use crate::{Error, Result};
 const WANTED: CapabilitySet =
     CapabilitySet::BPF.union(CapabilitySet::PERFMON).union(CapabilitySet::SYS_ADMIN);
 
-/// What a look at the traced XDP program found.
+/// What became of the traced XDP program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetChange {
-    /// Nothing has changed.
-    Unchanged,
     /// Another program is on the interface, and is traced from now on.
     Replaced {
         /// The one before; `None` where there was none for a while.
@@ -84,22 +82,23 @@ impl Target {
         format!("trace the XDP program {} of {}", self.program.id, self.interface.name())
     }
 
-    pub(super) fn follow(&mut self, tracing: &mut Program) -> Result<TargetChange> {
+    /// Traces the program that the interface has now, if that is another one.
+    pub(super) fn update(&mut self, tracing: &mut Program) -> Result<Option<TargetChange>> {
         let found = attached_to(self.interface.index())?;
         let Some(found) = found else {
             if !std::mem::take(&mut self.attached) {
-                return Ok(TargetChange::Unchanged);
+                return Ok(None);
             }
             tracing.detach();
-            return Ok(TargetChange::Detached(self.program.clone()));
+            return Ok(Some(TargetChange::Detached(self.program.clone())));
         };
         if self.attached && found.id == self.program.id {
-            return Ok(TargetChange::Unchanged);
+            return Ok(None);
         }
         let before = std::mem::replace(&mut self.program, found);
         let from = std::mem::replace(&mut self.attached, true).then_some(before);
         self.trace(|points| tracing.attach(points))?;
-        Ok(TargetChange::Replaced { from, to: self.program.clone() })
+        Ok(Some(TargetChange::Replaced { from, to: self.program.clone() }))
     }
 }
 

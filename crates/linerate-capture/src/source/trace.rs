@@ -67,7 +67,6 @@ fn parts(trace: Trace, how: String) -> Taken {
 /// What became of the traced XDP program since the last call, as a sentence.
 pub(super) fn notice(trace: &mut Trace) -> Option<String> {
     Some(match trace.take_change()? {
-        TargetChange::Unchanged => return None,
         TargetChange::Replaced { from: Some(from), to } => format!(
             "{} took the place of {}, and is traced now; frames of the moments between are missing",
             described(&to),

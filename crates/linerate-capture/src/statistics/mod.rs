@@ -2,7 +2,7 @@
 //! in 64 bits.
 
 mod drops;
-pub mod program;
+pub mod handles;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-/* Packets of several receive queues behind one handle, in the order of their time stamps:
+/* Packets of several receive queues behind one handle, in the order of their timestamps:
  * queues SENDER RECEIVER */
 #include <stdio.h>
 #include <stdlib.h>

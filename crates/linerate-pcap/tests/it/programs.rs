@@ -1,5 +1,5 @@
 //! The field's tools as Debian has them: with this library they write what they write with libpcap alone,
-//! on every source and both ways in, but for time stamps.
+//! on every source and both ways in, but for timestamps.
 
 use std::collections::BTreeMap;
 use std::fs;

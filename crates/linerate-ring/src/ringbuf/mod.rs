@@ -32,11 +32,11 @@ pub trait Programs: fmt::Debug {
     /// What they count, with what the reader counts.
     type Statistics;
 
-    /// Does what has to be done between two waits.
+    /// Does what has to be done before a wait.
     ///
     /// # Errors
     /// Those of [`Ring::wait`].
-    fn follow(&mut self) -> Result<()> {
+    fn prepare_wait(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -209,7 +209,7 @@ impl<P: Programs> Ring for Reader<P> {
         if self.stopped {
             return Ok(self.has_record());
         }
-        self.programs.follow()?;
+        self.programs.prepare_wait()?;
         let rings = &mut self.rings;
         let mut ready = || rings.iter_mut().any(|ring| ring.records.ready());
         let Some(left) = self.options.wait_strategy.wait_until(timeout, &mut ready) else {

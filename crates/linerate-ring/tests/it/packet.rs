@@ -339,7 +339,7 @@ fn promiscuous_mode_lasts_as_long_as_the_ring() {
 }
 
 #[test]
-fn time_stamps_say_when_and_whose_clock() {
+fn timestamps_say_when_and_whose_clock() {
     root_or_skip!();
     let cable = Cable::new();
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();

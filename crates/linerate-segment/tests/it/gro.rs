@@ -94,7 +94,7 @@ fn burst(random: &mut Random) -> Burst {
         ("no ACK", |spec| spec.flags &= !ACK),
         ("window", |spec| spec.window += 1),
         ("acknowledgement", |spec| spec.acknowledgement += 1),
-        ("time stamp", |spec| spec.options[11] += 1),
+        ("timestamp", |spec| spec.options[11] += 1),
         ("type of service", |spec| spec.tos ^= 4),
         ("hop limit", |spec| spec.ttl -= 1),
         ("identification", |spec| spec.id = spec.id.wrapping_add(7)),

@@ -16,7 +16,7 @@ use std::process::{self, Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use linerate_capture::privilege;
 use linerate_capture::statistics::DropCause;
-use linerate_capture::statistics::program::ProgramStatistics;
+use linerate_capture::statistics::handles::HandleStatistics;
 use linerate_ring::counters::SharedCounters;
 use linerate_service::{INTERVAL, MetricEncoder, Unit};
 use nix::unistd::daemon;
@@ -69,7 +69,7 @@ pub(super) fn serve(program: u32, arguments: &Arguments) -> Result<ExitCode> {
     loop {
         publisher.update(|| RunStatistics {
             program: name.clone().unwrap_or_default(),
-            handles: ProgramStatistics::read(&counters),
+            handles: HandleStatistics::read(&counters),
             refused: counters.refused(),
         });
         let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
@@ -84,7 +84,7 @@ pub(super) fn serve(program: u32, arguments: &Arguments) -> Result<ExitCode> {
 #[derive(Debug)]
 struct RunStatistics {
     program: String,
-    handles: BTreeMap<[String; 2], ProgramStatistics>,
+    handles: BTreeMap<[String; 2], HandleStatistics>,
     /// Handles without counters.
     refused: u64,
 }
@@ -98,7 +98,7 @@ fn encode(statistics: &RunStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fm
     encoder.counters("linerate_run_handles", "Handles activated", None, labels, handles)?;
     // libpcap reports its counts only to the program.
     let counted = || all.iter().filter(|([_, source], _)| source != LIBPCAP);
-    let each = |of: fn(&ProgramStatistics) -> u64| {
+    let each = |of: fn(&HandleStatistics) -> u64| {
         counted().map(move |(labels, one)| (labels.each_ref(), of(one)))
     };
     let help = "Packets that the filter accepted, lost ones included";

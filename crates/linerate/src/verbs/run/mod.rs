@@ -19,7 +19,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_capture::libpcap;
-use linerate_capture::statistics::program;
+use linerate_capture::statistics::handles;
 use linerate_ring::Delivery;
 use linerate_ring::region::Pages;
 use signal_hook::consts::SIGPIPE;
@@ -147,7 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let counters = metrics::start(arguments, name)?;
     if let Some(counters) = &counters {
-        command.env(program::COUNTERS_FD_VARIABLE, counters.as_raw_fd().to_string());
+        command.env(handles::COUNTERS_FD_VARIABLE, counters.as_raw_fd().to_string());
     }
     let error = command.exec();
     // It has set SIGPIPE back to what ends a program: the line below may lead nowhere.

@@ -1,4 +1,5 @@
-//! [`ProgramStatistics`]: the counts of a program under `linerate run`, in memory that another process reads.
+//! [`HandleStatistics`]: the counts of the libpcap handles of a program under `linerate run`, in memory that another
+//! process reads.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -21,9 +22,9 @@ const DROPS: usize = 5;
 
 const _: () = assert!(DROPS + DropCause::ALL.len() <= COLUMNS);
 
-/// What the handles of a program counted on one interface, with one source.
+/// What the libpcap handles of a program counted on one interface, with one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProgramStatistics {
+pub struct HandleStatistics {
     /// Handles that were activated.
     pub handles: u64,
     /// Packets that the filter accepted, lost ones included.
@@ -38,7 +39,7 @@ pub struct ProgramStatistics {
     pub drops: Drops,
 }
 
-impl ProgramStatistics {
+impl HandleStatistics {
     /// The counters of an interface and a source; `None` if all rows are taken.
     pub fn counters<'a>(
         shared: &'a SharedCounters,
@@ -91,7 +92,7 @@ mod tests {
     #[test]
     fn counts_of_several_handles_are_added() {
         let (shared, _file) = SharedCounters::create().unwrap();
-        let one = ProgramStatistics {
+        let one = HandleStatistics {
             handles: 1,
             received: 10,
             delivered: 7,
@@ -100,14 +101,14 @@ mod tests {
             drops: [(DropCause::PacketRingFull, 3), (DropCause::PipeClosed, 1)].into(),
         };
         for read_at in [60, 40] {
-            let counters = ProgramStatistics::counters(&shared, "eth0", "packet").unwrap();
-            ProgramStatistics { read_at, ..one.clone() }.add_to(counters);
+            let counters = HandleStatistics::counters(&shared, "eth0", "packet").unwrap();
+            HandleStatistics { read_at, ..one.clone() }.add_to(counters);
         }
-        one.add_to(ProgramStatistics::counters(&shared, "interface-of-15", "packet").unwrap());
+        one.add_to(HandleStatistics::counters(&shared, "interface-of-15", "packet").unwrap());
         shared.row("nonsense").unwrap();
-        let sums = ProgramStatistics::read(&shared);
+        let sums = HandleStatistics::read(&shared);
         let labels = |name: &str| [name.to_owned(), "packet".to_owned()];
-        let both = ProgramStatistics {
+        let both = HandleStatistics {
             handles: 2,
             received: 20,
             delivered: 14,
