@@ -6,14 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::xdp_support::{
-    CHILD, Cable, SetOnDrop, Stack, becomes_free, child, copying, drain, number, port, small,
-    to_port, udp,
+    CHILD, Cable, SetOnDrop, Stack, becomes_free, child, copying, drain, number, port, to_port, udp,
 };
 use linerate_bpf::filter::Instruction;
-use linerate_bpf::tee::probe;
 use linerate_ring::tee::{Action, Statistics, Tee};
-use linerate_ring::xdp::{AttachMode, Sockets};
-use linerate_ring::{Batch as _, Error, Options, Result, Ring as _, TimestampSource, WaitStrategy};
+use linerate_ring::{Batch as _, Error, Options, Result, Ring as _, TimestampSource};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, uninterrupted};
 use rustix::event::{Timespec, epoll};
 
@@ -23,29 +20,6 @@ fn open(cable: &Cable, options: Options, filter: Option<&[Instruction]>) -> Resu
 
 fn tee(cable: &Cable, options: Options, filter: Option<&[Instruction]>) -> Tee {
     open(cable, options, filter).unwrap_or_else(|error| panic!("{error}"))
-}
-
-#[test]
-fn all_that_is_sent_is_copied_in_order_and_unchanged() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, copying(), None);
-    let raw = cable.raw();
-    let sender = std::thread::spawn(move || {
-        for n in 0..20_000 {
-            raw.send(&udp(7, n, 60 + (n % 1400) as usize));
-        }
-    });
-    let mut expected = 0;
-    drain(&mut tee, |frame| {
-        assert_eq!(frame.head(), udp(7, expected, 60 + (expected % 1400) as usize));
-        assert_eq!(frame.wire_len as usize, frame.len());
-        expected += 1;
-    });
-    sender.join().unwrap();
-    let counts = tee.statistics().unwrap();
-    assert_eq!((expected, counts.received, counts.lost()), (20_000, 20_000, 0), "{counts:?}");
-    assert_eq!(tee.program().mode(), AttachMode::Native, "a veth has native XDP");
 }
 
 /// The check after the announcement may pass over the record that carries a wake-up. The program has cleared the
@@ -249,12 +223,6 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
     let counts = taking.statistics().unwrap();
     assert_eq!((counts.captured, counts.unmatched, counts.lost()), (100, 100, 0), "{counts:?}");
     assert_eq!((taken.count(), passed.count()), (0, 100));
-    // It has the interface for itself, and leaves it as it was.
-    let error = open(&cable, copying(), None).expect_err("the interface is taken");
-    assert!(
-        matches!(&error, Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. }) if name == "linerate_take"),
-        "{error}"
-    );
     drop(taking);
     assert!(becomes_free(&cable));
 }
@@ -330,40 +298,6 @@ fn tees_that_start_and_stop_at_the_same_moment_all_work() {
     assert!(becomes_free(&cable));
 }
 
-#[test]
-fn jumbo_frames_are_copied_whole() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
-    let mut tee = tee(&cable, copying(), None);
-    let raw = cable.raw();
-    (0..500).for_each(|n| raw.send(&udp(7, n, 60 + (n as usize * 17) % 8900)));
-    let mut next = 0;
-    drain(&mut tee, |frame| {
-        assert_eq!(frame.head(), udp(7, next, 60 + (next as usize * 17) % 8900));
-        next += 1;
-    });
-    assert_eq!((next, tee.statistics().unwrap().lost()), (500, 0));
-}
-
-#[test]
-fn what_a_small_buffer_cannot_hold_is_counted() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, Options { buffer: Some(1 << 16), ..copying() }, None);
-    let raw = cable.raw();
-    (0..2000).for_each(|n| raw.send(&udp(7, n, 100)));
-    let mut next = 0;
-    let received = drain(&mut tee, |frame| {
-        assert_eq!(number(frame.head()), next, "the oldest are kept, in order");
-        next += 1;
-    });
-    let counts = tee.statistics().unwrap();
-    assert!(received > 300 && counts.full > 0, "{counts:?}");
-    assert_eq!(received + counts.full, 2000, "{counts:?}");
-    (0..100).for_each(|n| raw.send(&udp(7, n, 100)));
-    assert_eq!(drain(&mut tee, |_| ()), 100, "the space has come back");
-}
-
 /// The counts once all that was sent has come: a busy softirq may be behind the sender.
 fn after_all(tee: &Tee, sent: u64) -> Statistics {
     let end = Instant::now() + Duration::from_secs(5);
@@ -436,80 +370,4 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
             assert!(stack.count() > 0, "what came later went to the stack");
         }
     }
-}
-
-#[test]
-fn a_sleeping_reader_is_woken() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, Options { wait_strategy: WaitStrategy::BLOCKING, ..copying() }, None);
-    let raw = cable.raw();
-    let sender = std::thread::spawn(move || {
-        for n in 0..200 {
-            std::thread::sleep(Duration::from_micros(n * 7));
-            raw.send(&udp(7, n, 100));
-        }
-    });
-    let mut count = 0;
-    while count < 200 {
-        // Far longer than a frame takes to come: a wake-up that is lost ends the test.
-        assert!(tee.wait(Duration::from_secs(3)).unwrap(), "never woken after {count}");
-        while let Some(mut batch) = tee.next_batch() {
-            while batch.next().is_some() {
-                count += 1;
-            }
-        }
-    }
-    sender.join().unwrap();
-}
-
-#[test]
-fn stamps_are_utc_and_rise() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, copying(), None);
-    let raw = cable.raw();
-    let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-    let before = now();
-    (0..50).for_each(|n| raw.send(&udp(7, n, 100)));
-    let after = now();
-    let mut last = before - 1_000_000;
-    drain(&mut tee, |frame| {
-        let stamp = frame.timestamp.expect("stamped").0;
-        assert!(stamp > last && stamp < after + 1_000_000, "{last} {stamp} {after}");
-        last = stamp;
-    });
-    drop(tee);
-    let mut unstamped =
-        self::tee(&cable, Options { timestamps: TimestampSource::None, ..copying() }, None);
-    raw.send(&udp(7, 0, 100));
-    assert_eq!(drain(&mut unstamped, |frame| assert_eq!(frame.timestamp, None)), 1);
-}
-
-#[test]
-fn somebody_elses_program_is_named_and_left_alone() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    let source = cable
-        .receiver
-        .run(|| Sockets::open("rx", &Options { buffer: Some(1 << 20), ..small() }, None));
-    let source = source.unwrap().unwrap();
-    assert!(
-        matches!(open(&cable, copying(), None), Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_steer")
-    );
-    drop(source);
-    assert!(becomes_free(&cable));
-    let free = cable.receiver.run(|| probe("rx")).unwrap();
-    assert!(matches!(free, Ok(false)), "{free:?}");
-    assert!(!cable.veth.b.has_xdp().unwrap(), "a probe attaches nothing");
-    let _tee = tee(&cable, copying(), None);
-    let taken = cable.receiver.run(|| probe("rx")).unwrap();
-    assert!(matches!(taken, Ok(true)), "{taken:?}");
-    let source = cable
-        .receiver
-        .run(|| Sockets::open("rx", &Options { buffer: Some(1 << 20), ..small() }, None))
-        .unwrap();
-    assert!(
-        matches!(source, Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_tee")
-    );
 }

@@ -11,10 +11,8 @@ use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer;
 use linerate_ring::region::Pages;
 use linerate_ring::xdp::{AttachMode, Socket, Sockets, TxSocket, Umem, probe};
-use linerate_ring::{
-    Batch as _, Error, Options, Region, Result, Ring as _, TimestampSource, WaitStrategy,
-};
-use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, skip};
+use linerate_ring::{Batch as _, Error, Options, Region, Result, Ring as _, WaitStrategy};
+use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip};
 
 fn open(cable: &Cable, options: Options, filter: Option<&[Instruction]>) -> Result<Sockets> {
     cable.receiver.run(|| Sockets::open("rx", &options, filter)).expect("the namespace")
@@ -22,52 +20,6 @@ fn open(cable: &Cable, options: Options, filter: Option<&[Instruction]>) -> Resu
 
 fn source(cable: &Cable, options: Options, filter: Option<&[Instruction]>) -> Sockets {
     open(cable, options, filter).unwrap_or_else(|error| panic!("{error}"))
-}
-
-#[test]
-fn all_that_is_sent_arrives_in_order_and_unchanged() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    // A chunk for each frame: how busy the machine is does not matter.
-    let mut source = source(&cable, Options { buffer: Some(64 << 20), ..small() }, None);
-    let raw = cable.raw();
-    let sender = std::thread::spawn(move || {
-        for n in 0..20_000 {
-            raw.send(&udp(7, n, 60 + (n % 1400) as usize));
-        }
-    });
-    let mut expected = 0;
-    drain(&mut source, |frame| {
-        assert_eq!(frame.head(), udp(7, expected, 60 + (expected % 1400) as usize));
-        assert!(frame.timestamp.is_some(), "the reader stamps");
-        expected += 1;
-    });
-    sender.join().unwrap();
-    let counts = source.statistics().unwrap();
-    assert_eq!((expected, counts.received, counts.lost()), (20_000, 20_000, 0), "{counts:?}");
-    assert_eq!(counts.matched, 20_000);
-    assert_eq!(source.attach_mode(), AttachMode::Native, "a veth has native XDP");
-}
-
-#[test]
-fn what_a_small_buffer_cannot_hold_is_counted() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, Options { buffer: Some(256 * 2048), ..small() }, None);
-    let raw = cable.raw();
-    (0..5000).for_each(|n| raw.send(&udp(7, n, 100)));
-    let mut next = 0;
-    let received = drain(&mut source, |frame| {
-        assert_eq!(number(frame.head()), next, "the oldest are kept, in order");
-        next += 1;
-    });
-    let counts = source.statistics().unwrap();
-    assert_eq!(received, 256);
-    assert_eq!(received + counts.lost(), 5000, "{counts:?}");
-    assert_eq!(counts.fill_empty, 5000 - 256, "{counts:?}");
-    // The chunks have come back: the source goes on.
-    (0..256).for_each(|n| raw.send(&udp(7, n, 100)));
-    assert_eq!(drain(&mut source, |_| ()), 256);
 }
 
 /// As many frames as come in 50 ms at a million a second; what counts is how many, not how fast.
@@ -106,32 +58,6 @@ fn frames_not_read_stay_for_the_next_batch() {
         numbers.extend((0..3).map_while(|_| batch.next().map(|frame| number(frame.head()))));
     }
     assert_eq!(numbers, (0..20).collect::<Vec<_>>());
-}
-
-#[test]
-fn jumbo_frames_come_in_pieces() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
-    if !cable.receiver.run(|| probe("rx")).unwrap().multi_buffer {
-        let why = "the kernel announces no frames of several buffers for a veth";
-        skip!(why);
-    }
-    let mut source = source(&cable, small(), None);
-    assert!(source.mode().multi_buffer, "{:?}", source.mode());
-    let raw = cable.raw();
-    for n in 0..500 {
-        raw.send(&udp(7, n, 60 + (n as usize * 17) % 8900));
-    }
-    let (mut next, mut pieces, mut scratch) = (0, 0, Vec::new());
-    drain(&mut source, |frame| {
-        let len = 60 + (next as usize * 17) % 8900;
-        assert_eq!(frame.contiguous(&mut scratch), udp(7, next, len));
-        assert_eq!(frame.wire_len as usize, len);
-        pieces += frame.tail().len();
-        next += 1;
-    });
-    assert_eq!((next, source.statistics().unwrap().lost()), (500, 0));
-    assert!(pieces > 500, "long frames have several pieces: {pieces}");
 }
 
 #[test]
@@ -211,36 +137,6 @@ fn a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words() {
 }
 
 #[test]
-fn somebody_elses_program_is_named_and_left_alone() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    let mut first = source(&cable, small(), None);
-    match open(&cable, small(), None) {
-        Err(Error::Bpf(linerate_bpf::Error::ForeignProgram {
-            interface,
-            id,
-            name,
-            mode: attach,
-            ..
-        })) => {
-            assert_eq!(
-                (interface.as_str(), name.as_str(), attach),
-                ("rx", "linerate_steer", AttachMode::Native)
-            );
-            assert!(id > 0);
-        }
-        other => panic!("{other:?}"),
-    }
-    let found = cable.receiver.run(|| probe("rx")).unwrap();
-    assert!(
-        matches!(found.unavailable, Some(Error::Bpf(linerate_bpf::Error::ForeignProgram { .. }))),
-        "{found:?}"
-    );
-    cable.raw().send(&udp(7, 0, 100));
-    assert_eq!(drain(&mut first, |_| ()), 1, "the first goes on");
-}
-
-#[test]
 fn nothing_stays_attached_after_drop_and_panic() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
@@ -273,31 +169,6 @@ fn nothing_stays_attached_after_kill() {
     child.wait().unwrap();
     assert!(becomes_free(&cable), "after kill -9");
     source(&cable, small(), None);
-}
-
-#[test]
-fn the_kernel_stamps_each_frame_in_utc() {
-    root_or_skip!();
-    let cable = Cable::new(VethOptions::default());
-    for stamps in [TimestampSource::Software, TimestampSource::Hardware] {
-        let mut source = source(&cable, Options { timestamps: stamps, ..small() }, None);
-        let raw = cable.raw();
-        let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-        let before = now();
-        for n in 0..50 {
-            raw.send(&udp(7, n, 100));
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        let after = now();
-        let mut last = before - 1_000_000;
-        let count = drain(&mut source, |frame| {
-            assert_eq!(frame.head(), udp(7, number(frame.head()), 100), "metadata is not data");
-            let stamp = frame.timestamp.expect("stamped").0;
-            assert!(stamp > last && stamp < after + 1_000_000, "{last} {stamp} {after}");
-            last = stamp;
-        });
-        assert_eq!(count, 50, "{stamps:?} became {:?}: {:?}", source.timestamps(), source.mode());
-    }
 }
 
 #[test]
