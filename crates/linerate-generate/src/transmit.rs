@@ -51,7 +51,7 @@ impl TransmitQueue {
                 (Ring::Xdp(Box::new(ring)), linerate_wire::ethernet::HEADER_LEN, most)
             }
             _ => {
-                let ring = packet::TxRing::builder(name).build()?;
+                let ring = packet::TxRing::open(name, CHUNKS)?;
                 let (least, most) = ring.frame_len();
                 (Ring::Packet(ring), least, most)
             }

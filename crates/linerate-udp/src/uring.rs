@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
-use linerate_ring::Region;
+use linerate_ring::region::{Pages, Region};
 
 use crate::message::Message;
 use crate::socket::{CMSG_SPACE, ControlMessages, SockAddr, WaitOutcome, icmp};
@@ -115,8 +115,8 @@ impl Uring {
         let control = if metadata { CMSG_SPACE } else { 0 };
         // An odd number of cache lines, as in the slots of `recvmmsg`.
         let stride = ((RECVMSG_OUT_LEN + NAME_LEN + control + message_size).div_ceil(64) | 1) * 64;
-        let buffers = Region::builder(count * stride).build()?;
-        let entries = Region::builder(count * size_of::<BufRingEntry>()).build()?;
+        let buffers = Region::new(count * stride, Pages::Auto, None)?;
+        let entries = Region::new(count * size_of::<BufRingEntry>(), Pages::Auto, None)?;
         let ring = IoUring::builder()
             .setup_cqsize(2 * count as u32)
             .setup_coop_taskrun()

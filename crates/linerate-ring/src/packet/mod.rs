@@ -35,7 +35,7 @@ pub use rules::BrokenRule;
 pub use sender::Sender;
 pub use statistics::Statistics;
 pub use timestamps::TimestampClock;
-pub use transmit::{TxFrame, TxRing, TxRingBuilder, TxStatistics};
+pub use transmit::{TxFrame, TxRing, TxStatistics};
 
 use crate::Result;
 

@@ -43,7 +43,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// use linerate_ring::packet::TxRing;
 ///
 /// # fn main() -> linerate_ring::Result<()> {
-/// let mut ring = TxRing::builder("eth0").build()?;
+/// let mut ring = TxRing::open("eth0", 2048)?;
 /// for _ in 0..1_000 {
 ///     let Some(mut frame) = ring.frame(60)? else {
 ///         ring.flush()?;
@@ -87,18 +87,68 @@ pub struct TxStatistics {
     pub retries: u64,
 }
 
-/// What to ask for; made by [`TxRing::builder`].
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct TxRingBuilder {
-    interface: String,
-    frames: u32,
-}
-
 impl TxRing {
-    /// Asks for a transmit ring on an interface.
-    pub fn builder(interface: impl Into<String>) -> TxRingBuilder {
-        TxRingBuilder { interface: interface.into(), frames: 2048 }
+    /// A transmit ring on an interface, for at least as many frames.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::BrokenRule`] for a
+    /// number of frames that makes no ring, [`Error::Invalid`] for memory that the kernel does not
+    /// have, [`Error::System`] for the rest.
+    pub fn open(name: &str, frames: u32) -> Result<Self> {
+        let socket = Socket::open()?;
+        let interface = Interface::open(name)?;
+        let header = match interface.link()?.hardware_type {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => ETHERNET,
+            _ => 0,
+        };
+        let most = interface.link()?.mtu.saturating_add(header + VLAN_TAG as u32);
+        let frame_size = (V2_PAYLOAD as u32)
+            .checked_add(most)
+            .and_then(|size| size.checked_next_multiple_of(FRAME_ALIGNMENT))
+            .unwrap_or(u32::MAX);
+        let page = u32::try_from(base_page_size()).unwrap_or(u32::MAX);
+        let block_size =
+            frame_size.max(BLOCK_SIZE).checked_next_multiple_of(page).unwrap_or(u32::MAX);
+        let per_block = block_size / frame_size;
+        let request = RingConfig {
+            kind: Kind::Transmit,
+            block_size,
+            blocks: frames.div_ceil(per_block),
+            frame_size,
+            frames: 0,
+            retire_ms: 0,
+            private_size: 0,
+            features: 0,
+            reserve: 0,
+        }
+        .with_max_frame_nr();
+        request.check()?;
+        // The larger buffer takes CAP_NET_ADMIN; without it there are more system calls.
+        let forced = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);
+        forced
+            .or_else(|_| socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER))
+            .map_err(|error| Error::system("enlarge the send buffer", error))?;
+        let map = socket.map(request, name)?;
+        // Protocol 0: this socket receives nothing.
+        socket
+            .bind(interface.index(), 0)
+            .map_err(|error| Error::system(format!("bind to interface {name}"), error))?;
+        let least = header.max(1) as usize;
+        let statistics = TxStatistics::default();
+        let (most, name) = (most as usize, name.to_owned());
+        Ok(Self {
+            map,
+            socket,
+            request,
+            per_block,
+            name,
+            least,
+            most,
+            next: 0,
+            queued: 0,
+            statistics,
+        })
     }
 
     /// A frame of `len` bytes to fill, `None` while every slot is waiting or being sent
@@ -289,78 +339,6 @@ impl AsFd for TxRing {
     /// For `poll` and `epoll`: writable when the kernel can take frames.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-impl TxRingBuilder {
-    /// How many frames the ring holds at least (default: 2048).
-    pub fn frames(mut self, frames: u32) -> Self {
-        self.frames = frames;
-        self
-    }
-
-    /// The ring.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::BrokenRule`] for a
-    /// number of frames that makes no ring, [`Error::Invalid`] for memory that the kernel does not
-    /// have, [`Error::System`] for the rest.
-    pub fn build(self) -> Result<TxRing> {
-        let name = self.interface.as_str();
-        let socket = Socket::open()?;
-        let interface = Interface::open(name)?;
-        let header = match interface.link()?.hardware_type {
-            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => ETHERNET,
-            _ => 0,
-        };
-        let most = interface.link()?.mtu.saturating_add(header + VLAN_TAG as u32);
-        let frame_size = (V2_PAYLOAD as u32)
-            .checked_add(most)
-            .and_then(|size| size.checked_next_multiple_of(FRAME_ALIGNMENT))
-            .unwrap_or(u32::MAX);
-        let page = u32::try_from(base_page_size()).unwrap_or(u32::MAX);
-        let block_size =
-            frame_size.max(BLOCK_SIZE).checked_next_multiple_of(page).unwrap_or(u32::MAX);
-        let per_block = block_size / frame_size;
-        let request = RingConfig {
-            kind: Kind::Transmit,
-            block_size,
-            blocks: self.frames.div_ceil(per_block),
-            frame_size,
-            frames: 0,
-            retire_ms: 0,
-            private_size: 0,
-            features: 0,
-            reserve: 0,
-        }
-        .with_max_frame_nr();
-        request.check()?;
-        // The larger buffer takes CAP_NET_ADMIN; without it there are more system calls.
-        let forced = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);
-        forced
-            .or_else(|_| socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER))
-            .map_err(|error| Error::system("enlarge the send buffer", error))?;
-        let map = socket.map(request, name)?;
-        // Protocol 0: this socket receives nothing.
-        socket
-            .bind(interface.index(), 0)
-            .map_err(|error| Error::system(format!("bind to interface {name}"), error))?;
-        let least = header.max(1) as usize;
-        let statistics = TxStatistics::default();
-        let (most, name) = (most as usize, self.interface);
-        Ok(TxRing {
-            map,
-            socket,
-            request,
-            per_block,
-            name,
-            least,
-            most,
-            next: 0,
-            queued: 0,
-            statistics,
-        })
     }
 }
 

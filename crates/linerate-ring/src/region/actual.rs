@@ -22,12 +22,9 @@ pub struct ActualPages {
     pub huge_bytes: usize,
     /// Bytes of the whole region.
     pub len: usize,
-    /// Whether the memory cannot be swapped out.
-    pub locked: bool,
     /// The NUMA node of every page; `None` when they are spread or the kernel has no nodes.
     pub node: Option<u32>,
-    /// Why it is not the node that [`super::Builder::preferred_node`] requested; `None` if it is, as far as the kernel
-    /// reports, and if none was requested.
+    /// Why it is not the preferred node; `None` if it is, as far as the kernel reports, and if none was preferred.
     pub elsewhere: Option<String>,
     /// The better kinds that [`Pages::Auto`] tried without success, best first.
     pub refusals: Vec<Refusal>,
@@ -51,9 +48,6 @@ impl fmt::Display for ActualPages {
         }
         if let Some(node) = self.node {
             write!(f, ", node {node}")?;
-        }
-        if self.locked {
-            f.write_str(", locked")?;
         }
         if let Some(why) = &self.elsewhere {
             write!(f, "; {why}")?;
@@ -88,11 +82,10 @@ impl ActualPages {
         } else {
             (Pages::Small, entry.page_size, 0)
         };
-        let locked = entry.locked || matches!(pages, Pages::Hugetlb | Pages::HugetlbGigantic);
         let node = numa::node_of_mapping(start);
         let elsewhere = mapping.why_elsewhere(node);
         let len = mapping.len();
-        Ok(Self { pages, page_size, huge_bytes, len, locked, node, elsewhere, refusals })
+        Ok(Self { pages, page_size, huge_bytes, len, node, elsewhere, refusals })
     }
 }
 
@@ -121,7 +114,6 @@ pub(super) fn why_no_transparent() -> String {
 struct Entry {
     page_size: usize,
     anon_huge: usize,
-    locked: bool,
 }
 
 impl Entry {
@@ -135,7 +127,6 @@ impl Entry {
             match key {
                 "KernelPageSize" => entry.page_size = kib(value)?,
                 "AnonHugePages" => entry.anon_huge = kib(value)?,
-                "VmFlags" => entry.locked = value.split(' ').any(|flag| flag == "lo"),
                 _ => {}
             }
         }
@@ -172,10 +163,10 @@ VmFlags: rd wr mr mw me de ht \n";
     #[test]
     fn an_entry_ends_where_the_next_begins() {
         let first = Entry::find(SMAPS, 0x7f00_0000_0000);
-        let expected = Entry { page_size: 4096, anon_huge: 2 << 20, locked: true };
+        let expected = Entry { page_size: 4096, anon_huge: 2 << 20 };
         assert_eq!(first, Some(expected));
         let second = Entry::find(SMAPS, 0x7f00_0060_0000);
-        assert_eq!(second, Some(Entry { page_size: 2 << 20, anon_huge: 0, locked: false }));
+        assert_eq!(second, Some(Entry { page_size: 2 << 20, anon_huge: 0 }));
         assert_eq!(Entry::find(SMAPS, 0x1000), None);
     }
 }

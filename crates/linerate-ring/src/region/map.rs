@@ -109,7 +109,7 @@ impl Mapping {
         Ok(())
     }
 
-    pub(super) fn lock(&self) -> Result<()> {
+    fn lock(&self) -> Result<()> {
         // SAFETY: the range is this mapping's.
         unsafe { mm::mlock(self.as_ptr().cast(), self.len) }
             .map_err(|errno| memlock_error(self.len, errno.into()))

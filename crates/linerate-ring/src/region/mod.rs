@@ -37,9 +37,49 @@ pub struct Region {
 }
 
 impl Region {
-    /// Requests a region of at least `len` bytes; more where `len` is no multiple of the page size.
-    pub fn builder(len: usize) -> Builder {
-        Builder { len, pages: Pages::Auto, preferred_node: None, lock: false }
+    /// A region of at least `len` bytes in whole pages of this kind. On a NUMA node (see
+    /// [`linerate_net::link::numa_node`]) if one is preferred: others are used if it has no free pages, or this process
+    /// may not use it, as in a cpuset without it. [`ActualPages::elsewhere`] then says why.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for no bytes, [`Error::HugePages`] when too few are reserved, [`Error::Pages`] when the kernel
+    /// cannot give the kind asked for, [`Error::MemoryLock`] before Linux 5.14 beyond `RLIMIT_MEMLOCK`,
+    /// [`Error::System`] for the rest.
+    pub fn new(len: usize, pages: Pages, preferred_node: Option<u32>) -> Result<Self> {
+        if len == 0 || len > isize::MAX as usize / 2 {
+            return Err(Error::Invalid(format!("a region of {len} bytes makes no sense")));
+        }
+        if pages != Pages::Auto {
+            return Self::attempt(len, pages, preferred_node, Vec::new());
+        }
+        let mut refusals = Vec::new();
+        for pages in hugetlb::worth_trying(len) {
+            match Self::attempt(len, pages, preferred_node, refusals.clone()) {
+                Err(error @ (Error::HugePages { .. } | Error::Pages { .. })) => {
+                    tracing::debug!(%pages, %error, "region: trying the next kind of pages");
+                    refusals.push(Refusal { pages, why: error.to_string() });
+                }
+                other => return other,
+            }
+        }
+        Self::attempt(len, Pages::Small, preferred_node, refusals)
+    }
+
+    /// Maps, binds and prefaults one kind of pages, and reads back the result.
+    fn attempt(
+        len: usize,
+        pages: Pages,
+        preferred_node: Option<u32>,
+        refusals: Vec<Refusal>,
+    ) -> Result<Self> {
+        let mapping = Mapping::new(len, pages, preferred_node)?;
+        mapping.prefault(pages)?;
+        let actual = ActualPages::read(&mapping, refusals)?;
+        if pages == Pages::Transparent && actual.huge_bytes == 0 {
+            return Err(Error::Pages { pages, len, why: actual::why_no_transparent() });
+        }
+        Ok(Self { mapping, actual })
     }
 
     /// Bytes in the region: whole pages, at least the requested size.
@@ -69,80 +109,6 @@ impl Region {
     /// The pages that the kernel actually used.
     pub fn actual_pages(&self) -> &ActualPages {
         &self.actual
-    }
-}
-
-/// What to ask for; made by [`Region::builder`].
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder {
-    len: usize,
-    pages: Pages,
-    preferred_node: Option<u32>,
-    lock: bool,
-}
-
-impl Builder {
-    /// The kind of pages (default: [`Pages::Auto`]).
-    pub fn pages(mut self, pages: Pages) -> Self {
-        self.pages = pages;
-        self
-    }
-
-    /// Prefers a NUMA node (see [`linerate_net::link::numa_node`]), and falls back to others if it has no
-    /// free pages or this process may not use it, as in a cpuset without it: [`ActualPages::elsewhere`] then
-    /// says why. `None` leaves the choice to the kernel.
-    pub fn preferred_node(mut self, node: Option<u32>) -> Self {
-        self.preferred_node = node;
-        self
-    }
-
-    /// Locks the memory, so that it is never swapped out. Reserved huge pages are never swapped out
-    /// in any case.
-    pub fn lock(mut self, lock: bool) -> Self {
-        self.lock = lock;
-        self
-    }
-
-    /// Maps, binds, prefaults and locks the memory, and reads back the result.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] for no bytes, [`Error::HugePages`] when too
-    /// few are reserved, [`Error::Pages`] when the kernel cannot give the kind asked for,
-    /// [`Error::MemoryLock`] beyond `RLIMIT_MEMLOCK`, [`Error::System`] for the rest.
-    pub fn build(self) -> Result<Region> {
-        if self.len == 0 || self.len > isize::MAX as usize / 2 {
-            return Err(Error::Invalid(format!("a region of {} bytes makes no sense", self.len)));
-        }
-        if self.pages != Pages::Auto {
-            return self.attempt(self.pages, Vec::new());
-        }
-        let mut refusals = Vec::new();
-        for pages in hugetlb::worth_trying(self.len) {
-            match self.attempt(pages, refusals.clone()) {
-                Err(error @ (Error::HugePages { .. } | Error::Pages { .. })) => {
-                    tracing::debug!(%pages, %error, "region: trying the next kind of pages");
-                    refusals.push(Refusal { pages, why: error.to_string() });
-                }
-                other => return other,
-            }
-        }
-        self.attempt(Pages::Small, refusals)
-    }
-
-    /// One kind of pages, tried.
-    fn attempt(&self, pages: Pages, refusals: Vec<Refusal>) -> Result<Region> {
-        let mapping = Mapping::new(self.len, pages, self.preferred_node)?;
-        mapping.prefault(pages)?;
-        if self.lock {
-            mapping.lock()?;
-        }
-        let actual = ActualPages::read(&mapping, refusals)?;
-        if pages == Pages::Transparent && actual.huge_bytes == 0 {
-            return Err(Error::Pages { pages, len: self.len, why: actual::why_no_transparent() });
-        }
-        Ok(Region { mapping, actual })
     }
 }
 

@@ -13,19 +13,19 @@ fn pages_read_back_what_they_print() {
 
 #[test]
 fn small_pages_are_small_also_where_the_kernel_prefers_huge_ones() {
-    let region = Region::builder(8 * MIB + 1).pages(Pages::Small).build().unwrap();
+    let region = Region::new(8 * MIB + 1, Pages::Small, None).unwrap();
     let base = base_page_size();
     assert_eq!(region.len(), 8 * MIB + base);
     assert_eq!(
         (region.actual_pages().pages, region.actual_pages().page_size),
         (Pages::Small, base)
     );
-    assert_eq!((region.actual_pages().huge_bytes, region.actual_pages().locked), (0, false));
+    assert_eq!(region.actual_pages().huge_bytes, 0);
 }
 
 #[test]
 fn a_region_is_zeroed_prefaulted_and_writable_to_its_last_byte() {
-    let mut region = Region::builder(3 * MIB).build().unwrap();
+    let mut region = Region::new(3 * MIB, Pages::Auto, None).unwrap();
     assert!(region.as_mut_slice().iter().all(|byte| *byte == 0));
     let pages = region.len() / base_page_size();
     let mut resident = vec![0u8; pages];
@@ -41,7 +41,7 @@ fn a_region_is_zeroed_prefaulted_and_writable_to_its_last_byte() {
 
 #[test]
 fn transparent_pages_are_huge_or_the_error_says_why() {
-    match Region::builder(4 * MIB).pages(Pages::Transparent).build() {
+    match Region::new(4 * MIB, Pages::Transparent, None) {
         Ok(region) => {
             assert_eq!(region.actual_pages().pages, Pages::Transparent);
             assert!(region.actual_pages().huge_bytes >= region.actual_pages().page_size);
@@ -54,7 +54,7 @@ fn transparent_pages_are_huge_or_the_error_says_why() {
 #[test]
 fn two_regions_do_not_share_an_entry_in_smaps() {
     let regions: Vec<Region> = (0..4)
-        .map(|_| Region::builder(2 * MIB).pages(Pages::Transparent).build())
+        .map(|_| Region::new(2 * MIB, Pages::Transparent, None))
         .filter_map(Result::ok)
         .collect();
     for region in &regions {
@@ -64,7 +64,7 @@ fn two_regions_do_not_share_an_entry_in_smaps() {
 
 #[test]
 fn more_huge_pages_than_there_is_memory_are_refused_with_the_command() {
-    let error = Region::builder(1 << 46).pages(Pages::Hugetlb).build().unwrap_err();
+    let error = Region::new(1 << 46, Pages::Hugetlb, None).unwrap_err();
     let Error::HugePages { needed, available, ref command, page_size } = error else {
         panic!("{error}");
     };
@@ -81,7 +81,7 @@ fn more_huge_pages_than_there_is_memory_are_refused_with_the_command() {
 
 #[test]
 fn auto_says_why_it_is_not_better() {
-    let region = Region::builder(2 * MIB).build().unwrap();
+    let region = Region::new(2 * MIB, Pages::Auto, None).unwrap();
     let got = region.actual_pages();
     match got.pages {
         Pages::Hugetlb => assert!(got.refusals.is_empty()),
@@ -92,17 +92,8 @@ fn auto_says_why_it_is_not_better() {
 }
 
 #[test]
-fn a_locked_region_is_locked() {
-    match Region::builder(64 << 10).pages(Pages::Small).lock(true).build() {
-        Ok(region) => assert!(region.actual_pages().locked),
-        Err(error) => assert!(error.to_string().contains("RLIMIT_MEMLOCK"), "{error}"),
-    }
-}
-
-#[test]
 fn a_node_that_is_preferred_and_cannot_be_had_gives_way_and_says_so() {
-    let build = |builder: Builder| builder.pages(Pages::Small).build();
-    let region = build(Region::builder(2 * MIB).preferred_node(Some(0))).unwrap();
+    let region = Region::new(2 * MIB, Pages::Small, Some(0)).unwrap();
     // A kernel without NUMA refuses any node.
     assert!(
         region.actual_pages().elsewhere.is_none() || region.actual_pages().node.is_none(),
@@ -110,7 +101,7 @@ fn a_node_that_is_preferred_and_cannot_be_had_gives_way_and_says_so() {
         region.actual_pages()
     );
     // To the kernel a node that is not there and one outside of the cpuset are the same.
-    let region = build(Region::builder(2 * MIB).preferred_node(Some(900))).unwrap();
+    let region = Region::new(2 * MIB, Pages::Small, Some(900)).unwrap();
     let why = region.actual_pages().elsewhere.as_deref().expect("a reason");
     assert!(why.starts_with("not on NUMA node 900: the kernel refuses it"), "{why}");
     assert!(region.actual_pages().to_string().contains(why), "{}", region.actual_pages());
@@ -119,6 +110,6 @@ fn a_node_that_is_preferred_and_cannot_be_had_gives_way_and_says_so() {
 
 #[test]
 fn no_bytes_make_no_region() {
-    assert!(matches!(Region::builder(0).build(), Err(Error::Invalid(_))));
-    assert!(matches!(Region::builder(usize::MAX).build(), Err(Error::Invalid(_))));
+    assert!(matches!(Region::new(0, Pages::Auto, None), Err(Error::Invalid(_))));
+    assert!(matches!(Region::new(usize::MAX, Pages::Auto, None), Err(Error::Invalid(_))));
 }

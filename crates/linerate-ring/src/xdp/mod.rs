@@ -18,7 +18,7 @@ mod umem;
 pub use batch::Batch;
 pub use linerate_bpf::xdp::AttachMode;
 pub use probe::{Probe, probe};
-pub use socket::{Builder as SocketBuilder, CopyMode, Mode, Socket};
+pub use socket::{CopyMode, Mode, Socket};
 pub use sockets::{DEFAULT_BUFFER, DEFAULT_CHUNK_SIZE, Sockets};
 pub use statistics::Statistics;
 pub use transmit::{TxFrame, TxSocket};

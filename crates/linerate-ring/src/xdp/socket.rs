@@ -91,7 +91,8 @@ pub struct Mode {
 pub struct Socket {
     pub(super) receive: Option<Consumer<Mapped<libc::xdp_desc>>>,
     pub(super) fill: Producer<Mapped<u64>>,
-    tx: Option<TxSocket>,
+    /// The half that sends, where [`Options::transmit`] asks for one.
+    pub tx: Option<TxSocket>,
     pub(super) umem: Arc<Umem>,
     pub(super) fd: Arc<OwnedFd>,
     // Dropped after the descriptor.
@@ -116,17 +117,23 @@ pub(super) struct FrameMarks {
 }
 
 impl Socket {
-    /// A socket for `queue` of `interface` over chunks of `umem`.
-    pub fn builder(interface: &str, queue: u32, umem: &Arc<Umem>) -> Builder {
-        Builder {
-            interface: interface.to_owned(),
-            queue,
-            umem: Arc::clone(umem),
-            receive: 0,
-            transmit: 0,
-            options: Options::default(),
-            marking: FrameMarks::default(),
-        }
+    /// A socket for `queue` of `interface`, with `receive` chunks of `umem` to receive into and [`Options::transmit`] to send
+    /// from. The rings have as many slots, rounded up to a power of two. Of the other options those of one socket count:
+    /// `contiguous`, `copy_mode`, `busy_poll`, `wait_strategy`, `batch` and `prefetch`.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::Invalid`] for a UMEM with too few
+    /// chunks, [`Error::MemoryLock`] for one beyond `RLIMIT_MEMLOCK`, [`Error::System`] (a queue that does not exist is
+    /// `EINVAL`, one that another socket has is `EBUSY`).
+    pub fn open(
+        interface: &str,
+        queue: u32,
+        umem: &Arc<Umem>,
+        receive: u32,
+        options: Options,
+    ) -> Result<Self> {
+        let interface = Interface::open(interface)?;
+        Builder { interface, queue, umem, receive, transmit: options.transmit, options }.build()
     }
 
     /// What it got.
@@ -137,11 +144,6 @@ impl Socket {
     /// The queue that it is bound to.
     pub fn queue(&self) -> u32 {
         self.queue
-    }
-
-    /// The half that sends, once, of a socket built to transmit.
-    pub fn take_tx(&mut self) -> Option<TxSocket> {
-        self.tx.take()
     }
 
     /// Waits until a frame can be read: true. False when `timeout` is over or a signal came.
@@ -224,70 +226,40 @@ impl AsFd for Socket {
     }
 }
 
-/// What to ask for; made by [`Socket::builder`].
-#[derive(Debug)]
-#[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder {
-    interface: String,
+/// What is asked for.
+struct Builder<'u> {
+    interface: Interface,
     queue: u32,
-    umem: Arc<Umem>,
+    umem: &'u Arc<Umem>,
     receive: u32,
     transmit: u32,
-    pub(super) options: Options,
-    pub(super) marking: FrameMarks,
+    options: Options,
 }
 
-impl Builder {
-    /// Chunks to receive into. The receive and fill rings have as many slots, rounded up to a power
-    /// of two.
-    pub fn receive(mut self, chunks: u32) -> Self {
-        self.receive = chunks;
-        self
-    }
-
-    /// Chunks to send from, with transmit and completion rings alike.
-    pub fn transmit(mut self, chunks: u32) -> Self {
-        self.transmit = chunks;
-        self
-    }
-
-    /// How to receive: [`Options::contiguous`], `copy_mode`, `busy_poll`, `wait_strategy`, `batch` and `prefetch`.
-    pub fn options(mut self, options: Options) -> Self {
-        self.options = options;
-        self
-    }
-
+impl Builder<'_> {
     /// Opens, sizes, maps, fills and binds.
-    ///
-    /// # Errors
-    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::Invalid`] for a UMEM with too few
-    /// chunks, [`Error::MemoryLock`] for one beyond `RLIMIT_MEMLOCK`, [`Error::System`] (a queue that does not exist is `EINVAL`, one that another socket
-    /// has is `EBUSY`).
-    pub fn build(self) -> Result<Socket> {
-        let interface = Interface::open(&self.interface)?;
+    fn build(self) -> Result<Socket> {
+        let name = self.interface.name();
         let fail = |what: &str, error: io::Error| match error.raw_os_error() {
             Some(libc::EINVAL) if what.starts_with("bind") => Error::Invalid(format!(
                 "cannot bind an AF_XDP socket to queue {} of {}: there is no such queue, or the \
                  driver refuses the chunk size ({} bytes) with its MTU",
                 self.queue,
-                self.interface,
+                name,
                 self.umem.chunk_size()
             )),
             Some(libc::EBUSY) if what.starts_with("bind") => Error::Invalid(format!(
                 "cannot bind an AF_XDP socket to queue {} of {}: another one has it; end that \
                  program, or choose another queue",
-                self.queue, self.interface
+                self.queue, name
             )),
-            _ => {
-                Error::system(format!("{what} (queue {} of {})", self.queue, self.interface), error)
-            }
+            _ => Error::system(format!("{what} (queue {} of {name})", self.queue), error),
         };
-        let action = format!("open an AF_XDP socket on {}", self.interface);
+        let action = format!("open an AF_XDP socket on {name}");
         // Who receives needs a program that sends frames here as well.
         let capability = if self.receive > 0 { XDP_CAPABILITIES } else { "CAP_NET_RAW" };
         let fd = Arc::new(open_socket(&action, capability)?);
-        let umem = Arc::clone(&self.umem);
-        let mut state = umem.state();
+        let mut state = self.umem.state();
         let shared = state.sockets.iter().find_map(std::sync::Weak::upgrade);
         if shared.is_none() {
             self.register(fd.as_fd()).map_err(|error| match error.raw_os_error() {
@@ -307,7 +279,7 @@ impl Builder {
         }
         rings.fill.publish();
         let idle: Vec<_> = addresses.collect();
-        let mode = match self.bind(&fd, &interface, shared.as_deref(), state.multi_buffer) {
+        let mode = match self.bind(&fd, shared.as_deref(), state.multi_buffer) {
             Ok(mode) => mode,
             Err(error) => {
                 drop(fd);
@@ -321,16 +293,16 @@ impl Builder {
         // Before the lock is let go: chunks of a closed socket come back under it.
         drop(shared);
         drop(state);
-        let chunks = Arc::new(Chunks::new(&self.umem, chunks));
+        let chunks = Arc::new(Chunks::new(self.umem, chunks));
         let tx = rings.transmit.map(|(ring, completion)| TxSocket {
             ring,
             completion,
             idle,
             frames: self.transmit,
-            umem: Arc::clone(&self.umem),
+            umem: Arc::clone(self.umem),
             fd: Arc::clone(&fd),
             _chunks: Arc::clone(&chunks),
-            interface: interface.clone(),
+            interface: self.interface.clone(),
             queue: self.queue,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             mode: mode.clone(),
@@ -341,13 +313,13 @@ impl Builder {
             receive: rings.receive,
             fill: rings.fill,
             tx,
-            umem: self.umem,
+            umem: Arc::clone(self.umem),
             fd,
             _chunks: chunks,
-            interface,
+            interface: self.interface,
             queue: self.queue,
             options: self.options,
-            marking: self.marking,
+            marking: FrameMarks::default(),
             mode,
             received: 0,
         })
@@ -418,13 +390,12 @@ impl Builder {
     fn bind_when_free(
         &self,
         fd: BorrowedFd<'_>,
-        ifindex: u32,
         flags: u16,
         shared: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let end = Instant::now() + QUEUE_RELEASE_TIMEOUT;
         loop {
-            match sys::bind(fd, ifindex, self.queue, flags, shared) {
+            match sys::bind(fd, self.interface.index(), self.queue, flags, shared) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
                     sys::sleep(Duration::from_millis(5));
                 }
@@ -437,7 +408,6 @@ impl Builder {
     fn bind(
         &self,
         fd: &Arc<OwnedFd>,
-        interface: &Interface,
         shared: Option<&OwnedFd>,
         shared_multi_buffer: bool,
     ) -> io::Result<Mode> {
@@ -451,7 +421,7 @@ impl Builder {
         if let Some(shared) = shared {
             // A shared UMEM takes its flags from the first socket.
             let flags = libc::XDP_SHARED_UMEM;
-            self.bind_when_free(fd.as_fd(), interface.index(), flags, Some(shared.as_fd()))?;
+            self.bind_when_free(fd.as_fd(), flags, Some(shared.as_fd()))?;
             mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
             mode.multi_buffer = shared_multi_buffer;
             mode.need_wakeup = true;
@@ -473,7 +443,7 @@ impl Builder {
                 if multi_buffer && self.options.contiguous {
                     continue;
                 }
-                match self.bind_when_free(fd.as_fd(), interface.index(), flags | copy, None) {
+                match self.bind_when_free(fd.as_fd(), flags | copy, None) {
                     Ok(()) => {
                         mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
                         mode.multi_buffer = multi_buffer;
@@ -502,13 +472,13 @@ impl TxSocket {
     /// 4096, which is also the longest frame) to send from. It receives nothing.
     ///
     /// # Errors
-    /// As [`Builder::build`] and [`crate::region::Builder::build`].
+    /// As [`Socket::open`] and [`Region::new`].
     pub fn open(interface: &str, queue: u32, frames: u32, chunk: u32) -> Result<Self> {
-        let region =
-            Region::builder(frames as usize * chunk as usize).pages(Pages::Auto).build()?;
+        let region = Region::new(frames as usize * chunk as usize, Pages::Auto, None)?;
         let umem = Umem::new(region, chunk)?;
-        let mut socket = Socket::builder(interface, queue, &umem).transmit(frames).build()?;
-        Ok(socket.take_tx().expect("a socket built to transmit"))
+        let options = Options { transmit: frames, ..Options::default() };
+        let socket = Socket::open(interface, queue, &umem, 0, options)?;
+        Ok(socket.tx.expect("a socket built to transmit"))
     }
 }
 

@@ -79,7 +79,7 @@ impl Sockets {
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::System`]; [`Error::Bpf`] when another XDP
     /// program is on the interface or the kernel refuses the filter; [`Error::Invalid`] for sizes that
-    /// make no sense; those of [`crate::region::Builder::build`].
+    /// make no sense; those of [`Region::new`].
     pub fn open(
         interface: &str,
         options: &Options,
@@ -112,10 +112,8 @@ impl Sockets {
             None => (0..interface.rx_queues()?).collect(),
         };
         let buffer = options.buffer.unwrap_or(DEFAULT_BUFFER);
-        let region = Region::builder(buffer + transmit as usize * chunk_size as usize)
-            .pages(pages)
-            .preferred_node(link::numa_node(interface.name()))
-            .build()?;
+        let bytes = buffer + transmit as usize * chunk_size as usize;
+        let region = Region::new(bytes, pages, link::numa_node(interface.name()))?;
         let umem = Umem::new(region, chunk_size)?;
         let depth = (buffer / chunk_size as usize) as u32 / queues.len() as u32;
         if depth < 64 {
@@ -128,18 +126,15 @@ impl Sockets {
         }
         let mut sockets = Vec::new();
         for &queue in &queues {
-            let mut builder = Socket::builder(interface.name(), queue, &umem).receive(depth);
-            if sockets.is_empty() {
-                builder = builder.transmit(transmit);
-            }
+            let transmit = if sockets.is_empty() { transmit } else { 0 };
+            let options = Options { transmit, ..options.clone() };
+            let mut socket = Socket::open(interface.name(), queue, &umem, depth, options)?;
             let stamps = steer.timestamps().0;
-            builder.options = options.clone();
-            builder.marking = FrameMarks {
+            socket.marking = FrameMarks {
                 metadata: matches!(stamps, TimestampSource::Software | TimestampSource::Hardware),
                 stamp: stamps == TimestampSource::Reader,
                 tai_offset_ns: sys::tai_offset_ns(),
             };
-            let socket = builder.build()?;
             steer.add_socket(queue, socket.as_fd())?;
             sockets.push(socket);
         }
@@ -274,7 +269,7 @@ impl Sockets {
 
     /// The transmit half of the first socket, once, where it was built with one ([`Options::transmit`]).
     pub fn take_tx(&mut self) -> Option<TxSocket> {
-        self.sockets.iter_mut().find_map(Socket::take_tx)
+        self.sockets.iter_mut().find_map(|socket| socket.tx.take())
     }
 
     /// The queues that it reads.

@@ -169,11 +169,11 @@ fn frames_are_sent_without_a_copy() {
         return;
     }
     let build = || {
-        let region = Region::builder(64 * 2048).pages(Pages::Small).build()?;
+        let region = Region::new(64 * 2048, Pages::Small, None)?;
         let umem = Umem::new(region, 2048)?;
-        let builder = Socket::builder(cards.tx.name(), 0, &umem).transmit(64);
-        let options = Options { copy_mode: CopyMode::ZeroCopy, ..Options::default() };
-        builder.options(options).build().map(|mut socket| socket.take_tx().expect("a ring"))
+        let copy_mode = CopyMode::ZeroCopy;
+        let options = Options { copy_mode, transmit: 64, ..Options::default() };
+        Socket::open(cards.tx.name(), 0, &umem, 0, options).map(|socket| socket.tx.expect("a ring"))
     };
     let mut socket = cards.sender.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     assert!(socket.mode().zero_copy, "{:?}", socket.mode());

@@ -162,7 +162,7 @@ fn directions_are_told_apart() {
     let mut rings = traffics
         .map(|traffic| cable.receive(Options { direction: traffic, ..quick("rx") }).unwrap());
     cable.send(&[numbered(1, 60)]);
-    let mut back = cable.receiver.run(|| TxRing::builder("rx").build()).unwrap().unwrap();
+    let mut back = cable.receiver.run(|| TxRing::open("rx", 2048)).unwrap().unwrap();
     for number in 2..4 {
         let mut frame = back.frame(60).unwrap().unwrap();
         frame.copy_from_slice(&numbered(number, 60));
@@ -420,7 +420,7 @@ fn interfaces_that_are_not_there_are_named() {
     for name in ["no-such-if", "a-name-that-is-too-long-for-one", "nul\0l", ""] {
         let error = Ring::open(Options::new(name)).unwrap_err();
         assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
-        let error = TxRing::builder(name).build().unwrap_err();
+        let error = TxRing::open(name, 2048).unwrap_err();
         assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
     }
 }

@@ -88,7 +88,7 @@ impl Cable {
     }
 
     pub(crate) fn transmit(&self) -> TxRing {
-        let build = || TxRing::builder("tx").frames(256).build();
+        let build = || TxRing::open("tx", 256);
         self.sender.run(build).expect("the namespace").expect("a transmit ring")
     }
 

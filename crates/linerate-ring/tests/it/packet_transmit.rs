@@ -12,7 +12,7 @@ fn frames_arrive_in_order_more_than_once_around_the_ring() {
     root_or_skip!();
     let cable = Cable::new();
     let mut receiver = cable.ring();
-    let mut ring = cable.sender.run(|| TxRing::builder("tx").frames(64).build()).unwrap().unwrap();
+    let mut ring = cable.sender.run(|| TxRing::open("tx", 64)).unwrap().unwrap();
     let mut sent = 0;
     while sent < 1000 {
         match ring.frame(60 + sent as usize % 500).unwrap() {
@@ -125,7 +125,7 @@ fn lengths_that_the_interface_cannot_send_are_named() {
     ring.flush().unwrap();
     assert_eq!((ring.statistics().sent, ring.statistics().rejected), (1, 0));
     let refused = |frames| {
-        let build = || TxRing::builder("tx").frames(frames).build();
+        let build = || TxRing::open("tx", frames);
         cable.sender.run(build).unwrap().unwrap_err().to_string()
     };
     assert!(refused(u32::MAX).contains("more than 4294967295"), "{}", refused(u32::MAX));

@@ -56,20 +56,15 @@ fn reserved_huge_pages_are_what_the_region_gets() {
         skip!("cannot reserve huge pages");
     };
     for pages in [Pages::Hugetlb, Pages::Auto] {
-        let mut region = Region::builder(3 << 20)
-            .pages(pages)
-            .lock(true)
-            .preferred_node(Some(0))
-            .build()
-            .unwrap();
+        let mut region = Region::new(3 << 20, pages, Some(0)).unwrap();
         let got = region.actual_pages().clone();
         assert_eq!((got.pages, got.page_size), (Pages::Hugetlb, 2 << 20));
-        assert_eq!((region.len(), got.huge_bytes, got.locked), (4 << 20, 4 << 20, true));
+        assert_eq!((region.len(), got.huge_bytes), (4 << 20, 4 << 20));
         assert!(got.refusals.is_empty());
         assert!(region.as_ptr().addr().is_multiple_of(2 << 20));
         region.as_mut_slice().fill(1);
         assert_eq!(got.node, Some(0));
-        assert_eq!(got.to_string(), "4 MiB in hugetlb pages of 2 MiB, node 0, locked");
+        assert_eq!(got.to_string(), "4 MiB in hugetlb pages of 2 MiB, node 0");
     }
 }
 
@@ -86,9 +81,8 @@ fn a_page_of_one_gibibyte_is_taken_where_one_is_reserved() {
         put_back();
         skip!("no contiguous GiB is free");
     }
-    let got = [Pages::HugetlbGigantic, Pages::Auto].map(|pages| {
-        Region::builder(1 << 30).pages(pages).build().map(|got| got.actual_pages().clone())
-    });
+    let got = [Pages::HugetlbGigantic, Pages::Auto]
+        .map(|pages| Region::new(1 << 30, pages, None).map(|got| got.actual_pages().clone()));
     put_back();
     for got in got {
         let got = got.expect("a region");
@@ -107,7 +101,7 @@ fn the_command_in_the_error_reserves_enough() {
     };
     // Others may have pages free, and take or give some meanwhile.
     let more = count("free_hugepages").unwrap() + 64;
-    let want = |pages| Region::builder((more as usize) << 21).pages(pages).build();
+    let want = |pages| Region::new((more as usize) << 21, pages, None);
     let error = want(Pages::Hugetlb).unwrap_err();
     let Error::HugePages { command, needed, .. } = &error else { panic!("{error}") };
     assert_eq!(*needed, more);
@@ -135,9 +129,9 @@ fn pages_promised_to_one_region_are_not_given_to_another() {
         skip!("cannot reserve huge pages");
     };
     let free = count("free_hugepages").unwrap() - count("resv_hugepages").unwrap();
-    let all = Region::builder((free as usize) << 21).pages(Pages::Hugetlb).build().unwrap();
-    let error = Region::builder(8 << 20).pages(Pages::Hugetlb).build().unwrap_err();
+    let all = Region::new((free as usize) << 21, Pages::Hugetlb, None).unwrap();
+    let error = Region::new(8 << 20, Pages::Hugetlb, None).unwrap_err();
     assert!(matches!(error, Error::HugePages { .. }), "{error}");
     drop(all);
-    Region::builder(8 << 20).pages(Pages::Hugetlb).build().unwrap();
+    Region::new(8 << 20, Pages::Hugetlb, None).unwrap();
 }

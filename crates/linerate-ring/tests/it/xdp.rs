@@ -180,18 +180,18 @@ fn two_interfaces_share_one_umem() {
     let (mut sockets, steers) = cable
         .receiver
         .run(|| -> Result<_> {
-            let region = Region::builder(1 << 20).pages(Pages::Small).build()?;
+            let region = Region::new(1 << 20, Pages::Small, None)?;
             let umem = Umem::new(region, 2048)?;
             let (mut sockets, mut steers) = (Vec::new(), Vec::new());
             for interface in ["rx", "rx2"] {
-                let socket = Socket::builder(interface, 0, &umem).receive(200).build()?;
+                let socket = Socket::open(interface, 0, &umem, 200, Options::default())?;
                 let mut steer = steer::Program::load(interface, &steer::Options::default())?;
                 steer.add_socket(0, std::os::fd::AsFd::as_fd(&socket))?;
                 steer.attach()?;
                 sockets.push(socket);
                 steers.push(steer);
             }
-            let none = Socket::builder("rx", 0, &umem).receive(200).build();
+            let none = Socket::open("rx", 0, &umem, 200, Options::default());
             assert!(matches!(none, Err(Error::Invalid(_))), "only 112 chunks are left");
             Ok((sockets, steers))
         })
@@ -226,16 +226,16 @@ fn chunks_of_a_closed_socket_come_back() {
     root_or_skip!();
     let cable = Cable::new(VethOptions { queues: 2, ..VethOptions::default() });
     let built = cable.receiver.run(|| -> Result<()> {
-        let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;
-        let first = Socket::builder("rx", 0, &umem).receive(256).build()?;
-        let second = Socket::builder("rx", 1, &umem).receive(512).build();
+        let umem = Umem::new(Region::new(1 << 20, Pages::Small, None)?, 2048)?;
+        let first = Socket::open("rx", 0, &umem, 256, Options::default())?;
+        let second = Socket::open("rx", 1, &umem, 512, Options::default());
         assert!(second.is_err(), "there are 512 chunks, and the first socket has some");
-        let second = Socket::builder("rx", 1, &umem).receive(256).build()?;
+        let second = Socket::open("rx", 1, &umem, 256, Options::default())?;
         // The socket that registered the memory goes first; the other one shares it on.
         drop(first);
-        let third = Socket::builder("rx", 0, &umem).receive(256).build()?;
+        let third = Socket::open("rx", 0, &umem, 256, Options::default())?;
         drop((second, third));
-        Socket::builder("rx", 0, &umem).receive(512).build().map(drop)
+        Socket::open("rx", 0, &umem, 512, Options::default()).map(drop)
     });
     built.unwrap().unwrap();
 }
@@ -377,9 +377,9 @@ fn a_single_socket_says_that_its_interface_has_gone() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let build = || -> Result<Socket> {
-        let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;
+        let umem = Umem::new(Region::new(1 << 20, Pages::Small, None)?, 2048)?;
         let options = Options { wait_strategy: WaitStrategy::BLOCKING, ..Options::default() };
-        Socket::builder("rx", 0, &umem).receive(64).options(options).build()
+        Socket::open("rx", 0, &umem, 64, options)
     };
     let mut socket = cable.receiver.run(build).unwrap().unwrap();
     let tick = Duration::from_millis(50);

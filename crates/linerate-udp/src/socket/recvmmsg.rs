@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use linerate_ring::Region;
+use linerate_ring::region::{Pages, Region};
 
 use super::cmsg::{CMSG_SPACE, ControlMessages};
 use super::sockaddr::SockAddr;
@@ -94,7 +94,7 @@ impl RecvMmsg {
                 "{count} messages of {message_size} bytes: more than memory has"
             ))
         })?;
-        let payloads = Region::builder(len).build()?;
+        let payloads = Region::new(len, Pages::Auto, None)?;
         let mut addresses = vec![SockAddr::default(); count];
         let mut controls = vec![[0u8; CMSG_SPACE]; if metadata || gro { count } else { 0 }];
         let mut iovecs: Vec<_> = (0..count)

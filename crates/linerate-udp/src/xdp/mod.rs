@@ -18,6 +18,7 @@ use linerate_bpf::LoadedProgram;
 use linerate_bpf::xdp::Owner;
 use linerate_net::{Connection, Interface, link};
 use linerate_ring::receiver::Frames;
+use linerate_ring::region::Pages;
 use linerate_ring::xdp::{self, AttachMode, CopyMode, TxSocket, Umem};
 use linerate_ring::{Batch as _, Region, Ring as _, TimestampSource, WaitStrategy};
 use linerate_wire::ethernet;
@@ -359,14 +360,14 @@ fn unicast(mut addresses: Vec<IpAddr>, bind: IpAddr, versions: Versions) -> Vec<
 fn copying_ring(interface: &str) -> Result<TxSocket> {
     let mtu = link::by_name(interface)?.mtu;
     let chunk = Umem::chunk_for(mtu + ethernet::HEADER_LEN as u32).unwrap_or(MAX_CHUNK);
-    let region = Region::builder((TRANSMIT_FRAMES * chunk) as usize).build()?;
-    let options =
-        linerate_ring::Options { copy_mode: CopyMode::Copy, ..linerate_ring::Options::default() };
-    let mut socket = xdp::Socket::builder(interface, 0, &Umem::new(region, chunk)?)
-        .transmit(TRANSMIT_FRAMES)
-        .options(options)
-        .build()?;
-    socket.take_tx().ok_or_else(|| Error::Invalid("a socket without a transmit ring".to_owned()))
+    let region = Region::new((TRANSMIT_FRAMES * chunk) as usize, Pages::Auto, None)?;
+    let options = linerate_ring::Options {
+        copy_mode: CopyMode::Copy,
+        transmit: TRANSMIT_FRAMES,
+        ..linerate_ring::Options::default()
+    };
+    let socket = xdp::Socket::open(interface, 0, &Umem::new(region, chunk)?, 0, options)?;
+    socket.tx.ok_or_else(|| Error::Invalid("a socket without a transmit ring".to_owned()))
 }
 
 /// In the driver only, and every datagram in one piece.

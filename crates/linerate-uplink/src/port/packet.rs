@@ -51,7 +51,7 @@ impl PacketPort {
             fanout,
             ..Options::new(interface)
         })?;
-        let transmit = TxRing::builder(interface).frames(TRANSMIT).build()?;
+        let transmit = TxRing::open(interface, TRANSMIT)?;
         Ok(Self { ring, transmit, unsent: false, arena: Arena::default(), scratch: Vec::new() })
     }
 

@@ -51,21 +51,16 @@ impl XdpPort {
         for &queue in queues {
             // A UMEM each: sockets of several threads that shared one would share its rings' flags too.
             let bytes = (RECEIVE + TRANSMIT) as usize * chunk as usize;
-            let region = Region::builder(bytes)
-                .pages(Pages::Auto)
-                .preferred_node(linerate_net::link::numa_node(interface))
-                .build()?;
+            let node = linerate_net::link::numa_node(interface);
+            let region = Region::new(bytes, Pages::Auto, node)?;
             let umem: Arc<Umem> = Umem::new(region, chunk)?;
-            let first = sockets.is_empty();
-            let socket = Socket::builder(interface, queue, &umem)
-                .receive(RECEIVE)
-                .transmit(if first { TRANSMIT } else { 0 })
-                .options(Options { batch: MAX_BATCH as u32, ..Options::default() })
-                .build()?;
+            let transmit = if sockets.is_empty() { TRANSMIT } else { 0 };
+            let options = Options { batch: MAX_BATCH as u32, transmit, ..Options::default() };
+            let socket = Socket::open(interface, queue, &umem, RECEIVE, options)?;
             steer.add_socket(queue, socket.as_fd())?;
             sockets.push(socket);
         }
-        let tx = sockets.iter_mut().find_map(Socket::take_tx);
+        let tx = sockets.iter_mut().find_map(|socket| socket.tx.take());
         let tx = tx.expect("a port has a queue, whose socket transmits");
         Ok(Self { sockets, tx, unsent: false, scratch: Vec::new() })
     }
