@@ -38,6 +38,7 @@ mod rule;
 pub mod ruleset;
 mod steering;
 pub mod text;
+pub mod unit;
 
 pub use address::{Address, addresses};
 pub use connection::Connection;

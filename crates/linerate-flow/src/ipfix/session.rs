@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linerate_net::unit;
 use rustix::net::sockopt;
 
 use super::Error;
@@ -187,7 +188,7 @@ impl Session {
         for address in addresses {
             match self.open_address(address) {
                 Ok(socket) => return Ok(socket),
-                Err(error) => failed = error,
+                Err(error) => failed = unit::with_address_remedy(address.ip(), error),
             }
         }
         Err(failed)
@@ -247,7 +248,10 @@ impl Session {
                     Err(error) => {
                         let sent = socket.send(message);
                         refused = sent.is_ok().then_some(error);
-                        sent
+                        sent.map_err(|error| match socket.peer_addr() {
+                            Ok(collector) => unit::with_address_remedy(collector.ip(), error),
+                            Err(_) => error,
+                        })
                     }
                     sent => sent,
                 }

@@ -1,5 +1,6 @@
 //! Errors on standard error: a line of text, with `--json` a JSON object.
 
+use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitCode;
@@ -7,6 +8,11 @@ use std::sync::OnceLock;
 
 use anyhow::Result;
 use clap::Command;
+use linerate_capture::Error as CaptureError;
+use linerate_flow::Error as FlowError;
+use linerate_forward::Error as ForwardError;
+use linerate_net::unit;
+use linerate_pcapfile::Error as FileError;
 use serde::Serialize;
 use tracing::Level;
 
@@ -38,7 +44,7 @@ impl fmt::Display for UsageError {
     }
 }
 
-impl std::error::Error for UsageError {}
+impl Error for UsageError {}
 
 /// Makes an error one of the command line, with exit status 2.
 pub(crate) fn as_usage_error(error: impl Into<anyhow::Error>) -> anyhow::Error {
@@ -153,9 +159,29 @@ pub fn format_error_chain(error: &anyhow::Error) -> String {
         let cause = cause.to_string();
         if text.contains(&cause) { text } else { format!("{text}: {cause}") }
     });
-    match error.chain().find_map(|cause| capture::remedy(cause.downcast_ref()?)) {
+    match error.chain().find_map(remedy) {
         Some(remedy) => format!("{text}; {remedy}"),
         None => text,
+    }
+}
+
+/// What helps against an error of a library: an option, or a setting of the unit of this service.
+pub(crate) fn remedy(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(error) = error.downcast_ref::<CaptureError>() {
+        return match error {
+            CaptureError::File(inner) => remedy(inner),
+            CaptureError::Flow(inner) => remedy(inner),
+            CaptureError::User { user, .. } => unit::user_remedy(user),
+            error => capture::remedy(error).map(str::to_owned),
+        };
+    }
+    if let Some(ForwardError::Flow(inner)) = error.downcast_ref() {
+        return remedy(inner);
+    }
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(FileError::Create { path, source } | FileError::Write { path, source }), _)
+        | (_, Some(FlowError::Io { path, source, .. })) => unit::path_remedy(path, source),
+        _ => None,
     }
 }
 

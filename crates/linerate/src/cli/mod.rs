@@ -10,5 +10,5 @@ pub(crate) mod signals;
 pub mod stdio;
 pub(crate) mod values;
 
-pub(crate) use errors::{as_usage_error, eprint_message, refuse, start};
+pub(crate) use errors::{as_usage_error, eprint_message, refuse, remedy, start};
 pub use errors::{exit_status, format_error_chain, usage_error};

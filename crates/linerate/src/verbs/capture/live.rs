@@ -218,7 +218,7 @@ pub(super) fn conclude(
     }
     let printed = decoder.is_none_or(Decoder::finish) && !super::output::failed();
     if let Some(error) = &outcome.failure {
-        let remedy = remedy(error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        let remedy = cli::remedy(error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
         cli::eprint_message(format_args!("{error}{remedy}"));
     }
     if report.source != FILE_SOURCE {
