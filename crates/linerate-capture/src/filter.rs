@@ -72,9 +72,7 @@ impl Filter {
     /// [`Error::Filter`] with libpcap's own message, and with the position in the text if known; also for
     /// what only sockets know (`inbound`).
     pub fn compile(text: &str, link_type: u16, snaplen: u32, optimize: bool) -> Result<Self> {
-        let handle = pcap::Capture::dead(pcap::Linktype(dlt(link_type)))
-            .map_err(|error| Error::filter(text, message(&error), None))?;
-        let filter = Self::on(&handle, text, link_type, snaplen, optimize, TagReading::File)?;
+        let filter = Self::compile_dead(text, link_type, snaplen, optimize)?;
         match filter.program.ancillary_load() {
             None => Ok(filter),
             Some(what) => {
@@ -85,6 +83,17 @@ impl Filter {
                 Err(Error::filter(text, message, None))
             }
         }
+    }
+
+    /// The same with what only sockets know.
+    pub(crate) fn compile_for_socket(text: &str, link_type: u16, snaplen: u32) -> Result<Self> {
+        Self::compile_dead(text, link_type, snaplen, true)
+    }
+
+    fn compile_dead(text: &str, link_type: u16, snaplen: u32, optimize: bool) -> Result<Self> {
+        let handle = pcap::Capture::dead(pcap::Linktype(dlt(link_type)))
+            .map_err(|error| Error::filter(text, message(&error), None))?;
+        Self::on(&handle, text, link_type, snaplen, optimize, TagReading::File)
     }
 
     fn on<T: pcap::Activated>(

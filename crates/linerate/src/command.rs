@@ -85,12 +85,12 @@ Examples:
     Manual(manual::Arguments),
 }
 
-/// The command line, with what the file of `capture --config` says.
-fn parse() -> Result<Cli, ExitCode> {
+/// The command line, and its words with what the file of `capture --config` says.
+fn parse() -> Result<(Cli, Vec<OsString>), ExitCode> {
     let mut words: Vec<_> = std::env::args_os().collect();
     cli::start(&words, &Cli::command());
     if !words.iter().any(|word| word.to_string_lossy().starts_with("--config")) {
-        return Cli::try_parse().map_err(refuse);
+        return Cli::try_parse().map(|cli| (cli, words)).map_err(refuse);
     }
     // What is missing on the command line may be in the file.
     let mut command = Cli::command().ignore_errors(true);
@@ -98,7 +98,7 @@ fn parse() -> Result<Cli, ExitCode> {
     let capture = matches.as_ref().ok().and_then(|matches| matches.subcommand_matches("capture"));
     let file = capture.and_then(|given| given.get_one::<PathBuf>("config"));
     let (Some(given), Some(file)) = (capture, file) else {
-        return Cli::try_parse().map_err(refuse);
+        return Cli::try_parse().map(|cli| (cli, words)).map_err(refuse);
     };
     let verb = command.find_subcommand("capture").expect("a verb");
     let [options, expression] = capture::config_words(file, verb, given)
@@ -110,17 +110,20 @@ fn parse() -> Result<Cli, ExitCode> {
         words.extend(expression.into_iter().map(OsString::from));
     }
     cli::start(&words, &Cli::command());
-    Cli::try_parse_from(words).map_err(|error| {
-        cli::stdio::eprintln(format_args!("linerate: with {}:", file.display()));
-        refuse(error)
-    })
+    match Cli::try_parse_from(&words) {
+        Ok(cli) => Ok((cli, words)),
+        Err(error) => {
+            cli::stdio::eprintln(format_args!("linerate: with {}:", file.display()));
+            Err(refuse(error))
+        }
+    }
 }
 
 /// Reads the command line, runs the verb and turns its result into an exit status.
 pub fn run() -> ExitCode {
     completion::complete_if_asked();
-    let Cli { verbose, verb } = match parse() {
-        Ok(cli) => cli,
+    let (Cli { verbose, verb }, words) = match parse() {
+        Ok(parsed) => parsed,
         Err(status) => return status,
     };
     let log = match &verb {
@@ -133,6 +136,7 @@ pub fn run() -> ExitCode {
         raise_open_files();
     }
     let outcome: Result<ExitCode> = match verb {
+        Verb::Capture(arguments) if arguments.check => capture::check_only(&arguments, &words),
         Verb::Capture(arguments) => capture::run(*arguments, verbose),
         Verb::Completion(arguments) => completion::run(&arguments).map(|()| ExitCode::SUCCESS),
         Verb::Doctor(arguments) => doctor::run(&arguments),

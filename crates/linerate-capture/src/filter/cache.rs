@@ -79,16 +79,27 @@ impl FilterCache {
     ///
     /// [`Error::Filter`], as for the first link type, or Ethernet; [`Error::Stopped`].
     pub fn check(&mut self, first: Option<u16>) -> Result<()> {
-        first.map_or(Ok(()), |linktype| self.require_known(linktype))?;
-        match (self.of(first.unwrap_or(ETHERNET)).map(drop), first) {
-            (Err(error @ Error::Filter { .. }), None) => {
-                match OTHERS.into_iter().any(|linktype| self.of(linktype).is_ok()) {
-                    true => Ok(()),
-                    false => Err(error),
-                }
+        match first {
+            Some(linktype) => {
+                self.require_known(linktype)?;
+                self.of(linktype).map(drop)
             }
-            (result, _) => result,
+            None => check_all(|linktype| self.of(linktype).map(drop)),
         }
+    }
+
+    /// Refuses a text that is an expression for no link layer, without an interface. Sockets know more than files, such
+    /// as `inbound`.
+    ///
+    /// # Errors
+    ///
+    /// As [`FilterCache::check`].
+    pub fn check_for_sockets(&mut self) -> Result<()> {
+        let snaplen = self.snaplen;
+        check_all(|linktype| {
+            let compile = move |text: &str| Filter::compile_for_socket(text, linktype, snaplen);
+            self.get(linktype, compile).map(drop)
+        })
     }
 
     /// Refuses a link type that libpcap does not know, which has no filter: as tcpdump, also without an expression.
@@ -123,6 +134,16 @@ impl FilterCache {
             }
         };
         Ok(Some(&self.compiled[position].1))
+    }
+}
+
+/// Whether one of the usual link types passes; else the error of Ethernet.
+fn check_all(mut check: impl FnMut(u16) -> Result<()>) -> Result<()> {
+    match check(ETHERNET) {
+        Err(Error::Filter { .. }) if OTHERS.into_iter().any(|linktype| check(linktype).is_ok()) => {
+            Ok(())
+        }
+        result => result,
     }
 }
 

@@ -288,6 +288,15 @@ pub(crate) struct Arguments {
     #[arg(help_heading = SOURCES, long, value_name = "LIST", value_parser = values::cpus, conflicts_with = "read")]
     pub(super) cpu: Option<values::Cpus>,
 
+    /// Wait for interfaces that do not exist yet. Without -i, wait until one is up.
+    #[arg(help_heading = INTERFACES, long, conflicts_with = "read")]
+    pub(super) wait: bool,
+
+    /// Check the options, those of --config, and the syntax of the filter; open nothing. Print the command line that
+    /// they come to.
+    #[arg(long, conflicts_with_all = ["read", "list_interfaces", "list_data_link_types"])]
+    pub(crate) check: bool,
+
     /// Read options from this file (TOML), whose keys are the long options; options on the command line win.
     #[arg(long, value_name = "FILE", conflicts_with = "read")]
     pub(super) config: Option<PathBuf>,

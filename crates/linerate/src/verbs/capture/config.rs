@@ -1,6 +1,8 @@
 //! `--config`: the options of `linerate capture` in a file (TOML). Its keys are the long options, so the file says
 //! what the command line says.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -9,8 +11,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use toml::{Table, Value};
 
 /// Options that have no place in a file.
-const NOT_IN_FILES: [&str; 5] =
-    ["config", "read", "help", "list_interfaces", "list_data_link_types"];
+const NOT_IN_FILES: [&str; 6] =
+    ["check", "config", "read", "help", "list_interfaces", "list_data_link_types"];
 
 /// The words that stand for the keys of the file: options, and the filter expression. Options that the command line
 /// gives (`given`) win over those of the file.
@@ -43,6 +45,26 @@ pub(crate) fn words(file: &Path, verb: &Command, given: &ArgMatches) -> Result<[
         }
     }
     Ok([words, expression])
+}
+
+/// The command line of a capture without `--check` and `--config`, as a shell reads it.
+pub(super) fn command_line(words: &[OsString]) -> String {
+    let mut words = words.iter().map(|word| word.to_string_lossy());
+    let mut shown = vec!["linerate".to_owned()];
+    words.next();
+    while let Some(word) = words.next() {
+        match &*word {
+            "--" => {
+                shown.push(word.into_owned());
+                shown.extend(words.by_ref().map(Cow::into_owned));
+            }
+            "--check" => {}
+            "--config" => _ = words.next(),
+            word if word.starts_with("--config=") => {}
+            word => shown.push(word.to_owned()),
+        }
+    }
+    shlex::try_join(shown.iter().map(String::as_str)).unwrap_or_else(|_| shown.join(" "))
 }
 
 /// The key of an option: its long name, or what the manual calls its value.

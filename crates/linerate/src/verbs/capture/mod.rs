@@ -14,9 +14,11 @@ mod select;
 mod stats;
 pub(super) mod values;
 
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
@@ -32,6 +34,7 @@ use linerate_flow::meter;
 use linerate_net::namespace::Namespace;
 use linerate_pcapfile::{BlockReader, Error as FileError};
 use linerate_ring::TimestampSource;
+use linerate_service::Manager;
 
 pub(crate) use arguments::Arguments;
 pub(super) use arguments::FileFormat;
@@ -81,17 +84,40 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
     if let Some(user) = &arguments.relinquish_privileges {
         privilege::check_user(user)?;
     }
-    let filter = match &arguments.filter_file {
+    let filter = filter_text(arguments)?;
+    if arguments.read.is_some() {
+        return from_file(arguments, filter);
+    }
+    from_interfaces(arguments, &names, filter, listeners)
+}
+
+/// `--check`: opens nothing, and prints the command line.
+pub(crate) fn check_only(arguments: &Arguments, words: &[OsString]) -> Result<ExitCode> {
+    let checked = || -> Result<()> {
+        check(arguments)?;
+        if let Some(user) = &arguments.relinquish_privileges {
+            privilege::check_user(user)?;
+        }
+        let filter = filter_text(arguments)?;
+        let stop = Signals::register()?.stop();
+        let mut filters =
+            FilterCache::new(filter.as_deref(), TagReading::Live, snaplen(arguments), stop);
+        Ok(filters.check_for_sockets()?)
+    };
+    checked().map_err(as_usage_error)?;
+    stdio::println(config::command_line(words))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The text of the filter, if there is one.
+fn filter_text(arguments: &Arguments) -> Result<Option<String>> {
+    Ok(match &arguments.filter_file {
         Some(path) => Some(
             std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read the filter in {}", path.display()))?,
         ),
         None => Some(arguments.expression.join(" ")).filter(|text| !text.trim().is_empty()),
-    };
-    if arguments.read.is_some() {
-        return from_file(arguments, filter);
-    }
-    from_interfaces(arguments, &names, filter, listeners)
+    })
 }
 
 fn from_interfaces(
@@ -114,6 +140,9 @@ fn from_interfaces(
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
+    if arguments.wait && !wait(arguments, names, &options, &signals)? {
+        return Ok(ExitCode::SUCCESS);
+    }
     // Flow records and files of readers have the interfaces that are there at the start.
     let fixed = arguments.per_thread_files || !arguments.flows.is_empty();
     let at_once = match any && !fixed && arguments.netns.len() <= 1 {
@@ -174,6 +203,48 @@ fn from_interfaces(
         .page(page, "capture", arguments.quiet, metrics::encode, CaptureStats::to_json)?;
     let outcome = live::follow(running, &signals, arguments, publisher);
     live::conclude(outcome, arguments, decoder)
+}
+
+/// How often `--wait` looks for interfaces.
+const WAIT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Waits until the interfaces of all namespaces exist; false if a signal ends that.
+fn wait(
+    arguments: &Arguments,
+    names: &[Vec<String>],
+    options: &SourceOptions,
+    signals: &Signals,
+) -> Result<bool> {
+    let at_once = options.source == Some(SourceKind::Drops) || options.cooked.is_some();
+    let missing = || -> Result<Option<String>> {
+        for (index, names) in names.iter().enumerate() {
+            let find = || list::missing(names, at_once);
+            let missing = match arguments.netns.as_slice() {
+                [] | [_] => find()?,
+                several => Namespace::find(&several[index])?.run(find)??,
+            };
+            if missing.is_some() {
+                return Ok(missing);
+            }
+        }
+        Ok(None)
+    };
+    let (mut manager, mut said) = (Manager::find(), None);
+    while let Some(missing) = missing()? {
+        if signals.is_stopped() {
+            return Ok(false);
+        }
+        if said.as_ref() != Some(&missing) {
+            let text = format!("waiting for {missing}");
+            // The service has started: nothing else has to wait for the interface.
+            manager.ready(&text);
+            stdio::eprintln(format_args!("linerate: {text}"));
+            said = Some(missing);
+        }
+        manager.beat();
+        std::thread::sleep(WAIT_INTERVAL);
+    }
+    Ok(true)
 }
 
 /// Opens the interfaces of all namespaces; `names` has those of each.

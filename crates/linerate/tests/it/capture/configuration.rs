@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use linerate_testkit::{Process, TIMEOUT, root_or_skip, skip, uninterrupted};
+use nix::sys::signal::Signal;
 
 use super::support::Cable;
 use crate::LINERATE;
@@ -109,6 +110,83 @@ fn a_file_says_the_time_format_of_the_command_line() {
         let digits = out.split([' ', '.']).next().unwrap().len();
         assert!(format != "\"tt\"" || digits == 10, "{out}");
     }
+}
+
+#[test]
+fn check_prints_the_command_line_and_opens_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out.pcap");
+    let text = format!(
+        "interface = [\"nowhere0\"]\nwrite = \"{}\"\nwait = true\njson = true\nmetrics = \"127.0.0.1:9\"\n\
+         expression = \"inbound and udp port 53\"",
+        file.display()
+    );
+    let output = run(folder.path(), &text, &["--check", "-c", "7"]);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    for word in ["nowhere0", "--wait", "-c 7", "-- 'inbound and udp port 53'"] {
+        assert!(printed.contains(word), "{word}: {printed}");
+    }
+    assert!(!printed.contains("--check") && !printed.contains("--config"), "{printed}");
+    assert!(!file.exists());
+    // It is a command line.
+    let again = printed.trim_end().replacen("linerate capture", "exec \"$0\" capture --check", 1);
+    let again = Command::new("sh").args(["-c", &again, LINERATE]).output().unwrap();
+    assert_eq!(again.stdout, output.stdout, "{again:?}");
+
+    for (text, word) in [
+        ("interfaces = [\"x\"]", "interfaces"),
+        ("check = true", "check"),
+        ("expression = \"udp prt 5\"", "prt"),
+        ("relinquish-privileges = \"nosuchuser\"", "nosuchuser"),
+        ("write = \"/nowhere/x\"\nkeep = \"1d\"", "--keep"),
+        ("filter-file = \"/nowhere/filter\"", "/nowhere/filter"),
+    ] {
+        let output = run(folder.path(), text, &["--check"]);
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}: {printed}");
+        assert!(printed.contains(word), "{text}: {printed}");
+    }
+}
+
+#[test]
+fn wait_starts_when_the_interface_is_there() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let start = || {
+        let mut command = cable.far.command(LINERATE);
+        command.args(["capture", "--wait", "--json", "-c", "1", "-U", "-i", "far", "-i", "late"]);
+        command.arg("-w").arg(folder.path().join("x.pcapng"));
+        Process::start(command.env("NOTIFY_SOCKET", &socket))
+    };
+    let mut capture = start();
+    capture.until("waiting for the interface late");
+    let mut buffer = [0; 4096];
+    let len = uninterrupted(|| manager.recv(&mut buffer)).unwrap();
+    let told = std::str::from_utf8(&buffer[..len]).unwrap();
+    assert!(told.contains("READY=1") && told.contains("waiting for the interface late"), "{told}");
+    let add = ["ip link add late type veth peer name other", "ip link set late up"];
+    for command in add {
+        let output = cable.far.command("sh").args(["-c", command]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    capture.until("listening on late");
+    cable.send(1, 100);
+    let (status, report, printed) = capture.interrupt();
+    assert!(status.success() && report["captured"] == 1, "{report} {printed}");
+    assert_eq!(printed.matches("waiting").count(), 1, "{printed}");
+
+    let delete = cable.far.command("ip").args(["link", "delete", "late"]).output().unwrap();
+    assert!(delete.status.success());
+    let mut capture = start();
+    capture.until("waiting for the interface late");
+    capture.signal(Signal::SIGTERM);
+    let (status, _, printed) = capture.wait();
+    assert!(status.success(), "{printed}");
 }
 
 /// The example is accepted as it is and with every comment taken away; only the interface is missing here.
