@@ -39,8 +39,11 @@ pub struct InterfaceDescription {
     /// `if_tsoffset`: seconds to add to timestamps. Files written here have none.
     pub offset: i64,
     /// The last statistics block so far, of a file that is read.
-    pub statistics: Option<InterfaceStatistics>,
+    pub statistics: Option<Box<InterfaceStatistics>>,
 }
+
+// The block of an interface may have 20 bytes, and a file millions of them.
+const _: () = assert!(size_of::<InterfaceDescription>() <= 8 * 20);
 
 /// What an interface statistics block says. Every count is since the start of the capture; `None` where
 /// nobody counted.

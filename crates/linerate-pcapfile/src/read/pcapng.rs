@@ -190,7 +190,7 @@ impl State {
                         interfaces.get_mut(self.first_interface + block.if_id as usize)
                 {
                     let statistics = statistics(&block, interface, self.big_endian);
-                    interface.statistics = Some(statistics);
+                    interface.statistics = Some(Box::new(statistics));
                 }
             }
             _ => {}

@@ -208,7 +208,12 @@ pub(super) fn file_options(
     options.encoder.snaplen = snaplen;
     options.in_order = false;
     let describe = |interface| description(interface, filter, snaplen);
-    options.interfaces = reader.interfaces().iter().map(describe).collect();
+    let described = match options.encoder.format {
+        // The header has the first one's link type.
+        Format::Pcap { .. } => &reader.interfaces()[..reader.interfaces().len().min(1)],
+        Format::Pcapng => reader.interfaces(),
+    };
+    options.interfaces = described.iter().map(describe).collect();
     // A pcap header repeats the snap length of the file that it comes from.
     if let (Format::Pcap { .. }, Some(first)) = (options.encoder.format, options.interfaces.first())
     {

@@ -169,7 +169,7 @@ pub(crate) fn folder() -> tempfile::TempDir {
 pub(crate) fn statistics(path: &Path) -> InterfaceStatistics {
     let mut reader = Reader::open(path).unwrap();
     while reader.next().unwrap().is_some() {}
-    reader.interfaces()[0].statistics.clone().unwrap()
+    *reader.interfaces()[0].statistics.clone().unwrap()
 }
 
 /// A hundred IPv4 packets, every other one UDP, of several lengths and TTLs.
