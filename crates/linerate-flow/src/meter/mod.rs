@@ -41,7 +41,7 @@ impl Default for MeterOptions {
 }
 
 /// What a meter counted since its start. `packets` are all packets of flows, so each packet that the meter was given
-/// is in it or in `not_ip`, `malformed` or `link_type`.
+/// is in it or in `not_ip`, `malformed`, `link_type` or `time_range`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MeterStatistics {
     /// Packets of flows.
@@ -55,6 +55,8 @@ pub struct MeterStatistics {
     pub malformed: u64,
     /// Frames with a link-layer header that the meter does not know.
     pub link_type: u64,
+    /// Packets with a time after 2262-04-11, which a record cannot have.
+    pub time_range: u64,
     /// Packets that should have ports and are in flows without them: fragments whose first one was not seen, and
     /// packets that were cut off in front of them.
     pub without_ports: u64,
@@ -76,6 +78,7 @@ impl MeterStatistics {
             not_ip: self.not_ip + other.not_ip,
             malformed: self.malformed + other.malformed,
             link_type: self.link_type + other.link_type,
+            time_range: self.time_range + other.time_range,
             without_ports: self.without_ports + other.without_ports,
             active: self.active + other.active,
             exported: self.exported + other.exported,
@@ -121,16 +124,25 @@ const SWEEP_TIME: u64 = 1_000_000_000;
 /// The longest time that a flow waits for a sweep that pauses, in nanoseconds.
 const MAX_SWEEP_PAUSE: u64 = 10_000_000_000;
 
+/// The latest time of a record, in nanoseconds since 1970: the integers of Parquet are signed.
+const MAX_TIME: u64 = i64::MAX as u64;
+
+/// The clock has been set back if all packets of this time, in nanoseconds, are older than it by the idle timeout.
+const MIN_SET_BACK_TIME: u64 = 1_000_000_000;
+
 /// Finds flows in packets.
 ///
 /// The time is the latest of the packets and of [`Meter::advance`]. If packets come in the order of time, a flow ends at
-/// a time that only its own packets and the timeouts decide. When it is exported depends on the next sweep.
+/// a time that only its own packets and the timeouts decide. When it is exported depends on the next sweep. The time goes
+/// back if the packets' clock was set back by more than the idle timeout.
 pub struct Meter {
     table: Table,
     fragments: Fragments,
     active_timeout: u64,
     idle_timeout: u64,
     now: u64,
+    /// The first of the latest packets, if they are all older than `now` by more than the idle timeout.
+    set_back: Option<u64>,
     /// When the next step of the sweep is due.
     sweep_due: u64,
     /// The next entry of the sweep.
@@ -173,6 +185,7 @@ impl Meter {
             active_timeout: nanoseconds(options.active_timeout),
             idle_timeout: nanoseconds(options.idle_timeout),
             now: 0,
+            set_back: None,
             sweep_due: 0,
             cursor: 0,
             batch: Vec::with_capacity(BATCH_PACKETS),
@@ -205,7 +218,10 @@ impl Meter {
         packet: &MeteredPacket<'_>,
         mut export: impl FnMut(&Flow),
     ) -> Option<u64> {
-        self.advance(packet.time, &mut export);
+        self.flush(&mut export);
+        if packet.time <= MAX_TIME {
+            self.follow_clock(packet.time, &mut export);
+        }
         let parsed = self.parse(packet)?;
         Some(self.count(&parsed, &mut export))
     }
@@ -223,9 +239,11 @@ impl Meter {
                     self.flush(&mut export);
                 }
             }
-            None => {
-                self.advance(packet.time, &mut export);
+            None if packet.time <= MAX_TIME => {
+                self.flush(&mut export);
+                self.follow_clock(packet.time, &mut export);
             }
+            None => {}
         }
     }
 
@@ -244,7 +262,7 @@ impl Meter {
         let entries = batch.iter().fold(0, |all, one| all ^ self.table.load_entry(one.hash));
         std::hint::black_box(slots ^ entries);
         for parsed in batch.drain(..) {
-            self.advance_clock(parsed.time, export);
+            self.follow_clock(parsed.time, export);
             self.count(&parsed, export);
         }
         self.batch = batch;
@@ -254,6 +272,10 @@ impl Meter {
     #[inline]
     fn parse(&mut self, packet: &MeteredPacket<'_>) -> Option<Parsed> {
         let MeteredPacket { frame, wire_len, linktype, interface, time, byte_range } = *packet;
+        if time > MAX_TIME {
+            self.statistics.time_range += 1;
+            return None;
+        }
         let fragments = &mut self.fragments;
         let parsed = Packet::parse(frame, wire_len, linktype, interface, time, fragments);
         let statistics = &mut self.statistics;
@@ -317,6 +339,10 @@ impl Meter {
         if entry.is_exhausted() {
             self.end(number, EndReason::ActiveTimeout, export);
             self.table.entry_mut(number).restart();
+        } else if entry.first.saturating_sub(time) > self.idle_timeout {
+            // The clock was set back, and a record has one clock.
+            self.end(number, EndReason::ForcedEnd, export);
+            self.table.entry_mut(number).restart();
         }
         true
     }
@@ -333,6 +359,34 @@ impl Meter {
         self.now = self.now.max(time);
         if self.now >= self.sweep_due {
             self.sweep(export);
+        }
+    }
+
+    /// Advances the clock to the time of a packet, or sets it back.
+    #[inline]
+    fn follow_clock(&mut self, time: u64, export: &mut impl FnMut(&Flow)) {
+        if self.now.saturating_sub(time) > self.idle_timeout {
+            self.fall_back(time, export);
+        } else {
+            self.set_back = None;
+            self.advance_clock(time, export);
+        }
+    }
+
+    #[cold]
+    fn fall_back(&mut self, time: u64, export: &mut impl FnMut(&Flow)) {
+        let since = *self.set_back.get_or_insert(time);
+        if time.saturating_sub(since) < MIN_SET_BACK_TIME {
+            return;
+        }
+        (self.now, self.sweep_due, self.set_back) = (time, time, None);
+        // Flows without a packet since then would stay until the clock is where it was.
+        for number in 0..self.table.high_water() {
+            let entry = self.table.entry(number);
+            if entry.is_used() && entry.last.saturating_sub(time) > self.idle_timeout {
+                self.end(number, EndReason::ForcedEnd, export);
+                self.table.remove(number);
+            }
         }
     }
 

@@ -114,6 +114,9 @@ impl Initiator {
     }
 }
 
+/// Ethernet pads shorter frames to 60 bytes. There may be a tag or an FCS besides.
+const MAX_PADDED_LEN: u32 = 64;
+
 /// Ports that only servers have (IANA's system ports).
 const SYSTEM_PORTS: std::ops::Range<u16> = 1..1024;
 
@@ -283,8 +286,11 @@ impl Packet {
                 return Err(if is_ip { Unmetered::Malformed } else { Unmetered::NotIp });
             }
         };
-        // Super-packets may have no length in their header.
+        // Super-packets may have no length in their header. A frame as short as this is padded.
         let octets = match total_len {
+            0 if linktype == 1 && wire_len <= MAX_PADDED_LEN => {
+                (layers.transport_offset - layers.network_offset) as u32
+            }
             0 => wire_len.saturating_sub(layers.network_offset as u32),
             len => len,
         };

@@ -73,6 +73,60 @@ fn a_clock_that_begins_at_0_is_a_clock() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_splits_records_and_then_goes_on() {
+    let (client, server, old) = ((9, 40000), (1, 80), (8, 40000));
+    let mut metered = Metered::new(10, 60, 15);
+    metered
+        .frame(3600.0, &tcp(client, server, S, 0))
+        .frame(3601.0, &tcp(server, client, S | A, 0))
+        .frame(3602.0, &tcp(old, server, S, 0));
+    // An hour back, and on from there.
+    for tenth in 0..100_u32 {
+        metered.frame(f64::from(tenth) / 10.0, &tcp(server, client, A, 100));
+    }
+    let records = metered.finish();
+    let of = |host_number| records.iter().filter(move |one| one.key.source == host(host_number));
+    let spans: Vec<_> = of(9).map(|one| (one.start - START, one.end - START)).collect();
+    assert_eq!(spans, [(3600 * SECOND, 3601 * SECOND), (0, 99 * SECOND / 10)], "{records:?}");
+    let packets: Vec<_> = of(9).map(|one| (one.forward.packets, one.reverse.packets)).collect();
+    assert_eq!(packets, [(1, 1), (0, 100)]);
+    assert!(of(9).all(|one| one.direction == BiflowDirection::Initiator));
+    let reasons: Vec<_> = of(9).chain(of(8)).map(|one| one.end_reason).collect();
+    assert_eq!(reasons, [Some(EndReason::ForcedEnd); 3]);
+    assert_eq!(metered.meter.time(), START + 99 * SECOND / 10);
+
+    // One packet of another clock sets nothing back.
+    let mut metered = Metered::new(10, 60, 15);
+    metered
+        .frame(3600.0, &tcp(client, server, S, 0))
+        .frame(0.0, &tcp(old, server, S, 0))
+        .frame(3601.0, &tcp(server, client, S | A, 0));
+    assert_eq!(metered.meter.time(), START + 3601 * SECOND);
+    let records = metered.finish();
+    let client = records.iter().find(|one| one.key.source == host(9)).unwrap();
+    assert_eq!((records.len(), counts(client)), (2, [1, 40, 1, 40]));
+}
+
+#[test]
+fn packets_of_times_that_records_cannot_have_are_refused_by_name() {
+    let frame = udp((host(1), 1000), (host(2), 53), 10);
+    let mut metered = Metered::new(10, 60, 15);
+    for time in [i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX, START] {
+        metered.packet(&MeteredPacket {
+            frame: &frame,
+            wire_len: frame.len() as u32,
+            linktype: ETHERNET,
+            interface: 0,
+            time,
+            byte_range: None,
+        });
+    }
+    assert_eq!(metered.meter.statistics().time_range, 2);
+    let times: Vec<_> = metered.finish().iter().map(|one| (one.start, one.end)).collect();
+    assert_eq!(times, [(i64::MAX as u64, i64::MAX as u64), (START, START)]);
+}
+
+#[test]
 fn an_answer_that_comes_first_does_not_make_the_server_the_initiator() {
     let (client, server) = ((9, 40000), (1, 80));
     let mut metered = Metered::new(10, 60, 15);
@@ -572,6 +626,16 @@ fn padding_is_not_counted_and_super_packets_are_whole() {
     frame.resize(60, 0);
     let mut metered = Metered::new(10, 60, 15);
     assert_eq!(counts(&metered.frame(0.0, &frame).finish()[0]), [1, 29, 0, 0]);
+
+    // Nor in a frame whose header says no length, which may then be one of a card that segments.
+    let mut frame = Vec::new();
+    let ip = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6([1; 16], [2; 16], 64);
+    ip.tcp(2, 1, 1, 1000).write(&mut frame, &[]).unwrap();
+    frame[18..20].fill(0);
+    frame.truncate(54);
+    frame.resize(60, 0);
+    let mut metered = Metered::new(10, 60, 15);
+    assert_eq!(counts(&metered.frame(0.0, &frame).finish()[0]), [1, 40, 0, 0]);
 
     // IPv4 super-packets over 64 KiB have a total length of 0.
     let mut frame = udp((host(1), 1), (host(2), 2), 1);

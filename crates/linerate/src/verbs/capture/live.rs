@@ -297,6 +297,7 @@ fn flows(report: &Report) -> Option<String> {
         (meter.not_ip, "packet", "of no flow: not IP"),
         (meter.malformed, "packet", "of no flow: malformed"),
         (meter.link_type, "packet", "of no flow: unknown link type"),
+        (meter.time_range, "packet", "of no flow: a time after 2262"),
         (meter.without_ports, "packet", "of flows without ports: fragments, or cut off"),
         (meter.overflow, "record", "early, because the flow table was full"),
         (output.not_written, "record", "not in files: they could not be written"),

@@ -131,8 +131,12 @@ fn flows(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let help = "Packets of flows";
     encoder.counter("linerate_capture_flow_packets", help, None, meter.packets)?;
     let help = "Packets of no flow, by cause";
-    let causes =
-        [("not_ip", meter.not_ip), ("malformed", meter.malformed), ("link_type", meter.link_type)];
+    let causes = [
+        ("not_ip", meter.not_ip),
+        ("malformed", meter.malformed),
+        ("link_type", meter.link_type),
+        ("time_range", meter.time_range),
+    ];
     let causes = causes.map(|(cause, count)| ([cause], count));
     encoder.counters("linerate_capture_unmetered_packets", help, None, ["cause"], causes)?;
     let help = "Flow records in complete files";
