@@ -269,14 +269,8 @@ impl Outputs {
     /// cannot be resolved, and a message when they are sent again. Each has at most one warning a minute.
     pub fn take_warnings(&mut self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.reported.is_none_or(|since| since.elapsed() >= WARNING_INTERVAL)
-            && let Some(error) = self.failure.take()
-        {
-            self.reported = Some(Instant::now());
-            warnings.push(format!(
-                "{error}; flow records that are not written so far: {}",
-                self.not_written
-            ));
+        if self.reported.is_none_or(|since| since.elapsed() >= WARNING_INTERVAL) {
+            warnings.extend(self.take_failure());
         }
         for (collector, warned) in self.collectors.iter().zip(&mut self.warned) {
             let ipfix::Statistics { messages, not_sent_flows, error, .. } = collector.statistics();
@@ -302,6 +296,14 @@ impl Outputs {
             }
         }
         warnings
+    }
+
+    /// The warning of the last error of files, if [`Outputs::take_warnings`] has not given it.
+    pub fn take_failure(&mut self) -> Option<String> {
+        let error = self.failure.take()?;
+        self.reported = Some(Instant::now());
+        let lost = self.not_written;
+        Some(format!("{error}; flow records that are not written so far: {lost}"))
     }
 
     /// The counts now.

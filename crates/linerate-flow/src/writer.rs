@@ -155,6 +155,8 @@ impl<B: Backlog> Worker<B> {
             self.outputs.take_warnings().iter().for_each(|warning| (self.warn)(warning));
             *lock(&self.output) = self.outputs.statistics();
         }
+        // Nothing is left for a later warning.
+        self.outputs.take_failure().iter().for_each(|warning| (self.warn)(warning));
         let timeout = self.end.time_left().unwrap_or_default().max(MIN_COLLECTOR_TIMEOUT);
         let (statistics, outcome) = self.outputs.finish(timeout);
         *lock(&self.output) = statistics;

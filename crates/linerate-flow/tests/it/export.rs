@@ -164,13 +164,19 @@ fn each_output_fails_alone_and_is_counted() {
     assert!(statistics.has_lost_records());
     let warnings = outputs.take_warnings();
     assert!(warnings.len() == 1 && warnings[0].contains("not written so far: 7"), "{warnings:?}");
+    // The next error within a minute is said at the end.
+    push(&mut outputs, 2);
+    assert_eq!(outputs.take_warnings(), [""; 0]);
+    let warning = outputs.take_failure().unwrap();
+    assert!(warning.contains("not written so far: 9"), "{warning}");
+    assert_eq!(outputs.take_failure(), None);
     // When there is room again, it goes on.
     std::fs::remove_file(&blocked).unwrap();
     push(&mut outputs, 5);
     let (statistics, outcome) = outputs.finish(Duration::from_secs(10));
     outcome.unwrap();
-    assert_eq!((statistics.files.records, statistics.not_written), (17, 7));
-    assert_eq!(statistics.collectors[0].1.flows, 12);
+    assert_eq!((statistics.files.records, statistics.not_written), (19, 9));
+    assert_eq!(statistics.collectors[0].1.flows, 14);
 
     // The last files fail, too, and a collector that is away does not matter to the other ones.
     std::fs::remove_dir_all(&blocked).unwrap();
