@@ -41,7 +41,7 @@ test-kernels: ## root tests on Debian's own kernels, each in a virtual machine; 
 	@scripts/setup kernels
 	@scripts/test-kernels
 
-test-costs: build ## instructions that a forwarded packet costs, counted in an emulator; BEFORE=COMMAND: another build beside it
+test-costs: build ## instructions that a packet costs, counted in an emulator; BEFORE=COMMAND: another build beside it
 	@scripts/setup kernels
 	@scripts/test-costs $(built)/linerate $(BEFORE)
 

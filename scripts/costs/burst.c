@@ -1,13 +1,15 @@
 // Sends UDP frames of one flow by XDP live frames, in the guest of scripts/test-costs:
 //   burst IFACE DESTINATION-MAC SOURCE DESTINATION SOURCE-PORT DESTINATION-PORT BYTES FRAMES [VLAN]
-// SOURCE and DESTINATION are addresses of IPv4 or IPv6, and VLAN is the number of a tag. FRAMES is a number, or "marked": then it sends BURSTS pairs of a short and a long burst, each between two marks for
-// the plugin (count.c) and with a pause in which all queues drain. What a long one costs more is the cost of its
-// EXTRA frames. And
+// SOURCE and DESTINATION are addresses of IPv4 or IPv6, and VLAN is the number of a tag. FRAMES is a number, or
+// "marked:MILLISECONDS": then it sends BURSTS pairs of a short and a long burst, each between two marks for the plugin
+// (count.c) and with a pause in which all queues drain. What a long one costs more is the cost of its EXTRA frames. And
 //   burst drop IFACE
 // attaches an XDP program that drops all, and waits until it is ended. And
 //   burst redirect IFACE TO-IFACE DESTINATION-MAC
 // attaches one that does the least that a router must do: it writes constants where the MAC addresses and the TTL are,
-// and redirects.
+// and redirects. And
+//   burst pair COMMAND COMMAND
+// runs a command of the shell that has less to do, and one with more, each between two marks.
 #include <arpa/inet.h>
 #include <err.h>
 #include <linux/bpf.h>
@@ -142,14 +144,14 @@ static int load_sender(unsigned interface, const uint8_t *frame, unsigned header
     return load(instructions, end_with_redirect(instructions, next, interface));
 }
 
-static void send_frames(int program, uint8_t *frame, unsigned bytes, unsigned frames)
+static void send_frames(int program, uint8_t *frame, unsigned bytes, unsigned frames, unsigned pause)
 {
     union bpf_attr attr = {.test = {.prog_fd = program, .data_in = (uintptr_t)frame, .data_size_in = bytes,
         .repeat = frames, .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .batch_size = BATCH}};
 
     if (bpf(BPF_PROG_TEST_RUN, &attr) < 0)
         err(1, "cannot send live frames");
-    usleep(20000);
+    usleep(pause * 1000);
 }
 
 static void put(uint8_t *frame, unsigned at, uint16_t value)
@@ -207,6 +209,12 @@ static unsigned write_headers(uint8_t *frame, char **words, unsigned bytes, cons
     return (udp + UDP_BYTES + 3) / 4 * 4;
 }
 
+static void run(const char *command)
+{
+    if (system(command))
+        errx(1, "failed: %s", command);
+}
+
 int main(int argc, char **argv)
 {
     uint8_t frame[LONGEST] = {0};
@@ -219,9 +227,20 @@ int main(int argc, char **argv)
         redirect(argv[2], argv[3], argv[4]);
         return 1;
     }
+    if (argc == 4 && !strcmp(argv[1], "pair")) {
+        run(argv[2]);
+        MARK(1);
+        run(argv[2]);
+        MARK(2);
+        run(argv[3]);
+        MARK(3);
+        MARK(4);
+        return 0;
+    }
     if (argc != 9 && argc != 10)
-        errx(2, "burst IFACE DESTINATION-MAC SOURCE DESTINATION SOURCE-PORT DESTINATION-PORT BYTES FRAMES|marked [VLAN], "
-            "burst drop IFACE, or burst redirect IFACE TO-IFACE DESTINATION-MAC");
+        errx(2, "burst IFACE DESTINATION-MAC SOURCE DESTINATION SOURCE-PORT DESTINATION-PORT BYTES "
+            "FRAMES|marked:MILLISECONDS [VLAN], burst drop IFACE, burst redirect IFACE TO-IFACE DESTINATION-MAC, or "
+            "burst pair COMMAND COMMAND");
     unsigned bytes = atoi(argv[7]);
     if (bytes < MOST_HEADERS - 4 || bytes > LONGEST)
         errx(2, "a frame has %d to %d bytes", MOST_HEADERS - 4, LONGEST);
@@ -229,16 +248,17 @@ int main(int argc, char **argv)
     if (headers > bytes)
         errx(2, "these headers do not fit into %u bytes", bytes);
     int program = load_sender(ifindex(argv[1]), frame, headers);
-    if (strcmp(argv[8], "marked")) {
-        send_frames(program, frame, bytes, atoi(argv[8]));
+    unsigned pause = 20;
+    if (sscanf(argv[8], "marked:%u", &pause) != 1) {
+        send_frames(program, frame, bytes, atoi(argv[8]), pause);
         return 0;
     }
-    send_frames(program, frame, bytes, WARM_UP);
+    send_frames(program, frame, bytes, WARM_UP, pause);
     for (int burst = 0; burst < BURSTS; burst++) {
         MARK(1);
-        send_frames(program, frame, bytes, SHORT);
+        send_frames(program, frame, bytes, SHORT, pause);
         MARK(2);
-        send_frames(program, frame, bytes, SHORT + EXTRA);
+        send_frames(program, frame, bytes, SHORT + EXTRA, pause);
         MARK(3);
     }
     MARK(4);
