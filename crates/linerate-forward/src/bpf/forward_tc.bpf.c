@@ -180,19 +180,16 @@ __noinline int forward_skb(struct __sk_buff *skb, __u32 *outdated)
 /* slow_path(), where XDP is not on the interface or left the packet to TC. */
 __noinline int slow_path_skb(struct __sk_buff *skb, __u32 reason, __u32 has_ethernet)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 generation = READ_ONCE(control.generation);
-	struct sk_buff *kernel = kernel_skb(skb);
-	struct packet packet = {};
-	__u32 zero = 0, parsed;
+	__u32 zero = 0, parsed = parse_once(skb, has_ethernet);
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct frame *frame = bpf_map_lookup_elem(&scratch, &zero);
+	struct sk_buff *kernel = kernel_skb(skb);
+	struct packet packet;
 
 	session_barrier();
-	if (!frame)
+	if (!frame || !take_parsed(data, &packet))
 		return NEXT;
-	parsed = parse_skb(skb, data, end, has_ethernet, &packet);
-	if (has_ethernet && data + ETHERNET_LEN > end)
-		packet.network = NULL;
 	inspect(&packet, has_ethernet && data + ETHERNET_LEN <= end ? load64(data) : 0, end, skb->ifindex,
 		frame);
 	if (kernel && BPF_CORE_READ_BITFIELD(kernel, ip_summed) == KERNEL_CHECKSUM_PARTIAL)
