@@ -122,7 +122,7 @@ pub enum Error {
         /// The file that was written.
         path: std::path::PathBuf,
         /// What is to stay free.
-        keep_free: crate::sink::file::KeepFree,
+        keep_free: linerate_pcapfile::KeepFree,
         /// Who has a lock on an older file.
         holder: Option<linerate_net::process::Process>,
     },

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use linerate_pcapfile::Group;
 use serde::{Serialize, Serializer};
 
-use crate::file::{Files, FilesOptions, FilesStatistics};
+use crate::file::{Files, FilesOptions, FilesStatistics, Retention};
 use crate::ipfix::{self, Target, is_ipfix};
 use crate::{Error, FlowRecord, Result};
 
@@ -91,7 +91,7 @@ impl fmt::Display for Destination {
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Where records go, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OutputOptions {
     /// All of these.
     pub destinations: Vec<Destination>,
@@ -101,6 +101,8 @@ pub struct OutputOptions {
     pub group: Option<Group>,
     /// A file is complete at the latest after this time.
     pub max_age: Duration,
+    /// Which complete files are deleted, in each folder.
+    pub retention: Retention,
     /// As [`FilesOptions::sealed`].
     pub sealed: Option<u64>,
 }
@@ -176,6 +178,7 @@ impl Outputs {
                     group: options.group,
                     max_age: options.max_age,
                     max_records: MAX_RECORDS,
+                    retention: options.retention,
                     sealed: options.sealed,
                 })?),
                 Destination::Collector(target) => {
@@ -260,9 +263,14 @@ impl Outputs {
         published
     }
 
-    /// Completes files that are due. Must be called regularly.
+    /// Completes files that are due, and deletes old ones. Must be called regularly.
     pub fn maintain(&mut self, now: Instant) {
         self.write(|files| files.maintain(now));
+        for files in &mut self.files {
+            if let Err(error) = files.delete_old(now) {
+                self.failure = Some(error);
+            }
+        }
     }
 
     /// A warning that files cannot be written; one for each collector that records cannot be sent to, as by a name that

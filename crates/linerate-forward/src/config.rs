@@ -18,6 +18,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use linerate_flow::file::KeepFree;
 use linerate_flow::outputs::Destination;
 use linerate_service::ListenAddress;
 use serde::de::{Deserialize, Deserializer, Error as _};
@@ -136,6 +137,11 @@ pub struct Config {
     /// A file of flow records is complete after this time, in [`ACTIVE_TIMEOUT_RANGE`]; default: 1 min.
     #[serde(serialize_with = "time", deserialize_with = "active_timeout")]
     pub flow_file_time: Duration,
+    /// Files of flow records are deleted so long after their hour; default: [`Lifetime::Off`].
+    pub flows_keep: Lifetime,
+    /// What is kept free on the file system of flow records, as [`KeepFree`] reads it; default: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows_keep_free: Option<String>,
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does; default: false, as nftables' flowtable.
     pub verify_checksums: bool,
     /// Only these sessions are accelerated; default: all. In a file, one may stand without the brackets of a list.
@@ -183,6 +189,8 @@ impl Default for Config {
             group: None,
             active_timeout: Duration::from_secs(60),
             flow_file_time: Duration::from_secs(60),
+            flows_keep: Lifetime::Off,
+            flows_keep_free: None,
             verify_checksums: false,
             accelerate: Vec::new(),
             exempt: Vec::new(),
@@ -237,6 +245,9 @@ impl Config {
             check_sessions(self.max_sessions)?;
             check_connections(&self.metrics_connections)?;
             check_after_packets(&self.after_packets)?;
+            if let Some(text) = &self.flows_keep_free {
+                text.parse::<KeepFree>().map_err(|reason| format!("flows-keep-free: {reason}"))?;
+            }
             let lifetime = match self.lifetime {
                 Lifetime::Off => *TIMEOUT_RANGE.end(),
                 Lifetime::For(time) => time,

@@ -242,6 +242,12 @@ fn flows(flows: &FlowStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Re
         output.files.records,
     )?;
     encoder.counter(
+        "linerate_forward_deleted_flow_files",
+        "Files of flow records deleted by flows-keep or flows-keep-free",
+        None,
+        output.files.deleted,
+    )?;
+    encoder.counter(
         "linerate_forward_nat_event_overruns",
         "How often the kernel dropped NAT events because they were read too slowly",
         None,

@@ -12,6 +12,7 @@
 //! files, and counts an interruption.
 
 mod columns;
+mod retention;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -19,13 +20,15 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+pub use linerate_pcapfile::KeepFree;
 use linerate_pcapfile::{FILE_MODE, Group};
 use parquet::file::properties::WriterPropertiesPtr;
 use parquet::file::writer::SerializedFileWriter;
 
 use crate::{Error, FlowRecord, Result, schema};
+pub use retention::Retention;
 
 /// Where and how records are written.
 #[derive(Clone, Debug)]
@@ -40,6 +43,8 @@ pub struct FilesOptions {
     pub max_age: Duration,
     /// A file gets its name at the latest with this many records.
     pub max_records: u64,
+    /// Which complete files are deleted.
+    pub retention: Retention,
     /// The last committed batch: files that an interrupted meter sealed with this number or a lower one are published.
     /// Files with the number 0 are published in any case.
     pub sealed: Option<u64>,
@@ -55,6 +60,9 @@ pub struct FilesStatistics {
     /// Their bytes.
     #[serde(rename = "file_bytes")]
     pub bytes: u64,
+    /// Complete files that were deleted ([`Retention`]).
+    #[serde(rename = "deleted_files")]
+    pub deleted: u64,
     /// Earlier meters of this name that did not end, but were ended: 0 or 1. Their last files were not whole, and are
     /// removed.
     pub interruptions: u64,
@@ -68,6 +76,7 @@ impl FilesStatistics {
             files: self.files + other.files,
             bytes: self.bytes + other.bytes,
             records: self.records + other.records,
+            deleted: self.deleted + other.deleted,
             interruptions: self.interruptions + other.interruptions,
         }
     }
@@ -78,6 +87,9 @@ const ROW_GROUP_RECORDS: usize = 1 << 16;
 
 /// Files that are written at one time. Records of many hours have a file each, and a process may open few files.
 const MAX_OPEN_FILES: usize = 32;
+
+/// How often [`Files::delete_old`] looks for files.
+const RETENTION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The start of hidden names.
 const HIDDEN: &str = ".";
@@ -171,6 +183,8 @@ pub struct Files {
     created: Vec<PathBuf>,
     /// Whether there were records that a kill would have lost.
     is_used: bool,
+    /// When old files were deleted last.
+    deleted_at: Option<Instant>,
     /// Locked while this meter lives.
     _state: File,
     statistics: FilesStatistics,
@@ -223,6 +237,7 @@ impl Files {
             next: 0,
             created,
             is_used: false,
+            deleted_at: None,
             _state: state,
             statistics,
         })
@@ -271,6 +286,21 @@ impl Files {
             Some(since) if now.duration_since(since) >= self.options.max_age => self.complete(),
             _ => Ok(()),
         }
+    }
+
+    /// Deletes complete files that need not be kept ([`Retention`]); to be called now and then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] of a folder that cannot be read, or a file that cannot be deleted.
+    pub fn delete_old(&mut self, now: Instant) -> Result<()> {
+        if self.deleted_at.is_some_and(|last| now.duration_since(last) < RETENTION_INTERVAL) {
+            return Ok(());
+        }
+        self.deleted_at = Some(now);
+        let FilesOptions { folder, sensor, retention, .. } = &self.options;
+        self.statistics.deleted += retention.apply(folder, sensor, SystemTime::now())?;
+        Ok(())
     }
 
     /// Gives all files their names.
@@ -505,41 +535,59 @@ fn sync_folder(path: &Path) -> Result<()> {
 
 /// Publishes the files that an interrupted meter sealed with numbers up to this one, and removes its other hidden files.
 fn recover(folder: &Path, sensor: &str, sealed: Option<u64>) -> Result<()> {
-    let list = |folder: &Path| {
-        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        entries.map_err(Error::io("read the folder", folder))
-    };
-    let below = |folder: &Path, start: &str| -> Result<Vec<PathBuf>> {
-        let entries = list(folder)?.into_iter();
-        let of = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));
-        Ok(of.map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
-    };
     let is_committed =
         |number: &str| number.parse().is_ok_and(|number: u64| number <= sealed.unwrap_or(0));
-    for date in below(folder, "date=")? {
-        for hour in below(&date, "hour=")? {
-            let folder = hour.join(format!("sensor={sensor}"));
-            if !folder.is_dir() {
-                continue;
-            }
-            for entry in list(&folder)? {
-                let (name, path) = (entry.file_name(), entry.path());
-                let Some(name) = name.to_str().and_then(|name| name.strip_prefix(HIDDEN)) else {
-                    continue;
-                };
-                match name.split_once(SEALED) {
-                    Some((name, number)) if is_committed(number) => {
-                        let name = folder.join(name);
-                        fs::rename(&path, &name).map_err(Error::io("rename", &path))?;
-                        sync_folder(&name)?;
-                    }
-                    None if !name.ends_with(PARTIAL) => {}
-                    _ => fs::remove_file(&path).map_err(Error::io("remove", &path))?,
+    for folder in partitions(folder, sensor) {
+        let folder = folder?;
+        for path in list(&folder)? {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(name) = name.and_then(|name| name.strip_prefix(HIDDEN)) else { continue };
+            match name.split_once(SEALED) {
+                Some((name, number)) if is_committed(number) => {
+                    let name = folder.join(name);
+                    fs::rename(&path, &name).map_err(Error::io("rename", &path))?;
+                    sync_folder(&name)?;
                 }
+                None if !name.ends_with(PARTIAL) => {}
+                _ => fs::remove_file(&path).map_err(Error::io("remove", &path))?,
             }
         }
     }
     Ok(())
+}
+
+/// What is in a folder, in the order of names. One that was removed in the meantime is empty.
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = match fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
+        Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect::<Vec<_>>(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(Error::io("read the folder", folder)(error)),
+    };
+    paths.sort();
+    Ok(paths)
+}
+
+/// The folders of a sensor, the oldest hour first. They are read when they are asked for.
+fn partitions(folder: &Path, sensor: &str) -> impl Iterator<Item = Result<PathBuf>> {
+    let below = |folder: &Path, start: &'static str| {
+        let (paths, error) = match list(folder) {
+            Ok(paths) => (paths, None),
+            Err(error) => (Vec::new(), Some(Err(error))),
+        };
+        let is_of = move |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+            name.starts_with(start.as_bytes()) && path.is_dir()
+        };
+        paths.into_iter().filter(is_of).map(Ok).chain(error)
+    };
+    let name = format!("sensor={sensor}");
+    below(folder, "date=")
+        .flat_map(move |date| match date {
+            Ok(date) => below(&date, "hour=").collect(),
+            Err(error) => vec![Err(error)],
+        })
+        .map(move |hour| hour.map(|hour| hour.join(&name)))
+        .filter(|folder| folder.as_ref().is_ok_and(|path| path.is_dir()) || folder.is_err())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use linerate_flow::FlowRecord;
 use linerate_flow::export::{ExportStatistics, ExportingMeter, InterfaceName, RecordWriter};
+use linerate_flow::file::Retention;
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::{Destination, OutputOptions, Outputs};
 use linerate_testkit::wait_for;
@@ -42,6 +43,7 @@ impl Run {
             sensor: Some("edge-1".into()),
             group: None,
             max_age: Duration::from_secs(60),
+            retention: Retention::default(),
             sealed: None,
         };
         let record_writer =
@@ -96,6 +98,7 @@ fn published_records_wait_for_a_slow_collector_as_long_as_they_may() {
         sensor: None,
         group: None,
         max_age: Duration::from_secs(60),
+        retention: Retention::default(),
         sealed: None,
     };
     let mut outputs = Outputs::open(&options, || ()).unwrap();
@@ -120,6 +123,7 @@ fn a_folder_that_is_given_twice_or_a_wrong_collector_leaves_nothing() {
             sensor: Some("edge-1".into()),
             group: None,
             max_age: Duration::from_secs(60),
+            retention: Retention::default(),
             sealed: None,
         };
         Outputs::open(&options, || ()).err().expect("refused").to_string()
@@ -145,6 +149,7 @@ fn each_output_fails_alone_and_is_counted() {
         sensor: Some("edge-1".into()),
         group: None,
         max_age: Duration::ZERO,
+        retention: Retention::default(),
         sealed: None,
     };
     let record = FlowRecord { start: START, end: START, ..FlowRecord::default() };
@@ -201,6 +206,7 @@ fn collectors_get_records_whose_file_cannot_get_its_name() {
         sensor: Some("edge-1".into()),
         group: None,
         max_age: Duration::from_secs(60),
+        retention: Retention::default(),
         sealed: Some(0),
     };
     let mut outputs = Outputs::open(&options, || ()).unwrap();
@@ -234,6 +240,7 @@ fn a_collector_that_cannot_be_reached_at_the_start_is_warned_of_once() {
         sensor: None,
         group: None,
         max_age: Duration::from_secs(60),
+        retention: Retention::default(),
         sealed: None,
     };
     let warn = |text: &str| WARNINGS.lock().unwrap().push(text.to_owned());

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use linerate_flow::file::{Files, FilesOptions};
+use linerate_flow::file::{Files, FilesOptions, Retention};
 use linerate_flow::schema::{self, Value};
 use linerate_flow::{Direction, EndReason, FlowKey, FlowRecord, NatEvent, Translation};
 use linerate_pcapfile::PacketLocation;
@@ -21,6 +21,7 @@ fn options(folder: &Path) -> FilesOptions {
         group: None,
         max_age: Duration::from_secs(60),
         max_records: 1 << 22,
+        retention: Retention::default(),
         sealed: None,
     }
 }
@@ -425,4 +426,46 @@ fn a_flow_takes_few_bytes() {
         println!("{bytes:6.2} bytes a flow");
         assert!(bytes <= most, "{bytes} bytes a flow");
     }
+}
+
+#[test]
+fn old_files_of_a_sensor_are_deleted_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let hour = 3600 * SECOND;
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let record = |start: u64| FlowRecord { start, end: start, ..FlowRecord::default() };
+    // Hours of two sensors. The ends of the hours are between 0 and 1, and 48 and 49 hours ago.
+    for sensor in ["edge-1", "edge-2"] {
+        let options = FilesOptions { sensor: sensor.into(), ..options(folder.path()) };
+        let mut files = Files::new(options).unwrap();
+        for start in [now - 50 * hour, now - 49 * hour, now - hour] {
+            files.push(record(start)).unwrap();
+        }
+        files.finish().unwrap();
+    }
+    let all = files(folder.path());
+    assert_eq!(all.len(), 6);
+    // A foreign file in a folder of the sensor stays, and its folder.
+    let foreign = all[0].with_file_name("notes.txt");
+    std::fs::write(&foreign, "").unwrap();
+    let of = |sensor: &str| {
+        let part = format!("sensor={sensor}/flows-");
+        files(folder.path()).iter().filter(|path| path.to_str().unwrap().contains(&part)).count()
+    };
+    let kept = |keep: Option<Duration>, keep_free: Option<&str>| {
+        let keep_free = keep_free.map(|text| text.parse().unwrap());
+        let retention = Retention { keep, keep_free };
+        let mut files = Files::new(FilesOptions { retention, ..options(folder.path()) }).unwrap();
+        files.delete_old(Instant::now()).unwrap();
+        assert_eq!(of("edge-2"), 3);
+        let deleted = files.statistics().deleted;
+        files.finish().unwrap();
+        (of("edge-1"), deleted)
+    };
+    assert_eq!(kept(None, None), (3, 0));
+    assert_eq!(kept(Some(Duration::from_secs(24 * 3600)), Some("1")), (1, 2));
+    assert!(foreign.exists() && !all[2].exists() && !all[2].parent().unwrap().exists());
+    assert_eq!(kept(Some(Duration::MAX), None), (1, 0));
+    // No file system has this much.
+    assert_eq!(kept(None, Some("8388607T")), (0, 1));
 }

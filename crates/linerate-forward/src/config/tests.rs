@@ -40,6 +40,8 @@ fn everything_can_be_said() {
         group = "analysts"
         active-timeout = "5m"
         flow-file-time = "10s"
+        flows-keep = "90d"
+        flows-keep-free = "10%"
         verify-checksums = true
         persist = true
         fix = false
@@ -64,6 +66,10 @@ fn everything_can_be_said() {
     assert_eq!(config.group.as_deref(), Some("analysts"));
     let times = [config.active_timeout, config.flow_file_time];
     assert_eq!(times, [300, 10].map(Duration::from_secs));
+    assert_eq!(config.flows_keep, Lifetime::For(Duration::from_secs(90 * 86_400)));
+    assert_eq!(config.flows_keep_free.as_deref(), Some("10%"));
+    let wrong = Config { flows_keep_free: Some("10".to_owned() + "x"), ..config.clone() };
+    assert!(wrong.check().unwrap_err().to_string().contains("flows-keep-free: `10x` is neither"));
     assert!(config.verify_checksums && config.persist && !config.fix && !config.probe);
     assert_eq!(config.block.len(), 2);
     assert_eq!(parse(&config.to_toml()).unwrap(), config);

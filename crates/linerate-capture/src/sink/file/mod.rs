@@ -33,7 +33,7 @@ pub(crate) use pool::BlockPlace;
 use pool::{Pool, SenderGuard};
 pub use progress::{FileSinkCounts, FileSinkProgress, FileSinkReport, InterfaceOutcome};
 pub(crate) use retention::FinishedFiles;
-pub use retention::{KeepFree, Retention};
+pub use retention::Retention;
 pub use rotation::{Naming, Rotation};
 use writer::Writer;
 

@@ -13,10 +13,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use linerate_flow::file::Retention;
 use linerate_flow::outputs::{Destination, OutputOptions, OutputStatistics};
 use linerate_flow::writer::Writer;
 
-use crate::config::Config;
+use crate::config::{Config, Lifetime};
 use crate::runtime::pins::{Lock, Pins};
 use crate::table::Table;
 use crate::table::ageing::Ageing;
@@ -89,6 +90,7 @@ impl Flows {
             sensor: config.sensor.clone(),
             group: config.group.as_deref().map(str::parse).transpose().map_err(Error::Invalid)?,
             max_age: config.flow_file_time,
+            retention: retention(config)?,
             sealed: Some(checkpoints.committed()),
         };
         let has_files = config.flows.iter().any(|one| matches!(one, Destination::Folder(_)));
@@ -160,4 +162,14 @@ impl Flows {
         let (sessions, written) = (counts.records, output.files.records);
         tracing::info!(sessions, written, "flow records ended");
     }
+}
+
+/// Which files of records are deleted.
+fn retention(config: &Config) -> Result<Retention> {
+    let keep = match config.flows_keep {
+        Lifetime::Off => None,
+        Lifetime::For(age) => Some(age),
+    };
+    let keep_free = config.flows_keep_free.as_deref().map(str::parse).transpose();
+    Ok(Retention { keep, keep_free: keep_free.map_err(Error::Invalid)? })
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use linerate_capture::engine::Sample;
 use linerate_capture::filter::{FilterLocation, TagReading};
-use linerate_capture::sink::file::KeepFree;
 use linerate_capture::source::SourceKind;
 use linerate_flow::outputs::Destination;
-use linerate_pcapfile::{Compression, Group};
+use linerate_pcapfile::{Compression, Group, KeepFree};
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
@@ -94,6 +93,16 @@ pub(crate) struct Arguments {
     /// Complete the Parquet files of --flows after this time. A crash loses no records in complete files.
     #[arg(help_heading = FLOWS, long, value_name = "TIME", requires = "flows", default_value = "1m", value_parser = values::flow_time)]
     pub(super) flow_file_time: Duration,
+
+    /// Delete the Parquet files of --flows, of this --sensor, whose hour ended longer ago than this, such as `12h` or
+    /// `90d`. Those of earlier captures are deleted, too.
+    #[arg(help_heading = FLOWS, long, value_name = "AGE", requires = "flows", conflicts_with = "read", value_parser = values::age)]
+    pub(super) flows_keep: Option<Duration>,
+
+    /// Keep a part (`10%`) or size (`20G`) of the file system of --flows free: the Parquet files of the oldest hours, of
+    /// this --sensor, are deleted first.
+    #[arg(help_heading = FLOWS, long, value_name = "SHARE", requires = "flows")]
+    pub(super) flows_keep_free: Option<KeepFree>,
 
     /// Only count packets: for measurements.
     #[arg(help_heading = PACKETS, long, conflicts_with = "write")]

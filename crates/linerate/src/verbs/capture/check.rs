@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use linerate_capture::filter::FilterLocation;
 use linerate_capture::interface::ANY;
 use linerate_capture::source::SourceKind;
+use linerate_flow::outputs::Destination;
 use linerate_pcapfile::Format;
 use linerate_ring::TimestampSource;
 use linerate_ring::packet::DirectionFilter;
@@ -77,6 +78,12 @@ fn check_output(arguments: &Arguments) -> Result<()> {
         bail!(
             "--keep and --keep-free delete the older files of a capture: they need -C, -G or -b, which start another \
              file"
+        );
+    }
+    let keeps_records = arguments.flows_keep.is_some() || arguments.flows_keep_free.is_some();
+    if keeps_records && !arguments.flows.iter().any(|one| matches!(one, Destination::Folder(_))) {
+        bail!(
+            "--flows-keep and --flows-keep-free delete files of records: they need --flows FOLDER"
         );
     }
     if is_stdout && arguments.per_thread_files {

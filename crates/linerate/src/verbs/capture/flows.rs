@@ -5,6 +5,7 @@ use linerate_capture::engine::Metering;
 use linerate_capture::privilege;
 use linerate_capture::source::{OpenInterface, SourceKind};
 use linerate_flow::export::{InterfaceName, RecordWriter};
+use linerate_flow::file::Retention;
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::OutputOptions;
 use linerate_net::ethtool;
@@ -68,6 +69,7 @@ pub(super) fn metering(
         sensor: arguments.sensor.clone(),
         group: arguments.group,
         max_age: arguments.flow_file_time,
+        retention: Retention { keep: arguments.flows_keep, keep_free: arguments.flows_keep_free },
         sealed: None,
     };
     let prepare_thread = privilege::keep_file_access;

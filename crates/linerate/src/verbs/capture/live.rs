@@ -301,6 +301,11 @@ fn flows(report: &Report) -> Option<String> {
         (meter.without_ports, "packet", "of flows without ports: fragments, or cut off"),
         (meter.overflow, "record", "early, because the flow table was full"),
         (output.not_written, "record", "not in files: they could not be written"),
+        (
+            output.files.deleted,
+            "older file",
+            "of records deleted (--flows-keep, --flows-keep-free)",
+        ),
     ] {
         if count > 0 {
             text += &format!("\n{} {what}", plural(count, name));

@@ -143,6 +143,8 @@ fn flows(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     encoder.counter("linerate_capture_flow_records_written", help, None, output.files.records)?;
     let help = "Flow records that could not be written to files";
     encoder.counter("linerate_capture_flow_records_unwritten", help, None, output.not_written)?;
+    let help = "Files of flow records deleted by --flows-keep or --flows-keep-free";
+    encoder.counter("linerate_capture_deleted_flow_files", help, None, output.files.deleted)?;
     if output.collectors.is_empty() {
         return Ok(());
     }

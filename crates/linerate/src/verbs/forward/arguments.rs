@@ -170,6 +170,16 @@ pub(super) struct Run {
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
     pub(super) flow_file_time: Option<Duration>,
 
+    /// Delete the Parquet files of --flows, of this --sensor, whose hour ended longer ago than this, such as `90d`.
+    /// [default: off]
+    #[arg(long, value_name = "AGE|off")]
+    pub(super) flows_keep: Option<Lifetime>,
+
+    /// Keep a part (`10%`) or size (`20G`) of the file system of --flows free: the Parquet files of the oldest hours, of
+    /// this --sensor, are deleted first.
+    #[arg(long, value_name = "SHARE")]
+    pub(super) flows_keep_free: Option<String>,
+
     /// Verify TCP and UDP checksums of tracked sessions where conntrack does, at the cost of reading the payload. By
     /// default they are not verified, as nftables' flowtable does not: a wrong checksum stays wrong.
     #[arg(long)]

@@ -59,6 +59,10 @@ fn configure(arguments: &Run) -> Result<Config, ConfigError> {
     }
     set(&mut config.active_timeout, arguments.active_timeout);
     set(&mut config.flow_file_time, arguments.flow_file_time);
+    set(&mut config.flows_keep, arguments.flows_keep);
+    if arguments.flows_keep_free.is_some() {
+        config.flows_keep_free.clone_from(&arguments.flows_keep_free);
+    }
     config.verify_checksums |= arguments.verify_checksums;
     config.persist |= arguments.persist;
     config.fix &= !arguments.no_fix;

@@ -1,0 +1,66 @@
+//! [`Retention`]: which complete files are deleted.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use linerate_pcapfile::KeepFree;
+
+use super::{HIDDEN, list, partition, partitions};
+use crate::{Error, Result};
+
+/// Which complete files of a sensor are deleted, those of the oldest hour first. They may be of earlier meters.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Retention {
+    /// Those of records whose hour ended so long ago.
+    pub keep: Option<Duration>,
+    /// As many as it takes to keep this free on the file system.
+    pub keep_free: Option<KeepFree>,
+}
+
+impl Retention {
+    /// Deletes files. Returns how many.
+    pub(super) fn apply(self, folder: &Path, sensor: &str, now: SystemTime) -> Result<u64> {
+        let mut missing = self.keep_free.and_then(|free| free.missing(folder, 0)).unwrap_or(0);
+        let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let oldest = self.keep.and_then(|keep| since_1970.checked_sub(keep));
+        let oldest = oldest.map(|oldest| folder.join(partition(oldest.as_secs() / 3600, sensor)));
+        let mut deleted = 0;
+        if missing == 0 && oldest.is_none() {
+            return Ok(deleted);
+        }
+        for partition in partitions(folder, sensor) {
+            let partition = partition?;
+            let is_old = oldest.as_ref().is_some_and(|oldest| partition < *oldest);
+            if !is_old && missing == 0 {
+                break;
+            }
+            for file in list(&partition)? {
+                let is_complete = file.extension().is_some_and(|end| end == "parquet")
+                    && !file
+                        .file_name()
+                        .is_some_and(|name| name.as_encoded_bytes().starts_with(HIDDEN.as_bytes()));
+                let Some(found) =
+                    file.symlink_metadata().ok().filter(|found| is_complete && found.is_file())
+                else {
+                    continue;
+                };
+                if !is_old && missing == 0 {
+                    break;
+                }
+                match fs::remove_file(&file) {
+                    Ok(()) => deleted += 1,
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(Error::io("delete", &file)(error)),
+                }
+                missing = missing.saturating_sub(found.blocks() * 512);
+            }
+            // The first that is not empty ends this.
+            let above = partition.ancestors().take(3);
+            let _ = above.map(fs::remove_dir).take_while(std::result::Result::is_ok).count();
+        }
+        Ok(deleted)
+    }
+}
