@@ -1,6 +1,6 @@
 //! Where flow records are: folders and files of Parquet, here or in an object store; as the table `flows`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -268,14 +268,15 @@ fn ip(columns: &[ArrayRef]) -> datafusion::error::Result<ArrayRef> {
     Ok(Arc::new(text.finish()))
 }
 
-/// Files of records in a folder that are whole, in the order of their names, and why folders could not be read. One below
-/// it that was removed in the meantime has no files.
-pub(crate) fn local_files(top: &Path) -> (Vec<PathBuf>, Vec<Error>) {
+/// Files of records in a folder that are whole, in the order of their names, and the folders that could not be read. One
+/// below it that was removed in the meantime has no files. A folder that a link leads to, too, has its own name.
+pub(crate) fn local_files(top: &Path) -> (Vec<PathBuf>, Vec<(PathBuf, Error)>) {
     let (mut files, mut faults) = (Vec::new(), Vec::new());
-    let mut folders = vec![top.to_owned()];
+    // Those behind links come last, so the names do not depend on the order that the file system has.
+    let mut folders = BTreeSet::from([(false, top.to_owned())]);
     // A link may lead to a folder above it.
     let mut seen = HashSet::new();
-    while let Some(folder) = folders.pop() {
+    while let Some((is_linked, folder)) = folders.pop_first() {
         if let Ok(path) = folder.canonicalize()
             && !seen.insert(path)
         {
@@ -287,15 +288,16 @@ pub(crate) fn local_files(top: &Path) -> (Vec<PathBuf>, Vec<Error>) {
             Err(error) if error.kind() == ErrorKind::NotFound && folder != top => continue,
             Err(error) => {
                 let what = format!("cannot read {}", folder.display());
-                faults.push(Error::from(error).context(what));
+                faults.push((folder, Error::from(error).context(what)));
                 continue;
             }
         };
-        for path in entries.into_iter().map(|entry| entry.path()) {
-            let hidden =
-                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        for entry in entries {
+            let path = entry.path();
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
             if path.is_dir() {
-                folders.push(path);
+                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                folders.insert((is_linked || is_link, path));
             } else if !hidden && path.extension().is_some_and(|extension| extension == "parquet") {
                 files.push(path);
             }
