@@ -4,6 +4,7 @@
 //! packet in them, so the answer has the IP packets that tcpdump selects over all files.
 
 mod beginning;
+mod expected;
 mod later;
 mod output;
 mod parts;
@@ -11,18 +12,20 @@ mod search;
 
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, bail};
-use datafusion::arrow::array::Array;
+use datafusion::arrow::array::{Array, Int64Array, StringArray};
 use datafusion::common::cast::{as_int64_array, as_string_array, as_uint64_array};
 use datafusion::prelude::SessionContext;
 use serde_json::json;
 
-use self::parts::{Parts, Period};
-use self::search::Search;
+use self::expected::Expected;
+use self::parts::{Named, Parts, Period};
+use self::search::{NoTemporaryFile, Search};
 use crate::filter::{self, Meaning};
-use crate::print::plural;
+use crate::print::{message, plural};
 use crate::queries;
 use crate::source::TABLE;
 use crate::time::Range;
@@ -58,8 +61,10 @@ pub(crate) struct Report {
     missing: Vec<(PathBuf, u64)>,
     /// Files that have not the packets that their records point at, and how many records point at each.
     replaced: Vec<(PathBuf, u64)>,
-    /// Why files were not read to their ends.
+    /// Why files were not read to their ends, or not at all.
     damaged: Vec<String>,
+    /// Packets that the records count, and that are not in the files.
+    missing_packets: u64,
 }
 
 impl Report {
@@ -96,6 +101,13 @@ impl Report {
                     .to_owned(),
             );
         }
+        if self.missing_packets > 0 {
+            lines.push(format!(
+                "{} of these flow records not in the files: files were overwritten or deleted, or a capture with \
+                 --cutoff has not written them",
+                plural(self.missing_packets, "packet")
+            ));
+        }
         if self.without_files > 0 {
             let records = plural(self.without_files, "flow record");
             lines.push(format!("no packet file is known for {records}"));
@@ -113,6 +125,7 @@ impl Report {
             "missing_files": self.missing.len(),
             "replaced_files": self.replaced.len(),
             "damaged_files": self.damaged.len(),
+            "missing_packets": self.missing_packets,
             "bytes_read": self.bytes_read,
             "bytes_total": self.bytes_total,
         })
@@ -130,19 +143,86 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     }
     output::check_name(options.out)?;
     let mut report = Report::default();
-    let mut parts = Parts::new(options.folder);
     let condition = queries::condition(Some(&filter), options.range, Meaning::MayHavePackets);
     let condition = format!("\"natEvent\" IS NULL AND {condition}");
+    let (parts, expected) = select(context, options, &condition, &mut report).await?;
+    let named = match parts.later() {
+        Some(period) => named_files(context, period, &condition).await?,
+        None => Vec::new(),
+    };
+    let plan = parts.finish(&named);
+    report.bytes_total = plan.bytes_total;
+    report.missing = plan.missing.into_iter().collect();
+    output::check_inputs(options.out, plan.files.keys())?;
+    output::check_records(context, options).await?;
+    report.damaged = plan.damaged;
+    let mut search = Search::new(options, expected)?;
+    for (path, of_path) in plan.files {
+        let searched = match search.file(&path, &of_path) {
+            Ok(searched) => searched,
+            Err(error) if error.is::<NoTemporaryFile>() => return Err(error),
+            // Its capture has deleted it in the meantime.
+            Err(error) if is_not_found(&error) => {
+                report.missing.push((path, of_path.records));
+                continue;
+            }
+            Err(error) => {
+                report.damaged.push(message(&error));
+                continue;
+            }
+        };
+        report.files += 1;
+        report.bytes_read += searched.bytes;
+        report.damaged.extend(searched.damage.map(|error| error.to_string()));
+        if searched.replaced {
+            report.replaced.push((path, of_path.records));
+        }
+    }
+    report.missing_packets = search.expected.missing();
+    report.packets = search.finish(options.out)?;
+    Ok(report)
+}
+
+/// What stands for the sensor of records that are not in folders `sensor=NAME`.
+const NO_SENSOR: &str = "arrow_cast(NULL, 'Utf8')";
+
+/// The sensor of a record, in SQL.
+async fn sensor(context: &SessionContext) -> Result<&'static str> {
+    let table = context.table(TABLE).await?;
+    let has_sensors = table.schema().has_column_with_unqualified_name("sensor");
+    Ok(if has_sensors { "arrow_cast(sensor, 'Utf8')" } else { NO_SENSOR })
+}
+
+/// The parts of files that records point at, and the packets that the records count.
+async fn select<'a>(
+    context: &SessionContext,
+    options: &Options<'a>,
+    condition: &str,
+    report: &mut Report,
+) -> Result<(Parts<'a>, Expected)> {
+    let (mut parts, mut expected) = (Parts::new(options.folder), Expected::default());
     let sql = format!(
-        "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, \"packetOffset\" AS first, \"packetEnd\" AS \"end\", \
+        "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, {} AS sensor, \
+         ip(\"sourceIPv4Address\", \"sourceIPv6Address\") AS source, \
+         ip(\"destinationIPv4Address\", \"destinationIPv6Address\") AS destination, \
+         \"packetOffset\" AS first, \"packetEnd\" AS \"end\", \
          arrow_cast(\"flowStartNanoseconds\", 'Int64') AS start, \
-         arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last FROM {TABLE} WHERE {condition}"
+         arrow_cast(\"flowEndNanoseconds\", 'Int64') AS last, \
+         arrow_cast(\"protocolIdentifier\", 'Int64') AS protocol, \
+         arrow_cast(\"sourceTransportPort\", 'Int64') AS source_port, \
+         arrow_cast(\"destinationTransportPort\", 'Int64') AS destination_port, \
+         arrow_cast(\"packetDeltaCount\" + \"reversePacketDeltaCount\", 'Int64') AS packets \
+         FROM {TABLE} WHERE {condition}",
+        sensor(context).await?
     );
-    let frame = context.sql(&sql).await?;
-    for batch in frame.collect().await? {
-        let files = as_string_array(batch.column(0))?;
-        let (starts, lasts) = (as_int64_array(batch.column(3))?, as_int64_array(batch.column(4))?);
-        let (firsts, ends) = (as_uint64_array(batch.column(1))?, as_uint64_array(batch.column(2))?);
+    for batch in context.sql(&sql).await?.collect().await? {
+        let text = |column: usize| as_string_array(batch.column(column));
+        let ([files, sensors], [sources, destinations]) =
+            ([text(0)?, text(1)?], [text(2)?, text(3)?]);
+        let (firsts, ends) = (as_uint64_array(batch.column(4))?, as_uint64_array(batch.column(5))?);
+        let number = |column: usize| as_int64_array(batch.column(column));
+        let (starts, lasts, protocols) = (number(6)?, number(7)?, number(8)?);
+        let (source_ports, destination_ports, packets) = (number(9)?, number(10)?, number(11)?);
         for row in 0..batch.num_rows() {
             report.records += 1;
             // What went to standard output cannot be read again.
@@ -152,55 +232,46 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
             }
             let end = ends.is_valid(row).then(|| ends.value(row));
             let period = Period { start: starts.value(row), last: lasts.value(row) };
-            parts.add(files.value(row), firsts.value(row), end, period);
-        }
-    }
-    let named = match parts.later() {
-        Some(period) => named_files(context, period, &condition).await?,
-        None => Vec::new(),
-    };
-    let plan = parts.finish(&named)?;
-    report.bytes_total = plan.bytes_total;
-    report.missing = plan.missing.into_iter().collect();
-    output::check_inputs(options.out, plan.files.keys())?;
-    output::check_records(context, options).await?;
-    let mut search = Search::new(options)?;
-    for (path, of_path) in plan.files {
-        let searched = match search.file(&path, &of_path.parts) {
-            // Its capture has deleted it in the meantime.
-            Err(error) if is_not_found(&error) => {
-                report.missing.push((path, of_path.records));
-                continue;
+            let sensor = sensors.is_valid(row).then(|| sensors.value(row));
+            parts.add((sensor, files.value(row)), firsts.value(row), end, period);
+            let address = |addresses: &StringArray| addresses.value(row).parse::<IpAddr>();
+            if let (Ok(source), Ok(destination)) = (address(sources), address(destinations)) {
+                let port =
+                    |ports: &Int64Array| ports.is_valid(row).then(|| ports.value(row) as u16);
+                let ports = port(source_ports).zip(port(destination_ports));
+                let packets = packets.value(row).unsigned_abs();
+                let ends = (source, destination);
+                expected.add(
+                    ends,
+                    protocols.value(row) as u8,
+                    ports,
+                    period,
+                    packets,
+                    end.is_some(),
+                );
             }
-            searched => searched?,
-        };
-        report.files += 1;
-        report.bytes_read += searched.bytes;
-        report.damaged.extend(searched.damage.map(|error| error.to_string()));
-        if searched.replaced {
-            report.replaced.push((path, of_path.records));
         }
     }
-    report.packets = search.finish(options.out)?;
-    Ok(report)
+    expected.sort();
+    Ok((parts, expected))
 }
 
-/// The packet files in which flows of a period begin, and when the first one does in each. They are those of sensors that
-/// have records with this condition: another host may have files of the same names.
+/// The packet files in which flows of a period begin. They are those of sensors that have records with this condition:
+/// another host may have files of the same names.
 async fn named_files(
     context: &SessionContext,
     period: Period,
     of_records: &str,
-) -> Result<Vec<(String, i64)>> {
-    let table = context.table(TABLE).await?;
-    let of_sensors = match table.schema().has_column_with_unqualified_name("sensor") {
-        true => format!("AND sensor IN (SELECT sensor FROM {TABLE} WHERE {of_records})"),
-        false => String::new(),
+) -> Result<Vec<Named>> {
+    let sensor = sensor(context).await?;
+    let of_sensors = match sensor {
+        NO_SENSOR => String::new(),
+        _ => format!("AND sensor IN (SELECT sensor FROM {TABLE} WHERE {of_records})"),
     };
     let sql = format!(
-        "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, \
+        "SELECT arrow_cast(\"packetFile\", 'Utf8') AS file, {sensor} AS sensor, \
          arrow_cast(min(\"flowStartNanoseconds\"), 'Int64') AS start FROM {TABLE} \
-         WHERE \"packetFile\" IS NOT NULL AND {} {of_sensors} GROUP BY \"packetFile\"",
+         WHERE \"packetFile\" IS NOT NULL AND {} {of_sensors} GROUP BY 1, 2",
         queries::condition(
             None,
             Range { after: Some(period.start), before: Some(period.last) },
@@ -209,9 +280,12 @@ async fn named_files(
     );
     let mut named = Vec::new();
     for batch in context.sql(&sql).await?.collect().await? {
-        let (files, starts) = (as_string_array(batch.column(0))?, as_int64_array(batch.column(1))?);
-        let rows = files.iter().flatten().zip(starts.values());
-        named.extend(rows.map(|(file, start)| (file.to_owned(), *start)));
+        let text = |column: usize| as_string_array(batch.column(column));
+        let (files, sensors, starts) = (text(0)?, text(1)?, as_int64_array(batch.column(2))?);
+        for ((file, sensor), start) in files.iter().zip(sensors).zip(starts.values()) {
+            let (file, sensor) = (file.unwrap_or_default().to_owned(), sensor.map(str::to_owned));
+            named.push(Named { sensor, file, start: *start });
+        }
     }
     Ok(named)
 }
@@ -225,11 +299,14 @@ fn open(path: &Path) -> Result<File> {
     File::open(path).with_context(|| format!("cannot open {}", path.display()))
 }
 
-/// The path of a packet file that a record names.
-fn located(file: &str, folder: Option<&Path>) -> PathBuf {
+/// The path of a packet file that a record names. Below the folder, each sensor may have one of its own.
+fn located(file: &str, sensor: Option<&str>, folder: Option<&Path>) -> PathBuf {
     let path = Path::new(file);
     match (folder, path.file_name()) {
-        (Some(folder), Some(name)) => folder.join(name),
+        (Some(folder), Some(name)) => {
+            let own = sensor.map(|sensor| folder.join(format!("sensor={sensor}")));
+            own.filter(|own| own.is_dir()).as_deref().unwrap_or(folder).join(name)
+        }
         _ => path.to_owned(),
     }
 }

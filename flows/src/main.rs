@@ -66,7 +66,8 @@ Examples:
         /// The file to write; - for standard output.
         #[arg(short = 'w', value_name = "FILE")]
         out: PathBuf,
-        /// The folder of the packet files, if it is not the one that the records name.
+        /// The folder of the packet files, if it is not the one that the records name. Those of a sensor may be in its
+        /// folder sensor=NAME.
         #[arg(long, value_name = "DIR")]
         packets: Option<PathBuf>,
         /// Print the counts as JSON.

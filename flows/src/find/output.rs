@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use datafusion::common::cast::as_string_array;
 use datafusion::prelude::SessionContext;
 
-use super::{Options, located};
+use super::{Options, located, sensor};
 use crate::source::TABLE;
 
 /// Endings of names that promise another format, or a compression.
@@ -57,11 +57,13 @@ pub(super) fn check_inputs<'p>(
 pub(super) async fn check_records(context: &SessionContext, options: &Options<'_>) -> Result<()> {
     let Some(place) = place(options.out) else { return Ok(()) };
     let sql = format!(
-        "SELECT DISTINCT arrow_cast(\"packetFile\", 'Utf8') FROM {TABLE} WHERE \"packetFile\" IS NOT NULL"
+        "SELECT DISTINCT arrow_cast(\"packetFile\", 'Utf8'), {} FROM {TABLE} WHERE \"packetFile\" IS NOT NULL",
+        sensor(context).await?
     );
     for batch in context.sql(&sql).await?.collect().await? {
-        for file in as_string_array(batch.column(0))?.iter().flatten() {
-            let path = located(file, options.folder);
+        let sensors = as_string_array(batch.column(1))?;
+        for (file, sensor) in as_string_array(batch.column(0))?.iter().zip(sensors) {
+            let path = located(file.unwrap_or_default(), sensor, options.folder);
             if self::place(&path) == Some(place) {
                 let path = path.display();
                 bail!(

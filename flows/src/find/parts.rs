@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-
 use super::later::{Captures, capture_of};
 use super::located;
 use super::output::place;
+use crate::print::message;
 
 /// Parts that are closer than this are read as one.
 const MAX_GAP: u64 = 64 << 10;
@@ -29,17 +28,24 @@ pub(super) struct Part {
     pub(super) oldest: Option<Period>,
 }
 
-/// The parts to read, by file.
+/// A packet file of records, and when the first of its flows begins.
+pub(super) struct Named {
+    pub(super) sensor: Option<String>,
+    pub(super) file: String,
+    pub(super) start: i64,
+}
+
+/// The parts to read, by the sensor and the name of a file: two sensors may have files of one name.
 pub(super) struct Parts<'a> {
     folder: Option<&'a Path>,
-    files: HashMap<String, FileParts>,
+    files: HashMap<Option<String>, HashMap<String, FileParts>>,
 }
 
 /// What is to be read of a file.
 #[derive(Default)]
 pub(super) struct FileParts {
     pub(super) parts: Vec<Part>,
-    /// The records that point at it.
+    /// The records that point at it. If there are none, it may be a file of another capture.
     pub(super) records: u64,
     /// When those began and ended that go on in later files.
     later: Option<Period>,
@@ -50,6 +56,8 @@ pub(super) struct Plan {
     pub(super) files: BTreeMap<PathBuf, FileParts>,
     /// The files that are not there, and how many records point at each.
     pub(super) missing: BTreeMap<PathBuf, u64>,
+    /// Why folders cannot be searched for later files.
+    pub(super) damaged: Vec<String>,
     pub(super) bytes_total: u64,
 }
 
@@ -66,11 +74,18 @@ impl<'a> Parts<'a> {
     }
 
     /// Adds the location of a record's packets.
-    pub(super) fn add(&mut self, file: &str, first: u64, end: Option<u64>, period: Period) {
-        if !self.files.contains_key(file) {
-            self.files.insert(file.to_owned(), FileParts::default());
+    pub(super) fn add(
+        &mut self,
+        (sensor, file): (Option<&str>, &str),
+        first: u64,
+        end: Option<u64>,
+        period: Period,
+    ) {
+        let files = self.files.entry(sensor.map(str::to_owned)).or_default();
+        if !files.contains_key(file) {
+            files.insert(file.to_owned(), FileParts::default());
         }
-        let Some(of_file) = self.files.get_mut(file) else { return };
+        let Some(of_file) = files.get_mut(file) else { return };
         of_file.records += 1;
         of_file.parts.push(Part { first, end, oldest: Some(period) });
         // Bounded memory for many records of one file.
@@ -84,25 +99,30 @@ impl<'a> Parts<'a> {
 
     /// When the records began and ended that go on in later files.
     pub(super) fn later(&self) -> Option<Period> {
-        let periods = self.files.values().filter_map(|of_file| of_file.later);
+        let files = self.files.values().flat_map(HashMap::values);
+        let periods = files.filter_map(|of_file| of_file.later);
         periods.reduce(|a, b| Period { start: a.start.min(b.start), last: a.last.max(b.last) })
     }
 
-    /// `named_by_all` are the files in which flows of that time begin, with or without the filter, and the first time in
-    /// each.
-    pub(super) fn finish(self, named_by_all: &[(String, i64)]) -> Result<Plan> {
+    /// `named_by_all` are the files in which flows of that time begin, with or without the filter.
+    pub(super) fn finish(self, named_by_all: &[Named]) -> Plan {
         let mut named: BTreeMap<PathBuf, FileParts> = BTreeMap::new();
-        for (file, FileParts { parts, records, later }) in self.files {
-            let of_path = named.entry(located(&file, self.folder)).or_default();
-            of_path.parts.extend(parts);
-            of_path.records += records;
-            later.into_iter().for_each(|period| of_path.goes_on(period));
+        for (sensor, files) in self.files {
+            for (file, FileParts { parts, records, later }) in files {
+                let path = located(&file, sensor.as_deref(), self.folder);
+                let of_path = named.entry(path).or_default();
+                of_path.parts.extend(parts);
+                of_path.records += records;
+                later.into_iter().for_each(|period| of_path.goes_on(period));
+            }
         }
         let mut captures = Captures::default();
-        let mut later = BTreeSet::new();
+        let (mut later, mut damaged) = (BTreeSet::new(), BTreeSet::new());
         for (path, of_path) in &named {
-            if let Some(period) = of_path.later {
-                later.extend(captures.later(path, period)?);
+            let Some(period) = of_path.later else { continue };
+            match captures.later(path, period) {
+                Ok(files) => later.extend(files),
+                Err(error) => _ = damaged.insert(message(&error)),
             }
         }
         let mut missing = BTreeMap::new();
@@ -113,10 +133,10 @@ impl<'a> Parts<'a> {
                 going_on.entry(capture_of(path)).or_default().push(period);
             }
         }
-        for (file, time) in named_by_all {
-            let path = located(file, self.folder);
+        for Named { sensor, file, start } in named_by_all {
+            let path = located(file, sensor.as_deref(), self.folder);
             let periods = going_on.get(&capture_of(&path)).map_or(&[][..], Vec::as_slice);
-            if periods.iter().any(|period| (period.start..=period.last).contains(time))
+            if periods.iter().any(|period| (period.start..=period.last).contains(start))
                 && !path.is_file()
             {
                 missing.insert(path, 0);
@@ -139,7 +159,7 @@ impl<'a> Parts<'a> {
             of_path.parts = merged(std::mem::take(&mut of_path.parts));
             bytes_total += path.metadata().map_or(0, |metadata| metadata.len());
         }
-        Ok(Plan { files, missing, bytes_total })
+        Plan { files, missing, damaged: damaged.into_iter().collect(), bytes_total }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt;
 use std::fs::File;
 use std::io::{BufWriter, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -16,22 +17,26 @@ use linerate_pcapfile::{
 };
 use linerate_wire::ethernet::EtherType;
 use linerate_wire::frame::Frame;
-use linerate_wire::layers::Network;
+use linerate_wire::layers::{Layers, Network};
 use pcap::{BpfProgram, Capture};
 use tempfile::NamedTempFile;
 
 use super::beginning::Beginning;
-use super::parts::{Part, Period};
+use super::expected::Expected;
+use super::parts::{FileParts, Period};
 use super::{Options, open};
 use crate::time::Range;
 
 /// Nanoseconds that the times of a record and of a packet in a file differ by: a file may have microseconds only.
-const RESOLUTION: i64 = 1_000;
+pub(super) const RESOLUTION: i64 = 1_000;
 
 /// The packets found so far, as blocks of pcapng in a file without a name.
 pub(super) struct Search {
     filter: String,
     range: Range,
+    pub(super) expected: Expected,
+    /// Only packets of the records are taken.
+    only_expected: bool,
     /// The filter by link type.
     programs: HashMap<u16, BpfProgram>,
     interfaces: Vec<InterfaceDescription>,
@@ -54,6 +59,16 @@ pub(super) struct Searched {
     pub(super) damage: Option<FileError>,
 }
 
+/// Not an error of a packet file: no other one could be searched, either.
+#[derive(Debug)]
+pub(super) struct NoTemporaryFile;
+
+impl fmt::Display for NoTemporaryFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot write a temporary file")
+    }
+}
+
 /// How the reading of a stream ended.
 enum End {
     /// All of it was read, perhaps but for a packet that is cut off.
@@ -64,7 +79,7 @@ enum End {
 }
 
 impl Search {
-    pub(super) fn new(options: &Options<'_>) -> Result<Self> {
+    pub(super) fn new(options: &Options<'_>, expected: Expected) -> Result<Self> {
         let folder =
             options.out.parent().filter(|folder| folder.is_dir()).unwrap_or(Path::new("/tmp"));
         let blocks = tempfile::tempfile_in(folder)
@@ -73,6 +88,8 @@ impl Search {
         Ok(Self {
             filter: options.filter.to_owned(),
             range: options.range,
+            expected,
+            only_expected: false,
             programs: HashMap::new(),
             interfaces: Vec::new(),
             encoder: Encoder { format: Format::Pcapng, snaplen: u32::MAX, options: packet_options },
@@ -84,7 +101,10 @@ impl Search {
     }
 
     /// Searches parts of a file, or all of it if it is not the file that records point at.
-    pub(super) fn file(&mut self, path: &Path, parts: &[Part]) -> Result<Searched> {
+    pub(super) fn file(&mut self, path: &Path, of_path: &FileParts) -> Result<Searched> {
+        let FileParts { parts, records, .. } = of_path;
+        self.expected.begin_file();
+        self.only_expected = *records == 0;
         let found = self.index.len();
         let size = open(path)?.metadata()?.len();
         let beginning = Beginning::of(path)?;
@@ -112,6 +132,7 @@ impl Search {
                 return Ok(Searched { bytes: bytes.min(size), replaced: false, damage: None });
             }
             self.index.truncate(found);
+            self.expected.read_again();
         }
         let oldest = parts.iter().filter_map(|part| part.oldest).min_by_key(|period| period.last);
         let cut = beginning.is_some();
@@ -160,15 +181,15 @@ impl Search {
                     || (start.saturating_sub(RESOLUTION)..=last.saturating_add(RESOLUTION))
                         .contains(&nanos)
             });
-            if self.range.after.is_some_and(|after| nanos < after)
-                || self.range.before.is_some_and(|before| nanos >= before)
-            {
-                continue;
-            }
             let described = interfaces.get(record.interface as usize);
             let interface = described
                 .ok_or_else(|| anyhow!("{}: a packet without an interface", path.display()))?;
-            if !is_metered(&record.frame, interface.linktype) {
+            let Some(layers) = metered(&record.frame, interface.linktype) else { continue };
+            let is_expected = self.expected.count(&record.frame, &layers, nanos);
+            if self.only_expected && !is_expected
+                || self.range.after.is_some_and(|after| nanos < after)
+                || self.range.before.is_some_and(|before| nanos >= before)
+            {
                 continue;
             }
             let program = program(&mut self.programs, &self.filter, interface.linktype)
@@ -181,7 +202,7 @@ impl Search {
                 .or_insert_with(|| number(&mut self.interfaces, interface));
             self.buffer.clear();
             self.encoder.encode(&mut self.buffer, &Record { interface: number, ..record });
-            self.blocks.write_all(&self.buffer).context("cannot write a temporary file")?;
+            self.blocks.write_all(&self.buffer).context(NoTemporaryFile)?;
             self.index.push((time, self.written, self.buffer.len() as u32));
             self.written += self.buffer.len() as u64;
         }
@@ -200,7 +221,7 @@ impl Search {
         writer.write_record(false, |bytes| {
             self.encoder.encode_file_header(bytes, &section, &self.interfaces)
         })?;
-        let mut blocks = self.blocks.into_inner().context("cannot write a temporary file")?;
+        let mut blocks = self.blocks.into_inner().context(NoTemporaryFile)?;
         for (_, at, length) in &self.index {
             blocks.seek(SeekFrom::Start(*at))?;
             self.buffer.resize(*length as usize, 0);
@@ -222,16 +243,17 @@ fn number(interfaces: &mut Vec<InterfaceDescription>, interface: &InterfaceDescr
     position as u32
 }
 
-/// Whether a meter counts this frame for a flow: the others (ARP, malformed ones) are in no record. A frame of which
-/// the file has only the beginning may have been metered with all its headers.
-fn is_metered(frame: &Frame<'_>, linktype: u16) -> bool {
-    let Some(layers) = meter::layers(frame.head(), linktype) else { return false };
+/// The layers of a frame that a meter counts for a flow: the others (ARP, malformed ones) are in no record. A frame of
+/// which the file has only the beginning may have been metered with all its headers.
+fn metered(frame: &Frame<'_>, linktype: u16) -> Option<Layers> {
+    let layers = meter::layers(frame.head(), linktype)?;
     let is_cut = (frame.head().len() as u64) < u64::from(frame.wire_len);
-    match layers.network {
+    let is_metered = match layers.network {
         Network::Ipv4 { .. } | Network::Ipv6 { .. } => is_cut || layers.protocol.is_some(),
         Network::Other => is_cut && matches!(layers.ether_type, EtherType::IPV4 | EtherType::IPV6),
         Network::Arp => false,
-    }
+    };
+    is_metered.then_some(layers)
 }
 
 fn program<'p>(
@@ -261,7 +283,7 @@ fn compile(filter: &str, linktype: u16) -> Result<BpfProgram> {
     };
     let mut header = Vec::new();
     encoder.encode_file_header(&mut header, &SectionHeader::default(), &[interface]);
-    let mut file = NamedTempFile::new().context("cannot write a temporary file")?;
-    file.write_all(&header).context("cannot write a temporary file")?;
+    let mut file = NamedTempFile::new().context(NoTemporaryFile)?;
+    file.write_all(&header).context(NoTemporaryFile)?;
     Ok(Capture::from_file(file.path())?.compile(filter, true)?)
 }

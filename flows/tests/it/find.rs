@@ -501,3 +501,125 @@ fn a_later_file_that_is_gone_is_known_from_other_records() {
     assert!(packets(&out) == expected(&files, "host 10.0.0.200", folder.path()));
     assert_eq!(packets(&out).len(), 30);
 }
+
+/// Two hosts have captured into files of one name.
+#[test]
+fn files_of_one_name_on_two_sensors_are_told_apart_or_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let flows = folder.path().join("flows");
+    let file = folder.path().join("r.pcapng");
+    let own =
+        ["a", "b"].map(|sensor| folder.path().join(format!("moved/sensor={sensor}/r.pcapng")));
+    for (n, (sensor, own)) in ["a", "b"].iter().zip(&own).enumerate() {
+        // The same hosts at the same time, and packets of other lengths.
+        let frames: Vec<Vec<u8>> = (0..1000)
+            .map(|packet| frame(v4(1), v4(2), 17, (packet, 53), None, n * 9 + packet as usize % 5))
+            .collect();
+        write(&file, &frames, START + n as u64 * 10_000);
+        parquet(&flows.join(format!("sensor={sensor}/1.parquet")), &meter(&[file.clone()]));
+        fs::create_dir_all(own.parent().unwrap()).unwrap();
+        fs::copy(&file, own).unwrap();
+    }
+    let (flows, out) = (flows.to_str().unwrap(), folder.path().join("out.pcapng"));
+    // Only that of the second one is there.
+    let (status, counts, said) = counts(flows, &out, "host 10.0.0.1");
+    assert_eq!((status, &counts["missing_packets"]), (Some(1), &1000.into()), "{said}");
+    assert!(said.contains("1000 packets of these flow records not in the files"), "{said}");
+    assert!(packets(&out) == expected(&own[1..], "host 10.0.0.1", folder.path()));
+    // Each has its own folder.
+    let moved = folder.path().join("moved");
+    let words = ["find", "-r", flows, "-w", out.to_str().unwrap(), "--packets"];
+    answer(&[&words[..], &[moved.to_str().unwrap(), "10.0.0.1"]].concat());
+    assert!(packets(&out) == expected(&own, "host 10.0.0.1", folder.path()));
+}
+
+/// A ring has come back to the name of the file, which has as many bytes again, of packets of the same hosts.
+#[test]
+fn packets_that_a_ring_has_overwritten_are_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    let frames: Vec<Vec<u8>> =
+        (0..3000).map(|n| frame(v4(1), v4(2), 17, (n % 100, 53), None, 20)).collect();
+    let file = folder.path().join("r.pcapng0");
+    write(&file, &frames, START);
+    let location = folder.path().join("flows/1.parquet");
+    let mut records = meter(std::slice::from_ref(&file));
+    write(&file, &frames, START + 4_000_000_000);
+    // And records of its new packets.
+    records.extend(meter(std::slice::from_ref(&file)));
+    parquet(&location, &records);
+    let out = folder.path().join("out.pcapng");
+    let (status, counts, said) = counts(location.to_str().unwrap(), &out, "host 10.0.0.1");
+    assert_eq!((status, &counts["missing_packets"]), (Some(1), &3000.into()), "{said}");
+    assert!(packets(&out) == expected(&[file], "host 10.0.0.1", folder.path()));
+}
+
+/// The last flow goes on in a file that nobody else begins in, and that is gone; and with `--cutoff`, files lack the
+/// ends of flows.
+#[test]
+fn fewer_packets_than_the_records_count_are_said_unless_the_capture_cut_them_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: [PathBuf; 2] = ["r.pcapng", "r.pcapng1"].map(|name| folder.path().join(name));
+    let frames = vec![frame(v4(1), v4(2), 17, (5, 53), None, 20); 100];
+    write(&files[0], &frames[..60], START);
+    write(&files[1], &frames[60..], START + 60_000_000);
+    let location = folder.path().join("flows/1.parquet");
+    parquet(&location, &meter(&files));
+    let (out, location) = (folder.path().join("out.pcapng"), location.to_str().unwrap());
+    let (status, both, said) = counts(location, &out, "host 10.0.0.1");
+    assert_eq!((status, &both["missing_packets"]), (Some(0), &0.into()), "{said}");
+    fs::remove_file(&files[1]).unwrap();
+    let (status, first, said) = counts(location, &out, "host 10.0.0.1");
+    assert_eq!((status, &first["missing_packets"]), (Some(1), &40.into()), "{said}");
+    assert_eq!(packets(&out).len(), 60);
+
+    let mut cut = meter(&files[..1]);
+    cut[0].forward.packets += 1_000;
+    cut[0].end += 60_000_000_000;
+    parquet(Path::new(location), &cut);
+    let (status, counts, said) = counts(location, &out, "host 10.0.0.1");
+    assert_eq!((status, &counts["missing_packets"]), (Some(0), &0.into()), "{said}");
+    assert_eq!(packets(&out).len(), 60);
+}
+
+/// Names with two digits may be of one capture, or of several.
+#[test]
+fn packets_of_another_capture_in_the_folder_are_none_of_the_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<PathBuf> =
+        [10, 11, 12].iter().map(|n| folder.path().join(format!("eth{n}.pcap"))).collect();
+    let frames = |port| vec![frame(v4(1), v4(2), 17, (port, 53), None, 20); 100];
+    for (n, file) in files.iter().enumerate() {
+        let pcapng = folder.path().join("pcapng");
+        write(&pcapng, &frames(n as u16 % 2), START + n as u64 * 100_000_000);
+        tcpdump_copy(&pcapng, file);
+        fs::remove_file(&pcapng).unwrap();
+    }
+    // The first capture goes on in the last file.
+    let own = [files[0].clone(), files[2].clone()];
+    let location = folder.path().join("flows/1.parquet");
+    parquet(&location, &meter(&own));
+    let out = folder.path().join("out.pcapng");
+    let (status, _, said) = counts(location.to_str().unwrap(), &out, "host 10.0.0.1");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(packets(&out) == expected(&own, "host 10.0.0.1", folder.path()));
+}
+
+#[test]
+fn a_file_that_cannot_be_searched_costs_no_other_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let frames: Vec<_> = (0..100).map(|n| frame(v4(1), v4(2), 17, (n, 53), Some(7), 20)).collect();
+    let ethernet = folder.path().join("a.pcapng");
+    write(&ethernet, &frames, START);
+    parquet(&folder.path().join("flows/1.parquet"), &meter(std::slice::from_ref(&ethernet)));
+    // libpcap has no VLAN in raw IP.
+    let raw = folder.path().join("0.pcapng");
+    let without_tag: Vec<Vec<u8>> = frames.iter().map(|frame| frame[4..].to_vec()).collect();
+    let key = |n: usize| key(&frames[n]).map(|(key, _)| key);
+    let records = linked(&raw, 101, &|_: &[u8]| Vec::new(), &without_tag, &key);
+    fs::rename(records, folder.path().join("flows/2.parquet")).unwrap();
+    let (flows, out) = (folder.path().join("flows"), folder.path().join("out.pcapng"));
+    let (status, counts, said) = counts(flows.to_str().unwrap(), &out, "vlan 7");
+    assert_eq!((status, &counts["damaged_files"]), (Some(1), &1.into()), "{said}");
+    assert!(said.contains("0.pcapng") && said.contains("VLAN"), "{said}");
+    assert!(packets(&out) == expected(&[ethernet], "vlan 7", folder.path()));
+}
