@@ -22,8 +22,13 @@ use linerate_forward::table::Table;
 use linerate_forward::table::ageing::{Ageing, Limits, TICK_INTERVAL};
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::layout::{GENERATION_ENDED, REFERENCED, Session, WAYS, kind};
-use linerate_forward::table::session::Record;
 use rustix::time::{ClockId, clock_gettime};
+
+#[allow(dead_code, reason = "the tests have more of it")]
+#[path = "../tests/it/common/writer.rs"]
+mod writer;
+
+use writer::{NewSession, Writer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
@@ -34,13 +39,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let memory = Memory::of(&options)?;
     let programs = Programs::load(&options)?;
     let table = Arc::new(Table::open(&programs.maps)?);
+    let writer = Writer::open(&programs.maps);
     let slots = table.slots();
     println!("{slots} slots; {memory}");
     let mut held = 0u64;
     for number in 0..sessions {
         // Spread as a good hash spreads.
         let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        held += u64::from(table.insert(hash ^ hash >> 29, &record(number, 1)).is_some());
+        held += u64::from(writer.insert(hash ^ hash >> 29, &record(number, 1)).is_some());
     }
     println!("{held} found a slot");
 
@@ -58,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = ageing.statistics();
     let (began, used) = (Instant::now(), cpu());
     std::thread::scope(|scope| -> linerate_forward::Result<()> {
-        scope.spawn(|| play_fast_path(&bits, &table, held, &stop));
+        scope.spawn(|| play_fast_path(&bits, (&table, &writer), held, &stop));
         let mut result = Ok(());
         while began.elapsed() < Duration::from_secs(seconds) && result.is_ok() {
             std::thread::sleep(TICK_INTERVAL);
@@ -81,8 +87,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn record(number: u64, generation: u32) -> Record {
-    let mut record = Record::default();
+fn record(number: u64, generation: u32) -> NewSession {
+    let mut record = NewSession::default();
     let session = &mut record.session;
     session.in_source = (number as u32).to_be_bytes();
     session.kind = if number.is_multiple_of(2) { kind::IPV4 } else { kind::IPV4 | kind::TCP };
@@ -92,7 +98,12 @@ fn record(number: u64, generation: u32) -> Record {
 }
 
 /// Every slot that is taken is used once in two seconds; some sessions end.
-fn play_fast_path(bits: &MappedArray, table: &Table, held: u64, stop: &AtomicBool) {
+fn play_fast_path(
+    bits: &MappedArray,
+    (table, writer): (&Table, &Writer),
+    held: u64,
+    stop: &AtomicBool,
+) {
     let mut number = held;
     while !stop.load(Relaxed) {
         let began = Instant::now();
@@ -111,7 +122,7 @@ fn play_fast_path(bits: &MappedArray, table: &Table, held: u64, stop: &AtomicBoo
         for _ in 0..held / 300 {
             number += 1;
             let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            table.insert(hash ^ hash >> 29, &record(number, GENERATION_ENDED | 2));
+            writer.insert(hash ^ hash >> 29, &record(number, GENERATION_ENDED | 2));
         }
         std::thread::sleep(Duration::from_secs(2).saturating_sub(began.elapsed()));
     }

@@ -16,3 +16,7 @@ pub mod table;
 pub mod tuple;
 
 pub use error::{Error, Result};
+
+// A file of the integration tests, which unit tests have too, names the crate.
+#[cfg(test)]
+extern crate self as linerate_forward;

@@ -13,8 +13,9 @@ use crate::datapath::Datapath;
 use crate::reason::Reason;
 use crate::runtime::flows::FlowStatistics;
 use crate::snapshot::{Counter, PortStatistics, Snapshot, State};
-use crate::table::accounting::{Connection, Traffic};
+use crate::table::accounting::Connection;
 use crate::table::ageing::DatapathStatistics;
+use crate::table::layout::Counters;
 
 /// What the metrics show.
 #[derive(Clone, Debug)]
@@ -297,7 +298,7 @@ fn ports(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Resul
 }
 
 fn connections(all: &[Connection], encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-    let both = |of: fn(&Traffic) -> u64| {
+    let both = |of: fn(&Counters) -> u64| {
         all.iter().flat_map(move |one| {
             let tuple = one.tuple.to_string();
             let label = |direction: &str| [tuple.clone(), direction.to_owned()];

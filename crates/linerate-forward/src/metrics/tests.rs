@@ -61,8 +61,8 @@ fn a_scrape_has_the_snapshot_and_the_daemons_counts() {
         connections: vec![Connection {
             tuple: "udp,192.0.2.1,5000,198.51.100.7,53".parse().unwrap(),
             nat: None,
-            original: Traffic { packets: 9, bytes: 900 },
-            reply: Traffic { packets: 8, bytes: 800 },
+            original: Counters { packets: 9, bytes: 900 },
+            reply: Counters { packets: 8, bytes: 800 },
         }],
     };
     let text =

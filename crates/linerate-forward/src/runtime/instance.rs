@@ -83,13 +83,13 @@ impl Instance {
         mut rates: Option<&mut Rates>,
         mut take: impl FnMut(Session),
     ) -> Result<()> {
-        let mut reader = self.instance_reader().session_builder()?;
+        let mut decoder = self.instance_reader().decoder()?;
         if let Some(rates) = rates.as_deref_mut() {
             rates.start();
         }
-        for record in self.table.records() {
-            let rate = rates.as_deref_mut().and_then(|rates| rates.rate(&record));
-            take(Session { rate, ..reader.session(&record) });
+        for mut session in self.table.sessions(&mut decoder) {
+            session.rate = rates.as_deref_mut().and_then(|rates| rates.rate(&session));
+            take(session);
         }
         Ok(())
     }
@@ -104,8 +104,9 @@ impl Instance {
     /// # Errors
     /// As [`Instance::snapshot`].
     pub fn flush(&self, filter: &Filter) -> Result<u64> {
-        let mut reader = self.instance_reader().session_builder()?;
-        Ok(self.table.end(|record| filter.accepts(&reader.session(record))))
+        let mut decoder = self.instance_reader().decoder()?;
+        let mut session = |slot| self.table.session(slot, &mut decoder);
+        Ok(self.table.end(|slot| session(slot).is_some_and(|session| filter.accepts(&session))))
     }
 
     fn instance_reader(&self) -> InstanceReader<'_> {

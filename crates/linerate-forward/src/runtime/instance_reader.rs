@@ -18,7 +18,7 @@ use crate::table::clock::Clock;
 use crate::table::control::Control;
 use crate::table::layout::interface;
 use crate::table::rules::Rules;
-use crate::table::session::SessionBuilder;
+use crate::table::session::Decoder;
 use crate::{Error, Result};
 
 /// An instance opened for reading.
@@ -63,23 +63,22 @@ impl InstanceReader<'_> {
         })
     }
 
-    /// Converts records to sessions.
+    /// Decodes its sessions, with the reasons for their datapath.
     ///
     /// # Errors
     /// As [`InstanceReader::snapshot`].
-    pub fn session_builder(&self) -> Result<SessionBuilder> {
+    pub fn decoder(&self) -> Result<Decoder> {
         let ports = self.ports()?;
         let not_xdp = |side: fn(&Port) -> &Side| {
             let ports = ports.iter().filter(|port| side(port).datapath != Some(Datapath::Xdp));
-            ports.map(|port| (port.index, side(port).reason.clone().unwrap_or_default())).collect()
+            let reason = |port: &Port| {
+                let reason = side(port).reason.as_deref().unwrap_or_default();
+                (port.index, format!("{}: {reason}", port.interface).into())
+            };
+            ports.map(reason).collect()
         };
-        Ok(SessionBuilder {
-            clock: self.clock,
-            generation: self.control.generation(),
-            not_xdp_in: not_xdp(|port| &port.ingress),
-            not_xdp_out: not_xdp(|port| &port.egress),
-            names: ports.iter().map(|port| (port.index, port.interface.as_str())).collect(),
-        })
+        let not_xdp = [not_xdp(|port| &port.ingress), not_xdp(|port| &port.egress)];
+        Ok(self.table.decoder(self.clock).with_reasons(not_xdp))
     }
 
     /// The counters of a map, which have these names and descriptions.

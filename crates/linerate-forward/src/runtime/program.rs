@@ -16,7 +16,6 @@ use zerocopy::IntoBytes;
 use crate::config::Statistics;
 use crate::maps::Maps;
 use crate::table::clock::Clock;
-use crate::table::hash::Seeds;
 use crate::table::layout::{self, Heartbeat, WAYS};
 use crate::{Error, Result};
 
@@ -341,11 +340,11 @@ impl Statistics {
 ///
 /// # Errors
 /// [`Error::System`].
-pub fn fresh_seeds() -> Result<Seeds> {
+pub fn fresh_seeds() -> Result<[u64; 9]> {
     let mut seeds = [0_u64; 9];
     let got = rustix::rand::getrandom(seeds.as_mut_bytes(), rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| Error::system("draw random numbers", errno.into()))?;
-    if got < size_of::<Seeds>() {
+    if got < size_of_val(&seeds) {
         return Err(Error::Invalid("the kernel gave too few random numbers".into()));
     }
     Ok(seeds.map(|seed| seed | 1))

@@ -71,8 +71,9 @@ impl ConnectionTimeouts {
             let slot = self.table.slot(entry.slot as usize);
             if is_waiting
                 && ended
-                && let (Some(socket), Some(record)) = (&self.socket, slot.read())
-                && let Err(error) = ctnetlink::acknowledge(socket, &record.tuple(), slot.zone())
+                && let (Some(socket), Some(stored)) = (&self.socket, slot.stored())
+                && let Err(error) =
+                    ctnetlink::acknowledge(socket, &stored.tuple(), stored.hop.zone as u16)
             {
                 tracing::debug!(%error, "cannot tell conntrack that data was acknowledged");
             }

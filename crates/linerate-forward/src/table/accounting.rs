@@ -3,13 +3,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::table::Table;
 use crate::table::clock::Clock;
-use crate::table::layout::{self, Counters};
-use crate::table::session::{Nat, Record};
+use crate::table::layout::Counters;
+use crate::table::session::{Nat, Session};
 use crate::tuple::FiveTuple;
 
 /// A connection of which at least one direction is a session.
@@ -22,42 +23,28 @@ pub struct Connection {
     /// Addresses and ports after NAT.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nat: Option<Nat>,
-    /// What went in this direction.
-    pub original: Traffic,
+    /// Packets in this direction, and bytes of them as IP packets.
+    pub original: Counters,
     /// What went against it.
-    pub reply: Traffic,
-}
-
-/// Packets, and bytes of them as IP packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the words of Counters")]
-pub struct Traffic {
-    pub packets: u64,
-    pub bytes: u64,
-}
-
-impl From<Counters> for Traffic {
-    fn from(Counters { packets, bytes }: Counters) -> Self {
-        Self { packets, bytes }
-    }
+    pub reply: Counters,
 }
 
 /// The sessions of one direction: packets may come in by several interfaces, or with several DSCPs.
 struct Direction {
     reply: FiveTuple,
     nat: Option<Nat>,
-    /// Jiffies since its first session began.
-    age: u32,
-    traffic: Traffic,
+    /// Since its first session began.
+    age: Duration,
+    traffic: Counters,
 }
 
 /// The connections with the most bytes, up to `limit`. It reads the table twice.
 pub fn largest(table: &Table, clock: &Clock, limit: usize) -> Vec<Connection> {
     // Of the sessions; each of the largest connections has one of them.
     let mut heap = BinaryHeap::new();
-    for record in table.records() {
-        let tuple = record.tuple();
-        heap.push(Reverse((record.bytes(), tuple, record.reply())));
+    let mut decoder = table.decoder(*clock);
+    for session in table.sessions(&mut decoder) {
+        heap.push(Reverse((session.bytes, session.tuple, reply(&session))));
         if heap.len() > limit.saturating_mul(2) {
             heap.pop();
         }
@@ -66,18 +53,17 @@ pub fn largest(table: &Table, clock: &Clock, limit: usize) -> Vec<Connection> {
     for Reverse((_, tuple, reply)) in heap {
         directions.extend([(tuple, None), (reply, None)]);
     }
-    for record in table.records() {
-        let Some(direction) = directions.get_mut(&record.tuple()) else { continue };
-        let age = (clock.now() as u32).wrapping_sub(layout::created(record.cold.created));
+    for session in table.sessions(&mut decoder) {
+        let Some(direction) = directions.get_mut(&session.tuple) else { continue };
         let direction = direction.get_or_insert_with(|| Direction {
-            reply: record.reply(),
-            nat: record.nat(),
-            age,
-            traffic: Traffic::default(),
+            reply: reply(&session),
+            nat: session.nat,
+            age: session.age,
+            traffic: Counters::default(),
         });
-        direction.age = direction.age.max(age);
-        direction.traffic.packets += record.packets();
-        direction.traffic.bytes += record.bytes();
+        direction.age = direction.age.max(session.age);
+        direction.traffic.packets += session.packets;
+        direction.traffic.bytes += session.bytes;
     }
     let mut connections = connections(directions);
     connections.sort_by_key(|one| {
@@ -98,16 +84,14 @@ fn connections(mut directions: HashMap<FiveTuple, Option<Direction>>) -> Vec<Con
         let Direction { reply, nat, traffic, .. } = directions.get_mut(&tuple)?.take()?;
         let against = directions.get_mut(&reply);
         let against = against.and_then(|one| one.take_if(|one| one.reply == tuple));
-        let reply = against.map_or_else(Traffic::default, |one| one.traffic);
+        let reply = against.map_or_else(Counters::default, |one| one.traffic);
         Some(Connection { tuple, nat, original: traffic, reply })
     };
     order.into_iter().filter_map(connection).collect()
 }
 
-impl Record {
-    /// The tuple of packets that reply to those of this session, as they arrive.
-    fn reply(&self) -> FiveTuple {
-        let (source, destination) = self.out();
-        FiveTuple { protocol: self.protocol(), source: destination, destination: source }
-    }
+/// The tuple of packets that reply to those of this session, as they arrive.
+fn reply(session: &Session) -> FiveTuple {
+    let (source, destination) = session.out();
+    FiveTuple { protocol: session.tuple.protocol, source: destination, destination: source }
 }

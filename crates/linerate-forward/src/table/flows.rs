@@ -7,7 +7,6 @@
 //! next daemon continues from there. The slot of a session that has ended is freed when its last record is in a
 //! complete file. If the daemon is killed before that, the next one finds the session, and makes the record again.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -18,7 +17,7 @@ use linerate_flow::{Direction, EndReason, FlowKey, FlowRecord, Translation};
 use crate::table::clock::Clock;
 use crate::table::layout::CREATED_NUMBER;
 use crate::table::mapped::Slot;
-use crate::table::session::Record;
+use crate::table::session::{Decoder, Session};
 
 /// Records that are queued at once.
 const BATCH_RECORDS: usize = 1024;
@@ -77,7 +76,7 @@ pub struct SessionMeter {
     sequence: u64,
     active_timeout: Duration,
     clock: Clock,
-    names: HashMap<u32, Arc<str>>,
+    decoder: Decoder,
     /// Ended sessions in this pass whose last record is not in a complete file.
     waiting: usize,
     statistics: SessionMeterStatistics,
@@ -94,7 +93,7 @@ impl SessionMeter {
         queue: SyncSender<Vec<PendingRecord>>,
         saved: Arc<AtomicU64>,
         active_timeout: Duration,
-        clock: Clock,
+        decoder: Decoder,
     ) -> Self {
         Self {
             sequences: vec![0; checkpoints.len()],
@@ -104,8 +103,8 @@ impl SessionMeter {
             saved,
             sequence: 0,
             active_timeout,
-            clock,
-            names: HashMap::new(),
+            clock: decoder.clock(),
+            decoder,
             waiting: 0,
             statistics: SessionMeterStatistics::default(),
         }
@@ -217,39 +216,23 @@ impl SessionMeter {
             }
         }
         // The slot is locked for too long, or has another session now.
-        let Some(record) = slot.read().filter(|record| record.cold.created == checkpoint.created)
-        else {
+        let session = slot.session(&mut self.decoder);
+        let Some(session) = session.filter(|session| session.created == checkpoint.created) else {
             return false;
         };
         let now = now();
-        let idle = slot.last_use().idle(self.clock.sixteenths()).as_nanos() as u64;
-        let end = now.saturating_sub(idle).max(checkpoint.since);
-        let next = Checkpoint {
-            packets: record.packets(),
-            bytes: record.bytes(),
-            since: now,
-            ..checkpoint
-        };
-        let mut flow = flow_record(&record, checkpoint.since, end, reason);
-        flow.forward.packets = next.packets.wrapping_sub(checkpoint.packets);
-        flow.forward.octets = next.bytes.wrapping_sub(checkpoint.bytes);
-        flow.interface_name = Some(self.name(record.hop.ifindex));
+        let end = now.saturating_sub(session.idle.as_nanos() as u64).max(checkpoint.since);
+        let Session { packets, bytes, .. } = session;
+        let next = Checkpoint { packets, bytes, since: now, ..checkpoint };
+        let mut flow = flow_record(session, checkpoint.since, end, reason);
+        flow.forward.packets = packets.wrapping_sub(checkpoint.packets);
+        flow.forward.octets = bytes.wrapping_sub(checkpoint.bytes);
         self.sequence += 1;
         (self.checkpoints[index], self.sequences[index]) = (next, self.sequence);
         self.statistics.records += 1;
         let sequence = self.sequence;
         self.batch.push(PendingRecord { record: flow, checkpoint: Some((index, next)), sequence });
         true
-    }
-
-    fn name(&mut self, index: u32) -> Arc<str> {
-        if !self.names.contains_key(&index) {
-            if let Ok(links) = linerate_net::link::all() {
-                self.names.extend(links.into_iter().map(|link| (link.index, link.name.into())));
-            }
-            self.names.entry(index).or_insert_with(|| format!("#{index}").into());
-        }
-        Arc::clone(&self.names[&index])
     }
 }
 
@@ -258,10 +241,10 @@ fn now() -> u64 {
     UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64
 }
 
-/// A record of this session, without counts and without the interface's name.
-fn flow_record(session: &Record, start: u64, end: u64, reason: EndReason) -> FlowRecord {
-    let tuple = session.tuple();
-    let mut vlans = session.vlans();
+/// A record of this session, without counts.
+fn flow_record(session: Session, start: u64, end: u64, reason: EndReason) -> FlowRecord {
+    let tuple = session.tuple;
+    let mut vlans = session.vlan.iter().map(|tag| tag.vlan);
     FlowRecord {
         start,
         end,
@@ -275,11 +258,11 @@ fn flow_record(session: &Record, start: u64, end: u64, reason: EndReason) -> Flo
             customer_vlan: vlans.next(),
             icmp_type_code: None,
         },
-        ingress_interface: Some(session.hop.ifindex),
-        egress_interface: Some(session.hop.out_ifindex),
+        ingress_interface: Some(session.ingress.index),
+        egress_interface: Some(session.egress.index),
         forward: Direction::default(),
         end_reason: Some(reason),
-        translation: session.is_translated().then(|| {
+        translation: session.nat.map(|_| {
             let (source, destination) = session.out();
             Translation {
                 source: source.ip(),
@@ -288,6 +271,7 @@ fn flow_record(session: &Record, start: u64, end: u64, reason: EndReason) -> Flo
                 destination_port: Some(destination.port()),
             }
         }),
+        interface_name: Some(session.ingress.name),
         ..FlowRecord::default()
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use linerate_bpf::map::MappedArray;
@@ -68,41 +68,6 @@ impl Hops {
     pub(crate) fn nat_address(&self, index: u32) -> Option<[u8; 16]> {
         let entry: NatAddress = zerocopy::transmute!(self.read(index.checked_sub(1)? as u16));
         Some(entry.address)
-    }
-
-    /// The index, plus one, of the entry that holds this address, which it fills in if there is none. `None` if all are
-    /// taken.
-    pub(crate) fn insert_nat_address(&self, address: &[u8; 16]) -> Option<u32> {
-        let entry = NatAddress { address: *address, ..NatAddress::default() };
-        Some(u32::from(self.insert(&zerocopy::transmute!(entry))?) + 1)
-    }
-
-    /// The index of a hop that equals `hop`, apart from its state; fills in a free one if there is none. `None` if all
-    /// are in use.
-    pub(crate) fn insert(&self, hop: &Hop) -> Option<u16> {
-        let hop = Hop { state: 0, ..*hop };
-        let is_same = |index: &usize| {
-            let state = self.state(*index).load(Acquire) & hop_state::MASK;
-            state >= hop_state::USED && self.read(*index as u16) == hop
-        };
-        if let Some(index) = (0..self.len()).find(is_same) {
-            let state = self.state(index).load(Acquire);
-            let used = state & !hop_state::MASK | hop_state::USED;
-            if state == used || self.exchange(index, state, used) {
-                return Some(index as u16);
-            }
-        }
-        let claim = |index: &usize| {
-            let state = self.state(*index).load(Acquire);
-            let claimed = state.wrapping_add(hop_state::FILLED) | hop_state::CLAIMED;
-            state & hop_state::MASK == hop_state::FREE && self.exchange(*index, state, claimed)
-        };
-        let index = (0..self.len()).find(claim)?;
-        for (word, bytes) in self.words(index).iter().zip(hop.as_bytes().chunks_exact(8)) {
-            word.store(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")), Relaxed);
-        }
-        self.state(index).fetch_add(hop_state::USED - hop_state::CLAIMED, Release);
-        Some(index as u16)
     }
 
     fn exchange(&self, index: usize, from: u32, to: u32) -> bool {
@@ -170,62 +135,4 @@ impl HopUse {
 }
 
 #[cfg(test)]
-mod tests {
-    use linerate_testkit::root_or_skip;
-
-    use super::*;
-    use crate::runtime::program::{Options, Programs};
-
-    fn hop(number: u32) -> Hop {
-        Hop { out_ifindex: number, ..Hop::default() }
-    }
-
-    #[test]
-    fn equal_hops_are_one_and_their_room_is_all_used() {
-        root_or_skip!();
-        let programs =
-            Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
-        let hops = Hops::open(&programs.maps).unwrap();
-        let first = hops.insert(&hop(7)).unwrap();
-        assert_eq!((hops.insert(&hop(7)), hops.read(first)), (Some(first), hop(7)));
-        let rest = (1..hops.len() as u32).map(|number| hops.insert(&hop(100 + number)));
-        assert!(rest.collect::<Option<Vec<_>>>().is_some());
-        assert_eq!((hops.insert(&hop(8)), hops.insert(&hop(7))), (None, Some(first)));
-    }
-
-    #[test]
-    fn a_hop_is_freed_after_a_whole_pass_without_a_session() {
-        root_or_skip!();
-        let programs =
-            Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
-        let hops = Hops::open(&programs.maps).unwrap();
-        let (kept, lost) = (hops.insert(&hop(1)).unwrap(), hops.insert(&hop(2)).unwrap());
-        let phase = |index: u16| hops.state(usize::from(index)).load(Acquire) & hop_state::MASK;
-        let mut found = HopUse::new(&hops);
-        found.note(kept);
-        assert!(found.end_pass(&hops), "one is unused");
-        assert_eq!((phase(kept), phase(lost)), (hop_state::USED, hop_state::UNUSED));
-        // Wanted again before the next pass ends.
-        assert_eq!(hops.insert(&hop(2)), Some(lost));
-        found.note(kept);
-        assert!(found.end_pass(&hops));
-        assert_eq!(phase(lost), hop_state::UNUSED, "from the start");
-        // Another ager does not know how long ago it was marked.
-        let mut found = HopUse::new(&hops);
-        found.note(kept);
-        assert!(found.end_pass(&hops));
-        assert_eq!(phase(lost), hop_state::UNUSED);
-        // A session had it unnoticed.
-        found.note(kept);
-        found.note(lost);
-        assert!(!found.end_pass(&hops));
-        assert_eq!(phase(lost), hop_state::USED);
-        for expected in [hop_state::UNUSED, hop_state::FREE] {
-            found.note(kept);
-            found.end_pass(&hops);
-            assert_eq!((phase(kept), phase(lost)), (hop_state::USED, expected));
-        }
-        assert_eq!(hops.insert(&hop(3)), Some(lost), "as another");
-        assert_eq!(hops.read(lost), hop(3));
-    }
-}
+mod tests;

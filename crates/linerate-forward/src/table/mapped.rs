@@ -10,23 +10,22 @@
 use std::collections::HashSet;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use linerate_bpf::map::MappedArray;
 use linerate_bpf::seqlock::{self, WriteGuard};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::datapath::Datapath;
 use crate::maps::Maps;
 use crate::table::clock::Clock;
-use crate::table::hash;
 use crate::table::hops::Hops;
 use crate::table::layout::{
-    self, Cold, Counters, GENERATION_CLOSED, GENERATION_ENDED, REFERENCED, WAYS, kind,
+    self, Addresses, Cold, Counters, GENERATION_CLOSED, GENERATION_ENDED, REFERENCED, WAYS, kind,
 };
-use crate::table::session::{Addresses, LastUse, Record};
+use crate::table::session::{Decoder, LastUse, Session, Stored};
 use crate::tuple::Protocol;
 use crate::{Error, Result};
 
@@ -86,11 +85,11 @@ impl Table {
             control: map("control")?,
         };
         let fits = |map: &MappedArray, size| {
-            map.max_entries() == table.sessions.max_entries() && map.value_size() == size
+            map.max_entries() == table.sessions.max_entries() && map.value_size() == WAYS * size
         };
-        if !fits(&table.sessions, size_of::<layout::Bucket>())
-            || !fits(&table.addresses, size_of::<layout::Bucket6>())
-            || !fits(&table.cold, size_of::<layout::ColdBucket>())
+        if !fits(&table.sessions, SESSION)
+            || !fits(&table.addresses, size_of::<Addresses>())
+            || !fits(&table.cold, size_of::<Cold>())
             || table.control.value_size() != size_of::<layout::Control>()
         {
             return Err(Error::Invalid(
@@ -122,19 +121,26 @@ impl Table {
         self.control.atomic(0, offset_of!(layout::Control, taken))
     }
 
+    /// Decodes sessions of this table. Those of the generation of now are valid.
+    pub fn decoder(&self, clock: Clock) -> Decoder {
+        let generation: &AtomicU32 =
+            self.control.atomic(0, offset_of!(layout::Control, generation));
+        Decoder::new(clock, generation.load(Relaxed))
+    }
+
     /// The session in slot `index`, ended or not; `None` if the slot is free, or if it stayed locked for too
     /// long to read.
     ///
     /// # Panics
     /// When there is no such slot.
-    pub fn read(&self, index: usize) -> Option<Record> {
-        self.slot(index).read()
+    pub fn session(&self, index: usize, decoder: &mut Decoder) -> Option<Session> {
+        self.slot(index).session(decoder)
     }
 
     /// All sessions, in the order of their slots. Sessions learned or ended during the scan may or may not
     /// appear. None appears twice.
-    pub fn records(&self) -> impl Iterator<Item = Record> {
-        (0..self.slots()).filter_map(|index| self.read(index))
+    pub fn sessions(&self, decoder: &mut Decoder) -> impl Iterator<Item = Session> {
+        (0..self.slots()).filter_map(|index| self.session(index, decoder))
     }
 
     /// Output interfaces and MAC addresses that sessions have sent to within this time, as far as the ager knows; scans
@@ -155,46 +161,18 @@ impl Table {
         looks.filter(|(_, stamp)| !stamp.is_ended()).count() as u64
     }
 
-    /// Ends the sessions that `accepts` selects; their next packets go to the kernel. Returns how many ended.
-    pub fn end(&self, mut accepts: impl FnMut(&Record) -> bool) -> u64 {
+    /// Ends the sessions in the slots that `accepts` selects; their next packets go to the kernel. Returns how many
+    /// ended.
+    pub fn end(&self, mut accepts: impl FnMut(usize) -> bool) -> u64 {
         let end = |index: &usize| {
             let slot = self.slot(*index);
             // The stamp before the rest, so that only the session that was read can be ended.
             let Some((_, stamp)) = slot.peek().filter(|(_, stamp)| !stamp.is_ended()) else {
                 return false;
             };
-            slot.read().is_some_and(|record| accepts(&record)) && slot.end(stamp).is_some()
+            accepts(*index) && slot.end(stamp).is_some()
         };
         (0..self.slots()).filter(end).count() as u64
-    }
-
-    /// Writes `record`, whose key has this hash ([`crate::table::hash::tuple`]), into a free slot like the
-    /// learner, for tests and measurements. Returns the slot; `None` if both buckets are full. The session is
-    /// valid while its generation is current.
-    pub fn insert(&self, hash: u64, record: &Record) -> Option<usize> {
-        let count = self.sessions.max_entries();
-        let mut buckets = [(hash >> 32) as u32, hash as u32].map(|half| hash::bucket(half, count));
-        let load = |bucket: usize| {
-            let taken = |way: &usize| self.slot(bucket * WAYS + way).peek().is_some();
-            (0..WAYS).filter(taken).count()
-        };
-        let [first, second] = buckets.map(load);
-        if first >= WAYS - 3 && second < first {
-            buckets.reverse();
-        }
-        let mut slots = buckets.into_iter().flat_map(|bucket| {
-            (0..WAYS).map(move |way| bucket * WAYS + (hash as usize + way) % WAYS)
-        });
-        slots.find(|index| self.slot(*index).insert(record))
-    }
-
-    /// The addresses after NAT as a session has them: indices plus one; 0 where they do not change. `None` without room.
-    fn insert_nat_addresses(&self, addresses: &Addresses) -> Option<(u32, u32)> {
-        let Addresses { source, destination, out_source, out_destination } = addresses;
-        let insert = |before, after| {
-            if before == after { Some(0) } else { self.hops.insert_nat_address(after) }
-        };
-        Some((insert(source, out_source)?, insert(destination, out_destination)?))
     }
 
     #[inline]
@@ -263,7 +241,7 @@ impl<'t> Slot<'t> {
     }
 
     fn addresses(self) -> &'t [AtomicU64] {
-        let size = size_of::<layout::Addresses>();
+        let size = size_of::<Addresses>();
         self.table.addresses.atomics(self.bucket(), self.way() * size, size / 8)
     }
 
@@ -279,12 +257,17 @@ impl<'t> Slot<'t> {
         self.table.cold.atomics(self.bucket(), self.cold_offset(), size_of::<Counters>() / 8)
     }
 
-    pub(crate) fn read(self) -> Option<Record> {
-        let (_, record) = seqlock::read(self.version(), TRIES, || self.copy())?;
-        Some(record)
+    pub(crate) fn session(self, decoder: &mut Decoder) -> Option<Session> {
+        Some(decoder.decode(self.index, &self.stored()?))
     }
 
-    fn copy(self) -> Option<Record> {
+    /// What the maps store of its session; `None` if it is free, or stayed locked for too long.
+    pub(crate) fn stored(self) -> Option<Stored> {
+        let (_, stored) = seqlock::read(self.version(), TRIES, || self.copy())?;
+        Some(stored)
+    }
+
+    fn copy(self) -> Option<Stored> {
         protocol_of(self.atomic_u32(at::KIND).load(Relaxed))?;
         let load_u32 = |offset| self.atomic_u32(offset).load(Relaxed).to_ne_bytes();
         let load_u64 = |offset| self.atomic_u64(offset).load(Relaxed).to_ne_bytes();
@@ -304,21 +287,19 @@ impl<'t> Slot<'t> {
             created: self.created_word(),
             used: self.cold_u32(at::USED).load(Relaxed),
         };
-        let hop = self.table.hops.read(session.hop);
-        let mut addresses = Addresses::default();
+        let hops = &self.table.hops;
+        let mut addresses = [Addresses::default(); 2];
         if session.kind & kind::FAMILY == kind::IPV6 {
-            let layout::Addresses { source, destination } = copied(self.addresses());
-            let hops = &self.table.hops;
+            let came: Addresses = copied(self.addresses());
             let out =
                 |index, address| hops.nat_address(u32::from_ne_bytes(index)).unwrap_or(address);
-            addresses = Addresses {
-                source,
-                destination,
-                out_source: out(session.source, source),
-                out_destination: out(session.destination, destination),
+            let left = Addresses {
+                source: out(session.source, came.source),
+                destination: out(session.destination, came.destination),
             };
+            addresses = [came, left];
         }
-        Some(Record { slot: self.index as u64, session, hop, cold, addresses })
+        Some(Stored { session, hop: hops.read(session.hop), cold, addresses })
     }
 
     fn remote(self) -> Counters {
@@ -367,11 +348,6 @@ impl<'t> Slot<'t> {
     fn next_hop(self) -> (u32, [u8; 6]) {
         let hop = self.table.hops.read(self.hop());
         (hop.out_ifindex, hop.destination_mac)
-    }
-
-    /// The conntrack zone of its connection.
-    pub(crate) fn zone(self) -> u16 {
-        self.table.hops.read(self.hop()).zone as u16
     }
 
     /// Whether conntrack tracks its connection.
@@ -479,68 +455,6 @@ impl<'t> Slot<'t> {
         self.remote_counters().iter().for_each(|word| word.store(0, Relaxed));
         self.cold_u32(at::USED).store(0, Relaxed);
     }
-
-    fn insert(self, record: &Record) -> bool {
-        let version = self.version().load(Acquire);
-        let Some(_guard) = WriteGuard::try_lock_at_version(self.version(), version) else {
-            return false;
-        };
-        if protocol_of(self.atomic_u32(at::KIND).load(Relaxed)).is_some() {
-            return false;
-        }
-        let Some(hop) = self.table.hops.insert(&record.hop) else { return false };
-        let mut session = layout::Session { hop, ..record.session };
-        if session.kind & kind::FAMILY == kind::IPV6 {
-            let Some((source, destination)) = self.table.insert_nat_addresses(&record.addresses)
-            else {
-                return false;
-            };
-            (session.source, session.destination) =
-                (source.to_ne_bytes(), destination.to_ne_bytes());
-            let Addresses { source, destination, .. } = record.addresses;
-            fill(self.addresses(), &layout::Addresses { source, destination });
-        }
-        let room = self.table.capacity() as u32;
-        let more = |taken: u32| (taken < room).then_some(taken + 1);
-        if self.table.taken().fetch_update(Relaxed, Relaxed, more).is_err() {
-            return false;
-        }
-        let bytes = session.as_bytes();
-        for offset in [at::ADDRESSES, at::PACKETS, at::BYTES, at::SOURCE, at::SOURCE_PORT] {
-            let value = bytes[offset..offset + 8].try_into().expect("eight bytes");
-            self.atomic_u64(offset).store(u64::from_ne_bytes(value), Relaxed);
-        }
-        for offset in [at::PORTS, at::KIND, at::DEADLINE, at::OWNER] {
-            let value = bytes[offset..offset + 4].try_into().expect("four bytes");
-            self.atomic_u32(offset).store(u32::from_ne_bytes(value), Relaxed);
-        }
-        self.cold_u32(at::CREATED).store(record.cold.created, Relaxed);
-        self.cold_u32(at::USED).store(record.cold.used, Relaxed);
-        fill(self.remote_counters(), &record.cold.remote);
-        // The generation last: it makes the session valid.
-        self.atomic_u32(at::GENERATION).store(session.generation, Release);
-        true
-    }
-}
-
-#[cfg(test)]
-impl<'t> Slot<'t> {
-    pub(crate) fn version_for_tests(self) -> &'t AtomicU32 {
-        self.version()
-    }
-
-    /// Counts packets, and gives the session this hop, as the programs do.
-    pub(crate) fn count_for_tests(self, packets: u64, hop: u16) {
-        self.atomic_u64(at::PACKETS).fetch_add(packets, Relaxed);
-        let with_hop = |word: u32| Some(word & 0xffff | u32::from(hop) << 16);
-        self.atomic_u32(at::KIND).fetch_update(Relaxed, Relaxed, with_hop).unwrap();
-    }
-
-    /// Publishes like the learner, from the value that it read before.
-    pub(crate) fn republish_for_tests(self, before: SlotVersion, generation: u32) {
-        let word = self.atomic_u32(at::GENERATION);
-        word.compare_exchange(before.generation, generation, AcqRel, Relaxed).unwrap();
-    }
 }
 
 /// The value in `words`; each word is read once.
@@ -550,13 +464,6 @@ fn copied<T: FromBytes + IntoBytes>(words: &[AtomicU64]) -> T {
         bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
     }
     value
-}
-
-/// Stores `value` into `words`.
-fn fill(words: &[AtomicU64], value: &(impl IntoBytes + Immutable)) {
-    for (bytes, word) in value.as_bytes().chunks_exact(8).zip(words) {
-        word.store(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")), Relaxed);
-    }
 }
 
 #[cfg(test)]

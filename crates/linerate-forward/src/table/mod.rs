@@ -7,7 +7,6 @@ pub mod clock;
 pub mod control;
 pub mod deny;
 pub mod flows;
-pub mod hash;
 mod hops;
 pub mod layout;
 mod mapped;
@@ -15,3 +14,8 @@ pub mod rules;
 pub mod session;
 
 pub use mapped::Table;
+
+#[cfg(test)]
+#[allow(dead_code, reason = "the integration tests have more of it")]
+#[path = "../../tests/it/common/writer.rs"]
+pub(crate) mod writer;

@@ -1,14 +1,16 @@
-//! [`Session`]: one direction of a conversation that the fast path forwards, as users see it.
+//! [`Session`]: one direction of a conversation that the fast path forwards, and [`Decoder`], which makes it of what the
+//! maps store.
 
 mod rates;
 mod select;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use linerate_wire::ethernet::Address;
 use serde::{Serialize, Serializer};
 
 pub use rates::{Rate, Rates};
@@ -16,12 +18,18 @@ pub use select::{Filter, Selection, Sort};
 
 use crate::datapath::Datapath;
 use crate::table::clock::Clock;
-use crate::table::layout::{self, Cold, Hop, REFERENCED, flags, kind};
+use crate::table::layout::{self, Addresses, Cold, Hop, REFERENCED, flags, kind};
 use crate::tuple::{FiveTuple, Protocol};
 
 /// A session at the time of reading.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Session {
+    /// The number of its slot, `8 * bucket + way`.
+    #[serde(skip)]
+    pub slot: usize,
+    /// When it began, and its number among the sessions of its slot: `cold.created` of `bpf/layout.h`.
+    #[serde(skip)]
+    pub created: u32,
     /// Protocol, addresses and ports of arriving packets; `session` in JSON.
     #[serde(rename = "session")]
     pub tuple: FiveTuple,
@@ -41,7 +49,8 @@ pub struct Session {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nat: Option<Nat>,
     /// The destination MAC address of leaving packets.
-    pub next_hop: Mac,
+    #[serde(serialize_with = "text")]
+    pub next_hop: Address,
     /// The largest IP packet that takes the fast path, bytes.
     pub mtu: u16,
     /// Whether packets take the fast path now.
@@ -49,8 +58,8 @@ pub struct Session {
     /// What forwards its packets.
     pub datapath: Datapath,
     /// Why not XDP, where TC does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "reason")]
+    pub reason: Option<Arc<str>>,
     /// Conntrack tracks its connection.
     pub tracked: bool,
     /// Time since it was first learned.
@@ -71,6 +80,15 @@ pub struct Session {
     /// Packets a second between the last two readings, if there were two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+}
+
+impl Session {
+    /// Source and destination of packets that leave.
+    pub fn out(&self) -> (SocketAddr, SocketAddr) {
+        let (source, destination) =
+            self.nat.map_or((None, None), |nat| (nat.source, nat.destination));
+        (source.unwrap_or(self.tuple.source), destination.unwrap_or(self.tuple.destination))
+    }
 }
 
 /// Whether the packets of a session take the fast path.
@@ -130,23 +148,6 @@ impl fmt::Display for Tag {
     }
 }
 
-/// A MAC address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Mac(pub [u8; 6]);
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
-impl Serialize for Mac {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceName {
@@ -168,133 +169,58 @@ impl Serialize for InterfaceName {
     }
 }
 
-/// Names of interfaces by index.
+/// Names of interfaces by index, of the network namespace of the thread that asks.
 #[derive(Clone, Debug, Default)]
-pub struct InterfaceNames(HashMap<u32, Arc<str>>);
+struct InterfaceNames(HashMap<u32, Arc<str>>);
 
 impl InterfaceNames {
-    /// The interface with this index.
     fn name(&mut self, index: u32) -> InterfaceName {
+        if !self.0.contains_key(&index) {
+            let links = linerate_net::link::all().unwrap_or_default();
+            self.0.extend(links.into_iter().map(|link| (link.index, link.name.into())));
+        }
         let name = self.0.entry(index).or_insert_with(|| format!("#{index}").into());
         InterfaceName { index, name: Arc::clone(name) }
     }
 }
 
-impl<N: Into<Arc<str>>> FromIterator<(u32, N)> for InterfaceNames {
-    fn from_iter<I: IntoIterator<Item = (u32, N)>>(names: I) -> Self {
-        Self(names.into_iter().map(|(index, name)| (index, name.into())).collect())
-    }
-}
-
-/// The addresses of an IPv6 session: as packets come in, and as they leave.
+/// What the maps store of a session, each part as in `bpf/layout.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the words of layout.h")]
-pub struct Addresses {
-    pub source: [u8; 16],
-    pub destination: [u8; 16],
-    pub out_source: [u8; 16],
-    pub out_destination: [u8; 16],
+pub(crate) struct Stored {
+    pub(crate) session: layout::Session,
+    pub(crate) hop: Hop,
+    pub(crate) cold: Cold,
+    /// IPv6: as packets come in, and as they leave.
+    pub(crate) addresses: [Addresses; 2],
 }
 
-/// A session as stored in a table; [`SessionBuilder::session`] converts it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Record {
-    /// The number of its slot, `8 * bucket + way`.
-    pub slot: u64,
-    /// Its cache line.
-    pub session: layout::Session,
-    /// What it shares with other sessions.
-    pub hop: Hop,
-    /// What packets rarely touch.
-    pub cold: Cold,
-    /// The addresses, if they are IPv6.
-    pub addresses: Addresses,
-}
-
-impl Record {
-    /// Packets that all CPUs counted.
-    pub fn packets(&self) -> u64 {
-        self.session.packets.wrapping_add(self.cold.remote.packets)
-    }
-
-    /// Bytes that all CPUs counted.
-    pub fn bytes(&self) -> u64 {
-        self.session.bytes.wrapping_add(self.cold.remote.bytes)
-    }
-
-    /// Whether it was ended.
-    pub fn is_ended(&self) -> bool {
-        self.session.generation & layout::GENERATION_ENDED != 0
-    }
-
-    /// Its protocol.
-    pub fn protocol(&self) -> Protocol {
-        if self.session.kind & kind::TCP == 0 { Protocol::Udp } else { Protocol::Tcp }
-    }
-
+impl Stored {
     /// Protocol, addresses and ports of arriving packets.
-    pub fn tuple(&self) -> FiveTuple {
-        let Self { session, addresses, .. } = self;
-        let (source, destination) = if self.is_ipv6() {
-            (v6(addresses.source), v6(addresses.destination))
-        } else {
-            (v4(session.in_source), v4(session.in_destination))
-        };
-        let [source_port, destination_port] = session.ports.map(u16::from_be_bytes);
+    pub(crate) fn tuple(&self) -> FiveTuple {
+        let is_tcp = self.session.kind & kind::TCP != 0;
+        let [(source, destination), _] = self.ends();
         FiveTuple {
-            protocol: self.protocol(),
-            source: (source, source_port).into(),
-            destination: (destination, destination_port).into(),
+            protocol: if is_tcp { Protocol::Tcp } else { Protocol::Udp },
+            source,
+            destination,
         }
     }
 
-    /// Whether it has forwarded a packet since the ager last looked.
-    pub fn is_referenced(&self) -> bool {
-        self.session.owner & REFERENCED != 0
-    }
-
-    /// How often it was learned again; stops at 255.
-    pub fn revalidations(&self) -> u8 {
-        (self.cold.used >> 24) as u8
-    }
-
-    fn is_ipv6(&self) -> bool {
-        self.session.kind & kind::FAMILY == kind::IPV6
-    }
-
-    /// Whether NAT changes addresses or ports.
-    pub(crate) fn is_translated(&self) -> bool {
-        self.hop.flags & flags::NAT != 0
-    }
-
-    /// The VLANs of arriving packets, the outer first.
-    pub(crate) fn vlans(&self) -> impl Iterator<Item = u16> {
-        self.tags().into_iter().map(|tag| tag.vlan)
-    }
-
-    /// Source and destination of packets that leave.
-    pub(crate) fn out(&self) -> (SocketAddr, SocketAddr) {
-        let session = &self.session;
-        let (source, destination) = if self.is_ipv6() {
-            (v6(self.addresses.out_source), v6(self.addresses.out_destination))
-        } else {
-            (v4(session.source), v4(session.destination))
+    /// Source and destination of packets that come in, and of packets that leave.
+    fn ends(&self) -> [(SocketAddr, SocketAddr); 2] {
+        let Self { session, addresses: [came, left], .. } = self;
+        let addresses: [[IpAddr; 2]; 2] = match session.kind & kind::FAMILY {
+            kind::IPV6 => [came, left].map(|one| [one.source.into(), one.destination.into()]),
+            _ => [
+                [session.in_source.into(), session.in_destination.into()],
+                [session.source.into(), session.destination.into()],
+            ],
         };
-        (
-            (source, u16::from_be_bytes(session.source_port)).into(),
-            (destination, u16::from_be_bytes(session.destination_port)).into(),
-        )
-    }
-
-    pub(crate) fn nat(&self) -> Option<Nat> {
-        if !self.is_translated() {
-            return None;
-        }
-        let (FiveTuple { source, destination, .. }, (to_source, to_destination)) =
-            (self.tuple(), self.out());
-        Some(Nat {
-            source: (to_source != source).then_some(to_source),
-            destination: (to_destination != destination).then_some(to_destination),
+        let ports = [session.ports, [session.source_port, session.destination_port]];
+        std::array::from_fn(|at| {
+            let [source, destination] = addresses[at];
+            let [from, to] = ports[at].map(u16::from_be_bytes);
+            ((source, from).into(), (destination, to).into())
         })
     }
 
@@ -313,47 +239,64 @@ impl Record {
     }
 }
 
-/// Converts records to sessions.
+/// Makes sessions of what the maps store.
 #[derive(Clone, Debug)]
-pub struct SessionBuilder {
-    /// The clock.
-    pub clock: Clock,
+pub struct Decoder {
+    clock: Clock,
     /// The current generation.
-    pub generation: u32,
-    /// The names of the interfaces.
-    pub names: InterfaceNames,
-    /// Why XDP may not take what comes in by the interface of this index.
-    pub not_xdp_in: HashMap<u32, String>,
-    /// The same for what leaves.
-    pub not_xdp_out: HashMap<u32, String>,
+    generation: u32,
+    names: InterfaceNames,
+    /// Why XDP may not take what comes in by the interface of this index, and what leaves.
+    not_xdp: [HashMap<u32, Arc<str>>; 2],
 }
 
-impl SessionBuilder {
-    /// The session of `record`, without a rate.
-    pub fn session(&mut self, record: &Record) -> Session {
-        let Record { session, hop, cold, .. } = record;
+impl Decoder {
+    /// Of sessions of which those of this generation are valid.
+    pub(crate) fn new(clock: Clock, generation: u32) -> Self {
+        Self { clock, generation, names: InterfaceNames::default(), not_xdp: Default::default() }
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Knows also why XDP may not take what comes in by these interfaces, and what leaves.
+    pub(crate) fn with_reasons(self, not_xdp: [HashMap<u32, Arc<str>>; 2]) -> Self {
+        Self { not_xdp, ..self }
+    }
+
+    /// The session of `slot`, without a rate.
+    pub(crate) fn decode(&mut self, slot: usize, stored: &Stored) -> Session {
+        let Stored { session, hop, cold, .. } = stored;
+        let [(source, destination), (to_source, to_destination)] = stored.ends();
         let datapath = if hop.flags & flags::TC != 0 { Datapath::Tc } else { Datapath::Xdp };
+        let last_use = LastUse::new(session.owner & REFERENCED != 0, cold.used);
         Session {
-            tuple: record.tuple(),
+            slot,
+            created: cold.created,
+            tuple: stored.tuple(),
             ingress: self.names.name(hop.ifindex),
             dscp: session.dscp >> 2,
-            vlan: record.tags(),
+            vlan: stored.tags(),
             egress: self.names.name(hop.out_ifindex),
             out_dscp: hop.dscp >> 2,
-            out_vlan: record.out_tags(),
-            nat: record.nat(),
-            next_hop: Mac(hop.destination_mac),
+            out_vlan: stored.out_tags(),
+            nat: (hop.flags & flags::NAT != 0).then(|| Nat {
+                source: (to_source != source).then_some(to_source),
+                destination: (to_destination != destination).then_some(to_destination),
+            }),
+            next_hop: Address(hop.destination_mac),
             mtu: hop.mtu,
             state: self.state(session),
             tracked: hop.flags & flags::TRACKED != 0,
             datapath,
-            reason: (datapath == Datapath::Tc).then(|| self.not_xdp(hop)),
+            reason: (datapath == Datapath::Tc).then(|| self.why_not_xdp(hop)),
             age: self.clock.since(layout::created(cold.created)),
             due: self.due(session),
-            idle: LastUse::new(record.is_referenced(), cold.used).idle(self.clock.sixteenths()),
-            revalidations: record.revalidations(),
-            packets: record.packets(),
-            bytes: record.bytes(),
+            idle: last_use.idle(self.clock.sixteenths()),
+            revalidations: (cold.used >> 24) as u8,
+            packets: session.packets.wrapping_add(cold.remote.packets),
+            bytes: session.bytes.wrapping_add(cold.remote.bytes),
             rate: None,
         }
     }
@@ -363,14 +306,10 @@ impl SessionBuilder {
         self.clock.duration(left.max(0) as u64)
     }
 
-    fn not_xdp(&mut self, hop: &Hop) -> String {
-        let (in_, out) = (hop.ifindex, hop.out_ifindex);
-        let sides =
-            [self.not_xdp_in.get(&in_).zip(Some(in_)), self.not_xdp_out.get(&out).zip(Some(out))];
-        match sides.into_iter().flatten().next() {
-            Some((why, index)) => format!("{}: {why}", self.names.name(index)),
-            None => "partial checksums of a local sender".to_owned(),
-        }
+    fn why_not_xdp(&mut self, hop: &Hop) -> Arc<str> {
+        let sides = [hop.ifindex, hop.out_ifindex].into_iter().zip(&self.not_xdp);
+        let mut reasons = sides.filter_map(|(index, reasons)| reasons.get(&index));
+        reasons.next().cloned().unwrap_or_else(|| "partial checksums of a local sender".into())
     }
 
     fn state(&self, session: &layout::Session) -> State {
@@ -417,12 +356,12 @@ impl LastUse {
     }
 }
 
-fn v4(address: [u8; 4]) -> IpAddr {
-    Ipv4Addr::from(address).into()
+fn text<S: Serializer>(value: &impl fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
 }
 
-fn v6(address: [u8; 16]) -> IpAddr {
-    Ipv6Addr::from(address).into()
+fn reason<S: Serializer>(reason: &Option<Arc<str>>, to: S) -> Result<S::Ok, S::Error> {
+    reason.as_deref().serialize(to)
 }
 
 fn seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {

@@ -10,6 +10,7 @@ use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::program::{Options, XDP_ONLY, unavailable};
 use linerate_forward::table::layout::flags;
+use linerate_forward::table::session::State;
 use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, uninterrupted, wait_for};
 
 use crate::common::accelerator::Accelerator;
@@ -18,9 +19,8 @@ use linerate_testkit::tools::run;
 
 /// Whether packets between these ends take the fast path.
 fn is_fast(fast: &Accelerator, from: SocketAddr, to: SocketAddr) -> bool {
-    fast.session(from, to).is_some_and(|record| {
-        !record.is_ended() && record.session.generation == fast.control.generation()
-    })
+    let session = fast.session(from, to);
+    session.is_some_and(|session| matches!(session.state, State::Fast | State::Due))
 }
 
 /// A conversation between the hosts over UDP, long enough to be learned both ways.
@@ -200,13 +200,13 @@ fn a_connection_whose_end_is_reported_is_not_looked_up() {
     let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
     let (client, server) = talk(&lab, 0);
     // Conntrack may still drop it early.
-    assert_ne!(fast.learned(here, there).hop.flags & flags::UNREPORTED, 0);
+    assert_ne!(fast.flags(&fast.learned(here, there)) & flags::UNREPORTED, 0);
     // After two seconds of packets it may not any more.
     wait_for("the session is learned again from a connection that is ASSURED", || {
         let seen = deliver(&client, there, &server, "question");
         deliver(&server, seen, &client, "an answer");
         thread::sleep(Duration::from_millis(50));
-        fast.learned(here, there).hop.flags & flags::UNREPORTED == 0
+        fast.flags(&fast.learned(here, there)) & flags::UNREPORTED == 0
     });
 }
 

@@ -12,12 +12,12 @@ use linerate_forward::runtime::program::{
     Options, PortOptions, Programs, XDP_ONLY, enable_egress, register,
 };
 use linerate_forward::table::Table;
-use linerate_forward::table::hash;
-use linerate_forward::table::layout::{self, Control, flags, kind};
-use linerate_forward::table::session::{Addresses, Record};
+use linerate_forward::table::clock::Clock;
+use linerate_forward::table::layout::{self, Addresses, Control, REFERENCED, flags, kind};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions, root_or_skip};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::common::writer::{NewSession, Writer, signature, stored, tuple_hash};
 use crate::differential::packet::{Network, Segment, frame, packet};
 
 const DROP: u32 = 1;
@@ -145,10 +145,10 @@ impl Bench {
     }
 
     /// Puts a session in that turns `before` into `after`, with a last touch by `touch`.
-    fn learn(&self, before: &Packet, after: &Packet, touch: impl FnOnce(&mut Record)) -> usize {
+    fn learn(&self, before: &Packet, after: &Packet, touch: impl FnOnce(&mut NewSession)) -> usize {
         let seeds = self.control().seeds;
-        let mut record = Record::default();
-        let Record { session, hop, addresses, .. } = &mut record;
+        let mut record = NewSession::default();
+        let NewSession { session, hop, addresses, .. } = &mut record;
         let mut kinds = if before.ipv6 { kind::IPV6 } else { kind::IPV4 };
         if before.tcp {
             kinds |= kind::TCP;
@@ -175,9 +175,9 @@ impl Bench {
         let address_delta;
         if before.ipv6 {
             let ((s, d), (out_s, out_d)) = (before.addresses6(), after.addresses6());
-            *addresses =
-                Addresses { source: s, destination: d, out_source: out_s, out_destination: out_d };
-            let signature = hash::signature(&seeds, s, d);
+            *addresses = [(s, d), (out_s, out_d)]
+                .map(|(source, destination)| Addresses { source, destination });
+            let signature = signature(&seeds, &addresses[0]);
             session.in_source.copy_from_slice(&signature[..4]);
             session.in_destination.copy_from_slice(&signature[4..]);
             nat |= (s, d) != (out_s, out_d);
@@ -209,7 +209,9 @@ impl Bench {
         hop.dscp = after.tos & 0xfc;
         session.deadline = (self.programs.heartbeat().unwrap() as u32).wrapping_add(1 << 20);
         touch(&mut record);
-        self.table.insert(hash::tuple(&seeds, &record.session), &record).unwrap()
+        Writer::open(&self.programs.maps)
+            .insert(tuple_hash(&seeds, &record.session), &record)
+            .unwrap()
     }
 
     fn run(&self, frame: &[u8]) -> XdpOutput {
@@ -273,10 +275,12 @@ fn a_session_is_forwarded_as_it_says() {
                 let after = if at < 2 { Packet { source: before.source, ..after } } else { after };
                 let place = bench.learn(&before, &after, |_| ());
                 bench.forwards(&before.bytes(), &after.bytes());
-                let record = bench.table.read(place).unwrap();
+                let mut decoder = bench.table.decoder(Clock::from_boot_time());
+                let session = bench.table.session(place, &mut decoder).unwrap();
                 let ip = before.bytes().len() - 14 - 4 * before.tags.len();
-                assert_eq!((record.packets(), record.bytes()), (1, ip as u64));
-                assert!(record.is_referenced());
+                assert_eq!((session.packets, session.bytes), (1, ip as u64));
+                let (line, _) = stored(&bench.programs.maps, &session);
+                assert_ne!(line.owner & REFERENCED, 0);
             }
         }
     }
@@ -447,7 +451,7 @@ fn a_session_that_is_not_in_force_is_not_used() {
         bench.leaves(&nowhere.bytes(), Reason::NoPort);
 
         let judged = Packet { source: 13, ..base.clone() };
-        let checked = |record: &mut Record| record.hop.flags |= flags::VERIFY_CHECKSUM;
+        let checked = |record: &mut NewSession| record.hop.flags |= flags::VERIFY_CHECKSUM;
         bench.learn(&judged, &judged.forwarded(), checked);
         bench.forwards(&judged.bytes(), &judged.forwarded().bytes());
         let mut wrong = judged.bytes();

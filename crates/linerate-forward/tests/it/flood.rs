@@ -8,7 +8,7 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use linerate_forward::runtime::program::Options;
-use linerate_forward::table::session::Record;
+use linerate_forward::table::session::{Session, State};
 use linerate_generate::RandomFields;
 use linerate_ring::packet::Sender;
 use linerate_testkit::{exclusive, root_or_skip};
@@ -35,10 +35,10 @@ fn frame(port: u16) -> Vec<u8> {
     frame
 }
 
-fn established(accelerator: &Accelerator) -> Vec<Record> {
-    let mut records = accelerator.sessions();
-    records.retain(|record| record.tuple().source.ip().to_string() == "10.3.0.10");
-    records
+fn established(accelerator: &Accelerator) -> Vec<Session> {
+    let mut sessions = accelerator.sessions();
+    sessions.retain(|session| session.tuple.source.ip().to_string() == "10.3.0.10");
+    sessions
 }
 
 /// Keeps a thread from staying when the test panics.
@@ -81,7 +81,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
         }
     };
     (0..10).for_each(|_| round());
-    let counted = |records: &[Record]| records.iter().map(Record::packets).sum::<u64>();
+    let counted = |sessions: &[Session]| sessions.iter().map(|one| one.packets).sum::<u64>();
     let deadline = Instant::now() + TIMEOUT;
     // Of two sessions that meet where packets are counted before they are sessions, the first packets may be
     // lost; with the random hash that befalls two of these every thirtieth time. The counts have to stand still.
@@ -90,7 +90,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
         sleep(Duration::from_millis(50));
         let records = established(&accelerator);
         let all = records.len() == usize::from(ESTABLISHED)
-            && records.iter().all(|record| (9..=10).contains(&record.packets()));
+            && records.iter().all(|record| (9..=10).contains(&record.packets));
         if all && counted(&records) == counted(&before) {
             break;
         }
@@ -137,11 +137,11 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
 
     let after = established(&accelerator);
     assert_eq!(after.len(), before.len());
-    let place = |record: &Record| (record.slot, record.cold.created, record.revalidations());
+    let place = |one: &Session| (one.slot, one.created, one.revalidations);
     for (before, after) in before.iter().zip(&after) {
         assert_eq!(place(before), place(after), "{after:?}");
-        assert!(!after.is_ended(), "{after:?}");
-        assert_eq!(after.packets() - before.packets(), rounds, "{after:?}");
+        assert_ne!(after.state, State::Ended, "{after:?}");
+        assert_eq!(after.packets - before.packets, rounds, "{after:?}");
     }
     // Whoever goes through the kernel is learned from, or counted as known, at the way out only.
     let all = accelerator.sessions().len();

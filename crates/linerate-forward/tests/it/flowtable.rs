@@ -10,7 +10,6 @@ use linerate_forward::config::{Config, Selector};
 use linerate_forward::runtime::program::unavailable;
 use linerate_forward::runtime::rules::{self, Policy};
 use linerate_forward::table::rules::Rules;
-use linerate_forward::table::session::Record;
 use linerate_ring::packet::{DirectionFilter, Options, Ring};
 use linerate_ring::{Batch as _, Ring as _};
 use linerate_testkit::tools::run;
@@ -205,7 +204,7 @@ fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
         if let Some(accelerator) = &accelerator {
             let sessions = accelerator.sessions();
             assert_eq!(sessions.len(), 4 * usize::from(FLOWS), "{:?}", accelerator.refusals());
-            let known: u64 = sessions.iter().map(Record::packets).sum();
+            let known: u64 = sessions.iter().map(|one| one.packets).sum();
             let left: u64 = accelerator.reasons().values().sum();
             println!("{left} of {known} packets went to the kernel: {:?}", accelerator.reasons());
             // A session is learned from its second packet, and of a connection that has been answered.
@@ -249,7 +248,7 @@ fn connections_in_a_flowtable_are_accelerated_where_that_is_asked_for() {
         let sessions = accelerator.sessions();
         assert_eq!(sessions.len(), 4 * usize::from(flows), "{}", accelerator.describe());
         let ports = if is_chosen { 5000..5002 } else { 5002..5000 + FLOWS };
-        for session in sessions.iter().map(Record::tuple) {
+        for session in sessions.iter().map(|one| one.tuple) {
             let server = session.destination.port().max(session.source.port());
             assert!(ports.contains(&server), "{session:?}");
         }

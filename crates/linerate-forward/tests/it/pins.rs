@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::common::writer::stored;
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::Error;
 use linerate_forward::reason::Reason;
@@ -21,7 +22,7 @@ use linerate_forward::table::Table;
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::control::Control;
 use linerate_forward::table::layout::flags;
-use linerate_forward::table::session::Record;
+use linerate_forward::table::session::Session;
 use linerate_testkit::lab::{LEFT, Lab, RIGHT, WAN, at};
 use linerate_testkit::tools::run;
 use linerate_testkit::{Process, only_this_test, root_or_skip, uninterrupted, wait_for};
@@ -234,9 +235,10 @@ impl Stream {
     }
 
     #[track_caller]
-    fn record(&self, table: &Table) -> Record {
-        let mut records = table.records();
-        let found = records.find(|record| record.tuple().destination == at(RIGHT[0], 6000));
+    fn session(&self, table: &Table) -> Session {
+        let mut decoder = table.decoder(Clock::from_boot_time());
+        let mut sessions = table.sessions(&mut decoder);
+        let found = sessions.find(|session| session.tuple.destination == at(RIGHT[0], 6000));
         found.expect("a session")
     }
 }
@@ -306,9 +308,9 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     wait_for("the connection is ASSURED", || {
         stream.send(20);
         std::thread::sleep(Duration::from_millis(20));
-        stream.record(&table).hop.flags & flags::UNREPORTED == 0
+        stored(&maps, &stream.session(&table)).1.flags & flags::UNREPORTED == 0
     });
-    let (before, left) = (stream.record(&table), left_to_kernel(&maps));
+    let (before, left) = (stream.session(&table), left_to_kernel(&maps));
     stream.send(20);
     assert_eq!(left_to_kernel(&maps), left, "the fast path took over");
     match pins.lock() {
@@ -343,8 +345,8 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     let silent = counted(&maps, Reason::NoDaemon);
     stream.send(20);
     assert_eq!(counted(&maps, Reason::NoDaemon), silent + 20);
-    let now = stream.record(&table);
-    assert_eq!(now.packets(), stream.sent, "whoever forwards, each packet is counted once");
+    let now = stream.session(&table);
+    assert_eq!(now.packets, stream.sent, "whoever forwards, each packet is counted once");
 
     // The next daemon. Sessions from the time without a daemon are stale.
     let adopt = || {
@@ -361,12 +363,12 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     heart.beat(&pinned.programs, &control).unwrap();
     assert_eq!(control.generation(), generation + 1);
     stream.send(20);
-    let (adopted, left) = (stream.record(&table), left_to_kernel(&maps));
+    let (adopted, left) = (stream.session(&table), left_to_kernel(&maps));
     stream.send(20);
     assert_eq!(left_to_kernel(&maps), left, "fast again");
-    assert_eq!(adopted.cold.created, before.cold.created, "the same session");
-    assert!(adopted.revalidations() > before.revalidations());
-    assert_eq!(adopted.packets(), stream.sent - 20);
+    assert_eq!(adopted.created, before.created, "the same session");
+    assert!(adopted.revalidations > before.revalidations);
+    assert_eq!(adopted.packets, stream.sent - 20);
 
     // Other programs, the same sessions.
     let old = programs_on(&lab);
@@ -374,10 +376,10 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     assert_eq!(upgrade.lost, None);
     assert!(programs_on(&lab).iter().all(|id| !old.contains(id)), "all were replaced");
     stream.send(20);
-    let upgraded = stream.record(&table);
+    let upgraded = stream.session(&table);
     assert_eq!(left_to_kernel(&maps), left, "not one went elsewhere");
-    assert_eq!(upgraded.revalidations(), adopted.revalidations());
-    assert_eq!(upgraded.packets(), stream.sent);
+    assert_eq!(upgraded.revalidations, adopted.revalidations);
+    assert_eq!(upgraded.packets, stream.sent);
 
     // With another size the sessions are lost, which is logged, but no packet is.
     let larger = Options { max_sessions: 8192, ..options() };
@@ -385,7 +387,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     assert_eq!(upgrade.lost.as_deref(), Some("max-sessions is 8192 now and was 4096"));
     let maps = pins.maps().unwrap();
     let (table, control) = (Table::open(&maps).unwrap(), Control::open(&maps).unwrap());
-    assert_eq!((table.capacity(), table.records().count()), (8192, 0));
+    assert_eq!((table.capacity(), table.count()), (8192, 0));
     control.set_revalidate_after(LONG, &clock);
     let mut heart = Heartbeat::new(&control, Duration::from_secs(60), &clock);
     heart.beat(&pinned.programs, &control).unwrap();

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_forward::table::session::Record;
 use linerate_testkit::tools::{nft, run};
 use linerate_testkit::{Interface, Namespace, exclusive, root_or_skip};
 
@@ -210,7 +209,7 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
 fn rest(lab: &Lab, accelerator: &Accelerator) {
     let deadline = Instant::now() + 3 * TIMEOUT;
     let counted = || {
-        let sessions: u64 = accelerator.sessions().iter().map(Record::packets).sum();
+        let sessions: u64 = accelerator.sessions().iter().map(|one| one.packets).sum();
         (accounted(&lab.left), accounted(&lab.right), sessions)
     };
     let mut before = counted();
@@ -229,11 +228,11 @@ fn rest(lab: &Lab, accelerator: &Accelerator) {
 fn compare(lab: &Lab, accelerator: &Accelerator, pairs: &[(TcpStream, TcpStream)]) {
     let (client, server) = (accounted(&lab.left), accounted(&lab.right));
     let mut sessions = Counts::new();
-    for record in accelerator.sessions() {
-        let tuple = record.tuple();
+    for session in accelerator.sessions() {
+        let tuple = session.tuple;
         let (from, to) = (tuple.source, tuple.destination);
         let count = sessions.entry((from.ip(), from.port(), to.ip(), to.port())).or_default();
-        *count = (count.0 + record.packets(), count.1 + record.bytes());
+        *count = (count.0 + session.packets, count.1 + session.bytes);
     }
     let slow: u64 = accelerator.reasons().values().sum();
     let all: u64 = sessions.values().map(|count| count.0).sum();
@@ -262,7 +261,7 @@ fn compare(lab: &Lab, accelerator: &Accelerator, pairs: &[(TcpStream, TcpStream)
     // What is out of date or out of time goes to the kernel until one packet has made it, which is no more
     // than what the port takes in at once; so do the first ones.
     let times: u64 =
-        accelerator.sessions().iter().map(|record| u64::from(record.revalidations()) + 2).sum();
+        accelerator.sessions().iter().map(|one| u64::from(one.revalidations) + 2).sum();
     println!("{slow} of {all} packets went to the kernel, {times} times");
     assert!(slow < all && slow <= AT_ONCE * times, "{:?}", accelerator.reasons());
 }

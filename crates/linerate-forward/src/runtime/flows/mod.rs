@@ -122,7 +122,7 @@ impl Flows {
             writer.queue(),
             saved,
             config.active_timeout,
-            clock,
+            table.decoder(clock),
         ));
         let nat = NatMonitor::start(writer.queue())
             .inspect_err(|error| tracing::warn!(%error, "NAT events unavailable"))

@@ -10,8 +10,7 @@ use crate::config::Statistics;
 use crate::datapath::Mode;
 use crate::runtime::conntrack::SavedSysctls;
 use crate::runtime::program::{Options, PortOptions, PortPrograms, Programs, TcAttachment};
-use crate::table::hash::fnv;
-use crate::table::layout;
+use crate::table::layout::{self, fnv};
 
 /// Changes when older records cannot be read.
 const FORMAT: u32 = 1;

@@ -5,23 +5,23 @@ use linerate_bpf::seqlock::WriteGuard;
 use linerate_testkit::root_or_skip;
 
 use super::*;
-use crate::runtime::program::{Options, Programs};
+use crate::runtime::program::Programs;
 use crate::table::layout::{self, GENERATION_ENDED, REFERENCED, kind};
-use crate::table::mapped::tests::{hash_in, record};
-use crate::table::session::{LastUse, Record};
+use crate::table::mapped::tests::{TestTable, hash_in, record, table};
+use crate::table::session::LastUse;
+use crate::table::writer::NewSession;
 
 /// Programs on no interface, their table, and its ager.
-fn ageing() -> (Programs, Arc<Table>, Ageing) {
-    let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
-    let table = Arc::new(Table::open(&programs.maps).unwrap());
+fn ageing() -> (Programs, TestTable, Ageing) {
+    let (programs, table) = table();
     let clock = Clock::read(programs.heartbeat().unwrap());
     let limits = Limits::default();
-    let ageing = Ageing::new(Arc::clone(&table), &programs.maps, limits, clock).unwrap();
+    let ageing = Ageing::new(Arc::clone(&table.table), &programs.maps, limits, clock).unwrap();
     (programs, table, ageing)
 }
 
 /// A session whose last packet was found `idle` seconds ago.
-fn idle(number: u32, protocol: Protocol, idle: u64, clock: &Clock) -> Record {
+fn idle(number: u32, protocol: Protocol, idle: u64, clock: &Clock) -> NewSession {
     let mut record = record(number);
     if protocol == Protocol::Tcp {
         record.session.kind |= kind::TCP;
@@ -46,7 +46,7 @@ fn sessions_end_when_they_are_too_old() {
         assert!(table.insert(hash_in(&table, number.into()), &record).is_some());
     }
     ageing.pass().unwrap();
-    let left: Vec<_> = table.records().map(|record| record.slot).collect();
+    let left: Vec<_> = table.all().map(|(slot, _)| slot).collect();
     assert_eq!(left, [0]);
     let aged = ageing.statistics();
     assert_eq!((aged.expired, aged.idle, aged.freed), (2, 0, 2));
@@ -86,7 +86,7 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
     assert_eq!((aged.packets, aged.active), (1 + 3, 5));
     let noted = table.read(used).unwrap();
     assert!(
-        !noted.is_referenced()
+        noted.session.owner & REFERENCED == 0
             && LastUse::new(false, noted.cold.used).idle(clock.sixteenths()).as_secs() < 2
     );
     ageing.pass().unwrap();
@@ -150,12 +150,12 @@ fn a_hop_is_freed_after_the_last_session_that_had_it() {
     for pass in 0..4 {
         ageing.pass().unwrap();
         other.hop.out_ifindex = 1 << 20 | pass;
-        let taken = table.hops().insert(&other.hop).unwrap();
+        let taken = table.writer.insert_hop(&other.hop).unwrap();
         // The first pass finds the ended sessions, the second the hop without one, the third that it stays so.
         assert_eq!(taken == hops[2], pass == 2, "pass {pass}");
         assert_ne!(taken, hops[0], "a session has it");
     }
-    assert!(table.records().all(|record| record.hop.out_ifindex < 1 << 20));
+    assert!(table.all().all(|(_, record)| record.hop.out_ifindex < 1 << 20));
 }
 
 /// A session that changes its datapath keeps what it counted before under the former one, and nothing is counted twice.
@@ -167,7 +167,7 @@ fn packets_are_counted_by_the_datapath_that_the_session_had() {
     tc.hop.flags |= layout::flags::TC;
     // Their packets are 1 and 2, and 100 of other CPUs each.
     let (xdp, tc) = (record(2), tc);
-    let total = |record: &Record| record.session.packets + record.cold.remote.packets;
+    let total = |record: &NewSession| record.session.packets + record.cold.remote.packets;
     let slot = table.slot(table.insert(hash_in(&table, 2), &xdp).unwrap());
     let tc_slot = table.slot(table.insert(hash_in(&table, 1), &tc).unwrap());
     let datapaths =
@@ -192,7 +192,8 @@ fn packets_are_counted_by_the_datapath_that_the_session_had() {
 
     // Another daemon shows what is counted from its start on.
     let mut next =
-        Ageing::new(Arc::clone(&table), &programs.maps, Limits::default(), ageing.clock).unwrap();
+        Ageing::new(Arc::clone(&table.table), &programs.maps, Limits::default(), ageing.clock)
+            .unwrap();
     next.skip_counted();
     next.pass().unwrap();
     assert_eq!(datapaths(&next), [(1, 0), (1, 0)]);

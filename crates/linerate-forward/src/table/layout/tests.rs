@@ -7,7 +7,6 @@ use libbpf_rs::btf::types::{Array, Composite, DataSec, Int, MemberAttr, Struct, 
 use libbpf_rs::btf::{Btf, BtfType, HasSize, ReferencesType, TypeId};
 
 use super::*;
-use crate::table::hash::fnv;
 
 /// Bytes of a C structure, and where its members begin; those of unnamed unions and structures count as
 /// its own.
@@ -64,13 +63,9 @@ fn structures_are_those_of_the_programs() {
         ifindex, tag, dst_mac, mtu, destination_mac, source_mac, dscp, out_tags, flags, port, out_tag,
         out_ifindex, mark, priority, zone, state, unused2
     }
-    same!(btf, Bucket, "bucket", way);
     same!(btf, Addresses, "addresses", source, destination);
-    same!(btf, Bucket6, "bucket6", way);
     same!(btf, Counters, "counters", packets, bytes);
     same!(btf, Cold, "cold", remote, created, used);
-    same!(btf, ColdBucket, "cold_bucket", way);
-    same!(btf, Candidate, "candidate", word);
     same!(btf, Interface, "interface", port, mac, flags, tag);
     same! { btf, Control, "control",
         generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, rules, route_generation,

@@ -1,4 +1,6 @@
 use std::collections::HashSet;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
@@ -7,13 +9,71 @@ use linerate_testkit::root_or_skip;
 
 use super::*;
 use crate::runtime::program::{Options, Programs};
-use crate::table::hash;
+use crate::table::writer::{NewSession, Writer, tuple_hash};
+
+/// A table, and what fills it.
+pub(crate) struct TestTable {
+    pub(crate) table: Arc<Table>,
+    pub(crate) writer: Writer,
+}
+
+impl TestTable {
+    fn open(maps: &Maps) -> Self {
+        Self { table: Arc::new(Table::open(maps).unwrap()), writer: Writer::open(maps) }
+    }
+
+    pub(crate) fn insert(&self, hash: u64, new: &NewSession) -> Option<usize> {
+        self.writer.insert(hash, new)
+    }
+
+    pub(crate) fn read(&self, index: usize) -> Option<Stored> {
+        self.slot(index).stored()
+    }
+
+    /// All sessions, with their slots.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, Stored)> {
+        (0..self.slots()).filter_map(|index| Some((index, self.read(index)?)))
+    }
+}
+
+impl Deref for TestTable {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl Stored {
+    pub(crate) fn is_ended(&self) -> bool {
+        self.session.generation & GENERATION_ENDED != 0
+    }
+}
 
 /// Programs, loaded but on no interface, and their table of 1024 sessions.
-pub(crate) fn table() -> (Programs, Table) {
+pub(crate) fn table() -> (Programs, TestTable) {
     let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
-    let table = Table::open(&programs.maps).unwrap();
+    let table = TestTable::open(&programs.maps);
     (programs, table)
+}
+
+impl<'t> Slot<'t> {
+    pub(crate) fn version_for_tests(self) -> &'t AtomicU32 {
+        self.version()
+    }
+
+    /// Counts packets, and gives the session this hop, as the programs do.
+    pub(crate) fn count_for_tests(self, packets: u64, hop: u16) {
+        self.atomic_u64(at::PACKETS).fetch_add(packets, Relaxed);
+        let with_hop = |word: u32| Some(word & 0xffff | u32::from(hop) << 16);
+        self.atomic_u32(at::KIND).fetch_update(Relaxed, Relaxed, with_hop).unwrap();
+    }
+
+    /// Publishes like the learner, from the value that it read before.
+    pub(crate) fn republish_for_tests(self, before: SlotVersion, generation: u32) {
+        let word = self.atomic_u32(at::GENERATION);
+        word.compare_exchange(before.generation, generation, AcqRel, Relaxed).unwrap();
+    }
 }
 
 /// A hash whose first bucket is this one, and the second one the first of all; the home way is the first.
@@ -23,8 +83,8 @@ pub(crate) fn hash_in(table: &Table, bucket: u64) -> u64 {
 }
 
 /// The UDP session of this number; all its fields follow from the number.
-pub(crate) fn record(number: u32) -> Record {
-    let mut record = Record::default();
+pub(crate) fn record(number: u32) -> NewSession {
+    let mut record = NewSession::default();
     let (source, destination) = (number.to_be_bytes(), (!number).to_be_bytes());
     record.session = layout::Session {
         in_source: source,
@@ -43,7 +103,7 @@ pub(crate) fn record(number: u32) -> Record {
     record
 }
 
-fn is_whole(record: &Record) -> bool {
+fn is_whole(record: &Stored) -> bool {
     let session = &record.session;
     let number = record.cold.created;
     session.in_source == number.to_be_bytes()
@@ -59,7 +119,7 @@ fn what_is_inserted_is_read_whole() {
     let (_programs, table) = table();
     // 154 buckets: five sixths of their slots are 1024 sessions and a little more.
     assert_eq!((table.slots(), table.capacity()), (1232, 1024));
-    assert_eq!(table.records().count(), 0);
+    assert_eq!(table.all().count(), 0);
     let mut six = record(3);
     six.session.kind = kind::IPV6 | kind::TCP;
     six.cold.used = 0x0901_0203;
@@ -67,27 +127,28 @@ fn what_is_inserted_is_read_whole() {
     (six.session.deadline, six.session.owner) = (0x0102_0304, REFERENCED | 2);
     (six.session.packets, six.session.bytes) = (10, 1000);
     six.cold.remote = Counters { packets: 5, bytes: 500 };
-    six.addresses.source = *b"0123456789abcdef";
-    six.addresses.out_destination = *b"fedcba9876543210";
+    six.addresses[0].source = *b"0123456789abcdef";
+    six.addresses[1].destination = *b"fedcba9876543210";
     // The halves pick buckets 9 and 0; the home way is the third.
     let hash = hash_in(&table, 9) | 2;
     let index = table.insert(hash, &six).unwrap();
     assert_eq!(index, 9 * WAYS + 2, "the home way first");
-    six.slot = index as u64;
     six.session.version = 2;
     let read = table.read(index).unwrap();
-    assert_eq!(read.revalidations(), 9);
+    let session = table.session(index, &mut table.decoder(Clock::from_boot_time())).unwrap();
+    assert_eq!((session.slot, session.revalidations, session.created), (index, 9, 3));
     // The numbers of shared entries, which the table has chosen.
     six.session.hop = read.session.hop;
     (six.session.source, six.session.destination) = (read.session.source, read.session.destination);
-    assert_eq!(read, six);
+    let NewSession { session, hop, cold, addresses } = six;
+    assert_eq!(read, Stored { session, hop, cold, addresses });
     let others = [(); 16].map(|()| table.insert(hash, &record(1)));
     let first = |ways: &[usize]| ways.iter().map(|way| Some(9 * WAYS + way)).collect::<Vec<_>>();
     assert_eq!(others[..4], first(&[3, 4, 5, 6]), "the first bucket");
     assert_eq!(others[4..9], [2, 3, 4, 5, 6].map(Some), "the second while it is emptier");
     assert_eq!(others[9..13], [Some(79), Some(7), Some(72), Some(0)]);
     assert_eq!(others[13..], [Some(73), Some(1), None]);
-    assert_eq!(table.records().count(), 16);
+    assert_eq!(table.all().count(), 16);
 }
 
 #[test]
@@ -96,13 +157,13 @@ fn a_table_takes_what_it_has_room_for() {
     let sessions = 65_536;
     let options = Options { max_sessions: u64::from(sessions), ..Options::default() };
     let programs = Programs::load(&options).unwrap();
-    let table = Table::open(&programs.maps).unwrap();
+    let table = TestTable::open(&programs.maps);
     // Unrelated numbers, the same in each run.
-    let random = |number: u32| hash::fnv(&number.to_be_bytes());
+    let random = |number: u32| layout::fnv(&number.to_be_bytes());
     let seeds = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|seed| random(seed) | 1);
     let refused = |number: &u32| {
         let record = record(random(*number) as u32);
-        table.insert(hash::tuple(&seeds, &record.session), &record).is_none()
+        table.insert(tuple_hash(&seeds, &record.session), &record).is_none()
     };
     let refused = (0..sessions).filter(refused).count();
     println!("{refused} of {sessions} sessions had no slot");
@@ -136,7 +197,7 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
     assert_eq!((table.read(index), slot.peek(), slot.free(to_free)), (None, None, None));
     // Nothing remains for the next session.
     assert_eq!(table.insert(0, &record(6)), Some(index));
-    assert_eq!(table.read(index).unwrap().packets(), 6);
+    assert_eq!(slot.counters().packets, 6);
 }
 
 /// Learners take free slots, write sessions in several steps, learn again and end them; the ager frees.

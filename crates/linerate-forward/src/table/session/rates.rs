@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::Record;
+use super::Session;
 use crate::table::layout::CREATED_NUMBER;
 
 /// The rate of a session.
@@ -40,7 +40,7 @@ impl Rates {
         }
     }
 
-    /// Starts a reading of the whole table: call [`Rates::rate`] once for each record from now on.
+    /// Starts a reading of the whole table: call [`Rates::rate`] once for each session from now on.
     pub fn start(&mut self) {
         let now = Instant::now();
         self.start_at(now);
@@ -54,12 +54,12 @@ impl Rates {
 
     /// The rate of this session since the previous reading; none for a session that was missing there,
     /// because its counts may be older.
-    pub fn rate(&mut self, record: &Record) -> Option<Rate> {
-        let cell = self.before.get_mut(usize::try_from(record.slot).ok()?)?;
-        let number = record.cold.created & CREATED_NUMBER;
+    pub fn rate(&mut self, session: &Session) -> Option<Rate> {
+        let cell = self.before.get_mut(session.slot)?;
+        let number = session.created & CREATED_NUMBER;
         // Compares session and reading, because another session may have the slot now.
         let mark = u64::from(number) << 32 | u64::from(self.reading);
-        let now = [mark, record.packets(), record.bytes()];
+        let now = [mark, session.packets, session.bytes];
         let [before, packets, bytes] = std::mem::replace(cell, now);
         let same = before + 1 == mark && packets <= now[1] && bytes <= now[2];
         if !same || self.reading == 1 || self.elapsed.is_zero() {
@@ -72,14 +72,15 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Decoder, Stored};
     use super::*;
+    use crate::table::clock::Clock;
 
-    fn record(slot: u64, created: u32, packets: u64, bytes: u64) -> Record {
-        let mut record = Record { slot, ..Record::default() };
-        record.cold.created = created;
-        (record.session.packets, record.cold.remote.packets) = (packets - packets / 3, packets / 3);
-        (record.session.bytes, record.cold.remote.bytes) = (bytes, 0);
-        record
+    fn session(slot: usize, created: u32, packets: u64, bytes: u64) -> Session {
+        let mut stored = Stored::default();
+        stored.cold.created = created;
+        (stored.session.packets, stored.session.bytes) = (packets, bytes);
+        Decoder::new(Clock::from_boot_time(), 1).decode(slot, &stored)
     }
 
     #[test]
@@ -87,15 +88,15 @@ mod tests {
         let mut rates = Rates::of_slots(4);
         let start = rates.started;
         rates.start_at(start);
-        assert_eq!(rates.rate(&record(1, 0, 100, 6400)), None);
+        assert_eq!(rates.rate(&session(1, 0, 100, 6400)), None);
         rates.start_at(start + Duration::from_secs(2));
-        let rate = rates.rate(&record(1, 0, 300, 20_400)).unwrap();
+        let rate = rates.rate(&session(1, 0, 300, 20_400)).unwrap();
         assert_eq!(rate, Rate { packets: 100.0, bytes: 7000.0 });
         // First seen now; a place beyond the table.
-        assert_eq!(rates.rate(&record(0, 9, 50, 50)), None);
-        assert_eq!(rates.rate(&record(4, 0, 1, 1)), None);
+        assert_eq!(rates.rate(&session(0, 9, 50, 50)), None);
+        assert_eq!(rates.rate(&session(4, 0, 1, 1)), None);
         rates.start_at(start + Duration::from_secs(3));
-        assert_eq!(rates.rate(&record(0, 9, 60, 50)), Some(Rate { packets: 10.0, bytes: 0.0 }));
+        assert_eq!(rates.rate(&session(0, 9, 60, 50)), Some(Rate { packets: 10.0, bytes: 0.0 }));
     }
 
     #[test]
@@ -106,12 +107,12 @@ mod tests {
             [(0, 7, 10, false), (1, 8, 20, false), (2, 8, 10, false), (3, 8, 11, true)]
         {
             rates.start_at(start + Duration::from_secs(second));
-            let rate = rates.rate(&record(0, created, packets, 0));
+            let rate = rates.rate(&session(0, created, packets, 0));
             assert_eq!(rate.is_some(), known, "second {second}");
         }
         // Missing from a reading, as when it was being written.
         rates.start_at(start + Duration::from_secs(4));
         rates.start_at(start + Duration::from_secs(5));
-        assert_eq!(rates.rate(&record(0, 8, 12, 0)), None);
+        assert_eq!(rates.rate(&session(0, 8, 12, 0)), None);
     }
 }

@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use super::*;
 
-/// A record of an IPv4 session from 10.0.0.1 to 10.0.1.`host`.
-fn record(host: u8) -> Record {
-    let mut record = Record { slot: u64::from(host), ..Record::default() };
+/// An IPv4 session from 10.0.0.1 to 10.0.1.`host`.
+fn stored(host: u8) -> Stored {
+    let mut stored = Stored::default();
     let (source, destination, ports) = ([10, 0, 0, 1], [10, 0, 1, host], [5000u16, 53]);
     let [source_port, destination_port] = ports.map(u16::to_be_bytes);
-    record.session = layout::Session {
+    stored.session = layout::Session {
         in_source: source,
         in_destination: destination,
         ports: [source_port, destination_port],
@@ -21,7 +21,7 @@ fn record(host: u8) -> Record {
         destination_port,
         ..layout::Session::default()
     };
-    record.hop = Hop {
+    stored.hop = Hop {
         ifindex: 3,
         dst_mac: [2, 0, 0, 0, 0, 1],
         out_ifindex: 4,
@@ -29,26 +29,26 @@ fn record(host: u8) -> Record {
         destination_mac: [0x02, 0xab, 0, 0, 0, 9],
         ..Hop::default()
     };
-    record
+    stored
 }
 
-fn reader() -> SessionBuilder {
-    let names = [(3, "lan"), (4, "wan")].into_iter().collect();
-    SessionBuilder {
-        clock: Clock::read(1000),
-        generation: 7,
-        names,
-        not_xdp_in: HashMap::new(),
-        not_xdp_out: [(4, "qdisc tbf".to_owned())].into(),
-    }
+fn decoder() -> Decoder {
+    let names = [(3, "lan"), (4, "wan")].map(|(index, name)| (index, name.into()));
+    let decoder = Decoder::new(Clock::read(1000), 7);
+    let decoder = Decoder { names: InterfaceNames(names.into()), ..decoder };
+    decoder.with_reasons([HashMap::new(), [(4, "wan: qdisc tbf".into())].into()])
+}
+
+fn decode(stored: &Stored) -> Session {
+    decoder().decode(1, stored)
 }
 
 #[test]
 fn a_plain_session_is_told_as_it_is() {
-    let mut plain = record(7);
+    let mut plain = stored(7);
     (plain.session.packets, plain.session.bytes) = (10, 1000);
     plain.cold.remote = layout::Counters { packets: 1, bytes: 100 };
-    let session = reader().session(&plain);
+    let session = decode(&plain);
     assert_eq!(session.tuple.to_string(), "udp,10.0.0.1,5000,10.0.1.7,53");
     assert_eq!((&*session.ingress.name, &*session.egress.name), ("lan", "wan"));
     assert_eq!((session.dscp, session.out_dscp), (46, 0));
@@ -64,39 +64,35 @@ fn a_plain_session_is_told_as_it_is() {
 
 #[test]
 fn a_session_of_tc_says_why_it_is_not_of_xdp() {
-    let mut slow = record(7);
-    assert_eq!(reader().session(&slow).reason, None);
+    let mut slow = stored(7);
+    assert_eq!(decode(&slow).reason, None);
     slow.hop.flags = flags::TC;
-    assert_eq!(reader().session(&slow).reason.as_deref(), Some("wan: qdisc tbf"));
+    assert_eq!(decode(&slow).reason.as_deref(), Some("wan: qdisc tbf"));
     slow.hop.out_ifindex = 3;
-    let reason = reader().session(&slow).reason;
+    let reason = decode(&slow).reason;
     assert_eq!(reason.as_deref(), Some("partial checksums of a local sender"));
 }
 
 #[test]
 fn nat_shows_what_changes_only() {
-    let mut nat = record(7);
+    let mut nat = stored(7);
     nat.hop.flags = flags::NAT;
     nat.session.source = [192, 0, 2, 1];
     nat.session.source_port = 40_000u16.to_be_bytes();
-    let session = reader().session(&nat);
+    let session = decode(&nat);
     let source = Some("192.0.2.1:40000".parse().unwrap());
     assert_eq!(session.nat, Some(Nat { source, destination: None }));
 }
 
 #[test]
 fn ipv6_addresses_come_from_their_own_table() {
-    let mut six = record(7);
+    let mut six = stored(7);
     six.session.kind = kind::IPV6 | kind::TCP;
     let end = |last| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last).octets();
-    six.addresses = Addresses {
-        source: end(1),
-        destination: end(2),
-        out_source: end(1),
-        out_destination: end(3),
-    };
+    let addresses = |last| Addresses { source: end(1), destination: end(last) };
+    six.addresses = [addresses(2), addresses(3)];
     six.hop.flags = flags::NAT;
-    let session = reader().session(&six);
+    let session = decode(&six);
     assert_eq!(session.tuple.to_string(), "tcp,2001:db8::1,5000,2001:db8::2,53");
     let destination = Some("[2001:db8::3]:53".parse().unwrap());
     assert_eq!(session.nat, Some(Nat { source: None, destination }));
@@ -104,13 +100,13 @@ fn ipv6_addresses_come_from_their_own_table() {
 
 #[test]
 fn tags_are_read_in_and_out() {
-    let mut tagged = record(7);
+    let mut tagged = stored(7);
     tagged.session.kind |= kind::VLAN_8021AD << kind::OUTER_VLAN_SHIFT;
     tagged.session.kind |= kind::VLAN_8021Q << kind::INNER_VLAN_SHIFT;
     tagged.hop.tag = [[0x00, 0x64], [0xa0, 0x0a]];
     tagged.hop.out_tag = [[0x81, 0x00, 0x0f, 0xff], [0xff; 4]];
     tagged.hop.out_tags = 1;
-    let session = reader().session(&tagged);
+    let session = decode(&tagged);
     let shown = |tags: &[Tag]| tags.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(shown(&session.vlan), ["s100", "10p5"]);
     assert_eq!(shown(&session.out_vlan), ["4095"]);
@@ -118,9 +114,8 @@ fn tags_are_read_in_and_out() {
 
 #[test]
 fn the_state_says_who_gets_the_next_packet() {
-    let mut reader = reader();
-    let mut one = record(7);
-    let mut state = |one: &Record| reader.session(one).state;
+    let mut one = stored(7);
+    let state = |one: &Stored| decode(one).state;
     assert_eq!(state(&one), State::Fast);
     one.session.deadline = 999;
     assert_eq!(state(&one), State::Due);
@@ -142,12 +137,12 @@ fn idleness_is_counted_from_when_the_bit_was_last_found() {
 
 /// Sessions with 0, 10, 20, ... packets.
 fn sessions(count: u8) -> impl Iterator<Item = Session> {
-    let mut reader = reader();
+    let mut decoder = decoder();
     (0..count).map(move |host| {
-        let mut one = record(host);
+        let mut one = stored(host);
         one.session.packets = u64::from(host) * 10;
         one.session.bytes = 1000 - u64::from(host % 4);
-        reader.session(&one)
+        decoder.decode(host.into(), &one)
     })
 }
 
@@ -193,9 +188,9 @@ fn filters_take_what_has_all_that_is_asked_for() {
     assert_eq!(of(Filter { vlans: vec![0], ..any() }), NONE);
     assert_eq!(of(Filter { dscps: vec![46], states: vec![State::Fast], ..any() }).len(), 20);
     assert_eq!(of(Filter { states: vec![State::Due], ..any() }), NONE);
-    let mut ended = record(1);
+    let mut ended = stored(1);
     ended.session.generation |= layout::GENERATION_ENDED;
-    let ended = reader().session(&ended);
+    let ended = decode(&ended);
     assert!(!any().accepts(&ended));
     assert!(Filter { states: vec![State::Ended], ..any() }.accepts(&ended));
 }

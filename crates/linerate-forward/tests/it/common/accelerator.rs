@@ -19,12 +19,13 @@ use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::Table;
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::control::Control;
-use linerate_forward::table::layout::{self, interface};
-use linerate_forward::table::session::Record;
+use linerate_forward::table::layout::{self, Hop, interface};
+use linerate_forward::table::session::Session;
 use linerate_testkit::{Interface, Namespace};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::router::{Device, Router};
+use super::writer::stored;
 use linerate_testkit::lab::Lab;
 
 /// Nothing is to be learned again in a test by time alone, unless it asks for that.
@@ -172,23 +173,32 @@ impl Accelerator {
     }
 
     /// All sessions.
-    pub(crate) fn sessions(&self) -> Vec<Record> {
+    pub(crate) fn sessions(&self) -> Vec<Session> {
         let table = Table::open(&self.programs.maps).expect("a table");
-        table.records().collect()
+        table.sessions(&mut table.decoder(Clock::from_boot_time())).collect()
+    }
+
+    /// What the maps store of a session: its cache line and its hop.
+    pub(crate) fn stored(&self, session: &Session) -> (layout::Session, Hop) {
+        stored(&self.programs.maps, session)
+    }
+
+    /// The flags of its hop.
+    pub(crate) fn flags(&self, session: &Session) -> u8 {
+        self.stored(session).1.flags
     }
 
     /// The session of UDP or TCP packets from `source` to `destination`, as they come in.
-    pub(crate) fn session(&self, source: SocketAddr, destination: SocketAddr) -> Option<Record> {
-        let is_it = |record: &Record| {
-            let tuple = record.tuple();
-            (tuple.source, tuple.destination) == (source, destination)
+    pub(crate) fn session(&self, source: SocketAddr, destination: SocketAddr) -> Option<Session> {
+        let is_it = |session: &Session| {
+            (session.tuple.source, session.tuple.destination) == (source, destination)
         };
         self.sessions().into_iter().find(is_it)
     }
 
     /// The same, which has to be there.
     #[track_caller]
-    pub(crate) fn learned(&self, source: SocketAddr, destination: SocketAddr) -> Record {
+    pub(crate) fn learned(&self, source: SocketAddr, destination: SocketAddr) -> Session {
         self.session(source, destination)
             .unwrap_or_else(|| panic!("no session {source} to {destination}; {}", self.describe()))
     }

@@ -6,6 +6,7 @@ pub(crate) mod host;
 pub(crate) mod load;
 pub(crate) mod router;
 pub(crate) mod sink;
+pub(crate) mod writer;
 
 use std::path::Path;
 

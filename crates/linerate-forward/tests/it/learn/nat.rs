@@ -1,10 +1,8 @@
 //! Translated sessions: each kind of NAT, both families, both directions.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use linerate_forward::reason::Reason;
-use linerate_forward::table::layout::flags;
-use linerate_forward::table::session::Record;
 
 use crate::common::accelerator::Accelerator;
 use linerate_testkit::lab::{BOTH, LEFT, Lab, RIGHT, WAN, at, deliver};
@@ -12,20 +10,6 @@ use linerate_testkit::tools::ip;
 
 /// Packets of each direction.
 const PACKETS: u64 = 12;
-
-/// Source and destination as the packets of a session leave.
-fn out(record: &Record) -> (SocketAddr, SocketAddr) {
-    let session = &record.session;
-    let ports = [session.source_port, session.destination_port].map(u16::from_be_bytes);
-    if record.tuple().source.is_ipv4() {
-        let [from, to] = [session.source, session.destination].map(Ipv4Addr::from);
-        ((from, ports[0]).into(), (to, ports[1]).into())
-    } else {
-        let ends = [record.addresses.out_source, record.addresses.out_destination];
-        let [from, to] = ends.map(Ipv6Addr::from);
-        ((from, ports[0]).into(), (to, ports[1]).into())
-    }
-}
 
 /// A conversation: the client sends to what it takes for the server, and the other way round.
 struct Talk {
@@ -70,12 +54,10 @@ impl Talk {
             (fast.learned(here, asked), (from, there), 8 + headers),
             (fast.learned(there, from), (asked, here), 9 + headers),
         ] {
-            assert_eq!(out(&session), leaves);
-            assert_ne!(session.hop.flags & flags::NAT, 0);
-            assert_ne!(session.hop.flags & flags::TRACKED, 0);
-            assert!(session.hop.flags & flags::TRACKED != 0);
+            assert_eq!(session.out(), leaves);
+            assert!(session.nat.is_some() && session.tracked, "{session:?}");
             assert_eq!(
-                (session.packets(), session.bytes()),
+                (session.packets, session.bytes),
                 (PACKETS, PACKETS * length),
                 "{session:?}"
             );

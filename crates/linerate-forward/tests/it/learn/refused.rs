@@ -41,8 +41,8 @@ fn udp_without_an_answer_stays_with_conntrack() {
         flow.answer("answer");
         flow.ask("question");
     }
-    assert_eq!(fast.learned(flow.here, flow.there).packets(), 24, "{}", fast.describe());
-    assert_eq!(fast.learned(flow.there, flow.here).packets(), 3, "{}", fast.describe());
+    assert_eq!(fast.learned(flow.here, flow.there).packets, 24, "{}", fast.describe());
+    assert_eq!(fast.learned(flow.there, flow.here).packets, 3, "{}", fast.describe());
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn one_partial_checksum_does_not_end_revalidation() {
     let fast = Accelerator::attach_by(Datapath::Xdp, &lab, 2, after);
     for family in BOTH {
         let flow = lab.flow(family);
-        let revalidations = || fast.learned(flow.here, flow.there).revalidations();
+        let revalidations = || fast.learned(flow.here, flow.there).revalidations;
         (0..5).for_each(|_| _ = flow.ask("complete"));
         let learned = revalidations();
         std::thread::sleep(2 * after);
@@ -230,7 +230,7 @@ fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
             talk();
             std::thread::sleep(Duration::from_millis(20));
             let session = fast.session(at(LEFT[family], 4000), at(RIGHT[family], 5000));
-            session.is_some_and(|record| record.hop.flags & flags::UNREPORTED == 0)
+            session.is_some_and(|session| fast.flags(&session) & flags::UNREPORTED == 0)
         });
         (0..4).for_each(|_| _ = talk());
         // What the fast path may keep from it is on top: ten seconds. It runs out meanwhile.
@@ -264,7 +264,7 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
     assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.describe());
     assert!(fast.session(here, there).is_none(), "{}", fast.describe());
     // The way out through the bridge is one port, since it has learned where the host is.
-    assert_eq!(fast.learned(there, here).hop.out_ifindex, lab.lan.a.index());
+    assert_eq!(fast.learned(there, here).egress.index, lab.lan.a.index());
 
     let ports = [lab.lan.a.index(), lab.wan.a.index()];
     let refresh = || upper_devices::refresh(&fast.programs.maps, &ports);
@@ -272,7 +272,7 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
     assert!(!lab.router.run(refresh).expect("entered").expect("noted"), "nothing is new");
     flow.talk(5);
     let record = fast.learned(here, there);
-    assert_eq!((record.hop.ifindex, record.packets()), (ports[0], 5), "{}", fast.describe());
+    assert_eq!((record.ingress.index, record.packets), (ports[0], 5), "{}", fast.describe());
     assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.describe());
 
     // The bridge gives the port up: what was noted goes.

@@ -72,7 +72,7 @@ impl Watched {
 
     /// Whether `bpf_fib_lookup` is asked about all sessions.
     fn are_asked(&self) -> bool {
-        self.fast.sessions().iter().all(|one| one.hop.flags & flags::FIB != 0)
+        self.fast.sessions().iter().all(|one| self.fast.flags(one) & flags::FIB != 0)
     }
 }
 

@@ -5,7 +5,7 @@
 use linerate_bpf::link::Hook;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::upper_devices;
-use linerate_forward::table::session::Record;
+use linerate_forward::table::session::{Session, Tag};
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::{Action, Tee};
 use linerate_ring::{Batch as _, Options, Ring as _, TimestampSource};
@@ -51,17 +51,12 @@ fn is_ipv4(frame: &[u8]) -> bool {
 }
 
 /// The tags that a session matches, and those that it puts on.
-fn tags_of(record: &Record) -> [Vec<(u16, u16)>; 2] {
-    let Record { session, hop, .. } = record;
-    let kinds = [session.kind >> 3 & 3, session.kind >> 5 & 3];
-    let came = kinds.into_iter().zip(hop.tag).filter(|(kind, _)| *kind != 0);
-    let came = came.map(|(kind, control)| {
-        ([0, CUSTOMER, SERVICE][usize::from(kind)], u16::from_be_bytes(control))
-    });
-    let left = hop.out_tag.iter().take(hop.out_tags.into());
-    let left =
-        left.map(|[a, b, c, d]| (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])));
-    [came.collect(), left.collect()]
+fn tags_of(session: &Session) -> [Vec<(u16, u16)>; 2] {
+    let tag = |tag: &Tag| {
+        let protocol = if tag.service { SERVICE } else { CUSTOMER };
+        (protocol, u16::from(tag.priority) << 13 | tag.vlan)
+    };
+    [&session.vlan, &session.out_vlan].map(|tags| tags.iter().map(tag).collect())
 }
 
 #[test]
@@ -158,7 +153,7 @@ fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
         let (found, rest) = untagged(&seen[0]);
         assert_eq!((found.as_slice(), &rest[..6]), (tags[1], &mac.0[..]));
         assert_eq!(fast.refused(Refusal::Tunnel) - before, 4, "{}", fast.describe());
-        assert!(fast.sessions().iter().all(|record| record.tuple().source.port() != port));
+        assert!(fast.sessions().iter().all(|record| record.tuple.source.port() != port));
     }
 }
 
@@ -192,12 +187,11 @@ impl Ends {
         mac: Mac,
     ) {
         let seen = self.pass(fast, sent);
-        let record =
-            fast.sessions().into_iter().find(|record| record.tuple().source.port() == port);
+        let record = fast.sessions().into_iter().find(|record| record.tuple.source.port() == port);
         let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.describe()));
         assert_eq!(tags_of(&record), tags.map(<[_]>::to_vec));
-        assert_eq!(record.hop.source_mac, lab.wan.a.mac().0);
-        assert_eq!(record.packets(), 4, "{record:?}");
+        assert_eq!(fast.stored(&record).1.source_mac, lab.wan.a.mac().0);
+        assert_eq!(record.packets, 4, "{record:?}");
         let (found, rest) = untagged(&seen[0]);
         assert_eq!((found.as_slice(), &rest[..6]), (tags[1], &mac.0[..]));
         assert_eq!(rest.len(), 14 + 20 + 8 + 60);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_forward::datapath::Datapath;
-use linerate_forward::table::session::Record;
+use linerate_forward::table::session::{Session, State};
 use linerate_testkit::{Interface, wait_for};
 
 use crate::common::accelerator::Accelerator;
@@ -132,34 +132,34 @@ fn transfer(lab: &Lab, family: usize, port: u16, fast: &Accelerator) {
     }
     let before = hosts.map(|(_, interface)| Sent::at_rest(interface));
     let (client, server) = connect(lab, here, there);
-    let record = |source: SocketAddr| -> Option<Record> {
-        fast.sessions().into_iter().find(|record| record.tuple().source == source)
+    let record = |source: SocketAddr| -> Option<Session> {
+        fast.sessions().into_iter().find(|record| record.tuple.source == source)
     };
     let is_learned_again =
-        |source: SocketAddr| record(source).is_some_and(|record| record.revalidations() >= 5);
+        |source: SocketAddr| record(source).is_some_and(|record| record.revalidations >= 5);
     fill(&client, &server, || is_learned_again(here));
     fill(&server, &client, || is_learned_again(there));
     let out = fast.learned(here, there);
     let back = record(there).unwrap_or_else(|| panic!("no way back: {}", fast.describe()));
     for record in [&out, &back] {
-        assert!(record.revalidations() >= 5, "{record:?}: {}", fast.describe());
+        assert!(record.revalidations >= 5, "{record:?}: {}", fast.describe());
     }
     // Past the deadline packets go to the kernel until one of them has made it, which are no more than
     // what the port takes in at once; the rest was fast.
     let slow: u64 = fast.reasons().values().sum();
-    let times = out.revalidations() + back.revalidations() + 4;
+    let times = out.revalidations + back.revalidations + 4;
     assert!(slow <= AT_ONCE * u64::from(times), "{}", fast.describe());
-    assert!(slow < out.packets() + back.packets(), "{}", fast.describe());
+    assert!(slow < out.packets + back.packets, "{}", fast.describe());
     drop((client, server));
     wait_for("the last segments", || {
-        let ended = |source| record(source).is_some_and(|record| record.is_ended());
+        let ended = |source| record(source).is_some_and(|record| record.state == State::Ended);
         ended(here) && ended(there)
     });
     // What the hosts sent, the sessions have: from the SYN to the last acknowledgement.
     for (((host, interface), before), source) in hosts.into_iter().zip(before).zip([here, there]) {
         let of = || {
             let record = record(source).expect("a session");
-            (record.packets(), record.bytes())
+            (record.packets, record.bytes)
         };
         let is_all = || {
             let (packets, bytes) = of();
