@@ -40,6 +40,17 @@ static __always_inline void tuple_of_answers(struct tuple_key *answers, const st
 	answers->addresses = session_signature_of(&out[2], out);
 }
 
+/* The session in slot number `i` of those that this tuple, of this hash, may have; NULL if it has another tuple. */
+static __always_inline struct session *tuple_session(const struct tuple_key *key, __u64 hash, __u32 i)
+{
+	struct session *session = session_at(bucket_of(hash, i / WAYS) * WAYS + i % WAYS);
+
+	return session && session->addresses == key->addresses && session->ports == key->ports &&
+			       (session->kind & TUPLE_KIND) == key->kind
+		       ? session
+		       : NULL;
+}
+
 /* Ends every session of packets that come in with this tuple, as session_end() does. Leaves the tuple of their answers
  * in *answers, where there are sessions. */
 __noinline int tuple_end(const struct tuple_key *key, struct tuple_key *answers, __u32 closed)
@@ -50,17 +61,11 @@ __noinline int tuple_end(const struct tuple_key *key, struct tuple_key *answers,
 		return 0;
 	hash = tuple_hash(key->addresses, key->ports, key->kind);
 	for (__u32 i = 0; i < CHOICES * WAYS; i++) {
-		__u32 index = bucket_of(hash, i / WAYS);
-		struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
-		struct session *session;
+		struct session *session = tuple_session(key, hash, i);
 
-		if (!bucket)
-			return 0;
-		session = &bucket->way[i % WAYS];
-		if (session->addresses != key->addresses || session->ports != key->ports ||
-		    (session->kind & TUPLE_KIND) != key->kind)
+		if (!session)
 			continue;
-		tuple_of_answers(answers, session, index * WAYS + i % WAYS);
+		tuple_of_answers(answers, session, slot_of(session));
 		session_end(session, closed);
 	}
 	return 0;
@@ -80,15 +85,9 @@ __noinline int tuple_look(const struct tuple_key *key, __u32 deadline)
 		return 0;
 	hash = tuple_hash(key->addresses, key->ports, key->kind);
 	for (__u32 i = 0; i < CHOICES * WAYS; i++) {
-		__u32 index = bucket_of(hash, i / WAYS);
-		struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
-		const struct session *session;
+		const struct session *session = tuple_session(key, hash, i);
 
-		if (!bucket)
-			return 0;
-		session = &bucket->way[i % WAYS];
-		if (session->addresses != key->addresses || session->ports != key->ports ||
-		    (session->kind & TUPLE_KIND) != key->kind)
+		if (!session)
 			continue;
 		if (READ_ONCE(session->owner) & SESSION_REFERENCED)
 			found |= TUPLE_REFERENCED;

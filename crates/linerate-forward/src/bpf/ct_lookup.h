@@ -50,41 +50,36 @@ static __always_inline __u32 lookup_length(__u32 kind)
 						 : sizeof(((struct bpf_sock_tuple *)0)->ipv6);
 }
 
-/* Whether a packet that comes in with these addresses and ports belongs to a connection. `tuple` is laid out for the
- * family. Global, as the next one, so that the verifier looks at it once. */
-__noinline int connection_exists(struct xdp_md *context, struct bpf_sock_tuple *tuple, __u32 kind)
+static __always_inline int connection_found(void *context, int is_xdp, struct bpf_sock_tuple *tuple, __u32 kind)
 {
 	struct bpf_ct_opts___12 options = {
 		.netns_id = BPF_F_CURRENT_NETNS,
 		.l4proto = kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP,
 	};
+	__u32 length = lookup_length(kind);
 	struct nf_conn *found;
 
 	if (!tuple || !can_look_up())
 		return 0;
-	found = bpf_xdp_ct_lookup(context, tuple, lookup_length(kind), &options, CT_OPTS_WITHOUT_ZONE);
+	found = is_xdp ? bpf_xdp_ct_lookup(context, tuple, length, &options, CT_OPTS_WITHOUT_ZONE)
+		       : bpf_skb_ct_lookup(context, tuple, length, &options, CT_OPTS_WITHOUT_ZONE);
 	if (!found)
 		return 0;
 	bpf_ct_release(found);
 	return 1;
 }
 
+/* Whether a packet that comes in with these addresses and ports belongs to a connection. `tuple` is laid out for the
+ * family. Global, as the next one, so that the verifier looks at it once. */
+__noinline int connection_exists(struct xdp_md *context, struct bpf_sock_tuple *tuple, __u32 kind)
+{
+	return connection_found(context, 1, tuple, kind);
+}
+
 /* The same at a tc hook. */
 __noinline int connection_exists_skb(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 kind)
 {
-	struct bpf_ct_opts___12 options = {
-		.netns_id = BPF_F_CURRENT_NETNS,
-		.l4proto = kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP,
-	};
-	struct nf_conn *found;
-
-	if (!tuple || !can_look_up())
-		return 0;
-	found = bpf_skb_ct_lookup(skb, tuple, lookup_length(kind), &options, CT_OPTS_WITHOUT_ZONE);
-	if (!found)
-		return 0;
-	bpf_ct_release(found);
-	return 1;
+	return connection_found(skb, 0, tuple, kind);
 }
 
 /* The same for a packet that parse() has accepted; `context` is that of XDP or TC. */
