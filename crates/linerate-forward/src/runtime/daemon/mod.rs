@@ -274,8 +274,7 @@ impl Daemon {
 
     /// The kernel has reported changes. The sessions are already invalid.
     fn changed(&mut self, causes: Causes) -> Result<()> {
-        let names: Vec<_> = causes.iter().map(Cause::name).collect();
-        tracing::debug!(causes = names.join(", "), "sessions invalidated");
+        tracing::debug!(%causes, "sessions invalidated");
         self.handle.follow_sysctls()?;
         if causes.contains(Cause::Link) || causes.contains(Cause::Overrun) {
             self.follow()?;
@@ -296,10 +295,10 @@ impl Daemon {
             tracing::warn!(%error, "interface not accelerated");
         }
         if changed {
-            let Self { control, handle, config, policy, events, ports, own_port, .. } = self;
-            let maps = &handle.programs.maps;
-            self.watch = Changes::new(control, maps, config, policy, events, *own_port)
-                .watch(ports.indices())?;
+            let Self { control, handle, config, policy, events, own_port, .. } = &*self;
+            let (maps, mode, own_port) = (&handle.programs.maps, config.datapath, *own_port);
+            let changes = Changes { control, maps, mode, policy, events, own_port };
+            self.watch = changes.watch(self.ports.indices())?;
         }
         note_uppers(&self.handle, &self.ports, &self.control)?;
         self.refresh_datapaths()
@@ -335,28 +334,18 @@ impl Daemon {
         Ok(())
     }
 
-    fn reconfigure(&mut self, new: Config) -> Result<()> {
+    fn reconfigure(&mut self, mut new: Config) -> Result<()> {
         let old = &self.config;
-        for (name, differs) in [
-            ("instance", new.instance != old.instance),
-            ("datapath", new.datapath != old.datapath),
-            ("statistics", new.statistics != old.statistics),
-            ("max-sessions", new.max_sessions != old.max_sessions),
-            ("flows", new.flows != old.flows),
-            ("sensor", new.sensor != old.sensor),
-            ("group", new.group != old.group),
-            ("active-timeout", new.active_timeout != old.active_timeout),
-            ("flow-file-time", new.flow_file_time != old.flow_file_time),
-            ("flows-keep", new.flows_keep != old.flows_keep),
-            ("flows-keep-free", new.flows_keep_free != old.flows_keep_free),
-            ("metrics", new.metrics != old.metrics),
-            ("metrics-connections", new.metrics_connections != old.metrics_connections),
-            ("web", new.web != old.web),
-        ] {
-            if differs {
-                tracing::warn!(key = name, "change needs a restart");
-            }
+        macro_rules! keep {
+            ($($field:ident),*) => { $(
+                if new.$field != old.$field {
+                    tracing::warn!(key = stringify!($field).replace('_', "-"), "change needs a restart");
+                    new.$field.clone_from(&old.$field);
+                }
+            )* };
         }
+        keep!(instance, datapath, statistics, max_sessions, flows, sensor, group, active_timeout);
+        keep!(flow_file_time, flows_keep, flows_keep_free, metrics, metrics_connections, web);
         self.control.set_revalidate_after(revalidate_within(&new), &self.clock);
         if new.fail_open_after != old.fail_open_after {
             self.heart = Heartbeat::new(&self.control, new.fail_open_after, &self.clock);
@@ -376,23 +365,7 @@ impl Daemon {
             refresh_rules(&self.control, &self.handle.programs.maps, &self.policy)?;
         }
         self.ports.configure(&new.interfaces, &mut self.handle);
-        self.config = Config {
-            instance: old.instance.clone(),
-            datapath: old.datapath,
-            statistics: old.statistics,
-            max_sessions: old.max_sessions,
-            flows: old.flows.clone(),
-            sensor: old.sensor.clone(),
-            group: old.group.clone(),
-            active_timeout: old.active_timeout,
-            flow_file_time: old.flow_file_time,
-            flows_keep: old.flows_keep,
-            flows_keep_free: old.flows_keep_free.clone(),
-            metrics: old.metrics,
-            metrics_connections: old.metrics_connections,
-            web: old.web,
-            ..new
-        };
+        self.config = new;
         self.follow()?;
         block(self.handle.deny_list(&self.control, self.clock)?, &self.config)?;
         tracing::info!(ports = self.ports.names(), "configuration reloaded");
@@ -457,18 +430,7 @@ struct Changes<'a> {
     own_port: u32,
 }
 
-impl<'a> Changes<'a> {
-    fn new(
-        control: &'a Arc<Control>,
-        maps: &'a Maps,
-        config: &Config,
-        policy: &'a Arc<Mutex<Policy>>,
-        events: &'a Sender<Event>,
-        own_port: u32,
-    ) -> Self {
-        Self { control, maps, mode: config.datapath, policy, events, own_port }
-    }
-
+impl Changes<'_> {
     /// Starts a watch that invalidates sessions at every change, and tells the daemon why if it is all sessions. A
     /// change of qdiscs, filters and rules takes effect before the daemon hears of it.
     fn watch(&self, ports: Vec<u32>) -> Result<NetworkMonitor> {

@@ -130,8 +130,9 @@ impl Prepared {
         events: &Sender<Event>,
         ports: Vec<u32>,
     ) -> Result<NetworkMonitor> {
-        let (maps, policy) = (&handle.programs.maps, &self.policy);
-        Changes::new(&self.control, maps, config, policy, events, self.own_port).watch(ports)
+        let Self { control, policy, own_port, .. } = self;
+        let (maps, mode, own_port) = (&handle.programs.maps, config.datapath, *own_port);
+        Changes { control, maps, mode, policy, events, own_port }.watch(ports)
     }
 }
 

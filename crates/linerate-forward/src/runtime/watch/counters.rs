@@ -1,6 +1,6 @@
 //! [`Counters`]: what the threads of the watch count; other threads read it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::causes::{Cause, Causes};
 
@@ -19,43 +19,34 @@ pub struct Counts {
     pub causes: [u64; Cause::ALL.len()],
 }
 
-/// Only the threads of the watch write them.
+/// They change only while there are messages.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    messages: AtomicU64,
-    ignored: AtomicU64,
-    bumps: AtomicU64,
-    overruns: AtomicU64,
-    causes: [AtomicU64; Cause::ALL.len()],
-}
+pub(super) struct Counters(Mutex<Counts>);
 
 impl Counters {
+    fn change(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     pub(super) fn message(&self, changed: bool) {
-        add(&self.messages, 1);
-        add(&self.ignored, u64::from(!changed));
+        self.change(|counts| {
+            counts.messages += 1;
+            counts.ignored += u64::from(!changed);
+        });
     }
 
     pub(super) fn overrun(&self) {
-        add(&self.overruns, 1);
+        self.change(|counts| counts.overruns += 1);
     }
 
     pub(super) fn bumped(&self, causes: Causes) {
-        add(&self.bumps, 1);
-        causes.iter().for_each(|cause| add(&self.causes[cause as usize], 1));
+        self.change(|counts| {
+            counts.bumps += 1;
+            causes.iter().for_each(|cause| counts.causes[cause as usize] += 1);
+        });
     }
 
     pub(super) fn read(&self) -> Counts {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counts {
-            messages: load(&self.messages),
-            ignored: load(&self.ignored),
-            bumps: load(&self.bumps),
-            overruns: load(&self.overruns),
-            causes: self.causes.each_ref().map(load),
-        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn add(counter: &AtomicU64, number: u64) {
-    counter.fetch_add(number, Ordering::Relaxed);
 }

@@ -66,10 +66,6 @@ pub struct Options {
     /// Receive buffer in bytes of each of the up to four sockets; default: 8 MiB. Without CAP_NET_ADMIN in
     /// the namespace `net.core.rmem_max` limits it.
     pub buffer: usize,
-    /// Whether tracked connections that somebody deletes (`conntrack -D`, `-F`) or changes (`-U --mark`) are a change;
-    /// default: true. The kernel then writes a message at each change of state and at the end of every tracked
-    /// connection, about a microsecond each. It drops the message before it is queued if nobody requested that.
-    pub conntrack: bool,
     /// The netlink port whose changes of tracked connections are none; default: 0.
     pub own_port: u32,
     /// Whether runs of legacy iptables are a change; default: true.
@@ -81,7 +77,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let buffer = 8 << 20;
-        Self { ports: Vec::new(), buffer, conntrack: true, own_port: 0, xtables: true, poll: true }
+        Self { ports: Vec::new(), buffer, own_port: 0, xtables: true, poll: true }
     }
 }
 
@@ -112,13 +108,14 @@ impl NetworkMonitor {
     pub fn start(options: &Options, bump: impl FnMut(Causes) + Send + 'static) -> Result<Self> {
         let mut unmonitored = Vec::new();
         let mut sources = vec![Source::route(options.buffer)?];
-        let mut optional = vec![("the nftables ruleset", Source::nftables(options.buffer))];
-        optional.push(("IPsec policies", Source::ipsec(options.buffer)));
-        if options.conntrack {
-            optional
-                .push(("tracked connections", Source::conntrack(options.buffer, options.own_port)));
-        }
-        for (what, source) in optional {
+        let Options { buffer, own_port, .. } = *options;
+        for (what, source) in [
+            ("the nftables ruleset", Source::nftables(buffer)),
+            ("IPsec policies", Source::ipsec(buffer)),
+            // The kernel writes a message at each change of state and at the end of every tracked connection, about a
+            // microsecond each, and drops those that nobody requested before they are queued.
+            ("tracked connections", Source::conntrack(buffer, own_port)),
+        ] {
             match source {
                 Ok(source) => sources.push(source),
                 Err(error) => {
