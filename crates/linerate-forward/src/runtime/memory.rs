@@ -158,9 +158,6 @@ fn of_spec(spec: &MapSpec, cpus: u64) -> u64 {
         MapType::Hash if spec.is_not_preallocated() => buckets,
         // One more for each CPU, for replaced values.
         MapType::Hash => (ELEMENT + key + value) * (entries + cpus) + POINTER * cpus + buckets,
-        MapType::PercpuHash | MapType::LruPercpuHash => {
-            (ELEMENT + key + POINTER + value * cpus) * entries + buckets
-        }
         MapType::Devmap => POINTER * entries,
         _ => 0,
     }
