@@ -151,8 +151,8 @@ impl Engine {
         let filter = opened.first().and_then(FilterReport::of);
         let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>().max(1);
         let all = counters.all();
-        let mut router = match opened.get(1) {
-            Some(second) if second.sources.is_empty() => {
+        let mut router = match opened.first() {
+            Some(first) if first.is_any() => {
                 let described = report::descriptions(&opened, options.snaplen)?.swap_remove(0);
                 Some(Box::new(Router::new(&opened, &counters, &events_in, described)?))
             }

@@ -38,26 +38,39 @@ pub(crate) fn open(
     if filters.text().is_some() {
         packet::probe()?;
     }
-    let mut compiled: Vec<(Option<Arc<Filter>>, ClassicProgram)> = Vec::new();
-    for linktype in [ETHERNET, RAW] {
-        let has = |one: &&Link| interface::linktype(one).is_ok_and(|found| found == linktype);
-        let filter = match interfaces.iter().find(has) {
-            Some(first) => filters.of_interface(&first.name, linktype)?.cloned(),
-            // For those that come later, if libpcap needs no long time for it.
-            None if linktype == RAW && is_short(&compiled[0].1) => {
-                filters.of(linktype).ok().flatten().cloned()
-            }
-            None => None,
-        };
-        let program = match &filter {
-            Some(filter) => filter.place_on_socket(options.filter_in)?.kernel,
-            // It is no expression for this link layer, or was not compiled.
-            None if filters.text().is_some() => Some(ClassicProgram::accept_all(0)),
-            None => Some(ClassicProgram::accept_all(options.snaplen)),
-        };
-        let Some(program) = program else { return Ok(None) };
-        compiled.push((filter, program));
+    let of = |linktype| {
+        let has = move |one: &&Link| interface::linktype(one).is_ok_and(|found| found == linktype);
+        interfaces.iter().find(has)
+    };
+    let mut compiled: [Option<(Option<Arc<Filter>>, ClassicProgram)>; 2] = [None, None];
+    for (compiled, linktype) in compiled.iter_mut().zip(LINK_TYPES) {
+        if let Some(first) = of(linktype) {
+            let filter = filters.of_interface(&first.name, linktype)?.cloned();
+            let Some(program) = on_socket(filter.as_deref(), options)? else { return Ok(None) };
+            *compiled = Some((filter, program));
+        }
     }
+    let mut warnings = Vec::new();
+    for number in 0..LINK_TYPES.len() {
+        // For those that come later, if libpcap needs no long time for it.
+        let is_short = compiled.iter().flatten().all(|(_, program)| is_short(program));
+        let mut later = || {
+            let filter = filters.of(LINK_TYPES[number]).ok()?.cloned();
+            let program = on_socket(filter.as_deref(), options).ok()??;
+            Some((filter, program))
+        };
+        if compiled[number].is_none() {
+            compiled[number] = if is_short { later() } else { None };
+            // An expression for Ethernet frames may mean nothing for bare packets.
+            if compiled[number].is_none() && (number == 0 || !is_short) {
+                let what = ["Ethernet frames", "bare IP packets"][number];
+                warnings.push(format!(
+                    "interfaces with {what} that come later are not captured: the filter is not compiled for them"
+                ));
+            }
+        }
+    }
+    let compiled = compiled.map(|one| one.unwrap_or_else(|| (None, ClassicProgram::accept_all(0))));
     let Some(program) = by_link_layer(&compiled[0].1, &compiled[1].1) else { return Ok(None) };
     let opener = Opener { name: ANY, options, threads: 1, filter: None };
     // The kernel may have too little memory for the filter of a socket.
@@ -91,8 +104,21 @@ pub(crate) fn open(
     let mut any = open(interface::any())?;
     any.sources.push(Source::Packet(Box::new(ring)));
     any.unused = unused(options, &selection, false);
+    any.warnings = warnings;
     let all = std::iter::once(Ok(any)).chain(interfaces.into_iter().map(open));
     all.collect::<Result<_>>().map(Some)
+}
+
+/// The link types whose frames the socket tells apart.
+const LINK_TYPES: [u16; 2] = [ETHERNET, RAW];
+
+/// The program of the filter for the socket; `None` if the filter does not run there.
+fn on_socket(filter: Option<&Filter>, options: &SourceOptions) -> Result<Option<ClassicProgram>> {
+    let Some(filter) = filter else {
+        return Ok(Some(ClassicProgram::accept_all(options.snaplen)));
+    };
+    let placement = filter.place_on_socket(options.filter_in)?;
+    Ok(placement.kernel.filter(|_| !placement.user))
 }
 
 fn is_short(program: &ClassicProgram) -> bool {

@@ -19,6 +19,7 @@ use super::select::{Selection, select};
 use super::{Source, affinity};
 use crate::filter::{
     ETHERNET, Filter, FilterCache, FilterLocation, LINUX_SLL, LINUX_SLL2, Placement, TagReading,
+    cooked_header,
 };
 use crate::interface::{self, ANY};
 use crate::{Error, Result};
@@ -80,6 +81,12 @@ impl OpenInterface {
     /// [`Error::NoInterface`], and everything that [`select`], [`Filter`] and the rings refuse.
     pub fn by_name(name: &str, options: &SourceOptions) -> Result<Self> {
         Self::open(interface::by_name(name)?, options, &mut options.filters(Arc::default()))
+    }
+
+    /// Whether its one source has the frames of all interfaces as they are, of those that follow and of later ones.
+    pub(crate) fn is_any(&self) -> bool {
+        let is_packet = self.selection.kind == SourceKind::Packet;
+        is_packet && self.interface.index == 0 && cooked_header(self.linktype).is_none()
     }
 
     /// Opens `interface` as `options` say.

@@ -229,6 +229,42 @@ fn interfaces_that_appear_are_captured_and_named() {
     interfaces_appear(false);
 }
 
+#[test]
+fn the_first_ethernet_interface_may_come_later() {
+    root_or_skip!();
+    for bare_at_start in [true, false] {
+        let (cable, folder) = (Cable::new(), folder());
+        let path = folder.path().join("any.pcapng");
+        cable.veth().b.down().unwrap();
+        ip(&cable.far, "link set lo down");
+        let bare = cable.far.run(|| Device::builder("bare").kind(Kind::Tun).build().unwrap());
+        if bare_at_start {
+            ip(&cable.far, "link set bare up");
+        }
+        let start = |filter: &str| {
+            let mut command = cable.far.command(LINERATE);
+            command.args(["capture", "-i", "any", "--json", filter, "-w"]).arg(&path);
+            listening(&mut command)
+        };
+        // libpcap compiles this one only for an interface that is up.
+        let (status, _, printed) = start("inbound and udp").interrupt();
+        assert!(
+            status.success() && printed.contains("Ethernet frames that come later"),
+            "{printed}"
+        );
+        let mut capture = start("udp");
+        cable.veth().b.up().unwrap();
+        cable.veth().a.add_neighbour("10.9.0.2".parse().unwrap(), cable.veth().b.mac()).unwrap();
+        cable.wait_until_it_carries();
+        cable.send(30, 64);
+        capture.until("listening on far, too");
+        let (status, json, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
+        assert_eq!(json["captured"], 30, "{json}");
+        drop(bare);
+    }
+}
+
 fn interfaces_appear(up_at_start: bool) {
     let (cable, folder) = (Cable::new(), folder());
     let path = folder.path().join("any.pcapng");
