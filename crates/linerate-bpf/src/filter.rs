@@ -11,6 +11,7 @@ mod cooked;
 mod instruction;
 mod load;
 mod run;
+mod sets;
 mod tags;
 mod translate;
 
@@ -23,6 +24,7 @@ pub use instruction::{Instruction, to_bytes};
 pub(crate) use load::load;
 pub use load::load_socket_filter;
 pub use run::SocketFrame;
+pub use sets::{AddressSet, placeholders};
 pub use tags::has_outer_tag;
 pub use translate::{
     MAX_PACKET_OFFSET, MemoryFilter, Untranslatable, translate, translate_for_memory,

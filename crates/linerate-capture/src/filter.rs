@@ -6,12 +6,16 @@
 
 mod cache;
 mod error_position;
+mod expression;
 mod placement;
 
-use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, SocketFrame, has_outer_tag};
+use linerate_bpf::filter::{
+    ClassicInstruction, ClassicProgram, InvalidProgram, SocketFrame, has_outer_tag,
+};
 use linerate_ring::{Direction, Frame};
 
 pub use self::cache::FilterCache;
+use self::expression::Expression;
 pub use self::placement::{FilterLocation, Placement};
 use crate::link_type::{DOCSIS, dlt};
 use crate::{Error, Result};
@@ -56,13 +60,15 @@ linerate_net::named!(TagReading, "reading of VLAN tags": Live = "live", File = "
 pub struct Filter {
     text: String,
     program: ClassicProgram,
+    /// Accepts every frame that `program` may accept, where that looks addresses up.
+    prefilter: Option<ClassicProgram>,
     /// What `program` was compiled for.
     reading: TagReading,
     link_type: u16,
 }
 
 impl Filter {
-    /// Compiles `text`, in the syntax of pcap-filter(7), for frames of `link_type` (LINKTYPE
+    /// Compiles `text`, in the syntax of pcap-filter(7) with `host in @FILE` and `net in @FILE`, for frames of `link_type` (LINKTYPE
     /// registry) of which up to `snaplen` bytes are kept.
     ///
     /// `optimize` is what tcpdump's `-O` switches off. An empty text takes every frame.
@@ -104,16 +110,42 @@ impl Filter {
         optimize: bool,
         reading: TagReading,
     ) -> Result<Self> {
-        let program = handle.compile(text, optimize).map_err(|error| {
-            let message = message(&error);
-            let compiles = |part: &str| handle.compile(part, false).is_ok();
-            let position = error_position::find(text, &message, compiles);
-            Error::filter(text, message, position)
-        })?;
-        let program = ClassicProgram::for_user_space(instructions(&program))
-            .map_err(|why| Error::filter(text, why.to_string(), None))?
-            .with_snaplen(snaplen);
-        Ok(Self { text: text.to_owned(), program, reading, link_type })
+        let expression = Expression::read(text)?;
+        let refused = |why: InvalidProgram| Error::filter(text, why.to_string(), None);
+        if expression.sets.is_empty() {
+            let program = compile(handle, text, optimize)?;
+            let program = ClassicProgram::for_user_space(program).map_err(refused)?;
+            let program = program.with_snaplen(snaplen);
+            return Ok(Self {
+                text: text.to_owned(),
+                program,
+                prefilter: None,
+                reading,
+                link_type,
+            });
+        }
+        let variant = |number| {
+            compile(handle, &expression.with_placeholders(number), false).map_err(|error| {
+                match error {
+                    Error::Filter { message, position, .. } => {
+                        let position =
+                            position.map(|position| expression.position(number, position));
+                        Error::filter(text, message, position)
+                    }
+                    other => other,
+                }
+            })
+        };
+        let [first, second] = [variant(0)?, variant(1)?];
+        let prefilter = expression.without_look_ups().and_then(|text| {
+            let program =
+                ClassicProgram::for_user_space(compile(handle, &text, true).ok()?).ok()?;
+            Some(program.with_snaplen(snaplen))
+        });
+        let program =
+            ClassicProgram::with_sets([&first, &second], expression.sets).map_err(refused)?;
+        let program = program.with_snaplen(snaplen);
+        Ok(Self { text: text.to_owned(), program, prefilter, reading, link_type })
     }
 
     /// Compiles `text` for frames of the live `interface`, whose link type is `link_type`.
@@ -194,6 +226,21 @@ impl Filter {
 
 /// Snap length of the handle that is opened only to compile, in bytes: none of its frames is read.
 const SMALL: i32 = 4096;
+
+/// What libpcap makes of `text`.
+fn compile<T: pcap::Activated>(
+    handle: &pcap::Capture<T>,
+    text: &str,
+    optimize: bool,
+) -> Result<Vec<ClassicInstruction>> {
+    let program = handle.compile(text, optimize).map_err(|error| {
+        let message = message(&error);
+        let compiles = |part: &str| handle.compile(part, false).is_ok();
+        let position = error_position::find(text, &message, compiles);
+        Error::filter(text, message, position)
+    })?;
+    Ok(instructions(&program))
+}
 
 /// The instructions of `program`. The pcap crate shows them only as text: `code jt jf k`, decimal.
 fn instructions(program: &pcap::BpfProgram) -> Vec<ClassicInstruction> {

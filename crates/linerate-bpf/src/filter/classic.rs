@@ -1,6 +1,9 @@
 //! [`ClassicProgram`]: a classic BPF program that has been checked.
 
 use std::fmt;
+use std::sync::Arc;
+
+use super::sets::{AddressSet, Version, WORDS};
 
 /// Longest program that a kernel takes (`BPF_MAXINSNS`).
 pub const MAX_INSTRUCTIONS: usize = 4096;
@@ -22,6 +25,13 @@ pub struct ClassicInstruction {
     pub k: u32,
 }
 
+impl ClassicInstruction {
+    /// Whether it compares the accumulator with a constant for equality.
+    pub(super) fn is_equality(self) -> bool {
+        self.code == JMP | 0x10
+    }
+}
+
 /// A classic BPF program that passed the rules of the kernel's `bpf_check_classic`.
 ///
 /// So every instruction is known, every jump goes forward and stays inside, the last instruction
@@ -33,6 +43,7 @@ pub struct ClassicProgram {
     instructions: Vec<ClassicInstruction>,
     operations: Vec<Operation>,
     obstacle: Option<InvalidProgram>,
+    sets: Vec<Arc<AddressSet>>,
     /// Where the kernel's engine and libpcap's matcher differ, eBPF has the kernel's meaning.
     pub(super) as_kernel: bool,
 }
@@ -59,12 +70,19 @@ impl ClassicProgram {
     pub fn for_user_space(
         instructions: impl Into<Vec<ClassicInstruction>>,
     ) -> Result<Self, InvalidProgram> {
-        let instructions = instructions.into();
+        Self::decoded(instructions.into(), Vec::new())
+    }
+
+    /// The same for a program that looks addresses up.
+    pub(super) fn decoded(
+        instructions: Vec<ClassicInstruction>,
+        sets: Vec<Arc<AddressSet>>,
+    ) -> Result<Self, InvalidProgram> {
         if instructions.is_empty() {
             return Err(InvalidProgram::Empty);
         }
         let operations = (0..instructions.len())
-            .map(|at| Operation::decode(&instructions, at))
+            .map(|at| Operation::decode(&instructions, at, sets.len()))
             .collect::<Result<Vec<_>, _>>()?;
         let last = operations.len() - 1;
         if !matches!(operations[last], Operation::Return(_) | Operation::ReturnAccumulator) {
@@ -74,12 +92,15 @@ impl ClassicProgram {
         let obstacle = match operations.iter().enumerate().find(backward) {
             Some((at, _)) => Some(InvalidProgram::JumpBackward { at }),
             None => check_scratch(&operations).err().or_else(|| {
+                if let Some(at) = instructions.iter().position(|one| one.code == MEMBER) {
+                    return Some(InvalidProgram::LookUp { at });
+                }
                 let instructions = instructions.len();
                 (instructions > MAX_INSTRUCTIONS)
                     .then_some(InvalidProgram::TooLong { instructions })
             }),
         };
-        Ok(Self { instructions, operations, obstacle, as_kernel: false })
+        Ok(Self { instructions, operations, obstacle, sets, as_kernel: false })
     }
 
     /// Why no kernel takes the program as a socket's filter.
@@ -91,7 +112,8 @@ impl ClassicProgram {
     pub fn accept_all(snaplen: u32) -> Self {
         let instruction = ClassicInstruction { code: RET | K, jt: 0, jf: 0, k: snaplen };
         let operations = vec![Operation::Return(snaplen)];
-        Self { instructions: vec![instruction], operations, obstacle: None, as_kernel: false }
+        let (instructions, obstacle, sets) = (vec![instruction], None, Vec::new());
+        Self { instructions, operations, obstacle, sets, as_kernel: false }
     }
 
     /// The instructions, in the layout that `SO_ATTACH_FILTER` takes.
@@ -120,6 +142,11 @@ impl ClassicProgram {
             Operation::LoadAncillary(what) => Some(*what),
             _ => None,
         })
+    }
+
+    /// The sets in which it looks addresses up.
+    pub(super) fn sets(&self) -> &[Arc<AddressSet>] {
+        &self.sets
     }
 
     /// The decoded instructions, one for one.
@@ -217,6 +244,22 @@ pub enum InvalidProgram {
         /// The offset that was asked for.
         offset: u32,
     },
+    /// It looks an address up, which no kernel's classic program can.
+    #[error(
+        "instruction {at} of the filter program looks an address up in a file; filter in user space"
+    )]
+    LookUp {
+        /// Index of the instruction.
+        at: usize,
+    },
+    /// What should compare with a placeholder of an address does something else.
+    #[error(
+        "instruction {at} of the filter program depends on the addresses in a file in an unknown way"
+    )]
+    Placeholder {
+        /// Index of the instruction.
+        at: usize,
+    },
     /// The last instruction does not return.
     #[error("instruction {at}, the last one of the filter program, does not return")]
     NoReturn {
@@ -276,6 +319,12 @@ impl Ancillary {
 
 /// `SKF_AD_OFF`: absolute offsets from here up name metadata, not bytes.
 pub(super) const ANCILLARY_OFFSET: u32 = -0x1000_i32 as u32;
+
+/// Branches on whether an address is in set `k / 2`: the IPv4 address in the accumulator, or with an odd `k` the IPv6
+/// address of which that is the last word. No code of the kernel's.
+pub(super) const MEMBER: u16 = 0x55;
+/// Keeps the accumulator as word `k` of an IPv6 address, and goes on at `jt`. No code of the kernel's.
+pub(super) const KEEP: u16 = 0x65;
 
 const LD: u16 = 0x00;
 const LDX: u16 = 0x01;
@@ -373,12 +422,18 @@ pub(super) enum Operation {
     AccumulatorFromIndex,
     Jump(usize),
     Branch { condition: Condition, operand: Operand, yes: usize, no: usize },
+    Member { set: usize, version: Version, yes: usize, no: usize },
+    Keep { word: usize, next: usize },
     Return(u32),
     ReturnAccumulator,
 }
 
 impl Operation {
-    fn decode(instructions: &[ClassicInstruction], at: usize) -> Result<Self, InvalidProgram> {
+    fn decode(
+        instructions: &[ClassicInstruction],
+        at: usize,
+        sets: usize,
+    ) -> Result<Self, InvalidProgram> {
         let ClassicInstruction { code, k, .. } = instructions[at];
         let unknown = InvalidProgram::Unknown { at, code };
         Ok(match code & 0x07 {
@@ -415,7 +470,7 @@ impl Operation {
             STX if code == STX => Self::StoreIndex(scratch_word(at, k)?),
             ALU if code == ALU | NEG => Self::Negate,
             ALU => Self::decode_arithmetic(at, code, k)?,
-            JMP => Self::decode_jump(instructions, at)?,
+            JMP => Self::decode_jump(instructions, at, sets)?,
             RET if code == RET | K => Self::Return(k),
             RET if code == RET | A => Self::ReturnAccumulator,
             MISC if code == MISC | TAX => Self::IndexFromAccumulator,
@@ -449,7 +504,11 @@ impl Operation {
         }
     }
 
-    fn decode_jump(instructions: &[ClassicInstruction], at: usize) -> Result<Self, InvalidProgram> {
+    fn decode_jump(
+        instructions: &[ClassicInstruction],
+        at: usize,
+        sets: usize,
+    ) -> Result<Self, InvalidProgram> {
         let ClassicInstruction { code, jt, jf, k } = instructions[at];
         let inside = |distance: usize| {
             let target = at + 1 + distance;
@@ -469,6 +528,14 @@ impl Operation {
             0x20 => Condition::Greater,
             0x30 => Condition::GreaterOrEqual,
             0x40 => Condition::AnyBit,
+            _ if code == MEMBER && (k as usize) < 2 * sets => {
+                let version = if k.is_multiple_of(2) { Version::V4 } else { Version::V6 };
+                let (yes, no) = (inside(jt.into())?, inside(jf.into())?);
+                return Ok(Self::Member { set: k as usize / 2, version, yes, no });
+            }
+            _ if code == KEEP && sets > 0 && (k as usize) < WORDS - 1 => {
+                return Ok(Self::Keep { word: k as usize, next: inside(jt.into())? });
+            }
             _ => return Err(InvalidProgram::Unknown { at, code }),
         };
         let (yes, no) = (inside(usize::from(jt))?, inside(usize::from(jf))?);
@@ -479,8 +546,8 @@ impl Operation {
     pub(super) fn successors(self, at: usize) -> impl Iterator<Item = usize> {
         let (first, second) = match self {
             Self::Return(_) | Self::ReturnAccumulator => (None, None),
-            Self::Jump(target) => (Some(target), None),
-            Self::Branch { yes, no, .. } => (Some(yes), Some(no)),
+            Self::Jump(target) | Self::Keep { next: target, .. } => (Some(target), None),
+            Self::Branch { yes, no, .. } | Self::Member { yes, no, .. } => (Some(yes), Some(no)),
             _ => (Some(at + 1), None),
         };
         first.into_iter().chain(second)

@@ -74,7 +74,7 @@ impl ClassicProgram {
                     _ => Some(old),
                 }
             });
-        Self::for_user_space(adapted.collect::<Option<Vec<_>>>()?).ok()
+        Self::decoded(adapted.collect::<Option<Vec<_>>>()?, self.sets().to_vec()).ok()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::classic::{
     Ancillary, Arithmetic, ClassicProgram, Condition, Operand, Operation, SCRATCH_WORDS, Width,
 };
+use super::sets::{Version, WORDS};
 use super::tags::{TAG, TAG_LENGTH};
 
 /// A frame, with what a socket filter needs to see it as the kernel would: without its outer VLAN tag, which is metadata.
@@ -38,6 +39,7 @@ impl ClassicProgram {
     fn run<P: Packet>(&self, frame: &P) -> Option<u32> {
         let (mut a, mut x) = (0_u32, 0_u32);
         let mut scratch = [0_u32; SCRATCH_WORDS as usize];
+        let mut address = [0_u32; WORDS];
         let operations = self.operations();
         let mut at = 0;
         loop {
@@ -75,6 +77,21 @@ impl ClassicProgram {
                 Operation::Jump(target) => at = target,
                 Operation::Branch { condition, operand, yes, no } => {
                     at = if holds(condition, a, value(operand, x)) { yes } else { no };
+                }
+                Operation::Keep { word, next } => {
+                    address[word] = a;
+                    at = next;
+                }
+                Operation::Member { set, version, yes, no } => {
+                    let set = &self.sets()[set];
+                    let is_member = match version {
+                        Version::V4 => set.contains_v4(a),
+                        Version::V6 => {
+                            address[WORDS - 1] = a;
+                            set.contains_v6(address)
+                        }
+                    };
+                    at = if is_member { yes } else { no };
                 }
                 Operation::Return(bytes) => return Some(bytes),
                 Operation::ReturnAccumulator => return Some(a),

@@ -52,7 +52,7 @@ impl ClassicProgram {
         ];
         program.extend(plain);
         program.extend(tagged);
-        let mut program = Self::for_user_space(program).ok()?;
+        let mut program = Self::decoded(program, self.sets().to_vec()).ok()?;
         program.as_kernel = true;
         Some(program)
     }
@@ -95,9 +95,12 @@ impl ClassicProgram {
             match operation {
                 Operation::Jump(target) if starts[target] <= start => return None,
                 Operation::Jump(target) => program[start].k = distance(target) as u32,
-                Operation::Branch { yes, no, .. } => {
+                Operation::Branch { yes, no, .. } | Operation::Member { yes, no, .. } => {
                     program[start].jt = u8::try_from(distance(yes)).ok()?;
                     program[start].jf = u8::try_from(distance(no)).ok()?;
+                }
+                Operation::Keep { next, .. } => {
+                    program[start].jt = u8::try_from(distance(next)).ok()?;
                 }
                 _ => {}
             }

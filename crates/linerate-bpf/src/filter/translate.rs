@@ -1,8 +1,8 @@
 //! [`translate`]: from a checked classic program to the body of an eBPF subprogram.
 //!
 //! Registers: R0 is the accumulator A (and the verdict), R1 to R3 stay as they came in, R4 is the index X, R5
-//! holds `data + X` while the facts say that it does. Nothing is called, so nothing else needs saving.
-//! Scratch words are at the top of the stack frame, 4 bytes each.
+//! holds `data + X` while the facts say that it does. Only a look-up of an address is a call: R6 to R9 save the others.
+//! Scratch words are at the top of the stack frame, 4 bytes each. An address to look up is below them.
 //!
 //! The verifier wants every packet access to be preceded by a comparison with `data_end`. Three
 //! sets of facts keep those comparisons few: what every accepting path will check anyway
@@ -11,12 +11,15 @@
 
 mod facts;
 
+use std::sync::Arc;
+
 use self::facts::{Awaited, Demand, Known, end};
 use super::classic::{
     Ancillary, Arithmetic, ClassicProgram, Condition, InvalidProgram, Operand, Operation,
     SCRATCH_WORDS, Width,
 };
 use super::instruction::Instruction;
+use super::sets::{AddressSet, Version, WORDS};
 
 /// End of the reachable part of a frame: a load that ends past this byte rejects the frame.
 ///
@@ -30,7 +33,8 @@ pub const MAX_PACKET_OFFSET: u32 = 0xffff - 64;
 /// On entry R1 is the packet's `data`, R2 its `data_end` (both as packet pointers), R3 the length
 /// of the whole frame in bytes as a 32-bit number. The body ends with R0 = 0 for a frame to
 /// reject, else the (nonzero) number of bytes that the classic program accepts. It calls nothing
-/// and uses up to 64 bytes of stack. It uses 32-bit jumps, which kernels know since 5.1.
+/// and uses up to 64 bytes of stack. Looking addresses up takes a call and 20 bytes more; the program must live until
+/// the kernel has loaded the result. It uses 32-bit jumps, which kernels know since 5.1.
 ///
 /// Packet loads see the linear part of the frame, `data..data_end`. Of a multi-buffer frame that
 /// is the first buffer only: a load past it rejects the frame, as a load past the end does. So
@@ -56,6 +60,8 @@ pub struct MemoryFilter {
     pub instructions: Vec<Instruction>,
     /// The bytes that the memory must have: those after them change no verdict.
     pub reach: u32,
+    /// Where it looks addresses up: the instructions name their maps.
+    sets: Vec<Arc<AddressSet>>,
 }
 
 /// As [`translate`], for programs without packet pointers, as tracing programs are. They copy the frame to
@@ -68,7 +74,7 @@ pub struct MemoryFilter {
 /// As [`translate`].
 pub fn translate_for_memory(program: &ClassicProgram) -> Result<MemoryFilter, Untranslatable> {
     let (instructions, reach) = translate_frame(program, Frame::Memory)?;
-    Ok(MemoryFilter { instructions, reach })
+    Ok(MemoryFilter { instructions, reach, sets: program.sets().to_vec() })
 }
 
 /// The instructions, and the bytes of a frame that they reach.
@@ -77,8 +83,8 @@ fn translate_frame(
     frame: Frame,
 ) -> Result<(Vec<Instruction>, u32), Untranslatable> {
     match program.obstacle() {
-        // Only a socket's filter has a length.
-        None | Some(InvalidProgram::TooLong { .. }) => {}
+        // Only a socket's filter has a length, and no sets.
+        None | Some(InvalidProgram::TooLong { .. } | InvalidProgram::LookUp { .. }) => {}
         Some(obstacle) => return Err(Untranslatable::Refused(obstacle)),
     }
     let operations = program.operations();
@@ -88,11 +94,16 @@ fn translate_frame(
             Operation::LoadAbsolute { offset: offset @ RELATIVE_OFFSETS.., .. } => {
                 return Err(Untranslatable::Relative { at, offset });
             }
+            Operation::Member { set, version, .. }
+                if program.sets()[set].kernel_map(version).is_none() =>
+            {
+                return Err(Untranslatable::Unloaded { at });
+            }
             _ => {}
         }
     }
     let demands = Demand::of(operations);
-    Translation::new(operations, &demands, program.as_kernel, frame).run()
+    Translation::new(program, &demands, frame).run()
 }
 
 /// How the program has the frame.
@@ -128,6 +139,12 @@ pub enum Untranslatable {
         at: usize,
         /// The offset as the classic instruction has it.
         offset: u32,
+    },
+    /// It looks an address up in a set that is in no map of the kernel ([`ClassicProgram::load_sets`]).
+    #[error("instruction {at} of the filter program looks an address up in no map of the kernel")]
+    Unloaded {
+        /// Index of the classic instruction.
+        at: usize,
     },
     /// It breaks another rule of the kernel's.
     #[error(transparent)]
@@ -166,6 +183,7 @@ struct Jump {
 
 struct Translation<'a> {
     operations: &'a [Operation],
+    sets: &'a [Arc<AddressSet>],
     demands: &'a [Demand],
     as_kernel: bool,
     frame: Frame,
@@ -180,18 +198,15 @@ struct Translation<'a> {
 }
 
 impl<'a> Translation<'a> {
-    fn new(
-        operations: &'a [Operation],
-        demands: &'a [Demand],
-        as_kernel: bool,
-        frame: Frame,
-    ) -> Self {
+    fn new(program: &'a ClassicProgram, demands: &'a [Demand], frame: Frame) -> Self {
+        let operations = program.operations();
         let mut known = vec![None; operations.len()];
         known[0] = (!demands[0].is_impossible()).then_some(Known::AT_START);
         Self {
             operations,
+            sets: program.sets(),
             demands,
-            as_kernel,
+            as_kernel: program.as_kernel,
             frame,
             reach: 0,
             known,
@@ -209,6 +224,11 @@ impl<'a> Translation<'a> {
         }
         if can_accept && awaited.index {
             self.emit(set(INDEX, 0));
+        }
+        if can_accept && !self.sets.is_empty() {
+            for (saved, register) in SAVED.into_iter().take(3) {
+                self.emit(alu64(MOVE, saved, register));
+            }
         }
         for at in 0..self.operations.len() {
             if let Some(known) = self.known[at] {
@@ -233,7 +253,12 @@ impl<'a> Translation<'a> {
             Operation::Branch { condition, operand, yes, no } => {
                 self.branch(at, condition, operand, yes, no);
             }
-            Operation::Jump(target) => self.go(at, target),
+            Operation::Member { yes, no, .. } => {
+                let [is, is_not] = [NOT_EQUAL, EQUAL]
+                    .map(|operator| Instruction::new(JMP | operator, AT_INDEX, 0, 0, 0));
+                self.branch_by(at, is, Some(is_not), yes, no);
+            }
+            Operation::Jump(target) | Operation::Keep { next: target, .. } => self.go(at, target),
             Operation::Return(_) | Operation::ReturnAccumulator => {}
             _ => self.go(at, at + 1),
         }
@@ -288,6 +313,11 @@ impl<'a> Translation<'a> {
                 self.emit(exit());
             }
             Operation::ReturnAccumulator => self.emit(exit()),
+            Operation::Keep { word, .. } => self.keep_word(word),
+            Operation::Member { set, version, .. } => {
+                self.look_up(&self.sets[set].clone(), version);
+                return Known { indexed: 0, ..known };
+            }
             Operation::Jump(_) | Operation::Branch { .. } => {}
             Operation::LoadAncillary(_) => unreachable!("refused before anything is emitted"),
         }
@@ -409,18 +439,68 @@ impl<'a> Translation<'a> {
             Condition::GreaterOrEqual => (GREATER_OR_EQUAL, Some(LESS)),
             Condition::AnyBit => (ANY_BIT, None),
         };
+        self.branch_by(at, compare(operator), inverse.map(compare), yes, no);
+    }
+
+    /// Goes on at `yes` or `no`, as a conditional jump says, or another one that is its inverse.
+    fn branch_by(
+        &mut self,
+        at: usize,
+        jump: Instruction,
+        inverse: Option<Instruction>,
+        yes: usize,
+        no: usize,
+    ) {
         if yes == no {
             return self.go(at, yes);
         }
         match inverse {
-            Some(inverse) if self.follows(at, yes) => {
-                self.jump(at, compare(inverse), self.target(no));
-            }
+            Some(inverse) if self.follows(at, yes) => self.jump(at, inverse, self.target(no)),
             _ => {
-                self.jump(at, compare(operator), self.target(yes));
+                self.jump(at, jump, self.target(yes));
                 self.go(at, no);
             }
         }
+    }
+
+    /// Keeps the accumulator as a word of the address to look up, in network order.
+    fn keep_word(&mut self, word: usize) {
+        let to_big_endian = Instruction::new(TO_BIG_ENDIAN, ACCUMULATOR, 0, 0, 32);
+        self.emit(to_big_endian);
+        self.emit(to_stack(ACCUMULATOR, ADDRESS + 4 * word as i16));
+        self.emit(to_big_endian);
+    }
+
+    /// Looks up the address, whose last word is the accumulator. R5 is 0 if it is not in the set.
+    fn look_up(&mut self, set: &AddressSet, version: Version) {
+        let (map, networks) = set.kernel_map(version).expect("checked before anything is emitted");
+        let (last, bits) = match version {
+            Version::V4 => (0, 32),
+            Version::V6 => (WORDS - 1, 128),
+        };
+        self.keep_word(last);
+        let mut key = ADDRESS;
+        if networks {
+            // `struct bpf_lpm_trie_key_u8` begins with the length of the prefix.
+            key -= 4;
+            self.emit(Instruction::new(STORE_CONSTANT, FRAME_POINTER, 0, key, bits));
+        }
+        let [.., (saved_index, index)] = SAVED;
+        self.emit(alu64(MOVE, saved_index, index));
+        let pseudo_map = libbpf_sys::BPF_PSEUDO_MAP_FD as u8;
+        self.emit(Instruction::new(LOAD_IMMEDIATE_64, 1, pseudo_map, 0, map));
+        self.emit(Instruction::new(0, 0, 0, 0, 0));
+        self.emit(alu64(MOVE, 2, FRAME_POINTER));
+        self.emit(Instruction::new(ALU64 | ADD, 2, 0, 0, key.into()));
+        let look_up = libbpf_sys::BPF_FUNC_map_lookup_elem as i32;
+        self.emit(Instruction::new(JMP | CALL, 0, 0, 0, look_up));
+        self.emit(alu64(MOVE, AT_INDEX, 0));
+        for (saved, register) in SAVED {
+            self.emit(alu64(MOVE, register, saved));
+        }
+        let address = ADDRESS + 4 * last as i16;
+        self.emit(Instruction::new(LOAD_WORD, ACCUMULATOR, FRAME_POINTER, address, 0));
+        self.emit(Instruction::new(TO_BIG_ENDIAN, ACCUMULATOR, 0, 0, 32));
     }
 
     /// Goes on at `target`: with a jump, unless it comes next anyway.
@@ -482,6 +562,15 @@ const INDEX: u8 = 4;
 const AT_INDEX: u8 = 5;
 const FRAME_POINTER: u8 = 10;
 
+/// Where calls leave the registers that they may clobber. Only the index changes after the start.
+const SAVED: [(u8, u8); 4] = [(6, DATA), (7, FRAME_END), (8, LENGTH), (9, INDEX)];
+/// Bytes from the frame pointer to the address to look up.
+const ADDRESS: i16 = -4 * (SCRATCH_WORDS as i16 + WORDS as i16);
+
+const LOAD_IMMEDIATE_64: u8 = 0x18;
+const STORE_CONSTANT: u8 = 0x62;
+const CALL: u8 = 0x80;
+
 const LOAD_WORD: u8 = 0x61;
 const LOAD_HALF: u8 = 0x69;
 const LOAD_BYTE: u8 = 0x71;
@@ -540,7 +629,11 @@ fn from_scratch(destination: u8, word: u32) -> Instruction {
 }
 
 fn to_scratch(source: u8, word: u32) -> Instruction {
-    Instruction::new(STORE_WORD, FRAME_POINTER, source, scratch_offset(word), 0)
+    to_stack(source, scratch_offset(word))
+}
+
+fn to_stack(source: u8, offset: i16) -> Instruction {
+    Instruction::new(STORE_WORD, FRAME_POINTER, source, offset, 0)
 }
 
 /// Bytes from the frame pointer to scratch word `word`.

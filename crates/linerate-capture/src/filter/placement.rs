@@ -55,19 +55,29 @@ impl Filter {
         &self,
         wanted: Option<FilterLocation>,
     ) -> Result<Placement<ClassicProgram>> {
+        let without_tags = self.reading == TagReading::File && self.link_type == ETHERNET;
         let obstacle = match self.program.obstacle() {
             Some(obstacle) => Some(obstacle.to_string()),
-            None if self.reading == TagReading::File && self.link_type == ETHERNET => {
+            None if without_tags => {
                 Some("the kernel takes VLAN tags out of frames before a socket's filter".to_owned())
             }
             None => None,
         };
-        let program = match cooked_header(self.link_type) {
-            Some(header) => self.program.on_cooked_socket(header),
-            None => Some(self.program.clone()),
+        let looks_up = self.program.looks_up();
+        let program = match looks_up {
+            true => self.prefilter.as_ref().filter(|_| !without_tags),
+            false => Some(&self.program),
         };
+        let program = program.and_then(|program| match cooked_header(self.link_type) {
+            Some(header) => program.on_cooked_socket(header),
+            None => Some(program.clone()),
+        });
         match (obstacle, program) {
             _ if wanted == Some(FilterLocation::User) => Ok(Placement::in_user("requested")),
+            (Some(reason), program) if looks_up => {
+                let program = program.filter(|program| program.obstacle().is_none());
+                Ok(Placement { kernel: program, ..self.instead(wanted, reason)? })
+            }
             (Some(reason), _) => self.instead(wanted, reason),
             (None, None) => self
                 .instead(wanted, "it reads link-layer addresses, which are beside a frame".into()),
@@ -111,14 +121,17 @@ impl Filter {
         if wanted == Some(FilterLocation::User) {
             return Ok(Placement::in_user("requested"));
         }
+        if let Err(error) = self.program.load_sets() {
+            return self.instead(wanted, error.to_string());
+        }
         let in_place = match self.reading {
             TagReading::File => translate(&self.program),
             TagReading::Live => match self.program.with_inline_vlan_tags(PACKET_HOST) {
                 Some(program) => translate(&program),
                 None => {
                     let reason = match self.program.obstacle() {
-                        Some(obstacle) => obstacle.to_string(),
-                        None => "it reads around the place of the VLAN tag".to_owned(),
+                        Some(obstacle) if !self.program.looks_up() => obstacle.to_string(),
+                        _ => "it reads around the place of the VLAN tag".to_owned(),
                     };
                     return self.instead(wanted, reason);
                 }

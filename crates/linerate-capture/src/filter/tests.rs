@@ -128,3 +128,43 @@ fn sides_have_names() {
     }
     assert!("both".parse::<FilterLocation>().unwrap_err().contains("`both`"));
 }
+
+/// A packet socket has no sets. What the rest of the expression rejects anyway stays in the kernel.
+#[test]
+fn look_ups_run_in_user_space_behind_the_rest_in_the_kernel() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "192.0.2.1\n").unwrap();
+    let text = |rest: &str| format!("{rest}host in @{}", file.path().display());
+    let frame = |protocol: u8, address: u8| {
+        let mut frame = [0; 60];
+        (frame[12], frame[14], frame[23]) = (8, 0x45, protocol);
+        frame[26..30].copy_from_slice(&[192, 0, 2, address]);
+        frame
+    };
+    for (rest, by_kernel) in [
+        ("udp and ", [true, true, false]),
+        ("udp and not src ", [true, true, false]),
+        ("udp or ", [true, true, true]),
+    ] {
+        let filter = Filter::compile_live_for_file(&text(rest), ETHERNET, 65535).unwrap();
+        let placement = filter.place_on_socket(None).unwrap();
+        assert!(placement.user && placement.reason.contains("in a file"), "{}", placement.reason);
+        let program = placement.kernel.unwrap();
+        let frames = [frame(17, 1), frame(17, 2), frame(6, 2)];
+        assert_eq!(frames.map(|frame| program.accepts(&frame, 60) != 0), by_kernel, "{rest}");
+        let expected = match rest {
+            "udp and " => [true, false, false],
+            "udp or " => [true, true, false],
+            _ => [false, true, false],
+        };
+        assert_eq!(frames.map(|frame| matches(&filter, &frame, 60)), expected, "{rest}");
+    }
+    // The kernel sees frames of a file's meaning without their tags.
+    let filter = Filter::compile(&text("udp and "), ETHERNET, 65535, true).unwrap();
+    assert_eq!(filter.place_on_socket(None).unwrap().kernel, None);
+    let filter = Filter::compile_live_for_file(&text(""), ETHERNET, 65535).unwrap();
+    assert!(filter.place_on_socket(Some(FilterLocation::Kernel)).is_err());
+    let (message, position) = fault(&format!("{} and and", text("udp and ")));
+    assert!(message.contains("syntax error"), "{message}");
+    assert_eq!(position, Some(text("udp and ").len() + 5));
+}

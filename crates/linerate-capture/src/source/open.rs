@@ -381,7 +381,9 @@ impl Opener<'_> {
             self.filter.map(|f| f.place_on_socket(options.filter_in)).transpose()?;
         let rings = match build(&placement) {
             // It may be the filter: too much memory for the socket, or too long with the direction.
-            Err(refusal) if placement.as_ref().is_some_and(|placement| !placement.user) => {
+            Err(refusal)
+                if placement.as_ref().is_some_and(|placement| placement.kernel.is_some()) =>
+            {
                 let Ok(rings) = build(&None) else { return Err(refusal.into()) };
                 let why = refusal.to_string();
                 let refused = |filter: &Filter| filter.fall_back_to_user(options.filter_in, &why);

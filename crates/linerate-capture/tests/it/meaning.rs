@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "only whole frames arrive")]
 mod corpus;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,12 @@ const CABLES: usize = 8;
 /// How long to wait for frames that should come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Every third expression of the translator's corpus, and all that speak of tags or of places near them.
-fn expressions() -> Vec<&'static str> {
+/// An expression, and what it means in the words of libpcap.
+type Expression = (String, String);
+
+/// Every third expression of the translator's corpus, all that speak of tags or of places near them, and those that look
+/// addresses up in the files of `folder`.
+fn expressions(folder: &Path) -> Vec<Expression> {
     let all = include_str!("../../../linerate-bpf/tests/it/filter/expressions.txt").lines();
     let all = all.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let thorough = std::env::var_os("LINERATE_THOROUGH").is_some();
@@ -30,7 +35,62 @@ fn expressions() -> Vec<&'static str> {
     chosen
         .map(|(_, text)| text)
         .chain(["inbound", "inbound and udp", "outbound", "ether[10:4] = 0x01080045 or vlan 5"])
+        .map(|text| (text.to_owned(), text.to_owned()))
+        .chain(look_ups(folder))
         .collect()
+}
+
+/// Expressions that look addresses up in files. libpcap gets all members.
+fn look_ups(folder: &Path) -> impl Iterator<Item = Expression> {
+    let files = [
+        ("hosts", vec!["192.0.2.1", "203.0.113.9", "2001:db8::2", "2001:db8::77"]),
+        ("others", vec!["192.0.2.2", "198.51.100.7", "2001:db8::1"]),
+        (
+            "nets",
+            vec!["192.0.2.0/31", "198.51.0.0/16", "198.51.100.0/24", "2001:db8::2/127", "10.1.2.3"],
+        ),
+    ];
+    let files = files.map(|(name, members)| {
+        let path = folder.join(name);
+        std::fs::write(&path, format!("# of a test\n\n{}\n", members.join("\n"))).unwrap();
+        (name, path, members)
+    });
+    let texts = [
+        "host in @hosts",
+        "udp and src host in @hosts",
+        "not dst host in @hosts",
+        "(src or dst host in @hosts) and src host in @others",
+        "src and dst host in @hosts or tcp port 80",
+        "ip6 host in @hosts",
+        "arp host in @others or not (ip dst host in @hosts)",
+        "net in @nets",
+        "dst net in @nets and not host in @hosts",
+        "vlan and host in @others",
+        "len > 70 and not src net in @nets",
+        "vlan 5 and src net in @nets or host in @hosts",
+    ];
+    texts.into_iter().map(move |text| {
+        let (mut ours, mut theirs) = (text.to_owned(), text.to_owned());
+        for (name, path, members) in &files {
+            ours = ours.replace(&format!("@{name}"), &format!("@{}", path.display()));
+            for kind in
+                ["src or dst host", "src and dst host", "src host", "ip dst host", "ip6 host"]
+                    .into_iter()
+                    .chain(["dst host", "arp host", "host", "src net", "dst net", "net"])
+            {
+                let fits = |member: &&&str| match kind.split(' ').next() {
+                    Some("ip" | "arp") => !member.contains(':'),
+                    Some("ip6") => member.contains(':'),
+                    _ => true,
+                };
+                let each: Vec<_> =
+                    members.iter().filter(fits).map(|member| format!("{kind} {member}")).collect();
+                theirs = theirs
+                    .replace(&format!("{kind} in @{name}"), &format!("({})", each.join(" or ")));
+            }
+        }
+        (ours, theirs)
+    })
 }
 
 /// Frames of the corpus, each without and with tags.
@@ -112,8 +172,8 @@ impl Setup {
     }
 
     /// What libpcap's filters accept, each on an interface of its own.
-    fn oracle(&mut self, expressions: &[&str], frames: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
-        for ([filtered, _], expression) in self.oracle.iter_mut().zip(expressions) {
+    fn oracle(&mut self, expressions: &[Expression], frames: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
+        for ([filtered, _], (_, expression)) in self.oracle.iter_mut().zip(expressions) {
             filtered.filter(expression, true).unwrap();
         }
         let read = |handle: &mut Handle| {
@@ -284,10 +344,12 @@ fn a_trace_gives_the_verdicts_of_a_live_libpcap_handle() {
 /// Compares the verdicts of sources, in the kernel and in user space, with those of libpcap.
 fn compare(mut setup: Setup, sources: &[(&str, SourceOptions)]) {
     let far = Arc::clone(&setup.far);
-    let (expressions, frames) = (expressions(), frames());
+    let folder = tempfile::tempdir().unwrap();
+    let (expressions, frames) = (expressions(folder.path()), frames());
     let expected: Vec<_> =
         expressions.chunks(CABLES).flat_map(|some| setup.oracle(some, &frames)).collect();
-    let compile = |text: &&str| Filter::compile_live(&name(0), text, ETHERNET, SNAPLEN).unwrap();
+    let compile =
+        |(text, _): &Expression| Filter::compile_live(&name(0), text, ETHERNET, SNAPLEN).unwrap();
     let filters: Vec<_> = far.run(|| expressions.iter().map(compile).collect()).unwrap();
     // Their sockets would cost every frame of the captures time.
     setup.oracle.clear();
@@ -312,7 +374,8 @@ fn compare(mut setup: Setup, sources: &[(&str, SourceOptions)]) {
         let all = collect(&mut source.sources[0], points.len() * frames.len());
         assert_eq!(all.len(), points.len() * frames.len(), "{who} without a filter");
         drop(source);
-        for ((expression, filter), expected) in expressions.iter().zip(&filters).zip(&expected) {
+        for (((expression, _), filter), expected) in expressions.iter().zip(&filters).zip(&expected)
+        {
             let accepted = |got: &&Got| {
                 let mut frame = Frame::new(&got.bytes);
                 frame.tag_beside = got.tag_beside;
@@ -330,7 +393,7 @@ fn compare(mut setup: Setup, sources: &[(&str, SourceOptions)]) {
         let all: Vec<_> = expressions.iter().zip(&filters).collect();
         for (some, expected) in all.chunks(CABLES).zip(expected.chunks(CABLES)) {
             let each = opened.iter_mut().zip(some).enumerate();
-            let placed = at_once(each, |(cable, (open, (expression, filter)))| {
+            let placed = at_once(each, |(cable, (open, ((expression, _), filter)))| {
                 let mut late = Vec::new();
                 drain(&mut open.sources[0], &mut late);
                 assert_eq!(late.len(), 0, "{who}: after the frames that were expected before");
@@ -344,7 +407,7 @@ fn compare(mut setup: Setup, sources: &[(&str, SourceOptions)]) {
                     collect(&mut open.sources[0], points.len() * enough)
                 },
             );
-            for (((got, placed), expected), (expression, _)) in
+            for (((got, placed), expected), ((expression, _), _)) in
                 got.iter().zip(placed).zip(expected).zip(some)
             {
                 if let Err(reason) = placed {

@@ -123,7 +123,12 @@ impl Awaited {
                     accumulator = true;
                     index |= operand == Operand::Index;
                 }
-                Operation::Store(_) | Operation::Negate | Operation::ReturnAccumulator => {
+                // A call saves the index.
+                Operation::Member { .. } => (accumulator, index) = (true, true),
+                Operation::Store(_)
+                | Operation::Keep { .. }
+                | Operation::Negate
+                | Operation::ReturnAccumulator => {
                     accumulator = true;
                 }
                 Operation::Jump(_) | Operation::Return(_) => {}

@@ -370,7 +370,8 @@ pub(crate) struct Arguments {
     #[arg(skip)]
     pub(super) verbose: u8,
 
-    /// Filter expression, as in pcap-filter(7).
+    /// Filter expression, as in pcap-filter(7). `host in @FILE` and `net in @FILE` look addresses up in a file with one on
+    /// each line.
     #[arg(value_name = "EXPRESSION")]
     pub(super) expression: Vec<String>,
 }

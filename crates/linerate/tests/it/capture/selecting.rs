@@ -323,3 +323,48 @@ fn packets(mut reader: Reader) -> Vec<(u64, Vec<u8>)> {
     }
     packets
 }
+
+/// In a map of the kernel where the filter is eBPF, in the program where it is a socket's.
+#[test]
+fn addresses_are_looked_up_in_a_file_of_many() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let (hosts, nets) = (folder.path().join("hosts"), folder.path().join("nets"));
+    let other = |number: u32| std::net::Ipv4Addr::from(0x0b00_0000 + 3 * number).to_string();
+    let many: Vec<_> = (0..100_000).map(other).chain(["10.9.0.1".to_owned()]).collect();
+    std::fs::write(&hosts, many.join("\n")).unwrap();
+    std::fs::write(&nets, "10.9.0.0/24\n2001:db8::/32 # documentation\n").unwrap();
+    let path = folder.path().join("out.pcapng");
+    let [hosts, nets] = [hosts, nets].map(|path| path.display().to_string());
+    let expressions = [
+        (format!("udp and src host in @{hosts}"), 20),
+        (format!("udp and not dst net in @{nets}"), 0),
+        (format!("(udp and src net in @{nets}) and not dst host in @{hosts}"), 20),
+    ];
+    for (source, side) in
+        [("packet", "user space"), ("tee", "the kernel"), ("xdp --take-over", "the kernel")]
+    {
+        for (expression, count) in &expressions {
+            let options = format!("-v --source {source} -w {} {expression}", path.display());
+            let capture = cable.capture(&options);
+            cable.send(20, 64);
+            let (status, _, printed) = capture.interrupt();
+            assert!(status.success(), "{printed}");
+            assert!(printed.contains(&format!("runs in {side}")), "{printed}");
+            assert_eq!(numbers(&path).len(), *count, "{expression}: {printed}");
+        }
+    }
+    let all = folder.path().join("all.pcapng");
+    let capture = cable.capture(&format!("-w {} udp", all.display()));
+    cable.send(20, 64);
+    assert!(capture.interrupt().0.success());
+    for (expression, count) in &expressions {
+        let output = read(&all, &format!("-w {} {expression}", path.display()));
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(numbers(&path).len(), *count, "{expression}");
+    }
+    let output =
+        read(&all, &format!("--discard host in @{}", folder.path().join("none").display()));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && printed.contains("cannot read"), "{printed}");
+}

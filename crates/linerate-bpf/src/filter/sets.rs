@@ -1,0 +1,277 @@
+//! [`AddressSet`]: IP addresses, or networks, that a filter looks up; and the programs that do so.
+//!
+//! No classic program can look anything up, and libpcap has no words for it. So an expression is compiled with addresses
+//! that stand for the members of a set ([`placeholders`]): libpcap finds the address in a packet, behind whatever
+//! headers, and [`ClassicProgram::with_sets`] replaces its comparison.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, OnceLock};
+
+use foldhash::fast::RandomState;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+
+use super::classic::{ClassicInstruction, ClassicProgram, InvalidProgram, KEEP, MEMBER};
+use crate::{Error, Result};
+
+/// Words of an IPv6 address.
+pub(super) const WORDS: usize = 4;
+
+/// Version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    V4,
+    V6,
+}
+
+/// A set of IP addresses, or of networks.
+#[derive(Debug)]
+pub struct AddressSet {
+    networks: bool,
+    v4: Members<u32>,
+    v6: Members<u128>,
+    /// The same for programs of the kernel, once that was asked for.
+    maps: OnceLock<[MapHandle; 2]>,
+}
+
+/// The members of one version of IP.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Members<A: Eq + Hash> {
+    hosts: HashSet<A, RandomState>,
+    /// Networks with their lengths, in the order of their first addresses.
+    networks: Vec<(A, u8)>,
+    /// The first and the last address of each, without those that lie in another.
+    ranges: Vec<(A, A)>,
+}
+
+impl<A: Copy + Ord + Hash> Members<A> {
+    fn new(members: Vec<(A, u8)>, bits: u8, last: impl Fn(A, u8) -> A) -> Self {
+        let is_host = |member: &(A, u8)| member.1 == bits;
+        let (hosts, mut networks): (Vec<_>, Vec<_>) = members.into_iter().partition(is_host);
+        networks.sort_unstable();
+        networks.dedup();
+        let mut ranges: Vec<(A, A)> = Vec::new();
+        for &(first, length) in &networks {
+            // Two networks are apart, or one lies in the other.
+            if ranges.last().is_none_or(|before| before.1 < first) {
+                ranges.push((first, last(first, length)));
+            }
+        }
+        Self { hosts: hosts.into_iter().map(|(host, _)| host).collect(), networks, ranges }
+    }
+
+    #[inline]
+    fn contains(&self, address: A) -> bool {
+        self.hosts.contains(&address) || {
+            let after = self.ranges.partition_point(|(first, _)| *first <= address);
+            after > 0 && address <= self.ranges[after - 1].1
+        }
+    }
+}
+
+impl PartialEq for AddressSet {
+    fn eq(&self, other: &Self) -> bool {
+        (self.networks, &self.v4, &self.v6) == (other.networks, &other.v4, &other.v6)
+    }
+}
+
+impl Eq for AddressSet {}
+
+impl AddressSet {
+    /// A set of these addresses and prefix lengths. With `networks` any length is allowed; without, `lengths` are those of
+    /// whole addresses, which are found faster.
+    pub fn new(networks: bool, members: impl IntoIterator<Item = (IpAddr, u8)>) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for (address, length) in members {
+            match address {
+                IpAddr::V4(address) => v4.push((u32::from(address), length)),
+                IpAddr::V6(address) => v6.push((u128::from(address), length)),
+            }
+        }
+        let last_v4 =
+            |first: u32, length: u8| first | u32::MAX.checked_shr(length.into()).unwrap_or(0);
+        let last_v6 =
+            |first: u128, length: u8| first | u128::MAX.checked_shr(length.into()).unwrap_or(0);
+        Self {
+            networks,
+            v4: Members::new(v4, 32, last_v4),
+            v6: Members::new(v6, 128, last_v6),
+            maps: OnceLock::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn contains_v4(&self, address: u32) -> bool {
+        self.v4.contains(address)
+    }
+
+    #[inline]
+    pub(super) fn contains_v6(&self, words: [u32; WORDS]) -> bool {
+        let address = words.iter().fold(0, |all, &word| all << 32 | u128::from(word));
+        self.v6.contains(address)
+    }
+
+    /// The set in maps of the kernel.
+    fn load(&self) -> Result<()> {
+        if self.maps.get().is_none() {
+            let v4 = self.map(&self.v4, u32::to_be_bytes)?;
+            let v6 = self.map(&self.v6, u128::to_be_bytes)?;
+            let _ = self.maps.set([v4, v6]);
+        }
+        Ok(())
+    }
+
+    fn map<A: Copy + Eq + Hash, const N: usize>(
+        &self,
+        members: &Members<A>,
+        bytes: impl Fn(A) -> [u8; N],
+    ) -> Result<MapHandle> {
+        let failed = |error: libbpf_rs::Error| {
+            let action = "put the addresses of a filter into a map";
+            match error.kind() {
+                libbpf_rs::ErrorKind::PermissionDenied => Error::bpf(action, libc::EPERM),
+                _ => Error::system(action, io::Error::other(error)),
+            }
+        };
+        let (kind, map_flags, prefix) = match self.networks {
+            true => (MapType::LpmTrie, libbpf_sys::BPF_F_NO_PREALLOC, 4),
+            false => (MapType::Hash, 0, 0),
+        };
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            map_flags,
+            ..Default::default()
+        };
+        let count = (members.hosts.len() + members.networks.len()).max(1) as u32;
+        let key_size = prefix + N as u32;
+        let map = MapHandle::create(kind, Some("addresses"), key_size, 1, count, &options);
+        let map = map.map_err(failed)?;
+        let hosts = members.hosts.iter().map(|&host| (host, 8 * N as u8));
+        for (address, length) in hosts.chain(members.networks.iter().copied()) {
+            // `struct bpf_lpm_trie_key_u8`: the length in host order, then the address.
+            let key = [&u32::from(length).to_ne_bytes()[..], &bytes(address)].concat();
+            map.update(&key[4 - prefix as usize..], &[0], MapFlags::ANY).map_err(failed)?;
+        }
+        Ok(map)
+    }
+
+    /// How programs of the kernel find the members of one version: the map's descriptor, and whether it has networks.
+    pub(super) fn kernel_map(&self, version: Version) -> Option<(i32, bool)> {
+        let maps = self.maps.get()?;
+        Some((maps[version as usize].as_fd().as_raw_fd(), self.networks))
+    }
+}
+
+/// The addresses that stand for the members of set number `set`. The two variants differ in every word, so that
+/// [`ClassicProgram::with_sets`] recognizes what became of them.
+pub fn placeholders(set: usize, variant: usize) -> (Ipv4Addr, Ipv6Addr) {
+    let words: Vec<u32> = (1..=WORDS).map(|word| marker(set, variant, word)).collect();
+    let v6 = words.iter().fold(0, |all, &word| all << 32 | u128::from(word));
+    (marker(set, variant, 0).into(), v6.into())
+}
+
+/// The IPv4 address (0), or a word of the IPv6 address. Products with an odd number are distinct.
+fn marker(set: usize, variant: usize, word: usize) -> u32 {
+    const FACTORS: [u32; 2] = [0x9e37_79b1, 0x85eb_ca77];
+    ((set * (WORDS + 1) + word + 1) as u32).wrapping_mul(FACTORS[variant])
+}
+
+impl ClassicProgram {
+    /// A program that looks addresses up in `sets`, from both variants of an expression with their [`placeholders`].
+    /// libpcap has compiled them without its optimizer, which may conclude that an address is not in a second set.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClassicProgram::for_user_space`]; [`InvalidProgram::Placeholder`] where the variants do not correspond.
+    pub fn with_sets(
+        variants: [&[ClassicInstruction]; 2],
+        sets: Vec<Arc<AddressSet>>,
+    ) -> std::result::Result<Self, InvalidProgram> {
+        let [first, second] = variants;
+        let shorter = first.len().min(second.len());
+        if first.len() != second.len() {
+            return Err(InvalidProgram::Placeholder { at: shorter });
+        }
+        let markers = (0..sets.len()).flat_map(|set| (0..=WORDS).map(move |word| (set, word)));
+        let markers: Vec<_> = markers
+            .map(|(set, word)| ([0, 1].map(|variant| marker(set, variant, word)), set, word))
+            .collect();
+        let pairs = first.iter().zip(second).enumerate();
+        let instructions = pairs.map(|(at, (&one, &other))| {
+            if one == other {
+                return Ok(one);
+            }
+            let found = markers.iter().find(|(values, ..)| *values == [one.k, other.k]);
+            let is_comparison =
+                one.is_equality() && one == (ClassicInstruction { k: one.k, ..other });
+            let &(_, set, word) =
+                found.filter(|_| is_comparison).ok_or(InvalidProgram::Placeholder { at })?;
+            Ok(match word {
+                0 => ClassicInstruction { code: MEMBER, k: (set * 2) as u32, ..one },
+                WORDS => ClassicInstruction { code: MEMBER, k: (set * 2 + 1) as u32, ..one },
+                _ => ClassicInstruction { code: KEEP, k: word as u32 - 1, ..one },
+            })
+        });
+        Self::decoded(instructions.collect::<std::result::Result<Vec<_>, _>>()?, sets)
+    }
+
+    /// Whether it looks addresses up.
+    pub fn looks_up(&self) -> bool {
+        !self.sets().is_empty()
+    }
+
+    /// Puts the sets of the program into maps of the kernel, for the translation to eBPF.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Privilege`], [`Error::System`].
+    pub fn load_sets(&self) -> Result<()> {
+        self.sets().iter().try_for_each(|set| set.load())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_hosts_or_in_a_network() {
+        let net = |text: &str, length| (text.parse::<IpAddr>().unwrap(), length);
+        let set = AddressSet::new(
+            true,
+            [
+                net("10.0.0.0", 8),
+                net("10.1.0.0", 16),
+                net("192.0.2.7", 32),
+                net("192.0.2.128", 25),
+                net("2001:db8::", 32),
+                net("::1", 128),
+            ],
+        );
+        let contains = |text: &str| match text.parse().unwrap() {
+            IpAddr::V4(address) => set.contains_v4(address.into()),
+            IpAddr::V6(address) => {
+                let bits = u128::from(address);
+                set.contains_v6([96, 64, 32, 0].map(|shift| (bits >> shift) as u32))
+            }
+        };
+        let inside = [
+            "10.0.0.0",
+            "10.1.2.3",
+            "10.255.255.255",
+            "192.0.2.7",
+            "192.0.2.255",
+            "::1",
+            "2001:db8:1::2",
+        ];
+        let outside =
+            ["9.255.255.255", "11.0.0.0", "192.0.2.8", "192.0.2.127", "::2", "2001:db9::"];
+        assert_eq!(inside.map(contains), [true; 7]);
+        assert_eq!(outside.map(contains), [false; 6]);
+        let all = AddressSet::new(true, [net("0.0.0.0", 0), net("::", 0)]);
+        assert!(all.contains_v4(u32::MAX) && all.contains_v6([u32::MAX; 4]));
+    }
+}
