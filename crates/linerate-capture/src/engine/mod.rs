@@ -38,7 +38,7 @@ use crate::sink::file::{
 use crate::source::{OpenInterface, SourceKind, SourceOptions, any, inside};
 use crate::split::LiveSplitter;
 use crate::statistics::{AllCounters, DropCause, Drops, InterfaceCounters};
-use crate::{Error, Result};
+use crate::{Error, Result, clock};
 use cutoff::Cutoff;
 use reader::{MAX_BUFFER_AGE, MAX_BUFFER_AGE_OF_SEVERAL, PacketPath, Reader};
 use router::Router;
@@ -241,6 +241,12 @@ impl Engine {
     /// Writes everything that was captured to the file now.
     pub fn flush(&self) {
         self.shared.flush.fetch_add(1, Relaxed);
+    }
+
+    /// Starts another file for the packets from now on.
+    pub fn rotate(&self) {
+        let now = clock::now();
+        self.sink.files().iter().for_each(|file| file.rotate(now));
     }
 
     /// Whether every reader has ended.

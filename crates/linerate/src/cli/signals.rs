@@ -31,6 +31,7 @@ pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     counts: Arc<AtomicBool>,
     flush: Arc<AtomicBool>,
+    rotate: Arc<AtomicBool>,
     unprivileged: Arc<AtomicBool>,
 }
 
@@ -38,26 +39,37 @@ impl Signals {
     /// Takes them from now on. A signal to end that comes [`GRACE_PERIOD`] after the first, which has not
     /// been obeyed then, ends the program at once.
     pub(crate) fn register() -> Result<Self> {
+        Self::register_with(None)
+    }
+
+    /// As [`Signals::register`]; the signal `rotation` only asks for another file.
+    pub(crate) fn register_with(rotation: Option<i32>) -> Result<Self> {
         let signals = Self {
             stop: Arc::default(),
             counts: Arc::default(),
             flush: Arc::default(),
+            rotate: Arc::default(),
             unprivileged: Arc::default(),
         };
-        signals.register_all().context("cannot take signals")?;
+        signals.register_all(rotation).context("cannot take signals")?;
         Ok(signals)
     }
 
-    fn register_all(&self) -> std::io::Result<()> {
+    fn register_all(&self, rotation: Option<i32>) -> std::io::Result<()> {
         let insist: Arc<AtomicBool> = Arc::default();
         // Under nohup(1) the capture is to outlive its terminal.
-        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        let hangup = (!is_ignored(SIGHUP) && rotation != Some(SIGHUP)).then_some(SIGHUP);
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             register_conditional_shutdown(signal, 128 + signal, Arc::clone(&insist))?;
             register(signal, Arc::clone(&self.stop))?;
         }
-        register(SIGUSR1, Arc::clone(&self.counts))?;
-        register(SIGUSR2, Arc::clone(&self.flush))?;
+        for (signal, flag) in [(SIGUSR1, &self.counts), (SIGUSR2, &self.flush)] {
+            let flag = if rotation == Some(signal) { &self.rotate } else { flag };
+            register(signal, Arc::clone(flag))?;
+        }
+        if rotation == Some(SIGHUP) {
+            register(SIGHUP, Arc::clone(&self.rotate))?;
+        }
         // At the limit on file sizes the write fails then, as on a full disk, and nobody dies.
         register(SIGXFSZ, Arc::default())?;
         let (stop, unprivileged) = (Arc::clone(&self.stop), Arc::clone(&self.unprivileged));
@@ -94,6 +106,11 @@ impl Signals {
     /// Whether the counts were asked for since the last call.
     pub(crate) fn take_report_request(&self) -> bool {
         self.counts.swap(false, Relaxed)
+    }
+
+    /// Whether another file was asked for since the last call.
+    pub(crate) fn take_rotation(&self) -> bool {
+        self.rotate.swap(false, Relaxed)
     }
 
     /// Whether a flush was asked for since the last call.

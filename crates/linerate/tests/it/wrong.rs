@@ -46,6 +46,8 @@ const WRONG: &[(&str, &str)] = &[
     ("capture -a files:3 -w x", "-a files: needs -C, -G or -b, which start another file"),
     ("capture -b printname:x -w y", "-b files: needs one of"),
     ("capture -b nametimenum:3 -w x", "nametimenum:1 or 2"),
+    ("capture -b signal:TERM -w x", "signal:HUP, USR1 or USR2"),
+    ("capture -r x -b signal:HUP -w y", "-b signal: is for a capture from an interface"),
     ("capture --flows f --active-timeout 60", "\"60\" lacks its unit: write 60s for seconds"),
     ("capture --flows f --idle-timeout 0s", "a time from 1s to 1d"),
     ("capture --flows f --flow-file-time 2d", "a time from 1s to 1d"),

@@ -24,13 +24,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use linerate_pcapfile::Encoder;
+use linerate_ring::Timestamp;
 
 pub(crate) use extents::file_name;
 pub use handle::FileSinkHandle;
 pub use merge::ReaderState;
 pub use options::{FileSinkOptions, StatisticsSource};
 pub(crate) use pool::BlockPlace;
-use pool::{Pool, SenderGuard};
+use pool::{Message, Pool, SenderGuard};
 pub use progress::{FileSinkCounts, FileSinkProgress, FileSinkReport, InterfaceOutcome};
 pub(crate) use retention::FinishedFiles;
 pub use retention::Retention;
@@ -93,6 +94,11 @@ impl FileSink {
     /// How far it is.
     pub fn progress(&self) -> Arc<FileSinkProgress> {
         Arc::clone(&self.progress)
+    }
+
+    /// Starts another file for the packets from `time` on.
+    pub fn rotate(&self, time: Timestamp) {
+        self.pool.send(Message::Rotate(time));
     }
 
     /// The share of buffers that wait to be written, 0 to 1.

@@ -30,6 +30,8 @@ pub(super) enum Message {
     Write(Chunk),
     /// Bytes that are no packet, such as an interface, which later packets refer to.
     Block(Vec<u8>, BlockPlace),
+    /// Packets from this time on go into another file.
+    Rotate(Timestamp),
     /// The reader of this number sends no more.
     End(usize),
     /// No message came for as long as the writer wanted to wait.
@@ -55,6 +57,8 @@ pub(super) struct Ready {
     /// Records up to this timestamp may be written.
     pub(super) limit: Timestamp,
     pub(super) blocks: Vec<(Vec<u8>, BlockPlace)>,
+    /// From when on they go into another file.
+    pub(super) rotate: Option<Timestamp>,
     /// Nothing more will come.
     pub(super) last: bool,
 }
@@ -125,7 +129,7 @@ impl Pool {
             queues = self.wait_for_work(queues, deadline);
         }
         merge.add_readers(&queues.states);
-        let mut blocks = Vec::new();
+        let (mut blocks, mut rotate) = (Vec::new(), None);
         for message in queues.messages.drain(..) {
             match message {
                 Message::Write(chunk) => {
@@ -133,13 +137,14 @@ impl Pool {
                     merge.add(chunk);
                 }
                 Message::Block(bytes, place) => blocks.push((bytes, place)),
+                Message::Rotate(time) => rotate = Some(time),
                 Message::End(reader) => merge.end(reader),
                 Message::Timeout => {}
             }
         }
         // Under the lock, so that everything that an idle reader has sent is in `merge`.
         let limit = merge.limit(Instant::now(), queues.starving > 0);
-        Ready { limit, blocks, last: queues.senders == 0 }
+        Ready { limit, blocks, rotate, last: queues.senders == 0 }
     }
 
     pub(super) fn give_back(&self, mut chunk: Chunk) {

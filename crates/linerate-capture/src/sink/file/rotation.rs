@@ -24,6 +24,8 @@ pub struct Rotation {
     pub time_first: bool,
     /// Packets that a file may have (`-b packets:`).
     pub packets: Option<u64>,
+    /// [`FileSink::rotate`](super::FileSink::rotate) starts another file, too (`-b signal:`).
+    pub on_request: bool,
     /// How many files (`-W`, `-b files:`).
     pub count: Option<u32>,
     /// Whose rules the names follow.
@@ -46,7 +48,7 @@ pub enum Naming {
 impl Rotation {
     /// Whether there is ever a second file.
     pub fn rotates(&self) -> bool {
-        self.size.is_some() || self.seconds.is_some() || self.packets.is_some()
+        self.on_request || self.size.is_some() || self.seconds.is_some() || self.packets.is_some()
     }
 
     /// Whether the name of the first file has the time in it.

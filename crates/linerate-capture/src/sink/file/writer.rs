@@ -62,6 +62,8 @@ pub(super) struct Writer {
     records: u64,
     /// When a live capture goes on to the next file, whether packets come or not. Setting the clock does not move it.
     deadline: Option<Instant>,
+    /// From when on packets go into the next file by request.
+    requested: Option<Timestamp>,
     /// Those of the other writers, too, where there are several.
     finished: Arc<Mutex<FinishedFiles>>,
     /// The number of this writer there.
@@ -106,6 +108,7 @@ impl Writer {
             described,
             records: 0,
             deadline: None,
+            requested: None,
             finished,
             number,
             print_names,
@@ -166,6 +169,7 @@ impl Writer {
                     self.pool.give_back(chunk);
                 }
                 Message::Block(bytes, place) => self.add_block(&bytes, place),
+                Message::Rotate(time) => self.request(time),
             }
         }
         if self.names.is_none() && !self.stopped {
@@ -179,8 +183,9 @@ impl Writer {
     fn merge(&mut self, merge: &mut Merge) {
         let pool = Arc::clone(&self.pool);
         loop {
-            let Ready { limit, blocks, last } =
+            let Ready { limit, blocks, rotate, last } =
                 pool.gather(merge, self.deadline, |chunk| self.count_received(chunk));
+            rotate.into_iter().for_each(|time| self.request(time));
             blocks.into_iter().for_each(|(bytes, place)| self.add_block(&bytes, place));
             let limit = if last || self.stopped { Timestamp(u64::MAX) } else { limit };
             merge.release(limit, |chunk| self.write(chunk));
@@ -228,6 +233,19 @@ impl Writer {
         let left = names.period_end()?.0.saturating_sub(clock::now().0);
         let left = Duration::from_nanos(left.min(names.period_length()?));
         Instant::now().checked_add(left + MAX_DELAY)
+    }
+
+    /// Packets from `time` on go into another file, which begins a little later also if none comes.
+    fn request(&mut self, time: Timestamp) {
+        self.requested.get_or_insert(time);
+        let deadline = Instant::now() + MAX_DELAY;
+        self.deadline = Some(self.deadline.map_or(deadline, |other| other.min(deadline)));
+    }
+
+    /// When the next packets go into another file.
+    fn period_end(&self) -> Option<Timestamp> {
+        let end = self.names.as_ref().and_then(FileNames::period_end);
+        end.into_iter().chain(self.requested).min()
     }
 
     fn rotate_when_due(&mut self) {
@@ -426,7 +444,7 @@ impl Writer {
         let length = self.file.as_ref().map_or(0, OutputFile::bytes_written);
         let Rotation { size, packets, naming, .. } = self.options.rotation;
         let limit = self.options.size_limit;
-        let period_end = self.names.as_ref().and_then(FileNames::period_end);
+        let period_end = self.period_end();
         // The length of a compressed file is known only after the write: such files end between buffers.
         let compressed = self.options.compression != Compression::None;
         let grown = |end: usize| length + if compressed { 0 } else { (end - start) as u64 };
@@ -471,7 +489,7 @@ impl Writer {
     /// Ends this file and starts the next, for a packet that came at `now`; `advance` names it, or returns false at
     /// the end of the capture.
     fn rotate(&mut self, now: Timestamp, advance: impl FnOnce(&mut FileNames, Timestamp) -> bool) {
-        self.deadline = None;
+        (self.deadline, self.requested) = (None, None);
         self.close();
         if self.stopped {
             return;

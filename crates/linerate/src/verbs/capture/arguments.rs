@@ -139,7 +139,7 @@ pub(crate) struct Arguments {
     pub(super) rotate_count: Option<u32>,
 
     /// Rotate by dumpcap's rules: a new file after `filesize:KB`, `duration:SECONDS` or `packets:NUMBER`, or at each
-    /// multiple of `interval:SECONDS`; with `files:NUMBER` the oldest is deleted when there are more. May be given several
+    /// multiple of `interval:SECONDS`, or at the signal of `signal:HUP`, `USR1` or `USR2`; with `files:NUMBER` the oldest is deleted when there are more. May be given several
     /// times. The names get a number and the time, with `nametimenum:2` the time first. `printname:FILE` gets the name of
     /// each finished file.
     #[arg(help_heading = OUTPUT, short = 'b', long, value_name = "LIMIT", requires = "write", value_parser = values::ring_limit,
@@ -379,7 +379,7 @@ pub(crate) struct Arguments {
 const AFTER_HELP: &str = "\
 Signals: SIGINT and SIGTERM end the capture and write everything captured to the file (a second one, a \
 second later, ends at once); SIGUSR1 prints the counts; SIGUSR2 writes everything captured to the file \
-now.\n\
+now; that of `-b signal:` only starts another file.\n\
 \n\
 Examples:\n  \
 linerate capture -i eth0 -w web.pcapng tcp port 443\n  \
@@ -414,6 +414,14 @@ impl Arguments {
     /// The source that was given by name.
     pub(super) fn source_kind(&self) -> Option<SourceKind> {
         self.source.0
+    }
+
+    /// The signal that starts another file.
+    pub(super) fn rotation_signal(&self) -> Option<i32> {
+        self.ring_buffer.iter().find_map(|limit| match limit {
+            values::RingLimit::Signal(number) => Some(*number),
+            _ => None,
+        })
     }
 
     /// The smallest of the limits of one kind.

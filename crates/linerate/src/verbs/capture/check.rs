@@ -65,7 +65,7 @@ fn check_output(arguments: &Arguments) -> Result<()> {
     }
     if !arguments.ring_buffer.is_empty() && !rotates {
         bail!(
-            "-b files: needs one of -b filesize:, duration:, interval: and packets:, which start another file"
+            "-b files: needs one of -b filesize:, duration:, interval:, packets: and signal:, which start another file"
         );
     }
     if arguments.autostop.iter().any(|limit| matches!(limit, Limit::Files(_))) && !rotates {
@@ -116,6 +116,11 @@ fn check_source(arguments: &Arguments, names: &[Vec<String>]) -> Result<()> {
 fn check_file(arguments: &Arguments) -> Result<()> {
     if arguments.filter_in == Some(FilterLocation::Kernel) {
         bail!("--filter-in kernel: a file (-r) has no kernel side; leave it out");
+    }
+    if arguments.rotation_signal().is_some() {
+        bail!(
+            "-b signal: is for a capture from an interface; with a file (-r), use -b packets: or filesize:"
+        );
     }
     let served = [("--metrics", arguments.metrics.metrics), ("--web", arguments.web.web)];
     if let Some((option, _)) = served.iter().find(|(_, address)| address.is_some()) {

@@ -136,6 +136,9 @@ pub(super) fn follow(
         if signals.take_flush() {
             engine.flush();
         }
+        if signals.take_rotation() {
+            engine.rotate();
+        }
         let say = |text: &str| beside(line.as_ref(), text);
         if signals.take_report_request() {
             say(&counts(&engine.report()));

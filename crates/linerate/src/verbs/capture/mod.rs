@@ -126,7 +126,7 @@ fn from_interfaces(
     filter: Option<String>,
     [page, metrics]: [Option<TcpListener>; 2],
 ) -> Result<ExitCode> {
-    let signals = Signals::register()?;
+    let signals = Signals::register_with(arguments.rotation_signal())?;
     let mut options = source_options(arguments, filter);
     let any = check::takes_any(arguments, names);
     // Several link types are only for pcapng.

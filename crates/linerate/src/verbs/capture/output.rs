@@ -129,6 +129,7 @@ pub(super) fn rotation(arguments: &Arguments) -> Rotation {
             }
             RingLimit::TimeFirst(first) => rotation.time_first = first,
             RingLimit::PrintName(_) => {}
+            RingLimit::Signal(_) => rotation.on_request = true,
             RingLimit::Duration(seconds) => rotation.seconds = Some(seconds),
             RingLimit::Packets(packets) => rotation.packets = Some(packets),
             RingLimit::Files(files) => rotation.count = Some(files),

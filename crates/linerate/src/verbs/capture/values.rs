@@ -11,6 +11,7 @@ use linerate_pcapfile::Compression;
 use linerate_ring::TimestampSource;
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::trace::Points;
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 
 pub(super) use crate::cli::values::{Cpus, cpus, deliveries, microseconds, pages};
 use crate::cli::values::{bytes, named, parse_known};
@@ -47,6 +48,8 @@ pub(super) enum RingLimit {
     Interval(u64),
     /// Whether the time stands before the number in the names.
     TimeFirst(bool),
+    /// The signal that starts another file.
+    Signal(i32),
     /// Where to print the names of finished files.
     PrintName(PathBuf),
 }
@@ -91,6 +94,12 @@ pub(super) fn ring_limit(text: &str) -> Result<RingLimit, String> {
         if kind == "printname" && !value.is_empty() {
             return Some(RingLimit::PrintName(value.into()));
         }
+        if kind == "signal" {
+            let signals = [("HUP", SIGHUP), ("USR1", SIGUSR1), ("USR2", SIGUSR2)];
+            let found =
+                signals.into_iter().find(|(name, _)| *name == value.trim_start_matches("SIG"));
+            return found.map(|(_, number)| RingLimit::Signal(number));
+        }
         let number = value.parse::<u64>().ok().filter(|number| *number > 0)?;
         match kind {
             "filesize" => Some(RingLimit::FileSize(number.checked_mul(1000)?)),
@@ -103,8 +112,8 @@ pub(super) fn ring_limit(text: &str) -> Result<RingLimit, String> {
         }
     });
     limit.ok_or_else(|| {
-        "it is filesize:KB, duration:SECONDS, interval:SECONDS, packets:NUMBER, files:NUMBER, nametimenum:1 or 2, or \
-         printname:FILE"
+        "it is filesize:KB, duration:SECONDS, interval:SECONDS, packets:NUMBER, signal:HUP, USR1 or USR2, files:NUMBER, \
+         nametimenum:1 or 2, or printname:FILE"
             .to_owned()
     })
 }
@@ -225,10 +234,12 @@ mod tests {
     fn rings_and_ages_have_their_units() {
         assert_eq!(ring_limit("filesize:3"), Ok(RingLimit::FileSize(3000)));
         assert_eq!(ring_limit("files:5"), Ok(RingLimit::Files(5)));
+        assert_eq!(ring_limit("signal:HUP"), ring_limit("signal:SIGHUP"));
         for wrong in [
             "files:0",
             "packets:",
             "nametimenum:3",
+            "signal:TERM",
             "printname:",
             "files",
             "filesize:99999999999999999999",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 
 use linerate_testkit::{root_or_skip, wait_for};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::support::{
@@ -219,7 +220,7 @@ fn the_clock_ends_the_files_of_an_idle_interface() {
     cable.send(1, 64);
     wait_for("a file with a packet", || count("skipped_") == 1);
     for capture in [dumpcaps, skipped, several] {
-        let (status, _, printed) = capture.end(nix::sys::signal::Signal::SIGINT);
+        let (status, _, printed) = capture.end(Signal::SIGINT);
         assert!(status.success(), "{printed}");
     }
     assert_eq!(count("skipped_"), 1);
@@ -248,4 +249,31 @@ fn names_are_printed_and_files_are_counted() {
     }
     let refused = read(&input, &format!("-w {} -a files:3", output.display()));
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+#[test]
+fn a_signal_starts_another_file() {
+    root_or_skip!();
+    for (name, signal) in [("HUP", Signal::SIGHUP), ("SIGUSR2", Signal::SIGUSR2)] {
+        let (cable, folder) = (Cable::new(), folder());
+        let options =
+            format!("-w {}/f.pcapng --json -b signal:{name} udp", folder.path().display());
+        let capture = cable.capture(&options);
+        let files = || {
+            let files = std::fs::read_dir(folder.path()).unwrap();
+            files.map(|file| file.unwrap().path()).collect::<BTreeSet<_>>()
+        };
+        for number in 1..=3 {
+            wait_for("the file", || files().len() == number);
+            if number < 3 {
+                cable.send(10 * number as u32, 64);
+            }
+            capture.signal(signal);
+            wait_for("another file", || files().len() > number);
+        }
+        let (status, json, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
+        let counts: Vec<_> = files().iter().map(|file| numbers(file).len()).collect();
+        assert_eq!((counts, &json["files"]), (vec![10, 20, 0, 0], &4.into()), "{printed}");
+    }
 }
