@@ -47,6 +47,7 @@ impl From<packet::Statistics> for SourceStatistics {
         let drops = Drops::from([
             (DropCause::PacketRingFull, counts.drops),
             (DropCause::Freezes, counts.freezes),
+            (DropCause::Cut, counts.cut),
         ]);
         Self { received: counts.packets, drops }
     }

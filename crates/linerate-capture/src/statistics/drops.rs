@@ -83,7 +83,7 @@ causes! {
     /// A tracing program ran already on that CPU when the frame came, and the kernel did not start it again.
     /// It includes packets that the filter would have rejected.
     MissedRuns, "missed_runs", Kernel;
-    /// Frames whose other buffers could not be read: they were captured, cut.
+    /// Frames that were captured, cut: their other buffers could not be read, or no block of a packet ring holds them.
     Cut, "cut", Event;
     /// Packets that the kernel dropped without a sign of the network namespace they were in.
     UnknownNamespace, "unknown_namespace", Event;

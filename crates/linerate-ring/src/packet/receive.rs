@@ -476,9 +476,8 @@ impl crate::Batch for Batch<'_> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        let (lent, unread) = (self.walk.frames_returned(), self.walk.remaining());
-        self.ring.counters.add(lent, unread, self.walk.is_corrupt());
-        if lent > 0 {
+        self.ring.counters.add(&self.walk);
+        if self.walk.frames_returned() > 0 {
             let hardware = self.walk.has_hardware_stamp();
             self.ring.clock =
                 Some(if hardware { TimestampClock::Hardware } else { TimestampClock::Software });

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::socket::Socket;
+use super::walk::BlockFrames;
 
 /// The outcome of the frames that a ring's filter accepted.
 ///
@@ -20,6 +21,8 @@ pub struct Statistics {
     pub freezes: u64,
     /// Frames lent to the program.
     pub lent: u64,
+    /// Those of them that are longer than a block, and were cut.
+    pub cut: u64,
     /// Frames in blocks that were given back before all their frames were asked for.
     pub unread: u64,
     /// Blocks that broke off at an impossible offset.
@@ -32,6 +35,7 @@ impl AddAssign for Statistics {
         self.drops += other.drops;
         self.freezes += other.freezes;
         self.lent += other.lent;
+        self.cut += other.cut;
         self.unread += other.unread;
         self.damaged += other.damaged;
     }
@@ -47,6 +51,7 @@ struct Inner {
     socket: Weak<Socket>,
     kernel: Mutex<Statistics>,
     lent: AtomicU64,
+    cut: AtomicU64,
     unread: AtomicU64,
     damaged: AtomicU64,
 }
@@ -57,6 +62,7 @@ impl StatisticsReader {
             socket: Arc::downgrade(socket),
             kernel: Mutex::default(),
             lent: AtomicU64::new(0),
+            cut: AtomicU64::new(0),
             unread: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
         }))
@@ -73,21 +79,23 @@ impl StatisticsReader {
             *kernel
         };
         statistics.lent = inner.lent.load(Ordering::Relaxed);
+        statistics.cut = inner.cut.load(Ordering::Relaxed);
         statistics.unread = inner.unread.load(Ordering::Relaxed);
         statistics.damaged = inner.damaged.load(Ordering::Relaxed);
         statistics
     }
 
     /// Adds the counts of one block.
-    pub(super) fn add(&self, lent: u32, unread: u32, damaged: bool) {
+    pub(super) fn add(&self, walk: &BlockFrames) {
         let add = |counter: &AtomicU64, count: u32| {
             if count > 0 {
                 counter.fetch_add(u64::from(count), Ordering::Relaxed);
             }
         };
-        add(&self.0.lent, lent);
-        add(&self.0.unread, unread);
-        add(&self.0.damaged, u32::from(damaged));
+        add(&self.0.lent, walk.frames_returned());
+        add(&self.0.cut, walk.frames_cut());
+        add(&self.0.unread, walk.remaining());
+        add(&self.0.damaged, u32::from(walk.is_corrupt()));
     }
 }
 

@@ -38,6 +38,7 @@ pub struct BlockFrames {
     /// Frames still to come.
     remaining: u32,
     lent: u32,
+    cut: u32,
     damaged: bool,
     hardware_stamp: bool,
 }
@@ -49,7 +50,7 @@ impl BlockFrames {
             Ok((header, _)) => (header.first_offset as usize, header.frames, false),
             Err(_) => (0, 0, true),
         };
-        Self { lend, offset, remaining, lent: 0, damaged, hardware_stamp: false }
+        Self { lend, offset, remaining, lent: 0, cut: 0, damaged, hardware_stamp: false }
     }
 
     /// The next frame of the block that the walk was started on, its VLAN tag put back in place.
@@ -100,7 +101,9 @@ impl BlockFrames {
             // The kernel did not count the tag.
             virtio = virtio.map(|header| header.push(VLAN_TAG as u16));
         }
-        let captured = captured.min(self.lend.snaplen as usize);
+        let snaplen = self.lend.snaplen as usize;
+        self.cut += u32::from(captured < snaplen.min(wire_len as usize));
+        let captured = captured.min(snaplen);
         let mut frame = Frame::new(&block[start..start + captured]);
         frame.wire_len = wire_len;
         frame.timestamp =
@@ -124,6 +127,11 @@ impl BlockFrames {
     /// Frames that [`BlockFrames::next`] gave.
     pub fn frames_returned(&self) -> u32 {
         self.lent
+    }
+
+    /// Those that the kernel cut below the snap length, as no block holds them.
+    pub fn frames_cut(&self) -> u32 {
+        self.cut
     }
 
     /// Whether an offset pointed outside, which ended the walk early.

@@ -109,6 +109,7 @@ proptest! {
     ) {
         let mut block = block(&frames, 16 << 10);
         let mut walk = BlockFrames::new(&block, FrameOptions { snaplen, virtio: true, cooked: None });
+        let mut by_kernel = 0;
         for laid in &frames {
             let frame = walk.next(&mut block).unwrap();
             let bytes = laid.on_the_wire();
@@ -116,6 +117,7 @@ proptest! {
             prop_assert_eq!(frame.head(), &bytes[..cut]);
             let added = (bytes.len() - laid.bytes.len()) as u32;
             prop_assert_eq!(frame.wire_len, laid.wire_len + added);
+            by_kernel += u32::from(cut < (snaplen as usize).min(frame.wire_len as usize));
             let stamp = Timestamp(1_000_000_000 + u64::from(laid.nanos));
             prop_assert_eq!(frame.timestamp, Some(stamp));
             prop_assert_eq!(frame.direction == Direction::Outbound, laid.outgoing);
@@ -127,6 +129,7 @@ proptest! {
         }
         prop_assert!(walk.next(&mut block).is_none());
         prop_assert_eq!((walk.frames_returned() as usize, walk.is_corrupt()), (frames.len(), false));
+        prop_assert_eq!(walk.frames_cut(), by_kernel);
     }
 
     #[test]
