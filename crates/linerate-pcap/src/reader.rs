@@ -3,12 +3,14 @@
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
+use std::sync::Once;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use linerate_bpf::LoadedProgram;
 use linerate_capture::source::{Source, SourceKind};
-use linerate_ring::{Action, Direction, Drained, Error, Ring as _, Timestamp};
+use linerate_ring::{Action, Delivery, Direction, Drained, Error, Ring as _, Timestamp};
 
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, Header};
 use crate::filter::ProgramFilter;
@@ -35,6 +37,21 @@ pub(crate) enum Outcome {
     Broken,
     /// The text for `pcap_geterr`.
     Failed(String),
+}
+
+/// The forks from the process that loaded this library to the one that it is in now.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn count_fork() {
+    FORKS.fetch_add(1, Relaxed);
+}
+
+/// [`FORKS`], which are counted from now on.
+fn forks() -> usize {
+    static ONCE: Once = Once::new();
+    // SAFETY: a handler that only adds to a counter. It can fail only for lack of memory.
+    ONCE.call_once(|| drop(unsafe { libc::pthread_atfork(None, None, Some(count_fork)) }));
+    FORKS.load(Relaxed)
 }
 
 enum Wait {
@@ -77,6 +94,8 @@ pub(crate) struct Reader {
     unfiltered: bool,
     /// The interface is down, as far as is known.
     down: bool,
+    /// The forks before its memory was mapped, which no forked process has.
+    forks: Option<usize>,
     /// The descriptor that the program waits on is readable.
     readable: bool,
     polls: Vec<libc::pollfd>,
@@ -107,6 +126,12 @@ impl Reader {
                 _ => Action::Copy,
             },
             accepting: source.load_filter(None).ok(),
+            forks: match &source {
+                Source::Xdp(receiver) if receiver.config().delivery == Delivery::AfXdp => {
+                    Some(forks())
+                }
+                _ => None,
+            },
             metrics: HandleMetrics::new(&config.device, &source.kind().to_string()).map(Box::new),
             compiled: None,
             device: config.device,
@@ -140,6 +165,12 @@ impl Reader {
         mut take: impl FnMut(&Header, &[u8]),
     ) -> Outcome {
         let mut packets: c_int = 0;
+        if self.forks.is_some_and(|before| before != FORKS.load(Relaxed)) {
+            return Outcome::Failed(
+                "AF_XDP sockets cannot be read by a forked process (LINERATE_XDP_DELIVERY=ringbuf can)"
+                    .to_owned(),
+            );
+        }
         if shared.watched.load(Relaxed) {
             select::forget_readable();
         }

@@ -2,7 +2,7 @@
  * threads, privileges given up, processes forked, threads cancelled, callbacks that do not return. Run with
  * libpcap alone and with Linerate's, the output is to be the same.
  *
- * life SENDER RECEIVER [alone]: two ends of a veth pair in this namespace; with `alone` no forked process reads. */
+ * life SENDER RECEIVER: two ends of a veth pair in this namespace. */
 #define _GNU_SOURCE
 #include <net/ethernet.h>
 #include <pthread.h>
@@ -67,7 +67,7 @@ static void expect(const char *what, int wanted)
 	printf("%s: %d", what, status);
 	for (int i = 0; i < count && i < 8; i++)
 		printf(" %d", seen[i]);
-	printf("\n");
+	printf("%s\n", status == PCAP_ERROR ? pcap_geterr(handle) : "");
 }
 
 /* -- filters --------------------------------------------------------------------------------------- */
@@ -354,8 +354,7 @@ int main(int argc, char **argv)
 	printf("-- without privileges\n"), without_privileges();
 	printf("-- one by one\n"), one_by_one();
 	printf("-- forked\n"), forked();
-	if (argc == 3)
-		printf("-- closed by the parent\n"), closed_by_the_parent();
+	printf("-- closed by the parent\n"), closed_by_the_parent();
 	printf("-- cancelled\n"), cancelled();
 	printf("-- left\n"), left();
 	printf("-- others\n"), others();

@@ -33,8 +33,11 @@ fn filters_privileges_forks_and_threads_are_as_with_libpcap() {
         if libpcap == Libpcap::Preloaded(SOCKET) {
             // Their memory stays with the process, and they cannot pass on what a filter rejects that runs in the
             // program.
-            let ours = run(&library, libpcap, &[line[0], NEAR, FAR, "alone"], &Cable::new());
+            let ours = run(&library, libpcap, &line, &Cable::new());
             let (plain, _) = without(&plain, "-- closed by the parent\n", "-- cancelled\n");
+            let (ours, child) = without(&ours, "-- closed by the parent\n", "-- cancelled\n");
+            assert!(child.contains("cannot be read by a forked process"), "{child}");
+            assert!(child.ends_with("child: 0\n"), "{child}");
             let (plain, _) = without(&plain, "-- without privileges\n", "-- one by one\n");
             let (ours, nobody) = without(&ours, "-- without privileges\n", "-- one by one\n");
             assert_eq!(ours, plain, "{libpcap:?}");
