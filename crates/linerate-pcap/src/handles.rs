@@ -3,6 +3,7 @@
 //! The table is read for every call, by signal handlers too (`pcap_breakloop`), so reading it takes no
 //! lock: it is a list of nodes that are never freed and used again when their handle was closed.
 
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -70,6 +71,16 @@ pub(crate) fn find(pcap: *mut Pcap) -> Option<&'static Handle> {
 #[inline]
 pub(crate) fn live(pcap: *mut Pcap) -> Option<&'static Live> {
     find(pcap)?.live.get().map(|live| &**live)
+}
+
+/// The interface of the handle whose descriptor this is, if that is no socket.
+pub(crate) fn without_socket(fd: c_int) -> Option<&'static str> {
+    nodes().find_map(|node| {
+        // SAFETY: null, or a handle that is freed only when the program closes it.
+        let handle = unsafe { node.handle.load(Ordering::Acquire).as_ref() }?;
+        let live = handle.live.get().filter(|live| !live.shared.is_packet())?;
+        handle.device.as_deref().filter(|_| live.shared.fd == fd)
+    })
 }
 
 /// Adds a handle that the system has just made.

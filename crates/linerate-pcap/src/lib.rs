@@ -30,6 +30,7 @@ mod metrics;
 mod reader;
 mod select;
 mod shared;
+mod socket_option;
 mod system;
 mod system_socket;
 mod wait;

@@ -49,8 +49,10 @@ extern "C" fn count_fork() {
 /// [`FORKS`], which are counted from now on.
 fn forks() -> usize {
     static ONCE: Once = Once::new();
-    // SAFETY: a handler that only adds to a counter. It can fail only for lack of memory.
-    ONCE.call_once(|| drop(unsafe { libc::pthread_atfork(None, None, Some(count_fork)) }));
+    ONCE.call_once(|| {
+        // SAFETY: a handler that only adds to a counter. It can fail only for lack of memory.
+        unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
+    });
     FORKS.load(Relaxed)
 }
 

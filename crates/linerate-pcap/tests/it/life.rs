@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::support::{Cable, EVERY_SOURCE, FAR, Libpcap, Library, NEAR, SOCKET, compile};
+use crate::support::{Cable, EVERY_SOURCE, FAR, Libpcap, Library, NEAR, PACKET, SOCKET, compile};
 use linerate_testkit::root_or_skip;
 
 /// Runs a program on a new veth pair; what it printed.
@@ -74,6 +74,28 @@ fn handles_share_the_packets_of_an_interface() {
     // Each sees all where nothing was said of sharing.
     let printed = run(&library, Libpcap::Preloaded(crate::support::PACKET), &line, &Cable::new());
     assert!(printed.contains("two: 402 packets, some to each\n"), "{printed}");
+}
+
+/// An option of the program's, as capture threads of their own use it.
+#[test]
+fn a_program_may_share_packets_by_fanout_on_packet_sockets() {
+    root_or_skip!();
+    let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
+    let program = compiled("fanout.c", folder.path());
+    let line = [program.as_str(), NEAR, FAR];
+    assert_eq!(run(&library, Libpcap::System, &line, &Cable::new()), "100 and 100\n");
+    for libpcap in EVERY_SOURCE {
+        let printed = run(&library, libpcap, &line, &Cable::new());
+        match libpcap {
+            Libpcap::Preloaded(PACKET) | Libpcap::InLibraryPath(PACKET) => {
+                assert_eq!(printed, "100 and 100\n", "{libpcap:?}");
+            }
+            _ => assert_eq!(printed, "fanout: Operation not supported\n", "{libpcap:?}"),
+        }
+    }
+    let said = Libpcap::Preloaded(&[("LINERATE_SOURCE", "tee"), ("LINERATE_QUIET", "0")]);
+    let printed = run(&library, said, &line, &Cable::new());
+    assert!(printed.contains("use --source packet"), "{printed}");
 }
 
 #[test]
