@@ -249,7 +249,7 @@ impl Receiver {
     /// [`Error::System`].
     pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
         match &self.rings {
-            Rings::Sockets(sockets) => sockets.queue_statistics(),
+            Rings::Sockets(sockets) => sockets.counters.read_queues(),
             Rings::RingBuffer(tee) => {
                 let queues = tee.queue_statistics()?.into_iter();
                 Ok(queues.map(|(queue, counts)| (queue, counts.into())).collect())
@@ -300,7 +300,7 @@ fn sockets(
     let options = Options { buffer, chunk_size: chunk, ..options.clone() };
     let group = Sockets::open_group(interface, &options, filter)?;
     let sockets = &group[0];
-    let (mode, pages) = (sockets.mode(), sockets.region().actual_pages());
+    let (mode, pages) = (sockets.mode(), sockets.umem.region().actual_pages());
     let config = Config {
         delivery: Delivery::AfXdp,
         reason: String::new(),

@@ -65,7 +65,7 @@ pub(super) fn run(options: &Options) -> Result<Report> {
             let mut ring =
                 xdp::Sockets::open(interface, &ring_options, None).with_context(cannot)?;
             let mode = format!("{} XDP, AF_XDP sockets", ring.attach_mode());
-            let pages = ring.region().actual_pages().to_string();
+            let pages = ring.umem.region().actual_pages().to_string();
             let work = analyse(&mut ring, options)?;
             let counts = ring.statistics()?;
             let dropped = BTreeMap::from([

@@ -44,13 +44,14 @@ pub struct Sockets {
     // Dropped first: with the last reader the program is detached before the sockets close, so that no frame is
     // lost to a closed one.
     steering: Arc<Mutex<Steering>>,
-    counters: Counters,
+    pub(crate) counters: Counters,
     attach_mode: AttachMode,
     timestamps: TimestampSource,
     /// Why the steering program got nothing better.
     why: Vec<String>,
     sockets: Vec<Socket>,
-    umem: Arc<Umem>,
+    /// The frames' memory.
+    pub umem: Arc<Umem>,
     /// Chunks of all sockets.
     frame_capacity: u32,
     interface: Interface,
@@ -224,14 +225,6 @@ impl Sockets {
         if now < before { u64::MAX } else { now.saturating_sub(MAX_FLUSH_TIME_NS) }
     }
 
-    /// The counts for each queue that had frames, without [`Statistics::received`].
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
-        self.counters.read_queues()
-    }
-
     /// Loads the program with another filter, for [`Sockets::replace_filter`].
     ///
     /// # Errors
@@ -275,11 +268,6 @@ impl Sockets {
     /// The queues that it reads.
     pub fn queues(&self) -> impl Iterator<Item = u32> + '_ {
         self.sockets.iter().map(Socket::queue)
-    }
-
-    /// The frames' memory, and which pages it got.
-    pub fn region(&self) -> &Region {
-        self.umem.region()
     }
 
     /// Frames that the buffer holds, over all queues.

@@ -66,7 +66,7 @@ impl Statistics {
 
 /// Reads the counts of a source.
 #[derive(Debug)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     /// With their queues.
     sockets: Vec<(u32, OwnedFd)>,
     /// Queues without a socket that are counted here.
@@ -98,7 +98,7 @@ impl Counters {
     }
 
     /// The counts of the sockets and of the steering program, for each queue that had frames.
-    pub(super) fn read_queues(&self) -> Result<Vec<(u32, Statistics)>> {
+    pub(crate) fn read_queues(&self) -> Result<Vec<(u32, Statistics)>> {
         let sockets = self.sockets.iter().map(|(queue, socket)| (*queue, Some(socket)));
         let others = self.others.iter().map(|queue| (*queue, None));
         let read = |(queue, socket): (u32, Option<&OwnedFd>)| {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::region::base_page_size;
 use crate::{Error, Region, Result};
 
 /// Bytes that the kernel keeps free in front of a received frame (`XDP_PACKET_HEADROOM`); metadata
@@ -46,8 +47,7 @@ impl Umem {
     /// # Errors
     /// [`Error::Invalid`] for a chunk size or a region that the kernel would refuse.
     pub fn new(region: Region, chunk: u32) -> Result<Arc<Self>> {
-        // SAFETY: no memory involved.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u32;
+        let page = base_page_size() as u32;
         if !chunk.is_power_of_two() || !(2048..=page).contains(&chunk) {
             return Err(Error::Invalid(format!(
                 "a UMEM chunk of {chunk} bytes: the kernel takes powers of two from 2048 to {page}"
