@@ -5,7 +5,6 @@ use std::io;
 
 use linerate_net::privilege::MissingCapabilities;
 
-use crate::packet::rules::BrokenRule;
 use crate::region::pages::Pages;
 
 /// The result of everything in this crate.
@@ -91,10 +90,6 @@ pub enum Error {
     /// A BPF program could not be loaded or attached.
     #[error(transparent)]
     Bpf(linerate_bpf::Error),
-
-    /// The kernel would refuse a packet ring with EINVAL, for breaking this rule.
-    #[error("the kernel would refuse this ring: {0}")]
-    BrokenRule(#[from] BrokenRule),
 
     /// A frame that an interface cannot send for its length.
     #[error(

@@ -9,21 +9,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 /// Alignment of frames in a ring (`TPACKET_ALIGNMENT`).
 pub(super) const FRAME_ALIGNMENT: u32 = 16;
 
-/// Bytes before the payload of a version 3 frame: header and link-layer address
-/// (`TPACKET3_HDRLEN`).
-pub(super) const V3_HEADER: u32 = size_of::<FrameHeader>() as u32;
-
-/// The same of a version 2 frame (`TPACKET2_HDRLEN`).
-pub(super) const V2_HEADER: u32 = 32 + size_of::<libc::sockaddr_ll>() as u32;
-
 /// Offset of the bytes to send in a version 2 transmit frame: after the header, aligned.
 pub(super) const V2_PAYLOAD: usize = 32;
-
-/// Bytes of a block's own header, aligned (`BLK_HDR_LEN` of `net/packet/af_packet.c`).
-pub(super) const BLOCK_HEADER: u32 = size_of::<BlockHeader>() as u32;
-
-/// Alignment of a block's private area (`V3_ALIGNMENT`).
-pub(super) const PRIVATE_ALIGNMENT: u32 = 8;
 
 /// Bytes of an 802.1Q or 802.1ad tag.
 pub(super) const VLAN_TAG: usize = 4;
@@ -125,8 +112,7 @@ mod tests {
 
     #[test]
     fn the_views_lie_where_the_kernels_structures_do() {
-        assert_eq!(V3_HEADER as usize, libc::TPACKET3_HDRLEN);
-        assert_eq!(V2_HEADER as usize, libc::TPACKET2_HDRLEN);
+        assert_eq!(size_of::<FrameHeader>(), libc::TPACKET3_HDRLEN);
         assert_eq!(V2_PAYLOAD, size_of::<libc::tpacket2_hdr>());
         assert_eq!(size_of::<BlockHeader>(), size_of::<libc::tpacket_block_desc>());
         let header = offset_of!(libc::tpacket_block_desc, hdr);

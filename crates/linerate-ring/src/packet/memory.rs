@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use linerate_bpf::map::{ProtFlags, SharedMapping};
 
-use super::rules::{Kind, RingConfig};
+use super::rules::RingConfig;
 use super::socket::Socket;
 use crate::error::Size;
 use crate::{Error, Result};
@@ -28,12 +28,9 @@ impl Socket {
                 available >> 20
             )));
         }
-        self.set(libc::SOL_PACKET, libc::PACKET_VERSION, &request.kind.version())
+        let (version, option) = request.kind.options();
+        self.set(libc::SOL_PACKET, libc::PACKET_VERSION, &version)
             .map_err(|error| Error::system("choose the version of the ring", error))?;
-        let option = match request.kind {
-            Kind::Receive => libc::PACKET_RX_RING,
-            _ => libc::PACKET_TX_RING,
-        };
         let made = self.set(libc::SOL_PACKET, option, &request.to_kernel());
         made.map_err(|error| match error.raw_os_error() {
             Some(libc::ENOMEM) => Error::Invalid(format!(

@@ -31,7 +31,6 @@ pub use fanout::{Fanout, Mode};
 pub use options::{DEFAULT_BUFFER, Options};
 pub use promiscuous::Promiscuous;
 pub use receive::{Batch, Ring};
-pub use rules::BrokenRule;
 pub use sender::Sender;
 pub use statistics::Statistics;
 pub use timestamps::TimestampClock;
@@ -53,12 +52,9 @@ pub fn probe() -> Result<()> {
         block_size: page,
         blocks: 1,
         frame_size: page,
-        frames: 1,
+        frames: 0,
         retire_ms: 1,
-        private_size: 0,
-        features: 0,
         reserve: 0,
     };
-    request.check()?;
-    socket::Socket::open()?.map(request, "any").map(drop)
+    socket::Socket::open()?.map(request.with_frames()?, "any").map(drop)
 }

@@ -124,8 +124,8 @@ impl Ring {
     /// # Errors
     ///
     /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::InterfaceDown`],
-    /// [`Error::BrokenRule`] for sizes that the kernel refuses, [`Error::Invalid`] for a filter or
-    /// fanout group that it refuses or memory that it does not have, [`Error::System`] for the rest.
+    /// [`Error::Invalid`] for sizes, a filter or a fanout group that the kernel refuses, or memory that it does not have,
+    /// [`Error::System`] for the rest.
     pub fn open(options: Options) -> Result<Self> {
         let ring = options.prepare()?;
         ring.open_gate()?;
@@ -256,7 +256,7 @@ impl Options {
                 .max(if block_size > self.block_size { 8 } else { 2 }),
         };
         let reserve = VLAN_TAG as u32;
-        let request = RingConfig {
+        RingConfig {
             kind: Kind::Receive,
             block_size,
             blocks,
@@ -265,12 +265,8 @@ impl Options {
             frame_size: block_size,
             frames: 0,
             retire_ms: u32::try_from(self.retire_timeout.as_millis().max(1)).unwrap_or(u32::MAX),
-            private_size: 0,
-            features: 0,
             reserve,
         }
-        .with_max_frame_nr();
-        request.check()?;
-        Ok(request)
+        .with_frames()
     }
 }

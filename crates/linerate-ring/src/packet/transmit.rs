@@ -92,9 +92,8 @@ impl TxRing {
     ///
     /// # Errors
     ///
-    /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::BrokenRule`] for a
-    /// number of frames that makes no ring, [`Error::Invalid`] for memory that the kernel does not
-    /// have, [`Error::System`] for the rest.
+    /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::Invalid`] for a number of frames that
+    /// makes no ring, or memory that the kernel does not have, [`Error::System`] for the rest.
     pub fn open(name: &str, frames: u32) -> Result<Self> {
         let socket = Socket::open()?;
         let interface = Interface::open(name)?;
@@ -118,12 +117,9 @@ impl TxRing {
             frame_size,
             frames: 0,
             retire_ms: 0,
-            private_size: 0,
-            features: 0,
             reserve: 0,
         }
-        .with_max_frame_nr();
-        request.check()?;
+        .with_frames()?;
         // The larger buffer takes CAP_NET_ADMIN; without it there are more system calls.
         let forced = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);
         forced

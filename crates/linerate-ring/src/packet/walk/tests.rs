@@ -1,6 +1,9 @@
-use super::super::layout::BLOCK_HEADER;
+use super::super::layout::BlockHeader;
 use super::*;
 use proptest::prelude::*;
+
+/// Bytes of a block's own header (`BLK_HDR_LEN` of `net/packet/af_packet.c`).
+const BLOCK_HEADER: u32 = size_of::<BlockHeader>() as u32;
 
 const LEND: FrameOptions = FrameOptions { snaplen: 262_144, virtio: false, cooked: None };
 
