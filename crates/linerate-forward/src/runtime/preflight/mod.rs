@@ -100,16 +100,30 @@ pub fn verify_transmit(
 }
 
 /// Undoes the fixes. Programs on peers end with their links. Interfaces and namespaces that are gone are
-/// skipped; other failures are returned.
+/// skipped; other failures are returned, with the command that undoes them there.
 pub fn restore(fixes: &[Fix]) -> Vec<Error> {
-    let undo = |Fix::Offload { interface, index, namespace, offload }: &Fix| {
-        let Some(namespace) = Namespace::by_inode(*namespace) else { return Ok(()) };
-        let set = namespace.run(|| match link::by_index(*index)? {
-            // The index may have been reused.
-            Some(link) if link.name == *interface => ethtool::set_feature(*index, offload, true),
-            _ => Ok(()),
-        });
-        set.and_then(|set| set).map_err(failed(&format!("turn {offload} of {interface} on again")))
+    let undo = |Fix::Offload { interface, index, namespace: inode, offload }: &Fix| {
+        let reason = match Namespace::by_inode(*inode) {
+            None if Namespace::initial().is_some() => return Ok(()),
+            // Without this privilege nobody knows.
+            None => "its network namespace cannot be seen from here".to_owned(),
+            Some(namespace) => {
+                let set = namespace.run(|| match link::by_index(*index)? {
+                    // The index may have been reused.
+                    Some(link) if link.name == *interface => {
+                        ethtool::set_feature(*index, offload, true)
+                    }
+                    _ => Ok(()),
+                });
+                match set.and_then(|set| set) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error.to_string(),
+                }
+            }
+        };
+        let there = format!("{reason}; in net:[{inode}]: `ethtool -K {interface} {offload} on`");
+        let action = format!("turn {offload} of {interface} on again");
+        Err(Error::system(action, io::Error::other(there)))
     };
     fixes.iter().filter_map(|fix| undo(fix).err()).collect()
 }

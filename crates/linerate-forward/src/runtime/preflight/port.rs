@@ -176,6 +176,7 @@ fn queues(link: &Link, channels: Option<Channels>) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use linerate_net::privilege::{self, CapabilitySet};
     use linerate_testkit::{self as testkit, Veth, VethOptions, root_or_skip};
 
     use super::*;
@@ -234,7 +235,17 @@ mod tests {
         assert!(joined.iter().all(|one| **one == Outcome::Fine), "{report:?}");
         assert!(of(&examine(true), Check::Tags).iter().all(|one| **one == Outcome::Fine));
 
-        let errors = namespace.run(|| crate::runtime::preflight::restore(&report.fixes)).unwrap();
+        let restore = || crate::runtime::preflight::restore(&report.fixes);
+        // As a service that may not enter the namespace.
+        let without_privilege = || {
+            privilege::keep_only(CapabilitySet::NET_ADMIN).unwrap();
+            restore()
+        };
+        let errors = thread::scope(|scope| scope.spawn(without_privilege).join().unwrap());
+        let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert!(told[0].contains("`ethtool -K a rx-vlan-hw-parse on`"), "{told:?}");
+        assert_eq!((is_on(), told.len()), ([false; 2], 2));
+        let errors = namespace.run(restore).unwrap();
         assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(is_on(), [true; 2]);
     }
