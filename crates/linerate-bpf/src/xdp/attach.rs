@@ -2,11 +2,17 @@
 //! closes: at drop, at exit, after `kill -9`.
 
 use std::os::fd::BorrowedFd;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::mode::AttachMode;
 use super::query;
 use crate::link::{Hook, Link};
 use crate::{Error, Result};
+
+/// A process that was just forked has the descriptors of its parent until it executes its program. So long the link of
+/// a program stays, also if its owner has closed it.
+const MAX_HELD: Duration = Duration::from_millis(100);
 
 /// An attached program; detached when this is dropped, unless another process holds the link too.
 #[derive(Debug)]
@@ -28,7 +34,15 @@ impl XdpLink {
         ifindex: u32,
         only: Option<AttachMode>,
     ) -> Result<Self> {
-        let attach = |mode| Link::attach(program, interface, ifindex, Hook::Xdp(mode));
+        let end = Instant::now() + MAX_HELD;
+        let attach = |mode| loop {
+            match Link::attach(program, interface, ifindex, Hook::Xdp(mode)) {
+                Err(Error::ForeignProgram { tee: false, .. }) if Instant::now() < end => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                attached => return attached,
+            }
+        };
         let first = only.unwrap_or(AttachMode::Native);
         match attach(first) {
             Ok(link) => Ok(Self { link, mode: first, generic_reason: None }),
@@ -87,7 +101,16 @@ mod tests {
         assert_eq!(processes.iter().map(|one| one.id).collect::<Vec<_>>(), [std::process::id()]);
         let said = by_link.busy_error("a").to_string();
         assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");
+        // For a moment a child that is being started has it, too.
+        let held = link.link.as_fd().try_clone_to_owned().unwrap();
         drop(link);
+        let child = thread::spawn(move || {
+            thread::sleep(MAX_HELD / 5);
+            drop(held);
+        });
+        let next = || XdpLink::attach(program.as_fd(), "a", index, None).map(drop);
+        a.run(next).unwrap().expect("attached when the child has closed it");
+        child.join().unwrap();
         assert_eq!(found(), None);
 
         // Without one: nobody, until it is detached.
