@@ -86,11 +86,10 @@ Examples:
 }
 
 /// The command line, and its words with what the file of `capture --config` says.
-fn parse() -> Result<(Cli, Vec<OsString>), ExitCode> {
-    let mut words: Vec<_> = std::env::args_os().collect();
+fn parse(mut words: Vec<OsString>) -> Result<(Cli, Vec<OsString>), ExitCode> {
     cli::start(&words, &Cli::command());
     if !words.iter().any(|word| word.to_string_lossy().starts_with("--config")) {
-        return Cli::try_parse().map(|cli| (cli, words)).map_err(refuse);
+        return Cli::try_parse_from(&words).map(|cli| (cli, words)).map_err(refuse);
     }
     // What is missing on the command line may be in the file.
     let mut command = Cli::command().ignore_errors(true);
@@ -98,7 +97,7 @@ fn parse() -> Result<(Cli, Vec<OsString>), ExitCode> {
     let capture = matches.as_ref().ok().and_then(|matches| matches.subcommand_matches("capture"));
     let file = capture.and_then(|given| given.get_one::<PathBuf>("config"));
     let (Some(given), Some(file)) = (capture, file) else {
-        return Cli::try_parse().map(|cli| (cli, words)).map_err(refuse);
+        return Cli::try_parse_from(&words).map(|cli| (cli, words)).map_err(refuse);
     };
     let verb = command.find_subcommand("capture").expect("a verb");
     let [options, expression] = capture::config_words(file, verb, given)
@@ -122,10 +121,27 @@ fn parse() -> Result<(Cli, Vec<OsString>), ExitCode> {
 /// Reads the command line, runs the verb and turns its result into an exit status.
 pub fn run() -> ExitCode {
     completion::complete_if_asked();
-    let (Cli { verbose, verb }, words) = match parse() {
-        Ok(parsed) => parsed,
-        Err(status) => return status,
-    };
+    match parse(std::env::args_os().collect()) {
+        Ok((cli, words)) => run_verb(cli, &words),
+        Err(status) => status,
+    }
+}
+
+/// The same for a command line of `capture` without the verb. Options that take frames from the host are refused.
+pub fn run_capture() -> ExitCode {
+    let words = std::env::args_os().skip(1);
+    match parse(["linerate".into(), "capture".into()].into_iter().chain(words).collect()) {
+        Ok((Cli { verb: Verb::Capture(arguments), .. }, _)) if arguments.takes_frames() => {
+            cli::usage_error(
+                "linerate-capture leaves all frames to the host: use --source packet or tee, and no --take-over",
+            )
+        }
+        Ok((cli, words)) => run_verb(cli, &words),
+        Err(status) => status,
+    }
+}
+
+fn run_verb(Cli { verbose, verb }: Cli, words: &[OsString]) -> ExitCode {
     let log = match &verb {
         Verb::Forward(arguments) => arguments.log(),
         _ => logging::Options::default(),
@@ -136,7 +152,7 @@ pub fn run() -> ExitCode {
         raise_open_files();
     }
     let outcome: Result<ExitCode> = match verb {
-        Verb::Capture(arguments) if arguments.check => capture::check_only(&arguments, &words),
+        Verb::Capture(arguments) if arguments.check => capture::check_only(&arguments, words),
         Verb::Capture(arguments) => capture::run(*arguments, verbose),
         Verb::Completion(arguments) => completion::run(&arguments).map(|()| ExitCode::SUCCESS),
         Verb::Doctor(arguments) => doctor::run(&arguments),

@@ -8,5 +8,5 @@ pub mod cli;
 mod command;
 mod verbs;
 
-pub use command::{Cli, run};
+pub use command::{Cli, run, run_capture};
 pub use verbs::lab;

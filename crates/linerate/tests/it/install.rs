@@ -21,6 +21,8 @@ impl Stage {
         fs::create_dir(&built).unwrap();
         let mut stage = Self { folder, has_c_libraries: true };
         symlink(LINERATE, built.join("linerate")).unwrap();
+        let capture = env!("CARGO_BIN_EXE_linerate-capture");
+        symlink(capture, built.join("linerate-capture")).unwrap();
         for file in ["linerate-lab", "liblinerate_pcap.so"] {
             let found =
                 find(file).unwrap_or_else(|| panic!("{file} is not built: make test builds it"));
@@ -94,6 +96,7 @@ fn a_staged_installation_works_and_leaves_nothing() {
         "etc/systemd/system/linerate-capture@.service",
         "etc/systemd/system/linerate-forward.service",
         "usr/bin/linerate",
+        "usr/bin/linerate-capture",
         "usr/include/linerate/pcap.h",
         "usr/lib/linerate/extcap/linerate",
         "usr/lib/linerate/libpcap.so.0.8",

@@ -424,6 +424,11 @@ impl Arguments {
         })
     }
 
+    /// Whether the user consents that the host does not get frames.
+    pub(crate) fn takes_frames(&self) -> bool {
+        self.take_over || self.source_kind() == Some(SourceKind::Xdp)
+    }
+
     /// The smallest of the limits of one kind.
     pub(super) fn limit<T: Ord>(&self, of: impl Fn(&values::Limit) -> Option<T>) -> Option<T> {
         self.autostop.iter().filter_map(of).min()

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use linerate_testkit::{root_or_skip, skip};
+use linerate_testkit::{Process, root_or_skip, skip};
 
 use super::support::Cable;
 use crate::LINERATE;
@@ -49,6 +49,67 @@ fn the_capabilities_that_are_named_are_enough() {
         };
         let printed = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{capabilities}: {arguments}: {printed}");
+    }
+}
+
+/// As docs/packages.md: with CAP_NET_RAW on the file of the program for a group. The test's folder may have no
+/// capabilities.
+#[test]
+fn a_user_of_the_group_captures_and_does_nothing_else() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .unwrap();
+    let program = folder.path().join("linerate-capture");
+    std::fs::copy(env!("CARGO_BIN_EXE_linerate-capture"), &program).unwrap();
+    let granted = std::process::Command::new("setcap").arg("cap_net_raw+ep").arg(&program).status();
+    if !granted.is_ok_and(|status| status.success()) {
+        skip!("needs setcap, and a folder whose files may have capabilities");
+    }
+    // The name of the process is the caller's.
+    let run = |name: &str, arguments: &str| {
+        let line = format!(
+            "cd {}; exec -a {name} {} {arguments}",
+            folder.path().display(),
+            program.display()
+        );
+        let mut command = cable.far.command("setpriv");
+        command.args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "bash",
+            "-c",
+            &line,
+        ]);
+        Process::start(&mut command)
+    };
+    for name in ["linerate-capture", "linerate"] {
+        let mut capture = run(name, "-i far -c 3 -U -w x.pcapng udp");
+        capture.until("listening on far");
+        cable.send(3, 64);
+        let (status, _, printed) = capture.wait();
+        assert!(status.success() && printed.contains("3 packets captured"), "{printed}");
+    }
+    std::fs::write(folder.path().join("x.toml"), "interface = [\"far\"]\ntake-over = true\n")
+        .unwrap();
+    for arguments in ["-i far --take-over", "-i far --source xdp", "--config x.toml"] {
+        let (status, _, printed) = run("linerate", arguments).wait();
+        assert_eq!(status.code(), Some(2), "{arguments}: {printed}");
+        assert!(printed.contains("leaves all frames to the host"), "{arguments}: {printed}");
+    }
+    // Other verbs are filters here, and the kernel refuses what takes more than this capability.
+    for (arguments, code) in [
+        ("generate -i far -c 1", 1),
+        ("forward detach", 1),
+        ("-i far --source tee", 1),
+        ("-i far --netns 1", 1),
+    ] {
+        let (status, _, printed) = run("linerate", arguments).wait();
+        assert_eq!(status.code(), Some(code), "{arguments}: {printed}");
     }
 }
 
