@@ -96,7 +96,7 @@ pub(crate) fn line(schema: Schema, object: &impl Serialize) -> Result<String> {
 
 /// Prints an object as one line.
 pub(crate) fn print(schema: Schema, object: &impl Serialize) -> Result<()> {
-    stdio::println(line(schema, object)?)
+    stdio::println_whole(line(schema, object)?)
 }
 
 /// Prints an object with `as_json`, else the text that stands for it.

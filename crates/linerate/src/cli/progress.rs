@@ -69,7 +69,7 @@ impl StatusLine {
         self.shown += self.interval * u32::try_from(missed).unwrap_or(u32::MAX);
         match &self.output {
             Output::Terminal(bar) => {
-                bar.set_message(counts.to_string());
+                bar.set_message(within(&counts.to_string(), stdio::error_width()).to_owned());
                 bar.tick();
             }
             Output::Text => stdio::eprintln(counts),
@@ -97,6 +97,13 @@ impl StatusLine {
             bar.finish_and_clear();
         }
     }
+}
+
+/// The counts of a line that have room in it: a part of a number would be a wrong one.
+fn within(line: &str, width: Option<u16>) -> &str {
+    let fits = |part: &&str| width.is_none_or(|width| part.chars().count() <= width.into());
+    let ends = line.rmatch_indices(", ").map(|(end, _)| &line[..end]);
+    std::iter::once(line).chain(ends).find(fits).unwrap_or_default()
 }
 
 /// When counts were read, and the time over which their rates were measured.
@@ -154,5 +161,21 @@ pub(crate) fn scaled(value: f64, unit: &str) -> String {
         value if value >= 1e6 => format!("{:.3} M{unit}", value / 1e6),
         value if value >= 1e3 => format!("{:.3} k{unit}", value / 1e3),
         value => format!("{value:.1} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_ends_with_a_whole_count() {
+        let line = "1,234 packets, 5/s, lost: 0";
+        for (width, shown) in
+            [(27, line), (26, "1,234 packets, 5/s"), (17, "1,234 packets"), (9, "")]
+        {
+            assert_eq!(within(line, Some(width)), shown);
+        }
+        assert_eq!(within(line, None), line);
     }
 }

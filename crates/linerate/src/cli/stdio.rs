@@ -10,12 +10,24 @@ pub(crate) use linerate_net::text::{noun, plural};
 use ratatui::crossterm::terminal;
 use tracing::Level;
 
-/// A line on standard output. Without a reader it is dropped.
+/// Text on standard output, on a terminal within its width. Without a reader it is dropped.
 ///
 /// # Errors
 ///
 /// When it cannot be written, as on a full disk.
-pub fn println(line: impl Display) -> Result<()> {
+pub fn println(text: impl Display) -> Result<()> {
+    match width() {
+        Some(width) => println_whole(wrapped(&text.to_string(), width.into())),
+        None => println_whole(text),
+    }
+}
+
+/// The same for lines that stay whole: a program reads them, or a shell.
+///
+/// # Errors
+///
+/// As [`println`].
+pub(crate) fn println_whole(line: impl Display) -> Result<()> {
     match writeln!(std::io::stdout(), "{}", escaped(line)) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to standard output"),
@@ -24,8 +36,66 @@ pub fn println(line: impl Display) -> Result<()> {
 
 /// Columns of the terminal that standard output is; `None` where it is a pipe or a file.
 pub(crate) fn width() -> Option<u16> {
-    let size = std::io::stdout().is_terminal().then(terminal::size)?;
+    width_of(&std::io::stdout())
+}
+
+/// The same of standard error.
+pub(super) fn error_width() -> Option<u16> {
+    width_of(&std::io::stderr())
+}
+
+fn width_of(output: &impl IsTerminal) -> Option<u16> {
+    let size = output.is_terminal().then(terminal::size)?;
     size.ok().map(|(width, _)| width).filter(|width| *width > 0)
+}
+
+/// Lines of at most `width` columns, where blanks allow it. A command in backquotes stays whole if a line has room for it.
+fn wrapped(text: &str, width: usize) -> String {
+    text.split('\n').map(|line| wrapped_line(line, width)).collect::<Vec<_>>().join("\n")
+}
+
+fn wrapped_line(line: &str, width: usize) -> String {
+    let count = |text: &str| text.chars().count();
+    if count(line) <= width {
+        return line.to_owned();
+    }
+    // Two blanks end a label: what continues its text begins below it.
+    let head = line.char_indices().nth(width / 3).map_or(line, |(end, _)| &line[..end]);
+    let start = head.rfind("  ").map_or(0, |blanks| blanks + 2);
+    let indent = if start == 0 { 4 } else { count(&line[..start]) };
+    let mut parts: Vec<String> = Vec::new();
+    let mut is_command = false;
+    for word in line[start..].split(' ') {
+        match parts.last_mut() {
+            Some(command) if is_command => *command += &format!(" {word}"),
+            _ => parts.push(word.to_owned()),
+        }
+        is_command ^= word.matches('`').count() % 2 == 1;
+    }
+    let room = width.saturating_sub(indent);
+    let words = parts.iter().flat_map(|part| match count(part) > room {
+        true => part.split(' ').collect(),
+        false => vec![part.as_str()],
+    });
+    let mut column = count(&line[..start]);
+    let mut text = line[..start].to_owned();
+    for (number, word) in words.enumerate() {
+        let len = count(word);
+        let gap = usize::from(number > 0);
+        // A path may have room only at the left.
+        let begin = if indent + len > width { indent.min(4) } else { indent };
+        if column + gap + len > width && column > begin {
+            text.truncate(text.trim_end().len());
+            text += &format!("\n{}", " ".repeat(begin));
+            column = begin;
+        } else {
+            text += &" ".repeat(gap);
+            column += gap;
+        }
+        text += word;
+        column += len;
+    }
+    text
 }
 
 /// A line on standard error, if that still leads anywhere.
@@ -62,7 +132,11 @@ pub(super) fn lines(level: Level, journal: bool, text: impl Display) -> String {
     };
     let text = escaped(text);
     if !journal {
-        return text + "\n";
+        // An object of --json stays whole.
+        return match error_width().filter(|_| !text.starts_with('{')) {
+            Some(width) => wrapped(&text, width.into()) + "\n",
+            None => text + "\n",
+        };
     }
     let text = text.strip_prefix("linerate: ").unwrap_or(&text);
     let text = text.strip_prefix("warning: ").unwrap_or(text);
@@ -86,6 +160,27 @@ fn escaped(line: impl Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_broken_below_its_text() {
+        let of = |line: &str| wrapped_line(line, 24);
+        assert_eq!(of("  note  one two three"), "  note  one two three");
+        assert_eq!(of("  note  one two three four"), "  note  one two three\n        four");
+        assert_eq!(
+            of("run `a command with blanks` there"),
+            "run `a command with\n    blanks` there"
+        );
+        assert_eq!(
+            of("now please run `ls -l /tmp` there"),
+            "now please run\n    `ls -l /tmp` there"
+        );
+        assert_eq!(
+            of("a /very/long/path/without/blanks b"),
+            "a\n    /very/long/path/without/blanks\n    b"
+        );
+        assert_eq!(of("  note  /a/path/of/19/bytes"), "  note\n    /a/path/of/19/bytes");
+        assert_eq!(wrapped("a\n\nb ", 2), "a\n\nb ");
+    }
 
     #[test]
     fn each_line_in_the_journal_has_a_priority() {

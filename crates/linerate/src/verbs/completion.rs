@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.shell == Shell::Zsh {
         script.extend_from_slice(ZSH_AUTOLOAD);
     }
-    stdio::println(String::from_utf8_lossy(&script).trim_end())
+    stdio::println_whole(String::from_utf8_lossy(&script).trim_end())
 }
 
 /// If a shell's script asks for candidates, prints them and ends the process.

@@ -25,6 +25,7 @@ mod replay;
 mod run;
 mod segment;
 mod surface;
+mod terminal;
 mod unit;
 mod uplink;
 mod web;

@@ -28,7 +28,7 @@ fn verbs(path: &[String]) -> Vec<String> {
 const COMPANIONS: [&str; 2] = ["flows", "find"];
 
 /// All verbs and the verbs below them, as paths.
-fn all(path: &[String], into: &mut Vec<Vec<String>>) {
+pub(crate) fn all(path: &[String], into: &mut Vec<Vec<String>>) {
     for verb in verbs(path) {
         let below = [path, &[verb]].concat();
         if !COMPANIONS.contains(&below[0].as_str()) {

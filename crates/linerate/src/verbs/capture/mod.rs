@@ -105,7 +105,7 @@ pub(crate) fn check_only(arguments: &Arguments, words: &[OsString]) -> Result<Ex
         Ok(filters.check_for_sockets()?)
     };
     checked().map_err(as_usage_error)?;
-    stdio::println(config::command_line(words))?;
+    stdio::println_whole(config::command_line(words))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -166,12 +166,16 @@ fn print_steps(steps: &[Step]) -> Result<()> {
     for Step { command, left, unchanged } in steps {
         let command = text::printable(command);
         match left {
-            Some(left) => stdio::println(format_args!("{command}  # {}", text::printable(left)))?,
-            None if *unchanged => stdio::println(format_args!("{command}  # it is so already"))?,
-            None => stdio::println(command)?,
+            Some(left) => {
+                stdio::println_whole(format_args!("{command}  # {}", text::printable(left)))?
+            }
+            None if *unchanged => {
+                stdio::println_whole(format_args!("{command}  # it is so already"))?
+            }
+            None => stdio::println_whole(command)?,
         }
     }
-    if steps.is_empty() { Ok(()) } else { stdio::println("") }
+    if steps.is_empty() { Ok(()) } else { stdio::println_whole("") }
 }
 
 /// Whether a change was not made.
