@@ -45,11 +45,6 @@ impl Clock {
         self.now() * 16 / u64::from(self.hz)
     }
 
-    /// Whole seconds of the jiffies now.
-    pub fn seconds(&self) -> u64 {
-        self.now() / u64::from(self.hz)
-    }
-
     /// Jiffies in `time`, rounded up, so that a wait is never shorter.
     pub fn jiffies(&self, time: Duration) -> u64 {
         let whole = u128::from(self.hz) * time.as_nanos();

@@ -34,12 +34,14 @@ pub struct Session {
     #[serde(rename = "session")]
     pub tuple: FiveTuple,
     /// The input interface.
+    #[serde(serialize_with = "text")]
     pub ingress: InterfaceName,
     /// The DSCP of arriving packets, 0 to 63.
     pub dscp: u8,
     /// The VLAN tags of arriving packets, the outer first.
     pub vlan: Vec<Tag>,
     /// The output interface.
+    #[serde(serialize_with = "text")]
     pub egress: InterfaceName,
     /// The DSCP of leaving packets, 0 to 63.
     pub out_dscp: u8,
@@ -160,12 +162,6 @@ pub struct InterfaceName {
 impl fmt::Display for InterfaceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
-    }
-}
-
-impl Serialize for InterfaceName {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.name)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{fixes, links};
+use super::{links, setup};
 use crate::Result;
 use crate::config::{Config, MaxSessions};
 use crate::datapath::Mode;
@@ -71,7 +71,7 @@ impl InstanceHandle {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot adopt the pinned instance; it is replaced");
-                fixes::detach(&pins, lock)?;
+                setup::detach(&pins, lock)?;
                 let lock = pins.lock()?;
                 Self::create(pins, lock, &options, config.datapath)
             }
@@ -177,6 +177,6 @@ impl InstanceHandle {
 
     /// Detaches and removes everything.
     pub(super) fn detach(self) -> Result<()> {
-        fixes::detach(&self.pins, self.lock)
+        setup::detach(&self.pins, self.lock)
     }
 }

@@ -3,7 +3,6 @@
 //! a thread.
 
 mod accountant;
-mod fixes;
 mod handle;
 mod neighbours;
 mod ports;
@@ -417,7 +416,7 @@ fn block(mut list: LockedDenyList, config: &Config) -> Result<()> {
 /// # Errors
 /// The first failure; the rest is done nevertheless.
 pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    fixes::detach(pins, lock)
+    setup::detach(pins, lock)
 }
 
 /// What changes of the network act on.

@@ -1,12 +1,13 @@
-//! The preflight on behalf of a daemon: logs what it finds, and records its fixes with the instance.
+//! The preflight on behalf of a daemon: logs what it finds, and records its fixes with the instance, at whose end they are
+//! undone.
 
 use std::os::fd::AsFd;
 
-use super::fixes::{FIXES, fixes};
 use super::handle::InstanceHandle;
 use crate::config::Config;
 use crate::datapath::Mode;
-use crate::runtime::preflight::{self, Options, Outcome, Report};
+use crate::runtime::pins::{Lock, Pins};
+use crate::runtime::preflight::{self, Fix, Options, Outcome, Report};
 use crate::{Error, Result};
 
 /// Checks all interfaces before programs are attached to the new ones; `adopted` have them.
@@ -69,4 +70,24 @@ fn say(report: &Report) {
             Outcome::Warning { .. } => tracing::warn!("{finding}"),
         }
     }
+}
+
+/// The key of the fixes in the record of the instance.
+const FIXES: &str = "preflight";
+
+/// Detaches the instance and undoes what was fixed for it: fixes come after, since the programs rely on them.
+pub(super) fn detach(pins: &Pins, lock: Lock) -> Result<()> {
+    let fixes = fixes(pins);
+    let detached = pins.detach(lock);
+    for error in preflight::restore(&fixes) {
+        tracing::warn!(%error, "cannot undo a fix");
+    }
+    detached
+}
+
+/// The fixes in the record of the instance; none where it cannot be read.
+fn fixes(pins: &Pins) -> Vec<Fix> {
+    let state = pins.state().ok();
+    let value = state.and_then(|mut state| state.others.remove(FIXES));
+    value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }

@@ -34,7 +34,6 @@ mod sockets;
 mod unannounced;
 mod xtables;
 
-use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,18 +81,13 @@ impl Default for Options {
 }
 
 /// The threads that watch, until it is dropped: one for what the kernel reports, and one for the rest.
+#[derive(Debug)]
 pub struct NetworkMonitor {
     threads: Vec<JoinHandle<Result<()>>>,
     has_ended: bool,
     stop: Arc<OwnedFd>,
     counters: Arc<Counters>,
     unmonitored: Vec<String>,
-}
-
-impl fmt::Debug for NetworkMonitor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NetworkMonitor").field("counts", &self.counts()).finish_non_exhaustive()
-    }
 }
 
 impl NetworkMonitor {
