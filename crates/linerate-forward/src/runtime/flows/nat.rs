@@ -1,6 +1,6 @@
 //! NAT events (RFC 8158) from the events of connection tracking, also for connections without a session.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -145,49 +145,24 @@ fn read(
     Ok(true)
 }
 
-/// Addresses and ports of one direction. For ICMP, the identifier stands for both ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tuple {
-    source: IpAddr,
-    destination: IpAddr,
-    source_port: Option<u16>,
-    destination_port: Option<u16>,
-    protocol: u8,
-}
-
-impl Tuple {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let (ip, protocol) =
-            (attribute(bytes, attr::TUPLE_IP)?, attribute(bytes, attr::TUPLE_PROTO)?);
-        let v4 =
-            |kind| bytes_at(attribute(ip, kind)?, 0).map(|octets: [u8; 4]| Ipv4Addr::from(octets));
-        let v6 =
-            |kind| bytes_at(attribute(ip, kind)?, 0).map(|octets: [u8; 16]| Ipv6Addr::from(octets));
-        let port = |kind| bytes_at(attribute(protocol, kind)?, 0).map(u16::from_be_bytes);
-        let id = || port(attr::ICMP_ID).or_else(|| port(attr::ICMPV6_ID));
-        Some(Self {
-            source: v4(attr::V4_SRC)
-                .map(IpAddr::from)
-                .or_else(|| v6(attr::V6_SRC).map(Into::into))?,
-            destination: v4(attr::V4_DST)
-                .map(IpAddr::from)
-                .or_else(|| v6(attr::V6_DST).map(Into::into))?,
-            source_port: port(attr::SRC_PORT).or_else(id),
-            destination_port: port(attr::DST_PORT).or_else(id),
-            protocol: *attribute(protocol, attr::PROTO_NUM)?.first()?,
-        })
-    }
-
-    /// The tuple of the other direction.
-    fn reversed(self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-            source_port: self.destination_port,
-            destination_port: self.source_port,
-            protocol: self.protocol,
-        }
-    }
+/// Addresses and ports of one direction, of the attributes of a tuple. For ICMP, the identifier stands for both ports.
+fn key(bytes: &[u8]) -> Option<FlowKey> {
+    let (ip, protocol) = (attribute(bytes, attr::TUPLE_IP)?, attribute(bytes, attr::TUPLE_PROTO)?);
+    let address = |v4, v6| -> Option<IpAddr> {
+        let octets = |kind| bytes_at(attribute(ip, kind)?, 0).map(|octets: [u8; 4]| octets.into());
+        let long = |kind| bytes_at(attribute(ip, kind)?, 0).map(|octets: [u8; 16]| octets.into());
+        octets(v4).or_else(|| long(v6))
+    };
+    let port = |kind| bytes_at(attribute(protocol, kind)?, 0).map(u16::from_be_bytes);
+    let id = || port(attr::ICMP_ID).or_else(|| port(attr::ICMPV6_ID));
+    Some(FlowKey {
+        source: address(attr::V4_SRC, attr::V6_SRC)?,
+        destination: address(attr::V4_DST, attr::V6_DST)?,
+        source_port: port(attr::SRC_PORT).or_else(id),
+        destination_port: port(attr::DST_PORT).or_else(id),
+        protocol: *attribute(protocol, attr::PROTO_NUM)?.first()?,
+        ..FlowKey::default()
+    })
 }
 
 /// The event of a message, if its connection is translated.
@@ -198,10 +173,16 @@ fn event(message: Message<'_>) -> Option<FlowRecord> {
         _ => return None,
     };
     let attributes = message.body.get(HEADER..)?;
-    let tuple = |kind| Tuple::parse(attribute(attributes, kind)?);
-    let original = tuple(attr::TUPLE_ORIG)?;
-    let translated = tuple(attr::TUPLE_REPLY)?.reversed();
-    if translated == original {
+    let tuple = |kind| key(attribute(attributes, kind)?);
+    let (original, reply) = (tuple(attr::TUPLE_ORIG)?, tuple(attr::TUPLE_REPLY)?);
+    let translation = Translation {
+        source: reply.destination,
+        destination: reply.source,
+        source_port: reply.destination_port,
+        destination_port: reply.source_port,
+    };
+    let FlowKey { source, destination, source_port, destination_port, .. } = original;
+    if translation == (Translation { source, destination, source_port, destination_port }) {
         return None;
     }
     // With net.netfilter.nf_conntrack_timestamp the kernel tells the time of the event.
@@ -220,20 +201,8 @@ fn event(message: Message<'_>) -> Option<FlowRecord> {
     Some(FlowRecord {
         start: time,
         end: time,
-        key: FlowKey {
-            source: original.source,
-            destination: original.destination,
-            source_port: original.source_port,
-            destination_port: original.destination_port,
-            protocol: original.protocol,
-            ..FlowKey::default()
-        },
-        translation: Some(Translation {
-            source: translated.source,
-            destination: translated.destination,
-            source_port: translated.source_port,
-            destination_port: translated.destination_port,
-        }),
+        key: original,
+        translation: Some(translation),
         nat_event: Some(event),
         ..FlowRecord::default()
     })
