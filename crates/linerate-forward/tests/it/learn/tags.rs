@@ -5,7 +5,7 @@
 use linerate_bpf::link::Hook;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::upper_devices;
-use linerate_forward::table::session::{Session, Tag};
+use linerate_forward::table::layout::{self, Hop};
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::{Action, Tee};
 use linerate_ring::{Batch as _, Options, Ring as _, TimestampSource};
@@ -51,12 +51,16 @@ fn is_ipv4(frame: &[u8]) -> bool {
 }
 
 /// The tags that a session matches, and those that it puts on.
-fn tags_of(session: &Session) -> [Vec<(u16, u16)>; 2] {
-    let tag = |tag: &Tag| {
-        let protocol = if tag.service { SERVICE } else { CUSTOMER };
-        (protocol, u16::from(tag.priority) << 13 | tag.vlan)
-    };
-    [&session.vlan, &session.out_vlan].map(|tags| tags.iter().map(tag).collect())
+fn tags_of((session, hop): &(layout::Session, Hop)) -> [Vec<(u16, u16)>; 2] {
+    let kinds = [session.kind >> 3 & 3, session.kind >> 5 & 3];
+    let came = kinds.into_iter().zip(hop.tag).filter(|(kind, _)| *kind != 0);
+    let came = came.map(|(kind, control)| {
+        ([0, CUSTOMER, SERVICE][usize::from(kind)], u16::from_be_bytes(control))
+    });
+    let left = hop.out_tag.iter().take(hop.out_tags.into());
+    let left =
+        left.map(|[a, b, c, d]| (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])));
+    [came.collect(), left.collect()]
 }
 
 #[test]
@@ -189,8 +193,9 @@ impl Ends {
         let seen = self.pass(fast, sent);
         let record = fast.sessions().into_iter().find(|record| record.tuple.source.port() == port);
         let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.describe()));
-        assert_eq!(tags_of(&record), tags.map(<[_]>::to_vec));
-        assert_eq!(fast.stored(&record).1.source_mac, lab.wan.a.mac().0);
+        let stored = fast.stored(&record);
+        assert_eq!(tags_of(&stored), tags.map(<[_]>::to_vec));
+        assert_eq!(stored.1.source_mac, lab.wan.a.mac().0);
         assert_eq!(record.packets, 4, "{record:?}");
         let (found, rest) = untagged(&seen[0]);
         assert_eq!((found.as_slice(), &rest[..6]), (tags[1], &mac.0[..]));
