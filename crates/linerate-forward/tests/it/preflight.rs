@@ -88,7 +88,7 @@ fn command(remedy: &str) -> &str {
 }
 
 const AS_IT_IS: Options =
-    Options { fix: false, tc: true, multi_buffer: false, adopted: Vec::new() };
+    Options { fix: false, tc: true, probe: false, multi_buffer: false, adopted: Vec::new() };
 
 #[test]
 fn a_veth_whose_far_end_drops_is_refused_with_a_command_that_helps() {
@@ -149,10 +149,17 @@ fn three_capabilities_suffice_and_a_far_end_out_of_reach_is_said() {
         };
         pair.host.run(work).unwrap().unwrap()
     };
-    // In another namespace: what is known of this end decides.
-    let report = restricted("a", &Options::default());
+    // In another namespace: what is known of this end decides, and TC needs nothing of the other.
+    let report = restricted("a", &Options { tc: false, ..Options::default() });
     let (reason, remedy) = refusal(outcome(&report, "a", Check::Peer));
     assert!(reason.contains("cannot be entered") && remedy.contains("CAP_SYS_ADMIN"), "{report:?}");
+    let report = restricted("a", &Options::default());
+    let warned = outcome(&report, "a", Check::Peer);
+    assert!(
+        matches!(warned, Outcome::Warning { what, .. } if what.contains("takes TC")),
+        "{warned:?}"
+    );
+    assert_eq!(report.refusals().count(), 0, "{report:?}");
     pair.cable.b.set_features(&[("rx-gro", true)]).unwrap();
     let report = restricted("a", &Options::default());
     assert_eq!(outcome(&report, "a", Check::Transmit), &Outcome::Fine);

@@ -14,7 +14,7 @@ use crate::datapath::Mode;
 use crate::maps::Maps;
 use crate::runtime::link::{dst_mac, why_no_xdp};
 use crate::runtime::pins::PortState;
-use crate::runtime::preflight::Report;
+use crate::runtime::preflight::{Outcome, Report};
 use crate::runtime::program::{
     PortOptions, PortPrograms, Programs, egress_enabled, enable_egress, register, unregister,
 };
@@ -40,6 +40,8 @@ struct Attached {
     mac: [u8; 6],
     /// The programs send frames out of it, since it was verified that it transmits.
     egress_enabled: bool,
+    /// Why they do not, as logged.
+    refusal: Option<String>,
     /// What may be done with its packets, as it was attached.
     flags: u16,
     /// Its programs.
@@ -69,6 +71,7 @@ impl Ports {
                 index: state.ifindex,
                 mac: state.mac,
                 egress_enabled,
+                refusal: None,
                 flags: state.flags,
                 _port: port,
             };
@@ -144,7 +147,7 @@ impl Ports {
         }
         for (name, slot) in &mut self.0 {
             let is_up = found(links, name).is_some_and(Link::is_up);
-            if is_up && let Err(error) = slot.open(name, config.probe, handle, alive) {
+            if is_up && let Err(error) = slot.open(name, config, handle, alive) {
                 failures.push(error);
             }
         }
@@ -251,16 +254,17 @@ impl PortSlot {
         pins.add_port(lock, state, &options, &mut port)?;
         let index = link.index;
         let flags = if port.xdp.is_some() { options.flags } else { options.without_xdp().flags };
-        self.attached = Some(Attached { index, mac, egress_enabled: false, flags, _port: port });
+        self.attached =
+            Some(Attached { index, mac, egress_enabled: false, refusal: None, flags, _port: port });
         Ok(true)
     }
 
     /// Lets the programs send frames out of it, once it is verified that it transmits. Until then the kernel
-    /// forwards what leaves by it.
+    /// forwards what leaves by it, or TC where it may.
     fn open(
         &mut self,
         name: &str,
-        probe: bool,
+        config: &Config,
         handle: &InstanceHandle,
         alive: &mut dyn FnMut(&Programs) -> Result<()>,
     ) -> Result<()> {
@@ -270,7 +274,21 @@ impl PortSlot {
         if flags & interface::XDP == 0 {
             return Ok(());
         }
-        setup::verify_transmit(name, probe, &mut || alive(&handle.programs))?;
+        let report = setup::verify_transmit(name, config.probe, &mut || alive(&handle.programs))?;
+        if config.datapath == Mode::Xdp {
+            setup::refuse(&report, None)?;
+        }
+        let refused = report.refusals().find_map(|finding| match &finding.outcome {
+            Outcome::Refused { reason, remedy } => Some((reason, remedy)),
+            _ => None,
+        });
+        if let (Some((reason, remedy)), Some(attached)) = (refused, &mut self.attached) {
+            if attached.refusal.as_ref() != Some(reason) {
+                tracing::warn!("{name}: {reason}: what leaves by it takes TC; {remedy}");
+                attached.refusal = Some(reason.clone());
+            }
+            return Ok(());
+        }
         enable_egress(&handle.programs, &self.options(name, index, mac, flags))?;
         tracing::info!(interface = name, "egress enabled");
         if let Some(attached) = &mut self.attached {

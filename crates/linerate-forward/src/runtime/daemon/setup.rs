@@ -17,8 +17,13 @@ pub(super) fn prepare(
     config: &Config,
     handle: &mut InstanceHandle,
 ) -> Result<Report> {
-    let (fix, tc) = (config.fix, config.datapath != Mode::Xdp);
-    let options = Options { fix, tc, multi_buffer: handle.state.multi_buffer, adopted };
+    let options = Options {
+        fix: config.fix,
+        tc: config.datapath != Mode::Xdp,
+        probe: config.probe,
+        multi_buffer: handle.state.multi_buffer,
+        adopted,
+    };
     let report = preflight::prepare(names, &options)?;
     // Before anything else can fail: whoever undoes the fixes must know them.
     let mut fixes = fixes(&handle.pins);
@@ -45,10 +50,10 @@ pub(super) fn verify_transmit(
     name: &str,
     probe: bool,
     meanwhile: &mut dyn FnMut() -> Result<()>,
-) -> Result<()> {
+) -> Result<Report> {
     let report = preflight::verify_transmit(name, probe, meanwhile)?;
     say(&report);
-    refuse(&report, None)
+    Ok(report)
 }
 
 /// The first refusal: of this interface or of the host, of any without a name.

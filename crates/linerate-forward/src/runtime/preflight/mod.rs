@@ -35,6 +35,8 @@ pub struct Options {
     pub fix: bool,
     /// TC may forward. Default: true.
     pub tc: bool,
+    /// [`verify_transmit`] will send test frames, so that nothing is refused that they show. Default: false.
+    pub probe: bool,
     /// The programs accept frames in several buffers, so that one buffer does not limit the MTU where the driver
     /// can do that. Default: false.
     pub multi_buffer: bool,
@@ -44,7 +46,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { fix: true, tc: true, multi_buffer: false, adopted: Vec::new() }
+        Self { fix: true, tc: true, probe: false, multi_buffer: false, adopted: Vec::new() }
     }
 }
 

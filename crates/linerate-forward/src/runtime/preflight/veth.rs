@@ -49,7 +49,8 @@ pub(super) fn examine(
             (None, None) => false,
         };
     let Some(peer) = peer else {
-        if ready {
+        // Test frames show what this kernel does not announce ([`super::verify_transmit`]).
+        if ready || xdp.is_none() && options.probe {
             let what = "the peer of this veth was not examined: VLAN tags outside of its frames would be \
                         overlooked, and sessions with partial checksums stay with the kernel";
             let remedy =
@@ -60,7 +61,8 @@ pub(super) fn examine(
             let reason = "the peer of this veth has no XDP program and no GRO, without which it drops \
                           redirected frames, and its network namespace cannot be entered";
             let remedy = format!("{HOW_TO_ENTER}; or there: `ethtool -K INTERFACE gro on`");
-            report.add(name, Check::Peer, refused(reason, remedy));
+            let is_known = xdp.is_some();
+            report.add(name, Check::Peer, tc_or_refused(is_known && options.tc, reason, remedy));
         }
         return Ok(());
     };
@@ -132,19 +134,25 @@ fn give_program(
         Ok(held) => held,
         Err(error) => {
             let reason = format!("{reason}, and it cannot be given one: {error}");
-            return Ok(refused(reason, format!("try {command}")));
+            return Ok(tc_or_refused(options.tc, &reason, format!("try {command}")));
         }
     };
     if ethtool::xdp_features(port.index)?.is_some_and(|xdp| !xdp.can_transmit()) {
-        return Ok(refused(
-            format!("{reason}; one was tried, and did not help"),
-            format!("try {command}"),
-        ));
+        let reason = format!("{reason}; one was tried, and did not help");
+        return Ok(tc_or_refused(options.tc, &reason, format!("try {command}")));
     }
     let (interface, peer) = (port.name.clone(), link.name.clone());
     let done = format!("an XDP program that passes everything was attached to the peer {peer}");
     report.peer_programs.push(PeerProgram { interface, peer, link: held });
     Ok(Outcome::Fixed(done))
+}
+
+/// A port that XDP cannot send by: TC can, if it may.
+fn tc_or_refused(may_take_tc: bool, reason: &str, remedy: String) -> Outcome {
+    match may_take_tc {
+        true => warning(format!("{reason}; what leaves by this end takes TC"), remedy),
+        false => refused(reason, remedy),
+    }
 }
 
 impl Peer {

@@ -5,10 +5,11 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{bind_udp, exclusive, root_or_skip, uninterrupted, wait_for};
+use linerate_testkit::{Process, bind_udp, exclusive, root_or_skip, uninterrupted, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::{CLIENT, Net, SERVER};
+use crate::LINERATE;
 
 /// The datapaths that the sessions of this port of the client take: those that are fast.
 pub(super) fn datapaths(net: &Net, port: u16) -> Vec<String> {
@@ -59,6 +60,27 @@ fn a_shaped_port_is_sent_to_by_tc() {
     net.router_does("tc qdisc del dev right root");
     net.router_does("tc qdisc add dev right root pfifo_fast");
     wait_for("XDP both ways again", || takes(&net, 4001, "xdp", "xdp"));
+}
+
+#[test]
+fn a_port_that_xdp_cannot_send_by_is_sent_to_by_tc() {
+    root_or_skip!();
+    let net = Net::new();
+    net.left.b.set_features(&[("rx-gro", true)]).unwrap();
+    net.right.b.set_features(&[("rx-gro", false)]).unwrap();
+    // As the service, which has no access to the namespaces of the peers.
+    let mut command = net.router.command_killed_with_parent("setpriv");
+    command.arg("--bounding-set=-all,+bpf,+perfmon,+net_admin").arg(LINERATE);
+    command.args(["forward", "run", "-i", "left", "-i", "right", "--max-sessions", "4096"]);
+    let mut daemon = Process::start(&mut command);
+    daemon.until("takes TC");
+    daemon.until("ready: forwarding");
+    wait_for("TC there, XDP back", || takes(&net, 4000, "tc", "xdp"));
+    let right = port(&net, "right");
+    assert_eq!(right["egress"]["reason"], "not verified that it transmits", "{right}");
+    for family in 0..2 {
+        net.tcp(family, 3_000_000, || {});
+    }
 }
 
 /// Sends to the server for a second as fast as it goes, after a few answered packets; the rate that arrives in bits a
