@@ -267,7 +267,7 @@ fn counts(report: &Report) -> String {
     lines.extend(left_out(drops));
     lines.extend(deleted(report));
     lines.extend(some(drops[DropCause::OutOfOrder], "came too late to be sorted by time"));
-    lines.extend(some(drops[DropCause::Cut], "cut: without a part that the source could not hold"));
+    lines.extend(some(drops[DropCause::Cut], "cut: the source had only a part of them"));
     if drops.total() > 0 || drops[DropCause::Freezes] > 0 {
         lines.push(format!("lost by cause: {drops}"));
     }
