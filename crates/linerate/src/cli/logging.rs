@@ -74,17 +74,18 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let level = *event.metadata().level();
-        let mut line = String::from("linerate: ");
+        let mut line = String::new();
+        if self.clock {
+            SystemTime.format_time(&mut Writer::new(&mut line))?;
+            line.push(' ');
+        }
+        line += "linerate: ";
         line += match level {
             Level::WARN => "warning: ",
             Level::DEBUG | Level::TRACE => "debug: ",
             _ => "",
         };
         context.format_fields(Writer::new(&mut line), event)?;
-        if self.clock {
-            SystemTime.format_time(&mut to)?;
-            to.write_char(' ')?;
-        }
         to.write_str(&stdio::lines(level, *stdio::TO_JOURNAL, line))
     }
 }

@@ -167,10 +167,10 @@ fn print_steps(steps: &[Step]) -> Result<()> {
         let command = text::printable(command);
         match left {
             Some(left) => {
-                stdio::println_whole(format_args!("{command}  # {}", text::printable(left)))?
+                stdio::println_whole(format_args!("{command}  # {}", text::printable(left)))?;
             }
             None if *unchanged => {
-                stdio::println_whole(format_args!("{command}  # it is so already"))?
+                stdio::println_whole(format_args!("{command}  # it is so already"))?;
             }
             None => stdio::println_whole(command)?,
         }

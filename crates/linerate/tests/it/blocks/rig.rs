@@ -15,6 +15,8 @@ static INSTALLED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let built = folder.path().join("built");
     fs::create_dir(&built).unwrap();
     symlink(LINERATE, built.join("linerate")).unwrap();
+    let capture = env!("CARGO_BIN_EXE_linerate-capture");
+    symlink(capture, built.join("linerate-capture")).unwrap();
     let tests = std::env::current_exe().unwrap();
     for file in ["linerate-lab", "liblinerate_pcap.so"] {
         let mut places = tests.ancestors().skip(1).take(2).map(|folder| folder.join(file));
