@@ -113,7 +113,7 @@ impl FileNames {
     }
 
     /// Goes on to the next file because the current one is full; its first packet came at `now`.
-    pub(super) fn next_by_size(&mut self, now: Timestamp) {
+    pub(super) fn advance_number(&mut self, now: Timestamp) {
         self.number += 1;
         if self.rotation.naming == Naming::Dumpcap {
             self.period = now;
@@ -122,17 +122,17 @@ impl FileNames {
         }
     }
 
-    /// As [`FileNames::next_by_size`]; always true.
+    /// As [`FileNames::advance_number`]; always true.
     pub(super) fn fill(&mut self, now: Timestamp) -> bool {
-        self.next_by_size(now);
+        self.advance_number(now);
         true
     }
 
     /// Goes on to the period that `now` falls into. False if the count of files is reached, and the
     /// capture is to end.
-    pub(super) fn next_by_time(&mut self, now: Timestamp) -> bool {
+    pub(super) fn advance_period(&mut self, now: Timestamp) -> bool {
         if self.rotation.naming == Naming::Dumpcap {
-            self.next_by_size(now);
+            self.advance_number(now);
             return true;
         }
         if self.rotation.size.is_none() && self.rotation.count == Some(self.periods) {
@@ -224,7 +224,7 @@ mod tests {
         let mut names = FileNames::new(Path::new("f"), rotation, Timestamp(0));
         let mut next = || {
             let name = names.current().display().to_string();
-            names.next_by_size(Timestamp(0));
+            names.advance_number(Timestamp(0));
             name
         };
         (0..files).map(|_| next()).collect()
@@ -250,7 +250,7 @@ mod tests {
         let mut names = FileNames::new(Path::new("f-%s"), rotation, Timestamp(100 * second));
         assert_eq!(names.current(), Path::new("f-100"));
         assert_eq!(names.period_end(), Some(Timestamp(110 * second)));
-        assert!(names.next_by_time(Timestamp(137 * second)));
+        assert!(names.advance_period(Timestamp(137 * second)));
         assert_eq!(names.current(), Path::new("f-130"));
     }
 
@@ -260,17 +260,17 @@ mod tests {
         let rotation = Rotation { seconds: Some(1), ..Rotation::default() };
         let mut names = FileNames::new(Path::new("f"), rotation, Timestamp(0));
         assert_eq!(names.current(), Path::new("f"));
-        assert!(names.next_by_time(Timestamp(second)));
+        assert!(names.advance_period(Timestamp(second)));
         assert_eq!(names.current(), Path::new("f1"));
-        assert!(names.next_by_time(Timestamp(5 * second)));
+        assert!(names.advance_period(Timestamp(5 * second)));
         assert_eq!(names.current(), Path::new("f2"));
         // Two periods fall into one minute, the third does not.
         let rotation = Rotation { seconds: Some(20), ..Rotation::default() };
         let mut names = FileNames::new(Path::new("f%M-"), rotation, Timestamp(20 * second));
         assert_eq!(names.current(), Path::new("f00-"));
-        assert!(names.next_by_time(Timestamp(40 * second)));
+        assert!(names.advance_period(Timestamp(40 * second)));
         assert_eq!(names.current(), Path::new("f00-1"));
-        assert!(names.next_by_time(Timestamp(60 * second)));
+        assert!(names.advance_period(Timestamp(60 * second)));
         assert_eq!(names.current(), Path::new("f01-"));
     }
 
@@ -306,8 +306,8 @@ mod tests {
     fn seconds_and_a_count_end_the_capture() {
         let rotation = Rotation { seconds: Some(1), count: Some(2), ..Rotation::default() };
         let mut names = FileNames::new(Path::new("f%s"), rotation, Timestamp(0));
-        assert!(names.next_by_time(Timestamp(1_000_000_000)));
-        assert!(!names.next_by_time(Timestamp(2_000_000_000)));
+        assert!(names.advance_period(Timestamp(1_000_000_000)));
+        assert!(!names.advance_period(Timestamp(2_000_000_000)));
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         let rotation = Rotation { seconds: Some(10), aligned: true, naming, ..Rotation::default() };
         let mut names = FileNames::new(Path::new("f"), rotation, Timestamp(103 * second));
         assert_eq!(names.period_end(), Some(Timestamp(110 * second)));
-        assert!(names.next_by_time(Timestamp(120 * second)));
+        assert!(names.advance_period(Timestamp(120 * second)));
         assert_eq!(names.period_end(), Some(Timestamp(130 * second)));
     }
 
@@ -325,9 +325,9 @@ mod tests {
     fn seconds_and_size_number_within_the_period() {
         let rotation = Rotation { seconds: Some(1), size: Some(1), ..Rotation::default() };
         let mut names = FileNames::new(Path::new("f%s-"), rotation, Timestamp(0));
-        names.next_by_size(Timestamp(0));
+        names.advance_number(Timestamp(0));
         assert_eq!(names.current(), Path::new("f0-1"));
-        assert!(names.next_by_time(Timestamp(1_000_000_000)));
+        assert!(names.advance_period(Timestamp(1_000_000_000)));
         assert_eq!(names.current(), Path::new("f1-"));
     }
 

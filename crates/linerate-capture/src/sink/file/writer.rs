@@ -250,7 +250,7 @@ impl Writer {
 
     fn rotate_when_due(&mut self) {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            self.rotate(clock::now(), FileNames::next_by_time);
+            self.rotate(clock::now(), FileNames::advance_period);
         }
     }
 
@@ -320,7 +320,7 @@ impl Writer {
             match boundary {
                 Some(Boundary::Limit) => self.stop(),
                 Some(Boundary::Full(now)) => self.rotate(now, FileNames::fill),
-                Some(Boundary::Period(now)) => self.rotate(now, FileNames::next_by_time),
+                Some(Boundary::Period(now)) => self.rotate(now, FileNames::advance_period),
                 None => {}
             }
         }
