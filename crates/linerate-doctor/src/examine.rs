@@ -2,7 +2,7 @@
 
 use linerate_net::link::{self, Link};
 
-use crate::checks::{CHECKS, Check, Scope, Verdict};
+use crate::checks::{Answer, CHECKS, Check, Scope};
 use crate::context::{Context, Options};
 use crate::finding::{Finding, Remedy, Severity};
 use crate::host::Host;
@@ -49,9 +49,9 @@ fn add(
     context: &Context<'_>,
     check: &Check,
     interface: Option<&str>,
-    verdicts: Vec<Verdict>,
+    answers: Vec<Answer>,
 ) {
-    for Verdict { severity, jobs, what, remedy } in verdicts {
+    for Answer { severity, jobs, what, remedy } in answers {
         let of = jobs.unwrap_or(check.jobs);
         let jobs: Vec<_> =
             of.iter().copied().filter(|job| context.options.jobs.contains(job)).collect();

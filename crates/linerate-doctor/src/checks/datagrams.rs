@@ -8,7 +8,7 @@ use linerate_net::link::Link;
 use linerate_net::ruleset;
 use rustix::net::AddressFamily;
 
-use super::Verdict;
+use super::Answer;
 use crate::context::Context;
 use crate::finding::Job;
 use crate::host::{number, read};
@@ -24,14 +24,14 @@ const LOSSES: &[(&str, &str, &str)] = &[
     ("Ip", "ReasmFails", "fragments of them were missing"),
 ];
 
-pub(super) fn losses(_: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn losses(_: &Context<'_>) -> Vec<Answer> {
     let folder = "/proc/thread-self/net/";
     let texts = ["snmp", "netstat", "snmp6"].map(|name| read(format!("{folder}{name}")));
     losses_of(&texts.map(Option::unwrap_or_default).join("\n"))
 }
 
 /// `text`: lines of names above lines of numbers, as in /proc/net/snmp, and a name and a number each, as in snmp6.
-fn losses_of(text: &str) -> Vec<Verdict> {
+fn losses_of(text: &str) -> Vec<Answer> {
     let mut counters = BTreeMap::new();
     let lines: Vec<Vec<&str>> =
         text.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -48,13 +48,13 @@ fn losses_of(text: &str) -> Vec<Verdict> {
         let name = format!("{group}{name}");
         let count: u64 = counters.get(&name)?.parse().ok().filter(|count| *count > 0)?;
         let what = format!("datagrams lost since the start, as {why}: {count}");
-        Some(Verdict::note(what).by_hand(&format!("nstat -az {name}")))
+        Some(Answer::note(what).by_hand(&format!("nstat -az {name}")))
     });
-    let verdicts: Vec<_> = lost.collect();
+    let answers: Vec<_> = lost.collect();
     match counters.is_empty() {
-        true => Verdict::unknown("/proc/net does not show it").alone(),
-        false if verdicts.is_empty() => Verdict::ok("the kernel has lost none").alone(),
-        false => verdicts,
+        true => Answer::unknown("/proc/net does not show it").alone(),
+        false if answers.is_empty() => Answer::ok("the kernel has lost none").alone(),
+        false => answers,
     }
 }
 
@@ -77,29 +77,25 @@ const LIMITS: &[(&str, u64, u64, &str)] = &[
     ("net/core/optmem_max", 4096, 128 << 10, "a socket can have few groups and filters"),
 ];
 
-pub(super) fn limits(_: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn limits(_: &Context<'_>) -> Vec<Answer> {
     let small = LIMITS.iter().filter_map(|(key, least, usual, cost)| {
         let value = number(format!("/proc/sys/{key}")).filter(|value| value < least)?;
         let what = format!("{} is {value}: {cost}", key.replace('/', "."));
-        Some(Verdict::warning(what).change(Change::sysctl(key, usual)))
+        Some(Answer::warning(what).change(Change::sysctl(key, usual)))
     });
-    let verdicts: Vec<_> = small.collect();
-    if verdicts.is_empty() {
-        Verdict::ok("fragments and groups have room").alone()
-    } else {
-        verdicts
-    }
+    let answers: Vec<_> = small.collect();
+    if answers.is_empty() { Answer::ok("fragments and groups have room").alone() } else { answers }
 }
 
 /// The table of this host's addresses (`RT_TABLE_LOCAL`).
 const LOCAL: Option<u8> = Some(255);
 
-pub(super) fn routing_rules(context: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn routing_rules(context: &Context<'_>) -> Vec<Answer> {
     let rules = match context.host.connection.routing_rules() {
         Ok(rules) => rules,
-        Err(error) => return Verdict::unknown(error.to_string()).alone(),
+        Err(error) => return Answer::unknown(error.to_string()).alone(),
     };
-    let mut verdicts = Vec::new();
+    let mut answers = Vec::new();
     // Families whose local table was seen.
     let mut is_local = Vec::new();
     for rule in rules {
@@ -113,36 +109,36 @@ pub(super) fn routing_rules(context: &Context<'_>) -> Vec<Verdict> {
             is_local.push(rule.family);
         } else if !is_local.contains(&rule.family) && !rule.is_l3mdev {
             let what = format!("{name} is asked before the table of this host's addresses");
-            verdicts.push(Verdict::warning(what).of(&[Job::Receive]));
+            answers.push(Answer::warning(what).of(&[Job::Receive]));
         }
         if rule.refuses {
-            verdicts.push(Verdict::note(format!("{name} refuses packets")));
+            answers.push(Answer::note(format!("{name} refuses packets")));
         } else if !rule.selects_by_addresses {
             let what = "selects by more than addresses: a change of any route ends all sessions";
-            verdicts.push(Verdict::note(format!("{name} {what}")).of(&[Job::Forward]));
+            answers.push(Answer::note(format!("{name} {what}")).of(&[Job::Forward]));
         }
     }
-    if verdicts.is_empty() {
-        return Verdict::ok("routing rules select by addresses").alone();
+    if answers.is_empty() {
+        return Answer::ok("routing rules select by addresses").alone();
     }
-    verdicts.into_iter().map(|one| one.by_hand("ip rule; ip -6 rule")).collect()
+    answers.into_iter().map(|one| one.by_hand("ip rule; ip -6 rule")).collect()
 }
 
-pub(super) fn filters(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
+pub(super) fn filters(_: &Context<'_>, link: &Link) -> Vec<Answer> {
+    let mut answers = Vec::new();
     for (v6, version) in [(false, "IPv4"), (true, "IPv6")] {
-        verdicts.extend(match ruleset::local_filter(&link.name, v6) {
+        answers.extend(match ruleset::local_filter(&link.name, v6) {
             Ok(None) => None,
             Ok(Some(chain)) => Some(
-                Verdict::note(format!("{chain} may drop {version} to this host"))
+                Answer::note(format!("{chain} may drop {version} to this host"))
                     .by_hand("nft list ruleset; iptables-save: accept the ports of your messages"),
             ),
-            Err(error) => Some(Verdict::unknown(format!("the packet filter: {error}"))),
+            Err(error) => Some(Answer::unknown(format!("the packet filter: {error}"))),
         });
     }
-    match verdicts.is_empty() {
-        true => Verdict::ok("no packet filter for packets to this host").alone(),
-        false => verdicts,
+    match answers.is_empty() {
+        true => Answer::ok("no packet filter for packets to this host").alone(),
+        false => answers,
     }
 }
 
@@ -151,64 +147,64 @@ const NOARP: u32 = 0x80;
 const MULTICAST: u32 = 0x1000;
 const IPV6_MTU: u32 = 1280;
 
-pub(super) fn addresses(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn addresses(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     let name = quoted(&link.name);
-    let mut verdicts = Vec::new();
+    let mut answers = Vec::new();
     if link.flags & NOARP != 0 {
         let what = "address resolution is off: no other host finds it, and it finds none";
-        verdicts.push(Verdict::warning(what).by_hand(&format!("ip link set dev {name} arp on")));
+        answers.push(Answer::warning(what).by_hand(&format!("ip link set dev {name} arp on")));
     }
     if link.flags & MULTICAST == 0 {
         let what = "multicast is off: no group can be joined";
         let command = format!("ip link set dev {name} multicast on");
-        verdicts.push(Verdict::note(what).by_hand(&command).of(&[Job::Receive]));
+        answers.push(Answer::note(what).by_hand(&command).of(&[Job::Receive]));
     }
     if link.mtu < IPV6_MTU {
         let what = format!("its MTU is {}, and IPv6 takes {IPV6_MTU}: it has no IPv6", link.mtu);
-        verdicts.push(Verdict::note(what).by_hand(&format!("ip link set dev {name} mtu 1500")));
+        answers.push(Answer::note(what).by_hand(&format!("ip link set dev {name} mtu 1500")));
     } else if !link.ipv6 {
-        verdicts.push(Verdict::note("IPv6 is off").by_hand(
+        answers.push(Answer::note("IPv6 is off").by_hand(
             &Change::sysctl(&format!("net/ipv6/conf/{}/disable_ipv6", link.name), 0).command(),
         ));
     }
     match context.host.connection.addresses() {
-        Ok(all) => verdicts.extend(addresses_of(&all, context, link)),
-        Err(error) => verdicts.push(Verdict::unknown(error.to_string())),
+        Ok(all) => answers.extend(addresses_of(&all, context, link)),
+        Err(error) => answers.push(Answer::unknown(error.to_string())),
     }
-    if verdicts.is_empty() {
-        verdicts.push(Verdict::ok("its addresses are its own"));
+    if answers.is_empty() {
+        answers.push(Answer::ok("its addresses are its own"));
     }
-    verdicts
+    answers
 }
 
-fn addresses_of(all: &[Address], context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+fn addresses_of(all: &[Address], context: &Context<'_>, link: &Link) -> Vec<Answer> {
     let links = &context.host.links;
     let named = |index| links.iter().find(|one| one.index == index).map_or("?", |one| &one.name);
     let refused = read("/proc/thread-self/net/if_inet6").unwrap_or_default();
-    let mut verdicts = Vec::new();
+    let mut answers = Vec::new();
     for own in all.iter().filter(|one| one.index == link.index && !is_link_local(one.address)) {
         let other = all.iter().find(|one| one.address == own.address && one.index != own.index);
         if let Some(other) = other {
             let what = format!("{} is also an address of {}", own.address, named(other.index));
             // Unnumbered interfaces share one so.
             let is_single = own.prefix_len == if own.address.is_ipv4() { 32 } else { 128 };
-            let verdict = if is_single { Verdict::note(what) } else { Verdict::warning(what) };
-            verdicts.push(verdict.by_hand(&format!("ip address show to {}", own.address)));
+            let answer = if is_single { Answer::note(what) } else { Answer::warning(what) };
+            answers.push(answer.by_hand(&format!("ip address show to {}", own.address)));
         }
         if let Some(master) = link.master {
             let what = format!("{} is an address of a port of {}", own.address, named(master));
-            let verdict = Verdict::warning(format!("{what}, which receives in its place"));
-            verdicts.push(verdict.by_hand(&format!("give the address to {}", named(master))));
+            let answer = Answer::warning(format!("{what}, which receives in its place"));
+            answers.push(answer.by_hand(&format!("give the address to {}", named(master))));
         }
         if let IpAddr::V6(address) = own.address
             && has_failed(&refused, address, link.index)
         {
             let what = format!("another host has {address}: this one does not use it (DAD)");
             let command = format!("ip -6 address show dev {} dadfailed", quoted(&link.name));
-            verdicts.push(Verdict::warning(what).by_hand(&command));
+            answers.push(Answer::warning(what).by_hand(&command));
         }
     }
-    verdicts
+    answers
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use linerate_net::text::plural;
 
-use super::Verdict;
+use super::Answer;
 use crate::context::Context;
 use crate::host::{number, read};
 use crate::setting::{Change, chosen};
@@ -12,7 +12,7 @@ use crate::setting::{Change, chosen};
 /// 64 MiB, the default buffer, in pages of 2 MiB.
 const HUGE_PAGES: u64 = 32;
 
-pub(super) fn huge_pages(_: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn huge_pages(_: &Context<'_>) -> Vec<Answer> {
     let text = read("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -25,21 +25,21 @@ pub(super) fn huge_pages(_: &Context<'_>) -> Vec<Verdict> {
                  transparent huge pages or small ones"
             );
             let wanted = total + HUGE_PAGES - free;
-            Verdict::note(what).change(Change::sysctl("vm/nr_hugepages", wanted)).alone()
+            Answer::note(what).change(Change::sysctl("vm/nr_hugepages", wanted)).alone()
         }
-        (_, Some(free)) => Verdict::ok(format!("{free} huge pages are free")).alone(),
-        _ => Verdict::note("the kernel has no huge pages").alone(),
+        (_, Some(free)) => Answer::ok(format!("{free} huge pages are free")).alone(),
+        _ => Answer::note("the kernel has no huge pages").alone(),
     }
 }
 
-pub(super) fn transparent_huge_pages(_: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn transparent_huge_pages(_: &Context<'_>) -> Vec<Answer> {
     const FILE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
     match read(FILE).map(chosen).as_deref() {
-        Some("never") => Verdict::note("transparent huge pages are off")
+        Some("never") => Answer::note("transparent huge pages are off")
             .change(Change::sysfs(FILE, "madvise"))
             .alone(),
-        Some(mode) => Verdict::ok(format!("transparent huge pages: {mode}")).alone(),
-        None => Verdict::note("the kernel has no transparent huge pages").alone(),
+        Some(mode) => Answer::ok(format!("transparent huge pages: {mode}")).alone(),
+        None => Answer::note("the kernel has no transparent huge pages").alone(),
     }
 }
 
@@ -48,7 +48,7 @@ fn folder(cpu: usize) -> PathBuf {
     Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}"))
 }
 
-pub(super) fn frequency(context: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn frequency(context: &Context<'_>) -> Vec<Answer> {
     let governors = context.host.allowed.iter().filter_map(|cpu| {
         let file = folder(*cpu).join("cpufreq/scaling_governor");
         Some((read(&file)?, file))
@@ -57,23 +57,23 @@ pub(super) fn frequency(context: &Context<'_>) -> Vec<Verdict> {
     frequency_of(&governors).alone()
 }
 
-fn frequency_of(governors: &[(String, PathBuf)]) -> Verdict {
+fn frequency_of(governors: &[(String, PathBuf)]) -> Answer {
     let slow: Vec<_> = governors.iter().filter(|(name, _)| name != "performance").collect();
     let Some((name, _)) = slow.first() else {
         return match governors.len() {
-            0 => Verdict::ok("the kernel does not change the frequency of the CPUs"),
-            _ => Verdict::ok("the frequency governor is performance"),
+            0 => Answer::ok("the kernel does not change the frequency of the CPUs"),
+            _ => Answer::ok("the frequency governor is performance"),
         };
     };
     let what = format!("the frequency governor of {} is {name}", plural(slow.len() as u64, "CPU"));
     let change = |(_, file): &&(String, PathBuf)| Change::sysfs(file, "performance");
-    Verdict::warning(what).changes(slow.iter().map(change).collect())
+    Answer::warning(what).changes(slow.iter().map(change).collect())
 }
 
 /// Longer than a burst of 64 frames at a million a second.
 const SLOW_WAKE_UP: u64 = 64;
 
-pub(super) fn idle_states(context: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn idle_states(context: &Context<'_>) -> Vec<Answer> {
     let states = context.host.allowed.iter().flat_map(|cpu| {
         let states =
             std::fs::read_dir(folder(*cpu).join("cpuidle")).into_iter().flatten().flatten();
@@ -86,21 +86,21 @@ pub(super) fn idle_states(context: &Context<'_>) -> Vec<Verdict> {
 }
 
 /// `states`: the latency in µs of each state, and whether it is enabled.
-fn idle_states_of(states: impl Iterator<Item = (u64, bool)>) -> Verdict {
+fn idle_states_of(states: impl Iterator<Item = (u64, bool)>) -> Answer {
     let slowest = states.filter(|(_, enabled)| *enabled).map(|(latency, _)| latency).max();
     match slowest {
         Some(latency) if latency > SLOW_WAKE_UP => {
-            Verdict::note(format!("CPUs sleep in states that take {latency} µs to leave"))
+            Answer::note(format!("CPUs sleep in states that take {latency} µs to leave"))
                 .by_hand(&format!("cpupower idle-set -D {SLOW_WAKE_UP}"))
         }
-        Some(latency) => Verdict::ok(format!("the slowest idle state takes {latency} µs to leave")),
-        None => Verdict::ok("the kernel has no idle states"),
+        Some(latency) => Answer::ok(format!("the slowest idle state takes {latency} µs to leave")),
+        None => Answer::ok("the kernel has no idle states"),
     }
 }
 
-pub(super) fn irqbalance(_: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn irqbalance(_: &Context<'_>) -> Vec<Answer> {
     if read("/proc/1/comm").is_none() {
-        return Verdict::unknown("/proc shows only processes of this user (hidepid)").alone();
+        return Answer::unknown("/proc shows only processes of this user (hidepid)").alone();
     }
     let is_it = |entry: std::fs::DirEntry| {
         (read(entry.path().join("comm"))? == "irqbalance").then(|| entry.file_name())
@@ -109,11 +109,11 @@ pub(super) fn irqbalance(_: &Context<'_>) -> Vec<Verdict> {
     match found {
         Some(process) => {
             let process = process.to_string_lossy();
-            Verdict::note(format!("irqbalance is running (process {process})"))
+            Answer::note(format!("irqbalance is running (process {process})"))
                 .by_hand("systemctl stop irqbalance")
                 .alone()
         }
-        None => Verdict::ok("irqbalance is not running").alone(),
+        None => Answer::ok("irqbalance is not running").alone(),
     }
 }
 
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn governors_that_save_power_are_changed_one_by_one() {
         let governor = |name: &str, cpu| (name.to_owned(), folder(cpu).join("governor"));
-        let verdict = frequency_of(&[governor("powersave", 0), governor("performance", 1)]);
-        assert_eq!(verdict.severity, Severity::Warning);
-        let Remedy::Changes(changes) = &verdict.remedy else { panic!("{verdict:?}") };
+        let answer = frequency_of(&[governor("powersave", 0), governor("performance", 1)]);
+        assert_eq!(answer.severity, Severity::Warning);
+        let Remedy::Changes(changes) = &answer.remedy else { panic!("{answer:?}") };
         assert_eq!(changes, &[Change::sysfs(folder(0).join("governor"), "performance")]);
         assert_eq!(frequency_of(&[governor("performance", 0)]).severity, Severity::Ok);
         assert_eq!(frequency_of(&[]).severity, Severity::Ok);

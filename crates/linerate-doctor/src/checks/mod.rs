@@ -59,14 +59,14 @@ impl Check {
 /// What a check is about.
 #[derive(Clone, Copy)]
 pub(crate) enum Scope {
-    Host(fn(&Context<'_>) -> Vec<Verdict>),
-    Interface(fn(&Context<'_>, &Link) -> Vec<Verdict>),
+    Host(fn(&Context<'_>) -> Vec<Answer>),
+    Interface(fn(&Context<'_>, &Link) -> Vec<Answer>),
 }
 use Scope::{Host, Interface};
 
 /// A finding without what the check's row says.
 #[derive(Clone, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct Answer {
     pub(crate) severity: Severity,
     /// `None`: those of the check.
     pub(crate) jobs: Option<&'static [Job]>,
@@ -74,7 +74,7 @@ pub(crate) struct Verdict {
     pub(crate) remedy: Remedy,
 }
 
-impl Verdict {
+impl Answer {
     fn new(severity: Severity, what: impl Into<String>) -> Self {
         Self { severity, jobs: None, what: what.into(), remedy: Remedy::None }
     }

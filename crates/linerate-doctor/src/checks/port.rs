@@ -4,7 +4,7 @@ use linerate_capture::source::{SourceOptions, select};
 use linerate_forward::runtime::preflight::{self, Outcome};
 use linerate_net::link::Link;
 
-use super::Verdict;
+use super::Answer;
 use crate::context::Context;
 use crate::finding::Job;
 use crate::host::number;
@@ -13,49 +13,49 @@ use crate::setting::{Change, quoted};
 /// All frames, of `linux/if_ether.h`.
 const ETH_P_ALL: u16 = 3;
 
-pub(super) fn state(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn state(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     if !link.is_up() {
         let command = format!("ip link set dev {} up", quoted(&link.name));
-        return Verdict::fatal("the interface is down").by_hand(&command).alone();
+        return Answer::fatal("the interface is down").by_hand(&command).alone();
     }
     if !link.is_running() {
-        return Verdict::warning("the interface has no carrier")
+        return Answer::warning("the interface has no carrier")
             .by_hand("check the cable, or the other end")
             .alone();
     }
-    Verdict::ok("up, with a carrier").alone()
+    Answer::ok("up, with a carrier").alone()
 }
 
-pub(super) fn losses(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn losses(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     let statistics = &link.statistics;
     // Several drivers count the same frames in two of these.
     let missed =
         statistics.rx_missed_errors.max(statistics.rx_over_errors).max(statistics.rx_fifo_errors);
-    let mut verdicts = Vec::new();
+    let mut answers = Vec::new();
     if missed > 0 {
-        verdicts.push(
-            Verdict::warning(format!(
+        answers.push(
+            Answer::warning(format!(
                 "frames that found no room in the rings of the card: {missed}"
             ))
             .by_hand(&format!("ethtool -S {}", quoted(&link.name))),
         );
     }
     if statistics.rx_dropped > 0 {
-        verdicts.push(
-            Verdict::note(format!(
+        answers.push(
+            Answer::note(format!(
                 "the driver or the stack has dropped received frames: {} (some drivers count what XDP takes)",
                 statistics.rx_dropped
             ))
             .by_hand(&format!("linerate capture -i {} --source drops", link.name)),
         );
     }
-    if verdicts.is_empty() {
-        verdicts.push(Verdict::ok("no received frame was lost"));
+    if answers.is_empty() {
+        answers.push(Answer::ok("no received frame was lost"));
     }
-    verdicts
+    answers
 }
 
-pub(super) fn packet_sockets(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn packet_sockets(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     let mut owners = Vec::new();
     let mut count = 0;
     for (socket, holders) in &context.host.sockets {
@@ -66,7 +66,7 @@ pub(super) fn packet_sockets(context: &Context<'_>, link: &Link) -> Vec<Verdict>
         }
     }
     if count == 0 {
-        return Verdict::ok("no packet socket takes a copy of every frame").alone();
+        return Answer::ok("no packet socket takes a copy of every frame").alone();
     }
     owners.sort_unstable();
     owners.dedup();
@@ -79,8 +79,8 @@ pub(super) fn packet_sockets(context: &Context<'_>, link: &Link) -> Vec<Verdict>
     let what = format!("packet sockets that take a copy of every frame: {count}, of {owners}");
     let others = &[Job::Capture, Job::Receive, Job::Uplink];
     vec![
-        Verdict::note(&what).by_hand(remedy).of(others),
-        Verdict::warning(format!(
+        Answer::note(&what).by_hand(remedy).of(others),
+        Answer::warning(format!(
             "{what}; they see no packet that the fast path sends by this interface"
         ))
         .by_hand("capture by `linerate capture --source trace`, or forward by `--datapath tc`")
@@ -88,49 +88,49 @@ pub(super) fn packet_sockets(context: &Context<'_>, link: &Link) -> Vec<Verdict>
     ]
 }
 
-pub(super) fn source(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn source(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     match select(link, &SourceOptions::default()) {
         Ok(selection) => {
             let what = format!("`--source auto` selects {}: {}", selection.kind, selection.reason);
             match selection.awaits_consent {
-                true => Verdict::ok(format!(
+                true => Answer::ok(format!(
                     "{what}; --take-over would take the frames from the host by XDP"
                 )),
                 false if selection.reason.starts_with("the driver has no native XDP") => {
-                    Verdict::note(what)
+                    Answer::note(what)
                         .by_hand("a driver with native XDP brings --source tee and xdp")
                 }
-                false => Verdict::note(what),
+                false => Answer::note(what),
             }
         }
-        Err(error) => Verdict::fatal(format!("no source: {error}")),
+        Err(error) => Answer::fatal(format!("no source: {error}")),
     }
     .alone()
 }
 
-pub(super) fn reverse_path(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn reverse_path(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     const STRICT: u64 = 1;
     const LOOSE: u64 = 2;
     let key = format!("net/ipv4/conf/{}/rp_filter", link.name);
     let own = number(format!("/proc/sys/{key}"));
     let all = number("/proc/sys/net/ipv4/conf/all/rp_filter");
     match own.max(all) {
-        Some(STRICT) => Verdict::note(
+        Some(STRICT) => Answer::note(
             "the reverse path filter is strict: messages from addresses that the host \
                            reaches by another interface are dropped",
         )
         .change(Change::sysctl(&key, LOOSE)),
-        Some(_) => Verdict::ok("the reverse path filter is not strict"),
-        None => Verdict::unknown("/proc/sys does not show the reverse path filter"),
+        Some(_) => Answer::ok("the reverse path filter is not strict"),
+        None => Answer::unknown("/proc/sys does not show the reverse path filter"),
     }
     .alone()
 }
 
-pub(super) fn port(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn port(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     use preflight::Check;
     let findings = match context.host.preflight(Some(link)) {
         Ok(findings) => findings,
-        Err(error) => return Verdict::unknown(error).alone(),
+        Err(error) => return Answer::unknown(error).alone(),
     };
     // Others have checks of their own here.
     let checks = [
@@ -146,27 +146,27 @@ pub(super) fn port(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
     let of = findings.into_iter().filter(|one| {
         one.interface.is_some() && checks.contains(&one.check) && one.outcome != Outcome::Fine
     });
-    let verdicts: Vec<_> = of.map(|one| verdict_of(one, "")).collect();
-    if verdicts.is_empty() { Verdict::ok("it can be a port").alone() } else { verdicts }
+    let answers: Vec<_> = of.map(|one| answer_of(one, "")).collect();
+    if answers.is_empty() { Answer::ok("it can be a port").alone() } else { answers }
 }
 
-/// The verdict for a finding of the preflight; `fine` is what to say where all is well.
-pub(super) fn verdict_of(finding: preflight::Finding, fine: &str) -> Verdict {
+/// The answer for a finding of the preflight; `fine` is what to say where all is well.
+pub(super) fn answer_of(finding: preflight::Finding, fine: &str) -> Answer {
     use preflight::Check;
     // `linerate forward` changes these itself while it runs.
     let is_temporary = matches!(finding.check, Check::Tags | Check::Transmit | Check::Coalescing);
     match finding.outcome {
-        Outcome::Fine => Verdict::ok(fine),
-        Outcome::Fixed(what) => Verdict::note(what),
-        Outcome::Warning { what, remedy } => Verdict::warning(what).by_hand(&bare(&remedy)),
+        Outcome::Fine => Answer::ok(fine),
+        Outcome::Fixed(what) => Answer::note(what),
+        Outcome::Warning { what, remedy } => Answer::warning(what).by_hand(&bare(&remedy)),
         Outcome::Refused { reason, remedy } if finding.check == Check::Peer => {
-            Verdict::unknown(format!("{reason}: {remedy}"))
+            Answer::unknown(format!("{reason}: {remedy}"))
         }
         Outcome::Refused { reason, remedy } if is_temporary => {
-            Verdict::note(format!("{reason}; `linerate forward` changes that while it runs"))
+            Answer::note(format!("{reason}; `linerate forward` changes that while it runs"))
                 .by_hand(&bare(&remedy))
         }
-        Outcome::Refused { reason, remedy } => Verdict::fatal(reason).by_hand(&bare(&remedy)),
+        Outcome::Refused { reason, remedy } => Answer::fatal(reason).by_hand(&bare(&remedy)),
     }
     .of(&[Job::Forward])
 }
@@ -192,9 +192,9 @@ mod tests {
         let context = Context { options: &options, host: &host };
         let link = |statistics| Link { name: "eth9".into(), statistics, ..Link::default() };
         let missed = Statistics { rx_missed_errors: 7, rx_fifo_errors: 7, ..Statistics::default() };
-        let [verdict] = &losses(&context, &link(missed))[..] else { panic!() };
-        assert_eq!(verdict.severity, Severity::Warning);
-        assert!(verdict.what.ends_with(": 7"), "{verdict:?}");
+        let [answer] = &losses(&context, &link(missed))[..] else { panic!() };
+        assert_eq!(answer.severity, Severity::Warning);
+        assert!(answer.what.ends_with(": 7"), "{answer:?}");
         let none = losses(&context, &link(Statistics::default()));
         assert_eq!(none[0].severity, Severity::Ok);
     }

@@ -5,7 +5,7 @@ use linerate_net::text::plural;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread;
 
-use super::{CAPTURE, FORWARD, Verdict};
+use super::{Answer, CAPTURE, FORWARD};
 use crate::context::Context;
 use crate::finding::Job::{self, Capture, Forward, Receive, Uplink};
 use crate::host::read;
@@ -51,37 +51,37 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-pub(super) fn capabilities(_: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn capabilities(_: &Context<'_>) -> Vec<Answer> {
     let program = std::env::current_exe().unwrap_or_else(|_| "linerate".into());
     let all = "cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon";
-    let mut verdicts = Vec::new();
+    let mut answers = Vec::new();
     for need in NEEDS.iter().filter(|need| !privilege::has(need.capability)) {
         let what = format!("{} is missing: {}", need.name, need.without);
         let remedy = format!("setcap {all}+ep {}", program.display());
-        verdicts.push(Verdict::fatal(&what).by_hand(&remedy).of(need.fatal));
-        verdicts.push(Verdict::warning(&what).by_hand(&remedy).of(need.warning));
+        answers.push(Answer::fatal(&what).by_hand(&remedy).of(need.fatal));
+        answers.push(Answer::warning(&what).by_hand(&remedy).of(need.warning));
     }
     if !privilege::has(CapabilitySet::SYS_ADMIN) {
         let what = "CAP_SYS_ADMIN is missing: programs of other processes are not shown in full, and the \
                     tee of another capture cannot be joined";
-        verdicts.push(Verdict::note(what).by_hand("run as root").of(CAPTURE));
+        answers.push(Answer::note(what).by_hand("run as root").of(CAPTURE));
     }
-    if !verdicts.is_empty() && thread::no_new_privs().unwrap_or(false) {
+    if !answers.is_empty() && thread::no_new_privs().unwrap_or(false) {
         let what = "capabilities of files (setcap) have no effect: no_new_privs is set";
-        verdicts.push(Verdict::note(what).by_hand("run as root, or without NoNewPrivileges="));
+        answers.push(Answer::note(what).by_hand("run as root, or without NoNewPrivileges="));
     }
-    if verdicts.is_empty() {
-        verdicts.push(Verdict::ok("this process has all that Linerate needs"));
+    if answers.is_empty() {
+        answers.push(Answer::ok("this process has all that Linerate needs"));
     }
-    verdicts
+    answers
 }
 
 /// Bytes that AF_XDP sockets lock by default.
 const LOCKED: u64 = 64 << 20;
 
-pub(super) fn locked_memory(_: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn locked_memory(_: &Context<'_>) -> Vec<Answer> {
     if privilege::has(CapabilitySet::IPC_LOCK) {
-        return Verdict::ok("CAP_IPC_LOCK: no limit").alone();
+        return Answer::ok("CAP_IPC_LOCK: no limit").alone();
     }
     match getrlimit(Resource::Memlock).current {
         Some(limit) if limit < LOCKED => {
@@ -89,10 +89,10 @@ pub(super) fn locked_memory(_: &Context<'_>) -> Vec<Verdict> {
                 "RLIMIT_MEMLOCK is {} KiB, and the buffer of AF_XDP sockets takes 64 MiB",
                 limit >> 10
             );
-            Verdict::warning(what).by_hand("ulimit -l unlimited").alone()
+            Answer::warning(what).by_hand("ulimit -l unlimited").alone()
         }
-        Some(limit) => Verdict::ok(format!("RLIMIT_MEMLOCK is {} MiB", limit >> 20)).alone(),
-        None => Verdict::ok("RLIMIT_MEMLOCK is unlimited").alone(),
+        Some(limit) => Answer::ok(format!("RLIMIT_MEMLOCK is {} MiB", limit >> 20)).alone(),
+        None => Answer::ok("RLIMIT_MEMLOCK is unlimited").alone(),
     }
 }
 
@@ -101,31 +101,31 @@ const FILES: u64 = 1024;
 /// `SCHED_IDLE`.
 const IDLE: u64 = 5;
 
-pub(super) fn limits(_: &Context<'_>) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
+pub(super) fn limits(_: &Context<'_>) -> Vec<Answer> {
+    let mut answers = Vec::new();
     if let Some(limit) = getrlimit(Resource::Nofile).maximum.filter(|limit| *limit < FILES) {
         let what = format!("RLIMIT_NOFILE lets this process open no more than {limit} at once");
-        verdicts.push(Verdict::warning(what).by_hand("ulimit -n 65536, LimitNOFILE= of a unit"));
+        answers.push(Answer::warning(what).by_hand("ulimit -n 65536, LimitNOFILE= of a unit"));
     }
     if let Some(limit) = getrlimit(Resource::Fsize).current {
         let what = format!("a file may have {limit} bytes at most (RLIMIT_FSIZE)");
         let remedy = "ulimit -f unlimited, LimitFSIZE= of a unit";
-        verdicts.push(Verdict::warning(what).by_hand(remedy).of(CAPTURE));
+        answers.push(Answer::warning(what).by_hand(remedy).of(CAPTURE));
     }
     // After the name, which may have any characters: fields 3 and on (proc_pid_stat(5)); the policy is the 41st.
     let stat = read("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
     if fields.split(' ').nth(38).and_then(|policy| policy.parse().ok()) == Some(IDLE) {
         let what = "this process runs only while a CPU is idle (SCHED_IDLE)";
-        verdicts.push(Verdict::warning(what).by_hand("chrt --other 0 linerate ..."));
+        answers.push(Answer::warning(what).by_hand("chrt --other 0 linerate ..."));
     }
-    if verdicts.is_empty() {
-        verdicts.push(Verdict::ok("no limit of files, and no lower scheduling class"));
+    if answers.is_empty() {
+        answers.push(Answer::ok("no limit of files, and no lower scheduling class"));
     }
-    verdicts
+    answers
 }
 
-pub(super) fn cpus(context: &Context<'_>) -> Vec<Verdict> {
+pub(super) fn cpus(context: &Context<'_>) -> Vec<Answer> {
     let (allowed, online) = (&context.host.allowed, &context.host.online);
     if allowed.len() < online.len() {
         let what = format!(
@@ -135,7 +135,7 @@ pub(super) fn cpus(context: &Context<'_>) -> Vec<Verdict> {
         );
         let list: Vec<_> = online.iter().map(usize::to_string).collect();
         let remedy = format!("taskset -c {} linerate ..., or widen its cpuset", list.join(","));
-        return Verdict::warning(what).by_hand(&remedy).alone();
+        return Answer::warning(what).by_hand(&remedy).alone();
     }
-    Verdict::ok(format!("{} of {}", online.len(), plural(online.len() as u64, "CPU"))).alone()
+    Answer::ok(format!("{} of {}", online.len(), plural(online.len() as u64, "CPU"))).alone()
 }

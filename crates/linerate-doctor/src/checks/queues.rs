@@ -7,78 +7,76 @@ use linerate_net::link::{self, Link};
 use linerate_net::text::plural;
 use linerate_net::{cpu, interrupts};
 
-use super::Verdict;
+use super::Answer;
 use crate::context::Context;
 use crate::finding::Job;
 use crate::host::{number, read, sysfs};
 use crate::setting::{Change, is_same, quoted};
 
-/// A parameter of the driver; a verdict where the kernel does not answer.
-fn parameter(link: &Link, wanted: Parameter) -> Result<Option<Value>, Verdict> {
-    ethtool::parameter(link.index, wanted).map_err(|error| Verdict::unknown(error.to_string()))
+/// A parameter of the driver; an answer where the kernel does not answer.
+fn parameter(link: &Link, wanted: Parameter) -> Result<Option<Value>, Answer> {
+    ethtool::parameter(link.index, wanted).map_err(|error| Answer::unknown(error.to_string()))
 }
 
-pub(super) fn queues(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn queues(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     let cpus = context.host.allowed.len() as u32;
-    let mut verdicts = Vec::new();
+    let mut answers = Vec::new();
     for (which, what) in [
         (Parameter::CombinedChannels, "combined channels"),
         (Parameter::RxChannels, "receive channels"),
     ] {
         match parameter(link, which) {
-            Ok(Some(value)) => verdicts.push(queues_of(link, which, what, value, cpus)),
+            Ok(Some(value)) => answers.push(queues_of(link, which, what, value, cpus)),
             Ok(None) => {}
-            Err(unknown) => verdicts.push(unknown),
+            Err(unknown) => answers.push(unknown),
         }
     }
-    if verdicts.is_empty() {
-        verdicts.push(Verdict::note("the driver does not show its channels: one queue is assumed"));
+    if answers.is_empty() {
+        answers.push(Answer::note("the driver does not show its channels: one queue is assumed"));
     }
-    verdicts
+    answers
 }
 
-fn queues_of(link: &Link, which: Parameter, what: &str, value: Value, cpus: u32) -> Verdict {
+fn queues_of(link: &Link, which: Parameter, what: &str, value: Value, cpus: u32) -> Answer {
     let Value { current, max } = value;
     let most = max.unwrap_or(current);
     let wanted = most.min(cpus);
     match current {
-        _ if current < wanted => Verdict::warning(format!(
+        _ if current < wanted => Answer::warning(format!(
             "{what}: {current} of {most} in use, for {}",
             plural(cpus.into(), "CPU")
         ))
         .change(Change::parameter(&link.name, which, wanted)),
-        _ if current < cpus => Verdict::note(format!(
+        _ if current < cpus => Answer::note(format!(
             "{what}: {current} for {}; the device has no more",
             plural(cpus.into(), "CPU")
         )),
-        _ => Verdict::ok(format!("{what}: {current} for {}", plural(cpus.into(), "CPU"))),
+        _ => Answer::ok(format!("{what}: {current} for {}", plural(cpus.into(), "CPU"))),
     }
 }
 
-pub(super) fn hash(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn hash(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     let channels = ethtool::channels(link.index).ok().flatten().unwrap_or_default();
     if channels.rx_count + channels.combined_count <= 1 {
-        return Verdict::ok("one queue receives everything").alone();
+        return Answer::ok("one queue receives everything").alone();
     }
     match ethtool::rss(link.index) {
         Ok(found) => hash_of(link, found.as_ref()),
-        Err(error) => Verdict::unknown(error.to_string()),
+        Err(error) => Answer::unknown(error.to_string()),
     }
     .alone()
 }
 
-fn hash_of(link: &Link, rss: Option<&Rss>) -> Verdict {
+fn hash_of(link: &Link, rss: Option<&Rss>) -> Answer {
     match rss.map(|rss| (rss.is_symmetric(), rss.key.len())) {
-        Some((Some(true), _)) => Verdict::ok("both directions of a connection have the same hash"),
+        Some((Some(true), _)) => Answer::ok("both directions of a connection have the same hash"),
         Some((Some(false), len)) => {
             let key = vec!["6d:5a"; len.div_ceil(2)].join(":");
             let key = &key[..(len * 3).saturating_sub(1)];
-            Verdict::note("the two directions of a connection may arrive in different queues")
+            Answer::note("the two directions of a connection may arrive in different queues")
                 .by_hand(&format!("ethtool -X {} hkey {key}", quoted(&link.name)))
         }
-        _ => {
-            Verdict::note("the driver does not show its hash: which queue a flow takes is unknown")
-        }
+        _ => Answer::note("the driver does not show its hash: which queue a flow takes is unknown"),
     }
 }
 
@@ -87,23 +85,23 @@ const SMALL_RING: u32 = 1024;
 /// Larger ones than this no longer fit into a cache.
 const LARGE_RING: u32 = 4096;
 
-pub(super) fn rings(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn rings(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     match parameter(link, Parameter::RxRing) {
         Ok(Some(value)) => ring_of(link, value),
-        Ok(None) => Verdict::ok("the driver has no rings to size"),
+        Ok(None) => Answer::ok("the driver has no rings to size"),
         Err(unknown) => unknown,
     }
     .alone()
 }
 
-fn ring_of(link: &Link, Value { current, max }: Value) -> Verdict {
+fn ring_of(link: &Link, Value { current, max }: Value) -> Answer {
     let most = max.unwrap_or(current);
     if current < SMALL_RING && most > current {
         let what = format!("the receive rings have {current} descriptors, of {most}");
         let change = Change::parameter(&link.name, Parameter::RxRing, most.min(LARGE_RING));
-        return Verdict::warning(what).change(change);
+        return Answer::warning(what).change(change);
     }
-    Verdict::ok(format!("the receive rings have {current} descriptors, of {most}"))
+    Answer::ok(format!("the receive rings have {current} descriptors, of {most}"))
 }
 
 /// An interrupt that waits longer is felt as latency, in µs.
@@ -111,46 +109,46 @@ const LONG_WAIT: u32 = 200;
 /// What drivers take as a default that serves both.
 const USUAL_WAIT: u32 = 50;
 
-pub(super) fn coalescing(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn coalescing(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     let frames = match parameter(link, Parameter::RxFrames) {
         Ok(value) => value.map_or(0, |value| value.current),
         Err(unknown) => return unknown.alone(),
     };
     match parameter(link, Parameter::RxUsecs) {
         Ok(Some(value)) => coalescing_of(link, value.current, frames),
-        Ok(None) => Verdict::ok("the driver has no coalescing time"),
+        Ok(None) => Answer::ok("the driver has no coalescing time"),
         Err(unknown) => unknown,
     }
     .alone()
 }
 
-fn coalescing_of(link: &Link, usecs: u32, frames: u32) -> Verdict {
+fn coalescing_of(link: &Link, usecs: u32, frames: u32) -> Answer {
     let change = Change::parameter(&link.name, Parameter::RxUsecs, USUAL_WAIT);
     match usecs {
         0 if frames <= 1 => {
-            Verdict::note("interrupts are not coalesced: each frame may raise one").change(change)
+            Answer::note("interrupts are not coalesced: each frame may raise one").change(change)
         }
         _ if usecs > LONG_WAIT => {
-            Verdict::note(format!("an interrupt waits up to {usecs} µs for more frames"))
+            Answer::note(format!("an interrupt waits up to {usecs} µs for more frames"))
                 .change(change)
         }
-        _ => Verdict::ok(format!("an interrupt waits up to {usecs} µs for more frames")),
+        _ => Answer::ok(format!("an interrupt waits up to {usecs} µs for more frames")),
     }
 }
 
 /// sysfs of another network namespace has other interfaces.
 const OTHER_SYSFS: &str = "/sys shows another network namespace";
 
-pub(super) fn steering(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn steering(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     let Some(folder) = sysfs(link) else {
-        return Verdict::unknown(OTHER_SYSFS).alone();
+        return Answer::unknown(OTHER_SYSFS).alone();
     };
     let queues = std::fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
     let masks = queues.map(|queue| queue.path().join("rps_cpus"));
     let on: Vec<_> =
         masks.filter(|mask| read(mask).is_some_and(|value| !is_same(&value, "0"))).collect();
     if on.is_empty() {
-        return Verdict::ok("receive packet steering is off").alone();
+        return Answer::ok("receive packet steering is off").alone();
     }
     let queues: Vec<_> = on
         .iter()
@@ -159,40 +157,40 @@ pub(super) fn steering(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
     let what =
         format!("receive packet steering moves packets to other CPUs ({})", queues.join(", "));
     let changes = on.into_iter().map(|mask| Change::sysfs(mask, 0)).collect();
-    Verdict::note(what).changes(changes).alone()
+    Answer::note(what).changes(changes).alone()
 }
 
-pub(super) fn deferral(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn deferral(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     let Some(folder) = sysfs(link) else {
-        return Verdict::unknown(OTHER_SYSFS).alone();
+        return Answer::unknown(OTHER_SYSFS).alone();
     };
     let value = |name: &str| number(folder.join(name)).unwrap_or(0);
     let (deferred, timeout) = (value("napi_defer_hard_irqs"), value("gro_flush_timeout"));
     if deferred == 0 && timeout == 0 {
-        return Verdict::ok("interrupts are not deferred").alone();
+        return Answer::ok("interrupts are not deferred").alone();
     }
     let names = [("napi_defer_hard_irqs", deferred), ("gro_flush_timeout", timeout)];
     let set = names.iter().filter(|(_, value)| *value != 0);
     let changes = set.map(|(name, _)| Change::sysfs(folder.join(name), 0)).collect();
-    Verdict::note(format!("napi_defer_hard_irqs is {deferred}, gro_flush_timeout is {timeout} ns"))
+    Answer::note(format!("napi_defer_hard_irqs is {deferred}, gro_flush_timeout is {timeout} ns"))
         .changes(changes)
         .alone()
 }
 
-pub(super) fn interrupts(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn interrupts(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     if !link.kind.is_empty() {
-        return Verdict::ok("a virtual device has no interrupts").alone();
+        return Answer::ok("a virtual device has no interrupts").alone();
     }
     interrupts_of(&interrupts::of_queues(&link.name), context.host.online.len()).alone()
 }
 
-fn interrupts_of(queues: &BTreeMap<u32, Vec<usize>>, cpus: usize) -> Verdict {
+fn interrupts_of(queues: &BTreeMap<u32, Vec<usize>>, cpus: usize) -> Answer {
     let used: BTreeSet<_> = queues.values().filter_map(|cpus| cpus.first()).collect();
     match (queues.len(), used.len()) {
-        (0, _) => Verdict::unknown("/proc/interrupts does not name the interrupts of its queues"),
-        (queues, used) if used < queues.min(cpus) => Verdict::warning(interrupting(queues, used))
+        (0, _) => Answer::unknown("/proc/interrupts does not name the interrupts of its queues"),
+        (queues, used) if used < queues.min(cpus) => Answer::warning(interrupting(queues, used))
             .by_hand("write a CPU for each into /proc/irq/NUMBER/smp_affinity_list"),
-        (queues, used) => Verdict::ok(interrupting(queues, used)),
+        (queues, used) => Answer::ok(interrupting(queues, used)),
     }
 }
 
@@ -201,26 +199,26 @@ fn interrupting(queues: usize, cpus: usize) -> String {
     format!("{} {verb} {}", plural(queues as u64, "queue"), plural(cpus as u64, "CPU"))
 }
 
-pub(super) fn node(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn node(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     let card = link::numa_node(&link.name).filter(|_| link.kind.is_empty());
     let nodes: Vec<_> = context.host.allowed.iter().map(|cpu| cpu::node(*cpu)).collect();
     node_of(card, &nodes).alone()
 }
 
 /// `nodes`: of the CPUs that this process may use; `None` for a machine with one node.
-fn node_of(card: Option<u32>, nodes: &[Option<u32>]) -> Verdict {
-    let Some(card) = card else { return Verdict::ok("the device belongs to no node") };
+fn node_of(card: Option<u32>, nodes: &[Option<u32>]) -> Answer {
+    let Some(card) = card else { return Answer::ok("the device belongs to no node") };
     if nodes.iter().all(Option::is_none) {
-        return Verdict::ok("the machine has one node");
+        return Answer::ok("the machine has one node");
     }
     match nodes.iter().filter(|node| **node == Some(card)).count() {
-        0 => Verdict::warning(format!(
+        0 => Answer::warning(format!(
             "the card is on node {card}, and this process may use no CPU of that node"
         ))
         .by_hand(&format!("numactl --cpunodebind={card} linerate ...")),
         cpus => {
             let cpus = plural(cpus as u64, "CPU");
-            Verdict::ok(format!("the card is on node {card}, with {cpus}"))
+            Answer::ok(format!("the card is on node {card}, with {cpus}"))
         }
     }
 }
@@ -237,8 +235,8 @@ mod tests {
         Link { name: "eth9".into(), ..Link::default() }
     }
 
-    fn command(verdict: &Verdict) -> String {
-        verdict.remedy.command().unwrap_or_default()
+    fn command(answer: &Answer) -> String {
+        answer.remedy.command().unwrap_or_default()
     }
 
     #[test]

@@ -5,7 +5,7 @@ use linerate_net::link::Link;
 use linerate_net::qdisc::{EGRESS_FILTERS, INGRESS_FILTERS, Qdisc};
 use linerate_net::ruleset::DeviceChain;
 
-use super::{FORWARD, Verdict};
+use super::{Answer, FORWARD};
 use crate::context::Context;
 use crate::finding::Job;
 use crate::setting::quoted;
@@ -13,10 +13,10 @@ use crate::setting::quoted;
 /// Queueing disciplines that neither shape nor drop by choice.
 const TRIVIAL: &[&str] = &["noqueue", "mq", "pfifo_fast"];
 
-pub(super) fn qdiscs(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn qdiscs(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     let qdiscs = match context.host.connection.qdiscs(link.index) {
         Ok(qdiscs) => qdiscs,
-        Err(error) => return Verdict::unknown(error.to_string()).alone(),
+        Err(error) => return Answer::unknown(error.to_string()).alone(),
     };
     // The kernel's own ones have no handle.
     let is_obeyed = |qdisc: &&Qdisc| {
@@ -27,28 +27,22 @@ pub(super) fn qdiscs(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
             let what = format!("what leaves goes through a queueing discipline ({})", qdisc.kind);
             let command =
                 format!("tc qdisc del dev {} root (if you do not need it)", quoted(&link.name));
-            Verdict::warning(what).by_hand(&command).alone()
+            Answer::warning(what).by_hand(&command).alone()
         }
-        None => Verdict::ok("no queueing discipline that somebody attached").alone(),
+        None => Answer::ok("no queueing discipline that somebody attached").alone(),
     }
 }
 
-pub(super) fn ingress_filters(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn ingress_filters(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     filters(context, link, INGRESS_FILTERS, "ingress", "comes in")
 }
 
-pub(super) fn egress_filters(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn egress_filters(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     filters(context, link, EGRESS_FILTERS, "egress", "leaves")
 }
 
-fn filters(
-    context: &Context<'_>,
-    link: &Link,
-    parent: u32,
-    hook: &str,
-    what: &str,
-) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
+fn filters(context: &Context<'_>, link: &Link, parent: u32, hook: &str, what: &str) -> Vec<Answer> {
+    let mut answers = Vec::new();
     match context.host.connection.filters(link.index, parent) {
         Ok(filters) if filters.is_empty() => {}
         Ok(filters) => {
@@ -61,39 +55,39 @@ fn filters(
                 quoted(&link.name)
             );
             if hook == "ingress" {
-                verdicts.push(Verdict::note(&found).by_hand(&command).of(&[Job::Receive]));
+                answers.push(Answer::note(&found).by_hand(&command).of(&[Job::Receive]));
             }
-            verdicts.push(Verdict::warning(found).by_hand(&command).of(FORWARD));
+            answers.push(Answer::warning(found).by_hand(&command).of(FORWARD));
         }
-        Err(error) => verdicts.push(Verdict::unknown(error.to_string())),
+        Err(error) => answers.push(Answer::unknown(error.to_string())),
     }
     match DeviceChain::all() {
-        Ok(chains) => verdicts.extend(
+        Ok(chains) => answers.extend(
             chains
                 .iter()
                 .filter(|chain| chain.is_egress == (hook == "egress") && chain.is_on(&link.name))
                 .map(|chain| {
-                    Verdict::warning(format!("what {what} meets chain {} of nftables", chain.name))
+                    Answer::warning(format!("what {what} meets chain {} of nftables", chain.name))
                         .by_hand(&format!("nft list table netdev {} (or inet)", chain.table))
                         .of(FORWARD)
                 }),
         ),
-        Err(error) => verdicts.push(Verdict::unknown(format!("chains of nftables: {error}"))),
+        Err(error) => answers.push(Answer::unknown(format!("chains of nftables: {error}"))),
     }
-    if verdicts.is_empty() {
-        verdicts.push(Verdict::ok(format!("no filter for what {what}")));
+    if answers.is_empty() {
+        answers.push(Answer::ok(format!("no filter for what {what}")));
     }
-    verdicts
+    answers
 }
 
-pub(super) fn tcx(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn tcx(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     match tcx_programs(link.index).map(|both| both.map(|programs| programs.count)) {
-        Ok([0, 0]) => Verdict::ok("no tcx program").alone(),
+        Ok([0, 0]) => Answer::ok("no tcx program").alone(),
         Ok([ingress, egress]) => {
             let what =
                 format!("tcx programs: {ingress} for what comes in, {egress} for what leaves");
-            Verdict::note(what).by_hand(&format!("bpftool net show dev {}", link.name)).alone()
+            Answer::note(what).by_hand(&format!("bpftool net show dev {}", link.name)).alone()
         }
-        Err(error) => Verdict::unknown(error.to_string()).alone(),
+        Err(error) => Answer::unknown(error.to_string()).alone(),
     }
 }

@@ -8,22 +8,22 @@ use linerate_forward::runtime::pins::{BPFFS, Namespace, Pins};
 use linerate_net::ethtool;
 use linerate_net::link::Link;
 
-use super::Verdict;
+use super::Answer;
 use crate::context::Context;
 use crate::finding::Job::{Capture, Forward, Receive, Uplink};
 use crate::setting::quoted;
 
-pub(super) fn program(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn program(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     let program = match xdp::attached(&link.name) {
-        Ok(None) => return Verdict::ok("no XDP program is attached").alone(),
+        Ok(None) => return Answer::ok("no XDP program is attached").alone(),
         Ok(Some(program)) => program,
-        Err(error) => return Verdict::unknown(error.to_string()).alone(),
+        Err(error) => return Answer::unknown(error.to_string()).alone(),
     };
     if let Some(instance) = instance_of(link) {
         let what = format!("linerate forward accelerates it (instance {instance})");
         return vec![
-            Verdict::ok(&what).of(&[Forward]),
-            Verdict::note(what)
+            Answer::ok(&what).of(&[Forward]),
+            Answer::note(what)
                 .by_hand("capture and receive use packet sockets beside it, or --source tee")
                 .of(&[Capture, Receive, Uplink]),
         ];
@@ -38,7 +38,7 @@ pub(super) fn program(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
         program.id, program.mode
     );
     if program.is_linerate() {
-        return Verdict::note(what)
+        return Answer::note(what)
             .by_hand("end that linerate, or use --source tee with both")
             .alone();
     }
@@ -52,8 +52,8 @@ pub(super) fn program(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
         Owner::Unknown => "as root this says who holds it".to_owned(),
     };
     vec![
-        Verdict::fatal(&what).by_hand(&remedy).of(&[Forward]),
-        Verdict::warning(&what).by_hand(&remedy).of(&[Capture, Receive, Uplink]),
+        Answer::fatal(&what).by_hand(&remedy).of(&[Forward]),
+        Answer::warning(&what).by_hand(&remedy).of(&[Capture, Receive, Uplink]),
     ]
 }
 
@@ -67,36 +67,36 @@ pub(super) fn instance_of(link: &Link) -> Option<String> {
     })
 }
 
-pub(super) fn mode(context: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn mode(context: &Context<'_>, link: &Link) -> Vec<Answer> {
     if !context.options.attach {
-        return Verdict::unknown("not tried (--no-attach)").alone();
+        return Answer::unknown("not tried (--no-attach)").alone();
     }
     if !link.is_up() {
-        return Verdict::unknown("not tried: the interface is down").alone();
+        return Answer::unknown("not tried: the interface is down").alone();
     }
     match xdp::try_attach(&link.name, AttachMode::Native) {
-        Ok(()) => Verdict::ok("the driver takes an XDP program (native)").alone(),
-        Err(error @ Error::Privilege { .. }) => Verdict::unknown(error.to_string()).alone(),
+        Ok(()) => Answer::ok("the driver takes an XDP program (native)").alone(),
+        Err(error @ Error::Privilege { .. }) => Answer::unknown(error.to_string()).alone(),
         Err(Error::ForeignProgram { mode: AttachMode::Native, .. }) => {
-            Verdict::ok("the driver runs an XDP program (native)").alone()
+            Answer::ok("the driver runs an XDP program (native)").alone()
         }
         Err(Error::ForeignProgram { .. }) => {
-            Verdict::unknown("not tried: a generic program is attached").alone()
+            Answer::unknown("not tried: a generic program is attached").alone()
         }
         Err(Error::System { source, .. }) => refused(link, &source).alone(),
-        Err(error) => Verdict::unknown(error.to_string()).alone(),
+        Err(error) => Answer::unknown(error.to_string()).alone(),
     }
 }
 
 /// The driver refuses a program: does the stack take it?
-fn refused(link: &Link, reason: &std::io::Error) -> Verdict {
+fn refused(link: &Link, reason: &std::io::Error) -> Answer {
     match xdp::try_attach(&link.name, AttachMode::Generic) {
         Ok(()) => {
-            Verdict::warning(format!("the driver refuses native XDP ({reason}); generic XDP works"))
+            Answer::warning(format!("the driver refuses native XDP ({reason}); generic XDP works"))
                 .by_hand(&advice(link))
         }
         Err(generic) => {
-            Verdict::warning(format!("neither native XDP ({reason}) nor generic XDP: {generic}"))
+            Answer::warning(format!("neither native XDP ({reason}) nor generic XDP: {generic}"))
                 .by_hand(&advice(link))
         }
     }
@@ -118,14 +118,14 @@ fn advice(link: &Link) -> String {
     }
 }
 
-pub(super) fn features(_: &Context<'_>, link: &Link) -> Vec<Verdict> {
+pub(super) fn features(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     match ethtool::xdp_features(link.index) {
         Ok(Some(features)) if features.has_zero_copy() => {
-            Verdict::ok("AF_XDP sockets share frames with the driver (zero-copy)")
+            Answer::ok("AF_XDP sockets share frames with the driver (zero-copy)")
         }
-        Ok(Some(_)) => Verdict::note("the driver has no zero-copy AF_XDP"),
-        Ok(None) => Verdict::unknown("this kernel does not say (it does from Linux 6.3 on)"),
-        Err(error) => Verdict::unknown(error.to_string()),
+        Ok(Some(_)) => Answer::note("the driver has no zero-copy AF_XDP"),
+        Ok(None) => Answer::unknown("this kernel does not say (it does from Linux 6.3 on)"),
+        Err(error) => Answer::unknown(error.to_string()),
     }
     .alone()
 }
