@@ -50,7 +50,7 @@ pub(crate) fn object_store(
 }
 
 /// Files with the same columns outside of them.
-struct Group {
+struct FileSet {
     urls: Vec<ListingTableUrl>,
     /// The folders `COLUMN=VALUE` that the locations themselves are in.
     above: Vec<(String, String)>,
@@ -77,7 +77,7 @@ pub(crate) async fn open(locations: &[String]) -> Result<SessionContext> {
     ));
     let options = listing_options();
     let state = context.state();
-    let (mut groups, mut empty) = (Vec::<Group>::new(), Vec::new());
+    let (mut groups, mut empty) = (Vec::<FileSet>::new(), Vec::new());
     for location in locations {
         let (name, url) = location_url(&context, location)?;
         let first = files(&context, &url, 1).await;
@@ -90,7 +90,7 @@ pub(crate) async fn open(locations: &[String]) -> Result<SessionContext> {
         let above = folders_above(&name);
         match groups.iter_mut().find(|group| group.above == above && group.below == below) {
             Some(group) => group.urls.push(url),
-            None => groups.push(Group { urls: vec![url], above, below }),
+            None => groups.push(FileSet { urls: vec![url], above, below }),
         }
     }
     if groups.is_empty() {
@@ -196,7 +196,7 @@ fn folders_above(name: &str) -> Vec<(String, String)> {
 }
 
 /// The records of files, with the columns of their folders.
-async fn records(context: &SessionContext, group: Group) -> Result<DataFrame> {
+async fn records(context: &SessionContext, group: FileSet) -> Result<DataFrame> {
     let names = group.urls.iter().map(|url| shown(url.as_str())).collect::<Vec<_>>().join(", ");
     let columns = group.below.into_iter().map(|name| (name, DataType::Utf8)).collect();
     let options = listing_options()

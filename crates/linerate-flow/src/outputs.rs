@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use linerate_pcapfile::Group;
+use linerate_pcapfile::UserGroup;
 use serde::{Serialize, Serializer};
 
 use crate::file::{Files, FilesOptions, FilesStatistics, Retention};
@@ -98,7 +98,7 @@ pub struct OutputOptions {
     /// The name of this meter in files; `None` for the host's name.
     pub sensor: Option<String>,
     /// A group that may read the files.
-    pub group: Option<Group>,
+    pub group: Option<UserGroup>,
     /// A file is complete at the latest after this time.
     pub max_age: Duration,
     /// Which complete files are deleted, in each folder.

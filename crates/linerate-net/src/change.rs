@@ -11,7 +11,7 @@ use crate::netlink::{Message, Notifications, Protocol, Received, bytes_at};
 /// What to subscribe to: groups of `linux/rtnetlink.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum Group {
+pub enum RtnlGroup {
     /// Links.
     Link = libc::RTNLGRP_LINK,
     /// Neighbours, IPv4 and IPv6.
@@ -82,7 +82,7 @@ impl Changes {
     ///
     /// # Errors
     /// [`crate::Error::System`].
-    pub fn subscribe(groups: &[Group]) -> Result<Self> {
+    pub fn subscribe(groups: &[RtnlGroup]) -> Result<Self> {
         let subscribe = || -> io::Result<Self> {
             let notifications = Notifications::open(Protocol::Route)?;
             groups.iter().try_for_each(|group| notifications.join(*group as u32))?;

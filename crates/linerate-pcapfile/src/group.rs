@@ -1,4 +1,4 @@
-//! [`Group`]: who may read files of packets, beside their owner.
+//! [`UserGroup`]: who may read files of packets, beside their owner.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -10,9 +10,9 @@ pub const FILE_MODE: u32 = 0o600;
 
 /// A group of users that may read packets, or flow records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Group(u32);
+pub struct UserGroup(u32);
 
-impl Group {
+impl UserGroup {
     /// Lets the group read this file, or list and enter this folder.
     ///
     /// # Errors
@@ -32,12 +32,12 @@ impl Group {
     }
 }
 
-impl FromStr for Group {
+impl FromStr for UserGroup {
     type Err = String;
 
     /// A group by its name.
     fn from_str(name: &str) -> Result<Self, String> {
-        match nix::unistd::Group::from_name(name) {
+        match nix::unistd::UserGroup::from_name(name) {
             Ok(Some(group)) => Ok(Self(group.gid.as_raw())),
             Ok(None) => Err(format!("there is no group {name}")),
             Err(errno) => Err(format!("groups cannot be read ({errno})")),

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use crate::encoder::MetricEncoder;
 use crate::page::page;
 use crate::process::Process;
-use crate::server::{Body, HTML, JSON, OPEN_METRICS, Route, Server};
+use crate::server::{Body, HTML, JSON, OPEN_METRICS, Resource, Server};
 
 /// How often a verb publishes its counts.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ impl<T: fmt::Debug + Send + 'static> Published<T> {
     ) -> io::Result<Server> {
         let landing = landing_page(verb);
         let page =
-            Route { path: "/", content_type: HTML, body: Box::new(move || Ok(landing.clone())) };
+            Resource { path: "/", content_type: HTML, body: Box::new(move || Ok(landing.clone())) };
         Server::start(listener, "metrics", vec![self.metrics(verb, encode), page])
     }
 
@@ -91,8 +91,8 @@ impl<T: fmt::Debug + Send + 'static> Published<T> {
         let text = page(verb);
         let routes = vec![
             self.metrics(verb, encode),
-            Route { path: "/data.json", content_type: JSON, body: data },
-            Route { path: "/", content_type: HTML, body: Box::new(move || Ok(text.clone())) },
+            Resource { path: "/data.json", content_type: JSON, body: data },
+            Resource { path: "/", content_type: HTML, body: Box::new(move || Ok(text.clone())) },
         ];
         Server::start(listener, "web", routes)
     }
@@ -101,7 +101,7 @@ impl<T: fmt::Debug + Send + 'static> Published<T> {
         &self,
         verb: &'static str,
         encode: fn(&T, &mut MetricEncoder<'_, '_>) -> fmt::Result,
-    ) -> Route {
+    ) -> Resource {
         let mut registry = Registry::default();
         let (published, process) = (self.clone(), Process::new(verb, self.process));
         registry.register_collector(Box::new(Families { published, encode, process }));
@@ -110,7 +110,7 @@ impl<T: fmt::Debug + Send + 'static> Published<T> {
             let encoded = prometheus_client::encoding::text::encode(&mut text, &registry);
             encoded.map(|()| text).map_err(|error| error.to_string())
         });
-        Route { path: "/metrics", content_type: OPEN_METRICS, body }
+        Resource { path: "/metrics", content_type: OPEN_METRICS, body }
     }
 
     /// Nothing under the lock can leave partial state.

@@ -32,7 +32,7 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 pub(crate) type Body = dyn Fn() -> Result<String, String> + Send + Sync;
 
 /// A path and its response.
-pub(crate) struct Route {
+pub(crate) struct Resource {
     pub(crate) path: &'static str,
     pub(crate) content_type: &'static str,
     pub(crate) body: Box<Body>,
@@ -51,7 +51,7 @@ impl Server {
     pub(crate) fn start(
         listener: TcpListener,
         name: &'static str,
-        routes: Vec<Route>,
+        routes: Vec<Resource>,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -91,9 +91,9 @@ impl Drop for Server {
     }
 }
 
-impl fmt::Debug for Route {
+impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Route").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Resource").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -131,8 +131,8 @@ fn is_in_hosts(hosts: &str, name: &str) -> bool {
     hosts.lines().any(names)
 }
 
-fn router(routes: Vec<Route>) -> Router {
-    routes.into_iter().fold(Router::new(), |router, Route { path, content_type, body }| {
+fn router(routes: Vec<Resource>) -> Router {
+    routes.into_iter().fold(Router::new(), |router, Resource { path, content_type, body }| {
         let body: Arc<Body> = Arc::from(body);
         let answer = move || async move {
             let headers = [
@@ -173,7 +173,7 @@ pub(crate) mod tests {
 
     fn start(body: Box<Body>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let route = Route { path: "/metrics", content_type: OPEN_METRICS, body };
+        let route = Resource { path: "/metrics", content_type: OPEN_METRICS, body };
         Server::start(listener, "test", vec![route]).unwrap()
     }
 
@@ -214,7 +214,7 @@ pub(crate) mod tests {
     fn other_hosts_are_refused_at_every_address() {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let body: Box<Body> = Box::new(|| Ok("secret".to_owned()));
-        let route = Route { path: "/metrics", content_type: OPEN_METRICS, body };
+        let route = Resource { path: "/metrics", content_type: OPEN_METRICS, body };
         let server = Server::start(listener, "test", vec![route]).unwrap();
         let port = server.address().port();
         let status = |host: &str| {

@@ -1,6 +1,6 @@
 //! [`Watch`]: follows the interface of a receiver by the kernel's notifications.
 
-use linerate_net::change::{Change, Changes, Group};
+use linerate_net::change::{Change, Changes, RtnlGroup};
 use linerate_net::{Connection, Interface};
 
 use crate::{Error, Result};
@@ -26,11 +26,11 @@ impl Watch {
     /// too.
     pub(crate) fn start(name: &str, addresses: bool) -> Result<Self> {
         let groups = [
-            Group::Link,
-            Group::Ipv4Address,
-            Group::Ipv6Address,
-            Group::Ipv4Route,
-            Group::Ipv6Route,
+            RtnlGroup::Link,
+            RtnlGroup::Ipv4Address,
+            RtnlGroup::Ipv6Address,
+            RtnlGroup::Ipv4Route,
+            RtnlGroup::Ipv6Route,
         ];
         // Subscribe before the first check, so that no change is missed.
         let changes = Changes::subscribe(if addresses { &groups } else { &groups[..1] })?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use linerate_net::Interface;
-use linerate_net::change::{Change, Changes, Group};
+use linerate_net::change::{Change, Changes, RtnlGroup};
 use linerate_net::link::{Link, Statistics};
 use linerate_pcapfile::InterfaceDescription;
 
@@ -22,7 +22,7 @@ pub(super) struct Router {
     changes: Changes,
     events: Sender<Event>,
     all: Arc<AllCounters>,
-    routes: HashMap<u32, Route>,
+    routes: HashMap<u32, KnownInterface>,
     /// Changes may be unknown: before the subscription, or because too many came at once.
     missed: bool,
     /// The index in the last frame.
@@ -35,7 +35,7 @@ pub(super) struct Router {
 
 /// Where the frames of an interface go.
 #[derive(Clone)]
-pub(super) struct Route {
+pub(super) struct KnownInterface {
     /// The number of the interface.
     pub(super) number: u32,
     pub(super) linktype: u16,
@@ -61,7 +61,7 @@ impl Router {
         description: InterfaceDescription,
     ) -> Result<Self> {
         let counters = all.all();
-        let route = |number: usize| Route {
+        let route = |number: usize| KnownInterface {
             number: number as u32,
             linktype: opened[number].linktype,
             counters: Arc::clone(&counters[number]),
@@ -71,7 +71,7 @@ impl Router {
         let routes =
             (0..opened.len()).map(|number| (opened[number].interface.index, route(number)));
         Ok(Self {
-            changes: Changes::subscribe(&[Group::Link])?,
+            changes: Changes::subscribe(&[RtnlGroup::Link])?,
             events: events.clone(),
             all: Arc::clone(all),
             routes: routes.collect(),
@@ -83,19 +83,20 @@ impl Router {
     }
 
     /// The route of frames with this index.
-    pub(super) fn route(&mut self, index: u32, sink: &mut Sink<FileSinkHandle>) -> &Route {
+    pub(super) fn route(&mut self, index: u32, sink: &mut Sink<FileSinkHandle>) -> &KnownInterface {
         if !self.routes.contains_key(&index) {
             // One that has gone before its first frame was read counts for all of them.
-            let route = self
-                .add(index, sink)
-                .unwrap_or_else(|| Route { state: State::Gone, ..self.routes[&0].clone() });
+            let route = self.add(index, sink).unwrap_or_else(|| KnownInterface {
+                state: State::Gone,
+                ..self.routes[&0].clone()
+            });
             self.routes.insert(index, route);
         }
         self.current = index;
         &self.routes[&index]
     }
 
-    fn add(&mut self, index: u32, sink: &mut Sink<FileSinkHandle>) -> Option<Route> {
+    fn add(&mut self, index: u32, sink: &mut Sink<FileSinkHandle>) -> Option<KnownInterface> {
         // Packets wait meanwhile: so not by netlink, whose answer may take seconds.
         let found = Interface::by_index(index).ok()?;
         let (name, hardware_type) = (found.name().to_owned(), found.link_layer().ok()?);
@@ -112,7 +113,7 @@ impl Router {
             });
         }
         let _ = self.events.send(Event::Appeared(interface.name.clone()));
-        Some(Route { number, linktype, counters, name: interface.name, state: State::Up })
+        Some(KnownInterface { number, linktype, counters, name: interface.name, state: State::Up })
     }
 
     /// Says which interfaces went down, came up or were removed. Returns the frames of all interfaces so far, and

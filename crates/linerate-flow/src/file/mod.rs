@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 pub use linerate_pcapfile::KeepFree;
-use linerate_pcapfile::{FILE_MODE, Group};
+use linerate_pcapfile::{FILE_MODE, UserGroup};
 use parquet::file::properties::WriterPropertiesPtr;
 use parquet::file::writer::SerializedFileWriter;
 
@@ -38,7 +38,7 @@ pub struct FilesOptions {
     /// The name of this meter: letters, digits, dots, dashes and underscores.
     pub sensor: String,
     /// A group that may read the files.
-    pub group: Option<Group>,
+    pub group: Option<UserGroup>,
     /// A file gets its name at the latest after this time.
     pub max_age: Duration,
     /// A file gets its name at the latest with this many records.
@@ -485,14 +485,14 @@ fn state_path(folder: &Path, sensor: &str) -> PathBuf {
 }
 
 /// Creates a file that only its owner and this group can read, or opens it. Nobody else could lock it, either.
-fn create_file(path: &Path, group: Option<Group>) -> io::Result<File> {
+fn create_file(path: &Path, group: Option<UserGroup>) -> io::Result<File> {
     let file = OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path)?;
     group.map_or(Ok(()), |group| group.share(&file))?;
     Ok(file)
 }
 
 /// Creates the folders that are missing up to this one, which the group can enter.
-fn create_folder(path: &Path, group: Option<Group>) -> io::Result<()> {
+fn create_folder(path: &Path, group: Option<UserGroup>) -> io::Result<()> {
     let Some(group) = group else { return fs::create_dir_all(path) };
     for folder in missing(path).into_iter().rev() {
         DirBuilder::new().recursive(true).create(&folder)?;

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use linerate_net::change::{Change, Changes, Group};
+use linerate_net::change::{Change, Changes, RtnlGroup};
 use linerate_net::neighbour::State;
 use linerate_testkit::root_or_skip;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,9 +28,10 @@ fn changes_are_heard_in_the_namespace_of_the_subscriber() {
     root_or_skip!();
     let Cable { near, far, veth } = cable();
     let index = veth.a.index();
-    let groups = [Group::Link, Group::Neighbour, Group::Ipv4Route, Group::Ipv6Address];
+    let groups =
+        [RtnlGroup::Link, RtnlGroup::Neighbour, RtnlGroup::Ipv4Route, RtnlGroup::Ipv6Address];
     let mut changes = near.run(|| Changes::subscribe(&groups).unwrap()).unwrap();
-    let mut elsewhere = far.run(|| Changes::subscribe(&[Group::Ipv4Route]).unwrap()).unwrap();
+    let mut elsewhere = far.run(|| Changes::subscribe(&[RtnlGroup::Ipv4Route]).unwrap()).unwrap();
     stdout_of(&near, "ip neighbour add 10.1.0.7 lladdr 02:00:00:00:00:07 dev a");
     let seven = |entry: &linerate_net::neighbour::Neighbour| {
         entry.destination == Some("10.1.0.7".parse().unwrap()) && entry.index == index

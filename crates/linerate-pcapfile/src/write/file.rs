@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::compression::Compressor;
-use crate::{Compression, Error, FILE_MODE, Group, Result};
+use crate::{Compression, Error, FILE_MODE, Result, UserGroup};
 
 /// An open output file.
 ///
@@ -62,7 +62,7 @@ impl OutputFile {
     /// # Errors
     ///
     /// [`Error::Create`].
-    pub fn share(&self, group: Group) -> Result<()> {
+    pub fn share(&self, group: UserGroup) -> Result<()> {
         if !self.regular {
             return Ok(());
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use linerate_bpf::addresses::{Addresses, MAX_ADDRESSES};
 use linerate_net::Connection;
-use linerate_net::change::{Change, Changes, Group};
+use linerate_net::change::{Change, Changes, RtnlGroup};
 use linerate_net::neighbour::{Neighbour, State as Nud};
 use linerate_net::privilege::{self, CapabilitySet};
 use linerate_net::route::Kind;
@@ -35,14 +35,14 @@ const MAX_IDLE_POLLS: u32 = 60;
 const MAX_REPORTED: usize = 1024;
 
 /// What may change the next hop of a destination in the interface's namespace.
-const ROUTING: [Group; 7] = [
-    Group::Link,
-    Group::Neighbour,
-    Group::Ipv4Route,
-    Group::Ipv4Rule,
-    Group::Ipv6Route,
-    Group::Ipv6Rule,
-    Group::Nexthop,
+const ROUTING: [RtnlGroup; 7] = [
+    RtnlGroup::Link,
+    RtnlGroup::Neighbour,
+    RtnlGroup::Ipv4Route,
+    RtnlGroup::Ipv4Rule,
+    RtnlGroup::Ipv6Route,
+    RtnlGroup::Ipv6Rule,
+    RtnlGroup::Nexthop,
 ];
 
 /// The sockets of the device's namespace; opened by a thread that is in it.
@@ -55,7 +55,7 @@ pub(crate) struct DeviceAddresses {
 impl DeviceAddresses {
     /// Of the device with this index in the namespace of the calling thread.
     pub(crate) fn open(index: u32) -> Result<Self> {
-        let changes = Changes::subscribe(&[Group::Ipv4Address, Group::Ipv6Address])?;
+        let changes = Changes::subscribe(&[RtnlGroup::Ipv4Address, RtnlGroup::Ipv6Address])?;
         Ok(Self { index, connection: Connection::open()?, changes })
     }
 }
@@ -140,8 +140,8 @@ impl NeighbourState {
 }
 
 /// How a destination is reached.
-enum Route {
-    NextHop(IpAddr),
+enum NextHop {
+    Address(IpAddr),
     Broadcast,
     None,
 }
@@ -270,8 +270,8 @@ impl Worker {
             }
         };
         let address = match self.route(destination) {
-            Ok(Route::NextHop(address)) => address,
-            Ok(Route::Broadcast) => {
+            Ok(NextHop::Address(address)) => address,
+            Ok(NextHop::Broadcast) => {
                 settle(&mut self.cache.lock(), Resolution::Resolved(Address::BROADCAST), None);
                 return self.cache.changed();
             }
@@ -303,15 +303,15 @@ impl Worker {
     }
 
     /// Where the kernel would send its own packet through the interface.
-    fn route(&self, destination: IpAddr) -> linerate_net::Result<Route> {
+    fn route(&self, destination: IpAddr) -> linerate_net::Result<NextHop> {
         let route = self.connection.route_to(destination, Some(self.index))?;
         if route.interfaces.iter().any(|index| *index != self.index) {
-            return Ok(Route::None);
+            return Ok(NextHop::None);
         }
         Ok(match route.kind {
-            Kind::Unicast | Kind::Anycast => Route::NextHop(route.gateway.unwrap_or(destination)),
-            Kind::Broadcast => Route::Broadcast,
-            _ => Route::None,
+            Kind::Unicast | Kind::Anycast => NextHop::Address(route.gateway.unwrap_or(destination)),
+            Kind::Broadcast => NextHop::Broadcast,
+            _ => NextHop::None,
         })
     }
 

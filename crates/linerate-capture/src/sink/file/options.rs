@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use linerate_pcapfile::{
-    Compression, Encoder, Group, InterfaceDescription, InterfaceStatistics, SectionHeader,
+    Compression, Encoder, InterfaceDescription, InterfaceStatistics, SectionHeader, UserGroup,
 };
 use linerate_ring::Timestamp;
 
@@ -27,7 +27,7 @@ pub struct FileSinkOptions {
     /// Compression.
     pub compression: Compression,
     /// A group that may read the files.
-    pub group: Option<Group>,
+    pub group: Option<UserGroup>,
     /// When to start another file.
     pub rotation: Rotation,
     /// Which of the finished files are deleted.

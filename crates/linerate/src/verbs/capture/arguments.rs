@@ -8,7 +8,7 @@ use linerate_capture::engine::Sample;
 use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_flow::outputs::Destination;
-use linerate_pcapfile::{Compression, Group, KeepFree};
+use linerate_pcapfile::{Compression, KeepFree, UserGroup};
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
@@ -188,7 +188,7 @@ pub(crate) struct Arguments {
 
     /// Let this group read the files of -w and --flows (mode 0640). Without it only their owner can (0600).
     #[arg(help_heading = OUTPUT, long, value_name = "NAME")]
-    pub(super) group: Option<Group>,
+    pub(super) group: Option<UserGroup>,
 
     /// Precision of the timestamps in classic pcap files (default: micro, as other programs
     /// write); pcapng files always have nanoseconds.
