@@ -1,15 +1,16 @@
 //! [`Steering`]: whether the kernel moves what an interface receives to other CPUs (receive packet steering,
 //! Documentation/networking/scaling.rst).
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-use crate::Result;
 use crate::error::Context;
+use crate::{Result, link};
 
 /// The sysfs of one network namespace.
 #[derive(Debug)]
@@ -17,7 +18,8 @@ pub struct Steering(OwnedFd);
 
 impl Steering {
     /// Of the network namespace of the calling thread. What is mounted at `/sys` may be of another one, so this makes a
-    /// mount of its own, which nobody else sees.
+    /// mount of its own, which nobody else sees. Without the privilege it takes `/sys`, if that has the interfaces of this
+    /// namespace and no others: names, indices and addresses.
     ///
     /// # Errors
     /// [`crate::Error::Privilege`] without CAP_SYS_ADMIN, [`crate::Error::System`].
@@ -28,7 +30,9 @@ impl Steering {
             let flags = MountAttrFlags::MOUNT_ATTR_RDONLY;
             Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
         };
-        open().map(Self).context(|| "mount sysfs".into())
+        let mounted = || is_of_this_namespace().then(|| File::open("/sys").ok().map(OwnedFd::from));
+        let open = open().or_else(|error| mounted().flatten().ok_or(error));
+        open.map(Self).context(|| "mount sysfs".into())
     }
 
     /// Whether a receive queue of this interface gives packets to other CPUs (`rps_cpus`).
@@ -62,4 +66,22 @@ impl Steering {
         };
         read().context(|| format!("read the packet steering of {interface}"))
     }
+}
+
+/// Whether `/sys` shows the interfaces of the calling thread's network namespace.
+fn is_of_this_namespace() -> bool {
+    let Ok(links) = link::all() else { return false };
+    let folder = Path::new("/sys/class/net");
+    let shown = fs::read_dir(folder).into_iter().flatten().flatten();
+    // Others are settings, such as `bonding_masters`.
+    let count = shown.filter(|entry| entry.path().is_dir()).count();
+    count == links.len()
+        && links.iter().all(|link| {
+            let has = |file: &str, value: String| {
+                let text = fs::read_to_string(folder.join(&link.name).join(file));
+                text.is_ok_and(|text| text.trim_end() == value)
+            };
+            has("ifindex", link.index.to_string())
+                && link.address.is_none_or(|address| has("address", address.to_string()))
+        })
 }

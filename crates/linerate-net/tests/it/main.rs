@@ -10,5 +10,6 @@ mod neighbour;
 mod qdisc;
 mod route;
 mod ruleset;
+mod steering;
 mod support;
 mod xtables;
