@@ -36,9 +36,8 @@ unsafe extern "C" fn setsockopt(
             SYSTEM.store(address, Ordering::Release);
         }
         // SAFETY: null, or the function of this name, with the type that POSIX gives it.
-        if let Some(system) =
-            unsafe { std::mem::transmute::<*mut c_void, Option<SetOption>>(address) }
-        {
+        let system = unsafe { std::mem::transmute::<*mut c_void, Option<SetOption>>(address) };
+        if let Some(system) = system {
             // SAFETY: the caller's arguments.
             return unsafe { system(socket, level, option, value, length) };
         }
