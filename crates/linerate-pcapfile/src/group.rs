@@ -37,7 +37,7 @@ impl FromStr for UserGroup {
 
     /// A group by its name.
     fn from_str(name: &str) -> Result<Self, String> {
-        match nix::unistd::UserGroup::from_name(name) {
+        match nix::unistd::Group::from_name(name) {
             Ok(Some(group)) => Ok(Self(group.gid.as_raw())),
             Ok(None) => Err(format!("there is no group {name}")),
             Err(errno) => Err(format!("groups cannot be read ({errno})")),
