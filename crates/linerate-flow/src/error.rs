@@ -1,6 +1,8 @@
 //! [`Error`].
 
 use std::io;
+#[cfg(feature = "parquet")]
+use std::path::Path;
 use std::path::PathBuf;
 
 /// Why records could not be written.
@@ -23,7 +25,7 @@ pub enum Error {
         /// The file's name.
         path: PathBuf,
         /// Why not.
-        source: parquet::errors::ParquetError,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The name of a sensor, which is a part of paths.
     #[error(
@@ -70,5 +72,12 @@ impl Error {
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
+    }
+
+    #[cfg(feature = "parquet")]
+    pub(crate) fn parquet<E: std::error::Error + Send + Sync + 'static>(
+        path: &Path,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::Parquet { path: path.to_owned(), source: Box::new(source) }
     }
 }

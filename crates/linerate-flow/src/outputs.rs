@@ -34,12 +34,17 @@ impl FromStr for Destination {
         if Target::is_one(text) {
             return Ok(Self::Collector(text.parse()?));
         }
-        match mistake(text) {
+        let unsupported = || cfg!(not(feature = "parquet")).then(|| NO_PARQUET.to_owned());
+        match mistake(text).or_else(unsupported) {
             Some(reason) => Err(Error::Destination { text: text.to_owned(), reason }),
             None => Ok(Self::Folder(text.into())),
         }
     }
 }
+
+/// Why no folder is one, in a build without Parquet.
+const NO_PARQUET: &str =
+    "this program was built without Parquet files: name a collector as ipfix://HOST";
 
 /// Why this is probably not meant as a folder.
 fn mistake(text: &str) -> Option<String> {

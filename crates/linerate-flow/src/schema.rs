@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+#[cfg(feature = "parquet")]
 use std::sync::Arc;
 
+#[cfg(feature = "parquet")]
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
+#[cfg(feature = "parquet")]
 use parquet::schema::types::{Type as ParquetType, TypePtr};
 
 use crate::{Direction, FlowRecord, Translation};
@@ -81,6 +84,7 @@ impl Kind {
 
     /// Its physical and logical type in Parquet. An IPv4 address is a number, so that SQL can compare it with the
     /// ends of a prefix.
+    #[cfg(feature = "parquet")]
     pub fn parquet(self) -> (Physical, Option<LogicalType>) {
         let unsigned = |bits| Some(LogicalType::integer(bits, false));
         match self {
@@ -265,6 +269,7 @@ pub fn field(name: &str) -> Option<&'static Field> {
 }
 
 /// The schema of a Parquet file.
+#[cfg(feature = "parquet")]
 pub fn parquet() -> TypePtr {
     let column = |field: &Field| {
         let (physical, logical) = field.kind.parquet();

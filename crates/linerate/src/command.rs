@@ -1,5 +1,7 @@
 //! The command line of `linerate`: from the arguments to a verb, and from its result to an exit status.
 
+pub(crate) mod router;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;

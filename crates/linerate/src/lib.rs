@@ -8,5 +8,6 @@ pub mod cli;
 mod command;
 mod verbs;
 
+pub use command::router::run_router;
 pub use command::{Cli, run, run_capture};
 pub use verbs::lab;

@@ -9,6 +9,7 @@ mod session;
 mod target;
 #[cfg(test)]
 mod tests;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 
 use std::collections::VecDeque;

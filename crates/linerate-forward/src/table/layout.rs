@@ -25,7 +25,8 @@ const LAYOUTS: &[u64] = &[
     0xcbb2_79fb_23b8_e791,
 ];
 
-/// FNV-1a: it distinguishes builds and layouts, and is not cryptographic.
+/// FNV-1a: it distinguishes layouts, and is not cryptographic.
+#[cfg(test)]
 pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)

@@ -10,7 +10,7 @@ use crate::config::Statistics;
 use crate::datapath::Mode;
 use crate::runtime::conntrack::SavedSysctls;
 use crate::runtime::program::{Options, PortOptions, PortPrograms, Programs, TcAttachment};
-use crate::table::layout::{self, fnv};
+use crate::table::layout;
 
 /// Changes when older records cannot be read.
 const FORMAT: u32 = 1;
@@ -129,7 +129,7 @@ impl InstanceState {
         Self {
             format: FORMAT,
             abi: layout::ABI,
-            build: build(),
+            build: BUILD.to_owned(),
             process: std::process::id(),
             namespace,
             statistics: options.statistics,
@@ -149,7 +149,7 @@ impl InstanceState {
 
     /// Whether the programs are those that this process would load.
     pub fn is_this_build(&self) -> bool {
-        self.build == build()
+        self.build == BUILD
     }
 
     /// Whether programs with these options can keep the sessions; if not, what differs.
@@ -201,11 +201,8 @@ impl InstanceState {
     }
 }
 
-/// A hash of the programs in this executable.
-fn build() -> String {
-    let object = include_bytes!(concat!(env!("OUT_DIR"), "/accelerator.bpf.o"));
-    format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), fnv(object))
-}
+/// The programs in this executable.
+const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "-", env!("ACCELERATOR_HASH"));
 
 #[cfg(test)]
 mod tests {

@@ -36,6 +36,15 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    #[command(flatten)]
+    Router(RouterCommand),
+    /// Show rates, CPUs and the reasons of the slow path, live.
+    Top(Top),
+}
+
+/// The commands that `linerate-router` has, too.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RouterCommand {
     /// Forward between interfaces until a signal stops it.
     Run(Box<Run>),
     /// Check a configuration file and print the complete configuration.
@@ -46,8 +55,6 @@ pub(super) enum Command {
     Sessions(Sessions),
     /// List connections with their packets and bytes, on the fast path and through the kernel.
     Accounting(Accounting),
-    /// Show rates, CPUs and the reasons of the slow path, live.
-    Top(Top),
     /// End sessions: their next packets go to the kernel.
     Flush(Flush),
     /// Drop packets from or to an address or prefix, at the driver.
@@ -62,7 +69,7 @@ pub(super) enum Command {
 
 /// Selects an instance.
 #[derive(Debug, Args)]
-pub(super) struct Instance {
+pub(crate) struct Instance {
     /// Name of the instance [default: that of the network namespace, `default` on the host]
     #[arg(long, value_name = "NAME", value_parser = values::instance)]
     pub(super) instance: Option<String>,
@@ -79,7 +86,7 @@ impl Instance {
 
 /// An instance, and how the answer is printed.
 #[derive(Debug, Args)]
-pub(super) struct Query {
+pub(crate) struct Query {
     #[command(flatten)]
     pub(super) instance: Instance,
 
@@ -91,7 +98,7 @@ pub(super) struct Query {
 /// `linerate forward run`.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// Accelerate this interface; repeat for each input and output interface.
     #[arg(short, long, value_name = "IFACE", required_unless_present = "config")]
     pub(super) interface: Vec<String>,
@@ -217,7 +224,7 @@ Examples:
 #[command(after_help = "\
 Examples:
   linerate forward check-config /etc/linerate/forward.toml")]
-pub(super) struct CheckConfig {
+pub(crate) struct CheckConfig {
     /// The file.
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
@@ -233,14 +240,14 @@ pub(super) struct CheckConfig {
 Examples:
   linerate forward status
   linerate forward status --json | jq .reasons")]
-pub(super) struct Status {
+pub(crate) struct Status {
     #[command(flatten)]
     pub(super) query: Query,
 }
 
 /// Selects sessions that match all given options. A repeated option matches any of its values.
 #[derive(Debug, Args)]
-pub(super) struct Filter {
+pub(crate) struct Filter {
     /// Exactly this one: protocol, source, port, destination and port, as udp,192.0.2.1,5000,198.51.100.7,53.
     #[arg(long, value_name = "SESSION")]
     pub(super) session: Option<FiveTuple>,
@@ -303,7 +310,7 @@ impl Filter {
 Examples:
   linerate forward sessions --sort bytes --limit 20
   linerate forward sessions --address 192.0.2.0/24 --protocol tcp --json")]
-pub(super) struct Sessions {
+pub(crate) struct Sessions {
     #[command(flatten)]
     pub(super) query: Query,
 
@@ -332,7 +339,7 @@ session to the end of the session.
 Examples:
   linerate forward accounting --limit 20
   linerate forward accounting --json | jq .original.bytes")]
-pub(super) struct Accounting {
+pub(crate) struct Accounting {
     #[command(flatten)]
     pub(super) query: Query,
 
@@ -381,7 +388,7 @@ counts from 0.
 Examples:
   linerate forward flush
   linerate forward flush --address 192.0.2.0/24 --protocol tcp")]
-pub(super) struct Flush {
+pub(crate) struct Flush {
     #[command(flatten)]
     pub(super) query: Query,
 
@@ -400,7 +407,7 @@ Examples:
   linerate forward block 203.0.113.7
   linerate forward block 2001:db8:bad::/48 --for 10m
   linerate forward block tcp,192.0.2.1,4242,198.51.100.9,80")]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// What to block: an address, a prefix, or a session as `sessions` prints it.
     #[arg(value_name = "ADDRESS[/BITS]|SESSION")]
     pub(super) target: Target,
@@ -423,7 +430,7 @@ pub(super) struct Block {
 Examples:
   linerate forward unblock 203.0.113.7
   linerate forward unblock --all")]
-pub(super) struct Unblock {
+pub(crate) struct Unblock {
     /// What to unblock, as `blocked` prints it.
     #[arg(value_name = "ADDRESS[/BITS]|SESSION", required_unless_present = "all")]
     pub(super) target: Option<Target>,
@@ -442,7 +449,7 @@ pub(super) struct Unblock {
 Examples:
   linerate forward blocked
   linerate forward blocked --json | jq -s length")]
-pub(super) struct Blocked {
+pub(crate) struct Blocked {
     #[command(flatten)]
     pub(super) query: Query,
 }
@@ -455,7 +462,7 @@ If nothing is attached, it succeeds and does nothing. A running daemon notices a
 Examples:
   linerate forward detach
   linerate forward detach --all")]
-pub(super) struct Detach {
+pub(crate) struct Detach {
     #[command(flatten)]
     pub(super) query: Query,
 
@@ -466,7 +473,7 @@ pub(super) struct Detach {
 
 /// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LogFormat {
+pub(crate) enum LogFormat {
     /// Text lines.
     Text,
     /// One JSON object per line.

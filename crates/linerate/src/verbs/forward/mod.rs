@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-pub(crate) use arguments::Arguments;
+pub(crate) use arguments::{Arguments, RouterCommand};
 use arguments::{Command, LogFormat};
 
 use crate::cli::logging;
@@ -26,17 +26,34 @@ use crate::cli::logging;
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
-        Command::CheckConfig(arguments) => check_config::run(arguments),
-        Command::Run(arguments) => run::run(arguments),
-        Command::Status(arguments) => status::run(arguments),
-        Command::Sessions(arguments) => sessions::run(arguments),
-        Command::Accounting(arguments) => accounting::run(arguments),
+        Command::Router(command) => command.run(),
         Command::Top(arguments) => top::run(arguments),
-        Command::Flush(arguments) => flush::run(arguments),
-        Command::Detach(arguments) => detach::run(arguments),
-        Command::Block(arguments) => deny::block(arguments),
-        Command::Unblock(arguments) => deny::unblock(arguments),
-        Command::Blocked(arguments) => deny::blocked(arguments),
+    }
+}
+
+impl RouterCommand {
+    /// Runs it.
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        match self {
+            Self::CheckConfig(arguments) => check_config::run(arguments),
+            Self::Run(arguments) => run::run(arguments),
+            Self::Status(arguments) => status::run(arguments),
+            Self::Sessions(arguments) => sessions::run(arguments),
+            Self::Accounting(arguments) => accounting::run(arguments),
+            Self::Flush(arguments) => flush::run(arguments),
+            Self::Detach(arguments) => detach::run(arguments),
+            Self::Block(arguments) => deny::block(arguments),
+            Self::Unblock(arguments) => deny::unblock(arguments),
+            Self::Blocked(arguments) => deny::blocked(arguments),
+        }
+    }
+
+    /// How it logs.
+    pub(crate) fn log(&self) -> logging::Options {
+        match self {
+            Self::Run(run) => logging::Options { daemon: true, json: run.log == LogFormat::Json },
+            _ => logging::Options::default(),
+        }
     }
 }
 
@@ -44,10 +61,8 @@ impl Arguments {
     /// How it logs.
     pub(crate) fn log(&self) -> logging::Options {
         match &self.command {
-            Command::Run(run) => {
-                logging::Options { daemon: true, json: run.log == LogFormat::Json }
-            }
-            _ => logging::Options::default(),
+            Command::Router(command) => command.log(),
+            Command::Top(_) => logging::Options::default(),
         }
     }
 }

@@ -1,11 +1,16 @@
-//! Records as columns of a row group.
+//! [`Writer`]: records as columns of row groups.
+
+use std::fs::File;
+use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding, Type as Physical, ZstdLevel};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::errors::Result;
 use parquet::file::metadata::{KeyValue, SortingColumn};
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::properties::{
+    EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion,
+};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
@@ -16,7 +21,10 @@ use crate::{FlowRecord, schema};
 const ZSTD_LEVEL: i32 = 3;
 
 /// How files are written.
-pub(super) fn properties() -> WriterProperties {
+pub(super) type Properties = WriterPropertiesPtr;
+
+/// How files are written.
+pub(super) fn properties() -> Properties {
     let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("a level of zstd");
     let mut properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
@@ -44,22 +52,34 @@ pub(super) fn properties() -> WriterProperties {
             .set_column_dictionary_enabled(path.clone(), false)
             .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
     }
-    properties.build()
+    Arc::new(properties.build())
 }
 
-/// Writes records as one row group.
-pub(super) fn write<W: std::io::Write + Send>(
-    file: &mut SerializedFileWriter<W>,
-    records: &[FlowRecord],
-) -> Result<()> {
-    let mut group = file.next_row_group()?;
-    for field in schema::FIELDS {
-        let mut column = group.next_column()?.expect("a column for each field");
-        write_column(&mut column, field, records)?;
-        column.close()?;
+/// Writes a Parquet file.
+pub(super) struct Writer(SerializedFileWriter<File>);
+
+impl Writer {
+    pub(super) fn new(file: File, properties: &Properties) -> Result<Self> {
+        let schema = schema::parquet();
+        SerializedFileWriter::new(file, schema, Arc::clone(properties)).map(Self)
     }
-    group.close()?;
-    Ok(())
+
+    /// Writes records as one row group.
+    pub(super) fn write(&mut self, records: &[FlowRecord]) -> Result<()> {
+        let mut group = self.0.next_row_group()?;
+        for field in schema::FIELDS {
+            let mut column = group.next_column()?.expect("a column for each field");
+            write_column(&mut column, field, records)?;
+            column.close()?;
+        }
+        group.close()?;
+        Ok(())
+    }
+
+    /// Writes the end of the file.
+    pub(super) fn finish(self) -> Result<File> {
+        self.0.into_inner()
+    }
 }
 
 fn write_column(

@@ -1,4 +1,4 @@
-//! [`Retention`]: which complete files are deleted.
+//! Deletes complete files by [`Retention`].
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,19 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use linerate_pcapfile::KeepFree;
-
 use super::{HIDDEN, list, partition, partitions};
+use crate::file::Retention;
 use crate::{Error, Result};
-
-/// Which complete files of a sensor are deleted, those of the oldest hour first. They may be of earlier meters.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Retention {
-    /// Those of records whose hour ended so long ago.
-    pub keep: Option<Duration>,
-    /// As many as it takes to keep this free on the file system.
-    pub keep_free: Option<KeepFree>,
-}
 
 impl Retention {
     /// Deletes files. Returns how many.
