@@ -28,7 +28,7 @@ pub struct TxFrame {
 }
 
 /// The transmit ring of a socket, and its chunks. It may move to another thread than that of the
-/// [`Socket`](super::Socket) that it was taken from ([`take_tx`](super::Socket::take_tx)), or have a socket of its own.
+/// [`Socket`](super::Socket) that it was taken from ([`tx`](super::Socket::tx)), or have a socket of its own.
 #[derive(Debug)]
 pub struct TxSocket {
     pub(super) ring: Producer<Mapped<libc::xdp_desc>>,
