@@ -23,25 +23,17 @@ use crate::{Error, Result};
 
 /// An instance opened for reading.
 #[derive(Clone, Copy, Debug)]
-pub struct InstanceReader<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its maps.
-    pub maps: &'a Maps,
-    /// Its control page.
-    pub control: &'a Control,
-    /// Its sessions.
-    pub table: &'a Table,
-    /// The time.
-    pub clock: Clock,
+pub(super) struct InstanceReader<'a> {
+    pub(super) name: &'a str,
+    pub(super) maps: &'a Maps,
+    pub(super) control: &'a Control,
+    pub(super) table: &'a Table,
+    pub(super) clock: Clock,
 }
 
 impl InstanceReader<'_> {
     /// The instance now. `active` is the number of its sessions, which [`Table::count`] finds.
-    ///
-    /// # Errors
-    /// [`Error::System`] when a map cannot be read.
-    pub fn snapshot(&self, active: u64, blocked: u64) -> Result<Snapshot> {
+    pub(super) fn snapshot(&self, active: u64, blocked: u64) -> Result<Snapshot> {
         let (age, timeout) = heartbeat::age_and_timeout(self.control, &self.clock);
         Ok(Snapshot {
             instance: self.name.to_owned(),
@@ -64,10 +56,7 @@ impl InstanceReader<'_> {
     }
 
     /// Decodes its sessions, with the reasons for their datapath.
-    ///
-    /// # Errors
-    /// As [`InstanceReader::snapshot`].
-    pub fn decoder(&self) -> Result<Decoder> {
+    pub(super) fn decoder(&self) -> Result<Decoder> {
         let ports = self.ports()?;
         let not_xdp = |side: fn(&Port) -> &Side| {
             let ports = ports.iter().filter(|port| side(port).datapath != Some(Datapath::Xdp));

@@ -9,7 +9,7 @@ mod datapath;
 pub mod flows;
 pub mod heartbeat;
 pub mod instance;
-pub mod instance_reader;
+mod instance_reader;
 mod link;
 pub mod memory;
 pub mod nexthops;

@@ -38,7 +38,6 @@ use bpffs::{names, remove_directory, remove_file};
 pub use lock::Lock;
 pub use namespace::{Namespace, instance_name};
 pub use state::{InstanceState, PinnedInstance, PortState};
-pub use upgrade::Upgrade;
 
 use crate::maps::Maps;
 use crate::runtime::program::Programs;

@@ -372,8 +372,8 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
 
     // Other programs, the same sessions.
     let old = programs_on(&lab);
-    let upgrade = lab.router.run(|| pins.upgrade(&lock, &mut pinned, &options()).unwrap()).unwrap();
-    assert_eq!(upgrade.lost, None);
+    let lost = lab.router.run(|| pins.upgrade(&lock, &mut pinned, &options()).unwrap()).unwrap();
+    assert_eq!(lost, None);
     assert!(programs_on(&lab).iter().all(|id| !old.contains(id)), "all were replaced");
     stream.send(20);
     let upgraded = stream.session(&table);
@@ -383,8 +383,8 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
 
     // With another size the sessions are lost, which is logged, but no packet is.
     let larger = Options { max_sessions: 8192, ..options() };
-    let upgrade = lab.router.run(|| pins.upgrade(&lock, &mut pinned, &larger).unwrap()).unwrap();
-    assert_eq!(upgrade.lost.as_deref(), Some("max-sessions is 8192 now and was 4096"));
+    let lost = lab.router.run(|| pins.upgrade(&lock, &mut pinned, &larger).unwrap()).unwrap();
+    assert_eq!(lost.as_deref(), Some("max-sessions is 8192 now and was 4096"));
     let maps = pins.maps().unwrap();
     let (table, control) = (Table::open(&maps).unwrap(), Control::open(&maps).unwrap());
     assert_eq!((table.capacity(), table.count()), (8192, 0));

@@ -97,9 +97,9 @@ impl InstanceHandle {
             let (from, max_sessions) = (pinned.state.process, pinned.state.max_sessions);
             tracing::info!(from, max_sessions, "adopted programs and sessions");
         } else {
-            let upgrade = pins.upgrade(lock, &mut pinned, options)?;
-            has_lost_sessions = upgrade.lost.is_some();
-            match upgrade.lost {
+            let lost = pins.upgrade(lock, &mut pinned, options)?;
+            has_lost_sessions = lost.is_some();
+            match lost {
                 None => tracing::info!("adopted sessions and replaced the programs"),
                 Some(reason) => {
                     tracing::warn!(reason, "replaced the programs; sessions are learned again");

@@ -24,7 +24,7 @@ use crate::runtime::heartbeat::Heartbeat;
 use crate::runtime::instance::LockedDenyList;
 use crate::runtime::instance_reader::InstanceReader;
 use crate::runtime::nexthops;
-use crate::runtime::pins::{Lock, Pins, instance_name};
+use crate::runtime::pins::instance_name;
 use crate::runtime::program::Programs;
 use crate::runtime::rules::{self, Policy};
 use crate::runtime::upper_devices;
@@ -44,6 +44,7 @@ use linerate_net::text::plural;
 use linerate_service::{Manager, Published, Server};
 use neighbours::NeighbourConfirmer;
 use ports::Ports;
+pub use setup::detach;
 use start::Prepared;
 
 /// How often it updates the metrics, sweeps the deny list and checks its pins.
@@ -409,14 +410,6 @@ fn links() -> Result<Vec<Link>> {
 fn block(mut list: LockedDenyList, config: &Config) -> Result<()> {
     let mut block = |prefix| list.block(Target::Prefix(prefix), None).map(|_| ());
     config.block.iter().try_for_each(|prefix| block(*prefix))
-}
-
-/// Detaches an instance, whoever ran it: removes programs, tables and pins, and undoes its fixes.
-///
-/// # Errors
-/// The first failure; the rest is done nevertheless.
-pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    setup::detach(pins, lock)
 }
 
 /// What changes of the network act on.

@@ -80,8 +80,12 @@ fn say(report: &Report) {
 /// The key of the fixes in the record of the instance.
 const FIXES: &str = "preflight";
 
-/// Detaches the instance and undoes what was fixed for it: fixes come after, since the programs rely on them.
-pub(super) fn detach(pins: &Pins, lock: Lock) -> Result<()> {
+/// Detaches an instance, whoever ran it: removes programs, tables and pins, and undoes its fixes. Those come after, since
+/// the programs rely on them.
+///
+/// # Errors
+/// The first failure; the rest is done nevertheless.
+pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
     let fixes = fixes(pins);
     let detached = pins.detach(lock);
     for error in preflight::restore(&fixes) {

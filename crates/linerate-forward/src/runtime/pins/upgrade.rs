@@ -13,17 +13,11 @@ use crate::runtime::program::{
 use crate::table::layout;
 use crate::{Error, Result};
 
-/// The result of an upgrade.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upgrade {
-    /// Why the sessions, their counters and the deny list could not be kept; `None` when they were.
-    pub lost: Option<String>,
-}
-
 impl Pins {
     /// Replaces the running programs by programs of this build with these options. No frame is lost: each
     /// link changes atomically, between two frames. Programs of the same layout, mode, statistics and size
-    /// keep the maps; others start with empty ones, and the result says so.
+    /// keep the maps. Others start with empty ones: the result says why the sessions, their counters and the deny list
+    /// could not be kept.
     ///
     /// # Errors
     /// [`Error::Bpf`], [`Error::System`] if the programs do not load, and [`Error::Invalid`] if there is no
@@ -34,7 +28,7 @@ impl Pins {
         lock: &Lock,
         pinned: &mut PinnedInstance,
         options: &Options,
-    ) -> Result<Upgrade> {
+    ) -> Result<Option<String>> {
         let lost = pinned.state.check_compatible(options).err();
         let programs = match lost {
             None => Programs::load_with_maps(options, &pinned.programs.maps)?,
@@ -110,6 +104,6 @@ impl Pins {
         (state.max_sessions, state.multi_buffer) = (new.max_sessions, new.multi_buffer);
         self.save_state(lock, state)?;
         pinned.programs = programs;
-        Ok(Upgrade { lost })
+        Ok(lost)
     }
 }
