@@ -175,8 +175,8 @@ mod tests {
             "now please run\n    `ls -l /tmp` there"
         );
         assert_eq!(
-            of("a /very/long/path/without/blanks b"),
-            "a\n    /very/long/path/without/blanks\n    b"
+            of("a /very/long/path/with/no/blanks b"),
+            "a /very/long/path/with/no/blanks\n    b"
         );
         assert_eq!(of("  note  /a/path/of/19/bytes"), "  note\n    /a/path/of/19/bytes");
         assert_eq!(wrapped("a\n\nb ", 2), "a\n\nb ");
