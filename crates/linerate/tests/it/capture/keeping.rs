@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use linerate_pcapfile::Reader;
 use linerate_testkit::skip;
 
 use super::support::{accepts, folder, write_mixed};
@@ -430,6 +431,75 @@ fn captures_of_a_folder_are_kept_whole() {
         rotations.len()
     );
     assert!(pcapng > 0 && pcap > 0);
+}
+
+/// The captures of [`captures_of_a_folder_are_kept_whole`], by the filters of tcpdump and the cuts of editcap.
+#[test]
+fn captures_of_a_folder_are_filtered_and_cut_as_others_do() {
+    let Some(captures) = std::env::var_os("LINERATE_CAPTURES") else {
+        skip!("LINERATE_CAPTURES names no folder");
+    };
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let filters = [
+        "ip or ip6",
+        "tcp port 80 or udp portrange 1-1023 or icmp",
+        "not arp and greater 100",
+        "vlan or mpls or pppoes",
+        "host 10.0.0.1 or net 192.168.0.0/16 or ip6 net fe80::/10",
+        "tcp[tcpflags] & (tcp-syn|tcp-fin) != 0",
+    ];
+    let (mut same, mut both_refuse, mut cut, mut differences) = (0, 0, 0, Vec::new());
+    let packets = |name: &str| {
+        let mut reader = Reader::open(&path(name)).ok()?;
+        let mut packets = Vec::new();
+        while let Some(record) = reader.next().ok()? {
+            let frame = &record.frame;
+            packets.push((frame.timestamp, frame.wire_len, frame.head().to_vec()));
+        }
+        Some(packets)
+    };
+    for capture in std::fs::read_dir(captures).unwrap().map(|entry| entry.unwrap().path()) {
+        let what = capture.display();
+        for filter in filters {
+            let mut tcpdump = Command::new("tcpdump");
+            tcpdump.arg("-r").arg(&capture).arg("-w").arg(path("theirs.pcap")).arg(filter);
+            let theirs = tcpdump.output().expect("tcpdump").status.success();
+            let ours = read_into(&capture, &path("ours.pcap"), &[filter]);
+            let files = ["ours.pcap", "theirs.pcap"].map(|name| std::fs::read(path(name)).ok());
+            match (ours.status.success(), theirs) {
+                (false, false) => both_refuse += 1,
+                (true, true) if files[0] == files[1] => same += 1,
+                (ours_does, _) => {
+                    let said = String::from_utf8_lossy(&ours.stderr);
+                    differences
+                        .push(format!("{what} `{filter}`: {ours_does}, tcpdump {theirs}: {said}"));
+                }
+            }
+            for name in ["ours.pcap", "theirs.pcap"] {
+                let _ = std::fs::remove_file(path(name));
+            }
+        }
+        let mut editcap = Command::new("editcap");
+        editcap.args(["-F", "nsecpcap", "-s", "60"]).arg(&capture).arg(path("theirs.pcap"));
+        // It writes one link type into a pcap file.
+        if editcap.output().expect("editcap").status.success() {
+            let precise = ["-s", "60", "--time-stamp-precision", "nano"];
+            let ours = read_into(&capture, &path("ours.pcap"), &precise);
+            match ours.status.success() && packets("ours.pcap") == packets("theirs.pcap") {
+                true => cut += 1,
+                false => differences
+                    .push(format!("{what} cut: {}", String::from_utf8_lossy(&ours.stderr))),
+            }
+        }
+    }
+    println!(
+        "{} filters: {same} files as tcpdump writes them, {both_refuse} refused by both; {cut} files cut as editcap cuts \
+         them; {} differences",
+        filters.len(),
+        differences.len()
+    );
+    assert!(differences.is_empty() && same > 0 && cut > 0, "{}", differences.join("\n"));
 }
 
 #[test]
