@@ -83,6 +83,12 @@ struct Qualifiers {
     kind: Option<Kind>,
 }
 
+impl Qualifiers {
+    fn is_host(self) -> bool {
+        matches!(self.kind, None | Some(Kind::Host)) && self.protocol.is_none()
+    }
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Host,
@@ -216,6 +222,7 @@ impl Parser<'_> {
             self.last = None;
             return Ok(Filter::Leaf(leaf(own, What::Any)));
         }
+        let has_qualifiers = self.at > start || self.last.is_some();
         if self.at == start {
             own = self.last.unwrap_or_default();
         } else if self.peek() == Some("(") {
@@ -230,6 +237,9 @@ impl Parser<'_> {
         let value = self.next()?;
         refuse(&value)?;
         self.last = Some(own);
+        // After a host, a number is one, too: as libpcap reads it, 53 is 0.0.0.53.
+        let number = number(&value).filter(|_| has_qualifiers && own.is_host());
+        let value = number.map_or(value, |number| Ipv4Addr::from(number).to_string());
         self.value(own, &value).map(Filter::Leaf)
     }
 
@@ -364,6 +374,15 @@ impl Parser<'_> {
             }
             return Ok((address.into(), Ipv6Addr::from(u128::from(address) | hosts).into()));
         }
+        if let Some(number) = number(address)
+            && length.is_none()
+            && self.peek() != Some("mask")
+        {
+            // As libpcap reads it, 10 is 10.0.0.0/8, and 2561 is 10.1.0.0/16.
+            let shift = number.leading_zeros() / 8 * 8 % 32;
+            let (first, hosts) = (number << shift, (1 << shift) - 1);
+            return Ok((Ipv4Addr::from(first).into(), Ipv4Addr::from(first | hosts).into()));
+        }
         let parts: Vec<u8> =
             address.split('.').map(str::parse).collect::<Result<_, _>>().map_err(|_| bad())?;
         if parts.len() > 4 {
@@ -476,7 +495,7 @@ fn service(value: &str, protocol: Option<u8>) -> Option<u16> {
     let protocol = match protocol {
         Some(6) => "tcp",
         Some(17) => "udp",
-        Some(132) => "sctp",
+        // Few services are there for SCTP, and libpcap takes the port of the others.
         _ => "",
     };
     let services = fs::read_to_string("/etc/services").unwrap_or_default();

@@ -34,6 +34,9 @@ fn words_of_pcap_filter_are_read_as_libpcap_reads_them() {
             "tcp port 53 or not (udp port 80) or 443",
             "tcp port 53 or not udp port 80 or tcp port 443",
         ),
+        ("host 10.0.0.1 or 53", "host 10.0.0.1 or host 0.0.0.53"),
+        ("net 2561", "net 10.1.0.0/16"),
+        ("sctp port domain", "sctp port 53"),
         ("port 53 or (80 or 443) or 22", "port 53 or (port 80 or port 443) or port 22"),
     ];
     for (one, other) in same {
@@ -71,6 +74,7 @@ fn what_records_do_not_have_is_refused_by_name() {
         ("port 08", "08"),
         ("portrange domain-nothing", "nothing"),
         ("src 10.0.0.0/8", "`net`"),
+        ("tcp and 80", "80"),
         ("port 70000", "70000"),
         ("port 0x1ffff", "0x1ffff"),
         ("proto 300", "300"),

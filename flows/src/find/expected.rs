@@ -105,7 +105,8 @@ impl Expected {
             self.cut_off += 1;
             return true;
         };
-        let ports = layers.ports(head);
+        let is_later = layers.fragment(head).is_some_and(|fragment| fragment.offset != 0);
+        let ports = if is_later { None } else { layers.ports(head) };
         let key = self.key(ends, protocol.0, ports);
         let mut is_known = false;
         let (earliest, latest) = (time.saturating_sub(RESOLUTION), time.saturating_add(RESOLUTION));

@@ -618,8 +618,8 @@ fn a_file_that_cannot_be_searched_costs_no_other_file() {
     let records = linked(&raw, 101, &|_: &[u8]| Vec::new(), &without_tag, &key);
     fs::rename(records, folder.path().join("flows/2.parquet")).unwrap();
     let (flows, out) = (folder.path().join("flows"), folder.path().join("out.pcapng"));
-    let (status, counts, said) = counts(flows.to_str().unwrap(), &out, "vlan 7");
+    let (status, counts, said) = counts(flows.to_str().unwrap(), &out, "vlan 7 and ip");
     assert_eq!((status, &counts["damaged_files"]), (Some(1), &1.into()), "{said}");
     assert!(said.contains("0.pcapng") && said.contains("VLAN"), "{said}");
-    assert!(packets(&out) == expected(&[ethernet], "vlan 7", folder.path()));
+    assert!(packets(&out) == expected(&[ethernet], "vlan 7 and ip", folder.path()));
 }
