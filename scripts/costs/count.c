@@ -1,6 +1,7 @@
 // A plugin of QEMU's emulator (interface version 1: QEMU 4.2 to 8.2) that counts the instructions of all virtual CPUs. A
 // program in the guest marks a moment by an instruction that does nothing, an eight-byte nop with the displacement
-// 0x4c52ffNN. The plugin then writes NN and the count to the file of its argument out=FILE. With a second argument,
+// 0x4c52ffNN. The plugin then writes NN and the count, and how many of them were in user space, to
+// the file of its argument out=FILE. With a second argument,
 // blocks=FILE, it shows there where the instructions were: for each mark 4, a line for each block that had any, its
 // address and what it had more between marks 2 and 3 than between marks 1 and 2; then an empty line.
 #include <stddef.h>
@@ -28,7 +29,7 @@ size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 EXPORT int qemu_plugin_version = 1;
 
 static const uint8_t nop[] = {0x0f, 0x1f, 0x84, 0x00}, displacement[] = {0xff, 0x52, 0x4c};
-static uint64_t count;
+static uint64_t count, in_user_space;
 static FILE *out, *blocks_out;
 
 // Blocks are never freed: QEMU may still count in them.
@@ -56,7 +57,7 @@ static void account(unsigned mark)
 
 static void write_mark(unsigned cpu, void *mark)
 {
-    fprintf(out, "%u %llu\n", (unsigned)(uintptr_t)mark, (unsigned long long)count);
+    fprintf(out, "%u %llu %llu\n", (unsigned)(uintptr_t)mark, (unsigned long long)count, (unsigned long long)in_user_space);
     fflush(out);
     if (blocks_out)
         account((uintptr_t)mark);
@@ -82,6 +83,9 @@ static void instrument(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
     if (is_turn(block, qemu_plugin_tb_get_insn(block, 0)))
         return;
     qemu_plugin_register_vcpu_tb_exec_inline(block, QEMU_PLUGIN_INLINE_ADD_U64, &count, instructions);
+    // The kernel has the upper half of the addresses.
+    if (!(qemu_plugin_tb_vaddr(block) >> 63))
+        qemu_plugin_register_vcpu_tb_exec_inline(block, QEMU_PLUGIN_INLINE_ADD_U64, &in_user_space, instructions);
     if (blocks_out) {
         struct block *new = calloc(1, sizeof *new);
         *new = (struct block){.next = blocks, .address = qemu_plugin_tb_vaddr(block)};
