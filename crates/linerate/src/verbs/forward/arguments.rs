@@ -52,13 +52,13 @@ pub(crate) enum RouterCommand {
     /// Print the state of an instance, and why packets took the slow path.
     Status(Status),
     /// List sessions.
-    Sessions(Sessions),
+    Sessions(Box<Sessions>),
     /// List connections with their packets and bytes, on the fast path and through the kernel.
     Accounting(Accounting),
     /// End sessions: their next packets go to the kernel.
-    Flush(Flush),
+    Flush(Box<Flush>),
     /// Drop packets from or to an address or prefix, at the driver.
-    Block(Block),
+    Block(Box<Block>),
     /// Stop blocking an address or prefix.
     Unblock(Unblock),
     /// List what is blocked.
