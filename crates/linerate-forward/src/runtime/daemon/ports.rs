@@ -279,12 +279,12 @@ impl PortSlot {
             setup::refuse(&report, None)?;
         }
         let refused = report.refusals().find_map(|finding| match &finding.outcome {
-            Outcome::Refused { reason, remedy } => Some((reason, remedy)),
+            Outcome::Refused { reason, .. } => Some(reason),
             _ => None,
         });
-        if let (Some((reason, remedy)), Some(attached)) = (refused, &mut self.attached) {
+        if let (Some(reason), Some(attached)) = (refused, &mut self.attached) {
             if attached.refusal.as_ref() != Some(reason) {
-                tracing::warn!("{name}: {reason}: what leaves by it takes TC; {remedy}");
+                tracing::warn!("{name}: {reason}: what leaves by it takes TC");
                 attached.refusal = Some(reason.clone());
             }
             return Ok(());
