@@ -516,7 +516,8 @@ fn files_of_one_name_on_two_sensors_are_told_apart_or_said() {
             .map(|packet| frame(v4(1), v4(2), 17, (packet, 53), None, n * 9 + packet as usize % 5))
             .collect();
         write(&file, &frames, START + n as u64 * 10_000);
-        parquet(&flows.join(format!("sensor={sensor}/1.parquet")), &meter(&[file.clone()]));
+        let records = meter(std::slice::from_ref(&file));
+        parquet(&flows.join(format!("sensor={sensor}/1.parquet")), &records);
         fs::create_dir_all(own.parent().unwrap()).unwrap();
         fs::copy(&file, own).unwrap();
     }
