@@ -223,7 +223,7 @@ impl Files {
         }
     }
 
-    /// Deletes complete files that need not be kept ([`Retention`]); to be called now and then.
+    /// Deletes complete files that need not be kept ([`Retention`](super::Retention)); to be called now and then.
     ///
     /// # Errors
     ///
