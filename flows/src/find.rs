@@ -22,7 +22,8 @@ use datafusion::prelude::SessionContext;
 use serde_json::json;
 
 use self::expected::Expected;
-use self::parts::{Named, Parts, Period};
+use self::later::Period;
+use self::parts::{Named, Parts};
 use self::search::{NoTemporaryFile, Search};
 use crate::filter::{self, Meaning};
 use crate::print::{message, plural};

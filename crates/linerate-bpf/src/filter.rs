@@ -10,6 +10,7 @@ mod classic;
 mod cooked;
 mod instruction;
 mod load;
+mod look_up;
 mod run;
 mod sets;
 mod tags;
@@ -23,8 +24,9 @@ pub use cooked::CookedHeader;
 pub use instruction::{Instruction, to_bytes};
 pub(crate) use load::load;
 pub use load::load_socket_filter;
+pub use look_up::placeholders;
 pub use run::SocketFrame;
-pub use sets::{AddressSet, placeholders};
+pub use sets::AddressSet;
 pub use tags::has_outer_tag;
 pub use translate::{
     MAX_PACKET_OFFSET, MemoryFilter, Untranslatable, translate, translate_for_memory,

@@ -7,8 +7,10 @@ use std::net::IpAddr;
 use linerate_wire::frame::Frame;
 use linerate_wire::layers::Layers;
 
-use super::parts::Period;
-use super::search::RESOLUTION;
+use super::later::Period;
+
+/// Nanoseconds that the times of a record and of a packet in a file differ by: a file may have microseconds only.
+pub(super) const RESOLUTION: i64 = 1_000;
 
 /// The flows of the records that were selected, and how many of their packets were found.
 #[derive(Default)]

@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use linerate_pcapfile::Reader;
 
 use super::beginning::Beginning;
-use super::parts::Period;
 
 /// What strftime(3) writes in letters: weekdays, months, halves of the day.
 const TIME_WORDS: &[&str] = &[
@@ -53,6 +52,13 @@ const TIME_WORDS: &[&str] = &[
     "am",
     "pm",
 ];
+
+/// From the first to the last packet of a record, in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Period {
+    pub(super) start: i64,
+    pub(super) last: i64,
+}
 
 /// Captures by folder and name.
 #[derive(Default)]

@@ -3,20 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use super::later::{Captures, capture_of};
+use super::later::{Captures, Period, capture_of};
 use super::located;
 use super::output::place;
 use crate::print::message;
 
 /// Parts that are closer than this are read as one.
 const MAX_GAP: u64 = 64 << 10;
-
-/// From the first to the last packet of a record, in nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Period {
-    pub(super) start: i64,
-    pub(super) last: i64,
-}
 
 /// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -22,13 +22,11 @@ use pcap::{BpfProgram, Capture};
 use tempfile::NamedTempFile;
 
 use super::beginning::Beginning;
-use super::expected::Expected;
-use super::parts::{FileParts, Period};
+use super::expected::{Expected, RESOLUTION};
+use super::later::Period;
+use super::parts::FileParts;
 use super::{Options, open};
 use crate::time::Range;
-
-/// Nanoseconds that the times of a record and of a packet in a file differ by: a file may have microseconds only.
-pub(super) const RESOLUTION: i64 = 1_000;
 
 /// The packets found so far, as blocks of pcapng in a file without a name.
 pub(super) struct Search {

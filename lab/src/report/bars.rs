@@ -1,7 +1,8 @@
 //! A chart of bars: one for each name, its median written at its end, its spread across it.
 
 use super::axis::Scale;
-use super::svg::{Canvas, Drawing, Escaped, classes, number};
+use super::distribution::number;
+use super::svg::{Canvas, Drawing, Escaped, classes};
 use crate::report::summary::Chart;
 
 pub(crate) fn draw(chart: &Chart, canvas: Canvas) -> String {

@@ -3,8 +3,6 @@
 use linerate_net::text::plural;
 use serde::{Deserialize, Serialize};
 
-use super::svg::number;
-
 /// What several measurements of the same thing say together.
 ///
 /// With five or so repeats on a shared machine, the mean follows the one run that a neighbour
@@ -71,6 +69,34 @@ pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * (rank - below as f64)
 }
 
+/// A number as people write it: three significant digits, no more zeros than needed.
+pub(crate) fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
+    let text = format!("{value:.digits$}");
+    if text.contains('.') {
+        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    grouped(&text)
+}
+
+/// Thousands set apart by a thin space.
+fn grouped(text: &str) -> String {
+    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
+    if digits.len() < 5 {
+        return text.to_owned();
+    }
+    let mut out = String::from(sign);
+    for (at, c) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(c);
+    }
+    out
+}
 #[cfg(test)]
 mod tests {
     use super::*;

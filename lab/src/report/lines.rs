@@ -1,7 +1,8 @@
 //! A chart of lines: medians joined, each with its spread, each named at its end.
 
 use super::axis::Scale;
-use super::svg::{Canvas, Drawing, Escaped, classes, number};
+use super::distribution::number;
+use super::svg::{Canvas, Drawing, Escaped, classes};
 use crate::report::distribution::Distribution;
 use crate::report::summary::{Axis, Chart, Line};
 

@@ -121,32 +121,3 @@ pub(crate) fn classes(lines: &[Line]) -> Vec<String> {
         })
         .collect()
 }
-
-/// A number as people write it: three significant digits, no more zeros than needed.
-pub(crate) fn number(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize;
-    let text = format!("{value:.digits$}");
-    if text.contains('.') {
-        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
-    }
-    grouped(&text)
-}
-
-/// Thousands set apart by a thin space.
-fn grouped(text: &str) -> String {
-    let (sign, digits) = text.strip_prefix('-').map_or(("", text), |digits| ("-", digits));
-    if digits.len() < 5 {
-        return text.to_owned();
-    }
-    let mut out = String::from(sign);
-    for (at, c) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push('\u{202f}');
-        }
-        out.push(c);
-    }
-    out
-}

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::svg::{Escaped, number};
+use super::distribution::number;
+use super::svg::Escaped;
 use crate::report::summary::{Chart, Line};
 
 /// A row for each point: name, place, median, spread, how many runs counted.

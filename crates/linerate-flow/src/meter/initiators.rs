@@ -1,6 +1,7 @@
 //! [`Initiators`]: who began the flows that have left the table.
 
-use super::table::Hash;
+/// The hash of a key.
+pub(super) type Hash = u32;
 
 /// How long an initiator is remembered after the last packet, in seconds.
 const LIFETIME: u32 = 3600;

@@ -7,11 +7,8 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::entry::Entry;
-use super::initiators::Initiators;
+use super::initiators::{Hash, Initiators};
 use super::packet::Key;
-
-/// The hash of a key.
-pub(super) type Hash = u32;
 
 /// Slots of the index for each entry.
 const SLOTS_PER_ENTRY: usize = 2;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{links, setup};
+use super::links;
 use crate::Result;
 use crate::config::{Config, MaxSessions};
 use crate::datapath::Mode;
@@ -12,6 +12,7 @@ use crate::runtime::instance::LockedDenyList;
 use crate::runtime::link::{for_tc_only, needs_multi_buffer};
 use crate::runtime::memory::{self, Memory};
 use crate::runtime::pins::{InstanceState, Lock, Namespace, Pins, PortState};
+use crate::runtime::preflight::{self, Fix};
 use crate::runtime::program::{Options, PortPrograms, Programs, unregister};
 use crate::table::clock::Clock;
 use crate::table::control::Control;
@@ -71,7 +72,7 @@ impl InstanceHandle {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot adopt the pinned instance; it is replaced");
-                setup::detach(&pins, lock)?;
+                detach(&pins, lock)?;
                 let lock = pins.lock()?;
                 Self::create(pins, lock, &options, config.datapath)
             }
@@ -177,6 +178,30 @@ impl InstanceHandle {
 
     /// Detaches and removes everything.
     pub(super) fn detach(self) -> Result<()> {
-        setup::detach(&self.pins, self.lock)
+        detach(&self.pins, self.lock)
     }
+}
+
+/// The key of the fixes in the record of the instance.
+pub(super) const FIXES: &str = "preflight";
+
+/// Detaches an instance, whoever ran it: removes programs, tables and pins, and undoes its fixes. Those come after, since
+/// the programs rely on them.
+///
+/// # Errors
+/// The first failure; the rest is done nevertheless.
+pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
+    let fixes = fixes(pins);
+    let detached = pins.detach(lock);
+    for error in preflight::restore(&fixes) {
+        tracing::warn!(%error, "cannot undo a fix");
+    }
+    detached
+}
+
+/// The fixes in the record of the instance; none where it cannot be read.
+pub(super) fn fixes(pins: &Pins) -> Vec<Fix> {
+    let state = pins.state().ok();
+    let value = state.and_then(|mut state| state.others.remove(FIXES));
+    value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }

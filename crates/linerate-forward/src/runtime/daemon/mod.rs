@@ -38,13 +38,13 @@ use crate::table::deny::Target;
 use crate::{Error, Result};
 use accountant::Accountant;
 use handle::InstanceHandle;
+pub use handle::detach;
 use linerate_net::Steering;
 use linerate_net::link::Link;
 use linerate_net::text::plural;
 use linerate_service::{Manager, Published, Server};
 use neighbours::NeighbourConfirmer;
 use ports::Ports;
-pub use setup::detach;
 use start::Prepared;
 
 /// How often it updates the metrics, sweeps the deny list and checks its pins.

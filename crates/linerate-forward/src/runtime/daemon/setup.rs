@@ -3,11 +3,10 @@
 
 use std::os::fd::AsFd;
 
-use super::handle::InstanceHandle;
+use super::handle::{self, FIXES, InstanceHandle};
 use crate::config::Config;
 use crate::datapath::Mode;
-use crate::runtime::pins::{Lock, Pins};
-use crate::runtime::preflight::{self, Fix, Options, Outcome, Report};
+use crate::runtime::preflight::{self, Options, Outcome, Report};
 use crate::{Error, Result};
 
 /// Checks all interfaces before programs are attached to the new ones; `adopted` have them.
@@ -26,7 +25,7 @@ pub(super) fn prepare(
     };
     let report = preflight::prepare(names, &options)?;
     // Before anything else can fail: whoever undoes the fixes must know them.
-    let mut fixes = fixes(&handle.pins);
+    let mut fixes = handle::fixes(&handle.pins);
     fixes.extend(
         report.fixes.iter().filter(|fix| !fixes.contains(fix)).cloned().collect::<Vec<_>>(),
     );
@@ -75,28 +74,4 @@ fn say(report: &Report) {
             Outcome::Warning { .. } => tracing::warn!("{finding}"),
         }
     }
-}
-
-/// The key of the fixes in the record of the instance.
-const FIXES: &str = "preflight";
-
-/// Detaches an instance, whoever ran it: removes programs, tables and pins, and undoes its fixes. Those come after, since
-/// the programs rely on them.
-///
-/// # Errors
-/// The first failure; the rest is done nevertheless.
-pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    let fixes = fixes(pins);
-    let detached = pins.detach(lock);
-    for error in preflight::restore(&fixes) {
-        tracing::warn!(%error, "cannot undo a fix");
-    }
-    detached
-}
-
-/// The fixes in the record of the instance; none where it cannot be read.
-fn fixes(pins: &Pins) -> Vec<Fix> {
-    let state = pins.state().ok();
-    let value = state.and_then(|mut state| state.others.remove(FIXES));
-    value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }

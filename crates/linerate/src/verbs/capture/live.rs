@@ -5,18 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use indicatif::HumanCount;
 use linerate_capture::Error as CaptureError;
 use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
 use linerate_capture::source::{OpenInterface, SourceKind, TakenFrames};
-use linerate_capture::statistics::{DropCause, Drops, QueueCounts};
+use linerate_capture::statistics::{DropCause, Drops};
 use linerate_flow::export::ExportStatistics;
 use linerate_pcapfile::Error as FileError;
 use linerate_service::Manager;
 
 use super::arguments::Arguments;
 use super::decoder::Decoder;
-use super::stats::{CaptureStats, Line};
+use super::stats::{CaptureStats, FILE_SOURCE, Line, queues};
 use super::values::Limit;
 use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Publisher;
@@ -27,9 +26,6 @@ use crate::cli::{self, stdio};
 
 /// How often signals and limits are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
-
-/// The source in the report of a file.
-pub(super) const FILE_SOURCE: &str = "file";
 
 /// Prints a line for each interface, what the host does not get, and filters in user space; with `details` also the
 /// reasons.
@@ -340,20 +336,6 @@ fn deleted(report: &Report) -> Option<String> {
     (files > 0).then(|| {
         format!("{} deleted (-b files:, --keep, --keep-free)", plural(files, "older file"))
     })
-}
-
-/// What each queue received and lost, of the `most` that received most.
-pub(super) fn queues(queues: &[QueueCounts], most: usize) -> String {
-    let mut shown: Vec<_> = queues.iter().collect();
-    shown.sort_by_key(|one| std::cmp::Reverse(one.received));
-    shown.truncate(most);
-    shown.sort_by_key(|one| one.queue);
-    let one = |queue: &&QueueCounts| match queue.drops.total() {
-        0 => format!("{}: {}", queue.queue, HumanCount(queue.received)),
-        lost => format!("{}: {} ({lost} lost)", queue.queue, HumanCount(queue.received)),
-    };
-    let text = shown.iter().map(one).collect::<Vec<_>>().join(", ");
-    if shown.len() < queues.len() { format!("{text}, ... of {}", queues.len()) } else { text }
 }
 
 /// The packets that were captured and are not in the file.

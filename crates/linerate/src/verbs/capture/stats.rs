@@ -5,13 +5,16 @@ use std::io::IsTerminal;
 
 use indicatif::{HumanBytes, HumanCount};
 use linerate_capture::engine::Report;
+use linerate_capture::statistics::QueueCounts;
 use serde::Serialize;
 
 use super::arguments::Arguments;
-use super::live::{FILE_SOURCE, queues};
 use crate::cli::json::{self, Schema};
 use crate::cli::progress::{Meter, Moment, StatusLine};
 use crate::cli::stdio::{noun, plural};
+
+/// The source in the report of a file.
+pub(super) const FILE_SOURCE: &str = "file";
 
 /// Queues in the line, at most.
 const MAX_QUEUES: usize = 4;
@@ -102,4 +105,18 @@ impl Line {
             self.status.show(Schema::CaptureStats, &stats);
         }
     }
+}
+
+/// What each queue received and lost, of the `most` that received most.
+pub(super) fn queues(queues: &[QueueCounts], most: usize) -> String {
+    let mut shown: Vec<_> = queues.iter().collect();
+    shown.sort_by_key(|one| std::cmp::Reverse(one.received));
+    shown.truncate(most);
+    shown.sort_by_key(|one| one.queue);
+    let one = |queue: &&QueueCounts| match queue.drops.total() {
+        0 => format!("{}: {}", queue.queue, HumanCount(queue.received)),
+        lost => format!("{}: {} ({lost} lost)", queue.queue, HumanCount(queue.received)),
+    };
+    let text = shown.iter().map(one).collect::<Vec<_>>().join(", ");
+    if shown.len() < queues.len() { format!("{text}, ... of {}", queues.len()) } else { text }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use linerate_service::{MetricEncoder, Unit};
 
-use super::worker::{Counts, Progress};
+use super::stats::{Counts, Progress};
 
 /// Writes them.
 pub(super) fn encode(progress: &Progress, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {

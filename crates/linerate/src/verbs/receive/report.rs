@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use linerate_feed::{RequestStatistics, Statistics};
-use linerate_udp::{Backend, CalibrationRun, Drops, Receiver};
+use linerate_udp::{Backend, CalibrationRun, Receiver};
 use serde::Serialize;
 
 use super::Arguments;
+use super::stats::Lost;
 use super::worker::{self, Choice, ring_of};
 use crate::cli::json::{self, Schema};
 use crate::cli::progress::scaled;
@@ -56,18 +57,6 @@ struct Measured {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Lost {
-    pub(super) total: u64,
-    socket_buffer: u64,
-    ring: u64,
-    checksum: u64,
-    malformed: u64,
-    other: u64,
-    /// The socket counted joined datagrams, each of 1 to 64 messages.
-    at_least: bool,
-}
-
-#[derive(Debug, Serialize)]
 struct Distribution {
     mean: f64,
     p50: u64,
@@ -104,20 +93,6 @@ impl Measured {
     fn of(run: &CalibrationRun) -> Self {
         let CalibrationRun { backend, messages, lost, cpu } = *run;
         Self { backend: backend.name(), messages, lost, cpu_seconds: cpu.as_secs_f64() }
-    }
-}
-
-impl Lost {
-    pub(super) fn of(losses: Drops, backend: &str) -> Self {
-        Self {
-            total: losses.total(),
-            socket_buffer: losses.socket_buffer,
-            ring: losses.ring,
-            checksum: losses.checksum,
-            malformed: losses.malformed,
-            other: losses.other,
-            at_least: losses.socket_buffer > 0 && backend == Backend::Gro.name(),
-        }
     }
 }
 

@@ -1,14 +1,59 @@
 //! The counts of a receiver while it runs: the live line and `--stats`.
 
-use crate::cli::stdio::noun;
 use std::fmt;
 
 use indicatif::HumanCount;
+use linerate_feed::RequestStatistics;
+use linerate_udp::{Backend, Drops};
 use serde::Serialize;
 
-use super::report::Lost;
-use super::worker::{Counts, Progress};
 use crate::cli::progress::{Meter, Moment};
+use crate::cli::stdio::noun;
+
+/// The counts of one thread, or of all, while they run.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Counts {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) calls: u64,
+    #[serde(skip)]
+    pub(super) losses: Drops,
+    pub(super) feed: Option<linerate_feed::Statistics>,
+    pub(super) requests: Option<RequestStatistics>,
+}
+
+/// The counts of all threads, and where they come from.
+#[derive(Clone, Debug)]
+pub(super) struct Progress {
+    pub(super) backend: String,
+    pub(super) counts: Counts,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Lost {
+    pub(super) total: u64,
+    pub(super) socket_buffer: u64,
+    pub(super) ring: u64,
+    pub(super) checksum: u64,
+    pub(super) malformed: u64,
+    pub(super) other: u64,
+    /// The socket counted joined datagrams, each of 1 to 64 messages.
+    pub(super) at_least: bool,
+}
+
+impl Lost {
+    pub(super) fn of(losses: Drops, backend: &str) -> Self {
+        Self {
+            total: losses.total(),
+            socket_buffer: losses.socket_buffer,
+            ring: losses.ring,
+            checksum: losses.checksum,
+            malformed: losses.malformed,
+            other: losses.other,
+            at_least: losses.socket_buffer > 0 && backend == Backend::Gro.name(),
+        }
+    }
+}
 
 /// What has come so far, with rates. The names are those of the report.
 #[derive(Debug, Serialize)]

@@ -18,11 +18,10 @@ use linerate_udp::{Batch, CalibrationRun, Drops, Message, Receiver};
 use rustix::event::{PollFd, PollFlags};
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
 
 use super::Arguments;
 use super::requests::{MAX_WAIT_WITH_GAPS, Requests};
-use super::stats::ReceiveStats;
+use super::stats::{Counts, Progress, ReceiveStats};
 use crate::cli;
 use crate::cli::json::Schema;
 use crate::cli::metrics::Publisher;
@@ -55,25 +54,6 @@ struct Shared {
     counts_wanted: AtomicU64,
     /// What each thread counted when it was asked last, without `messages`.
     told: Vec<Mutex<Counts>>,
-}
-
-/// The counts of one thread, or of all, while they run.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Counts {
-    pub(super) messages: u64,
-    pub(super) bytes: u64,
-    pub(super) calls: u64,
-    #[serde(skip)]
-    pub(super) losses: Drops,
-    pub(super) feed: Option<linerate_feed::Statistics>,
-    pub(super) requests: Option<RequestStatistics>,
-}
-
-/// The counts of all threads, and where they come from.
-#[derive(Clone, Debug)]
-pub(super) struct Progress {
-    pub(super) backend: String,
-    pub(super) counts: Counts,
 }
 
 /// Adds the losses of a thread. Threads share a socket, which counts its losses once.
