@@ -37,7 +37,7 @@ const CONFLICTS: &[(&str, &str)] = &[
     ("capture -w - -C 1 --keep 1d", "-b, --keep and --keep-free are for files"),
     (
         "capture -w x -b files:3",
-        "-b files: needs one of -b filesize:, duration:, interval: and packets:",
+        "-b files: needs one of -b filesize:, duration:, interval:, packets: and signal:",
     ),
     ("capture -w x --skip-empty", "it needs -C, -G or -b"),
     ("capture -w - -G 1 --skip-empty", "a -w that is no -"),
