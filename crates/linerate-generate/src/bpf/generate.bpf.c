@@ -207,6 +207,47 @@ static __always_inline void write_random_mac(void *at)
 			*(__u64 *)(data + 8 * (n)) = config.headers_raw[n];                         \
 	} while (0)
 
+/* Writes number and time of a frame; their sum for the checksum. */
+static __always_inline __u64 write_stamp(void *payload)
+{
+	__u64 sum = 0;
+
+	if (config.stamp_sequence) {
+		__u64 raw = bpf_cpu_to_be64(counters.emitted);
+
+		*(__u32 *)payload = bpf_htonl(STAMP_MAGIC);
+		*(__u64 *)(payload + 4) = raw;
+		sum += (raw & 0xffffffff) + (raw >> 32);
+	}
+	if (config.stamp_time) {
+		__u64 raw = bpf_cpu_to_be64(bpf_ktime_get_ns());
+
+		*(__u64 *)(payload + 12) = raw;
+		sum += (raw & 0xffffffff) + (raw >> 32);
+	}
+
+	return sum;
+}
+
+/* Redirects a frame of this size, and counts it. */
+static __always_inline int redirect(__u32 size)
+{
+	if (!counters.first) {
+		counters.first = bpf_ktime_get_ns();
+		counters.last = counters.first;
+	}
+	state.cpu = bpf_get_smp_processor_id();
+	if (bpf_redirect_map(&port, 0, XDP_DROP) != XDP_REDIRECT) {
+		/* The map forgets an interface that is removed. */
+		counters.redirect_error = -ENODEV;
+		return XDP_DROP;
+	}
+	counters.emitted++;
+	if (config.size_kind != GENERATE_SIZE_FIXED)
+		counters.bytes += size;
+	return XDP_REDIRECT;
+}
+
 SEC("xdp")
 int generate(struct xdp_md *context)
 {
@@ -312,19 +353,7 @@ int generate(struct xdp_md *context)
 	if (config.network_varies)
 		*(__u16 *)(header + 10) = ~fold(network);
 
-	if (config.stamp_sequence) {
-		__u64 raw = bpf_cpu_to_be64(counters.emitted);
-
-		*(__u32 *)(data + header_len) = bpf_htonl(STAMP_MAGIC);
-		*(__u64 *)(data + header_len + 4) = raw;
-		transport += (raw & 0xffffffff) + (raw >> 32);
-	}
-	if (config.stamp_time) {
-		__u64 raw = bpf_cpu_to_be64(bpf_ktime_get_ns());
-
-		*(__u64 *)(data + header_len + 12) = raw;
-		transport += (raw & 0xffffffff) + (raw >> 32);
-	}
+	transport += write_stamp(data + header_len);
 	{
 		__u16 checksum = ~fold(transport);
 
@@ -333,20 +362,7 @@ int generate(struct xdp_md *context)
 		*(__u16 *)(data + config.checksum_at) = checksum;
 	}
 
-	if (!counters.first) {
-		counters.first = bpf_ktime_get_ns();
-		counters.last = counters.first;
-	}
-	state.cpu = bpf_get_smp_processor_id();
-	if (bpf_redirect_map(&port, 0, XDP_DROP) != XDP_REDIRECT) {
-		/* The map forgets an interface that is removed. */
-		counters.redirect_error = -ENODEV;
-		return XDP_DROP;
-	}
-	counters.emitted++;
-	if (config.size_kind != GENERATE_SIZE_FIXED)
-		counters.bytes += size;
-	return XDP_REDIRECT;
+	return redirect(size);
 }
 
 /* Whether what happens on this CPU happens to frames of this run: some are on their way between program
