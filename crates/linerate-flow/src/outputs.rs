@@ -272,8 +272,9 @@ impl Outputs {
     pub fn maintain(&mut self, now: Instant) {
         self.write(|files| files.maintain(now));
         for files in &mut self.files {
+            // The reason why records are lost comes first.
             if let Err(error) = files.delete_old(now) {
-                self.failure = Some(error);
+                self.failure.get_or_insert(error);
             }
         }
     }

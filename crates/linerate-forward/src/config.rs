@@ -248,6 +248,13 @@ impl Config {
             if let Some(text) = &self.flows_keep_free {
                 text.parse::<KeepFree>().map_err(|reason| format!("flows-keep-free: {reason}"))?;
             }
+            let has_folder = || self.flows.iter().any(|one| matches!(one, Destination::Folder(_)));
+            if (self.flows_keep != Lifetime::Off || self.flows_keep_free.is_some()) && !has_folder()
+            {
+                let reason =
+                    "flows-keep and flows-keep-free: flows names no folder whose files they delete";
+                return Err(reason.to_owned());
+            }
             let lifetime = match self.lifetime {
                 Lifetime::Off => *TIMEOUT_RANGE.end(),
                 Lifetime::For(time) => time,

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{self, Path};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
 
 use crate::privilege;
 
@@ -33,18 +34,23 @@ pub fn path_remedy(path: &Path, error: &io::Error) -> Option<String> {
     let unit = name()?;
     let path = path::absolute(path).ok()?;
     let folder = path.ancestors().find(|folder| folder.is_dir())?;
+    // EPERM has other reasons: who may give a file away.
+    let is_access = error.raw_os_error() == Some(Errno::ACCESS.raw_os_error());
     let settings = match error.kind() {
         ErrorKind::ReadOnlyFilesystem if is_read_only_mount(folder) => {
             format!("ReadWritePaths={}", escaped(folder))
         }
         ErrorKind::PermissionDenied
-            if HOMES.iter().any(|home| path.starts_with(home) && is_inaccessible(home)) =>
+            if is_access
+                && HOMES.iter().any(|home| path.starts_with(home) && is_inaccessible(home)) =>
         {
             "ProtectHome=no".to_owned()
         }
         // Root is no exception without this capability.
         ErrorKind::PermissionDenied
-            if rustix::process::geteuid().is_root() && privilege::lacks("CAP_DAC_OVERRIDE") =>
+            if is_access
+                && rustix::process::geteuid().is_root()
+                && privilege::lacks("CAP_DAC_OVERRIDE") =>
         {
             "CapabilityBoundingSet=CAP_DAC_OVERRIDE".to_owned()
         }

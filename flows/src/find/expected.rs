@@ -24,6 +24,9 @@ pub(super) struct Expected {
     cut_off: u64,
     /// The flows of the packets of this file, in case it is read again.
     of_file: Vec<u32>,
+    /// The hosts of its packets without ports, and its packets without hosts.
+    without_ports_of_file: Vec<u64>,
+    cut_off_of_file: u64,
 }
 
 /// A hash of both addresses and the protocol, and both ports: the same in both directions.
@@ -91,6 +94,8 @@ impl Expected {
     /// A file is read from here on.
     pub(super) fn begin_file(&mut self) {
         self.of_file.clear();
+        self.without_ports_of_file.clear();
+        self.cut_off_of_file = 0;
     }
 
     /// It is read again.
@@ -98,6 +103,10 @@ impl Expected {
         for index in self.of_file.drain(..) {
             self.flows[index as usize].found -= 1;
         }
+        for hosts in self.without_ports_of_file.drain(..) {
+            self.without_ports.entry(hosts).and_modify(|count| *count -= 1);
+        }
+        self.cut_off -= std::mem::take(&mut self.cut_off_of_file);
     }
 
     /// Counts a packet. Returns whether it may be one of the records.
@@ -105,6 +114,7 @@ impl Expected {
         let head = frame.head();
         let Some((ends, protocol)) = layers.addresses(head).zip(layers.protocol) else {
             self.cut_off += 1;
+            self.cut_off_of_file += 1;
             return true;
         };
         let is_later = layers.fragment(head).is_some_and(|fragment| fragment.offset != 0);
@@ -128,6 +138,7 @@ impl Expected {
         let may_be_known = !is_known && protocol.has_ports() && ports.is_none();
         if may_be_known {
             *self.without_ports.entry(key.hosts).or_default() += 1;
+            self.without_ports_of_file.push(key.hosts);
         }
         is_known || may_be_known
     }
@@ -137,7 +148,10 @@ impl Expected {
         let of_hosts = |flows: &[Flow]| {
             let missing: u64 = flows.iter().map(Flow::missing).sum();
             let others = self.without_ports.get(&flows[0].key.hosts).copied().unwrap_or(0);
-            missing.saturating_sub(others)
+            // Later fragments that a record with ports counted.
+            let surplus = |flow: &Flow| flow.found.saturating_sub(flow.packets);
+            let fragments = flows.iter().filter(|flow| flow.key.ports == (0, 0)).map(surplus);
+            missing.saturating_sub(others + fragments.sum::<u64>())
         };
         let flows = self.flows.chunk_by(|a, b| a.key.hosts == b.key.hosts);
         flows.map(of_hosts).sum::<u64>().saturating_sub(self.cut_off)

@@ -234,8 +234,7 @@ impl Files {
         }
         self.deleted_at = Some(now);
         let FilesOptions { folder, sensor, retention, .. } = &self.options;
-        self.statistics.deleted += retention.apply(folder, sensor, SystemTime::now())?;
-        Ok(())
+        retention.apply(folder, sensor, SystemTime::now(), &mut self.statistics.deleted)
     }
 
     /// Gives all files their names.

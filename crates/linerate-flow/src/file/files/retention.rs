@@ -11,23 +11,39 @@ use crate::file::Retention;
 use crate::{Error, Result};
 
 impl Retention {
-    /// Deletes files. Returns how many.
-    pub(super) fn apply(self, folder: &Path, sensor: &str, now: SystemTime) -> Result<u64> {
+    /// Deletes files, and counts them. A file that cannot be deleted costs no other; the first error is returned.
+    pub(super) fn apply(
+        self,
+        folder: &Path,
+        sensor: &str,
+        now: SystemTime,
+        deleted: &mut u64,
+    ) -> Result<()> {
         let mut missing = self.keep_free.and_then(|free| free.missing(folder, 0)).unwrap_or(0);
         let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let oldest = self.keep.and_then(|keep| since_1970.checked_sub(keep));
         let oldest = oldest.map(|oldest| folder.join(partition(oldest.as_secs() / 3600, sensor)));
-        let mut deleted = 0;
+        let mut outcome = Ok(());
         if missing == 0 && oldest.is_none() {
-            return Ok(deleted);
+            return outcome;
         }
         for partition in partitions(folder, sensor) {
-            let partition = partition?;
+            let partition = match partition {
+                Ok(partition) => partition,
+                Err(error) => {
+                    outcome = outcome.and(Err(error));
+                    continue;
+                }
+            };
             let is_old = oldest.as_ref().is_some_and(|oldest| partition < *oldest);
             if !is_old && missing == 0 {
                 break;
             }
-            for file in list(&partition)? {
+            let files = list(&partition).unwrap_or_else(|error| {
+                outcome = std::mem::replace(&mut outcome, Ok(())).and(Err(error));
+                Vec::new()
+            });
+            for file in files {
                 let is_complete = file.extension().is_some_and(|end| end == "parquet")
                     && !file
                         .file_name()
@@ -41,9 +57,12 @@ impl Retention {
                     break;
                 }
                 match fs::remove_file(&file) {
-                    Ok(()) => deleted += 1,
+                    Ok(()) => *deleted += 1,
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    Err(error) => return Err(Error::io("delete", &file)(error)),
+                    Err(error) => {
+                        outcome = outcome.and(Err(Error::io("delete", &file)(error)));
+                        continue;
+                    }
                 }
                 missing = missing.saturating_sub(found.blocks() * 512);
             }
@@ -51,6 +70,6 @@ impl Retention {
             let above = partition.ancestors().take(3);
             let _ = above.map(fs::remove_dir).take_while(std::result::Result::is_ok).count();
         }
-        Ok(deleted)
+        outcome
     }
 }

@@ -13,7 +13,7 @@ use linerate_ring::TimestampSource;
 use linerate_ring::packet::DirectionFilter;
 
 use super::arguments::Arguments;
-use super::values::Limit;
+use super::values::{Limit, RingLimit};
 use super::{output, select};
 
 /// The interfaces for each `--netns`, as [`select::interfaces`], if all options make sense together.
@@ -67,6 +67,10 @@ fn check_output(arguments: &Arguments) -> Result<()> {
         bail!(
             "-b files: needs one of -b filesize:, duration:, interval:, packets: and signal:, which start another file"
         );
+    }
+    let is_signal = |limit: &&RingLimit| matches!(limit, RingLimit::Signal(_));
+    if arguments.ring_buffer.iter().filter(is_signal).count() > 1 {
+        bail!("-b signal: one signal starts another file, and several are given");
     }
     if arguments.autostop.iter().any(|limit| matches!(limit, Limit::Files(_))) && !rotates {
         bail!("-a files: needs -C, -G or -b, which start another file");

@@ -95,6 +95,8 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
 pub(crate) fn check_only(arguments: &Arguments, words: &[OsString]) -> Result<ExitCode> {
     let checked = || -> Result<()> {
         check(arguments)?;
+        output::check(arguments)?;
+        engine::check_cpus(&arguments.cpu.clone().unwrap_or_default().0)?;
         if let Some(user) = &arguments.relinquish_privileges {
             privilege::check_user(user)?;
         }
@@ -140,12 +142,14 @@ fn from_interfaces(
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
-    if arguments.wait && !wait(arguments, names, &options, &signals)? {
-        return Ok(ExitCode::SUCCESS);
-    }
     // Flow records and files of readers have the interfaces that are there at the start.
     let fixed = arguments.per_thread_files || !arguments.flows.is_empty();
-    let at_once = match any && !fixed && arguments.netns.len() <= 1 {
+    let takes_later = any && !fixed && arguments.netns.len() <= 1;
+    let by_no_name = options.source == Some(SourceKind::Drops) || options.cooked.is_some();
+    if arguments.wait && !wait(arguments, names, takes_later || by_no_name, &signals)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let at_once = match takes_later {
         true => engine::open_any(&options, &signals.stop())?,
         false => None,
     };
@@ -208,14 +212,14 @@ fn from_interfaces(
 /// How often `--wait` looks for interfaces.
 const WAIT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Waits until the interfaces of all namespaces exist; false if a signal ends that.
+/// Waits until the interfaces of all namespaces exist; false if a signal ends that. With `at_once` no interface has to be
+/// up for `any`.
 fn wait(
     arguments: &Arguments,
     names: &[Vec<String>],
-    options: &SourceOptions,
+    at_once: bool,
     signals: &Signals,
 ) -> Result<bool> {
-    let at_once = options.source == Some(SourceKind::Drops) || options.cooked.is_some();
     let missing = || -> Result<Option<String>> {
         for (index, names) in names.iter().enumerate() {
             let find = || list::missing(names, at_once);
