@@ -64,7 +64,7 @@ impl Wire {
             let defaults = Options::new((FAR[usize::from(v6)], port).into());
             let options = Options { backend: Some(Backend::Recvmmsg), batch: 1, ..defaults };
             let socket = self.far.run(|| Socket::open(options)).unwrap().unwrap();
-            socket.into_split().1
+            socket.transmitter
         });
         let to = (NEAR[usize::from(v6)], transmit.destination.port()).into();
         let transmit = Transmit {

@@ -74,12 +74,14 @@ pub(crate) fn live(pcap: *mut Pcap) -> Option<&'static Live> {
 }
 
 /// The interface of the handle whose descriptor this is, if that is no socket.
-pub(crate) fn without_socket(fd: c_int) -> Option<&'static str> {
+pub(crate) fn without_socket(fd: c_int) -> Option<String> {
+    // Handles of other threads are looked at: none is freed meanwhile.
+    let _writer = WRITER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     nodes().find_map(|node| {
-        // SAFETY: null, or a handle that is freed only when the program closes it.
+        // SAFETY: null, or a handle that is freed by who holds `WRITER` only.
         let handle = unsafe { node.handle.load(Ordering::Acquire).as_ref() }?;
         let live = handle.live.get().filter(|live| !live.shared.is_packet())?;
-        handle.device.as_deref().filter(|_| live.shared.fd == fd)
+        handle.device.clone().filter(|_| live.shared.fd == fd)
     })
 }
 

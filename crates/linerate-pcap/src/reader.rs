@@ -304,6 +304,10 @@ impl Reader {
     /// Makes the descriptor that the program waits on readable for the next packet, and for no earlier one.
     #[inline]
     pub(crate) fn update_readiness(&mut self, shared: &Shared) {
+        // The rings are those of the process before, which goes on with them.
+        if self.forks.is_some_and(|before| before != FORKS.load(Relaxed)) {
+            return;
+        }
         if shared.watched.load(Relaxed) {
             self.update_watched_readiness(shared);
         }

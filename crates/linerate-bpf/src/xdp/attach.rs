@@ -40,6 +40,12 @@ impl XdpLink {
                 Err(Error::ForeignProgram { tee: false, .. }) if Instant::now() < end => {
                     thread::sleep(Duration::from_millis(1));
                 }
+                // It was closed before it could be named.
+                Err(Error::System { ref source, .. })
+                    if source.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end =>
+                {
+                    thread::sleep(Duration::from_millis(1));
+                }
                 attached => return attached,
             }
         };

@@ -9,8 +9,8 @@ use linerate_bpf::filter::{AddressSet, placeholders};
 
 use crate::{Error, Result};
 
-/// Most look-ups of an expression whose other conditions are compiled for each outcome.
-const MAX_PREFILTER_LOOK_UPS: usize = 3;
+/// A condition that each frame fulfils.
+const ANYTHING: &str = "(greater 0)";
 
 /// What begins the name of a file.
 const FILE: char = '@';
@@ -117,18 +117,16 @@ impl<'t> Expression<'t> {
         position
     }
 
-    /// What accepts each frame that the expression may accept, whatever is in the files; `None` for many look-ups.
+    /// What accepts each frame that the expression may accept, whatever is in the files: the other conditions of one that
+    /// only `and` combines. Each of them must hold, and a load of theirs beyond the frame rejects it here as there. `None`
+    /// with `or` and `not`: a condition may accept before such a load, and `vlan` moves what follows it in any copy.
     pub(super) fn without_look_ups(&self) -> Option<String> {
-        let number = self.look_ups.len();
-        let outcomes = (number <= MAX_PREFILTER_LOOK_UPS).then_some(0..1_u32 << number)?;
-        let with = |outcome: u32| {
-            let text = self.with(|number, _| match outcome >> number & 1 {
-                0 => "(not greater 0)".to_owned(),
-                _ => "(greater 0)".to_owned(),
-            });
-            format!("({text})")
-        };
-        Some(outcomes.map(with).collect::<Vec<_>>().join(" or "))
+        let rest = self.with(|_, _| ANYTHING.to_owned());
+        // A look-up is as unknown as its opposite.
+        let rest = rest.replace(&format!("not {ANYTHING}"), ANYTHING);
+        let alternates =
+            |word: Range<usize>| matches!(&rest[word], "or" | "|" | "||" | "not" | "!");
+        (!words(&rest).into_iter().any(alternates)).then(|| rest.clone())
     }
 
     fn with(&self, instead: impl Fn(usize, &LookUp<'t>) -> String) -> String {

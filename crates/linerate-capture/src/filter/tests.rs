@@ -142,16 +142,17 @@ fn look_ups_run_in_user_space_behind_the_rest_in_the_kernel() {
         frame
     };
     for (rest, by_kernel) in [
-        ("udp and ", [true, true, false]),
-        ("udp and not src ", [true, true, false]),
-        ("udp or ", [true, true, true]),
+        ("udp and ", Some([true, true, false])),
+        ("udp and not src ", Some([true, true, false])),
+        ("udp or ", None),
     ] {
         let filter = Filter::compile_live_for_file(&text(rest), ETHERNET, 65535).unwrap();
         let placement = filter.place_on_socket(None).unwrap();
         assert!(placement.user && placement.reason.contains("in a file"), "{}", placement.reason);
-        let program = placement.kernel.unwrap();
         let frames = [frame(17, 1), frame(17, 2), frame(6, 2)];
-        assert_eq!(frames.map(|frame| program.accepts(&frame, 60) != 0), by_kernel, "{rest}");
+        let kernel =
+            placement.kernel.map(|program| frames.map(|one| program.accepts(&one, 60) != 0));
+        assert_eq!(kernel, by_kernel, "{rest}");
         let expected = match rest {
             "udp and " => [true, false, false],
             "udp or " => [true, true, false],

@@ -296,7 +296,11 @@ fn place(
     match &mut open_one.sources[0] {
         source @ Source::Packet(_) => {
             let placement = filter.place_on_socket(None).unwrap();
-            set(source, placement.user, placement.reason)
+            let set = set(source, placement.user, placement.reason);
+            if set.is_err() {
+                source.set_filter(placement.kernel.as_ref()).unwrap();
+            }
+            set
         }
         source @ Source::Xdp(_) => {
             let placement = filter.place_in_xdp(None).unwrap();

@@ -137,7 +137,7 @@ impl Pool {
                     merge.add(chunk);
                 }
                 Message::Block(bytes, place) => blocks.push((bytes, place)),
-                Message::Rotate(time) => rotate = Some(time),
+                Message::Rotate(time) => rotate = rotate.or(Some(time)),
                 Message::End(reader) => merge.end(reader),
                 Message::Timeout => {}
             }

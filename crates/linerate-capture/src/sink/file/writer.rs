@@ -489,7 +489,9 @@ impl Writer {
     /// Ends this file and starts the next, for a packet that came at `now`; `advance` names it, or returns false at
     /// the end of the capture.
     fn rotate(&mut self, now: Timestamp, advance: impl FnOnce(&mut FileNames, Timestamp) -> bool) {
-        (self.deadline, self.requested) = (None, None);
+        self.deadline = None;
+        // A file that begins before the request does not fulfil it.
+        self.requested = self.requested.filter(|time| *time > now);
         self.close();
         if self.stopped {
             return;
@@ -502,6 +504,9 @@ impl Writer {
         }
         if let Err(error) = self.open() {
             self.fail(error);
+        }
+        if let Some(time) = self.requested {
+            self.request(time);
         }
     }
 
