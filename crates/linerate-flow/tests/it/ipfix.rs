@@ -247,7 +247,18 @@ fn a_stream_has_what_was_sent_after_a_collector_came_back() {
     wait_for("the first records to leave", || exporter.statistics().flows == first.len() as u64);
     let mut before = vec![0; exporter.statistics().octets as usize];
     stream.read_exact(&mut before).unwrap();
+    let port = format!(":{:04X}", stream.peer_addr().unwrap().port());
     drop(stream);
+    // What is written before the end of the connection has arrived is lost, as with each TCP collector.
+    wait_for("the end of the connection to arrive", || {
+        let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let is_established = |line: &str| {
+            let mut words = line.split_ascii_whitespace().skip(1);
+            let (local, state) = (words.next(), words.nth(1));
+            local.is_some_and(|local| local.ends_with(&port)) && state == Some("01")
+        };
+        !connections.lines().any(is_established)
+    });
     second.iter().for_each(|record| exporter.send(record.clone()));
     let mut stream = listener.accept().unwrap().0;
     let end = std::thread::spawn(move || exporter.finish(Duration::from_secs(20)));
