@@ -73,7 +73,7 @@ impl ClassicProgram {
     ///
     /// # Errors
     ///
-    /// [`Error::Privilege`], [`Error::System`].
+    /// [`Error::Privilege`](crate::Error::Privilege), [`Error::System`](crate::Error::System).
     pub fn load_sets(&self) -> Result<()> {
         self.sets().iter().try_for_each(|set| set.load())
     }
