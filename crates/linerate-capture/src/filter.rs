@@ -68,8 +68,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Compiles `text`, in the syntax of pcap-filter(7) with `host in @FILE` and `net in @FILE`, for frames of `link_type` (LINKTYPE
-    /// registry) of which up to `snaplen` bytes are kept.
+    /// Compiles `text`, in the syntax of pcap-filter(7) with `host in @FILE` and `net in @FILE`, for frames of `link_type`
+    /// (LINKTYPE registry) of which up to `snaplen` bytes are kept.
     ///
     /// `optimize` is what tcpdump's `-O` switches off. An empty text takes every frame.
     ///
@@ -112,40 +112,33 @@ impl Filter {
     ) -> Result<Self> {
         let expression = Expression::read(text)?;
         let refused = |why: InvalidProgram| Error::filter(text, why.to_string(), None);
-        if expression.sets.is_empty() {
-            let program = compile(handle, text, optimize)?;
-            let program = ClassicProgram::for_user_space(program).map_err(refused)?;
-            let program = program.with_snaplen(snaplen);
-            return Ok(Self {
-                text: text.to_owned(),
-                program,
-                prefilter: None,
-                reading,
-                link_type,
-            });
-        }
-        let variant = |number| {
-            compile(handle, &expression.with_placeholders(number), false).map_err(|error| {
-                match error {
+        let (program, prefilter) = if expression.sets.is_empty() {
+            (ClassicProgram::for_user_space(compile(handle, text, optimize)?), None)
+        } else {
+            let variant = |number| {
+                let compiled = compile(handle, &expression.with_placeholders(number), false);
+                compiled.map_err(|error| match error {
                     Error::Filter { message, position, .. } => {
                         let position =
                             position.map(|position| expression.position(number, position));
                         Error::filter(text, message, position)
                     }
                     other => other,
-                }
-            })
+                })
+            };
+            let [first, second] = [variant(0)?, variant(1)?];
+            let prefilter = expression.without_look_ups().and_then(|text| {
+                ClassicProgram::for_user_space(compile(handle, &text, true).ok()?).ok()
+            });
+            (ClassicProgram::with_sets([&first, &second], expression.sets), prefilter)
         };
-        let [first, second] = [variant(0)?, variant(1)?];
-        let prefilter = expression.without_look_ups().and_then(|text| {
-            let program =
-                ClassicProgram::for_user_space(compile(handle, &text, true).ok()?).ok()?;
-            Some(program.with_snaplen(snaplen))
-        });
-        let program =
-            ClassicProgram::with_sets([&first, &second], expression.sets).map_err(refused)?;
-        let program = program.with_snaplen(snaplen);
-        Ok(Self { text: text.to_owned(), program, prefilter, reading, link_type })
+        Ok(Self {
+            text: text.to_owned(),
+            program: program.map_err(refused)?.with_snaplen(snaplen),
+            prefilter: prefilter.map(|program| program.with_snaplen(snaplen)),
+            reading,
+            link_type,
+        })
     }
 
     /// Compiles `text` for frames of the live `interface`, whose link type is `link_type`.

@@ -167,7 +167,7 @@ impl Reader {
         mut take: impl FnMut(&Header, &[u8]),
     ) -> Outcome {
         let mut packets: c_int = 0;
-        if self.forks.is_some_and(|before| before != FORKS.load(Relaxed)) {
+        if self.is_forked() {
             return Outcome::Failed(
                 "AF_XDP sockets cannot be read by a forked process (LINERATE_XDP_DELIVERY=ringbuf can)"
                     .to_owned(),
@@ -301,11 +301,17 @@ impl Reader {
         (outcome, bytes)
     }
 
+    /// Whether this process has not the memory of the source.
+    #[inline]
+    fn is_forked(&self) -> bool {
+        self.forks.is_some_and(|before| before != FORKS.load(Relaxed))
+    }
+
     /// Makes the descriptor that the program waits on readable for the next packet, and for no earlier one.
     #[inline]
     pub(crate) fn update_readiness(&mut self, shared: &Shared) {
         // The rings are those of the process before, which goes on with them.
-        if self.forks.is_some_and(|before| before != FORKS.load(Relaxed)) {
+        if self.is_forked() {
             return;
         }
         if shared.watched.load(Relaxed) {

@@ -4,8 +4,9 @@
 //! to the C library.
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::system::InterposedSymbol;
 
 /// The descriptor of the handle that was read last, if packets are left; -1 if none are, while a handle is
 /// read, and when one was closed.
@@ -33,15 +34,9 @@ type Select = unsafe extern "C-unwind" fn(
 
 /// The C library's. To be called first where no signal handler runs.
 pub(crate) fn system() -> Option<Select> {
-    static SYSTEM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    let mut address = SYSTEM.load(Ordering::Acquire);
-    if address.is_null() {
-        // SAFETY: a name that ends in a zero; the next object behind this one that has it.
-        address = unsafe { libc::dlsym(libc::RTLD_NEXT, c"select".as_ptr()) };
-        SYSTEM.store(address, Ordering::Release);
-    }
+    static SYSTEM: InterposedSymbol = InterposedSymbol::new(c"select");
     // SAFETY: null, or the function of this name, with the type that POSIX gives it.
-    unsafe { std::mem::transmute::<*mut c_void, Option<Select>>(address) }
+    unsafe { std::mem::transmute::<*mut c_void, Option<Select>>(SYSTEM.resolve()) }
 }
 
 /// Whether `set` has `fd` and no other below `fd + 1`.
@@ -92,6 +87,8 @@ unsafe extern "C-unwind" fn select(
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
 
     #[test]

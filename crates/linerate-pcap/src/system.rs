@@ -57,6 +57,30 @@ impl Symbol {
     }
 }
 
+/// A function of the C library that one of this library has the name of.
+pub(crate) struct InterposedSymbol {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl InterposedSymbol {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Its address, or null. To be called first where no signal handler runs.
+    #[inline]
+    pub(crate) fn resolve(&self) -> *mut c_void {
+        let mut address = self.address.load(Ordering::Acquire);
+        if address.is_null() {
+            // SAFETY: a name that ends in a zero; the next object behind this one that has it.
+            address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+            self.address.store(address, Ordering::Release);
+        }
+        address
+    }
+}
+
 /// Ends the program as the loader does when a function is missing.
 fn give_up(why: std::fmt::Arguments<'_>) -> ! {
     // Standard error may be closed.

@@ -24,6 +24,7 @@ mod receive_consent;
 mod replay;
 mod run;
 mod segment;
+mod service_manager;
 mod surface;
 mod terminal;
 mod unit;

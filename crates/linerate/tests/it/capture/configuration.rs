@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use linerate_testkit::{Process, TIMEOUT, root_or_skip, skip, uninterrupted};
+use linerate_testkit::{Process, root_or_skip, skip};
 use nix::sys::signal::Signal;
 
 use super::support::Cable;
 use crate::LINERATE;
+use crate::service_manager::ServiceManager;
 
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
 
@@ -25,9 +25,7 @@ fn a_file_says_what_the_command_line_says_and_the_command_line_wins() {
     root_or_skip!();
     let cable = Cable::new();
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("notify");
-    let manager = UnixDatagram::bind(&socket).unwrap();
-    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut manager = ServiceManager::new(folder.path());
     let file = folder.path().join("test.toml");
     let text = format!(
         "interface = [\"far\"]\nwrite = \"{}/all.pcapng\"\nrotate-size = \"1M\"\ncount = 1000\n\
@@ -37,23 +35,13 @@ fn a_file_says_what_the_command_line_says_and_the_command_line_wins() {
     fs::write(&file, text).unwrap();
     let mut command = cable.far.command(LINERATE);
     command.args(["capture", "--config", file.to_str().unwrap(), "-c", "10", "-U"]);
-    command.env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "400000");
+    command.env("NOTIFY_SOCKET", &manager.path).env("WATCHDOG_USEC", "400000");
     let capture = Process::start(&mut command);
-    let mut heard = String::new();
-    let mut until = |word: &str| {
-        while !heard.lines().any(|line| line.starts_with(word)) {
-            let mut buffer = [0; 4096];
-            let len = uninterrupted(|| manager.recv(&mut buffer))
-                .unwrap_or_else(|error| panic!("{word}: {error}"));
-            heard += std::str::from_utf8(&buffer[..len]).unwrap();
-            heard.push('\n');
-        }
-    };
-    until("READY=1");
-    until("WATCHDOG=1");
-    until("STATUS=0 packets captured, 0 lost");
+    manager.until("READY=1");
+    manager.until("WATCHDOG=1");
+    manager.until("STATUS=0 packets captured, 0 lost");
     cable.send(20, 100);
-    until("STOPPING=1");
+    manager.until("STOPPING=1");
     let report = capture.report();
     assert_eq!(report["captured"], 10, "{report}");
     assert_eq!(report["filter"]["expression"], "udp port 5000");
@@ -154,9 +142,8 @@ fn wait_starts_when_the_interface_is_there() {
     root_or_skip!();
     let cable = Cable::new();
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("notify");
-    let manager = UnixDatagram::bind(&socket).unwrap();
-    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut manager = ServiceManager::new(folder.path());
+    let socket = manager.path.clone();
     let start = || {
         let mut command = cable.far.command(LINERATE);
         command.args(["capture", "--wait", "--json", "-c", "1", "-U", "-i", "far", "-i", "late"]);
@@ -165,9 +152,8 @@ fn wait_starts_when_the_interface_is_there() {
     };
     let mut capture = start();
     capture.until("waiting for the interface late");
-    let mut buffer = [0; 4096];
-    let len = uninterrupted(|| manager.recv(&mut buffer)).unwrap();
-    let told = std::str::from_utf8(&buffer[..len]).unwrap();
+    manager.until("READY=1");
+    let told = &manager.heard;
     assert!(told.contains("READY=1") && told.contains("waiting for the interface late"), "{told}");
     let add = ["ip link add late type veth peer name other", "ip link set late up"];
     for command in add {

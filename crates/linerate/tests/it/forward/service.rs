@@ -2,40 +2,20 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixDatagram;
 
-use linerate_testkit::{Process, TIMEOUT, root_or_skip, uninterrupted, wait_for};
+use linerate_testkit::{Process, TIMEOUT, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::Net;
 use crate::LINERATE;
-
-/// The service manager's end of `NOTIFY_SOCKET`.
-struct Manager {
-    socket: UnixDatagram,
-    heard: String,
-}
-
-impl Manager {
-    fn until(&mut self, word: &str) {
-        let mut buffer = [0; 4096];
-        while !self.heard.lines().any(|line| line.starts_with(word)) {
-            let len = uninterrupted(|| self.socket.recv(&mut buffer));
-            let len = len.unwrap_or_else(|error| panic!("no {word}: {error} after {}", self.heard));
-            self.heard += std::str::from_utf8(&buffer[..len]).unwrap();
-        }
-    }
-}
+use crate::service_manager::ServiceManager;
 
 #[test]
 fn the_service_manager_hears_of_everything() {
     root_or_skip!();
     let net = Net::new();
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let mut manager = Manager { socket, heard: String::new() };
+    let mut manager = ServiceManager::new(folder.path());
     let file = folder.path().join("forward.toml");
     let config = |revalidate: &str| {
         format!(
@@ -45,7 +25,7 @@ fn the_service_manager_hears_of_everything() {
     std::fs::write(&file, config("60s")).unwrap();
     let arguments = format!("--config {} --log json", file.display());
     let mut daemon = net.run_with(&arguments, |command| {
-        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "400000");
+        command.env("NOTIFY_SOCKET", &manager.path).env("WATCHDOG_USEC", "400000");
     });
     manager.until("READY=1");
     manager.until("STATUS=");
