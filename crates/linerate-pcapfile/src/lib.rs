@@ -25,7 +25,7 @@ pub mod write;
 pub use compression::Compression;
 pub use error::{Error, Result};
 pub use format::Format;
-pub use group::{FILE_MODE, UserGroup};
+pub use group::{FILE_MODE, UserGroup, create_own, foreign_owner};
 pub use keep_free::KeepFree;
 pub use location::{ByteRange, PacketLocation};
 pub use read::{Block, BlockReader, BlockType, DescribedRecord, Reader};

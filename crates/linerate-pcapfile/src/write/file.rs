@@ -12,7 +12,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::compression::Compressor;
-use crate::{Compression, Error, FILE_MODE, Result, UserGroup};
+use crate::{Compression, Error, Result, UserGroup, create_own};
 
 /// An open output file.
 ///
@@ -48,8 +48,7 @@ impl OutputFile {
         } else if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
             open_pipe(path, stop)?
         } else {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?
+            create_own(path, OpenOptions::new().write(true).truncate(true))?
         };
         let compressor = Compressor::new(compression)?;
         // Standard output may be a file that the shell appends to: it is never truncated.

@@ -9,14 +9,17 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Process, TIMEOUT, root_or_skip, skip};
+use linerate_forward::runtime::pins::Pins;
+use linerate_testkit::{Process, TIMEOUT, root_or_skip, skip, wait_for};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::LINERATE;
 use crate::capture::support::{Cable, write_mixed};
 use crate::flow_records::files;
+use crate::forward::support::Net;
 
 /// A group that every host has.
 const GROUP: &str = "daemon";
@@ -125,6 +128,195 @@ fn nobody_cannot_lock_the_files_of_a_capture() {
     }
     drop(packets);
     running.wait().unwrap();
+}
+
+/// What an unprivileged user is refused, as lines of shell: signals, files, pins, programs, interfaces.
+const REFUSED: [&str; 44] = [
+    "kill -TERM $CAPTURE",
+    "kill -KILL $FORWARD",
+    "kill -STOP $FORWARD",
+    "kill -HUP $CAPTURE",
+    "kill -USR1 $CAPTURE",
+    "cat $FILES/x_00001*",
+    "flock -n $FILES/x_00001* true",
+    "flock -n $FILES/flows/.sensor=c true",
+    "flock -n $FILES/flows/.sensor=r true",
+    "ln $FILES/x_00001* $FILES/link",
+    "ln -s $FILES/victim $FILES/x_00002.pcap",
+    "ln -s $FILES/victim $FILES/state/doctor.new",
+    "mkdir $FILES/flows/date=2026-01-01",
+    "mkfifo $FILES/x_00003.pcap",
+    "mv $FILES/flows $FILES/other",
+    "rm -r $FILES/flows",
+    "rm -f $FILES/x_00001*",
+    "chmod 777 $FILES",
+    "echo >>$FILES/victim",
+    "touch $FILES/state/doctor.json",
+    "mkdir $PINS.other",
+    "mv $PINS $PINS.other",
+    "rm -r $PINS",
+    "cat $PINS/*",
+    "flock -n $PINS true",
+    "cat /proc/$FORWARD/mem",
+    "ls /proc/$FORWARD/fd",
+    "echo 1000 >/proc/$CAPTURE/oom_score_adj",
+    "prlimit --pid $CAPTURE --nofile=3",
+    "taskset -p 1 $CAPTURE",
+    "renice -n 19 -p $CAPTURE",
+    "nsenter --net=/run/netns/$ROUTER true",
+    "umount /run/netns/$ROUTER",
+    "rm /run/netns/$ROUTER",
+    "sysctl -q -w net.ipv4.ip_forward=0",
+    "ip link set far down",
+    "ip link set far xdp off",
+    "tc qdisc add dev far root pfifo",
+    "$LINERATE forward detach --instance $ROUTER",
+    "$LINERATE forward block 10.9.1.2 --force --instance $ROUTER",
+    "$LINERATE capture -i far --source xdp -c 1 --discard",
+    "$LINERATE capture -r $FILES/victim -w $FILES/victim",
+    "$LINERATE doctor -i far --fix --state $FILES/state/doctor.json",
+    "python3 -c 'import socket; s = socket.socket(); s.setsockopt(1, 15, 1); s.bind((\"127.0.0.1\", 9797))'",
+];
+
+/// What the user may do, and does until the end.
+const HELD: [&str; 8] = [
+    "flock $FILES sh -c 'echo held; sleep 60'",
+    "flock $FILES/flows sh -c 'echo held; sleep 60'",
+    "flock $FILES/state sh -c 'echo held; sleep 60'",
+    "flock $FILES/victim sh -c 'echo held; sleep 60'",
+    "flock /run/netns/$ROUTER sh -c 'echo held; sleep 60'",
+    "flock $LINERATE sh -c 'echo held; sleep 60'",
+    "tail -F $FILES/x_00001* 2>&1 & echo held; wait",
+    "exec python3 -uc 'import socket, time\nopen = [socket.create_connection((\"127.0.0.1\", 9797)) for _ in range(60)]\nprint(\"held\"); time.sleep(60)'",
+];
+
+#[test]
+fn attempts_of_an_unprivileged_user_stop_no_verb_and_change_no_file() {
+    root_or_skip!();
+    if nobody("true").output().is_err() {
+        skip!("needs setpriv");
+    }
+    let (net, cable, folder) = (Net::new(), Cable::new(), tempfile::tempdir().unwrap());
+    let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let at = folder.path().display();
+    for name in ["", "flows", "state"] {
+        fs::create_dir_all(path(name)).unwrap();
+        open(&path(name));
+    }
+    write_mixed(&path("victim"));
+    fs::set_permissions(path("victim"), Permissions::from_mode(0o644)).unwrap();
+    let victim = fs::read(path("victim")).unwrap();
+    let flows = format!("--flows {at}/flows --flow-file-time 1s --sensor");
+    let capture = cable
+        .capture(&format!("-U --json --metrics 9797 -b packets:20 -w {at}/x.pcap {flows} c udp"));
+    let forward = net.run(&format!("{flows} r"));
+    cable.send(30, 100);
+    wait_for("files", || fs::read_dir(folder.path()).unwrap().count() > 4);
+
+    let attempt = |line: &&str| {
+        let mut command = cable.far.command("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", line]);
+        command.env("FILES", folder.path()).env("LINERATE", LINERATE);
+        command.env("CAPTURE", capture.id().to_string()).env("FORWARD", forward.id().to_string());
+        command.env("ROUTER", net.router.name());
+        command.env("PINS", Pins::of(net.router.name()).directory());
+        command
+    };
+    let hold = |line| {
+        let mut holder = Process::start(attempt(line).own_group());
+        holder.until("held");
+        holder
+    };
+    let held: Vec<_> = HELD.iter().map(hold).collect();
+    for line in &REFUSED {
+        let output = attempt(line).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        let reasons =
+            ["denied", "not permitted", "superuser", "already in use", "needs the capabilities"];
+        let refused = reasons.iter().any(|reason| printed.contains(reason));
+        assert!(!output.status.success() && refused, "{line}: {output:?}");
+    }
+
+    // The verbs go on, and others of them start.
+    assert_eq!(net.ask(0, 4000, 20), 20);
+    forward.signal(Signal::SIGHUP);
+    net.stdout_of("status");
+    assert_eq!(net.ask(1, 4001, 20), 20);
+    cable.send(170, 100);
+    linerate(&format!("capture -q -r {at}/victim --flows {at}/flows --sensor d"));
+    for step in ["--fix", "--undo"] {
+        let mut doctor = cable.far.command("ip");
+        doctor.args(["netns", "exec", cable.far.name(), LINERATE, "doctor", step]);
+        doctor.args(if step == "--fix" { &["-i", "far"][..] } else { &[] });
+        let output = doctor.arg("--state").arg(path("state/doctor.json")).output().unwrap();
+        assert!(output.status.code().is_some_and(|status| status != 1), "{step}: {output:?}");
+    }
+    drop(held);
+    let (status, report, printed) = capture.interrupt();
+    assert!(status.success() && report["written"] == 200, "{report} {printed}");
+    assert_eq!(report["interfaces"][0]["dropped"]["total"], 0, "{report}");
+    let (status, _, printed) = forward.end(Signal::SIGTERM);
+    assert!(status.success() && !net.is_attached(), "{printed}");
+    assert_eq!(fs::read(path("victim")).unwrap(), victim);
+    let mut folders = vec![folder.path().to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap().map(Result::unwrap) {
+            let found = entry.metadata().unwrap();
+            assert!(found.uid() == 0 && !found.is_symlink(), "{}", entry.path().display());
+            if found.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_others_put_into_a_shared_folder_is_not_written_and_ends_no_capture() {
+    root_or_skip!();
+    if nobody("true").output().is_err() {
+        skip!("needs setpriv");
+    }
+    let (cable, folder) = (Cable::new(), tempfile::tempdir().unwrap());
+    let at = folder.path().display();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
+    let victim = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&victim, "whole").unwrap();
+    let theirs = format!(
+        "cd {at}; ln -s {0} x.pcap1; echo >x.pcap2; chmod 666 x.pcap2; mkdir -p x.pcap3/y; mkfifo x.pcap4; \
+         ln -s {0} link.pcap; ln -s {at}/none dangling.pcap; ln -s {0} .sensor=a; ln -s {0} list",
+        victim.path().display()
+    );
+    assert!(nobody(&theirs).status().unwrap().success());
+
+    let capture = cable.capture(&format!("--json -w {at}/x.pcap -C 1 udp"));
+    cable.send(5000, 1000);
+    let (status, report, printed) = capture.interrupt();
+    assert!(status.success() && report["written"] == 5000, "{report} {printed}");
+    for number in 1..5 {
+        let file = folder.path().join(format!("x.pcap{number}"));
+        let found = file.symlink_metadata().unwrap();
+        assert!(found.is_file() && found.uid() == 0 && found.len() > 900_000, "{number}");
+        assert!(printed.contains(&format!("x.pcap{number} was of user 65534")), "{printed}");
+    }
+    // A file that the user names is refused, and stays.
+    write_mixed(&folder.path().join("in.pcap"));
+    for output in [
+        format!("-w {at}/link.pcap"),
+        format!("-w {at}/dangling.pcap"),
+        format!("--flows {at} --sensor a"),
+        format!("-w {at}/y.pcap -b packets:9 -b printname:{at}/list"),
+    ] {
+        let arguments = format!("capture -q -r {at}/in.pcap {output}");
+        let refused = Command::new(LINERATE).args(arguments.split(' ')).output().unwrap();
+        let printed = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            refused.status.code() == Some(1) && printed.contains("of user 65534"),
+            "{output}: {printed}"
+        );
+    }
+    assert!(!folder.path().join("none").exists());
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "whole");
 }
 
 /// Starts connections without waiting for them.

@@ -9,7 +9,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_pcapfile::{ByteRange, Compression, Format, OutputFile, same_file};
+use linerate_pcapfile::{
+    ByteRange, Compression, Format, OutputFile, create_own, foreign_owner, same_file,
+};
 use linerate_ring::Timestamp;
 
 use super::chunk::{Chunk, ReaderRun};
@@ -204,7 +206,11 @@ impl Writer {
     /// Opens the next file, if it has a name, and writes its header.
     fn open(&mut self) -> Result<()> {
         let Some(names) = &self.names else { return Ok(()) };
+        let is_first = self.path.as_os_str().is_empty();
         self.path = names.current();
+        if !is_first {
+            move_foreign(&self.path);
+        }
         self.finished().forget(&self.path);
         let options = &self.options;
         if options.input.as_ref().is_some_and(|input| same_file(input, &self.path)) {
@@ -652,6 +658,18 @@ impl Writer {
     }
 }
 
+/// Renames what another user has put in the place of the next file: it must not end the capture, nor direct it elsewhere.
+fn move_foreign(path: &Path) {
+    let Some(user) = foreign_owner(path) else { return };
+    let mut other = path.as_os_str().to_owned();
+    other.push(format!(".of-user-{user}-{}", clock::now().0));
+    let (name, new) = (path.display(), Path::new(&other).display());
+    match std::fs::rename(path, &other) {
+        Ok(()) => tracing::warn!("{name} was of user {user}, and is now {new}"),
+        Err(error) => tracing::warn!("cannot rename {name}, of user {user}: {error}"),
+    }
+}
+
 /// Opens a file that gets the names of finished files. Several writers may add to it.
 fn open_list(path: &Path) -> Result<File> {
     let path = match path.to_str() {
@@ -659,6 +677,6 @@ fn open_list(path: &Path) -> Result<File> {
         Some("stderr") => Path::new("/dev/stderr"),
         _ => path,
     };
-    let list = OpenOptions::new().create(true).append(true).open(path);
+    let list = create_own(path, OpenOptions::new().append(true));
     list.map_err(|source| linerate_pcapfile::Error::Create { path: path.into(), source }.into())
 }

@@ -6,11 +6,10 @@ mod retention;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use linerate_pcapfile::{FILE_MODE, UserGroup};
+use linerate_pcapfile::{UserGroup, create_own};
 
 use columns::Writer;
 
@@ -417,7 +416,7 @@ fn state_path(folder: &Path, sensor: &str) -> PathBuf {
 
 /// Creates a file that only its owner and this group can read, or opens it. Nobody else could lock it, either.
 fn create_file(path: &Path, group: Option<UserGroup>) -> io::Result<File> {
-    let file = OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(path)?;
+    let file = create_own(path, OpenOptions::new().append(true))?;
     group.map_or(Ok(()), |group| group.share(&file))?;
     Ok(file)
 }
