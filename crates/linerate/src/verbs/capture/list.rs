@@ -93,10 +93,10 @@ pub(super) fn link_types(given: &[String], as_json: bool) -> Result<ExitCode> {
 
 /// What is missing for [`resolve`] to find interfaces that exist; `None` if they do.
 pub(super) fn missing(given: &[String], at_once: bool) -> Result<Option<String>> {
+    let all = link::all()?;
     let Ok(names) = resolve(given, at_once) else {
         return Ok(Some("an interface that is up".to_owned()));
     };
-    let all = link::all()?;
     let exists = |name: &String| name == ANY || all.iter().any(|one| one.name == *name);
     let missing = names.into_iter().find(|name| !exists(name));
     Ok(missing.map(|name| format!("the interface {name}, which does not exist")))
