@@ -21,7 +21,6 @@ const ALLOW: &str = "#[allow(clippy::all, clippy::pedantic, clippy::undocumented
 /// Where that fails, prints the error of clang, and what may be missing, and ends the build script.
 ///
 /// # Panics
-///
 /// Outside a build script.
 pub(crate) fn compile(names: &[&str], arguments: &[&str]) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

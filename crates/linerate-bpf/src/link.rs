@@ -106,9 +106,6 @@ impl Link {
     }
 
     /// Detaches the program now, even if others hold the link.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn detach(&self) -> Result<()> {
         // SAFETY: a live descriptor.
         match unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) } {

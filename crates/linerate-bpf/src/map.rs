@@ -238,9 +238,6 @@ unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
     /// Maps `len` bytes from `offset`; no later access faults (`MAP_POPULATE`).
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn new(
         fd: BorrowedFd<'_>,
         len: usize,

@@ -57,9 +57,6 @@ impl NetfilterLinks {
     }
 
     /// Those that exist now, by their numbers.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn list(&self) -> Result<Vec<NetfilterLink>> {
         let mut bytes = Vec::new();
         let mut records = Iter::new(&self.iterator).map_err(failed)?;

@@ -84,9 +84,6 @@ pub struct StatisticsReader(OwnedFd);
 impl StatisticsReader {
     /// The current counts of a receive queue. The number of queues at the start stands for all queues that came
     /// later.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn read(&self, queue: u32) -> Result<Statistics> {
         let mut sum = Statistics::default();
         for [matched, unmatched, no_socket] in counters_of_cpus(self.0.as_fd(), queue)? {
@@ -238,9 +235,6 @@ impl Program {
     }
 
     /// As [`Program::set_filter`], without a privilege.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
         let program = loaded.0.try_clone();
         self.replace(program.map_err(|error| Error::system("duplicate a BPF descriptor", error))?)

@@ -121,7 +121,6 @@ impl RecordWriter {
     /// Starts the writer, as [`Writer::start`]. Each record has this sampling probability.
     ///
     /// # Errors
-    ///
     /// As [`Writer::start`].
     pub fn start(
         options: &OutputOptions,
@@ -185,7 +184,6 @@ impl RecordWriter {
     /// Waits until everything is written. All meters have ended before.
     ///
     /// # Errors
-    ///
     /// As [`Writer::finish`].
     pub fn finish(self) -> (ExportStatistics, Result<()>) {
         let (output, outcome) = self.writer.finish();

@@ -168,7 +168,6 @@ impl Outputs {
     /// Prepares folders, and starts the threads of collectors, which first call `prepare_thread`.
     ///
     /// # Errors
-    ///
     /// As [`Files::new`]; [`crate::Error::Ipfix`].
     pub fn open(options: &OutputOptions, prepare_thread: fn()) -> Result<Self> {
         let (mut files, mut collectors) = (Vec::new(), Vec::new());
@@ -234,7 +233,6 @@ impl Outputs {
     /// their names. After an error no file has any of these records.
     ///
     /// # Errors
-    ///
     /// As [`Files::push`].
     pub fn seal<'r>(
         &mut self,
@@ -256,7 +254,6 @@ impl Outputs {
     /// for slow collectors while `may_wait` says so.
     ///
     /// # Errors
-    ///
     /// As [`Files::publish`].
     pub fn publish<'r>(
         &mut self,
@@ -335,7 +332,6 @@ impl Outputs {
     /// `timeout`, and five seconds for one that makes no progress.
     ///
     /// # Errors
-    ///
     /// As [`Files::push`]. The statistics are right even then.
     pub fn finish(self, timeout: Duration) -> (OutputStatistics, Result<()>) {
         let Self { files, not_written, collectors, .. } = self;

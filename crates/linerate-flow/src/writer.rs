@@ -76,7 +76,6 @@ impl<M: Send + 'static> Writer<M> {
     /// many messages. `warn` gets a warning for each collector that cannot be reached at the start.
     ///
     /// # Errors
-    ///
     /// As [`Outputs::open`]; [`Error::Thread`].
     pub fn start(
         options: &OutputOptions,
@@ -117,7 +116,6 @@ impl<M: Send + 'static> Writer<M> {
     /// Waits until everything is written. The other senders of the queue are dropped before.
     ///
     /// # Errors
-    ///
     /// That of the last files.
     pub fn finish(self) -> (OutputStatistics, Result<()>) {
         let Self { thread, queue, output, .. } = self;

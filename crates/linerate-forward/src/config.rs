@@ -398,7 +398,6 @@ fn time<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
 /// Refuses what cannot be the name of an instance: it becomes a directory of bpffs, which allows no dots.
 ///
 /// # Errors
-///
 /// The reason.
 pub fn check_instance(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

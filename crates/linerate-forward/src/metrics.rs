@@ -62,7 +62,6 @@ impl Metrics {
     /// As a JSON object.
     ///
     /// # Errors
-    ///
     /// None that a caller can handle.
     pub fn to_json(&self) -> Result<String, String> {
         let Self { time, snapshot, daemon } = self;
@@ -81,7 +80,6 @@ impl Metrics {
     /// Writes them.
     ///
     /// # Errors
-    ///
     /// Those of [`MetricEncoder`].
     pub fn encode(&self, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         let Self { snapshot, daemon, .. } = self;

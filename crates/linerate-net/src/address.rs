@@ -42,18 +42,12 @@ impl Address {
 }
 
 /// All addresses of the namespace of the calling thread.
-///
-/// # Errors
-/// [`crate::Error::System`].
 pub fn addresses() -> Result<Vec<Address>> {
     Connection::open()?.addresses()
 }
 
 impl Connection {
     /// All addresses of the namespace.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn addresses(&self) -> Result<Vec<Address>> {
         self.list(libc::RTM_GETADDR, &[0; HEADER], Address::parse)
             .context(|| "list the addresses of this host".to_owned())

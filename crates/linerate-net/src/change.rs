@@ -79,9 +79,6 @@ pub struct Changes {
 
 impl Changes {
     /// Subscribes to changes in the network namespace of the calling thread.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn subscribe(groups: &[RtnlGroup]) -> Result<Self> {
         let subscribe = || -> io::Result<Self> {
             let notifications = Notifications::open(Protocol::Route)?;
@@ -97,9 +94,6 @@ impl Changes {
     }
 
     /// Passes on the queued changes, in their order.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn receive(&mut self, mut take: impl FnMut(Change)) -> Result<()> {
         let only_local_routes = self.only_local_routes;
         let received = self.notifications.receive(usize::MAX, |message| {

@@ -130,9 +130,6 @@ impl XdpFeatures {
 }
 
 /// The channels of interface `index`; `None` if the driver does not report them.
-///
-/// # Errors
-/// [`Error::System`].
 pub fn channels(index: u32) -> Result<Option<Channels>> {
     let mut found = None;
     let asked = ask("ethtool", ETHTOOL_MSG_CHANNELS_GET, &header(index), |answer| {
@@ -153,9 +150,6 @@ pub fn channels(index: u32) -> Result<Option<Channels>> {
 }
 
 /// The features of interface `index`; none on a kernel without ethtool netlink.
-///
-/// # Errors
-/// [`Error::System`].
 pub fn features(index: u32) -> Result<Features> {
     let mut features = Features::default();
     let asked = ask("ethtool", ETHTOOL_MSG_FEATURES_GET, &header(index), |answer| {
@@ -217,9 +211,6 @@ pub fn set_features(index: u32, features: &[(&str, bool)]) -> Result<()> {
 
 /// XDP features of the driver of interface `index`; `None` on a kernel that does not report them (before
 /// Linux 6.3).
-///
-/// # Errors
-/// [`Error::System`].
 pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
     let mut found = None;
     let mut body = Vec::new();
@@ -233,9 +224,6 @@ pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
 }
 
 /// Whether XDP programs can ask the driver for the VLAN tag that it took out of a frame (Linux 6.8).
-///
-/// # Errors
-/// [`Error::System`].
 pub fn reports_vlan_tags(index: u32) -> Result<bool> {
     let mut features = 0;
     let mut body = Vec::new();

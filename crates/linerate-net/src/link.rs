@@ -280,9 +280,6 @@ impl VethEnd<'_> {
 }
 
 /// All interfaces of the namespace of the calling thread, in the kernel's order.
-///
-/// # Errors
-/// [`Error::System`].
 pub fn all() -> Result<Vec<Link>> {
     Connection::open()?.links()
 }
@@ -296,9 +293,6 @@ pub fn by_name(name: &str) -> Result<Link> {
 }
 
 /// The interface with this index; `None` when it is not in the namespace.
-///
-/// # Errors
-/// [`Error::System`].
 pub fn by_index(index: u32) -> Result<Option<Link>> {
     Connection::open()?.link_by_index(index)
 }
@@ -319,9 +313,6 @@ pub(crate) fn is_name(name: &str) -> bool {
 
 impl Connection {
     /// All interfaces, in the kernel's order.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn links(&self) -> Result<Vec<Link>> {
         self.list(libc::RTM_GETLINK, &[0; HEADER], Link::parse)
             .context(|| "list the interfaces".to_owned())
@@ -347,9 +338,6 @@ impl Connection {
     }
 
     /// The interface with this index; `None` when it is not in the namespace.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn link_by_index(&self, index: u32) -> Result<Option<Link>> {
         match self.get(libc::RTM_GETLINK, &by_index_body(index), Link::parse) {
             Err(error) if is_missing(&error) => Ok(None),

@@ -119,9 +119,6 @@ impl Neighbour {
 
 impl Connection {
     /// The entry of `destination` in the neighbour table of interface `index`.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn neighbour(&self, index: u32, destination: IpAddr) -> Result<Option<Neighbour>> {
         let body = body(index, destination, 0, 0);
         match self.get(libc::RTM_GETNEIGH, &body, Neighbour::parse) {
@@ -131,9 +128,6 @@ impl Connection {
     }
 
     /// The neighbour tables of IPv4 and IPv6 (`ip neighbour`).
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn neighbours(&self) -> Result<Vec<Neighbour>> {
         self.list(libc::RTM_GETNEIGH, &[0; HEADER], Neighbour::parse)
             .context(|| "list neighbours".into())
@@ -208,9 +202,6 @@ impl Connection {
 
     /// The entries of the forwarding databases that interface `index` has (`bridge fdb show dev`): the
     /// addresses that it receives for, and those reached through it if it is the port of a bridge.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn fdb(&self, index: u32) -> Result<Vec<Neighbour>> {
         let mut body = vec![0; HEADER];
         body[0] = libc::AF_BRIDGE as u8;

@@ -101,9 +101,6 @@ impl Qdisc {
 
 impl Connection {
     /// The queueing disciplines of interface `index`.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn qdiscs(&self, index: u32) -> Result<Vec<Qdisc>> {
         let read = |body: &[u8]| {
             let here = bytes_at(body, 4)? == index.to_ne_bytes();
@@ -114,17 +111,11 @@ impl Connection {
     }
 
     /// Whether interface `index` has a clsact.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn has_clsact(&self, index: u32) -> Result<bool> {
         Ok(self.qdiscs(index)?.iter().any(|qdisc| qdisc.kind == "clsact"))
     }
 
     /// How many filters are in the clsact of interface `index`, in both directions.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn clsact_filters(&self, index: u32) -> Result<usize> {
         let count = |parent| Ok(self.filters(index, parent)?.len());
         CLSACT_PARENTS.into_iter().map(count).sum()
@@ -132,9 +123,6 @@ impl Connection {
 
     /// The filters of the qdisc or class with the handle `parent` on interface `index`, or of one direction of its
     /// clsact ([`INGRESS_FILTERS`], [`EGRESS_FILTERS`]). An `ingress` qdisc gives the same filters for both.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn filters(&self, index: u32, parent: u32) -> Result<Vec<Filter>> {
         self.list(libc::RTM_GETTFILTER, &tcmsg(index, parent), Filter::read)
             .context(|| format!("list the filters of interface {index}"))
@@ -142,9 +130,6 @@ impl Connection {
 
     /// The handles of the classes on interface `index` that have classes below them. Only these classify by filters of
     /// their own (`htb_classify`, `hfsc_classify`).
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn inner_classes(&self, index: u32) -> Result<Vec<u32>> {
         let read = |body: &[u8]| {
             let number = |at| Some(u32::from_ne_bytes(bytes_at(body, at)?));

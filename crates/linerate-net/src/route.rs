@@ -147,9 +147,6 @@ pub enum ConfiguredRoutes {
 
 /// Which routes lead through the interface `index` of the namespace of the calling thread. A router may have
 /// a million routes: the query asks for those of the interface only, and stops when the answer is known.
-///
-/// # Errors
-/// [`crate::Error::System`].
 pub fn through(index: u32) -> Result<ConfiguredRoutes> {
     let failed = || format!("list the routes through interface {index}");
     let families = [libc::AF_INET as u8, libc::AF_INET6 as u8];
@@ -231,9 +228,6 @@ impl Found {
 impl Connection {
     /// The local and broadcast routes of one table, or with `RT_TABLE_UNSPEC` of any. Tentative IPv6 addresses, and
     /// those that duplicate address detection has refused, have none.
-    ///
-    /// # Errors
-    /// [`crate::Error::System`].
     pub fn local_routes(&self, table: u8) -> Result<Vec<LocalRoute>> {
         let mut all = Vec::new();
         let [v4, v6] = [libc::AF_INET as u8, libc::AF_INET6 as u8];

@@ -74,9 +74,6 @@ impl RoutingRule {
 
 impl Connection {
     /// The routing rules of all families, in the order in which they are asked.
-    ///
-    /// # Errors
-    /// [`Error::System`](crate::Error::System).
     pub fn routing_rules(&self) -> Result<Vec<RoutingRule>> {
         self.list(libc::RTM_GETRULE, &[0; HEADER], RoutingRule::parse)
             .context(|| "list the routing rules".to_owned())

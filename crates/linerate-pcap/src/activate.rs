@@ -173,7 +173,6 @@ fn snaplen(options: HandleOptions) -> u32 {
 /// `pcap_activate` of a handle that was made here.
 ///
 /// # Safety
-///
 /// `pcap` must be a handle that was not closed.
 pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
     let options = *handle.options.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -256,7 +255,6 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
 /// The name of a device as the program gave it; `None` for all of them.
 ///
 /// # Safety
-///
 /// `device` must be null or end in a zero.
 pub(crate) unsafe fn name(device: *const libc::c_char) -> Option<String> {
     if device.is_null() {

@@ -19,7 +19,6 @@ use crate::reader::Outcome;
 /// The result of a read, as libpcap's numbers.
 ///
 /// # Safety
-///
 /// `pcap` must be a handle that was not closed.
 #[inline]
 unsafe fn status(pcap: *mut Pcap, outcome: Option<Outcome>) -> c_int {
@@ -125,7 +124,6 @@ unsafe extern "C-unwind" fn pcap_close(pcap: *mut Pcap) {
 /// One read: all that there is, or `count` packets.
 ///
 /// # Safety
-///
 /// `callback` must take `user` and a packet.
 #[inline]
 unsafe fn read(
@@ -307,7 +305,6 @@ unsafe extern "C-unwind" fn pcap_setnonblock(
 /// The counts in full; `None` where they cannot be read.
 ///
 /// # Safety
-///
 /// `pcap` must be the handle of `live`.
 unsafe fn counts(pcap: *mut Pcap, live: &Live) -> Option<Statistics64> {
     let counts = live.shared.statistics.read().ok()?;

@@ -14,11 +14,9 @@ pub(crate) struct ProgramFilter(pub(crate) ClassicProgram);
 
 impl ProgramFilter {
     /// # Errors
-    ///
     /// The rule of the classic machine that the program breaks.
     ///
     /// # Safety
-    ///
     /// `program` must be a program that libpcap has taken: its instructions are readable.
     pub(crate) unsafe fn new(program: &Program) -> Result<Self, InvalidProgram> {
         // SAFETY: the caller's.

@@ -135,7 +135,6 @@ forward! {
 /// The system's own.
 ///
 /// # Safety
-///
 /// Each function asks of its arguments what libpcap's manual asks.
 pub(crate) mod real {
     use super::*;

@@ -8,7 +8,6 @@ use crate::forward::real;
 /// Puts `text` where `pcap_geterr` finds it.
 ///
 /// # Safety
-///
 /// `pcap` must be a handle that was not closed.
 pub(crate) unsafe fn fail(pcap: *mut Pcap, text: &str) -> c_int {
     // SAFETY: the caller's. What comes back is the handle's buffer of one byte more than this size.

@@ -42,7 +42,6 @@ pub(crate) fn system() -> Option<Select> {
 /// Whether `set` has `fd` and no other below `fd + 1`.
 ///
 /// # Safety
-///
 /// `set` must be readable for as many words as hold `fd`.
 unsafe fn has_only(set: *const libc::fd_set, fd: c_int) -> bool {
     const BITS: usize = libc::c_ulong::BITS as usize;

@@ -57,7 +57,6 @@ pub(crate) fn take_error(socket: RawFd) -> c_int {
 /// Sends a frame as libpcap's own socket would: with the protocol that its header names.
 ///
 /// # Safety
-///
 /// `bytes` must be readable for `len` bytes.
 pub(crate) unsafe fn send(socket: RawFd, index: u32, bytes: *const c_void, len: usize) -> isize {
     // SAFETY: the caller's.

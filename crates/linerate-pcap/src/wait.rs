@@ -39,7 +39,6 @@ pub(crate) fn sleep(time: Duration) {
 /// `sendto(2)` without flags.
 ///
 /// # Safety
-///
 /// `bytes` must be readable for `len` bytes.
 pub(crate) unsafe fn send(
     socket: c_int,

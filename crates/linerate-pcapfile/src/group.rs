@@ -46,7 +46,6 @@ impl UserGroup {
     /// Lets the group read this file, or list and enter this folder.
     ///
     /// # Errors
-    ///
     /// The kernel's, with what the process needs.
     pub fn share(self, file: &File) -> io::Result<()> {
         let mode = if file.metadata()?.is_dir() { 0o750 } else { 0o640 };

@@ -53,7 +53,6 @@ impl SharedCounters {
     /// Creates a file without labels. Processes that inherit or receive the descriptor can map it.
     ///
     /// # Errors
-    ///
     /// The error of the kernel.
     pub fn create() -> Result<(Self, OwnedFd)> {
         let make = || {
@@ -71,7 +70,6 @@ impl SharedCounters {
     /// Maps the file of [`SharedCounters::create`]. The mapping stays when the descriptor is closed.
     ///
     /// # Errors
-    ///
     /// [`Error::Invalid`] if it is another file; the error of the kernel.
     pub fn open(file: impl AsFd) -> Result<Self> {
         let other = || Error::Invalid("the descriptor is not that of shared counters".to_owned());

@@ -220,9 +220,6 @@ impl Receiver {
 
     /// Replaces the filter between two frames, without a privilege. What the old one accepted is in the rings when it
     /// returns.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
         match &mut self.rings {
             Rings::Sockets(sockets) => sockets.replace_filter(loaded),
@@ -244,9 +241,6 @@ impl Receiver {
 
     /// The counts for each receive queue that had frames, without [`Statistics::received`]. The number of queues
     /// at the start stands for all that came later.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
         match &self.rings {
             Rings::Sockets(sockets) => sockets.counters.read_queues(),

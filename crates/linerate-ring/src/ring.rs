@@ -76,9 +76,6 @@ pub trait Ring {
     fn stop(&mut self) -> Result<()>;
 
     /// The counts since the ring was made.
-    ///
-    /// # Errors
-    /// [`Error::System`](crate::Error::System).
     fn statistics(&self) -> Result<Self::Statistics>;
 
     /// A handle that reads the counts while frames are lent, and from other threads. What the reader itself counts is 0
@@ -101,9 +98,6 @@ impl<S: 'static> StatisticsReader<S> {
     }
 
     /// The counts.
-    ///
-    /// # Errors
-    /// [`Error::System`](crate::Error::System).
     pub fn read(&self) -> Result<S> {
         self.0()
     }

@@ -200,9 +200,6 @@ impl Tee {
     /// Replaces the filter of all readers between two frames, without a privilege: no frame meets a mixture. When it
     /// returns, what the old filter accepted is in the ring buffer, and nothing that it accepts comes any more; that
     /// takes some tens of milliseconds.
-    ///
-    /// # Errors
-    /// [`Error::System`](crate::Error::System).
     pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
         Ok(self.programs.program.replace_filter(&self.programs.interface, loaded)?)
     }
@@ -214,9 +211,6 @@ impl Tee {
 
     /// The counts for each receive queue that had frames, without [`Statistics::received`]. The number of
     /// queues at the start stands for all that came later.
-    ///
-    /// # Errors
-    /// [`Error::System`](crate::Error::System).
     pub fn queue_statistics(&self) -> Result<Vec<(u32, Statistics)>> {
         let queues = self.programs.counters.read_queues(&self.programs.rings)?.into_iter();
         Ok(queues.map(|(queue, counts)| (queue, Statistics::new(0, counts))).collect())

@@ -28,7 +28,6 @@ impl ListenAddress {
     /// Listens in the network namespace of the calling thread; `None` if it is off.
     ///
     /// # Errors
-    ///
     /// The kernel's error with the address, for instance if it does not belong to this host or is in use.
     pub fn listen(self) -> io::Result<Option<TcpListener>> {
         let Self::At(address) = self else { return Ok(None) };

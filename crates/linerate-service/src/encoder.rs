@@ -17,7 +17,6 @@ impl MetricEncoder<'_, '_> {
     /// A family of counters, with these labels and a value for each of their combinations.
     ///
     /// # Errors
-    ///
     /// None that a caller can handle: the server then responds with status 500.
     pub fn counters<const N: usize>(
         &mut self,
@@ -38,7 +37,6 @@ impl MetricEncoder<'_, '_> {
     /// A family of gauges, with these labels and a value for each of their combinations.
     ///
     /// # Errors
-    ///
     /// As [`MetricEncoder::counters`].
     pub fn gauges<const N: usize>(
         &mut self,
@@ -59,7 +57,6 @@ impl MetricEncoder<'_, '_> {
     /// One counter without labels.
     ///
     /// # Errors
-    ///
     /// As [`MetricEncoder::counters`].
     pub fn counter(
         &mut self,
@@ -75,7 +72,6 @@ impl MetricEncoder<'_, '_> {
     /// One gauge without labels.
     ///
     /// # Errors
-    ///
     /// As [`MetricEncoder::counters`].
     pub fn gauge(
         &mut self,

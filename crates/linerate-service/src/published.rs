@@ -56,7 +56,6 @@ impl<T: fmt::Debug + Send + 'static> Published<T> {
     /// `verb`.
     ///
     /// # Errors
-    ///
     /// When no thread can be started.
     pub fn serve_metrics(
         &self,
@@ -74,7 +73,6 @@ impl<T: fmt::Debug + Send + 'static> Published<T> {
     /// metrics. `to_json` writes an object whose schema the page knows.
     ///
     /// # Errors
-    ///
     /// When no thread can be started.
     pub fn serve_page(
         &self,

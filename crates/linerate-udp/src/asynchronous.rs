@@ -29,9 +29,6 @@ pub struct AsyncTransmitter {
 
 impl Socket {
     /// Both halves for tokio. Must be called in a runtime whose I/O driver is enabled.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn into_async(self) -> Result<(AsyncReceiver, AsyncTransmitter)> {
         let Self { mut receiver, transmitter } = self;
         let readable = register(receiver.edge_triggered_fd(), Interest::READABLE)?;

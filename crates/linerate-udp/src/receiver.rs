@@ -280,9 +280,6 @@ impl Receiver {
     }
 
     /// The socket's receive buffer in bytes, the kernel's overhead included.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn recv_buffer_size(&self) -> Result<u32> {
         socket::recv_buffer_size(self.socket.as_fd())
             .map_err(|error| Error::system("read the buffer size of a socket", error))
@@ -321,9 +318,6 @@ impl Receiver {
     }
 
     /// Messages dropped, by cause.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn drops(&mut self) -> Result<Drops> {
         let of_socket = self.socket_drops.read(self.socket.as_fd());
         let mut drops = of_socket.map_err(|error| Error::system(READ_DROPS, error))?;

@@ -161,9 +161,6 @@ impl Transmitter {
     }
 
     /// The socket's send buffer in bytes, the kernel's overhead included.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn send_buffer_size(&self) -> Result<u32> {
         socket::send_buffer_size(self.socket.as_fd())
             .map_err(|error| Error::system("read the buffer size of a socket", error))

@@ -101,7 +101,6 @@ enum Kind {
 /// Reads a filter; `None` if there are no words.
 ///
 /// # Errors
-///
 /// What is no filter, or asks for what flow records do not have.
 pub(crate) fn parse(text: &str) -> Result<Option<Filter>> {
     let words = words(text)?;

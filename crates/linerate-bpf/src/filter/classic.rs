@@ -52,7 +52,6 @@ impl ClassicProgram {
     /// Checks `instructions` and keeps them.
     ///
     /// # Errors
-    ///
     /// The first rule that is broken, with the index of the instruction (counted from 0, as
     /// `tcpdump -d` does).
     pub fn new(instructions: impl Into<Vec<ClassicInstruction>>) -> Result<Self, InvalidProgram> {
@@ -65,7 +64,6 @@ impl ClassicProgram {
     /// jump backward, as `protochain` does: it ends only if its loops do.
     ///
     /// # Errors
-    ///
     /// The first of the other rules that is broken.
     pub fn for_user_space(
         instructions: impl Into<Vec<ClassicInstruction>>,

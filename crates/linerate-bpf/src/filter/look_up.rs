@@ -30,7 +30,6 @@ impl ClassicProgram {
     /// libpcap has compiled them without its optimizer, which may conclude that an address is not in a second set.
     ///
     /// # Errors
-    ///
     /// As [`ClassicProgram::for_user_space`]; [`InvalidProgram::Placeholder`] where the variants do not correspond.
     pub fn with_sets(
         variants: [&[ClassicInstruction]; 2],
@@ -72,7 +71,6 @@ impl ClassicProgram {
     /// Puts the sets of the program into maps of the kernel, for the translation to eBPF.
     ///
     /// # Errors
-    ///
     /// [`Error::Privilege`](crate::Error::Privilege), [`Error::System`](crate::Error::System).
     pub fn load_sets(&self) -> Result<()> {
         self.sets().iter().try_for_each(|set| set.load())

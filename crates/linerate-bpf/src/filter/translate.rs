@@ -45,7 +45,6 @@ pub const MAX_PACKET_OFFSET: u32 = 0xffff - 64;
 /// more gives 0 (but for a program of [`ClassicProgram::with_inline_vlan_tags`], which shifts as the kernel does).
 ///
 /// # Errors
-///
 /// Programs that read Linux packet metadata, which an XDP program lacks, programs with loops or with
 /// uninitialised scratch words, and programs whose translation needs jumps that one eBPF instruction cannot make.
 pub fn translate(program: &ClassicProgram) -> Result<Vec<Instruction>, Untranslatable> {
@@ -70,7 +69,6 @@ pub struct MemoryFilter {
 /// On entry R1 is that memory, R2 how many bytes of the frame are in it, R3 the length of the whole frame.
 ///
 /// # Errors
-///
 /// As [`translate`].
 pub fn translate_for_memory(program: &ClassicProgram) -> Result<MemoryFilter, Untranslatable> {
     let (instructions, reach) = translate_frame(program, Frame::Memory)?;

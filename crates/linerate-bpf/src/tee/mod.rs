@@ -105,9 +105,6 @@ impl StatisticsReader {
     /// The current counts of the frames for `rings`, for each receive queue that had some: the frames of a
     /// queue are in several rings where CPUs select them. The number of queues at the start stands for those
     /// that came later.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn read_queues(&self, rings: &Range<u32>) -> Result<Vec<(u32, Statistics)>> {
         let mut queues = Vec::new();
         for queue in 0..=self.layout.queues {
@@ -129,9 +126,6 @@ impl StatisticsReader {
     }
 
     /// The sum over the queues.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn read(&self, rings: &Range<u32>) -> Result<Statistics> {
         let mut sum = Statistics::default();
         self.read_queues(rings)?.into_iter().for_each(|(_, counts)| sum += counts);
@@ -228,9 +222,6 @@ impl Program {
 
     /// Replaces the filter between two frames, without a privilege: no frame meets a mixture. When it returns, frames
     /// that the old filter accepted are in the ring buffer, and no more of them come.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn replace_filter(&self, interface: &Interface, loaded: &LoadedProgram) -> Result<()> {
         match &self.attachment {
             Attachment::Slot(slot, _) => slot.set(loaded.0.as_fd(), interface)?,

@@ -84,9 +84,6 @@ pub struct StatisticsReader {
 
 impl StatisticsReader {
     /// What they say now.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn read(&self) -> Result<Statistics> {
         let counts = sum_over_cpus(self.map.as_fd())?;
         let [captured, unmatched, full, faults, late, limited, cut, elsewhere, unknown] = counts;

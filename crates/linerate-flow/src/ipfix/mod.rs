@@ -200,7 +200,6 @@ impl Exporter {
     /// Starts the thread, which first calls `prepare_thread`. The collector need not be there yet.
     ///
     /// # Errors
-    ///
     /// [`Error::Thread`]; [`Error::Tls`] if a file is missing or has something else.
     pub fn start(target: Target, options: &Options, prepare_thread: fn()) -> Result<Self, Error> {
         let capacity = options.queue_records.max(1);

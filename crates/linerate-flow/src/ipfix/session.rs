@@ -90,7 +90,6 @@ impl Session {
     /// A session that is not connected yet. Its collector's name is looked up again this often.
     ///
     /// # Errors
-    ///
     /// [`Error::Tls`].
     pub(super) fn new(target: Target, lookup_interval: Duration) -> Result<Self, Error> {
         let tls = match &target.transport {

@@ -21,7 +21,6 @@ pub(super) struct TlsSettings {
 
 impl TlsSettings {
     /// # Errors
-    ///
     /// [`Error::Tls`], with the file.
     pub(super) fn read(target: &Target, files: &TlsFiles) -> Result<Self, Error> {
         let failed = |reason: String| Error::Tls { target: target.clone(), reason };

@@ -44,9 +44,6 @@ impl Instance {
     }
 
     /// Its deny list, locked. Others wait until it is dropped.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn deny_list(&self) -> Result<LockedDenyList> {
         LockedDenyList::open(&self.pins, &self.maps, &self.control, self.clock)
     }

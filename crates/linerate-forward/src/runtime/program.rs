@@ -257,9 +257,6 @@ impl Programs {
     }
 
     /// The programs and maps of a loaded object, kept beyond it.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn of_object(object: &libbpf_rs::Object) -> Result<Self> {
         let mut programs = BTreeMap::new();
         for program in object.progs() {
@@ -337,9 +334,6 @@ impl Statistics {
 }
 
 /// Random, odd factors for the hash and the signature.
-///
-/// # Errors
-/// [`Error::System`].
 pub fn fresh_seeds() -> Result<[u64; 9]> {
     let mut seeds = [0_u64; 9];
     let got = rustix::rand::getrandom(seeds.as_mut_bytes(), rustix::rand::GetRandomFlags::empty())

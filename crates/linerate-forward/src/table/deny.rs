@@ -188,9 +188,6 @@ impl DenyList {
     }
 
     /// The entries in order, without expired ones.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn list(&self) -> Result<Vec<Entry>> {
         let now = self.clock.now();
         let mut all = self.entries()?;
@@ -200,9 +197,6 @@ impl DenyList {
     }
 
     /// How many entries [`DenyList::list`] has.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn count(&self) -> Result<u64> {
         if self.control.denied() == 0 {
             return Ok(0);
@@ -211,9 +205,6 @@ impl DenyList {
     }
 
     /// Removes and returns expired entries; call it every few seconds.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn sweep(&mut self) -> Result<Vec<Entry>> {
         if self.control.denied() == 0 {
             return Ok(Vec::new());

@@ -81,9 +81,6 @@ impl Parameter {
 }
 
 /// A parameter of interface `index`; `None` if the driver does not have it.
-///
-/// # Errors
-/// [`crate::Error::System`].
 pub fn parameter(index: u32, parameter: Parameter) -> Result<Option<Value>> {
     let place = parameter.place();
     let mut found = None;

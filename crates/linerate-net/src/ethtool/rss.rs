@@ -35,9 +35,6 @@ impl Rss {
 }
 
 /// The hash of interface `index`; `None` where the driver or the kernel (before Linux 6.2) does not show it.
-///
-/// # Errors
-/// [`crate::Error::System`].
 pub fn rss(index: u32) -> Result<Option<Rss>> {
     let mut found = None;
     let asked = ask("ethtool", ETHTOOL_MSG_RSS_GET, &header(index), |answer| {

@@ -22,9 +22,6 @@ pub struct Family {
 
 impl Family {
     /// `None` where the kernel does not have it.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn open(name: &str) -> io::Result<Option<Self>> {
         let mut control = Self { socket: Socket::open(Protocol::Generic)?, id: GENL_ID_CTRL };
         let mut body = Vec::new();
@@ -44,9 +41,6 @@ impl Family {
     }
 
     /// One command, and the attributes of its answers.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn request(&self, command: u8, body: &[u8], mut take: impl FnMut(&[u8])) -> io::Result<()> {
         let mut request = vec![command, 1, 0, 0];
         request.extend(body);

@@ -99,9 +99,6 @@ impl Socket {
     }
 
     /// Its port ID, by which the kernel says whose request caused a notification.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn port(&self) -> io::Result<u32> {
         let mut address = SocketAddr::new(0, 0);
         self.socket.get_address(&mut address)?;
@@ -118,9 +115,6 @@ impl Socket {
 
     /// Queries one object or requests a change, and passes on the answers before the acknowledgement. `flags`
     /// are added to `NLM_F_REQUEST` and `NLM_F_ACK`.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn request(
         &self,
         kind: u16,
@@ -136,9 +130,6 @@ impl Socket {
     }
 
     /// Asks for all of a kind.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn dump(
         &self,
         kind: u16,
@@ -153,9 +144,6 @@ impl Socket {
 
     /// Dumps all objects of a kind until `take` returns false. The socket cannot be used again: the rest of
     /// the dump is queued in it.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn dump_until(
         self,
         kind: u16,

@@ -41,9 +41,6 @@ impl Notifications {
     }
 
     /// Sets the receive buffer in bytes; without CAP_NET_ADMIN `net.core.rmem_max` limits it.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
         if set_socket_recv_buffer_size_force(&self.socket, bytes).is_err() {
             set_socket_recv_buffer_size(&self.socket, bytes)?;
@@ -65,9 +62,6 @@ impl Notifications {
     }
 
     /// Reads up to `most` queued notifications, and passes on their messages.
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn receive(
         &mut self,
         most: usize,
@@ -90,9 +84,6 @@ impl Notifications {
 
     /// Discards everything that is queued. This terminates after an overrun: the kernel queues nothing more
     /// until everything is read (`netlink_rcv_wake`).
-    ///
-    /// # Errors
-    /// What the kernel answers.
     pub fn discard(&mut self) -> io::Result<()> {
         loop {
             match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {

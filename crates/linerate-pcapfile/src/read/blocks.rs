@@ -62,7 +62,6 @@ impl BlockReader {
     /// Opens a file, or standard input for `-`.
     ///
     /// # Errors
-    ///
     /// As [`Reader::open`].
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_until(path, &Arc::default())
@@ -71,7 +70,6 @@ impl BlockReader {
     /// As [`BlockReader::open`]; setting `stop` ends the wait for a pipe that has nothing to read.
     ///
     /// # Errors
-    ///
     /// As [`Reader::open_until`].
     pub fn open_until(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
         let Stream { name, size, bytes } = Stream::open(path, stop)?;
@@ -81,7 +79,6 @@ impl BlockReader {
     /// Reads from any stream; `name` is what errors call it.
     ///
     /// # Errors
-    ///
     /// As [`Reader::open`].
     pub fn from_stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
         let consumed = Arc::new(AtomicU64::new(0));
@@ -94,7 +91,6 @@ impl BlockReader {
     /// A reader of the packets in it; to be called before the first block.
     ///
     /// # Errors
-    ///
     /// As [`Reader::open`].
     pub fn into_reader(self) -> Result<Reader> {
         self.reader.described()
@@ -136,7 +132,6 @@ impl BlockReader {
     /// The next block with the interfaces described so far, or `None` at the end.
     ///
     /// # Errors
-    ///
     /// As [`Reader::next`].
     #[allow(clippy::should_implement_trait, reason = "an iterator cannot lend its item")]
     pub fn next(&mut self) -> Result<Option<(Block<'_>, &[InterfaceDescription])>> {

@@ -41,7 +41,6 @@ impl Reader {
     /// Opens a file, or standard input for `-`, and reads as far as the file header.
     ///
     /// # Errors
-    ///
     /// [`Error::Open`](crate::Error::Open), [`Error::NotACapture`](crate::Error::NotACapture), and what
     /// [`Reader::next`] says of a damaged header.
     pub fn open(path: &Path) -> Result<Self> {
@@ -51,7 +50,6 @@ impl Reader {
     /// As [`Reader::open`]; setting `stop` ends the wait for a pipe that has nothing to read.
     ///
     /// # Errors
-    ///
     /// As [`Reader::open`], and [`Error::Cancelled`](crate::Error::Cancelled) also from [`Reader::next`].
     pub fn open_until(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
         let stream = Stream::open(path, stop)?;
@@ -61,7 +59,6 @@ impl Reader {
     /// Reads from any stream; `name` is what errors call it.
     ///
     /// # Errors
-    ///
     /// As [`Reader::open`].
     pub fn from_stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
         Self::detect(name, stream)?.described()
@@ -114,7 +111,6 @@ impl Reader {
     /// The next packet, or `None` at the end of the file.
     ///
     /// # Errors
-    ///
     /// [`Error::Read`](crate::Error::Read), [`Error::Truncated`](crate::Error::Truncated) and
     /// [`Error::Malformed`](crate::Error::Malformed): each says at which byte, and how many packets were read before.
     /// After an error there is nothing more: the next call returns `None`.
@@ -126,7 +122,6 @@ impl Reader {
     /// As [`Reader::next`], with the interfaces and the offsets of the packet.
     ///
     /// # Errors
-    ///
     /// As [`Reader::next`].
     #[inline]
     pub fn next_described(&mut self) -> Result<Option<DescribedRecord<'_>>> {

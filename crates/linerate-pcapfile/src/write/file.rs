@@ -34,7 +34,6 @@ impl OutputFile {
     /// a named pipe waits until it has a reader, or until `stop`.
     ///
     /// # Errors
-    ///
     /// [`Error::Create`].
     pub fn create(path: &Path, compression: Compression, stop: &AtomicBool) -> Result<Self> {
         Self::open(path, compression, stop)
@@ -59,7 +58,6 @@ impl OutputFile {
     /// Lets this group read the file, if it is a regular one.
     ///
     /// # Errors
-    ///
     /// [`Error::Create`].
     pub fn share(&self, group: UserGroup) -> Result<()> {
         if !self.regular {
@@ -82,7 +80,6 @@ impl OutputFile {
     /// returns how many may stay, so that the file ends with a whole record.
     ///
     /// # Errors
-    ///
     /// [`Error::Write`], and how many bytes of `bytes` stayed.
     pub fn write(
         &mut self,

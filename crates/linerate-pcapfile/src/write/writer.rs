@@ -22,7 +22,6 @@ impl Writer {
     /// Creates the file as [`OutputFile::create`] does.
     ///
     /// # Errors
-    ///
     /// [`Error::Create`](crate::Error::Create).
     pub fn create(path: &Path, compression: Compression, stop: &AtomicBool) -> Result<Self> {
         let file = OutputFile::create(path, compression, stop)?;
@@ -33,7 +32,6 @@ impl Writer {
     /// Appends what `encode` appends: one record, of a packet or not.
     ///
     /// # Errors
-    ///
     /// [`Error::Write`](crate::Error::Write).
     pub fn write_record(&mut self, packet: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         encode(&mut self.buffer);
@@ -44,7 +42,6 @@ impl Writer {
     /// Writes the buffered records to the file.
     ///
     /// # Errors
-    ///
     /// [`Error::Write`](crate::Error::Write); the file then ends with a whole record.
     pub fn flush(&mut self) -> Result<()> {
         if self.buffer.is_empty() {

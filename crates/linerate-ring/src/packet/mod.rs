@@ -41,7 +41,6 @@ use crate::Result;
 /// Whether this process can use packet rings here, found by making the smallest one.
 ///
 /// # Errors
-///
 /// Why not: [`Error::Privilege`](crate::Error::Privilege) without CAP_NET_RAW, with the way to
 /// grant it; [`Error::Invalid`](crate::Error::Invalid) for a kernel without packet sockets;
 /// [`Error::System`](crate::Error::System) for one whose rings are too old.

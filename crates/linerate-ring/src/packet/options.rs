@@ -122,7 +122,6 @@ impl Ring {
     /// The ring, receiving.
     ///
     /// # Errors
-    ///
     /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::InterfaceDown`],
     /// [`Error::Invalid`] for sizes, a filter or a fanout group that the kernel refuses, or memory that it does not have,
     /// [`Error::System`] for the rest.
@@ -136,7 +135,6 @@ impl Ring {
     /// [`Options::fanout`]. None receives before all are members, so that no frame comes twice.
     ///
     /// # Errors
-    ///
     /// As [`Ring::open`]; [`Error::Invalid`] without a fanout or without rings.
     pub fn open_group(mut options: Options, count: usize) -> Result<Vec<Self>> {
         if count == 0 || options.fanout.is_none() {

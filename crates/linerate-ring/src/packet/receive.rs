@@ -136,7 +136,6 @@ impl Ring {
     /// the old one and are still delivered.
     ///
     /// # Errors
-    ///
     /// [`Error::Invalid`] for a filter that is too long, [`Error::System`] for one that the kernel
     /// refuses. The old one then stays.
     pub fn set_filter(&mut self, filter: Option<ClassicProgram>) -> Result<()> {

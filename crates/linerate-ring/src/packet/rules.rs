@@ -47,7 +47,6 @@ impl RingConfig {
     /// The request with as many frames as its blocks hold. It can still fail for want of memory.
     ///
     /// # Errors
-    ///
     /// [`Error::Invalid`] names the rule that the blocks break. Whoever makes a request keeps those of frames.
     pub(super) fn with_frames(self) -> Result<Self> {
         let Self { block_size, blocks, .. } = self;

@@ -29,7 +29,6 @@ impl Sender {
     /// Opens a socket on an interface of the current network namespace.
     ///
     /// # Errors
-    ///
     /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::System`] for the
     /// rest.
     pub fn open(interface: &str) -> Result<Self> {
@@ -55,7 +54,6 @@ impl Sender {
     /// checksum. Waits while the send buffer is full.
     ///
     /// # Errors
-    ///
     /// [`Error::Invalid`] for a header that contradicts the frame, or a frame longer than the MTU
     /// that is not to be segmented; [`Error::InterfaceDown`], [`Error::InterfaceGone`];
     /// [`Error::System`] for the rest, with ENOMEM where the kernel cannot segment the frame.

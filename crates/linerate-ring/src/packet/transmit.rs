@@ -91,7 +91,6 @@ impl TxRing {
     /// A transmit ring on an interface, for at least as many frames.
     ///
     /// # Errors
-    ///
     /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::Invalid`] for a number of frames that
     /// makes no ring, or memory that the kernel does not have, [`Error::System`] for the rest.
     pub fn open(name: &str, frames: u32) -> Result<Self> {
@@ -151,7 +150,6 @@ impl TxRing {
     /// ([`TxRing::flush`] then helps). Its bytes are what the slot's last frame left there.
     ///
     /// # Errors
-    ///
     /// [`Error::FrameLength`] for a length that the interface cannot send.
     #[inline]
     pub fn frame(&mut self, len: usize) -> Result<Option<TxFrame<'_>>> {
@@ -168,7 +166,6 @@ impl TxRing {
     /// has room. Does not wait until they are on the wire.
     ///
     /// # Errors
-    ///
     /// [`Error::InterfaceDown`] and [`Error::InterfaceGone`], [`Error::System`] when the kernel has
     /// had no room for a second. The frames stay in the ring.
     pub fn flush(&mut self) -> Result<()> {
@@ -206,7 +203,6 @@ impl TxRing {
     /// not within `timeout`.
     ///
     /// # Errors
-    ///
     /// As [`TxRing::flush`].
     pub fn finish(&mut self, timeout: Duration) -> Result<bool> {
         self.flush()?;

@@ -42,7 +42,6 @@ impl Region {
     /// may not use it, as in a cpuset without it. [`ActualPages::elsewhere`] then says why.
     ///
     /// # Errors
-    ///
     /// [`Error::Invalid`] for no bytes, [`Error::HugePages`] when too few are reserved, [`Error::Pages`] when the kernel
     /// cannot give the kind asked for, [`Error::MemoryLock`] before Linux 5.14 beyond `RLIMIT_MEMLOCK`,
     /// [`Error::System`] for the rest.

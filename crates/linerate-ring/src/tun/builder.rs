@@ -53,7 +53,6 @@ impl Builder {
     /// state are set as for any interface.
     ///
     /// # Errors
-    ///
     /// [`Error::Privilege`] without CAP_NET_ADMIN; [`Error::Invalid`] for a name that is invalid or in use,
     /// too many queues, or a machine without `/dev/net/tun`; [`Error::System`] for the rest.
     pub fn build(self) -> Result<Device> {

@@ -34,7 +34,6 @@ impl Queue {
     /// its header and length in bytes; `None` when there is none. [`MAX_PACKET`] bytes are enough.
     ///
     /// # Errors
-    ///
     /// [`Error::Invalid`] for a packet that did not fit `buffer`, which is then lost;
     /// [`Error::InterfaceGone`]; [`Error::System`] for the rest.
     #[inline]
@@ -64,7 +63,6 @@ impl Queue {
     /// at the moment.
     ///
     /// # Errors
-    ///
     /// [`Error::Invalid`] for a header that contradicts the packet, or an invalid packet;
     /// [`Error::InterfaceDown`], [`Error::InterfaceGone`]; [`Error::System`] for the rest.
     #[inline]
@@ -77,7 +75,6 @@ impl Queue {
     /// As [`Queue::send`] for a packet in up to [`MAX_IOVECS`] pieces.
     ///
     /// # Errors
-    ///
     /// As [`Queue::send`]; [`Error::Invalid`] for too many pieces.
     pub fn send_vectored(&self, header: &Header, packet: &[IoSlice<'_>]) -> Result<bool> {
         if packet.len() > MAX_IOVECS {

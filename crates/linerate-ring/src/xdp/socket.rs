@@ -188,9 +188,6 @@ impl Socket {
     }
 
     /// What the kernel counted for this socket.
-    ///
-    /// # Errors
-    /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
         let kernel = xdp_statistics(&self.fd)
             .map_err(|errno| self.failed("read statistics of", errno.into()))?;

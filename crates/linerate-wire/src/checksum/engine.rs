@@ -68,7 +68,6 @@ impl Engine {
     /// of a word.
     ///
     /// # Panics
-    ///
     /// If `from` and `to` differ in length, as [`slice::copy_from_slice`] does.
     #[inline]
     #[must_use]
@@ -88,7 +87,6 @@ impl Engine {
     /// `next` is only a hint, of any length; the portable engine does not take it.
     ///
     /// # Panics
-    ///
     /// If `from` and `to` differ in length, as [`slice::copy_from_slice`] does.
     #[inline]
     #[must_use]

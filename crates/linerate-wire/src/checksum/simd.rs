@@ -116,7 +116,6 @@ macro_rules! pass {
         /// that are under way.
         ///
         /// # Safety
-        ///
         /// `len` is at least `LEN`. `from` is valid for reads of `len` bytes and, with `COPY`, `to`
         /// for writes of as many that do not overlap them.
         #[target_feature(enable = $features)]

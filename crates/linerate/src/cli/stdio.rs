@@ -13,7 +13,6 @@ use tracing::Level;
 /// Text on standard output, on a terminal within its width. Without a reader it is dropped.
 ///
 /// # Errors
-///
 /// When it cannot be written, as on a full disk.
 pub fn println(text: impl Display) -> Result<()> {
     match width() {
@@ -25,7 +24,6 @@ pub fn println(text: impl Display) -> Result<()> {
 /// The same for lines that stay whole: a program reads them, or a shell.
 ///
 /// # Errors
-///
 /// As [`println`].
 pub(crate) fn println_whole(line: impl Display) -> Result<()> {
     match writeln!(std::io::stdout(), "{}", escaped(line)) {

@@ -133,7 +133,6 @@ impl Files {
     /// Prepares the folder.
     ///
     /// # Errors
-    ///
     /// [`Error::Sensor`], [`Error::InUse`], [`Error::Io`].
     pub fn new(options: FilesOptions) -> Result<Self> {
         if !is_sensor(&options.sensor) {
@@ -190,7 +189,6 @@ impl Files {
     /// Adds a record.
     ///
     /// # Errors
-    ///
     /// [`Error::Io`] and [`Error::Parquet`] of the file that gets a row group.
     pub fn push(&mut self, record: FlowRecord) -> Result<()> {
         self.since.get_or_insert_with(Instant::now);
@@ -213,7 +211,6 @@ impl Files {
     /// Completes files that are old enough; to be called now and then.
     ///
     /// # Errors
-    ///
     /// As [`Files::push`].
     pub fn maintain(&mut self, now: Instant) -> Result<()> {
         match self.since {
@@ -225,7 +222,6 @@ impl Files {
     /// Deletes complete files that need not be kept ([`Retention`](super::Retention)); to be called now and then.
     ///
     /// # Errors
-    ///
     /// [`Error::Io`] of a folder that cannot be read, or a file that cannot be deleted.
     pub fn delete_old(&mut self, now: Instant) -> Result<()> {
         if self.deleted_at.is_some_and(|last| now.duration_since(last) < RETENTION_INTERVAL) {
@@ -239,7 +235,6 @@ impl Files {
     /// Gives all files their names.
     ///
     /// # Errors
-    ///
     /// As [`Files::push`].
     pub fn complete(&mut self) -> Result<()> {
         self.seal(0)?;
@@ -250,7 +245,6 @@ impl Files {
     /// the next meter names them if its [`FilesOptions::sealed`] is this number.
     ///
     /// # Errors
-    ///
     /// As [`Files::push`].
     pub fn seal(&mut self, number: u64) -> Result<()> {
         self.remove_discarded()?;
@@ -271,7 +265,6 @@ impl Files {
     /// next meter.
     ///
     /// # Errors
-    ///
     /// [`Error::Io`] of the first file without its name.
     pub fn publish(&mut self) -> Result<()> {
         self.unpublished.append(&mut self.sealed);
@@ -321,7 +314,6 @@ impl Files {
     /// Completes all files, and says that this meter was not interrupted.
     ///
     /// # Errors
-    ///
     /// As [`Files::push`].
     pub fn finish(mut self) -> Result<FilesStatistics> {
         self.complete()?;

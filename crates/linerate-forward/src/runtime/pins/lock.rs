@@ -126,9 +126,6 @@ pub(super) fn is_free(directory: &Path) -> bool {
 }
 
 /// Locks `directory` until the file is dropped; waits at most [`MAX_WAIT`] for the current holder.
-///
-/// # Errors
-/// [`Error::System`].
 pub(super) fn wait(directory: &Path) -> Result<File> {
     let failed = |error| Error::system(format!("lock {}", directory.display()), error);
     let file = File::open(directory).map_err(failed)?;

@@ -19,7 +19,6 @@ use super::{output, select};
 /// The interfaces for each `--netns`, as [`select::interfaces`], if all options make sense together.
 ///
 /// # Errors
-///
 /// What does not.
 pub(crate) fn check(arguments: &Arguments) -> Result<Vec<Vec<String>>> {
     let lists = arguments.list_interfaces || arguments.list_data_link_types;

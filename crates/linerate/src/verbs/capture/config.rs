@@ -18,7 +18,6 @@ const NOT_IN_FILES: [&str; 6] =
 /// gives (`given`) win over those of the file.
 ///
 /// # Errors
-///
 /// When the file cannot be read, is no TOML, or has a key or value that no option has.
 pub(crate) fn words(file: &Path, verb: &Command, given: &ArgMatches) -> Result<[Vec<String>; 2]> {
     let name = file.display();

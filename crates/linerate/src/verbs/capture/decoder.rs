@@ -43,7 +43,6 @@ impl Decoder {
     /// Starts tcpdump with these options.
     ///
     /// # Errors
-    ///
     /// If there is none.
     pub(super) fn start(arguments: &Arguments, options: &[String]) -> Result<Self> {
         let mut command = Command::new("tcpdump");

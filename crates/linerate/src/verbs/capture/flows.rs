@@ -54,7 +54,6 @@ fn is_symmetric(opened: &OpenInterface) -> Option<bool> {
 /// Starts the record writer of flow records, if `--flows` is given.
 ///
 /// # Errors
-///
 /// As [`RecordWriter::start`].
 pub(super) fn metering(
     arguments: &Arguments,

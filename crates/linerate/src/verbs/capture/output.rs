@@ -31,7 +31,6 @@ const BUFFERS: usize = 96;
 /// this name.
 ///
 /// # Errors
-///
 /// Those of `start`.
 pub(super) fn sink(
     arguments: &Arguments,
@@ -141,7 +140,6 @@ pub(super) fn rotation(arguments: &Arguments) -> Rotation {
 /// Checks that the first file can be created, before anything is opened or read.
 ///
 /// # Errors
-///
 /// As [`FileSink::start`].
 pub(super) fn check(arguments: &Arguments) -> Result<()> {
     let Some(path) = arguments.write.as_deref().filter(|path| *path != Path::new("-")) else {

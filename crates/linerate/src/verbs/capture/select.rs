@@ -9,7 +9,6 @@ use super::arguments::Arguments;
 /// The names for each `--netns`, in their order; one list without `--netns`. An empty list means the default.
 ///
 /// # Errors
-///
 /// An interface is given twice, its namespace is not given, or a namespace has no interface.
 pub(super) fn interfaces(arguments: &Arguments) -> Result<Vec<Vec<String>>> {
     let (given, namespaces) = (&arguments.interface, &arguments.netns);
