@@ -9,7 +9,7 @@ mod counters;
 mod cpu;
 mod error;
 pub mod fields;
-mod frames;
+mod frame_builder;
 mod generator;
 mod headers;
 pub mod interface;
@@ -25,7 +25,7 @@ mod zipf;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use frames::Frames;
+pub use frame_builder::FrameBuilder;
 pub use generator::{Generator, Progress, Report, Running};
 pub use options::{Backend, Options, PayloadHeader, RandomFields, Transport, UNUSED_MAC};
 pub use rate::Rate;

@@ -190,25 +190,6 @@ pub enum Backend {
     Xdp,
 }
 
-impl Backend {
-    /// Its name, as the option has it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Live => "live",
-            Self::Packet => "packet",
-            Self::Xdp => "xdp",
-        }
-    }
-}
-
-impl FromStr for Backend {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let mut all = [Self::Auto, Self::Live, Self::Packet, Self::Xdp].into_iter();
-        all.find(|backend| backend.name() == text).ok_or_else(|| {
-            Error::argument(format!("backend {text:?}"), "expected auto, live, packet or xdp")
-        })
-    }
-}
+linerate_net::named!(
+    Backend, "backend": Auto = "auto", Live = "live", Packet = "packet", Xdp = "xdp"
+);

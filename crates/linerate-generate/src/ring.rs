@@ -6,7 +6,7 @@ use std::sync::mpsc::SyncSender;
 
 use crate::config::Config;
 use crate::counters::{Counters, SharedCounters};
-use crate::frames::Frames;
+use crate::frame_builder::FrameBuilder;
 use crate::options::Backend;
 use crate::transmit::TransmitQueue;
 use crate::{Rate, Result, clock};
@@ -38,7 +38,7 @@ pub(crate) fn run(
     let counters = Arc::new(SharedCounters::default());
     let _ = ready.send(Ok(Arc::clone(&counters) as _));
     let stopping = || stop.load(Ordering::Relaxed);
-    let mut frames = Frames::new(config);
+    let mut frames = FrameBuilder::new(config);
     let (mut emitted, mut bytes) = (0_u64, 0_u64);
     let mut pacer = Pacer::new(config);
     let count = config.count.unwrap_or(u64::MAX);

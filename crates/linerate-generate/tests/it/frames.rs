@@ -6,7 +6,7 @@ use crate::common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::interface::OutputInterface;
 use linerate_generate::{
-    Config, Frames, Options, PayloadHeader, RandomFields, Sizes, Transport, UNUSED_MAC,
+    Config, FrameBuilder, Options, PayloadHeader, RandomFields, Sizes, Transport, UNUSED_MAC,
 };
 use linerate_wire::ethernet::Address;
 use linerate_wire::flow::Key;
@@ -26,7 +26,7 @@ fn interface() -> OutputInterface {
 
 fn frames_of(options: Options, count: usize) -> Vec<Vec<u8>> {
     let config = Config::for_interface(interface(), options).unwrap();
-    let mut frames = Frames::new(&config);
+    let mut frames = FrameBuilder::new(&config);
     (0..count)
         .map(|_| {
             let mut frame = vec![0xa5; frames.next_len()];

@@ -9,8 +9,8 @@ use crate::common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::interface::OutputInterface;
 use linerate_generate::{
-    Backend, Config, Error, Frames, Generator, Options, PayloadHeader, RandomFields, Rate, Report,
-    Sizes, Transport,
+    Backend, Config, Error, FrameBuilder, Generator, Options, PayloadHeader, RandomFields, Rate,
+    Report, Sizes, Transport,
 };
 use linerate_testkit::root_or_skip;
 
@@ -51,7 +51,7 @@ fn expected(cable: &Cable, options: &Options) -> Vec<Vec<u8>> {
 
 fn built(interface: OutputInterface, options: &Options) -> Vec<Vec<u8>> {
     let config = Config::for_interface(interface, options.clone()).unwrap();
-    let mut frames = Frames::new(&config);
+    let mut frames = FrameBuilder::new(&config);
     (0..options.count.unwrap())
         .map(|_| {
             let mut frame = vec![0xa5; frames.next_len()];

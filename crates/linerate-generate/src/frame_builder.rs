@@ -1,4 +1,4 @@
-//! [`Frames`]: the frames of a run, built in user space.
+//! [`FrameBuilder`]: the frames of a run, built in user space.
 //!
 //! They are byte for byte the frames of the program in the kernel, except for the time in a stamp. They are
 //! built the straightforward way: every header is emitted again, every checksum is summed over all bytes.
@@ -17,7 +17,7 @@ use crate::size::Sizes;
 
 /// Builds one frame after the other.
 #[derive(Clone, Debug)]
-pub struct Frames<'c> {
+pub struct FrameBuilder<'c> {
     config: &'c Config,
     headers: HeaderTemplate,
     sequence: u64,
@@ -29,7 +29,7 @@ pub struct Frames<'c> {
     size_random: Random,
 }
 
-impl<'c> Frames<'c> {
+impl<'c> FrameBuilder<'c> {
     /// The frames of a run, starting with the first.
     pub fn new(config: &'c Config) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl<'c> Frames<'c> {
         }
     }
 
-    /// Length of the next frame, which [`Frames::write`] then writes. Each call advances to the next
+    /// Length of the next frame, which [`FrameBuilder::write`] then writes. Each call advances to the next
     /// length.
     pub fn next_len(&mut self) -> usize {
         let count = match &self.config.sizes {
