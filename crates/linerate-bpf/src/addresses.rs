@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use crate::sys::{check, duplicate};
 use crate::{Error, Result};
 
 /// How many addresses there can be; `MAX_ADDRESSES` in `bpf/addresses.h`.
@@ -14,9 +15,7 @@ pub struct Addresses(OwnedFd);
 
 impl Addresses {
     pub(crate) fn from_map(map: BorrowedFd<'_>) -> Result<Self> {
-        map.try_clone_to_owned()
-            .map(Self)
-            .map_err(|error| Error::system("share the map of addresses", error))
+        duplicate(map).map(Self)
     }
 
     /// Adds one; nothing happens if it is there already. Needs no privilege since Linux 5.19.
@@ -34,10 +33,7 @@ impl Addresses {
                 u64::from(libbpf_sys::BPF_ANY),
             )
         };
-        match answer {
-            0.. => Ok(()),
-            _ => Err(Error::bpf(format!("take the frames for {address}"), -answer)),
-        }
+        check(answer, format!("take the frames for {address}"))
     }
 
     /// Removes one; nothing happens if it is not there.

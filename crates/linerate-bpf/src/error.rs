@@ -98,6 +98,19 @@ impl Error {
             _ => Self::system(action, io::Error::from_raw_os_error(errno)),
         }
     }
+
+    /// The error of libbpf-rs while doing `action`.
+    pub(crate) fn libbpf(action: &str, error: &libbpf_rs::Error) -> Self {
+        match error.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied => Self::bpf(action, libc::EPERM),
+            _ => Self::system(action, cause(error)),
+        }
+    }
+}
+
+/// What libbpf-rs says: it has the cause only in its text.
+pub(crate) fn cause(error: &libbpf_rs::Error) -> io::Error {
+    io::Error::other(format!("{error:#}"))
 }
 
 impl From<linerate_net::Error> for Error {

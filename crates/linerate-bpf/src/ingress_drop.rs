@@ -12,6 +12,7 @@ use linerate_net::Interface;
 use crate::addresses::Addresses;
 use crate::link::{Hook, Link};
 use crate::program::log_to_tracing;
+use crate::sys::duplicate;
 use crate::{Error, Result, verifier};
 
 include!(concat!(env!("OUT_DIR"), "/ingress_drop.rs"));
@@ -43,14 +44,8 @@ impl IngressDrop {
     pub fn attach(interface: &str, dropped: DropScope) -> Result<Self> {
         log_to_tracing();
         let interface = Interface::open(interface)?;
-        let failed = |error: libbpf_rs::Error| {
-            let action = "load the BPF program linerate_drop";
-            match error.kind() {
-                libbpf_rs::ErrorKind::PermissionDenied => Error::bpf(action, libc::EPERM),
-                // libbpf-rs has the cause only in its text.
-                _ => Error::system(action, std::io::Error::other(format!("{error:#}"))),
-            }
-        };
+        let failed =
+            |error: libbpf_rs::Error| Error::libbpf("load the BPF program linerate_drop", &error);
         let mut storage = MaybeUninit::uninit();
         let mut open =
             skeleton::IngressDropSkelBuilder::default().open(&mut storage).map_err(failed)?;
@@ -63,10 +58,7 @@ impl IngressDrop {
         })?;
         let program = skeleton.progs.linerate_drop.as_fd();
         let link = Link::attach(program, interface.name(), interface.index(), Hook::TcxIngress)?;
-        let addresses = skeleton.maps.addresses.as_fd().try_clone_to_owned();
-        let addresses =
-            addresses.map_err(|error| Error::system("keep the map of addresses", error))?;
-        Ok(Self { _link: link, addresses })
+        Ok(Self { _link: link, addresses: duplicate(skeleton.maps.addresses.as_fd())? })
     }
 
     /// The addresses whose frames are dropped by [`DropScope::ByAddress`]; none at first.

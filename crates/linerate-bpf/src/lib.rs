@@ -16,6 +16,7 @@ pub mod rcu;
 mod rings;
 pub mod seqlock;
 pub mod steer;
+mod sys;
 pub mod tee;
 pub mod test_run;
 pub mod trace;

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::sys::{check, options, owned};
 use crate::xdp::mode::AttachMode;
 use crate::xdp::query::attached_to;
 use crate::{Error, Result};
@@ -46,24 +47,12 @@ impl Link {
     /// [`Error::ForeignProgram`] when there is an XDP program already; [`Error::Privilege`]; [`Error::System`], for
     /// instance where the driver has no native XDP or the kernel no tcx.
     pub fn attach(program: BorrowedFd<'_>, name: &str, ifindex: u32, hook: Hook) -> Result<Self> {
-        let mut options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
+        let (kind, flags) = match hook {
+            Hook::Xdp(mode) => (libbpf_sys::BPF_XDP, mode.flags()),
+            Hook::TcxIngress => (libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_F_BEFORE),
+            Hook::TcxEgress => (libbpf_sys::BPF_TCX_EGRESS, libbpf_sys::BPF_F_BEFORE),
         };
-        let kind = match hook {
-            Hook::Xdp(mode) => {
-                options.flags = mode.flags();
-                libbpf_sys::BPF_XDP
-            }
-            Hook::TcxIngress => {
-                options.flags = libbpf_sys::BPF_F_BEFORE;
-                libbpf_sys::BPF_TCX_INGRESS
-            }
-            Hook::TcxEgress => {
-                options.flags = libbpf_sys::BPF_F_BEFORE;
-                libbpf_sys::BPF_TCX_EGRESS
-            }
-        };
+        let options = options!(bpf_link_create_opts { flags });
         // SAFETY: a live program and options that carry their size.
         let fd = unsafe {
             libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, &options)
@@ -99,19 +88,14 @@ impl Link {
                 std::ptr::null_mut(),
             )
         };
-        match answer {
-            0.. => Ok(()),
-            _ => Err(Error::bpf("replace the BPF program on an interface", -answer)),
-        }
+        check(answer, "replace the BPF program on an interface")
     }
 
     /// Detaches the program now, even if others hold the link.
     pub fn detach(&self) -> Result<()> {
         // SAFETY: a live descriptor.
-        match unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) } {
-            0.. => Ok(()),
-            answer => Err(Error::bpf("detach a BPF program from an interface", -answer)),
-        }
+        let answer = unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) };
+        check(answer, "detach a BPF program from an interface")
     }
 }
 
@@ -156,20 +140,29 @@ pub fn has_tcx_ingress_program(ifindex: u32) -> Result<bool> {
 }
 
 fn query_tcx(ifindex: u32, hook: libbpf_sys::bpf_attach_type) -> Result<TcxPrograms> {
-    let mut query = libbpf_sys::bpf_prog_query_opts {
-        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
-    // SAFETY: `query` is writable and carries its size; its array pointers are null.
-    let answer = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex as i32, hook, &mut query) };
-    // SAFETY: plain numbers in all members of the union.
-    let count = unsafe { query.__bindgen_anon_1.count };
-    match -answer {
-        0 => Ok(TcxPrograms { count, revision: query.revision }),
+    match query(ifindex as i32, hook, 0) {
+        Ok(programs) => Ok(programs),
         // No program, or a kernel without tcx (before Linux 6.6).
-        libc::ENOENT | libc::EINVAL => Ok(TcxPrograms::default()),
-        errno => Err(Error::bpf(format!("ask interface {ifindex} for its tcx programs"), errno)),
+        Err(libc::ENOENT | libc::EINVAL) => Ok(TcxPrograms::default()),
+        Err(errno) => {
+            Err(Error::bpf(format!("ask interface {ifindex} for its tcx programs"), errno))
+        }
     }
+}
+
+/// The programs on a hook of an interface or a control group; else the error number.
+fn query(
+    target: i32,
+    hook: libbpf_sys::bpf_attach_type,
+    query_flags: u32,
+) -> std::result::Result<TcxPrograms, i32> {
+    let mut query = options!(bpf_prog_query_opts { query_flags });
+    // SAFETY: `query` is writable and carries its size; its array pointers are null. The union has plain numbers.
+    let (answer, count) = unsafe {
+        let answer = libbpf_sys::bpf_prog_query_opts(target, hook, &mut query);
+        (answer, query.__bindgen_anon_1.count)
+    };
+    if answer < 0 { Err(-answer) } else { Ok(TcxPrograms { count, revision: query.revision }) }
 }
 
 /// Whether programs of a control group of version 2, or of one above it, judge or change what UDP sockets in it receive.
@@ -183,19 +176,9 @@ pub fn has_cgroup_receive_program(group: BorrowedFd<'_>) -> Result<bool> {
         libbpf_sys::BPF_CGROUP_UDP6_RECVMSG,
     ];
     for hook in hooks {
-        let mut query = libbpf_sys::bpf_prog_query_opts {
-            sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
-            query_flags: libbpf_sys::BPF_F_QUERY_EFFECTIVE,
-            ..Default::default()
-        };
-        // SAFETY: `query` is writable and carries its size; its array pointers are null.
-        let answer =
-            unsafe { libbpf_sys::bpf_prog_query_opts(group.as_raw_fd(), hook, &mut query) };
-        if answer < 0 {
-            return Err(Error::bpf("ask a control group for its programs", -answer));
-        }
-        // SAFETY: plain numbers in all members of the union.
-        if unsafe { query.__bindgen_anon_1.count } > 0 {
+        let found = query(group.as_raw_fd(), hook, libbpf_sys::BPF_F_QUERY_EFFECTIVE)
+            .map_err(|errno| Error::bpf("ask a control group for its programs", errno))?;
+        if found.count > 0 {
             return Ok(true);
         }
     }
@@ -209,10 +192,8 @@ pub fn has_cgroup_receive_program(group: BorrowedFd<'_>) -> Result<bool> {
 pub fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<()> {
     let place = place(path)?;
     // SAFETY: a live descriptor and a C string.
-    match unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), place.as_ptr()) } {
-        0.. => Ok(()),
-        answer => Err(Error::bpf(format!("pin a BPF object as {}", path.display()), -answer)),
-    }
+    let answer = unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), place.as_ptr()) };
+    check(answer, format!("pin a BPF object as {}", path.display()))
 }
 
 /// What is pinned at `path`.
@@ -221,12 +202,9 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<()> {
 /// [`Error::System`]: nothing is, or the file is of another file system.
 pub fn open(path: &Path) -> Result<OwnedFd> {
     let place = place(path)?;
-    // SAFETY: a C string.
-    match unsafe { libbpf_sys::bpf_obj_get(place.as_ptr()) } {
-        // SAFETY: a new descriptor, which nobody else owns.
-        fd @ 0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        answer => Err(Error::bpf(format!("open the BPF object {}", path.display()), -answer)),
-    }
+    let action = format!("open the BPF object {}", path.display());
+    // SAFETY: a C string; the descriptor is new.
+    unsafe { owned(libbpf_sys::bpf_obj_get(place.as_ptr()), action) }
 }
 
 fn place(path: &Path) -> Result<CString> {
@@ -240,49 +218,19 @@ pub(crate) mod tests {
     use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip};
 
     use super::*;
-    use crate::filter::Instruction;
-
-    fn own(fd: i32) -> io::Result<OwnedFd> {
-        match fd {
-            // SAFETY: the callers hand over descriptors just made for them alone.
-            0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-            errno => Err(io::Error::from_raw_os_error(-errno)),
-        }
-    }
+    use crate::filter::{self, Instruction};
 
     /// A program that answers `verdict`.
-    pub(crate) fn load(kind: libbpf_sys::bpf_prog_type, verdict: i32) -> io::Result<OwnedFd> {
+    pub(crate) fn load(kind: libbpf_sys::bpf_prog_type, verdict: i32) -> Result<OwnedFd> {
         let code = [Instruction::new(0xb7, 0, 0, 0, verdict), Instruction::new(0x95, 0, 0, 0, 0)];
-        // SAFETY: two instructions in the kernel's layout, C strings, no options.
-        own(unsafe {
-            libbpf_sys::bpf_prog_load(
-                kind,
-                c"go_on".as_ptr(),
-                c"GPL".as_ptr(),
-                code.as_ptr().cast(),
-                code.len() as libbpf_sys::size_t,
-                std::ptr::null_mut(),
-            )
-        })
+        filter::load(kind, c"go_on", "load a program", &code)
     }
 
     /// Attaches a program to what `ifindex` receives, which lets everything go on.
-    fn tcx(ifindex: u32) -> io::Result<OwnedFd> {
+    fn tcx(ifindex: u32) -> Result<Link> {
         const GO_ON: i32 = -1;
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
         let program = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, GO_ON)?;
-        // SAFETY: a live program and options that carry their size.
-        own(unsafe {
-            libbpf_sys::bpf_link_create(
-                program.as_raw_fd(),
-                ifindex as i32,
-                libbpf_sys::BPF_TCX_INGRESS,
-                &options,
-            )
-        })
+        Link::attach(program.as_fd(), "a", ifindex, Hook::TcxIngress)
     }
 
     #[test]

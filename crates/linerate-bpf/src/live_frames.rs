@@ -9,6 +9,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::sys::options;
+
 /// Frames that one batch may hold at most (`TEST_XDP_MAX_BATCH`).
 pub const MAX_BATCH: u32 = 256;
 
@@ -21,15 +23,13 @@ pub const MAX_BATCH: u32 = 256;
 /// bytes or does not fit in a page with the kernel's headroom (about 3,400 bytes fit), and on kernels
 /// without live frames; `EPERM` without `CAP_NET_ADMIN` and `CAP_BPF`.
 pub fn run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch: u32) -> io::Result<()> {
-    let mut options = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+    let mut options = options!(bpf_test_run_opts {
         data_in: frame.as_ptr().cast(),
         data_size_in: frame.len() as u32,
         repeat: repeat.min(i32::MAX as u32) as i32,
         flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
         batch_size: batch,
-        ..Default::default()
-    };
+    });
     // SAFETY: `options` and `frame` outlive the call, which reads `data_size_in` bytes at `data_in`
     // and writes only the result fields of `options`; the descriptor is open as long as it is borrowed.
     match unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) } {

@@ -17,6 +17,7 @@ pub use rustix::mm::ProtFlags;
 use libbpf_rs::{MapHandle, MapType};
 use rustix::mm::MapFlags;
 
+use crate::sys::{check, options};
 use crate::{Error, Result};
 
 mod sealed {
@@ -170,11 +171,7 @@ pub fn create_mappable_array(
 }
 
 fn new_array(name: &str, size: u32, entries: u32, flags: u32) -> libbpf_rs::Result<MapHandle> {
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        map_flags: flags,
-        ..Default::default()
-    };
+    let options = options!(bpf_map_create_opts { map_flags: flags });
     MapHandle::create(MapType::Array, Some(name), 4, size, entries, &options)
 }
 
@@ -194,10 +191,7 @@ pub(crate) fn counters_of_cpus<const N: usize>(
             values.as_mut_ptr().cast(),
         )
     };
-    if answer < 0 {
-        return Err(Error::bpf("read the counters of an XDP program", -answer));
-    }
-    Ok(values)
+    check(answer, "read the counters of an XDP program").map(|()| values)
 }
 
 /// Element 0 of a per-CPU array of `N` counters each, summed over all CPUs.
@@ -209,18 +203,24 @@ pub(crate) fn sum_over_cpus<const N: usize>(map: BorrowedFd<'_>) -> Result<[u64;
     Ok(sum)
 }
 
-/// Puts a descriptor in a map of descriptors; 0 or an `errno`.
-pub(crate) fn update_fd(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>, flags: u32) -> i32 {
+/// Puts a descriptor in a map of descriptors; else the error number.
+pub(crate) fn update_fd(
+    map: BorrowedFd<'_>,
+    key: u32,
+    value: BorrowedFd<'_>,
+    flags: u32,
+) -> std::result::Result<(), i32> {
     let value = value.as_raw_fd();
     // SAFETY: a map with keys and values of four bytes, both ours.
-    -unsafe {
+    let answer = unsafe {
         libbpf_sys::bpf_map_update_elem(
             map.as_raw_fd(),
             (&raw const key).cast(),
             (&raw const value).cast(),
             u64::from(flags),
         )
-    }
+    };
+    if answer < 0 { Err(-answer) } else { Ok(()) }
 }
 
 /// Pages that are shared with the kernel through a descriptor: of a BPF map, or of a socket's ring. Unmapped on
@@ -287,11 +287,7 @@ mod tests {
     use super::*;
 
     fn array(kind: MapType, flags: u32, value_size: u32, entries: u32) -> MapHandle {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            map_flags: flags,
-            ..Default::default()
-        };
+        let options = options!(bpf_map_create_opts { map_flags: flags });
         MapHandle::create(kind, Some("mapped"), 4, value_size, entries, &options).unwrap()
     }
 

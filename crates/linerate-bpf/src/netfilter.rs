@@ -8,6 +8,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link};
 use linerate_net::namespace::Namespace;
 
+use crate::error::cause;
 use crate::program::log_to_tracing;
 use crate::{Error, Result};
 
@@ -70,8 +71,7 @@ impl NetfilterLinks {
 const LIST: &str = "list the BPF programs at the hooks of netfilter";
 
 fn failed(error: libbpf_rs::Error) -> Error {
-    // libbpf-rs has the cause only in its text.
-    Error::system(LIST, std::io::Error::other(format!("{error:#}")))
+    Error::system(LIST, cause(&error))
 }
 
 fn link(record: &[u8]) -> NetfilterLink {
@@ -90,54 +90,41 @@ fn link(record: &[u8]) -> NetfilterLink {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::os::fd::{AsRawFd, OwnedFd};
 
     use linerate_testkit::{Namespace, probe_or_skip, root_or_skip};
 
     use super::*;
     use crate::filter::Instruction;
+    use crate::sys::{options, owned};
 
     /// `NF_INET_FORWARD`.
     const FORWARD: u32 = 2;
 
-    fn own(fd: i32) -> Result<OwnedFd> {
-        match fd {
-            // SAFETY: the callers hand over descriptors just made for them alone.
-            0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-            errno => Err(Error::bpf("attach", -errno)),
-        }
-    }
-
     /// Attaches a program that accepts everything.
     fn attach(family: i32, priority: i32) -> Result<OwnedFd> {
         let code = [Instruction::new(0xb7, 0, 0, 0, 1), Instruction::new(0x95, 0, 0, 0, 0)];
-        let options = libbpf_sys::bpf_prog_load_opts {
-            sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
-            expected_attach_type: libbpf_sys::BPF_NETFILTER,
-            ..Default::default()
-        };
-        // SAFETY: two instructions in the kernel's layout, C strings, options that carry their size.
-        let program = own(unsafe {
-            libbpf_sys::bpf_prog_load(
+        let mut options =
+            options!(bpf_prog_load_opts { expected_attach_type: libbpf_sys::BPF_NETFILTER });
+        // SAFETY: two instructions in the kernel's layout, C strings, options that carry their size; the descriptor is new.
+        let program = unsafe {
+            let fd = libbpf_sys::bpf_prog_load(
                 libbpf_sys::BPF_PROG_TYPE_NETFILTER,
                 c"accept_all".as_ptr(),
                 c"GPL".as_ptr(),
                 code.as_ptr().cast(),
                 code.len() as libbpf_sys::size_t,
-                (&raw const options).cast_mut(),
-            )
-        })?;
-        let mut options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
+                &mut options,
+            );
+            owned(fd, "load")?
         };
+        let mut options = options!(bpf_link_create_opts {});
         options.__bindgen_anon_1.netfilter.pf = family as u32;
         options.__bindgen_anon_1.netfilter.hooknum = FORWARD;
         options.__bindgen_anon_1.netfilter.priority = priority;
-        // SAFETY: a live program and options that carry their size.
-        own(unsafe {
-            libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_NETFILTER, &options)
-        })
+        let (program, kind) = (program.as_raw_fd(), libbpf_sys::BPF_NETFILTER);
+        // SAFETY: a live program and options that carry their size; the descriptor is new.
+        unsafe { owned(libbpf_sys::bpf_link_create(program, 0, kind, &options), "attach") }
     }
 
     #[test]

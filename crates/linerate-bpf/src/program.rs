@@ -16,6 +16,7 @@ use linerate_net::namespace::Namespace;
 use linerate_net::privilege;
 
 use crate::filter::Instruction;
+use crate::sys::{self, check, options};
 use crate::{Error, Result, verifier};
 
 /// Name of the subprogram that a filter replaces.
@@ -106,9 +107,7 @@ impl LoadableProgram {
         let raw = object.as_libbpf_object();
         // SAFETY: a live object, opened and not prepared yet.
         let answer = unsafe { libbpf_sys::bpf_object__prepare(raw.as_ptr()) };
-        if answer < 0 {
-            return Err(Error::bpf("create the maps of the BPF programs", -answer));
-        }
+        check(answer, "create the maps of the BPF programs")?;
         names.iter().map(|name| Self::copy(raw, name)).collect()
     }
 
@@ -179,16 +178,14 @@ impl LoadableProgram {
     fn load_here(&self, options: LoadOptions<'_>) -> Result<OwnedFd> {
         let instructions = self.with_filter(options.filter);
         let LoadOptions { device, trace, .. } = options;
-        let mut options = libbpf_sys::bpf_prog_load_opts {
-            sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
+        let mut options = options!(bpf_prog_load_opts {
             expected_attach_type: libbpf_sys::BPF_XDP,
             prog_btf_fd: self.btf.as_raw_fd() as u32,
             prog_flags: libbpf_sys::BPF_F_XDP_HAS_FRAGS,
             func_info: self.functions.as_ptr().cast::<c_void>(),
             func_info_cnt: self.functions.len() as u32,
             func_info_rec_size: size_of::<libbpf_sys::bpf_func_info>() as u32,
-            ..Default::default()
-        };
+        });
         if let Some(device) = device {
             options.prog_flags |= libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
             options.prog_ifindex = device.index;
@@ -346,10 +343,7 @@ fn own_maps(
 
 fn duplicate(fd: i32) -> Result<OwnedFd> {
     // SAFETY: libbpf holds the descriptor open while its object lives, which it does here.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    borrowed
-        .try_clone_to_owned()
-        .map_err(|error| Error::system("duplicate a BPF descriptor", error))
+    sys::duplicate(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
 fn btf_name(btf: *const libbpf_sys::btf, id: u32) -> Option<String> {

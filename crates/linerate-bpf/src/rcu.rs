@@ -1,8 +1,9 @@
 //! [`RcuSynchronizer`]: waits until every XDP program that runs now has ended.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::map::update_fd;
+use crate::sys::{duplicate, options, owned};
 use crate::{Error, Result};
 
 /// An array of maps that no program uses. An update of such an array waits for an RCU grace period, so that
@@ -21,31 +22,14 @@ impl RcuSynchronizer {
     /// # Errors
     /// [`Error::Privilege`], [`Error::System`].
     pub fn new(entry: BorrowedFd<'_>) -> Result<Self> {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            inner_map_fd: entry.as_raw_fd() as u32,
-            ..Default::default()
+        let options = options!(bpf_map_create_opts { inner_map_fd: entry.as_raw_fd() as u32 });
+        let (name, kind) = (c"rcu_synchronize".as_ptr(), libbpf_sys::BPF_MAP_TYPE_ARRAY_OF_MAPS);
+        // SAFETY: a C string, and options that carry their size; the descriptor is new.
+        let array = unsafe {
+            let fd = libbpf_sys::bpf_map_create(kind, name, 4, 4, 1, &options);
+            owned(fd, "make a map to wait for XDP programs with")?
         };
-        // SAFETY: a C string, and options that carry their size.
-        let fd = unsafe {
-            libbpf_sys::bpf_map_create(
-                libbpf_sys::BPF_MAP_TYPE_ARRAY_OF_MAPS,
-                c"rcu_synchronize".as_ptr(),
-                4,
-                4,
-                1,
-                &options,
-            )
-        };
-        if fd < 0 {
-            return Err(Error::bpf("make a map to wait for XDP programs with", -fd));
-        }
-        // SAFETY: a new descriptor, which nobody else owns.
-        let array = unsafe { OwnedFd::from_raw_fd(fd) };
-        let entry = entry
-            .try_clone_to_owned()
-            .map_err(|error| Error::system("duplicate a BPF descriptor", error))?;
-        Ok(Self { array, entry })
+        Ok(Self { array, entry: duplicate(entry)? })
     }
 
     /// Returns when every program has ended that ran at the call, with the softirq that it ran in: frames that it
@@ -54,9 +38,7 @@ impl RcuSynchronizer {
     /// # Errors
     /// [`Error::System`]: they may still run.
     pub fn wait(&self) -> Result<()> {
-        match update_fd(self.array.as_fd(), 0, self.entry.as_fd(), libbpf_sys::BPF_ANY) {
-            0 => Ok(()),
-            errno => Err(Error::bpf("wait for XDP programs to end", errno)),
-        }
+        update_fd(self.array.as_fd(), 0, self.entry.as_fd(), libbpf_sys::BPF_ANY)
+            .map_err(|errno| Error::bpf("wait for XDP programs to end", errno))
     }
 }

@@ -1,10 +1,11 @@
 //! [`RingArray`]: the ring buffers that the programs of `bpf/records.h` copy frames to.
 
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use linerate_net::{Interface, cpu, link};
 
 use crate::map::update_fd;
+use crate::sys::{options, owned};
 use crate::{Error, Result};
 
 /// How many ring buffers there are, and which of them gets a frame.
@@ -91,12 +92,8 @@ impl RingArray {
     /// Puts the rings into `array`, where the programs find them.
     pub(crate) fn insert(&self, array: BorrowedFd<'_>) -> Result<()> {
         for (index, ring) in (0..).zip(&self.rings) {
-            match update_fd(array, index, ring.as_fd(), libbpf_sys::BPF_ANY) {
-                0 => {}
-                errno => {
-                    return Err(Error::bpf("put a ring buffer into the array of rings", errno));
-                }
-            }
+            update_fd(array, index, ring.as_fd(), libbpf_sys::BPF_ANY)
+                .map_err(|errno| Error::bpf("put a ring buffer into the array of rings", errno))?;
         }
         Ok(())
     }
@@ -122,28 +119,16 @@ pub(crate) fn ring_size(bytes: usize) -> Result<u32> {
 
 /// A ring buffer of `size` bytes, in the memory of `node`.
 fn create(size: u32, node: Option<u32>) -> Result<OwnedFd> {
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+    let options = options!(bpf_map_create_opts {
         map_flags: node.map_or(0, |_| libbpf_sys::BPF_F_NUMA_NODE),
         numa_node: node.unwrap_or(0),
-        ..Default::default()
-    };
-    // SAFETY: a C string, and options that carry their size.
-    let fd = unsafe {
-        libbpf_sys::bpf_map_create(
-            libbpf_sys::BPF_MAP_TYPE_RINGBUF,
-            c"records".as_ptr(),
-            0,
-            0,
-            size,
-            &options,
-        )
-    };
-    if fd < 0 {
-        return Err(Error::bpf(format!("make a ring buffer of {size} bytes"), -fd));
+    });
+    let (name, kind) = (c"records".as_ptr(), libbpf_sys::BPF_MAP_TYPE_RINGBUF);
+    // SAFETY: a C string, and options that carry their size; the descriptor is new.
+    unsafe {
+        let fd = libbpf_sys::bpf_map_create(kind, name, 0, 0, size, &options);
+        owned(fd, format!("make a ring buffer of {size} bytes"))
     }
-    // SAFETY: a new descriptor, which nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::program::{
     Device, LoadOptions, LoadableProgram, LoadedProgram, REJECT_ALL, log_to_tracing,
 };
 use crate::rcu::RcuSynchronizer;
+use crate::sys::duplicate;
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
 use crate::{Error, Result};
@@ -157,16 +158,9 @@ impl Program {
             (false, None) => "steer",
         };
         let loadable = open(name, options, timestamps, queues)?;
-        let program = loadable.load(LoadOptions {
-            filter: options.filter,
-            device: device.as_ref(),
-            trace: None,
-        })?;
-        let rejecting = loadable.load(LoadOptions {
-            filter: Some(&REJECT_ALL),
-            device: device.as_ref(),
-            trace: None,
-        })?;
+        let load =
+            |filter| loadable.load(LoadOptions { filter, device: device.as_ref(), trace: None });
+        let (program, rejecting) = (load(options.filter)?, load(Some(&REJECT_ALL))?);
         let rcu = RcuSynchronizer::new(loadable.map("counters"))?;
         Ok(Self {
             interface,
@@ -188,13 +182,12 @@ impl Program {
     /// # Errors
     /// [`Error::System`], for instance for a queue above 255.
     pub fn add_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
-        match update_fd(self.loadable.map("sockets"), queue, socket, libbpf_sys::BPF_ANY) {
-            0 => Ok(()),
-            errno => Err(Error::bpf(
-                format!("steer queue {queue} of interface {} to a socket", self.interface.name()),
-                errno,
-            )),
-        }
+        let name = self.interface.name();
+        update_fd(self.loadable.map("sockets"), queue, socket, libbpf_sys::BPF_ANY).map_err(
+            |errno| {
+                Error::bpf(format!("steer queue {queue} of interface {name} to a socket"), errno)
+            },
+        )
     }
 
     /// Attaches the program: from now on frames go to the sockets.
@@ -236,8 +229,7 @@ impl Program {
 
     /// As [`Program::set_filter`], without a privilege.
     pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
-        let program = loaded.0.try_clone();
-        self.replace(program.map_err(|error| Error::system("duplicate a BPF descriptor", error))?)
+        self.replace(duplicate(loaded.0.as_fd())?)
     }
 
     /// Replaces the filter by one that rejects everything, as [`Program::set_filter`] does, but needs no
@@ -246,11 +238,7 @@ impl Program {
     /// # Errors
     /// [`Error::System`], for instance when the interface has gone.
     pub fn reject_all(&mut self) -> Result<()> {
-        let rejecting = self
-            .rejecting
-            .try_clone()
-            .map_err(|error| Error::system("duplicate a BPF descriptor", error))?;
-        self.replace(rejecting)
+        self.replace(duplicate(self.rejecting.as_fd())?)
     }
 
     fn replace(&mut self, program: OwnedFd) -> Result<()> {
@@ -272,9 +260,7 @@ impl Program {
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
     pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        let map = self.loadable.map("counters").try_clone_to_owned();
-        map.map(StatisticsReader)
-            .map_err(|error| Error::system("duplicate a BPF descriptor", error))
+        duplicate(self.loadable.map("counters")).map(StatisticsReader)
     }
 
     /// The addresses that [`Options::by_address`] matches; none at first.

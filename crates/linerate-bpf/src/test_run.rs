@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::sys::{check, options};
 use crate::{Error, Result};
 
 /// Bytes by which a program may make a frame longer.
@@ -38,8 +39,7 @@ pub fn run_xdp(
         ..Default::default()
     };
     let mut after = vec![0; frame.len() + TAILROOM];
-    let mut options = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+    let mut options = options!(bpf_test_run_opts {
         data_in: frame.as_ptr().cast(),
         data_size_in: frame.len() as u32,
         data_out: after.as_mut_ptr().cast(),
@@ -47,14 +47,11 @@ pub fn run_xdp(
         ctx_in: (&raw mut context).cast(),
         ctx_size_in: size_of_val(&context) as u32,
         repeat: repeat.min(i32::MAX as u32) as i32,
-        ..Default::default()
-    };
+    });
     // SAFETY: `options` and all that it points to outlive the call and have the sizes that it says.
     let answer =
         unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-    if answer < 0 {
-        return Err(Error::bpf("run an XDP program on a frame", -answer));
-    }
+    check(answer, "run an XDP program on a frame")?;
     after.truncate(options.data_size_out as usize);
     Ok(XdpOutput { action: options.retval, frame: after, duration: options.duration })
 }
@@ -65,22 +62,17 @@ pub fn run_xdp(
 /// # Errors
 /// As [`run_xdp`].
 pub fn run_tc(program: BorrowedFd<'_>, frame: &mut [u8]) -> Result<u32> {
-    let mut options = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+    let mut options = options!(bpf_test_run_opts {
         data_in: frame.as_ptr().cast(),
         data_size_in: frame.len() as u32,
         data_out: frame.as_mut_ptr().cast(),
         data_size_out: frame.len() as u32,
-        ..Default::default()
-    };
+    });
     // SAFETY: `options` and `frame`, whose size it says, outlive the call. The kernel copies the frame before it runs the
     // program, and back to where it came from afterwards.
     let answer =
         unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-    if answer < 0 {
-        return Err(Error::bpf("run a tc program on a frame", -answer));
-    }
-    Ok(options.retval)
+    check(answer, "run a tc program on a frame").map(|()| options.retval)
 }
 
 /// Calls a program of type `syscall` with `context`, which it may change; returns what it returns.
@@ -88,12 +80,10 @@ pub fn run_tc(program: BorrowedFd<'_>, frame: &mut [u8]) -> Result<u32> {
 /// # Errors
 /// [`Error::Privilege`], [`Error::System`].
 pub fn run_syscall(program: BorrowedFd<'_>, context: &mut [u8]) -> Result<u32> {
-    let mut options = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+    let mut options = options!(bpf_test_run_opts {
         ctx_in: context.as_mut_ptr().cast(),
         ctx_size_in: context.len() as u32,
-        ..Default::default()
-    };
+    });
     // SAFETY: `options` and `context`, whose size it says, outlive the call. The kernel writes the
     // context back to where it came from.
     let answer =

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::error::Error;
+use crate::error::{Error, cause};
 
 /// libbpf puts the verifier's log between these, in one message.
 const BEGIN: &str = "-- BEGIN PROG LOAD LOG --";
@@ -30,7 +30,7 @@ pub fn refusal(action: &str, source: &libbpf_rs::Error) -> Option<Error> {
     Some(Error::Verifier {
         program: format!("{action} (program {program})"),
         reason,
-        source: std::io::Error::other(format!("{source:#}")),
+        source: cause(source),
     })
 }
 

@@ -46,3 +46,15 @@ pub use error::{Error, Result};
 pub use interface::Interface;
 pub use rule::RoutingRule;
 pub use steering::Steering;
+
+/// Implements `+=` for structures of counts, field by field.
+#[macro_export]
+macro_rules! sums {
+    ($($kind:ident { $($field:ident),* $(,)? })*) => {$(
+        impl std::ops::AddAssign for $kind {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    )*};
+}

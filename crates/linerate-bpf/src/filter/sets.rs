@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::hash::Hash;
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::OnceLock;
@@ -10,6 +9,7 @@ use std::sync::OnceLock;
 use foldhash::fast::RandomState;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
+use crate::sys::options;
 use crate::{Error, Result};
 
 /// Words of an IPv6 address.
@@ -124,22 +124,13 @@ impl AddressSet {
         members: &Members<A>,
         bytes: impl Fn(A) -> [u8; N],
     ) -> Result<MapHandle> {
-        let failed = |error: libbpf_rs::Error| {
-            let action = "put the addresses of a filter into a map";
-            match error.kind() {
-                libbpf_rs::ErrorKind::PermissionDenied => Error::bpf(action, libc::EPERM),
-                _ => Error::system(action, io::Error::other(error)),
-            }
-        };
+        let action = "put the addresses of a filter into a map";
+        let failed = |error: libbpf_rs::Error| Error::libbpf(action, &error);
         let (kind, map_flags, prefix) = match self.networks {
             true => (MapType::LpmTrie, libbpf_sys::BPF_F_NO_PREALLOC, 4),
             false => (MapType::Hash, 0, 0),
         };
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            map_flags,
-            ..Default::default()
-        };
+        let options = options!(bpf_map_create_opts { map_flags });
         let count = (members.hosts.len() + members.networks.len()).max(1) as u32;
         let key_size = prefix + N as u32;
         let map = MapHandle::create(kind, Some("addresses"), key_size, 1, count, &options);

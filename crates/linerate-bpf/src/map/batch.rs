@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::sys::options;
 use crate::{Error, Result};
 
 /// Entries requested by one call. A bucket of the kernel's hash must fit, which is a few entries.
@@ -32,10 +33,7 @@ pub fn for_each(map: BorrowedFd<'_>, mut each: impl FnMut(&[u8], &[u8])) -> Resu
     };
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     let mut room = BATCH.min(info.max_entries.max(1));
-    let options = libbpf_sys::bpf_map_batch_opts {
-        sz: size_of::<libbpf_sys::bpf_map_batch_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
+    let options = options!(bpf_map_batch_opts {});
     // The kernel's place in the map: four bytes for a hash, but never more than a key or less than that.
     let mut cursor = vec![0u8; key_size.max(8)];
     let mut next = cursor.clone();
@@ -90,10 +88,7 @@ pub fn for_each(map: BorrowedFd<'_>, mut each: impl FnMut(&[u8], &[u8])) -> Resu
 pub fn delete(map: BorrowedFd<'_>, keys: &[u8]) -> Result<u64> {
     let key_size = super::info(map)?.key_size as usize;
     assert!(keys.len().is_multiple_of(key_size), "whole keys");
-    let options = libbpf_sys::bpf_map_batch_opts {
-        sz: size_of::<libbpf_sys::bpf_map_batch_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
+    let options = options!(bpf_map_batch_opts {});
     let (mut left, mut deleted) = (keys, 0);
     while !left.is_empty() {
         let mut count = (left.len() / key_size) as u32;
@@ -128,10 +123,7 @@ mod tests {
     use super::*;
 
     fn hash(kind: MapType, entries: u32) -> MapHandle {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
+        let options = options!(bpf_map_create_opts {});
         MapHandle::create(kind, Some("batches"), 8, 12, entries, &options).unwrap()
     }
 

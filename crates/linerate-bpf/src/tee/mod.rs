@@ -7,7 +7,7 @@
 mod root;
 
 use std::mem::MaybeUninit;
-use std::ops::{AddAssign, Range};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,6 +20,7 @@ use crate::program::{Device, LoadOptions, LoadableProgram, LoadedProgram, log_to
 use crate::rcu::RcuSynchronizer;
 use crate::rings::{RingArray, RingLayout, ring_size};
 use crate::steer::tells_tags;
+use crate::sys::duplicate;
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
 use crate::xdp::query::{TEE, attached_to};
@@ -84,15 +85,7 @@ pub struct Statistics {
     pub late: u64,
 }
 
-impl AddAssign for Statistics {
-    fn add_assign(&mut self, other: Self) {
-        self.captured += other.captured;
-        self.unmatched += other.unmatched;
-        self.full += other.full;
-        self.faults += other.faults;
-        self.late += other.late;
-    }
-}
+linerate_net::sums! { Statistics { captured, unmatched, full, faults, late } }
 
 /// The map that a tee's program counts in; made by [`Program::statistics_reader`].
 #[derive(Debug)]
@@ -243,9 +236,7 @@ impl Program {
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
     pub fn statistics_reader(&self) -> Result<StatisticsReader> {
-        let counters = self.loadable.map("counters").try_clone_to_owned();
-        let counters =
-            counters.map_err(|error| Error::system("duplicate a BPF descriptor", error))?;
+        let counters = duplicate(self.loadable.map("counters"))?;
         Ok(StatisticsReader { counters, layout: self.layout })
     }
 

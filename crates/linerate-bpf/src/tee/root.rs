@@ -22,6 +22,7 @@ use rustix::net::sockopt;
 
 use crate::map::update_fd;
 use crate::program::{LoadOptions, LoadableProgram};
+use crate::sys::duplicate;
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
 use crate::xdp::open_socket;
@@ -73,10 +74,7 @@ impl Root {
                         only,
                     ) {
                         Ok(link) => {
-                            let own = |name| {
-                                let map = loadable.map(name).try_clone_to_owned();
-                                map.map_err(|error| Error::system("share the tee's maps", error))
-                            };
+                            let own = |name| duplicate(loadable.map(name));
                             return Ok(Self {
                                 link,
                                 owners: own("owners")?,
@@ -138,15 +136,12 @@ impl Root {
         let action = format!("take a slot for a capture on {}", interface.name());
         let token = open_token(&action)?;
         let spare = open_token(&action)?;
-        let share = |map: &OwnedFd| {
-            map.try_clone().map_err(|error| Error::system("share the tee's maps", error))
-        };
-        let (owners, captures) = (share(&self.owners)?, share(&self.captures)?);
+        let (owners, captures) = (duplicate(self.owners())?, duplicate(self.captures())?);
         for number in 0..SLOTS {
             match update_fd(self.owners.as_fd(), number, token.as_fd(), libbpf_sys::BPF_NOEXIST) {
-                0 => return Ok(Slot { number, owners, captures, token: Some(token), spare }),
-                libc::EEXIST => {}
-                errno => return Err(Error::bpf(action, errno)),
+                Ok(()) => return Ok(Slot { number, owners, captures, token: Some(token), spare }),
+                Err(libc::EEXIST) => {}
+                Err(errno) => return Err(Error::bpf(action, errno)),
             }
         }
         Err(Error::NoSlot { interface: interface.name().to_owned(), slots: SLOTS as usize })
@@ -183,10 +178,8 @@ impl Slot {
 
     /// Sets the program, which is called for every frame from now on.
     pub(super) fn set(&self, program: BorrowedFd<'_>, interface: &Interface) -> Result<()> {
-        match update_fd(self.captures.as_fd(), self.number, program, libbpf_sys::BPF_ANY) {
-            0 => Ok(()),
-            errno => Err(Error::bpf(format!("start a capture on {}", interface.name()), errno)),
-        }
+        update_fd(self.captures.as_fd(), self.number, program, libbpf_sys::BPF_ANY)
+            .map_err(|errno| Error::bpf(format!("start a capture on {}", interface.name()), errno))
     }
 }
 
@@ -195,7 +188,7 @@ impl Drop for Slot {
         self.token = None;
         // Refused while another process has the token, or has taken the slot since.
         let (owners, spare) = (self.owners.as_fd(), self.spare.as_fd());
-        if update_fd(owners, self.number, spare, libbpf_sys::BPF_NOEXIST) != 0 {
+        if update_fd(owners, self.number, spare, libbpf_sys::BPF_NOEXIST).is_err() {
             return;
         }
         // SAFETY: a map with keys of four bytes. Where it fails there was no program.

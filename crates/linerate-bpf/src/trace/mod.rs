@@ -7,7 +7,7 @@ mod probe;
 mod target;
 mod xdp;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 pub use drops::{DropOptions, drop_reasons};
 pub use probe::probe;
@@ -22,6 +22,7 @@ use crate::map::sum_over_cpus;
 use crate::program::{LoadOptions, LoadableProgram, TracePoint, log_to_tracing};
 use crate::rcu::RcuSynchronizer;
 use crate::rings::{RingArray, RingLayout, ring_size};
+use crate::sys::{duplicate, owned};
 use crate::tee::MAX_SNAPLEN;
 use crate::xdp::query::{AttachedProgram, program_info};
 use crate::{Error, Result};
@@ -107,8 +108,9 @@ impl StatisticsReader {
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
     pub fn try_clone(&self) -> Result<Self> {
-        let programs = self.programs.iter().map(duplicate).collect::<Result<_>>()?;
-        Ok(Self { map: duplicate(&self.map)?, programs, missed_before: self.missed_before })
+        let programs =
+            self.programs.iter().map(|one| duplicate(one.as_fd())).collect::<Result<_>>()?;
+        Ok(Self { map: duplicate(self.map.as_fd())?, programs, missed_before: self.missed_before })
     }
 }
 
@@ -137,8 +139,7 @@ impl Program {
         rings.insert(loadables[0].map("rings"))?;
         let map = loadables[0].map("counters");
         let rcu = RcuSynchronizer::new(map)?;
-        let map = map.try_clone_to_owned();
-        let map = map.map_err(|error| Error::system("duplicate a BPF descriptor", error))?;
+        let map = duplicate(map)?;
         Ok(Self {
             links: Vec::new(),
             loadables,
@@ -248,20 +249,14 @@ impl Setup {
 
 /// Attaches a loaded tracing program to what it was loaded for.
 fn attach(program: BorrowedFd<'_>) -> Result<OwnedFd> {
-    // SAFETY: a live program; no name, since the program was loaded for its place.
-    let fd = unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) };
-    if fd < 0 {
-        return Err(Error::bpf("attach a tracing program", -fd));
+    // SAFETY: a live program; no name, since the program was loaded for its place. The descriptor is new.
+    unsafe {
+        let fd = libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd());
+        owned(fd, "attach a tracing program")
     }
-    // SAFETY: a new descriptor, which nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// How often the kernel did not run this program; 0 where it does not tell.
 fn missed(program: &OwnedFd) -> u64 {
     program_info(program.as_fd(), Default::default()).map_or(0, |info| info.recursion_misses)
-}
-
-fn duplicate(fd: &OwnedFd) -> Result<OwnedFd> {
-    fd.try_clone().map_err(|error| Error::system("duplicate a BPF descriptor", error))
 }

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
+use crate::error::cause;
 use crate::program::log_to_tracing;
 use crate::{Error, Result};
 
@@ -15,11 +16,8 @@ include!(concat!(env!("OUT_DIR"), "/probe.rs"));
 /// [`Error::System`] with what libbpf says, on a kernel that cannot trace its functions or does not allow it.
 pub fn probe() -> Result<()> {
     log_to_tracing();
-    // libbpf-rs has the cause only in its text.
-    let failed = |error: libbpf_rs::Error| {
-        let cause = std::io::Error::other(format!("{error:#}"));
-        Error::system("trace a function of the kernel", cause)
-    };
+    let failed =
+        |error: libbpf_rs::Error| Error::system("trace a function of the kernel", cause(&error));
     let mut storage = MaybeUninit::uninit();
     let open = skeleton::ProbeSkelBuilder::default().open(&mut storage).map_err(failed)?;
     let skeleton = open.load().map_err(failed)?;

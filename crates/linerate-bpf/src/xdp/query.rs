@@ -11,6 +11,7 @@ use linerate_net::{Interface, privilege, process};
 use super::mode::AttachMode;
 use super::owner::Owner;
 use crate::program::PREFIX;
+use crate::sys::{check, options};
 use crate::{Error, Result};
 
 /// Name of the root program of a tee; `TEE_ROOT` in `bpf/tee.h`.
@@ -123,15 +124,10 @@ pub(crate) fn link_of_program(program: u32) -> Result<Option<(OwnedFd, u32)>> {
 
 /// The XDP program on the interface of this index in this network namespace, if any.
 pub(crate) fn attached_to(ifindex: u32) -> Result<Option<AttachedProgram>> {
-    let mut query = libbpf_sys::bpf_xdp_query_opts {
-        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
+    let mut query = options!(bpf_xdp_query_opts {});
     // SAFETY: `query` is writable and carries its size.
     let answer = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &mut query) };
-    if answer < 0 {
-        return Err(Error::bpf(format!("ask interface {ifindex} for its XDP program"), -answer));
-    }
+    check(answer, format!("ask interface {ifindex} for its XDP program"))?;
     let (id, mode) = match (query.drv_prog_id, query.skb_prog_id, query.hw_prog_id) {
         (0, 0, 0) => return Ok(None),
         (0, 0, hardware) => (hardware, AttachMode::Native),
