@@ -5,17 +5,6 @@ use std::ops::AddAssign;
 use linerate_segment::Error;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// Sums of numbers, field by field.
-macro_rules! sums {
-    ($($type:ident { $($field:ident),* $(,)? })*) => {$(
-        impl AddAssign for $type {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$field += other.$field;)*
-            }
-        }
-    )*};
-}
-
 /// From the device to the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TxStatistics {
@@ -195,7 +184,7 @@ pub struct Statistics {
     pub dropped: Drops,
 }
 
-sums! {
+linerate_net::sums! {
     TxStatistics { super_packets, segments, packets, checksums, bytes }
     RxStatistics { frames, bytes, super_packets, joined, packets, neighbour_replies, icmp_errors }
     Drops {

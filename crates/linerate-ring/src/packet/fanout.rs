@@ -32,42 +32,34 @@ pub enum Mode {
 }
 
 impl Mode {
-    const fn kernel(&self) -> libc::c_uint {
+    /// The kernel's number of it, and its name.
+    const fn kernel(&self) -> (libc::c_uint, &'static str) {
         match self {
-            Self::Hash => libc::PACKET_FANOUT_HASH,
-            Self::LoadBalance => libc::PACKET_FANOUT_LB,
-            Self::Cpu => libc::PACKET_FANOUT_CPU,
-            Self::Rollover => libc::PACKET_FANOUT_ROLLOVER,
-            Self::Random => libc::PACKET_FANOUT_RND,
-            Self::QueueMapping => libc::PACKET_FANOUT_QM,
-            Self::Cbpf(_) => libc::PACKET_FANOUT_CBPF,
-            Self::Ebpf(_) => libc::PACKET_FANOUT_EBPF,
+            Self::Hash => (libc::PACKET_FANOUT_HASH, "hash"),
+            Self::LoadBalance => (libc::PACKET_FANOUT_LB, "lb"),
+            Self::Cpu => (libc::PACKET_FANOUT_CPU, "cpu"),
+            Self::Rollover => (libc::PACKET_FANOUT_ROLLOVER, "rollover"),
+            Self::Random => (libc::PACKET_FANOUT_RND, "rnd"),
+            Self::QueueMapping => (libc::PACKET_FANOUT_QM, "qm"),
+            Self::Cbpf(_) => (libc::PACKET_FANOUT_CBPF, "cbpf"),
+            Self::Ebpf(_) => (libc::PACKET_FANOUT_EBPF, "ebpf"),
         }
     }
 
-    /// The words that [`FromStr`] parses, with their modes.
-    const WORDS: [(&'static str, Self); 6] = [
-        ("hash", Self::Hash),
-        ("lb", Self::LoadBalance),
-        ("cpu", Self::Cpu),
-        ("rollover", Self::Rollover),
-        ("rnd", Self::Random),
-        ("qm", Self::QueueMapping),
+    /// Those that [`FromStr`] parses.
+    const PLAIN: [Self; 6] = [
+        Self::Hash,
+        Self::LoadBalance,
+        Self::Cpu,
+        Self::Rollover,
+        Self::Random,
+        Self::QueueMapping,
     ];
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Hash => "hash",
-            Self::LoadBalance => "lb",
-            Self::Cpu => "cpu",
-            Self::Rollover => "rollover",
-            Self::Random => "rnd",
-            Self::QueueMapping => "qm",
-            Self::Cbpf(_) => "cbpf",
-            Self::Ebpf(_) => "ebpf",
-        })
+        f.pad(self.kernel().1)
     }
 }
 
@@ -76,9 +68,8 @@ impl FromStr for Mode {
 
     /// Reads a mode that needs no program.
     fn from_str(text: &str) -> Result<Self> {
-        let modes = Self::WORDS;
-        modes.into_iter().find(|(word, _)| *word == text).map(|(_, mode)| mode).ok_or_else(|| {
-            let words = Self::WORDS.map(|(word, _)| word).join(", ");
+        Self::PLAIN.into_iter().find(|mode| mode.kernel().1 == text).ok_or_else(|| {
+            let words = Self::PLAIN.map(|mode| mode.kernel().1).join(", ");
             Error::Invalid(format!("unknown fanout mode \"{text}\": choose one of {words}"))
         })
     }
@@ -119,7 +110,7 @@ impl Fanout {
             // ignore it.
             flags |= libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         }
-        let group = u32::from(self.group.unwrap_or(0)) | (self.mode.kernel() | flags) << 16;
+        let group = u32::from(self.group.unwrap_or(0)) | (self.mode.kernel().0 | flags) << 16;
         socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &group).map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => Error::Invalid(format!(
                 "cannot {}: the group has another mode, other flags or another interface, or the \

@@ -1,7 +1,6 @@
 //! [`Statistics`] of a receive ring: the kernel's 32-bit counters, which it clears at every read,
 //! added up in 64 bits.
 
-use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -29,17 +28,7 @@ pub struct Statistics {
     pub damaged: u64,
 }
 
-impl AddAssign for Statistics {
-    fn add_assign(&mut self, other: Self) {
-        self.packets += other.packets;
-        self.drops += other.drops;
-        self.freezes += other.freezes;
-        self.lent += other.lent;
-        self.cut += other.cut;
-        self.unread += other.unread;
-        self.damaged += other.damaged;
-    }
-}
+linerate_net::sums! { Statistics { packets, drops, freezes, lent, cut, unread, damaged } }
 
 /// Reads the statistics of a ring from any thread, and its last ones after it is gone.
 #[derive(Clone, Debug)]

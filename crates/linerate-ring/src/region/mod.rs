@@ -23,7 +23,6 @@ pub(crate) use map::memlock_error;
 pub(crate) use pages::base_page_size;
 
 use std::slice;
-use std::str::FromStr;
 
 use crate::{Error, Result};
 use map::Mapping;
@@ -108,16 +107,5 @@ impl Region {
     /// The pages that the kernel actually used.
     pub fn actual_pages(&self) -> &ActualPages {
         &self.actual
-    }
-}
-
-impl FromStr for Pages {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|pages| pages.word() == text).ok_or_else(|| {
-            let words = Self::ALL.map(Self::word).join(", ");
-            Error::Invalid(format!("unknown kind of pages \"{text}\": choose one of {words}"))
-        })
     }
 }

@@ -1,7 +1,5 @@
 //! [`Pages`]: the kinds of memory pages that can be requested, and the size of a base page.
 
-use std::fmt;
-
 /// The kind of pages of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pages {
@@ -18,28 +16,10 @@ pub enum Pages {
     Small,
 }
 
-impl Pages {
-    /// Every kind, in the order in which [`Pages::Auto`] prefers them, itself first.
-    pub const ALL: [Self; 5] =
-        [Self::Auto, Self::HugetlbGigantic, Self::Hugetlb, Self::Transparent, Self::Small];
-
-    /// The word that [`FromStr`](std::str::FromStr) reads and [`Display`](fmt::Display) writes.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Hugetlb => "hugetlb",
-            Self::HugetlbGigantic => "hugetlb-1g",
-            Self::Transparent => "thp",
-            Self::Small => "small",
-        }
-    }
-}
-
-impl fmt::Display for Pages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
+linerate_net::named!(
+    Pages, "kind of pages": Auto = "auto", HugetlbGigantic = "hugetlb-1g", Hugetlb = "hugetlb",
+    Transparent = "thp", Small = "small"
+);
 
 /// Bytes in a base page of this machine.
 pub(crate) fn base_page_size() -> usize {

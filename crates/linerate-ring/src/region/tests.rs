@@ -4,11 +4,11 @@ const MIB: usize = 1 << 20;
 
 #[test]
 fn pages_read_back_what_they_print() {
-    for pages in Pages::ALL {
+    for &pages in Pages::ALL {
         assert_eq!(pages.to_string().parse::<Pages>().unwrap(), pages);
     }
-    let error = "large".parse::<Pages>().unwrap_err().to_string();
-    assert!(error.contains("\"large\"") && error.contains("auto, hugetlb"), "{error}");
+    let error = "large".parse::<Pages>().unwrap_err();
+    assert!(error.contains("`large`") && error.contains("auto, hugetlb"), "{error}");
 }
 
 #[test]

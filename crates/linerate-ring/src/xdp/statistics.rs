@@ -1,6 +1,5 @@
 //! [`Statistics`]: frames received and lost, by cause.
 
-use std::ops::AddAssign;
 use std::os::fd::{AsFd, OwnedFd};
 
 use linerate_bpf::steer;
@@ -116,18 +115,9 @@ impl Counters {
     }
 }
 
-impl AddAssign for Statistics {
-    fn add_assign(&mut self, other: Self) {
-        self.received += other.received;
-        self.fill_empty += other.fill_empty;
-        self.ring_full += other.ring_full;
-        self.too_long += other.too_long;
-        self.ring_buffer_full += other.ring_buffer_full;
-        self.invalid_receive += other.invalid_receive;
-        self.invalid_transmit += other.invalid_transmit;
-        self.matched += other.matched;
-        self.unmatched += other.unmatched;
-        self.no_socket += other.no_socket;
-        self.disordered += other.disordered;
+linerate_net::sums! {
+    Statistics {
+        received, fill_empty, ring_full, too_long, ring_buffer_full, invalid_receive,
+        invalid_transmit, matched, unmatched, no_socket, disordered
     }
 }
