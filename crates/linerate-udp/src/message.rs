@@ -1,7 +1,6 @@
 //! [`Message`]: what a batch lends, and [`Drops`]: what was lost before.
 
 use std::net::SocketAddr;
-use std::ops::AddAssign;
 
 use linerate_wire::ethernet;
 use serde::Serialize;
@@ -88,13 +87,4 @@ impl Drops {
     }
 }
 
-impl AddAssign for Drops {
-    fn add_assign(&mut self, other: Self) {
-        self.socket_buffer += other.socket_buffer;
-        self.ring += other.ring;
-        self.checksum += other.checksum;
-        self.malformed += other.malformed;
-        self.other += other.other;
-        self.truncated += other.truncated;
-    }
-}
+linerate_net::sums! { Drops { socket_buffer, ring, checksum, malformed, other, truncated } }

@@ -2,13 +2,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use linerate_net::privilege;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
 use super::cmsg::UDP_GRO;
 use super::membership::{Membership, set_membership};
-use super::sockaddr::{SockAddr, is_of_link, unmapped};
+use super::sockaddr::{is_of_link, unmapped};
 use super::{check, get, set};
 use crate::backend::Backend;
 use crate::options::{MtuDiscovery, Options, Reuseport, SendOptions, TransmitClock};
@@ -28,10 +30,9 @@ const OPT_RX_FILTER: u32 = 1 << 17;
 /// A socket with these options for a backend, bound and joined.
 pub(crate) fn open(options: &Options, backend: Backend) -> Result<OwnedFd> {
     let Versions { v4, v6 } = options.versions();
-    let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
     let given = options.socket.as_ref().map(|socket| socket.try_clone());
     let is_given = given.is_some();
-    let socket = given.unwrap_or_else(|| datagram(family));
+    let socket = given.unwrap_or_else(|| datagram(v6));
     let socket = socket.map_err(|error| match error.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => {
             Error::Invalid(format!("cannot bind to {}: this host has no IPv6", options.bind))
@@ -90,25 +91,14 @@ pub(crate) fn open(options: &Options, backend: Backend) -> Result<OwnedFd> {
 
 /// Whether the kernel coalesces datagrams for a socket.
 pub(crate) fn probe_gro() -> std::result::Result<(), String> {
-    let socket = datagram(libc::AF_INET).map_err(|error| format!("no UDP socket: {error}"))?;
+    let socket = datagram(false).map_err(|error| format!("no UDP socket: {error}"))?;
     set(socket.as_fd(), libc::SOL_UDP, UDP_GRO, &1i32)
         .map_err(|error| format!("this kernel has no UDP_GRO ({error}); Linux 5.0 does"))
 }
 
 /// The address that a socket got, with the port that the kernel chose for port 0.
 pub(crate) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    address_by(libc::getsockname, fd)
-}
-
-type NameCall =
-    unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
-
-fn address_by(call: NameCall, fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    let mut name = SockAddr::default();
-    let mut len = SockAddr::MAX_LEN;
-    // SAFETY: `getsockname` or `getpeername`, and a name with room for what `len` says.
-    let answer = unsafe { call(fd.as_raw_fd(), std::ptr::from_mut(&mut name).cast(), &mut len) };
-    check(answer as isize).map(|_| name.address())
+    Ok(net::getsockname(fd)?.try_into()?)
 }
 
 /// Bytes that the kernel lets a socket queue, overhead included: twice what was asked for.
@@ -134,12 +124,10 @@ pub(crate) fn ip_defaults(fd: BorrowedFd<'_>) -> [(u8, u8); 2] {
     })
 }
 
-fn datagram(family: i32) -> io::Result<OwnedFd> {
-    // SAFETY: no memory involved; the descriptor is nobody else's.
-    unsafe {
-        let fd = check(libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) as isize)?;
-        Ok(OwnedFd::from_raw_fd(fd as i32))
-    }
+/// A UDP socket of IPv6 or IPv4.
+pub(super) fn datagram(v6: bool) -> io::Result<OwnedFd> {
+    let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+    Ok(net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 
 pub(super) const NEEDS_SCOPE: &str = "a link-local address needs its interface, by number, as in [fe80::1%2]:7000; `ip link` has the numbers";
@@ -150,20 +138,17 @@ pub(super) fn lacks_scope(address: SocketAddr) -> bool {
 }
 
 pub(super) fn bind(fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
-    let name = SockAddr::of(address);
-    // SAFETY: a name of the length that it says.
-    let answer = unsafe { libc::bind(fd.as_raw_fd(), name.as_ptr().cast(), name.len()) };
-    check(answer as isize).map(drop).map_err(|error| match error.raw_os_error() {
-        Some(libc::EADDRNOTAVAIL) => Error::AddressNotAvailable(address),
-        Some(libc::EADDRINUSE) => Error::AddressInUse(address),
-        Some(libc::EACCES) if privilege::lacks("CAP_NET_BIND_SERVICE") => Error::Privilege {
+    net::bind(fd, &address).map_err(|errno| match errno {
+        Errno::ADDRNOTAVAIL => Error::AddressNotAvailable(address),
+        Errno::ADDRINUSE => Error::AddressInUse(address),
+        Errno::ACCESS if privilege::lacks("CAP_NET_BIND_SERVICE") => Error::Privilege {
             action: format!("bind to {address}"),
             capability: "CAP_NET_BIND_SERVICE",
         },
-        Some(libc::EINVAL) if lacks_scope(address) => {
+        Errno::INVAL if lacks_scope(address) => {
             Error::Invalid(format!("cannot bind to {address}: {NEEDS_SCOPE}"))
         }
-        _ => Error::system(format!("bind to {address}"), error),
+        _ => Error::system(format!("bind to {address}"), errno.into()),
     })
 }
 
@@ -330,7 +315,7 @@ pub(crate) fn bound(fd: BorrowedFd<'_>) -> Result<(SocketAddr, bool)> {
     if address.port() == 0 {
         return Err(Error::Invalid("the socket is not bound to a port".to_owned()));
     }
-    if address_by(libc::getpeername, fd).is_ok() {
+    if matches!(net::getpeername(fd), Ok(Some(_))) {
         return Err(Error::Invalid("the socket is connected to one peer".to_owned()));
     }
     if unmapped(address) != address {

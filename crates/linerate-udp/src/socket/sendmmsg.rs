@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use super::check;
@@ -214,13 +214,8 @@ pub(crate) fn connect(
     from: Option<SocketAddr>,
     send_buffer_size: usize,
 ) -> Result<OwnedFd> {
-    let family = if to.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };
-    // SAFETY: no memory involved; the descriptor is nobody else's.
-    let socket = unsafe {
-        let fd = check(libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) as isize)
-            .map_err(|error| Error::system("open a UDP socket", error))?;
-        OwnedFd::from_raw_fd(fd as i32)
-    };
+    let socket = super::open::datagram(to.is_ipv6())
+        .map_err(|error| Error::system("open a UDP socket", error))?;
     let fd = socket.as_fd();
     if let Some(from) = from {
         super::open::bind(fd, from)?;
@@ -232,10 +227,7 @@ pub(crate) fn connect(
     if to.ip().is_unspecified() || to.port() == 0 {
         return Err(Error::Invalid(format!("{to} is not an address and port that can be sent to")));
     }
-    let name = SockAddr::of(to);
-    // SAFETY: a name of the length that it says.
-    let answer = unsafe { libc::connect(fd.as_raw_fd(), name.as_ptr().cast(), name.len()) };
-    check(answer as isize).map_err(|error| match error.raw_os_error() {
+    rustix::net::connect(fd, &to).map_err(io::Error::from).map_err(|error| match error.raw_os_error() {
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH) if to.is_ipv4() && to.ip().is_multicast() && from.is_none() => {
             Error::Invalid(format!(
                 "cannot send to {to}: no route leads there; sending from the address of an interface, as \

@@ -50,10 +50,6 @@ impl SockAddr {
         if self.family() == V6 { Self::MAX_LEN } else { 16 }
     }
 
-    pub(crate) fn as_ptr(&self) -> *const u8 {
-        self.0.as_ptr()
-    }
-
     /// The address; unspecified where the kernel wrote none.
     #[inline]
     pub(crate) fn address(&self) -> SocketAddr {
