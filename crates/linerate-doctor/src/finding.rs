@@ -1,8 +1,5 @@
 //! [`Finding`]: what a check has found.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Serialize, Serializer};
 
 use crate::host::number;
@@ -22,34 +19,16 @@ pub enum Job {
     Uplink,
 }
 
-impl Job {
-    /// All of them.
-    pub const ALL: &[Self] = &[Self::Capture, Self::Forward, Self::Receive, Self::Uplink];
+linerate_net::named!(
+    Job, "job": Capture = "capture", Forward = "forward", Receive = "receive", Uplink = "uplink"
+);
 
+impl Job {
     /// Those that this host may have: all, but [`Job::Forward`] only if its kernel forwards.
     pub fn of_host() -> Vec<Self> {
         let keys = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
         let forwards = keys.iter().any(|key| number(sysctl_path(key)).unwrap_or(0) != 0);
         Self::ALL.iter().copied().filter(|job| forwards || *job != Self::Forward).collect()
-    }
-
-    /// Its name, which is that of the verb.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Capture => "capture",
-            Self::Forward => "forward",
-            Self::Receive => "receive",
-            Self::Uplink => "uplink",
-        }
-    }
-}
-
-impl FromStr for Job {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|job| job.name() == text);
-        found.copied().ok_or_else(|| "capture, forward, receive or uplink".to_owned())
     }
 }
 
@@ -69,17 +48,9 @@ pub enum Severity {
     Fatal,
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Unknown => "unknown",
-            Self::Warning => "warning",
-            Self::Fatal => "fatal",
-        })
-    }
-}
+linerate_net::named!(
+    Severity, "severity": Ok = "ok", Note = "note", Unknown = "unknown", Warning = "warning", Fatal = "fatal"
+);
 
 /// What helps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

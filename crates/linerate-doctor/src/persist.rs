@@ -73,7 +73,7 @@ fn files(changes: &[Change]) -> BTreeMap<PathBuf, String> {
             },
             Setting::Feature { interface, .. } | Setting::Parameter { interface, .. } => {
                 let words: Vec<_> =
-                    setting.ethtool(value).into_iter().flatten().map(unit_quoted).collect();
+                    setting.ethtool_command(value).into_iter().flatten().map(unit_quoted).collect();
                 add(interface, words.join(" "));
             }
             Setting::Bpffs(_) => {}

@@ -148,9 +148,13 @@ impl Setting {
         match self {
             Self::Sysctl(key) => format!("sysctl -w {}={}", quoted(&dotted(key)), quoted(value)),
             Self::Sysfs(path) => format!("echo {} > {}", quoted(value), quoted_path(path)),
-            Self::Feature { .. } | Self::Parameter { .. } => {
-                self.ethtool(value).into_iter().flatten().map(quoted).collect::<Vec<_>>().join(" ")
-            }
+            Self::Feature { .. } | Self::Parameter { .. } => self
+                .ethtool_command(value)
+                .into_iter()
+                .flatten()
+                .map(quoted)
+                .collect::<Vec<_>>()
+                .join(" "),
             Self::Bpffs(path) if value == MOUNTED => {
                 format!("mount -t bpf -o mode=700 bpf {}", quoted_path(path))
             }
@@ -159,7 +163,7 @@ impl Setting {
     }
 
     /// The words of the command that sets it, if that is ethtool(8).
-    pub(crate) fn ethtool<'a>(&'a self, value: &'a str) -> Option<[&'a str; 5]> {
+    pub(crate) fn ethtool_command<'a>(&'a self, value: &'a str) -> Option<[&'a str; 5]> {
         match self {
             Self::Feature { interface, feature } => {
                 Some(["ethtool", "-K", interface, feature, value])

@@ -8,7 +8,7 @@
 const volatile __u32 target;
 
 SEC("xdp.frags")
-int linerate_stub(struct xdp_md *context)
+int linerate_pass(struct xdp_md *context)
 {
 	return XDP_PASS;
 }

@@ -28,8 +28,8 @@ const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
 const PROBE_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// A program that returns XDP_PASS.
-pub(super) fn stub() -> Result<OwnedFd> {
-    load(0, |skeleton| skeleton.linerate_stub.as_fd().try_clone_to_owned())
+pub(super) fn pass_program() -> Result<OwnedFd> {
+    load(0, |skeleton| skeleton.linerate_pass.as_fd().try_clone_to_owned())
 }
 
 /// Sends [`FRAMES`] frames from each CPU that this thread may use, and checks whether they were sent.
@@ -101,7 +101,7 @@ fn from_all(program: &OwnedFd, frame: &[u8]) -> std::io::Result<u64> {
 pub(super) fn can_look_up() -> bool {
     let mut storage = MaybeUninit::uninit();
     let Ok(mut open) = PreflightSkelBuilder::default().open(&mut storage) else { return false };
-    open.progs.linerate_stub.set_autoload(false);
+    open.progs.linerate_pass.set_autoload(false);
     open.progs.linerate_probe.set_autoload(false);
     open.load().is_ok()
 }

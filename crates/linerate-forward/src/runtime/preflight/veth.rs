@@ -125,9 +125,9 @@ fn give_program(
     }
     // It needs as many receive queues as this end has transmit queues, and this end's MTU must fit.
     let attached = namespace.run(|| {
-        let stub = probe::stub()?;
+        let program = probe::pass_program()?;
         let hook = Hook::Xdp(AttachMode::Native);
-        Held::attach(std::os::fd::AsFd::as_fd(&stub), &link.name, link.index, hook)
+        Held::attach(std::os::fd::AsFd::as_fd(&program), &link.name, link.index, hook)
             .map_err(crate::Error::from)
     })?;
     let held = match attached {
