@@ -96,6 +96,12 @@ fn wrapped_line(line: &str, width: usize) -> String {
     text
 }
 
+/// The counts that are not 0, with their names: `ring 3, checksum 1`.
+pub(crate) fn occurred<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> String {
+    let seen = counts.into_iter().filter(|(_, count)| *count > 0);
+    seen.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
 /// A line on standard error, if that still leads anywhere.
 pub fn eprintln(line: impl Display) {
     log(Level::INFO, line);

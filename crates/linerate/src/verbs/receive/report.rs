@@ -1,6 +1,5 @@
 //! What `linerate receive` prints.
 
-use crate::cli::stdio::plural;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -14,6 +13,7 @@ use super::stats::Lost;
 use super::worker::{self, Choice, ring_of};
 use crate::cli::json::{self, Schema};
 use crate::cli::progress::scaled;
+use crate::cli::stdio::{occurred, plural};
 use crate::cli::{self, stdio};
 
 /// The JSON object.
@@ -219,19 +219,14 @@ fn summarise(report: &Report) {
         "{messages} {what} in {seconds:.3} s, {}; {cpu:.0} ns of CPU each",
         scaled(report.messages_per_second, if feed { "datagrams/s" } else { "msg/s" }),
     ));
-    let causes = [
+    let seen = occurred([
         ("socket buffer", lost.socket_buffer),
         ("ring", lost.ring),
         ("checksum", lost.checksum),
         ("malformed", lost.malformed),
         ("other", lost.other),
-    ];
-    let seen: Vec<_> = causes
-        .iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(cause, count)| format!("{cause} {count}"))
-        .collect();
-    let by = if seen.is_empty() { String::new() } else { format!(": {}", seen.join(", ")) };
+    ]);
+    let by = if seen.is_empty() { seen } else { format!(": {seen}") };
     let least = if lost.at_least { "at least " } else { "" };
     let joined =
         if lost.at_least { " (in joined datagrams, of up to 64 messages each)" } else { "" };

@@ -14,7 +14,7 @@ use crate::cli::json::{self, Schema};
 use crate::cli::metrics::Publisher;
 use crate::cli::progress::{Meter, Moment, StatusLine, scaled};
 use crate::cli::signals::Signals;
-use crate::cli::stdio::plural;
+use crate::cli::stdio::{occurred, plural};
 use crate::cli::{self, stdio};
 
 /// How soon a signal is noticed.
@@ -133,22 +133,16 @@ fn counts(report: &Report) -> String {
     if statistics.dropped.total() > 0 {
         text += &format!("\nlost by cause: {}", causes(report));
     }
-    let kinds: Vec<_> =
-        statistics.unsplit.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    let kinds = occurred(statistics.unsplit.iter());
     if !kinds.is_empty() {
-        let _ = write!(text, "\nnot split for: {}", kinds.join(", "));
+        let _ = write!(text, "\nnot split for: {kinds}");
     }
     text
 }
 
 fn causes(report: &Report) -> String {
-    let causes = report.statistics.dropped.named();
-    let seen: Vec<_> = causes
-        .iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(cause, count)| format!("{cause} {count}"))
-        .collect();
-    if seen.is_empty() { "none".to_owned() } else { seen.join(", ") }
+    let seen = occurred(report.statistics.dropped.named());
+    if seen.is_empty() { "none".to_owned() } else { seen }
 }
 
 /// The report so far, with rates of bytes given to the interface (tx) and received from it (rx).
