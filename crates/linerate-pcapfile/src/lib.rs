@@ -13,6 +13,7 @@
 mod compression;
 pub mod edit;
 mod error;
+mod foreign;
 mod format;
 mod group;
 mod keep_free;
@@ -24,8 +25,9 @@ pub mod write;
 
 pub use compression::Compression;
 pub use error::{Error, Result};
+pub use foreign::{create_own, refuse_foreign};
 pub use format::Format;
-pub use group::{FILE_MODE, UserGroup, create_own, foreign_owner};
+pub use group::{FILE_MODE, UserGroup};
 pub use keep_free::KeepFree;
 pub use location::{ByteRange, PacketLocation};
 pub use read::{Block, BlockReader, BlockType, DescribedRecord, Reader};

@@ -6,13 +6,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::compression::Compressor;
-use crate::{Compression, Error, Result, UserGroup, create_own};
+use crate::foreign::{Found, create_own, look, refuse_foreign};
+use crate::{Compression, Error, FILE_MODE, Result, UserGroup};
 
 /// An open output file.
 ///
@@ -34,7 +35,8 @@ impl OutputFile {
     /// a named pipe waits until it has a reader, or until `stop`.
     ///
     /// # Errors
-    /// [`Error::Create`].
+    ///
+    /// [`Error::Create`], also for a file or link of another user in a folder such as `/tmp`.
     pub fn create(path: &Path, compression: Compression, stop: &AtomicBool) -> Result<Self> {
         Self::open(path, compression, stop)
             .map_err(|source| Error::Create { path: path.to_owned(), source })
@@ -45,14 +47,62 @@ impl OutputFile {
         let file = if is_stdout {
             File::from(io::stdout().as_fd().try_clone_to_owned()?)
         } else if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+            refuse_foreign(path)?;
             open_pipe(path, stop)?
         } else {
             create_own(path, OpenOptions::new().write(true).truncate(true))?
         };
-        let compressor = Compressor::new(compression)?;
         // Standard output may be a file that the shell appends to: it is never truncated.
         let regular = !is_stdout && file.metadata()?.is_file();
-        Ok(Self { file, path: path.to_owned(), regular, compressor, length: 0 })
+        Self::new(file, path.to_owned(), regular, compression)
+    }
+
+    fn new(file: File, path: PathBuf, regular: bool, compression: Compression) -> io::Result<Self> {
+        let compressor = Compressor::new(compression)?;
+        Ok(Self { file, path, regular, compressor, length: 0 })
+    }
+
+    /// As [`OutputFile::create`], for the next file of a rotation, whose name other users can foresee. If one has put
+    /// something there, the file has another name: `path` with the time. `owner` has the file before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Create`].
+    pub fn create_next(
+        path: &Path,
+        compression: Compression,
+        stop: &AtomicBool,
+        owner: u32,
+    ) -> Result<Self> {
+        let failed = |source| Error::Create { path: path.to_owned(), source };
+        let mut exclusive = OpenOptions::new();
+        exclusive.write(true).create_new(true).mode(FILE_MODE);
+        let created = match look(path, Some(owner)) {
+            Found::Own => return Self::create(path, compression, stop),
+            Found::Nothing => exclusive.open(path),
+            Found::Foreign(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        };
+        let (file, path) = match created {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                let mut other = path.as_os_str().to_owned();
+                other.push(format!(".{}", now.unwrap_or_default().as_nanos()));
+                (exclusive.open(&other).map_err(failed)?, other.into())
+            }
+            created => (created.map_err(failed)?, path.to_owned()),
+        };
+        Self::new(file, path, true, compression).map_err(failed)
+    }
+
+    /// The user who owns the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Create`].
+    pub fn owner(&self) -> Result<u32> {
+        let found = self.file.metadata();
+        let found = found.map_err(|source| Error::Create { path: self.path.clone(), source })?;
+        Ok(found.uid())
     }
 
     /// Lets this group read the file, if it is a regular one.

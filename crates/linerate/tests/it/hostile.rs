@@ -280,12 +280,15 @@ fn what_others_put_into_a_shared_folder_is_not_written_and_ends_no_capture() {
     let (cable, folder) = (Cable::new(), tempfile::tempdir().unwrap());
     let at = folder.path().display();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
-    let victim = tempfile::NamedTempFile::new().unwrap();
+    let (victim, elsewhere) =
+        (tempfile::NamedTempFile::new().unwrap(), tempfile::tempdir().unwrap());
     fs::write(&victim, "whole").unwrap();
     let theirs = format!(
         "cd {at}; ln -s {0} x.pcap1; echo >x.pcap2; chmod 666 x.pcap2; mkdir -p x.pcap3/y; mkfifo x.pcap4; \
-         ln -s {0} link.pcap; ln -s {at}/none dangling.pcap; ln -s {0} .sensor=a; ln -s {0} list",
-        victim.path().display()
+         ln -s {0} link.pcap; ln -s {at}/none dangling.pcap; ln -s {0} .sensor=a; ln -s {0} list; \
+         ln -s x.pcap4 pipe.pcap; ln -s {1} date=1970-01-01",
+        victim.path().display(),
+        elsewhere.path().display()
     );
     assert!(nobody(&theirs).status().unwrap().success());
 
@@ -294,17 +297,28 @@ fn what_others_put_into_a_shared_folder_is_not_written_and_ends_no_capture() {
     let (status, report, printed) = capture.interrupt();
     assert!(status.success() && report["written"] == 5000, "{report} {printed}");
     for number in 1..5 {
-        let file = folder.path().join(format!("x.pcap{number}"));
-        let found = file.symlink_metadata().unwrap();
+        let names: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap()).collect();
+        let start = format!("x.pcap{number}.");
+        let found = names.iter().find(|one| one.file_name().to_str().unwrap().starts_with(&start));
+        let found = found.unwrap_or_else(|| panic!("{start} {names:?}")).metadata().unwrap();
         assert!(found.is_file() && found.uid() == 0 && found.len() > 900_000, "{number}");
-        assert!(printed.contains(&format!("x.pcap{number} was of user 65534")), "{printed}");
+        let theirs = folder.path().join(format!("x.pcap{number}")).symlink_metadata().unwrap();
+        assert_eq!(theirs.uid(), 65534);
+        assert!(
+            printed.contains(&format!("has put something at {at}/x.pcap{number};")),
+            "{printed}"
+        );
     }
     // A file that the user names is refused, and stays.
     write_mixed(&folder.path().join("in.pcap"));
     for output in [
         format!("-w {at}/link.pcap"),
         format!("-w {at}/dangling.pcap"),
+        format!("-w {at}/x.pcap2"),
+        format!("-w {at}/pipe.pcap"),
         format!("--flows {at} --sensor a"),
+        format!("--flows {at} --sensor b"),
         format!("-w {at}/y.pcap -b packets:9 -b printname:{at}/list"),
     ] {
         let arguments = format!("capture -q -r {at}/in.pcap {output}");
@@ -317,6 +331,7 @@ fn what_others_put_into_a_shared_folder_is_not_written_and_ends_no_capture() {
     }
     assert!(!folder.path().join("none").exists());
     assert_eq!(fs::read_to_string(&victim).unwrap(), "whole");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
 /// Starts connections without waiting for them.

@@ -9,9 +9,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_pcapfile::{
-    ByteRange, Compression, Format, OutputFile, create_own, foreign_owner, same_file,
-};
+use linerate_pcapfile::{ByteRange, Compression, Format, OutputFile, create_own, same_file};
 use linerate_ring::Timestamp;
 
 use super::chunk::{Chunk, ReaderRun};
@@ -60,6 +58,8 @@ pub(super) struct Writer {
     described: usize,
     /// Blocks that came before the first file had a name.
     early: Vec<u8>,
+    /// The user who owns the current file, or the last one.
+    owner: Option<u32>,
     /// Packets in the current file.
     records: u64,
     /// When a live capture goes on to the next file, whether packets come or not. Setting the clock does not move it.
@@ -102,6 +102,7 @@ impl Writer {
             progress,
             names,
             file: None,
+            owner: None,
             path: PathBuf::new(),
             name: None,
             offset: 0,
@@ -206,17 +207,23 @@ impl Writer {
     /// Opens the next file, if it has a name, and writes its header.
     fn open(&mut self) -> Result<()> {
         let Some(names) = &self.names else { return Ok(()) };
-        let is_first = self.path.as_os_str().is_empty();
         self.path = names.current();
-        if !is_first {
-            move_foreign(&self.path);
-        }
         self.finished().forget(&self.path);
         let options = &self.options;
         if options.input.as_ref().is_some_and(|input| same_file(input, &self.path)) {
             return Err(linerate_pcapfile::Error::IsInput { path: self.path.clone() }.into());
         }
-        let file = OutputFile::create(&self.path, options.compression, &options.stop)?;
+        let (compression, stop) = (options.compression, &options.stop);
+        let file = match self.owner {
+            Some(owner) => OutputFile::create_next(&self.path, compression, stop, owner)?,
+            None => OutputFile::create(&self.path, compression, stop)?,
+        };
+        self.owner = Some(file.owner()?);
+        if file.path() != self.path {
+            let (name, other) = (self.path.display(), file.path().display());
+            tracing::warn!("another user has put something at {name}; the file is {other}");
+            self.path = file.path().to_owned();
+        }
         options.group.map_or(Ok(()), |group| file.share(group))?;
         self.file = Some(file);
         (self.name, self.offset) = (file_name(&self.path), 0);
@@ -655,18 +662,6 @@ impl Writer {
 
     fn count_unwritten(&mut self, frames: u64) {
         self.progress.update(|counts| counts.unwritten += frames);
-    }
-}
-
-/// Renames what another user has put in the place of the next file: it must not end the capture, nor direct it elsewhere.
-fn move_foreign(path: &Path) {
-    let Some(user) = foreign_owner(path) else { return };
-    let mut other = path.as_os_str().to_owned();
-    other.push(format!(".of-user-{user}-{}", clock::now().0));
-    let (name, new) = (path.display(), Path::new(&other).display());
-    match std::fs::rename(path, &other) {
-        Ok(()) => tracing::warn!("{name} was of user {user}, and is now {new}"),
-        Err(error) => tracing::warn!("cannot rename {name}, of user {user}: {error}"),
     }
 }
 

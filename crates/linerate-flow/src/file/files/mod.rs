@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use linerate_pcapfile::{UserGroup, create_own};
+use linerate_pcapfile::{UserGroup, create_own, refuse_foreign};
 
 use columns::Writer;
 
@@ -356,6 +356,8 @@ impl Files {
             let group = self.options.group;
             let (path, partial) = self.names(&folder);
             let create = || {
+                let date = folder.ancestors().nth(2).unwrap_or(&folder);
+                refuse_foreign(date).map_err(Error::io("write into", date))?;
                 create_folder(&folder, group).map_err(Error::io("create the folder", &folder))?;
                 create_file(&partial, group).map_err(Error::io("create", &partial))
             };
@@ -498,7 +500,9 @@ fn partitions(folder: &Path, sensor: &str) -> impl Iterator<Item = Result<PathBu
         };
         let is_of = move |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-            name.starts_with(start.as_bytes()) && path.is_dir()
+            // In a shared folder a link of another user could lead anywhere.
+            let is_foreign = start == "date=" && refuse_foreign(path).is_err();
+            name.starts_with(start.as_bytes()) && path.is_dir() && !is_foreign
         };
         paths.into_iter().filter(is_of).map(Ok).chain(error)
     };

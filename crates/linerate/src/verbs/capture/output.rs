@@ -13,7 +13,7 @@ use linerate_capture::print::Printer;
 use linerate_capture::sink::Sink;
 use linerate_capture::sink::file::{FileSink, FileSinkOptions, Naming, Retention, Rotation};
 use linerate_pcapfile::{
-    Compression, Encoder, Error as FileError, Format, PacketOptions, Reader, Record,
+    Compression, Encoder, Error as FileError, Format, PacketOptions, Reader, Record, refuse_foreign,
 };
 use linerate_ring::{Timestamp, TraceEvent};
 use rustix::fs::{Access, access};
@@ -170,7 +170,10 @@ pub(super) fn check(arguments: &Arguments) -> Result<()> {
         Ok(found) if !there && !found.is_dir() => Some(ErrorKind::NotADirectory.into()),
         // Another user writes.
         Ok(_) if arguments.relinquish_privileges.is_some() => None,
-        Ok(_) => access(if there { path } else { folder }, Access::WRITE_OK).err().map(Into::into),
+        Ok(_) => {
+            let denied = access(if there { path } else { folder }, Access::WRITE_OK).err();
+            denied.map(Into::into).or_else(|| refuse_foreign(path).err().filter(|_| there))
+        }
     };
     match refusal {
         Some(source) => Err(FileError::Create { path: path.to_owned(), source }.into()),
