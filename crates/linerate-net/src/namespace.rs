@@ -59,11 +59,6 @@ impl Namespace {
         Self::open(path.clone()).context(action)
     }
 
-    /// That of process 1; `None` where this process may not look.
-    pub fn initial() -> Option<Self> {
-        Self::open("/proc/1/ns/net".into()).ok()
-    }
-
     /// The one whose file has this inode. `None` when no name and no process that can be seen leads to it.
     pub fn by_inode(inode: u64) -> Option<Self> {
         all().find(|namespace| namespace.inode == inode)

@@ -58,16 +58,15 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// Default name of an instance in this thread's network namespace: `default` in that of the machine, or of process 1 of
-/// a container, otherwise the name that `ip netns` has for it, or its number.
+/// Default name of an instance in this thread's network namespace: `default` in that of the machine, otherwise the name
+/// that `ip netns` has for it, or its number. Process 1 does not decide: services with few capabilities cannot see its
+/// namespace.
 ///
 /// # Errors
 /// [`Error::System`] where `/proc` is not mounted.
 pub fn instance_name() -> Result<String> {
     let own = Namespace::current()?;
-    let is_first =
-        || namespace::Namespace::initial().is_some_and(|first| first.inode() == own.inode);
-    if own.is_of_machine() || is_first() {
+    if own.is_of_machine() {
         return Ok("default".to_owned());
     }
     let fits = |name: &String| {

@@ -1,5 +1,6 @@
 //! Status, sessions, flush and the deny list, against what was sent.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{root_or_skip, wait_for};
@@ -7,6 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::support::Net;
+use crate::LINERATE;
 
 /// The client's datagrams from `port`, and the answers, as `sessions` names them.
 fn both_ways(family: usize, port: u16) -> [String; 2] {
@@ -175,6 +177,20 @@ fn without_an_instance_it_is_said() {
     net.stdout_of("detach");
     let printed = net.refused("status --instance nowhere", 1);
     assert!(printed.contains("nowhere"), "{printed}");
+}
+
+#[test]
+fn processes_of_a_container_find_the_same_instance() {
+    root_or_skip!();
+    // The second cannot see the namespace of process 1, as a service.
+    let script = r#""$0" forward status; setpriv --bounding-set=-sys_ptrace --inh-caps=-all "$0" forward status; exit"#;
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script, LINERATE]);
+    let output = command.output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines.len(), 2, "{printed}");
+    assert!(lines[0].contains("no instance net-") && lines[0] == lines[1], "{printed}");
 }
 
 #[test]
