@@ -31,7 +31,6 @@ mod namespace;
 mod process;
 mod random;
 mod rerun;
-pub mod situations;
 mod skip;
 pub mod tools;
 mod traffic;

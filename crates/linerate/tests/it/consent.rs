@@ -1,12 +1,13 @@
 //! Nothing is taken from the host that nobody asked for: `capture` and `run` with `auto` change nothing in any situation, and
 //! with consent they say what is taken.
 
+mod situations;
+
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use linerate_ring::packet::{Options, Ring, Sender};
 use linerate_ring::{Batch as _, Ring as _};
-use linerate_testkit::situations::{COUNT, Hosts, SITUATIONS, Situation};
 use linerate_testkit::tools::ip;
 use linerate_testkit::{Namespace, Process, print_skipped, root_or_skip};
 use linerate_wire::virtio::Header;
@@ -14,6 +15,7 @@ use linerate_wire::virtio::Header;
 use crate::LINERATE;
 use crate::capture::support::listening;
 use crate::run::has_library;
+use situations::{COUNT, Hosts, SITUATIONS, Situation};
 
 /// A capture on `port` with `auto` and these options.
 fn capture(host: &Namespace, options: &[&str], sources: &[&str]) -> Process {
@@ -47,7 +49,7 @@ fn capture_of_incoming(host: &Namespace) -> Process {
     capture
 }
 
-/// What plain Linux does in each situation is in the table, and the testkit's own test holds it against that.
+/// What plain Linux does in each situation is in the table, which a test of its own compares with Linux.
 fn changes_nothing(situation: &Situation) -> bool {
     let hosts = Hosts::new();
     // Before the interface has a use.

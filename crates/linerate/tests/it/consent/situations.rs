@@ -9,14 +9,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use libbpf_rs::{Link, NetfilterOpts, ObjectBuilder};
-
-use crate::tools::compile_bpf;
-use crate::{Namespace, Veth, VethOptions, uninterrupted};
+use linerate_testkit::tools::compile_bpf;
+use linerate_testkit::{Namespace, Veth, VethOptions, print_skipped, root_or_skip, uninterrupted};
 
 /// Packets of one exchange, in one direction.
-pub const COUNT: usize = 20;
+pub(super) const COUNT: usize = 20;
 /// The port that is talked to.
-pub const PORT: u16 = 5000;
+pub(super) const PORT: u16 = 5000;
 
 /// More than anything here takes, also on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -26,19 +25,19 @@ const SILENCE: Duration = Duration::from_millis(150);
 const CONTROL_GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
 /// `peer` (peer) - (port) `host` (inner) - (beyond) `beyond`. Programs under test run on `port` of `host`.
-pub struct Hosts {
+pub(super) struct Hosts {
     /// The sender.
-    pub peer: Namespace,
+    pub(super) peer: Namespace,
     /// The host under test.
-    pub host: Namespace,
+    pub(super) host: Namespace,
     /// A host behind it.
-    pub beyond: Namespace,
+    pub(super) beyond: Namespace,
     _cables: [Veth; 2],
 }
 
 impl Hosts {
     /// Three hosts without addresses.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let make = |name: &str| Namespace::create(name).expect("a namespace");
         let (peer, host, beyond) = (make("st-peer"), make("st-host"), make("st-beyond"));
         let connect = |near: &Namespace, far: &Namespace, names: [&str; 2]| {
@@ -75,15 +74,9 @@ impl Hosts {
     }
 }
 
-impl Default for Hosts {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// What is sent, and what comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Talk {
+pub(super) enum Talk {
     /// Datagrams, each of which is answered.
     Udp,
     /// Datagrams that are not answered.
@@ -98,22 +91,22 @@ pub enum Talk {
 
 /// One of them.
 #[derive(Debug)]
-pub struct Situation {
+pub(super) struct Situation {
     /// Its name.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// Programs to run, `HOST PROGRAM ARGUMENTS`; or `HOST address INTERFACE ADDRESS/PREFIX`, `HOST sysctl KEY VALUE` and
     /// `HOST bpf PROGRAM`.
-    pub lines: &'static [&'static str],
+    pub(super) lines: &'static [&'static str],
     /// What is sent.
-    pub talk: Talk,
+    pub(super) talk: Talk,
     /// The address of `peer` that it comes from.
-    pub from: &'static str,
+    pub(super) from: &'static str,
     /// Where it goes.
-    pub to: &'static str,
+    pub(super) to: &'static str,
     /// Who receives it.
-    pub at: &'static str,
+    pub(super) at: &'static str,
     /// It arrives. Else the host drops it.
-    pub arrives: bool,
+    pub(super) arrives: bool,
 }
 
 impl Situation {
@@ -121,7 +114,7 @@ impl Situation {
     ///
     /// # Errors
     /// The line that failed.
-    pub fn set_up(&self, hosts: &Hosts) -> Result<Vec<Link>, String> {
+    pub(super) fn set_up(&self, hosts: &Hosts) -> Result<Vec<Link>, String> {
         let mut links = Vec::new();
         for line in self.lines {
             let line = line.replace("{beyond}", hosts.beyond.name());
@@ -153,14 +146,14 @@ impl Situation {
     }
 
     /// What [`Conversation::exchange`] counts on plain Linux.
-    pub fn counts(&self) -> [usize; 2] {
+    pub(super) fn counts(&self) -> [usize; 2] {
         let arrived = if self.arrives { COUNT } else { 0 };
         let is_answered = matches!(self.talk, Talk::Udp | Talk::Tcp | Talk::Ping);
         [arrived, if is_answered { arrived } else { 0 }]
     }
 
     /// Opens the sockets; a connection is established.
-    pub fn open<'h>(&'h self, hosts: &'h Hosts) -> Conversation<'h> {
+    pub(super) fn open<'h>(&'h self, hosts: &'h Hosts) -> Conversation<'h> {
         let server = hosts.named(self.at);
         let interface = if self.at == "host" { "port" } else { "beyond" };
         let to = Hosts::at(&hosts.peer, self.to, PORT, "peer");
@@ -194,7 +187,7 @@ impl Situation {
 }
 
 /// An open conversation.
-pub struct Conversation<'h> {
+pub(super) struct Conversation<'h> {
     situation: &'h Situation,
     peer: &'h Namespace,
     to: SocketAddr,
@@ -209,7 +202,7 @@ enum Sockets {
 
 impl Conversation<'_> {
     /// Sends [`COUNT`] packets. How many arrived, and how many answers came back.
-    pub fn exchange(&mut self) -> [usize; 2] {
+    pub(super) fn exchange(&mut self) -> [usize; 2] {
         let Situation { talk, arrives, .. } = *self.situation;
         match &mut self.sockets {
             Sockets::None => {
@@ -275,10 +268,10 @@ fn join(socket: &UdpSocket, group: IpAddr, interface: u32) {
     .expect("a group");
 }
 
-/// Attaches a program of `bpf/situations.bpf.c` in this namespace.
+/// Attaches a program of `situations.bpf.c` in this namespace.
 fn attach(name: &str) -> libbpf_rs::Result<Link> {
     let folder = tempfile::tempdir()?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf/situations.bpf.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/consent/situations.bpf.c");
     let mut object = ObjectBuilder::default().open_file(compile_bpf(&source, folder.path()))?;
     for mut program in object.progs_mut() {
         let is_wanted = program.name() == name;
@@ -315,7 +308,7 @@ macro_rules! situations {
 }
 
 /// All of them. The last word is whether the packets arrive.
-pub const SITUATIONS: &[Situation] = situations! {
+pub(super) const SITUATIONS: &[Situation] = situations! {
     "address" Udp "10.9.0.1" -> "host" "10.9.0.2" true ["host address port 10.9.0.2/24"]
     "IPv6 address" Udp "fd09::1" -> "host" "fd09::2" true ["host address port fd09::2/64"]
     "TCP connection" Tcp "10.9.0.1" -> "host" "10.9.0.2" true ["host address port 10.9.0.2/24"]
@@ -437,24 +430,19 @@ pub const SITUATIONS: &[Situation] = situations! {
     ]
 };
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packets_of_each_situation_arrive_where_it_says() {
-        crate::root_or_skip!();
-        for situation in SITUATIONS {
-            let hosts = Hosts::new();
-            let name = situation.name;
-            let _links = match situation.set_up(&hosts) {
-                Ok(links) => links,
-                Err(why) => {
-                    crate::print_skipped(name, &why);
-                    continue;
-                }
-            };
-            assert_eq!(situation.open(&hosts).exchange(), situation.counts(), "{name}");
-        }
+#[test]
+fn packets_of_each_situation_arrive_where_it_says() {
+    root_or_skip!();
+    for situation in SITUATIONS {
+        let hosts = Hosts::new();
+        let name = situation.name;
+        let _links = match situation.set_up(&hosts) {
+            Ok(links) => links,
+            Err(why) => {
+                print_skipped(name, &why);
+                continue;
+            }
+        };
+        assert_eq!(situation.open(&hosts).exchange(), situation.counts(), "{name}");
     }
 }
