@@ -133,3 +133,21 @@ pub(crate) fn tai_offset_ns() -> u64 {
     // The readings are apart by less than half a second, so rounding gives the whole offset.
     (tai_ns().saturating_sub(utc) + 500_000_000) / 1_000_000_000 * 1_000_000_000
 }
+
+/// Fetches the line of this address into the first-level cache.
+#[inline]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect that a program can see.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}

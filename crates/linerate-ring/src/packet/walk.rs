@@ -12,7 +12,7 @@ use super::layout::{
     ADDRESSES, BlockHeader, FrameHeader, STATUS_CHECKSUM_NOT_READY, STATUS_HARDWARE_STAMP,
     STATUS_VLAN, STATUS_VLAN_PROTOCOL, VLAN_TAG,
 };
-use crate::{Direction, Frame, Timestamp};
+use crate::{Direction, Frame, Timestamp, sys};
 
 /// How far ahead of the lent frame memory is prefetched. The kernel wrote it on another core, and the
 /// hardware prefetcher stops at each page.
@@ -174,14 +174,9 @@ impl BlockFrames {
 /// of a long one for the first 256, after which the hardware prefetcher continues.
 #[inline]
 fn prefetch(block: &[u8], offset: usize, len: usize) {
-    #[cfg(target_arch = "x86_64")]
     for line in (offset..block.len().min(offset + len.min(256))).step_by(64) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch has no effect that a program can see.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(block.as_ptr().wrapping_add(line).cast()) };
+        sys::prefetch(block.as_ptr().wrapping_add(line));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (block, offset, len);
 }
 
 /// Moves the addresses forward by the length of a tag, and puts the tag after them.

@@ -188,13 +188,10 @@ impl<'s> Batch<'s> {
 
     #[inline]
     fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
         if self.prefetch != 0
             && let Some(ahead) = self.receive.peek(self.prefetch)
         {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch has no effect that a program can see.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.at(&ahead).cast()) };
+            sys::prefetch(self.at(&ahead));
         }
     }
 }
