@@ -11,6 +11,7 @@ pub mod link;
 pub mod live_frames;
 pub mod map;
 pub mod netfilter;
+pub mod process;
 mod program;
 pub mod rcu;
 mod rings;
