@@ -1,0 +1,177 @@
+//! [`Attribution`]: the programs, and the thread that takes what they report.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linerate_bpf::process::SocketEvents;
+use linerate_bpf::{Error, Result};
+use linerate_net::privilege::{CapabilitySet, keep_only};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic};
+
+use crate::cache::Cache;
+use crate::selection::Selection;
+use crate::table::Table;
+
+/// The longest time between two looks at what is to be done.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// The share of the time that looks at all descriptors may take: one of so many.
+const HOLDERS_SHARE: u32 = 50;
+
+/// How often what nobody needs is forgotten.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Knows which process has a flow, until it is dropped.
+#[derive(Debug)]
+pub struct Attribution {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    stop: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    events: SocketEvents,
+    lost: u64,
+    pub(crate) table: Table,
+}
+
+impl Attribution {
+    /// Attaches the programs, and finds the sockets that exist.
+    ///
+    /// # Errors
+    /// As [`SocketEvents::open`]; [`Error::System`] if no thread can be started.
+    pub fn start() -> Result<Self> {
+        let events = SocketEvents::open()?;
+        let begin = now();
+        let holders = events.holders()?;
+        let mut state = State { events, lost: 0, table: Table::new() };
+        state.refresh();
+        state.table.apply_holders(&holders, begin, now());
+        let shared = Arc::new(Shared { state: Mutex::new(state), stop: AtomicBool::new(false) });
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("processes".to_owned());
+        let thread = thread.spawn(move || own.run()).map_err(|source| Error::System {
+            action: "start a thread that follows the sockets of processes".to_owned(),
+            source,
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// A cache for one reader of packets in the network namespace with this cookie, with room for at least this many flows.
+    pub fn cache(&self, netns: u64, selection: Selection, flows: usize) -> Cache {
+        let buckets = Arc::clone(&self.shared.lock().table.buckets);
+        Cache::new(Arc::clone(&self.shared), buckets, netns, selection, flows)
+    }
+
+    /// How many events were lost so far. After each loss, flows are unknown until they or their sockets are seen again.
+    pub fn lost(&self) -> u64 {
+        self.shared.lock().lost
+    }
+}
+
+impl Drop for Attribution {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl State {
+    /// Takes all events so far. Returns the time, before which all are known.
+    pub(crate) fn refresh(&mut self) -> u64 {
+        let time = now();
+        let offset = tai_offset();
+        for mut event in self.events.take() {
+            event.time = event.time.saturating_sub(offset);
+            self.table.apply(&event);
+        }
+        let lost = self.events.lost();
+        if lost != self.lost {
+            tracing::debug!(lost = lost - self.lost, "events of sockets were lost");
+            self.lost = lost;
+            self.table.reset();
+            // The programs report datagram flows once.
+            if let Err(error) = self.events.forget_flows() {
+                tracing::warn!("flows of datagrams stay without a process: {error}");
+            }
+        }
+        time
+    }
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        if let Err(error) = keep_only(CapabilitySet::empty()) {
+            tracing::debug!("cannot drop the capabilities of a thread: {error}");
+        }
+        let ring = self.lock().events.as_fd().try_clone_to_owned();
+        let mut next_look = Instant::now();
+        let mut next_sweep = Instant::now() + SWEEP_INTERVAL;
+        while !self.stop.load(Relaxed) {
+            if let Ok(ring) = &ring {
+                let _ = poll(&mut [PollFd::new(ring, PollFlags::IN)], Some(&WAIT));
+            }
+            let mut state = self.lock();
+            state.refresh();
+            let looks = state.table.wants_holders && Instant::now() >= next_look;
+            if Instant::now() >= next_sweep {
+                next_sweep = Instant::now() + SWEEP_INTERVAL;
+                state.table.sweep();
+            }
+            if looks {
+                let start = Instant::now();
+                look(&mut state);
+                next_look = Instant::now() + start.elapsed() * HOLDERS_SHARE;
+            }
+        }
+    }
+}
+
+/// Finds who has a socket alone.
+fn look(state: &mut State) {
+    let begin = now();
+    match state.events.holders() {
+        Ok(holders) => {
+            // What came meanwhile is known first.
+            let end = state.refresh();
+            state.table.apply_holders(&holders, begin, end);
+        }
+        Err(error) => {
+            tracing::warn!("flows of inherited sockets stay without a process: {error}");
+            state.table.wants_holders = false;
+        }
+    }
+}
+
+fn nanoseconds(time: rustix::time::Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// UTC, in nanoseconds.
+pub(crate) fn now() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Realtime))
+}
+
+/// TAI less UTC: whole seconds, which the kernel may not know (then 0).
+fn tai_offset() -> u64 {
+    let utc = now();
+    let tai = clock_gettime_dynamic(DynamicClockId::Tai).map_or(utc, nanoseconds);
+    (tai.saturating_sub(utc) + 500_000_000) / 1_000_000_000 * 1_000_000_000
+}

@@ -1,0 +1,210 @@
+//! [`Cache`]: the answers for the flows of one reader.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use linerate_bpf::process::End;
+use linerate_wire::flow::Key;
+
+use crate::attribution::Shared;
+use crate::buckets::{self, Buckets, Used};
+use crate::process::Process;
+use crate::selection::Selection;
+use crate::table::Flow;
+
+/// Slots that a flow may be in.
+const WAYS: usize = 4;
+
+/// The number of the answer without a process.
+const UNKNOWN: u32 = 0;
+
+/// The most different answers. Then the cache starts again.
+const MAX_ANSWERS: usize = 1 << 16;
+
+/// Who sends and who receives the packets of a flow, of the processes on this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The sender, if it is known.
+    pub source: Option<Arc<Process>>,
+    /// The receiver, if it is known.
+    pub destination: Option<Arc<Process>>,
+    /// Both in words, a line each.
+    pub text: String,
+    /// Whether the [`Selection`] has one of them, or is empty.
+    pub is_selected: bool,
+}
+
+impl Answer {
+    /// Whether at least one of them is known.
+    pub fn is_known(&self) -> bool {
+        self.source.is_some() || self.destination.is_some()
+    }
+}
+
+/// A process and its program: number, start, and number of the program.
+type Id = (u32, u64, u32);
+
+/// The answer for a flow, from a time until another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    ends: [End; 2],
+    from: u64,
+    until: u64,
+    answer: u32,
+    stamp: u32,
+    used: Used,
+    /// 0 in a slot without a flow.
+    protocol: u8,
+}
+
+/// Answers without a system call or a lock for flows that it knows.
+pub struct Cache {
+    shared: Arc<Shared>,
+    buckets: Arc<Buckets>,
+    netns: u64,
+    selection: Selection,
+    slots: Vec<[Slot; WAYS]>,
+    answers: Vec<Answer>,
+    numbers: HashMap<[Option<Id>; 2], u32>,
+    /// All events before this time are known.
+    horizon: u64,
+    /// The slot to take from the next full set.
+    turn: usize,
+    /// The number of the last answer.
+    last: u32,
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("netns", &self.netns).finish_non_exhaustive()
+    }
+}
+
+impl Cache {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        buckets: Arc<Buckets>,
+        netns: u64,
+        selection: Selection,
+        flows: usize,
+    ) -> Self {
+        // Half full, so that few sets are.
+        let sets = (2 * flows / WAYS).next_power_of_two().max(64);
+        let mut cache = Self {
+            shared,
+            buckets,
+            netns,
+            selection,
+            slots: vec![[Slot::default(); WAYS]; sets],
+            answers: Vec::new(),
+            numbers: HashMap::new(),
+            horizon: 0,
+            turn: 0,
+            last: 0,
+        };
+        cache.number(None, None);
+        cache
+    }
+
+    /// The answer for the last packet.
+    #[inline]
+    pub fn last(&self) -> &Answer {
+        &self.answers[self.last as usize]
+    }
+
+    /// The answer for a packet without a flow: no process.
+    pub fn attribute_none(&mut self) -> &Answer {
+        self.last = UNKNOWN;
+        self.last()
+    }
+
+    /// Who sends and receives a packet of this flow, captured at this time (UTC, in nanoseconds). Packets without ports
+    /// are of no process.
+    #[inline]
+    pub fn attribute(&mut self, key: &Key, time: u64) -> &Answer {
+        let ends = [end(key.source, key.source_port), end(key.destination, key.destination_port)];
+        let hash = buckets::hash(ends[0], ends[1]);
+        let set = hash as usize & (self.slots.len() - 1);
+        let found = self.slots[set]
+            .iter()
+            .find(|slot| slot.ends == ends && slot.protocol == key.protocol.0);
+        if let Some(slot) = found
+            && (slot.from..slot.until).contains(&time)
+            && time < self.horizon
+            && slot.stamp == self.buckets.stamp(slot.used)
+        {
+            self.last = slot.answer;
+        } else {
+            self.last = self.ask(ends, key.protocol.0, set, time);
+        }
+        self.last()
+    }
+
+    #[cold]
+    fn ask(&mut self, ends: [End; 2], protocol: u8, set: usize, time: u64) -> u32 {
+        let [local, remote] = ends;
+        let flow = Flow { netns: self.netns, protocol, local, remote };
+        let mut state = self.shared.lock();
+        self.horizon = state.refresh();
+        let ([source, destination], used) = state.table.ends(&flow, time);
+        let stamp = self.buckets.stamp(used);
+        drop(state);
+        let (from, until) =
+            (source.from.max(destination.from), source.until.min(destination.until));
+        let answer = self.number(source.process, destination.process);
+        let slot = Slot { ends, from, until, answer, stamp, used, protocol };
+        let set = &mut self.slots[set];
+        let is_own = |one: &Slot| one.protocol == protocol && one.ends == ends;
+        let at = set
+            .iter()
+            .position(is_own)
+            .or_else(|| set.iter().position(|one| one.protocol == 0))
+            .unwrap_or(self.turn);
+        self.turn = (self.turn + 1) % WAYS;
+        set[at] = slot;
+        answer
+    }
+
+    /// The number of an answer.
+    fn number(&mut self, source: Option<Arc<Process>>, destination: Option<Arc<Process>>) -> u32 {
+        let id = |one: &Option<Arc<Process>>| one.as_ref().map(|one| (one.id, one.start, one.exec));
+        let ids = [id(&source), id(&destination)];
+        if let Some(number) = self.numbers.get(&ids) {
+            return *number;
+        }
+        if self.answers.len() == MAX_ANSWERS {
+            self.answers.clear();
+            self.numbers.clear();
+            self.slots.fill([Slot::default(); WAYS]);
+            self.number(None, None);
+        }
+        let line = |one: &Option<Arc<Process>>, what: &str| {
+            one.as_ref().map(|process| format!("{what}: {process}"))
+        };
+        let lines = [line(&source, "sender"), line(&destination, "receiver")];
+        let has = |one: &Option<Arc<Process>>| {
+            one.as_ref().is_some_and(|process| self.selection.has(process))
+        };
+        let answer = Answer {
+            text: lines.into_iter().flatten().collect::<Vec<_>>().join("\n"),
+            is_selected: self.selection.is_empty() || has(&source) || has(&destination),
+            source,
+            destination,
+        };
+        self.answers.push(answer);
+        let number = (self.answers.len() - 1) as u32;
+        self.numbers.insert(ids, number);
+        number
+    }
+}
+
+#[inline]
+fn end(address: IpAddr, port: u16) -> End {
+    let address = match address {
+        IpAddr::V4(address) => 0xffff_0000_0000 | u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    };
+    End { address, port }
+}

@@ -1,0 +1,167 @@
+//! [`ControlGroup`]: what the path of a control group says: unit, container, pod.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Its id, mostly 64 hexadecimal digits.
+    pub id: String,
+    /// What runs it, as far as the path tells: `docker`, `podman`, `containerd`, `cri-o`.
+    pub runtime: Option<&'static str>,
+}
+
+/// A control group by its path below the root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControlGroup {
+    /// Its path.
+    pub path: String,
+    /// The last unit of systemd in the path: a service or a scope.
+    pub unit: Option<String>,
+    /// The container.
+    pub container: Option<Container>,
+    /// The UID of the pod in Kubernetes.
+    pub pod: Option<String>,
+}
+
+/// What runtimes put before the id, and their names. `libpod-conmon-`, `crio-conmon-` and the like are groups of their
+/// monitors, which are outside of the container.
+const PREFIXES: [(&str, Option<&str>); 6] = [
+    ("docker-", Some("docker")),
+    ("libpod-", Some("podman")),
+    ("cri-containerd-", Some("containerd")),
+    ("nerdctl-", Some("containerd")),
+    ("crio-", Some("cri-o")),
+    ("", None),
+];
+
+/// Digits of an id.
+const ID_LEN: usize = 64;
+
+impl ControlGroup {
+    /// What a path says.
+    pub fn of_path(path: &str) -> Self {
+        let parts = || path.split('/');
+        let unit = parts().rfind(|part| part.ends_with(".service") || part.ends_with(".scope"));
+        let container = parts().rev().find_map(|part| {
+            let name = part.strip_suffix(".scope").unwrap_or(part);
+            let is_id =
+                |id: &str| id.len() == ID_LEN && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+            PREFIXES.iter().find_map(|(prefix, runtime)| {
+                let id = name.strip_prefix(prefix).filter(|id| is_id(id))?;
+                let docker = path.starts_with("/docker/").then_some("docker");
+                Some(Container { id: id.to_owned(), runtime: runtime.or(docker) })
+            })
+        });
+        Self {
+            path: path.to_owned(),
+            unit: unit.map(str::to_owned),
+            container,
+            pod: parts().find_map(pod),
+        }
+    }
+
+    /// That of a process by its `/proc/PID/cgroup`: of version 2, unless that is the root. Then systemd and runtimes use
+    /// version 1.
+    pub(crate) fn of_process(file: &str) -> Option<Self> {
+        let paths = || file.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+        let unified = file.lines().find_map(|line| line.strip_prefix("0::"));
+        let groups = unified.into_iter().chain(paths()).map(Self::of_path);
+        let mut groups: Vec<_> = groups.collect();
+        let best = groups
+            .iter()
+            .position(|group| group.container.is_some())
+            .or_else(|| groups.iter().position(|group| group.path != "/"))
+            .unwrap_or(0);
+        (best < groups.len()).then(|| groups.swap_remove(best))
+    }
+
+    /// The one of version 2 with this number below its root, if it exists.
+    pub(crate) fn by_id(root: &Path, id: u64) -> Option<Self> {
+        let mut folders = vec![root.to_owned()];
+        while let Some(folder) = folders.pop() {
+            if fs::metadata(&folder).is_ok_and(|found| found.ino() == id) {
+                let path = folder.strip_prefix(root).ok()?.to_string_lossy().into_owned();
+                return Some(Self::of_path(&format!("/{path}")));
+            }
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let is_folder =
+                |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+            folders.extend(entries.filter(is_folder).map(|entry| entry.path()));
+        }
+        None
+    }
+}
+
+/// The UID of the pod of which a part of the path is: `podUID`, or `kubepods-besteffort-podUID.slice` with underscores.
+fn pod(part: &str) -> Option<String> {
+    let name = part.strip_suffix(".slice").unwrap_or(part);
+    let uid = match name.strip_prefix("pod") {
+        Some(uid) => uid,
+        None => name.strip_prefix("kubepods")?.rsplit_once("-pod")?.1,
+    };
+    let uid = uid.replace('_', "-");
+    let is_uid = uid.len() >= 32 && uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    is_uid.then_some(uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const POD: &str = "5f2c9c5e-0c1d-4b7a-9d8e-1a2b3c4d5e6f";
+
+    #[test]
+    fn a_path_tells_unit_container_and_pod() {
+        let pod_slice = POD.replace('-', "_");
+        let containerd = format!(
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{pod_slice}.slice/cri-containerd-{ID}.scope"
+        );
+        let crio = format!("/kubepods.slice/kubepods-pod{pod_slice}.slice/crio-{ID}.scope");
+        let rootless = format!(
+            "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container"
+        );
+        for (path, runtime, has_pod) in [
+            (format!("/docker/{ID}"), Some("docker"), false),
+            (format!("/system.slice/docker-{ID}.scope"), Some("docker"), false),
+            (format!("/machine.slice/libpod-{ID}.scope/container"), Some("podman"), false),
+            (rootless, Some("podman"), false),
+            (format!("/libpod_parent/libpod-{ID}"), Some("podman"), false),
+            (containerd, Some("containerd"), true),
+            (crio, Some("cri-o"), true),
+            (format!("/kubepods/besteffort/pod{POD}/{ID}"), None, true),
+            (format!("/default/{ID}"), None, false),
+        ] {
+            let group = ControlGroup::of_path(&path);
+            let container = group.container.unwrap_or_else(|| panic!("{path}"));
+            assert_eq!((container.id.as_str(), container.runtime), (ID, runtime), "{path}");
+            assert_eq!(group.pod.as_deref(), has_pod.then_some(POD), "{path}");
+        }
+        for path in [
+            format!("/machine.slice/libpod-conmon-{ID}.scope"),
+            format!("/system.slice/crio-conmon-{ID}.scope"),
+            "/system.slice/docker.service".to_owned(),
+            "/".to_owned(),
+        ] {
+            assert_eq!(ControlGroup::of_path(&path).container, None, "{path}");
+        }
+        let unit = |path: &str| ControlGroup::of_path(path).unit;
+        assert_eq!(unit("/system.slice/a@b.service/sub").as_deref(), Some("a@b.service"));
+        assert_eq!(unit("/user.slice/session-1.scope").as_deref(), Some("session-1.scope"));
+        assert_eq!(unit("/a"), None);
+    }
+
+    #[test]
+    fn a_process_of_both_hierarchies_has_the_group_with_more_to_say() {
+        let of = |file: &str| ControlGroup::of_process(file).unwrap().path;
+        assert_eq!(of("0::/a.service\n"), "/a.service");
+        assert_eq!(of("9:name=systemd:/a.service\n1:cpu:/\n0::/\n"), "/a.service");
+        let docker = format!("/docker/{ID}");
+        assert_eq!(of(&format!("4:memory:{docker}\n0::/a.service\n")), docker);
+        assert_eq!(of("1:cpu:/\n0::/\n"), "/");
+        assert_eq!(ControlGroup::of_process(""), None);
+    }
+}

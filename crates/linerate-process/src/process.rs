@@ -1,0 +1,169 @@
+//! [`Process`]: what is known of a process.
+
+use std::fmt::{self, Write};
+use std::fs;
+use std::sync::Arc;
+
+use linerate_bpf::process::Process as Record;
+
+use crate::buckets;
+use crate::cgroup::ControlGroup;
+
+/// The most characters of a command line.
+const MAX_COMMAND: usize = 256;
+
+/// A process with the program that it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number in the initial PID namespace.
+    pub id: u32,
+    /// When it started, in nanoseconds since boot.
+    pub start: u64,
+    /// Changes with the program.
+    pub(crate) exec: u32,
+    /// Its name (`comm`), up to 15 characters.
+    pub name: String,
+    /// Its arguments with spaces between them; empty if they are not known.
+    pub command: String,
+    /// Its effective user, as the host numbers users.
+    pub uid: u32,
+    /// The name of the user on the host; `None` in containers, which have their own names.
+    pub user: Option<String>,
+    /// Its control group, if that is known.
+    pub group: Option<Arc<ControlGroup>>,
+    pub(crate) bucket: u16,
+}
+
+impl Process {
+    /// Reads what the kernel has not said, if the process still exists.
+    pub(crate) fn new(
+        record: &Record,
+        arguments: &[u8],
+        group: Option<Arc<ControlGroup>>,
+        users: &Users,
+    ) -> Self {
+        let is_contained = group.as_ref().is_some_and(|group| group.container.is_some());
+        let mut command = shown(arguments);
+        if command.is_empty() {
+            command = read(record, "cmdline").map_or_else(String::new, |bytes| shown(&bytes));
+        }
+        Self {
+            id: record.id,
+            start: record.start,
+            exec: record.exec,
+            name: shown(record.name.as_bytes()),
+            command,
+            uid: record.uid,
+            user: users.name(record.uid).filter(|_| !is_contained),
+            group,
+            bucket: buckets::of_process(record.id),
+        }
+    }
+}
+
+/// One line for a comment.
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, name, command, uid, user, group, .. } = self;
+        write!(f, "{name} ({id})")?;
+        if !command.is_empty() {
+            write!(f, ", command `{command}`")?;
+        }
+        match user {
+            Some(user) => write!(f, ", user {user}")?,
+            None => write!(f, ", UID {uid}")?,
+        }
+        let Some(group) = group else { return Ok(()) };
+        if let Some(container) = &group.container {
+            let runtime =
+                container.runtime.map(|runtime| format!("{runtime} ")).unwrap_or_default();
+            write!(f, ", container {runtime}{}", container.id)?;
+        }
+        if let Some(pod) = &group.pod {
+            write!(f, ", pod {pod}")?;
+        }
+        match &group.unit {
+            Some(unit) => write!(f, ", unit {unit}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Text of a process in one line: with a space for each zero and other control character.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_end_matches('\0').chars().take(MAX_COMMAND);
+    let mut line = String::new();
+    text.for_each(|c| {
+        let _ = line.write_char(if c.is_control() { ' ' } else { c });
+    });
+    line
+}
+
+/// A file of the process in `/proc`, if the process still exists.
+pub(crate) fn read(record: &Record, file: &str) -> Option<Vec<u8>> {
+    let bytes = fs::read(format!("/proc/{}/{file}", record.id)).ok()?;
+    // Afterwards: another process with this number would have another start.
+    let stat = fs::read_to_string(format!("/proc/{}/stat", record.id)).ok()?;
+    // proc_pid_stat(5): the name is in parentheses; the start is field 22, the 20th behind them.
+    let start: u64 = stat.rsplit_once(')')?.1.split(' ').nth(20)?.parse().ok()?;
+    let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    (start == record.start / tick).then_some(bytes)
+}
+
+/// The names of users on the host.
+#[derive(Debug)]
+pub(crate) struct Users(Vec<(u32, String)>);
+
+impl Users {
+    /// Reads them. Other sources of names than the file could make this wait, and send packets.
+    pub(crate) fn read() -> Self {
+        let file = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let user = |line: &str| {
+            let mut fields = line.split(':');
+            let name = fields.next()?.to_owned();
+            Some((fields.nth(1)?.parse().ok()?, name))
+        };
+        Self(file.lines().filter_map(user).collect())
+    }
+
+    fn name(&self, uid: u32) -> Option<String> {
+        self.0.iter().find(|(found, _)| *found == uid).map(|(_, name)| name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::Container;
+
+    #[test]
+    fn what_is_known_is_in_one_line() {
+        let container = Container { id: "ab12".into(), runtime: Some("docker") };
+        let group = ControlGroup {
+            container: Some(container),
+            pod: Some("5f2c".into()),
+            unit: Some("a.scope".into()),
+            ..ControlGroup::default()
+        };
+        let record = Record { id: u32::MAX, uid: 7, name: "a\nb".into(), ..Record::default() };
+        let users = Users(vec![(7, "seven".into())]);
+        let process = |group| Process::new(&record, b"a b\0c\x1b\0", group, &users).to_string();
+        assert_eq!(process(None), "a b (4294967295), command `a b c `, user seven");
+        let contained = process(Some(Arc::new(group)));
+        let ends = ", UID 7, container docker ab12, pod 5f2c, unit a.scope";
+        assert!(contained.ends_with(ends), "{contained}");
+    }
+
+    #[test]
+    fn files_of_a_process_are_not_those_of_another_one_with_its_number() {
+        let id = std::process::id();
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let ticks: u64 =
+            stat.rsplit_once(')').unwrap().1.split(' ').nth(20).unwrap().parse().unwrap();
+        let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+        let record = |ticks: u64| Record { id, start: ticks * tick + 5, ..Record::default() };
+        assert!(read(&record(ticks), "cmdline").is_some_and(|bytes| !bytes.is_empty()));
+        assert_eq!(read(&record(ticks + 1), "cmdline"), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! [`Selection`]: the processes whose packets are wanted.
+
+use crate::process::Process;
+
+/// Which processes are wanted: those that have one of each kind that is given. Without any, all are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Numbers of processes.
+    pub pids: Vec<u32>,
+    /// Names of processes (`comm`). Longer ones are compared with the 15 characters that the kernel keeps.
+    pub names: Vec<String>,
+    /// Ids of containers, or the beginnings of them.
+    pub containers: Vec<String>,
+    /// Units of systemd, with or without `.service`.
+    pub units: Vec<String>,
+}
+
+/// The characters of a name that the kernel keeps (`TASK_COMM_LEN`).
+const NAME_LEN: usize = 15;
+
+impl Selection {
+    /// Whether all processes are wanted, and packets of none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether this process is.
+    pub fn has(&self, process: &Process) -> bool {
+        let Self { pids, names, containers, units } = self;
+        let group = process.group.as_deref();
+        let container = group.and_then(|group| group.container.as_ref());
+        let unit = group.and_then(|group| group.unit.as_deref());
+        let is_name = |name: &String| {
+            let kept = name.char_indices().map(|(at, c)| at + c.len_utf8());
+            let kept = kept.take_while(|end| *end <= NAME_LEN).last().unwrap_or(0);
+            process.name == name[..kept]
+        };
+        let is_container = |id: &String| container.is_some_and(|one| one.id.starts_with(id));
+        let is_unit = |name: &String| {
+            unit.is_some_and(|unit| unit == name || unit.strip_suffix(".service") == Some(name))
+        };
+        (pids.is_empty() || pids.contains(&process.id))
+            && (names.is_empty() || names.iter().any(is_name))
+            && (containers.is_empty() || containers.iter().any(is_container))
+            && (units.is_empty() || units.iter().any(is_unit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use linerate_bpf::process::Process as Record;
+
+    use super::*;
+    use crate::cgroup::ControlGroup;
+    use crate::process::Users;
+
+    #[test]
+    fn a_process_has_one_of_each_kind() {
+        let id = "0123456789abcdef".repeat(4);
+        let group = ControlGroup::of_path(&format!("/system.slice/web.service/{id}"));
+        let record = Record { id: 7, name: "a-long-program-".into(), ..Record::default() };
+        let process = Process::new(&record, b"", Some(Arc::new(group)), &Users::read());
+        let has = |selection: Selection| selection.has(&process);
+        let texts = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let none = Selection::default;
+        assert!(has(none()) && none().is_empty());
+        assert!(has(Selection { pids: vec![6, 7], ..none() }));
+        assert!(!has(Selection { pids: vec![6], ..none() }));
+        assert!(has(Selection { names: texts(&["a-long-program-name"]), ..none() }));
+        assert!(!has(Selection { names: texts(&["a-long"]), ..none() }));
+        assert!(has(Selection { containers: texts(&["01234567"]), ..none() }));
+        assert!(!has(Selection { containers: texts(&["1234"]), ..none() }));
+        for unit in ["web", "web.service"] {
+            assert!(has(Selection { units: texts(&[unit]), pids: vec![7], ..none() }));
+            assert!(!has(Selection { units: texts(&[unit]), pids: vec![8], ..none() }));
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! [`Table`]: sockets, their flows and their processes, from the events of the kernel.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use linerate_bpf::process::{End, Event, EventKind, Process as Record, cgroup_root};
+
+use crate::buckets::{self, Buckets, Used};
+use crate::cgroup::ControlGroup;
+use crate::process::{Process, Users, read};
+
+/// The most flows. Then the oldest of closed sockets are forgotten first.
+const MAX_FLOWS: usize = if cfg!(test) { 1 << 10 } else { 1 << 17 };
+
+/// Flows that are looked at to find one of a closed socket.
+const EVICTION_TRIES: usize = 8;
+
+/// Sockets that had the same flow one after the other, at most.
+const MAX_MAPPINGS: usize = 4;
+
+/// Changes of who has a socket that are remembered.
+const MAX_HISTORY: usize = 16;
+
+/// Flows of a socket that are found one by one.
+const MAX_SINGLE_FLOWS: usize = 64;
+
+/// Forks of a process that are remembered.
+const MAX_FORKS: usize = 1024;
+
+/// The first time after which a socket with several processes is looked at again, in nanoseconds; it doubles.
+const RETRY: u64 = 20_000_000;
+
+/// How often it doubles.
+const MAX_DOUBLINGS: u8 = 9;
+
+const UDP: u8 = 17;
+
+/// A flow as one of its sockets sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flow {
+    /// The cookie of the network namespace.
+    pub(crate) netns: u64,
+    pub(crate) protocol: u8,
+    pub(crate) local: End,
+    pub(crate) remote: End,
+}
+
+impl Flow {
+    fn bucket(&self) -> u16 {
+        buckets::bucket(buckets::hash(self.local, self.remote))
+    }
+}
+
+/// From this time on a flow is of this socket.
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    from: u64,
+    socket: u64,
+}
+
+#[derive(Debug, Default)]
+struct Socket {
+    created: u64,
+    released: Option<u64>,
+    /// The listening socket that it came from; 0 if none is known.
+    parent: u64,
+    /// Who has had it alone. A new connection has no entry until it is accepted.
+    history: Vec<Holding>,
+    /// Some of its flows, and how many more there are.
+    flows: Vec<Flow>,
+    more: usize,
+    /// When a look at all descriptors may tell more, and how often one did not.
+    retry: (u64, u8),
+}
+
+impl Socket {
+    fn has_flows(&self) -> bool {
+        !self.flows.is_empty() || self.more > 0
+    }
+
+    fn push(&mut self, holding: Holding) {
+        let last = self.history.last().map_or(0, |last| last.from);
+        self.history.push(Holding { from: holding.from.max(last), ..holding });
+        if self.history.len() > MAX_HISTORY {
+            self.history.remove(0);
+        }
+    }
+}
+
+/// From this time on.
+#[derive(Clone, Debug)]
+struct Holding {
+    from: u64,
+    /// When the process had it alone for certain: a child that it has had since then may have it, too.
+    alone: u64,
+    /// `None`: several processes have it, or had it in turn.
+    process: Option<Arc<Process>>,
+}
+
+/// A process, also when it executes other programs.
+#[derive(Debug)]
+struct Life {
+    process: Arc<Process>,
+    /// When it had children.
+    forks: Vec<u64>,
+    /// The last time that is not in the list any more.
+    forgotten: u64,
+}
+
+/// Who has a flow at a time, and from when until when that is the answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) process: Option<Arc<Process>>,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+}
+
+impl Holder {
+    fn unknown(from: u64, until: u64) -> Self {
+        Self { process: None, from, until }
+    }
+
+    fn within(self, from: u64, until: u64) -> Self {
+        Self { from: self.from.max(from), until: self.until.min(until), ..self }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    sockets: HashMap<u64, Socket>,
+    flows: HashMap<Flow, Vec<Mapping>>,
+    order: VecDeque<Flow>,
+    lives: HashMap<(u32, u64), Life>,
+    /// By their numbers.
+    groups: HashMap<u64, Arc<ControlGroup>>,
+    /// Where they are mounted, and the number of the root.
+    cgroup_root: Option<(PathBuf, u64)>,
+    users: Users,
+    pub(crate) buckets: Arc<Buckets>,
+    /// A look at all descriptors may tell who has a socket alone.
+    pub(crate) wants_holders: bool,
+}
+
+impl Table {
+    pub(crate) fn new() -> Self {
+        let inode = |path: PathBuf| {
+            let inode = std::fs::metadata(&path).ok()?.ino();
+            Some((path, inode))
+        };
+        Self {
+            sockets: HashMap::new(),
+            flows: HashMap::new(),
+            order: VecDeque::new(),
+            lives: HashMap::new(),
+            groups: HashMap::new(),
+            cgroup_root: cgroup_root().and_then(inode),
+            users: Users::read(),
+            buckets: Arc::default(),
+            wants_holders: false,
+        }
+    }
+
+    /// Forgets all sockets and flows, because events were lost.
+    pub(crate) fn reset(&mut self) {
+        self.sockets.clear();
+        self.flows.clear();
+        self.order.clear();
+        self.wants_holders = true;
+        self.buckets.change_all();
+    }
+
+    /// Forgets what nobody needs.
+    pub(crate) fn sweep(&mut self) {
+        self.lives.retain(|_, life| Arc::strong_count(&life.process) > 1);
+        self.groups.retain(|_, group| Arc::strong_count(group) > 1);
+    }
+
+    pub(crate) fn apply(&mut self, event: &Event) {
+        match event.kind {
+            EventKind::Process => _ = self.process(&event.process, &event.arguments),
+            EventKind::Socket => {
+                let process = Some(self.process(&event.process, &[]));
+                let (from, alone) = (event.time, event.time);
+                let history = vec![Holding { from, alone, process }];
+                let socket = Socket { created: event.time, history, ..Socket::default() };
+                self.sockets.insert(event.socket, socket);
+            }
+            EventKind::Flow => self.add_flow(event, event.time),
+            EventKind::Use => self.note_use(event),
+            EventKind::Release => self.release(event),
+            EventKind::Fork => self.note_fork(event),
+            EventKind::Holder => {}
+        }
+    }
+
+    fn note_fork(&mut self, event: &Event) {
+        // A process without sockets gives none to its children.
+        let Some(life) = self.lives.get_mut(&(event.process.id, event.process.start)) else {
+            return;
+        };
+        if life.forks.len() == MAX_FORKS {
+            life.forgotten = life.forks.drain(..MAX_FORKS / 2).next_back().unwrap_or(0);
+        }
+        life.forks.push(event.time);
+        self.buckets.change(life.process.bucket);
+    }
+
+    fn add_flow(&mut self, event: &Event, time: u64) {
+        let Event { netns, protocol, local, remote, parent, .. } = *event;
+        let flow = Flow { netns, protocol, local, remote };
+        let new = || Socket { created: time, parent, ..Socket::default() };
+        let socket = self.sockets.entry(event.socket).or_insert_with(new);
+        let created = socket.created;
+        let last = self.flows.get(&flow).and_then(|all| all.last()).copied();
+        let from = match last {
+            Some(last) if last.socket == event.socket => return,
+            None => created,
+            // The connection that this listening socket was asked for.
+            Some(last) if last.socket == parent && parent != 0 => last.from,
+            Some(last) => match self.sockets.get(&last.socket).and_then(|one| one.released) {
+                Some(released) if released <= time => created.max(released),
+                _ => time,
+            },
+        };
+        self.buckets.change(flow.bucket());
+        if let Some(socket) = self.sockets.get_mut(&event.socket) {
+            match socket.flows.len() < MAX_SINGLE_FLOWS {
+                true => socket.flows.push(flow),
+                false => socket.more += 1,
+            }
+        }
+        let mappings = self.flows.entry(flow).or_insert_with(|| {
+            self.order.push_back(flow);
+            Vec::new()
+        });
+        let mut forgotten = Vec::new();
+        if last.is_some_and(|last| last.from == from && last.socket == parent) {
+            forgotten.extend(mappings.pop());
+        } else if mappings.len() == MAX_MAPPINGS {
+            forgotten.push(mappings.remove(0));
+        }
+        mappings.push(Mapping { from, socket: event.socket });
+        for mapping in forgotten {
+            self.forget_flow_of(mapping.socket, &flow);
+        }
+        self.evict();
+    }
+
+    fn evict(&mut self) {
+        let mut tries = 0;
+        while self.flows.len() > MAX_FLOWS
+            && let Some(flow) = self.order.pop_front()
+        {
+            tries += 1;
+            let is_open = |mapping: &Mapping| {
+                self.sockets.get(&mapping.socket).is_some_and(|socket| socket.released.is_none())
+            };
+            let is_kept = flow.protocol != UDP
+                && tries < EVICTION_TRIES
+                && self.flows.get(&flow).is_some_and(|all| all.iter().any(is_open));
+            if is_kept {
+                self.order.push_back(flow);
+                continue;
+            }
+            for mapping in self.flows.remove(&flow).unwrap_or_default() {
+                self.forget_flow_of(mapping.socket, &flow);
+            }
+            self.buckets.change(flow.bucket());
+        }
+    }
+
+    /// The socket does not have this flow any more. A closed one without flows is forgotten.
+    fn forget_flow_of(&mut self, cookie: u64, flow: &Flow) {
+        let Some(socket) = self.sockets.get_mut(&cookie) else { return };
+        match socket.flows.iter().position(|one| one == flow) {
+            Some(at) => _ = socket.flows.swap_remove(at),
+            None => socket.more = socket.more.saturating_sub(1),
+        }
+        if socket.released.is_some() && !socket.has_flows() {
+            self.sockets.remove(&cookie);
+        }
+    }
+
+    fn note_use(&mut self, event: &Event) {
+        let user = self.process(&event.process, &[]);
+        let Some(socket) = self.sockets.get_mut(&event.socket) else { return };
+        let (time, alone) = (event.time, event.time);
+        let is_user = |one: &Arc<Process>| (one.id, one.start) == (user.id, user.start);
+        match socket.history.last() {
+            // Nobody had it before it was accepted.
+            None => socket.push(Holding { from: 0, alone, process: Some(user) }),
+            // Another program of the same process.
+            Some(Holding { process: Some(process), alone, .. }) if is_user(process) => {
+                let alone = *alone;
+                if process.exec != user.exec {
+                    socket.push(Holding { from: time, alone, process: Some(user) });
+                }
+            }
+            // Nobody saw when it got from one process to the other.
+            Some(Holding { process: Some(_), alone: from, .. }) => {
+                let from = *from;
+                socket.push(Holding { from, alone, process: None });
+            }
+            Some(_) => return,
+        }
+        self.changed(event.socket);
+    }
+
+    /// Answers about the socket are outdated.
+    fn changed(&self, cookie: u64) {
+        let Some(socket) = self.sockets.get(&cookie) else { return };
+        // Without a flow it may listen: then connections have it as their parent.
+        if socket.flows.is_empty() || socket.more > 0 {
+            return self.buckets.change_all();
+        }
+        socket.flows.iter().for_each(|flow| self.buckets.change(flow.bucket()));
+    }
+
+    fn release(&mut self, event: &Event) {
+        let Some(socket) = self.sockets.get_mut(&event.socket) else { return };
+        socket.released = Some(event.time);
+        if !socket.has_flows() {
+            self.sockets.remove(&event.socket);
+        } else if socket.more > 0 || socket.flows.iter().any(|flow| flow.protocol == UDP) {
+            self.changed(event.socket);
+        }
+    }
+
+    /// Takes what a look at all descriptors found, which began and ended at these times.
+    pub(crate) fn apply_holders(&mut self, holders: &[Event], begin: u64, end: u64) {
+        self.wants_holders = false;
+        let mut by_socket = HashMap::<u64, Vec<&Event>>::new();
+        for event in holders {
+            by_socket.entry(event.socket).or_default().push(event);
+        }
+        for (cookie, events) in by_socket {
+            let first = events[0];
+            let id = |event: &Event| (event.process.id, event.process.start);
+            let is_alone = events.iter().all(|event| id(event) == id(first));
+            let process = is_alone.then(|| self.process(&first.process, &[]));
+            let is_new = !self.sockets.contains_key(&cookie);
+            let new = || Socket { created: end, ..Socket::default() };
+            let socket = self.sockets.entry(cookie).or_insert_with(new);
+            let is_known = socket.history.last().is_some_and(|last| {
+                last.process.as_ref().is_some_and(|process| {
+                    let life = self.lives.get(&(process.id, process.start));
+                    life.is_some_and(|life| fork_after(life, last.alone) > end)
+                })
+            });
+            // Those of a new connection come with its acceptance, unless that was not seen.
+            if is_known || (socket.history.is_empty() && socket.created >= begin && !is_new) {
+                continue;
+            }
+            socket.retry = match process {
+                Some(_) => (0, 0),
+                None => (end + (RETRY << socket.retry.1), (socket.retry.1 + 1).min(MAX_DOUBLINGS)),
+            };
+            let has_news = process.is_some()
+                || socket.history.last().is_none_or(|last| last.process.is_some());
+            if has_news {
+                socket.push(Holding { from: end, alone: begin, process });
+            }
+            if is_new && first.remote.port != 0 {
+                self.add_flow(first, end);
+            }
+            if has_news {
+                self.changed(cookie);
+            }
+        }
+    }
+
+    fn process(&mut self, record: &Record, arguments: &[u8]) -> Arc<Process> {
+        let key = (record.id, record.start);
+        if let Some(life) = self.lives.get(&key)
+            && life.process.exec == record.exec
+        {
+            return Arc::clone(&life.process);
+        }
+        let group = self.group(record);
+        let process = Arc::new(Process::new(record, arguments, group, &self.users));
+        let new = Arc::clone(&process);
+        match self.lives.get_mut(&key) {
+            Some(life) => life.process = new,
+            None => {
+                let life = Life { process: new, forks: Vec::new(), forgotten: 0 };
+                self.lives.insert(key, life);
+            }
+        }
+        process
+    }
+
+    fn group(&mut self, record: &Record) -> Option<Arc<ControlGroup>> {
+        if let Some(group) = self.groups.get(&record.cgroup) {
+            return Some(Arc::clone(group));
+        }
+        let file = read(record, "cgroup");
+        let own = file.and_then(|file| ControlGroup::of_process(&String::from_utf8_lossy(&file)));
+        let (root, root_id) = self.cgroup_root.as_ref()?;
+        let found = own.or_else(|| ControlGroup::by_id(root, record.cgroup)).map(Arc::new)?;
+        // Processes at the root of version 2 may be in different groups of version 1.
+        if record.cgroup != *root_id {
+            self.groups.insert(record.cgroup, Arc::clone(&found));
+        }
+        Some(found)
+    }
+
+    /// Who has the local end of the flow at this time.
+    pub(crate) fn holder(&mut self, flow: &Flow, time: u64) -> Holder {
+        let Some(mappings) = self.flows.get(flow) else { return Holder::unknown(0, u64::MAX) };
+        let next = mappings.partition_point(|mapping| mapping.from <= time);
+        let until = mappings.get(next).map_or(u64::MAX, |mapping| mapping.from);
+        let Some(mapping) = next.checked_sub(1).map(|at| mappings[at]) else {
+            return Holder::unknown(0, until);
+        };
+        let Some(socket) = self.sockets.get(&mapping.socket) else {
+            return Holder::unknown(mapping.from, until);
+        };
+        // A connection goes on for a while after its socket is closed.
+        let released = socket.released.filter(|_| flow.protocol == UDP).unwrap_or(u64::MAX);
+        if released <= time {
+            return Holder::unknown(released, until);
+        }
+        self.holder_of(mapping.socket, time).within(mapping.from, until.min(released))
+    }
+
+    fn holder_of(&mut self, cookie: u64, time: u64) -> Holder {
+        let socket = &self.sockets[&cookie];
+        let (holding, born) = match (socket.history.is_empty(), self.sockets.get(&socket.parent)) {
+            // Not accepted yet: who had the listening socket at its start, and still has, accepts it.
+            (true, Some(parent)) => (parent, socket.created),
+            _ => (socket, u64::MAX),
+        };
+        let next = holding.history.partition_point(|one| one.from <= time);
+        let until = holding.history.get(next).map_or(u64::MAX, |one| one.from);
+        let Some(one) = next.checked_sub(1).map(|at| &holding.history[at]) else {
+            return Holder::unknown(0, until);
+        };
+        let life = one.process.as_ref().and_then(|one| self.lives.get(&(one.id, one.start)));
+        let fork = life.map_or(0, |life| fork_after(life, one.alone));
+        if fork > time && one.from <= born {
+            let process = one.process.clone();
+            return Holder { process, from: one.from, until: until.min(fork) };
+        }
+        if next == holding.history.len() && holding.retry.0 <= time {
+            self.wants_holders = true;
+        }
+        let from = if fork <= time { one.from.max(fork) } else { one.from };
+        Holder::unknown(from, until)
+    }
+
+    /// Who sends and who receives packets of this flow, which its sender sees.
+    pub(crate) fn ends(&mut self, flow: &Flow, time: u64) -> ([Holder; 2], Used) {
+        let Flow { local, remote, .. } = *flow;
+        let reverse = Flow { local: remote, remote: local, ..*flow };
+        let ends = [self.holder(flow, time), self.holder(&reverse, time)];
+        let [a, b] = ends.each_ref().map(|end| end.process.as_ref().map_or(0, |one| one.bucket));
+        (ends, [flow.bucket(), a, b])
+    }
+}
+
+/// When the process had its first child after this time.
+fn fork_after(life: &Life, time: u64) -> u64 {
+    if time < life.forgotten {
+        return time;
+    }
+    let next = life.forks.partition_point(|fork| *fork <= time);
+    life.forks.get(next).copied().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
