@@ -156,6 +156,9 @@ pub enum Error {
         /// What it said.
         message: String,
     },
+    /// The kernel is too old to tell network namespaces apart for certain.
+    #[error("cannot find the processes of packets: the kernel has no SO_NETNS_COOKIE (Linux 5.14)")]
+    NamespaceCookie,
     /// A thread cannot be started.
     #[error("cannot start a thread: {source}")]
     Thread {

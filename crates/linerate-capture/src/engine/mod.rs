@@ -3,6 +3,7 @@
 mod blocks;
 mod cutoff;
 mod file;
+mod processes;
 mod reader;
 mod report;
 mod router;
@@ -24,6 +25,7 @@ use linerate_pcapfile::Format;
 
 pub use blocks::copy_blocks;
 pub use file::{FileInput, FileProgress, InputFile, description, read_file};
+pub use processes::ProcessOptions;
 pub(crate) use report::Cpu;
 pub use report::{FilterReport, InterfaceReport, Report};
 pub use sample::Sample;
@@ -40,6 +42,7 @@ use crate::split::LiveSplitter;
 use crate::statistics::{AllCounters, DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result, clock};
 use cutoff::Cutoff;
+use processes::Processes;
 use reader::{MAX_BUFFER_AGE, MAX_BUFFER_AGE_OF_SEVERAL, PacketPath, Reader};
 use router::Router;
 use shared::Shared;
@@ -55,6 +58,8 @@ pub struct EngineOptions {
     pub cpus: Vec<usize>,
     /// The removal of an interface ends only its own part of the capture.
     pub outlive_interfaces: bool,
+    /// Say whose packets they are, and select them by it.
+    pub processes: Option<ProcessOptions>,
     /// Only the packets of these flows.
     pub sample: Option<Sample>,
     /// Capture the packets of each flow until they have this many bytes, both directions together.
@@ -166,6 +171,12 @@ impl Engine {
         };
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
+            let processes = options.processes.as_ref();
+            let processes = processes.map(|options| {
+                let new = |_| Processes::new(options, &one, readers);
+                (0..one.sources.len()).map(new).collect::<Result<Vec<_>>>()
+            });
+            let mut processes = processes.transpose()?.unwrap_or_default().into_iter();
             let filter = one.filter.filter(|_| one.filter_in_user);
             let linktype = one.linktype;
             let drops = one.selection.kind == SourceKind::Drops;
@@ -179,6 +190,7 @@ impl Engine {
                         sink,
                         filter: filter.clone(),
                         sample: options.sample,
+                        processes: processes.next(),
                         cutoff: options.cutoff.map(|bytes| Cutoff::new(bytes, readers)),
                         router: router.take(),
                         counters: Arc::clone(&all[number]),
@@ -280,7 +292,9 @@ impl Engine {
             // received, except that the segments of what was split are counted.
             if split.is_none() {
                 let causes = &interface.dropped;
-                let left_out = causes[DropCause::Sampled] + causes[DropCause::Cutoff];
+                let left_out = causes[DropCause::Sampled]
+                    + causes[DropCause::NotSelected]
+                    + causes[DropCause::Cutoff];
                 interface.received = interface.received.max(interface.captured + left_out);
             }
         }

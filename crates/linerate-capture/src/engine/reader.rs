@@ -13,6 +13,7 @@ use linerate_pcapfile::{ByteRange, Record};
 use linerate_ring::{Drained, Frame, Ring as _, Timestamp};
 
 use super::cutoff::Cutoff;
+use super::processes::Processes;
 use super::router::Router;
 use super::sample::Sample;
 use super::shared::{Event, Shared};
@@ -63,6 +64,8 @@ pub(super) struct PacketPath {
     /// The filter, if it runs in user space.
     pub(super) filter: Option<Arc<Filter>>,
     pub(super) sample: Option<Sample>,
+    /// Finds whose packets they are.
+    pub(super) processes: Option<Processes>,
     pub(super) cutoff: Option<Cutoff>,
     /// Finds the interface of each frame, where the source has those of all.
     pub(super) router: Option<Box<Router>>,
@@ -89,6 +92,10 @@ struct Round {
     rejected: u64,
     /// Frames of flows that are not in the sample.
     sampled: u64,
+    /// Frames of no known process.
+    unattributed: u64,
+    /// Frames whose processes are not selected.
+    not_selected: u64,
     /// Frames after the cutoff of their flows.
     cutoff: u64,
     /// The time of the frames that the source does not stamp.
@@ -97,9 +104,18 @@ struct Round {
 
 impl Round {
     fn new(path: &PacketPath) -> Self {
-        let (captured, bytes, rejected, sampled, cutoff) = (0, 0, 0, 0, 0);
-        let (counters, reader) = (Arc::clone(&path.counters), path.reader);
-        Self { counters, reader, captured, bytes, rejected, sampled, cutoff, timestamp: None }
+        Self {
+            counters: Arc::clone(&path.counters),
+            reader: path.reader,
+            captured: 0,
+            bytes: 0,
+            rejected: 0,
+            sampled: 0,
+            unattributed: 0,
+            not_selected: 0,
+            cutoff: 0,
+            timestamp: None,
+        }
     }
 
     /// When the frame arrived.
@@ -112,7 +128,11 @@ impl Round {
 impl Drop for Round {
     fn drop(&mut self) {
         let Self { captured, bytes, rejected, sampled, cutoff, .. } = *self;
-        self.counters.readers[self.reader].add(captured, bytes, rejected, sampled, cutoff);
+        let reader = &self.counters.readers[self.reader];
+        reader.add(captured, bytes, rejected, sampled, cutoff);
+        if self.unattributed + self.not_selected > 0 {
+            reader.add_processes(self.unattributed, self.not_selected);
+        }
     }
 }
 
@@ -145,7 +165,7 @@ impl PacketPath {
         *round = next;
     }
 
-    /// Whether the filter accepts the frame, and its flow is in the sample.
+    /// Whether the filter accepts the frame, its flow is in the sample, and its process is selected.
     #[inline(always)]
     fn accepts(&mut self, frame: &Frame<'_>, round: &mut Round, scratch: &mut Vec<u8>) -> bool {
         if let Some(filter) = &self.filter
@@ -159,6 +179,12 @@ impl PacketPath {
         {
             round.sampled += 1;
             return false;
+        }
+        if let Some(processes) = &mut self.processes {
+            let verdict = processes.find(frame.head(), self.linktype, round.time(frame));
+            round.unattributed += u64::from(!verdict.is_known);
+            round.not_selected += u64::from(!verdict.is_selected);
+            return verdict.is_selected;
         }
         true
     }
@@ -212,11 +238,15 @@ impl PacketPath {
     #[inline(always)]
     fn push(&mut self, frame: &Frame<'_>, round: &mut Round) -> bool {
         let wire_len = u64::from(frame.wire_len);
-        let Self { interface, annotator, .. } = self;
+        let Self { interface, annotator, processes, .. } = self;
         let more = self.sink.push(self.linktype, || {
             let mut frame = *frame;
             let comment = annotator.as_mut().zip(frame.trace.as_ref());
             let comment = comment.and_then(|(annotator, event)| annotator.comment(event));
+            let comment = match processes {
+                Some(processes) => processes.comment(comment),
+                None => comment,
+            };
             frame.timestamp = Some(round.time(&frame));
             Record { frame, interface: *interface, comment }
         });

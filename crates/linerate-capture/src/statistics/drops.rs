@@ -89,6 +89,10 @@ causes! {
     UnknownNamespace, "unknown_namespace", Event;
     /// Packets of flows that `--sample` leaves out: nobody wants them, so they are not part of the total.
     Sampled, "sampled", Event;
+    /// Packets whose processes are not selected (`--pid`, `--process`, `--container`, `--unit`), or not known then.
+    NotSelected, "not_selected", Event;
+    /// Packets of no known process, where processes are looked for; captured, unless processes are selected.
+    Unattributed, "unattributed", Event;
     /// Packets after the first bytes of their flows (`--cutoff`), which are not wanted either.
     Cutoff, "cutoff", Event;
     /// Packets of several queues or readers that came after others with later timestamps had been written: they

@@ -63,6 +63,8 @@ pub(crate) struct ReaderCounters {
     bytes: AtomicU64,
     rejected: AtomicU64,
     sampled: AtomicU64,
+    unattributed: AtomicU64,
+    not_selected: AtomicU64,
     cutoff: AtomicU64,
     /// How full the source's buffer is, in thousandths.
     fill: AtomicU64,
@@ -136,7 +138,7 @@ impl InterfaceCounters {
     /// Counts what the one reader has handled as received, where its socket counts for several interfaces; how many.
     pub(crate) fn receive_handled(&self) -> u64 {
         let reader = &self.readers[0];
-        let handled = [&reader.captured, &reader.sampled, &reader.cutoff];
+        let handled = [&reader.captured, &reader.sampled, &reader.not_selected, &reader.cutoff];
         let handled = handled.into_iter().map(|count| count.load(Relaxed)).sum();
         reader.received.store(handled, Relaxed);
         handled
@@ -212,6 +214,15 @@ impl ReaderCounters {
         }
     }
 
+    /// The same for packets whose processes were looked for.
+    pub(crate) fn add_processes(&self, unattributed: u64, not_selected: u64) {
+        for (count, more) in
+            [(&self.unattributed, unattributed), (&self.not_selected, not_selected)]
+        {
+            count.store(count.load(Relaxed) + more, Relaxed);
+        }
+    }
+
     /// Sets what the source counted: frames that the kernel's filter accepted, and losses. Frames that a
     /// filter in user space (`filtered_here`) rejected are not "received by filter".
     pub(crate) fn set(&self, received: u64, drops: Drops, filtered_here: bool) {
@@ -233,6 +244,8 @@ impl ReaderCounters {
     fn drops(&self) -> Drops {
         let mut drops = *self.drops.lock().unwrap_or_else(PoisonError::into_inner);
         drops[DropCause::Sampled] = self.sampled.load(Relaxed);
+        drops[DropCause::Unattributed] = self.unattributed.load(Relaxed);
+        drops[DropCause::NotSelected] = self.not_selected.load(Relaxed);
         drops[DropCause::Cutoff] = self.cutoff.load(Relaxed);
         drops
     }

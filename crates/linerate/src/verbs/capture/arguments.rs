@@ -9,6 +9,7 @@ use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_flow::outputs::Destination;
 use linerate_pcapfile::{Compression, KeepFree, UserGroup};
+use linerate_process::Selection;
 use linerate_ring::packet::{DirectionFilter, Mode};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
@@ -23,6 +24,7 @@ const INTERFACES: &str = "Interfaces";
 const SOURCES: &str = "Sources";
 const PACKETS: &str = "Selection of packets";
 const OUTPUT: &str = "Output files";
+const PROCESSES: &str = "Processes";
 const FLOWS: &str = "Flow records";
 const PRINTING: &str = "Printed packets";
 
@@ -278,6 +280,31 @@ pub(crate) struct Arguments {
     #[arg(help_heading = PACKETS, long, value_name = "BYTES", value_parser = values::cutoff)]
     pub(super) cutoff: Option<u64>,
 
+    /// Find the processes that send and receive each packet, with their container, pod and unit. They are in the comment
+    /// of the packet in a pcapng file, and in the printed line. Packets of no known process are counted.
+    #[arg(help_heading = PROCESSES, long)]
+    pub(super) process_info: bool,
+
+    /// Capture only packets of the process with this number, as the host numbers processes; may be given several times.
+    /// Includes --process-info, as do --process, --container and --unit. If several of these are given, a process has to
+    /// match each of them. Packets of no known process are not captured.
+    #[arg(help_heading = PROCESSES, long, value_name = "PID")]
+    pub(super) pid: Vec<u32>,
+
+    /// Capture only packets of processes with this name (the first 15 characters count, as the kernel keeps no more); may
+    /// be given several times.
+    #[arg(help_heading = PROCESSES, long, value_name = "NAME")]
+    pub(super) process: Vec<String>,
+
+    /// Capture only packets of processes in the container with this id, or beginning of an id; may be given several times.
+    #[arg(help_heading = PROCESSES, long, value_name = "ID")]
+    pub(super) container: Vec<String>,
+
+    /// Capture only packets of processes in this service or scope of systemd (`nginx` stands for `nginx.service`); may be
+    /// given several times.
+    #[arg(help_heading = PROCESSES, long, value_name = "UNIT")]
+    pub(super) unit: Vec<String>,
+
     /// Run the filter in the `kernel` or in `user` space (default: in the kernel if it accepts the program).
     #[arg(help_heading = PACKETS, long, value_name = "SIDE", value_parser = values::filter_locations())]
     pub(super) filter_in: Option<FilterLocation>,
@@ -411,6 +438,21 @@ pub(in crate::verbs) enum FileFormat {
 }
 
 impl Arguments {
+    /// The processes whose packets are captured.
+    pub(super) fn selection(&self) -> Selection {
+        Selection {
+            pids: self.pid.clone(),
+            names: self.process.clone(),
+            containers: self.container.clone(),
+            units: self.unit.clone(),
+        }
+    }
+
+    /// Whether processes are looked for.
+    pub(super) fn finds_processes(&self) -> bool {
+        self.process_info || !self.selection().is_empty()
+    }
+
     /// The source that was given by name.
     pub(super) fn source_kind(&self) -> Option<SourceKind> {
         self.source.0

@@ -38,6 +38,9 @@ pub(crate) fn check(arguments: &Arguments) -> Result<Vec<Vec<String>>> {
         return Ok(names);
     }
     check_output(arguments)?;
+    if arguments.finds_processes() {
+        check_processes(arguments)?;
+    }
     match arguments.read {
         Some(_) => check_file(arguments)?,
         None => check_source(arguments, &names)?,
@@ -99,6 +102,32 @@ fn check_output(arguments: &Arguments) -> Result<()> {
 pub(super) fn takes_any(arguments: &Arguments, names: &[Vec<String>]) -> bool {
     let drops = arguments.source_kind() == Some(SourceKind::Drops);
     !drops && names.iter().flatten().any(|name| name == ANY)
+}
+
+fn check_processes(arguments: &Arguments) -> Result<()> {
+    if arguments.read.is_some() {
+        bail!(
+            "--process-info, --pid, --process, --container and --unit: a file (-r) does not say which process had a \
+             socket when its packets were captured; use them for the capture"
+        );
+    }
+    if arguments.time_stamp_type != TimestampSource::Software {
+        bail!(
+            "--process-info needs the kernel's time of each packet, because sockets change their processes: leave out -j"
+        );
+    }
+    if !arguments.selection().is_empty() || (arguments.discard || !arguments.flows.is_empty()) {
+        return Ok(());
+    }
+    if output::is_decoded(arguments) {
+        bail!(
+            "-e, -v, -A, -X, -x and -t print by tcpdump, which does not show processes: leave them out"
+        );
+    }
+    if output::is_pcap(arguments) {
+        bail!("--process-info writes comments, and a pcap file has none: use --format pcapng");
+    }
+    Ok(())
 }
 
 fn check_source(arguments: &Arguments, names: &[Vec<String>]) -> Result<()> {

@@ -273,10 +273,12 @@ fn counts(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// The packets that `--sample` and `--cutoff` leave out.
+/// The packets that options leave out, and those of no known process.
 fn left_out(drops: &Drops) -> impl Iterator<Item = String> {
     [
         (drops[DropCause::Sampled], "of other flows (--sample)"),
+        (drops[DropCause::NotSelected], "of processes that are not selected, or not known"),
+        (drops[DropCause::Unattributed], "of no known process"),
         (drops[DropCause::Cutoff], "after the cutoff of a flow (--cutoff)"),
     ]
     .into_iter()

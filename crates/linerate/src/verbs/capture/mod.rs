@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
 use linerate_capture::engine::{
-    self, Engine, EngineOptions, FileInput, FileProgress, InputFile, Sample,
+    self, Engine, EngineOptions, FileInput, FileProgress, InputFile, ProcessOptions, Sample,
 };
 use linerate_capture::filter::{CookedHeader, FilterCache, TagReading, cooked_header};
 use linerate_capture::link_type;
@@ -33,6 +33,7 @@ use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions};
 use linerate_flow::meter;
 use linerate_net::namespace::Namespace;
 use linerate_pcapfile::{BlockReader, Error as FileError};
+use linerate_process::Attribution;
 use linerate_ring::TimestampSource;
 use linerate_service::Manager;
 
@@ -149,6 +150,14 @@ fn from_interfaces(
     if arguments.wait && !wait(arguments, names, takes_later || by_no_name, &signals)? {
         return Ok(ExitCode::SUCCESS);
     }
+    // Before the first packet.
+    let processes = match arguments.finds_processes() {
+        true => Some(ProcessOptions {
+            attribution: Arc::new(Attribution::start()?),
+            selection: arguments.selection(),
+        }),
+        false => None,
+    };
     let at_once = match takes_later {
         true => engine::open_any(&options, &signals.stop())?,
         false => None,
@@ -193,6 +202,7 @@ fn from_interfaces(
         packet_buffered: arguments.packet_buffered,
         cpus,
         outlive_interfaces: any,
+        processes,
         sample: arguments.sample,
         cutoff: arguments.cutoff,
         drop_privileges: true,
@@ -282,7 +292,7 @@ fn open_all(
     Ok(all)
 }
 
-/// Refuses interfaces without the requested link type, and those of which `--sample` finds no flows.
+/// Refuses interfaces without the requested link type, and those of which `--sample` or `--process-info` finds no flows.
 fn check_link_types(arguments: &Arguments, opened: &[OpenInterface]) -> Result<()> {
     if let Some(linktype) = arguments.linktype
         && let Some(other) = opened.iter().find(|one| one.linktype != linktype)
@@ -290,11 +300,11 @@ fn check_link_types(arguments: &Arguments, opened: &[OpenInterface]) -> Result<(
         let (name, asked) = (&other.label, link_type::name(linktype).0);
         bail!("{name} does not have the link type {asked}; -L lists those that it has");
     }
-    if arguments.sample.is_some()
+    if (arguments.sample.is_some() || arguments.finds_processes())
         && let Some(other) = opened.iter().find(|one| !meter::supports_link_type(one.linktype))
     {
         let (name, linktype) = (&other.label, link_type::name(other.linktype).0);
-        bail!("--sample cannot find flows on {name}: it does not parse the link type {linktype}");
+        bail!("no flows can be found on {name}: its link type {linktype} is not parsed");
     }
     Ok(())
 }
@@ -404,6 +414,9 @@ fn buffer_of_each(interfaces: u64) -> u64 {
 
 fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOptions {
     let flows = !arguments.flows.is_empty();
+    let processes = arguments.finds_processes();
+    let needs_headers =
+        arguments.sample.is_some() || arguments.cutoff.is_some() || flows || processes;
     SourceOptions {
         source: arguments.source_kind(),
         traffic: arguments.direction,
@@ -415,7 +428,7 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         delivery: arguments.xdp_delivery,
         // A super-packet must be whole to be split; its segments are cut on their way into the file.
         // The addresses and ports of a flow are looked at before the packet is cut.
-        snaplen: match arguments.sample.is_some() || arguments.cutoff.is_some() || flows {
+        snaplen: match needs_headers {
             _ if arguments.split => DEFAULT_SNAPLEN,
             // Nothing but headers is needed.
             _ if flows && arguments.write.is_none() => SAMPLED_BYTES,
@@ -436,7 +449,7 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         filter_in: arguments.filter_in,
         trace_points: arguments.trace_at,
         rate_limit: arguments.rate_limit,
-        timestamps: match arguments.discard && !flows {
+        timestamps: match arguments.discard && !flows && !processes {
             true => TimestampSource::None,
             false => arguments.time_stamp_type,
         },

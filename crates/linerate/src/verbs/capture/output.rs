@@ -272,6 +272,7 @@ impl Lines {
         if let Some(event) = &frame.trace {
             add_event(&mut self.line, event, record.comment);
         }
+        add_processes(&mut self.line, record.comment);
         let written = match self.to_stderr {
             true => std::io::stderr().write_all(self.line.as_bytes()),
             false => std::io::stdout().write_all(self.line.as_bytes()),
@@ -289,6 +290,17 @@ impl Lines {
     }
 }
 
+/// Adds to a line who sends and receives the packet.
+fn add_processes(line: &mut String, comment: Option<&str>) {
+    for end in comment.into_iter().flat_map(str::lines) {
+        let is_process = end.starts_with("sender: ") || end.starts_with("receiver: ");
+        if is_process && let Some((process, _)) = end.split_once(", ") {
+            line.truncate(line.trim_end().len());
+            let _ = writeln!(line, " [{process}]");
+        }
+    }
+}
+
 /// Adds to a line what happened to the packet.
 fn add_event(line: &mut String, event: &TraceEvent, comment: Option<&str>) {
     let ended = line.ends_with('\n');
@@ -299,7 +311,9 @@ fn add_event(line: &mut String, event: &TraceEvent, comment: Option<&str>) {
             Some(name) => write!(line, " [exit: {name}]"),
             None => write!(line, " [exit: {verdict}]"),
         },
-        TraceEvent::Drop { .. } => write!(line, " [{}]", comment.unwrap_or("dropped")),
+        TraceEvent::Drop { .. } => {
+            write!(line, " [{}]", comment.and_then(|text| text.lines().next()).unwrap_or("dropped"))
+        }
     };
     if ended {
         line.push('\n');

@@ -14,6 +14,7 @@ mod options;
 mod pointers;
 mod printing;
 mod privileges;
+mod processes;
 mod queues;
 mod reading;
 mod rings;
