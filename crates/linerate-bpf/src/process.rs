@@ -332,7 +332,7 @@ mod tests {
             let is = |one: &&Event| {
                 one.kind == EventKind::Flow && (one.local, one.remote) == (local, remote)
             };
-            all.iter().filter(is).next_back().unwrap_or_else(|| panic!("{local:?}: {all:#?}"))
+            all.iter().rfind(is).unwrap_or_else(|| panic!("{local:?}: {all:#?}"))
         };
         let accepted = flow(there, here);
         assert_ne!(accepted.parent, 0);

@@ -36,7 +36,7 @@ fn attribute(criterion: &mut Criterion) {
         group.bench_function(format!("{flows} flows"), |bencher| {
             bencher.iter(|| {
                 random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let key = &keys[(u64::from(random) * u64::from(flows) >> 32) as usize];
+                let key = &keys[((u64::from(random) * u64::from(flows)) >> 32) as usize];
                 black_box(cache.attribute(key, TIME).is_known())
             });
         });

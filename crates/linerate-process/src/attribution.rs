@@ -20,6 +20,9 @@ use crate::table::Table;
 /// The longest time between two looks at what is to be done.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
+/// The same after a fork: until then the child has executed its program, mostly, and closed its sockets.
+const WAIT_AFTER_FORK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
 /// The share of the time that looks at all descriptors may take: one of so many.
 const HOLDERS_SHARE: u32 = 50;
 
@@ -122,14 +125,19 @@ impl Shared {
             tracing::debug!("cannot drop the capabilities of a thread: {error}");
         }
         let ring = self.lock().events.as_fd().try_clone_to_owned();
+        let mut wait = WAIT;
         let mut next_look = Instant::now();
         let mut next_sweep = Instant::now() + SWEEP_INTERVAL;
         while !self.stop.load(Relaxed) {
             if let Ok(ring) = &ring {
-                let _ = poll(&mut [PollFd::new(ring, PollFlags::IN)], Some(&WAIT));
+                let _ = poll(&mut [PollFd::new(ring, PollFlags::IN)], Some(&wait));
             }
             let mut state = self.lock();
             state.refresh();
+            wait = match std::mem::take(&mut state.table.had_fork) {
+                true => WAIT_AFTER_FORK,
+                false => WAIT,
+            };
             let looks = state.table.wants_holders && Instant::now() >= next_look;
             if Instant::now() >= next_sweep {
                 next_sweep = Instant::now() + SWEEP_INTERVAL;

@@ -141,6 +141,8 @@ pub(crate) struct Table {
     pub(crate) buckets: Arc<Buckets>,
     /// A look at all descriptors may tell who has a socket alone.
     pub(crate) wants_holders: bool,
+    /// A process with sockets had a child: soon somebody may ask who has them.
+    pub(crate) had_fork: bool,
 }
 
 impl Table {
@@ -159,6 +161,7 @@ impl Table {
             users: Users::read(),
             buckets: Arc::default(),
             wants_holders: false,
+            had_fork: false,
         }
     }
 
@@ -204,6 +207,7 @@ impl Table {
             life.forgotten = life.forks.drain(..MAX_FORKS / 2).next_back().unwrap_or(0);
         }
         life.forks.push(event.time);
+        self.had_fork |= Arc::strong_count(&life.process) > 1;
         self.buckets.change(life.process.bucket);
     }
 

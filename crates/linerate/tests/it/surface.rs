@@ -246,6 +246,7 @@ fn the_help_of_capture_has_groups() {
         "Flow records",
         "Selection of packets",
         "Sources",
+        "Processes",
         "Printed packets",
         "Examples",
     ];

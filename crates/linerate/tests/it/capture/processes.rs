@@ -10,7 +10,7 @@ use linerate_pcapfile::Reader;
 use linerate_testkit::{Namespace, Process, root_or_skip, skip, wait_for};
 use linerate_wire::flow::Key;
 
-use super::support::{folder, listening, read};
+use super::support::{Cable, folder, listening, read};
 use crate::LINERATE;
 
 const PYTHON: &str = "/usr/bin/python3";
@@ -616,6 +616,133 @@ fn packets_of_the_selected_processes_alone_are_captured() {
         let received = report["received"].as_u64().unwrap();
         assert!(received >= left_out + all.len() as u64, "{report}");
     }
+}
+
+const ADDRESS: &str = "10.9.0.2";
+
+/// Answers on these ports; each has a process of its own.
+const SERVERS: &str = r#"
+def serve(port, stream):
+    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM if stream else socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("0.0.0.0", port))
+    if stream: s.listen()
+    say("port", port, os.getpid())
+    while True:
+        if stream: echo(s.accept()[0])
+        else: data, peer = s.recvfrom(999); s.sendto(data, peer)
+pids = [child(serve, int(port[1:]), port[0] == "t") for port in sys.argv[2:]]
+time.sleep(0.2); say("started"); wait(sys.argv[1])
+for pid in pids: os.kill(pid, 9)
+"#;
+
+const ASK: &str = r#"
+for kind, port in (socket.SOCK_STREAM, int(sys.argv[2])), (socket.SOCK_DGRAM, int(sys.argv[3])):
+    for _ in range(5):
+        s = socket.socket(socket.AF_INET, kind); s.settimeout(5)
+        s.connect((sys.argv[1], port)); s.send(b"x"); s.recv(9); s.close()
+"#;
+
+fn run_in(namespace: &Namespace, script: &str, arguments: &[&str]) -> Process {
+    let mut command = namespace.command_killed_with_parent(PYTHON);
+    Process::start(command.arg("-c").arg(format!("{PRELUDE}{script}")).args(arguments))
+}
+
+#[test]
+fn every_source_that_leaves_frames_to_the_host_has_processes() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let cable = Cable::new();
+    for source in ["packet", "tee"] {
+        let folder = folder();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let mut servers = run_in(&cable.far, SERVERS, &[&path("go"), "t7000", "u7001"]);
+        servers.until("started");
+        let capture = cable.capture(&format!("--source {source} --process-info -w {}", path("a")));
+        assert!(run_in(&cable.near, ASK, &[ADDRESS, "7000", "7001"]).wait().0.success());
+        let (status, _, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
+        fs::write(path("go"), "").unwrap();
+        let truth = ports(&words(&servers.wait().1));
+        let [right, _, unknown] = judge(&packets(Path::new(&path("a"))), &truth);
+        assert!(right >= 20 && unknown * 20 <= right, "{source}: {right}, {unknown} unknown");
+    }
+    // A dropped packet has its sender, after the reason.
+    let host = Host::new("whd");
+    let mut command = host.namespace.command(LINERATE);
+    command.args(["capture", "-i", "lo", "--source", "drops", "--process-info", "-w"]);
+    let capture = listening(command.arg(host.file()).arg("udp"));
+    let script = r#"
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 6000))
+s.sendto(b"x", ("127.0.0.1", 9)); say("port", 6000, os.getpid()); time.sleep(0.2)
+"#;
+    let truth = ports(&host.run(script, &[]));
+    assert!(capture.interrupt().0.success());
+    let dropped = packets(&host.file());
+    let dropped = dropped.iter().find(|packet| packet.source == 6000).expect("the dropped one");
+    assert!(dropped.comment.starts_with("dropped: "), "{dropped:?}");
+    assert_eq!(dropped.pid("sender"), truth.get(&6000).copied());
+}
+
+#[test]
+fn translated_ports_are_of_no_process_that_has_them() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let (cable, folder) = (Cable::new(), folder());
+    let rules = "table ip nat { chain to { type nat hook prerouting priority dstnat; \
+                 tcp dport 80 redirect to :8080; udp dport 53 redirect to :5353; } }";
+    let mut nft = cable.far.command("nft");
+    if !nft.arg(rules).output().is_ok_and(|output| output.status.success()) {
+        skip!("no nftables");
+    }
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let ports_of = ["t80", "t8080", "u53", "u5353"];
+    let arguments: Vec<_> = [path("go")].into_iter().chain(ports_of.map(str::to_owned)).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut servers = run_in(&cable.far, SERVERS, &arguments);
+    servers.until("started");
+    let capture = cable.capture(&format!("--process-info -w {}", path("a")));
+    assert!(run_in(&cable.near, ASK, &[ADDRESS, "80", "53"]).wait().0.success());
+    assert!(capture.interrupt().0.success());
+    fs::write(path("go"), "").unwrap();
+    let truth = ports(&words(&servers.wait().1));
+    let all = packets(Path::new(&path("a")));
+    assert!(all.len() >= 40, "{}", all.len());
+    for packet in &all {
+        for (port, end) in [(packet.source, "sender"), (packet.destination, "receiver")] {
+            if let (80 | 53, Some(pid)) = (port, packet.pid(end)) {
+                assert_ne!(truth[&port], pid, "{packet:?}");
+            }
+        }
+    }
+}
+
+const BUSY_PARENT: &str = r#"
+import subprocess
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); one.bind(("127.0.0.1", 6000))
+say("port", 6000, os.getpid())
+for _ in range(20):
+    subprocess.run(["true"])
+    for _ in range(10): one.sendto(b"x", ("127.0.0.1", 9)); time.sleep(0.02)
+"#;
+
+#[test]
+fn a_process_that_starts_programs_keeps_its_sockets() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let host = Host::new("whf");
+    let capture = host.capture(&["--process-info", "udp"]);
+    let truth = ports(&host.run(BUSY_PARENT, &[]));
+    assert!(capture.interrupt().0.success());
+    let [right, _, unknown] = judge(&packets(&host.file()), &truth);
+    println!("{right} right, {unknown} unknown");
+    assert!(right + unknown == 200 && right >= 100, "{right} right, {unknown} unknown");
 }
 
 #[test]
