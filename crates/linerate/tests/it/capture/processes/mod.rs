@@ -1,0 +1,5 @@
+//! Whose packets they are: real processes, in control groups and network namespaces.
+
+mod sockets;
+mod support;
+mod surface;

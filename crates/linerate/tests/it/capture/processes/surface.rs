@@ -1,0 +1,297 @@
+//! Options, sources, and the end of a capture that finds processes.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use linerate_bpf::process::cgroup_root;
+use linerate_testkit::{Namespace, Process, root_or_skip, skip, wait_for};
+
+use super::super::support::{Cable, folder, listening, read};
+use super::support::{Group, Host, PRELUDE, PYTHON, is_ready, judge, packets, ports, words};
+use crate::LINERATE;
+
+const TWO_CLIENTS: &str = r#"
+group = sys.argv[1]
+listener = socket.create_server(("127.0.0.1", 7000))
+def server():
+    while True: echo(listener.accept()[0])
+server_pid = child(server)
+def client(group, name):
+    if group:
+        with open(group + "/cgroup.procs", "w") as procs: procs.write(str(os.getpid()))
+    with open("/proc/self/comm", "w") as comm: comm.write(name)
+    wait(sys.argv[2])
+    for _ in range(10):
+        s = socket.create_connection(("127.0.0.1", 7000))
+        say("port", s.getsockname()[1], os.getpid())
+        s.sendall(b"x"); s.recv(1); s.close()
+wanted, other = child(client, group, "wanted"), child(client, "", "other")
+say("pids", wanted, other, "started")
+for pid in wanted, other: os.waitpid(pid, 0)
+time.sleep(0.1)
+os.kill(server_pid, 9)
+"#;
+
+#[test]
+fn packets_of_the_selected_processes_alone_are_captured() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let id = "fedcba9876543210".repeat(4);
+    let group = Group::new(&format!("lnr-who-{}.service", std::process::id()));
+    let inner = group.0.join(&id);
+    fs::create_dir(&inner).unwrap();
+    let unit = group.0.file_name().unwrap().to_str().unwrap();
+    let cases: [&[&str]; 5] = [
+        &["--pid", "PID"],
+        &["--process", "wanted", "--process", "nobody"],
+        &["--container", &id[..12]],
+        &["--unit", unit.trim_end_matches(".service")],
+        &["--pid", "PID", "--process", "wanted", "--unit", unit],
+    ];
+    for options in cases {
+        let host = Host::new("whs");
+        let mut script = host.start(TWO_CLIENTS, &[inner.to_str().unwrap(), &host.path("go")]);
+        script.until("started");
+        let pids = || fs::read_to_string(inner.join("cgroup.procs")).unwrap();
+        wait_for("the process in the group", || !pids().is_empty());
+        let pids = pids();
+        let wanted = pids.trim();
+        let options: Vec<&str> =
+            options.iter().map(|one| if *one == "PID" { wanted } else { one }).collect();
+        let capture = host.capture(&[&options[..], &["tcp"]].concat());
+        host.go();
+        let truth = ports(&words(&script.wait().1));
+        let (status, report, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
+        let all = packets(&host.file());
+        let wanted: u32 = wanted.parse().unwrap();
+        assert!(all.len() >= 80, "{options:?}: {}", all.len());
+        for packet in &all {
+            let client = truth.get(&packet.source).or(truth.get(&packet.destination));
+            assert_eq!(client, Some(&wanted), "{options:?}: {packet:?}");
+        }
+        let left_out = report["dropped"]["not_selected"].as_u64().unwrap();
+        assert!(left_out >= 80, "{options:?}: {report}");
+        assert_eq!(report["dropped"]["total"], 0, "{report}");
+        let received = report["received"].as_u64().unwrap();
+        assert!(received >= left_out + all.len() as u64, "{report}");
+    }
+}
+
+const ADDRESS: &str = "10.9.0.2";
+
+/// Answers on these ports; each has a process of its own.
+const SERVERS: &str = r#"
+def serve(port, stream):
+    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM if stream else socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("0.0.0.0", port))
+    if stream: s.listen()
+    say("port", port, os.getpid())
+    while True:
+        if stream: echo(s.accept()[0])
+        else: data, peer = s.recvfrom(999); s.sendto(data, peer)
+pids = [child(serve, int(port[1:]), port[0] == "t") for port in sys.argv[2:]]
+time.sleep(0.2); say("started"); wait(sys.argv[1])
+for pid in pids: os.kill(pid, 9)
+"#;
+
+const ASK: &str = r#"
+for kind, port in (socket.SOCK_STREAM, int(sys.argv[2])), (socket.SOCK_DGRAM, int(sys.argv[3])):
+    for _ in range(5):
+        s = socket.socket(socket.AF_INET, kind); s.settimeout(5)
+        s.connect((sys.argv[1], port)); s.send(b"x"); s.recv(9); s.close()
+"#;
+
+fn run_in(namespace: &Namespace, script: &str, arguments: &[&str]) -> Process {
+    let mut command = namespace.command_killed_with_parent(PYTHON);
+    Process::start(command.arg("-c").arg(format!("{PRELUDE}{script}")).args(arguments))
+}
+
+#[test]
+fn every_source_that_leaves_frames_to_the_host_has_processes() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let cable = Cable::new();
+    for source in ["packet", "tee"] {
+        let folder = folder();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let mut servers = run_in(&cable.far, SERVERS, &[&path("go"), "t7000", "u7001"]);
+        servers.until("started");
+        let capture = cable.capture(&format!("--source {source} --process-info -w {}", path("a")));
+        assert!(run_in(&cable.near, ASK, &[ADDRESS, "7000", "7001"]).wait().0.success());
+        let (status, _, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
+        fs::write(path("go"), "").unwrap();
+        let truth = ports(&words(&servers.wait().1));
+        let [right, _, unknown] = judge(&packets(Path::new(&path("a"))), &truth);
+        assert!(right >= 20 && unknown * 20 <= right, "{source}: {right}, {unknown} unknown");
+    }
+    // A dropped packet has its sender, after the reason.
+    let host = Host::new("whd");
+    let mut command = host.namespace.command(LINERATE);
+    command.args(["capture", "-i", "lo", "--source", "drops", "--process-info", "-w"]);
+    let capture = listening(command.arg(host.file()).arg("udp"));
+    let script = r#"
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 6000))
+s.sendto(b"x", ("127.0.0.1", 9)); say("port", 6000, os.getpid()); time.sleep(0.2)
+"#;
+    let truth = ports(&host.run(script, &[]));
+    assert!(capture.interrupt().0.success());
+    let dropped = packets(&host.file());
+    let dropped = dropped.iter().find(|packet| packet.source == 6000).expect("the dropped one");
+    assert!(dropped.comment.starts_with("dropped: "), "{dropped:?}");
+    assert_eq!(dropped.pid("sender"), truth.get(&6000).copied());
+}
+
+#[test]
+fn translated_ports_are_of_no_process_that_has_them() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let (cable, folder) = (Cable::new(), folder());
+    let rules = "table ip nat { chain to { type nat hook prerouting priority dstnat; \
+                 tcp dport 80 redirect to :8080; udp dport 53 redirect to :5353; }; }";
+    let mut nft = cable.far.command("nft");
+    if !nft.arg(rules).output().is_ok_and(|output| output.status.success()) {
+        skip!("no nftables");
+    }
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let ports_of = ["t80", "t8080", "u53", "u5353"];
+    let arguments: Vec<_> = [path("go")].into_iter().chain(ports_of.map(str::to_owned)).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut servers = run_in(&cable.far, SERVERS, &arguments);
+    servers.until("started");
+    let capture = cable.capture(&format!("--process-info -w {}", path("a")));
+    assert!(run_in(&cable.near, ASK, &[ADDRESS, "80", "53"]).wait().0.success());
+    assert!(capture.interrupt().0.success());
+    fs::write(path("go"), "").unwrap();
+    let truth = ports(&words(&servers.wait().1));
+    let all = packets(Path::new(&path("a")));
+    assert!(all.len() >= 40, "{}", all.len());
+    for packet in &all {
+        for (port, end) in [(packet.source, "sender"), (packet.destination, "receiver")] {
+            if let (80 | 53, Some(pid)) = (port, packet.pid(end)) {
+                assert_ne!(truth[&port], pid, "{packet:?}");
+            }
+        }
+    }
+}
+
+const BUSY_PARENT: &str = r#"
+import subprocess
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); one.bind(("127.0.0.1", 6000))
+say("port", 6000, os.getpid())
+for _ in range(20):
+    subprocess.run(["true"])
+    for _ in range(10): one.sendto(b"x", ("127.0.0.1", 9)); time.sleep(0.02)
+"#;
+
+#[test]
+fn a_process_that_starts_programs_keeps_its_sockets() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let host = Host::new("whf");
+    let capture = host.capture(&["--process-info", "udp"]);
+    let truth = ports(&host.run(BUSY_PARENT, &[]));
+    assert!(capture.interrupt().0.success());
+    let [right, _, unknown] = judge(&packets(&host.file()), &truth);
+    println!("{right} right, {unknown} unknown");
+    assert!(right + unknown == 200 && right >= 100, "{right} right, {unknown} unknown");
+}
+
+#[test]
+fn nothing_stays_attached_after_a_kill() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let host = Host::new("whk");
+    let capture = host.capture(&["--process-info"]);
+    let folder = format!("/proc/{}/fdinfo", capture.id());
+    let links: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| fs::read_to_string(entry.path()).ok())
+        .filter_map(|info| {
+            Some(info.split_once("link_id:")?.1.split_whitespace().next()?.to_owned())
+        })
+        .collect();
+    assert!(links.len() >= 9, "{links:?}");
+    let exists = |id: &String| {
+        let mut command = Command::new("bpftool");
+        command
+            .args(["link", "show", "id", id])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
+    if !links.iter().all(exists) {
+        skip!("no bpftool");
+    }
+    drop(capture);
+    wait_for("the end of the links", || !links.iter().any(exists));
+}
+
+#[test]
+fn a_printed_line_has_the_processes() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let host = Host::new("whp");
+    let mut command = host.namespace.command(LINERATE);
+    command.args(["capture", "-i", "lo", "--process-info", "-c", "1", "udp"]);
+    let mut capture = listening(&mut command);
+    let script = r#"
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 6000))
+s.sendto(b"x", ("127.0.0.1", 6000)); say("pid", os.getpid()); time.sleep(0.5)
+"#;
+    let pid = &host.run(script, &[])[0][1];
+    capture.until(&format!("[sender: python3 ({pid})] [receiver: python3 ({pid})]"));
+    let (status, printed, _) = capture.wait();
+    assert!(status.success() && printed.lines().count() == 1, "{printed}");
+}
+
+#[test]
+fn what_cannot_have_processes_is_refused_with_the_reason() {
+    let output = read(Path::new("x.pcapng"), "--pid 7");
+    let refused = |output: std::process::Output, reason: &str| {
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(reason), "{printed}");
+    };
+    refused(output, "a file (-r) does not say which process");
+    let run = |arguments: &str| {
+        let arguments = arguments.split_whitespace();
+        Command::new(LINERATE).arg("capture").args(arguments).output().unwrap()
+    };
+    refused(run("-i lo --process-info -j adapter"), "leave out -j");
+    refused(run("-i lo --process-info -w x.pcap"), "--format pcapng");
+    refused(run("-i lo --process-info -e"), "tcpdump, which does not show processes");
+}
+
+#[test]
+fn a_missing_privilege_is_named() {
+    root_or_skip!();
+    if cgroup_root().is_none() {
+        skip!("no control groups of version 2");
+    }
+    let host = Host::new("whq");
+    let mut command = host.namespace.command("setpriv");
+    command.args(["--bounding-set", "-all,+net_raw", "--inh-caps", "-all"]);
+    command.args([LINERATE, "capture", "-i", "lo", "--process-info", "-c", "1"]);
+    let Ok(output) = command.output() else {
+        skip!("no setpriv");
+    };
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{printed}");
+    assert!(printed.contains("CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN"), "{printed}");
+}
