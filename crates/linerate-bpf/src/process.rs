@@ -103,7 +103,6 @@ pub struct Event {
 #[derive(Debug)]
 pub struct SocketEvents {
     _links: Vec<Link>,
-    holders: Link,
     ring: RingBuffer<'static>,
     ring_map: MapHandle,
     flows: MapHandle,
@@ -117,7 +116,7 @@ impl SocketEvents {
     /// # Errors
     /// [`Error::Privilege`]; [`Error::Invalid`] without the initial namespaces of PIDs and control groups, or without
     /// control groups of version 2; [`Error::System`].
-    pub fn open() -> Result<Self> {
+    pub fn open() -> Result<(Self, Holders)> {
         log_to_tracing();
         for (file, name, initial) in INITIAL_NAMESPACES {
             let own = fs::read_link(format!("/proc/self/ns/{file}"));
@@ -169,15 +168,16 @@ impl SocketEvents {
             0
         });
         add.map_err(failed)?;
-        Ok(Self {
-            holders: programs.linerate_holders.attach().map_err(failed)?,
+        let holders = Holders(programs.linerate_holders.attach().map_err(failed)?);
+        let events = Self {
             ring: builder.build().map_err(failed)?,
             flows: handle(&skeleton.maps.flows)?,
             lost: MappedArray::new(skeleton.maps.lost.as_fd())?,
             _links: links,
             ring_map,
             received,
-        })
+        };
+        Ok((events, holders))
     }
 
     /// The events since the last call, in order.
@@ -192,18 +192,6 @@ impl SocketEvents {
         self.lost.atomic::<AtomicU64>(0, 0).load(Relaxed)
     }
 
-    /// Each descriptor of a TCP or UDP socket that a process has now ([`EventKind::Holder`]); a connection with its
-    /// ends. Sockets that are older than the programs have events from the first call on.
-    ///
-    /// # Errors
-    /// [`Error::System`].
-    pub fn holders(&self) -> Result<Vec<Event>> {
-        let mut bytes = Vec::new();
-        let mut all = Iter::new(&self.holders).map_err(failed)?;
-        all.read_to_end(&mut bytes).map_err(|error| Error::system(ACTION, error))?;
-        Ok(bytes.chunks_exact(EVENT).filter_map(event).collect())
-    }
-
     /// Makes the programs report flows again that they have reported.
     ///
     /// # Errors
@@ -212,6 +200,24 @@ impl SocketEvents {
         let mut keys = Vec::new();
         batch::for_each(self.flows.as_fd(), |key, _| keys.extend_from_slice(key))?;
         batch::delete(self.flows.as_fd(), &keys).map(drop)
+    }
+}
+
+/// An iterator over all descriptors, in the kernel.
+#[derive(Debug)]
+pub struct Holders(Link);
+
+impl Holders {
+    /// Each descriptor of a TCP or UDP socket that a process has now ([`EventKind::Holder`]); a connection with its
+    /// ends. Sockets that are older than the programs have events from the first call on.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn list(&self) -> Result<Vec<Event>> {
+        let mut bytes = Vec::new();
+        let mut all = Iter::new(&self.0).map_err(failed)?;
+        all.read_to_end(&mut bytes).map_err(|error| Error::system(ACTION, error))?;
+        Ok(bytes.chunks_exact(EVENT).filter_map(event).collect())
     }
 }
 
@@ -306,9 +312,9 @@ mod tests {
         let before = TcpListener::bind("127.0.0.1:0").unwrap();
         let events = SocketEvents::open();
         probe_or_skip!(events.as_ref().err());
-        let mut events = events.unwrap();
+        let (mut events, holders) = events.unwrap();
         let id = std::process::id();
-        assert!(events.holders().unwrap().iter().any(|one| one.process.id == id));
+        assert!(holders.list().unwrap().iter().any(|one| one.process.id == id));
         let client = TcpStream::connect(before.local_addr().unwrap()).unwrap();
         let (server, _) = before.accept().unwrap();
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();

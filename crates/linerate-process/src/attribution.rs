@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linerate_bpf::process::SocketEvents;
+use linerate_bpf::process::{Holders, SocketEvents};
 use linerate_bpf::{Error, Result};
 use linerate_net::privilege::{CapabilitySet, keep_only};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -55,16 +55,16 @@ impl Attribution {
     /// # Errors
     /// As [`SocketEvents::open`]; [`Error::System`] if no thread can be started.
     pub fn start() -> Result<Self> {
-        let events = SocketEvents::open()?;
+        let (events, holders) = SocketEvents::open()?;
         let begin = now();
-        let holders = events.holders()?;
+        let first = holders.list()?;
         let mut state = State { events, lost: 0, table: Table::new() };
         state.refresh();
-        state.table.apply_holders(&holders, begin, now());
+        state.table.apply_holders(&first, begin, now());
         let shared = Arc::new(Shared { state: Mutex::new(state), stop: AtomicBool::new(false) });
         let own = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("processes".to_owned());
-        let thread = thread.spawn(move || own.run()).map_err(|source| Error::System {
+        let thread = thread.spawn(move || own.run(&holders)).map_err(|source| Error::System {
             action: "start a thread that follows the sockets of processes".to_owned(),
             source,
         })?;
@@ -103,7 +103,11 @@ impl State {
         }
         let lost = self.events.lost();
         if lost != self.lost {
-            tracing::debug!(lost = lost - self.lost, "events of sockets were lost");
+            if self.lost == 0 {
+                tracing::warn!(
+                    "events of sockets came too fast: packets have no process until their sockets are seen again"
+                );
+            }
             self.lost = lost;
             self.table.reset();
             // The programs report datagram flows once.
@@ -120,7 +124,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self) {
+    fn run(&self, holders: &Holders) {
         if let Err(error) = keep_only(CapabilitySet::empty()) {
             tracing::debug!("cannot drop the capabilities of a thread: {error}");
         }
@@ -143,27 +147,30 @@ impl Shared {
                 next_sweep = Instant::now() + SWEEP_INTERVAL;
                 state.table.sweep();
             }
+            drop(state);
             if looks {
                 let start = Instant::now();
-                look(&mut state);
+                self.look(holders);
                 next_look = Instant::now() + start.elapsed() * HOLDERS_SHARE;
             }
         }
     }
-}
 
-/// Finds who has a socket alone.
-fn look(state: &mut State) {
-    let begin = now();
-    match state.events.holders() {
-        Ok(holders) => {
-            // What came meanwhile is known first.
-            let end = state.refresh();
-            state.table.apply_holders(&holders, begin, end);
-        }
-        Err(error) => {
-            tracing::warn!("flows of inherited sockets stay without a process: {error}");
-            state.table.wants_holders = false;
+    /// Finds who has a socket alone.
+    fn look(&self, holders: &Holders) {
+        let begin = now();
+        let found = holders.list();
+        let mut state = self.lock();
+        match found {
+            Ok(found) => {
+                // What came meanwhile is known first.
+                let end = state.refresh();
+                state.table.apply_holders(&found, begin, end);
+            }
+            Err(error) => {
+                tracing::warn!("flows of inherited sockets stay without a process: {error}");
+                state.table.wants_holders = false;
+            }
         }
     }
 }

@@ -17,6 +17,9 @@ use crate::table::Flow;
 /// Slots that a flow may be in.
 const WAYS: usize = 4;
 
+/// Sets of slots at the start.
+const MIN_SETS: usize = 256;
+
 /// The number of the answer without a process.
 const UNKNOWN: u32 = 0;
 
@@ -49,7 +52,8 @@ type Id = (u32, u64, u32);
 /// The answer for a flow, from a time until another.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    ends: [End; 2],
+    addresses: [u128; 2],
+    ports: [u16; 2],
     from: u64,
     until: u64,
     answer: u32,
@@ -59,6 +63,16 @@ struct Slot {
     protocol: u8,
 }
 
+impl Slot {
+    #[inline]
+    fn is_of(&self, ends: &[End; 2], protocol: u8) -> bool {
+        let [one, other] = ends;
+        self.addresses == [one.address, other.address]
+            && self.ports == [one.port, other.port]
+            && self.protocol == protocol
+    }
+}
+
 /// Answers without a system call or a lock for flows that it knows.
 pub struct Cache {
     shared: Arc<Shared>,
@@ -66,6 +80,9 @@ pub struct Cache {
     netns: u64,
     selection: Selection,
     slots: Vec<[Slot; WAYS]>,
+    /// The most sets of slots, and how many slots have a flow.
+    max_sets: usize,
+    filled: usize,
     answers: Vec<Answer>,
     numbers: HashMap<[Option<Id>; 2], u32>,
     /// All events before this time are known.
@@ -91,13 +108,15 @@ impl Cache {
         flows: usize,
     ) -> Self {
         // Half full, so that few sets are.
-        let sets = (2 * flows / WAYS).next_power_of_two().max(64);
+        let max_sets = (2 * flows / WAYS).next_power_of_two().max(MIN_SETS);
         let mut cache = Self {
             shared,
             buckets,
             netns,
             selection,
-            slots: vec![[Slot::default(); WAYS]; sets],
+            slots: vec![[Slot::default(); WAYS]; MIN_SETS],
+            max_sets,
+            filled: 0,
             answers: Vec::new(),
             numbers: HashMap::new(),
             horizon: 0,
@@ -127,9 +146,7 @@ impl Cache {
         let ends = [end(key.source, key.source_port), end(key.destination, key.destination_port)];
         let hash = buckets::hash(ends[0], ends[1]);
         let set = hash as usize & (self.slots.len() - 1);
-        let found = self.slots[set]
-            .iter()
-            .find(|slot| slot.ends == ends && slot.protocol == key.protocol.0);
+        let found = self.slots[set].iter().find(|slot| slot.is_of(&ends, key.protocol.0));
         if let Some(slot) = found
             && (slot.from..slot.until).contains(&time)
             && time < self.horizon
@@ -137,13 +154,13 @@ impl Cache {
         {
             self.last = slot.answer;
         } else {
-            self.last = self.ask(ends, key.protocol.0, set, time);
+            self.last = self.ask(ends, key.protocol.0, hash, time);
         }
         self.last()
     }
 
     #[cold]
-    fn ask(&mut self, ends: [End; 2], protocol: u8, set: usize, time: u64) -> u32 {
+    fn ask(&mut self, ends: [End; 2], protocol: u8, hash: u64, time: u64) -> u32 {
         let [local, remote] = ends;
         let flow = Flow { netns: self.netns, protocol, local, remote };
         let mut state = self.shared.lock();
@@ -154,15 +171,19 @@ impl Cache {
         let (from, until) =
             (source.from.max(destination.from), source.until.min(destination.until));
         let answer = self.number(source.process, destination.process);
-        let slot = Slot { ends, from, until, answer, stamp, used, protocol };
+        let (addresses, ports) = (ends.map(|end| end.address), ends.map(|end| end.port));
+        let slot = Slot { addresses, ports, from, until, answer, stamp, used, protocol };
+        if self.filled > self.slots.len() * WAYS / 2 && self.slots.len() < self.max_sets {
+            let sets = self.max_sets.min(self.slots.len() * 4);
+            self.slots = vec![[Slot::default(); WAYS]; sets];
+            self.filled = 0;
+        }
+        let set = hash as usize & (self.slots.len() - 1);
         let set = &mut self.slots[set];
-        let is_own = |one: &Slot| one.protocol == protocol && one.ends == ends;
-        let at = set
-            .iter()
-            .position(is_own)
-            .or_else(|| set.iter().position(|one| one.protocol == 0))
-            .unwrap_or(self.turn);
+        let at = set.iter().position(|one| one.is_of(&ends, protocol));
+        let at = at.or_else(|| set.iter().position(|one| one.protocol == 0)).unwrap_or(self.turn);
         self.turn = (self.turn + 1) % WAYS;
+        self.filled += usize::from(set[at].protocol == 0);
         set[at] = slot;
         answer
     }
@@ -178,6 +199,7 @@ impl Cache {
             self.answers.clear();
             self.numbers.clear();
             self.slots.fill([Slot::default(); WAYS]);
+            self.filled = 0;
             self.number(None, None);
         }
         let line = |one: &Option<Arc<Process>>, what: &str| {

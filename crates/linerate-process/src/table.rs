@@ -141,6 +141,8 @@ pub(crate) struct Table {
     pub(crate) buckets: Arc<Buckets>,
     /// A look at all descriptors may tell who has a socket alone.
     pub(crate) wants_holders: bool,
+    /// Sockets are unknown that exist: the next look finds them.
+    is_incomplete: bool,
     /// A process with sockets had a child: soon somebody may ask who has them.
     pub(crate) had_fork: bool,
 }
@@ -161,6 +163,7 @@ impl Table {
             users: Users::read(),
             buckets: Arc::default(),
             wants_holders: false,
+            is_incomplete: true,
             had_fork: false,
         }
     }
@@ -170,7 +173,7 @@ impl Table {
         self.sockets.clear();
         self.flows.clear();
         self.order.clear();
-        self.wants_holders = true;
+        (self.wants_holders, self.is_incomplete) = (true, true);
         self.buckets.change_all();
     }
 
@@ -335,11 +338,16 @@ impl Table {
     /// Takes what a look at all descriptors found, which began and ended at these times.
     pub(crate) fn apply_holders(&mut self, holders: &[Event], begin: u64, end: u64) {
         self.wants_holders = false;
+        let is_incomplete = std::mem::take(&mut self.is_incomplete);
         let mut by_socket = HashMap::<u64, Vec<&Event>>::new();
         for event in holders {
             by_socket.entry(event.socket).or_default().push(event);
         }
         for (cookie, events) in by_socket {
+            // One that nobody knows any more has been closed meanwhile.
+            if !is_incomplete && !self.sockets.contains_key(&cookie) {
+                continue;
+            }
             let first = events[0];
             let id = |event: &Event| (event.process.id, event.process.start);
             let is_alone = events.iter().all(|event| id(event) == id(first));

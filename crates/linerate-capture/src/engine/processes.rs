@@ -12,7 +12,7 @@ use crate::source::{OpenInterface, inside};
 use crate::{Error, Result};
 
 /// The most flows that all readers together remember.
-const MAX_FLOWS: usize = 1 << 18;
+const MAX_FLOWS: usize = 1 << 17;
 
 /// The least of one reader.
 const MIN_FLOWS: usize = 1 << 10;

@@ -108,6 +108,9 @@ struct Options {
     /// Split super-packets into the frames that the wire carries.
     #[arg(long)]
     split: bool,
+    /// Find the processes that send and receive each packet.
+    #[arg(long)]
+    process_info: bool,
 }
 
 const AFTER_HELP: &str = "\
@@ -316,6 +319,13 @@ const NO_PROMISCUOUS_MODE: Control = Control {
     kind: "boolflag",
     values: &[],
 };
+const PROCESS_INFO: Control = Control {
+    option: "process-info",
+    display: "Find the processes of packets",
+    tooltip: "Process, container, pod and unit, in the comment of each packet",
+    kind: "boolflag",
+    values: &[],
+};
 const SNAPSHOT_LENGTH: Control = Control {
     option: "snapshot-length",
     display: "Bytes of each packet",
@@ -333,18 +343,21 @@ const BUFFER_SIZE: Control = Control {
 
 fn list_options(target: &Target) -> Result<()> {
     let controls: &[Control] = match target {
-        Target::Interface(name) if name == ANY => &[DIRECTION, SPLIT, SNAPSHOT_LENGTH, BUFFER_SIZE],
+        Target::Interface(name) if name == ANY => {
+            &[DIRECTION, SPLIT, PROCESS_INFO, SNAPSHOT_LENGTH, BUFFER_SIZE]
+        }
         Target::Interface(_) => &[
             SOURCE,
             TAKE_OVER,
             TRACE_AT,
             DIRECTION,
             SPLIT,
+            PROCESS_INFO,
             NO_PROMISCUOUS_MODE,
             SNAPSHOT_LENGTH,
             BUFFER_SIZE,
         ],
-        Target::Drops => &[SNAPSHOT_LENGTH, BUFFER_SIZE],
+        Target::Drops => &[PROCESS_INFO, SNAPSHOT_LENGTH, BUFFER_SIZE],
     };
     for (number, control) in controls.iter().enumerate() {
         let Control { option, display, tooltip, kind, values } = control;
@@ -390,6 +403,7 @@ fn capture(arguments: &Arguments, target: &Target) -> Result<ExitCode> {
         ("take-over", options.take_over),
         ("no-promiscuous-mode", options.no_promiscuous_mode),
         ("split", options.split),
+        ("process-info", options.process_info),
     ] {
         words.extend(is_set.then(|| format!("--{option}")));
     }
