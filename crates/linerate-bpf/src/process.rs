@@ -29,6 +29,9 @@ const CAPABILITIES: &str = "CAP_BPF,CAP_PERFMON,CAP_NET_ADMIN";
 const INITIAL_NAMESPACES: [(&str, &str, &str); 2] =
     [("pid", "PID", "pid:[4026531836]"), ("cgroup", "cgroup", "cgroup:[4026531835]")];
 
+/// Stands for a listening socket that is not known.
+pub const NO_PARENT: u64 = u64::MAX;
+
 /// A process at the time of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
@@ -83,7 +86,8 @@ pub struct Event {
     pub time: u64,
     /// The cookie of the socket (`SO_COOKIE`).
     pub socket: u64,
-    /// The cookie of the listening socket that a connection came from; 0 if that is not known.
+    /// The cookie of the listening socket that a connection came from, [`NO_PARENT`] if that is not known; 0 for what is
+    /// no new connection.
     pub parent: u64,
     /// The cookie of the network namespace (`SO_NETNS_COOKIE`).
     pub netns: u64,
@@ -140,6 +144,7 @@ impl SocketEvents {
             kernel.type_by_name::<Typedef<'_>>("btf_trace_sock_send_length").is_some()
         });
         open.progs.linerate_send.set_autoload(has_send);
+        open.progs.linerate_receive.set_autoload(has_send);
         let skeleton = open.load().map_err(failed)?;
         let programs = &skeleton.progs;
         let mut links = Vec::new();
@@ -155,7 +160,9 @@ impl SocketEvents {
         }
         links.push(programs.linerate_fork.attach().map_err(failed)?);
         links.push(programs.linerate_state.attach().map_err(failed)?);
+        links.push(programs.linerate_exec.attach().map_err(failed)?);
         if has_send {
+            links.push(programs.linerate_receive.attach().map_err(failed)?);
             links.push(programs.linerate_send.attach().map_err(failed)?);
         }
         let handle = |map: &libbpf_rs::MapMut<'_>| MapHandle::try_from(map).map_err(failed);

@@ -22,7 +22,7 @@ fn key(flow: u32) -> Key {
 }
 
 fn attribute(criterion: &mut Criterion) {
-    let attribution = match Attribution::start() {
+    let attribution = match Attribution::attach().and_then(|attached| attached.start()) {
         Ok(attribution) => attribution,
         Err(error) => return eprintln!("skipped: {error}"),
     };

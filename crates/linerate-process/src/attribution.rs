@@ -1,6 +1,6 @@
 //! [`Attribution`]: the programs, and the thread that takes what they report.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,12 @@ const WAIT_AFTER_FORK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// The share of the time that looks at all descriptors may take: one of so many.
 const HOLDERS_SHARE: u32 = 50;
 
+/// The longest time between two looks at all descriptors: processes pass sockets to each other.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// By how much clocks may drift apart between two looks at the events, in nanoseconds.
+const MAX_CLOCK_DRIFT: u64 = 5_000_000;
+
 /// How often what nobody needs is forgotten.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -46,29 +52,50 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     events: SocketEvents,
     lost: u64,
+    /// How often the table was emptied.
+    resets: u64,
+    clocks: [u64; 2],
     pub(crate) table: Table,
+}
+
+/// The programs are attached.
+#[derive(Debug)]
+pub struct Attached {
+    shared: Arc<Shared>,
+    holders: Holders,
+    ring: OwnedFd,
+}
+
+impl Attached {
+    /// Starts the thread, without capabilities: so the process must have its last user.
+    ///
+    /// # Errors
+    /// [`Error::System`] if no thread can be started.
+    pub fn start(self) -> Result<Attribution> {
+        let Self { shared, holders, ring } = self;
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("processes".to_owned());
+        let thread = thread.spawn(move || own.run(&holders, &ring)).map_err(failed)?;
+        Ok(Attribution { shared, thread: Some(thread) })
+    }
+}
+
+fn failed(source: std::io::Error) -> Error {
+    Error::System { action: "follow the sockets of processes".to_owned(), source }
 }
 
 impl Attribution {
     /// Attaches the programs, and finds the sockets that exist.
     ///
     /// # Errors
-    /// As [`SocketEvents::open`]; [`Error::System`] if no thread can be started.
-    pub fn start() -> Result<Self> {
+    /// As [`SocketEvents::open`].
+    pub fn attach() -> Result<Attached> {
         let (events, holders) = SocketEvents::open()?;
-        let begin = now();
-        let first = holders.list()?;
-        let mut state = State { events, lost: 0, table: Table::new() };
-        state.refresh();
-        state.table.apply_holders(&first, begin, now());
+        let ring = events.as_fd().try_clone_to_owned().map_err(failed)?;
+        let state = State { events, lost: 0, resets: 0, clocks: clocks(), table: Table::new() };
         let shared = Arc::new(Shared { state: Mutex::new(state), stop: AtomicBool::new(false) });
-        let own = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("processes".to_owned());
-        let thread = thread.spawn(move || own.run(&holders)).map_err(|source| Error::System {
-            action: "start a thread that follows the sockets of processes".to_owned(),
-            source,
-        })?;
-        Ok(Self { shared, thread: Some(thread) })
+        shared.look(&holders);
+        Ok(Attached { shared, holders, ring })
     }
 
     /// A cache for one reader of packets in the network namespace with this cookie, with room for at least this many flows.
@@ -96,7 +123,15 @@ impl State {
     /// Takes all events so far. Returns the time, before which all are known.
     pub(crate) fn refresh(&mut self) -> u64 {
         let time = now();
-        let offset = tai_offset();
+        let clocks = clocks();
+        let offset = clocks[0];
+        // The times of packets and events do not belong together any more.
+        let is_set = |(now, before): (u64, &u64)| now.abs_diff(*before) > MAX_CLOCK_DRIFT;
+        if clocks.into_iter().zip(&self.clocks).any(is_set) {
+            self.events.take();
+            self.reset();
+        }
+        self.clocks = clocks;
         for mut event in self.events.take() {
             event.time = event.time.saturating_sub(offset);
             self.table.apply(&event);
@@ -109,13 +144,18 @@ impl State {
                 );
             }
             self.lost = lost;
-            self.table.reset();
-            // The programs report datagram flows once.
-            if let Err(error) = self.events.forget_flows() {
-                tracing::warn!("flows of datagrams stay without a process: {error}");
-            }
+            self.reset();
         }
         time
+    }
+
+    fn reset(&mut self) {
+        self.resets += 1;
+        self.table.reset();
+        // The programs would report datagram flows later.
+        if let Err(error) = self.events.forget_flows() {
+            tracing::debug!("flows of datagrams stay without a process for a while: {error}");
+        }
     }
 }
 
@@ -124,25 +164,23 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, holders: &Holders) {
+    fn run(&self, holders: &Holders, ring: &OwnedFd) {
         if let Err(error) = keep_only(CapabilitySet::empty()) {
             tracing::debug!("cannot drop the capabilities of a thread: {error}");
         }
-        let ring = self.lock().events.as_fd().try_clone_to_owned();
         let mut wait = WAIT;
-        let mut next_look = Instant::now();
+        let (mut next_look, mut last_look) = (Instant::now(), Instant::now());
         let mut next_sweep = Instant::now() + SWEEP_INTERVAL;
         while !self.stop.load(Relaxed) {
-            if let Ok(ring) = &ring {
-                let _ = poll(&mut [PollFd::new(ring, PollFlags::IN)], Some(&wait));
-            }
+            let _ = poll(&mut [PollFd::new(ring, PollFlags::IN)], Some(&wait));
             let mut state = self.lock();
             state.refresh();
             wait = match std::mem::take(&mut state.table.had_fork) {
                 true => WAIT_AFTER_FORK,
                 false => WAIT,
             };
-            let looks = state.table.wants_holders && Instant::now() >= next_look;
+            let is_due = state.table.wants_holders || last_look.elapsed() >= LOOK_INTERVAL;
+            let looks = is_due && Instant::now() >= next_look;
             if Instant::now() >= next_sweep {
                 next_sweep = Instant::now() + SWEEP_INTERVAL;
                 state.table.sweep();
@@ -151,21 +189,27 @@ impl Shared {
             if looks {
                 let start = Instant::now();
                 self.look(holders);
-                next_look = Instant::now() + start.elapsed() * HOLDERS_SHARE;
+                last_look = Instant::now();
+                next_look = last_look + start.elapsed() * HOLDERS_SHARE;
             }
         }
     }
 
     /// Finds who has a socket alone.
     fn look(&self, holders: &Holders) {
-        let begin = now();
+        let (begin, resets) = {
+            let mut state = self.lock();
+            (state.refresh(), state.resets)
+        };
         let found = holders.list();
         let mut state = self.lock();
         match found {
             Ok(found) => {
                 // What came meanwhile is known first.
                 let end = state.refresh();
-                state.table.apply_holders(&found, begin, end);
+                if state.resets == resets {
+                    state.table.apply_holders(&found, begin, end);
+                }
             }
             Err(error) => {
                 tracing::warn!("flows of inherited sockets stay without a process: {error}");
@@ -184,9 +228,12 @@ pub(crate) fn now() -> u64 {
     nanoseconds(clock_gettime(ClockId::Realtime))
 }
 
-/// TAI less UTC: whole seconds, which the kernel may not know (then 0).
-fn tai_offset() -> u64 {
+/// TAI less UTC, in whole seconds, which the kernel may not know (then 0); and UTC less the time since boot. Both in
+/// nanoseconds.
+fn clocks() -> [u64; 2] {
     let utc = now();
     let tai = clock_gettime_dynamic(DynamicClockId::Tai).map_or(utc, nanoseconds);
-    (tai.saturating_sub(utc) + 500_000_000) / 1_000_000_000 * 1_000_000_000
+    let offset = (tai.saturating_sub(utc) + 500_000_000) / 1_000_000_000 * 1_000_000_000;
+    let boot = clock_gettime_dynamic(DynamicClockId::Known(ClockId::Boottime));
+    [offset, utc.saturating_sub(boot.map_or(0, nanoseconds))]
 }

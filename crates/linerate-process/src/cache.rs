@@ -46,8 +46,8 @@ impl Answer {
     }
 }
 
-/// A process and its program: number, start, and number of the program.
-type Id = (u32, u64, u32);
+/// A process, its program, user and control group.
+type Id = (u32, u64, u32, u32, u64);
 
 /// The answer for a flow, from a time until another.
 #[derive(Clone, Copy, Debug, Default)]
@@ -190,7 +190,9 @@ impl Cache {
 
     /// The number of an answer.
     fn number(&mut self, source: Option<Arc<Process>>, destination: Option<Arc<Process>>) -> u32 {
-        let id = |one: &Option<Arc<Process>>| one.as_ref().map(|one| (one.id, one.start, one.exec));
+        let id = |one: &Option<Arc<Process>>| {
+            one.as_ref().map(|one| (one.id, one.start, one.exec, one.uid, one.cgroup))
+        };
         let ids = [id(&source), id(&destination)];
         if let Some(number) = self.numbers.get(&ids) {
             return *number;

@@ -31,10 +31,16 @@ pub struct Process {
     pub user: Option<String>,
     /// Its control group, if that is known.
     pub group: Option<Arc<ControlGroup>>,
+    pub(crate) cgroup: u64,
     pub(crate) bucket: u16,
 }
 
 impl Process {
+    /// Whether it is still as here: its program, user and control group.
+    pub(crate) fn is_as(&self, record: &Record) -> bool {
+        (self.exec, self.uid, self.cgroup) == (record.exec, record.uid, record.cgroup)
+    }
+
     /// Reads what the kernel has not said, if the process still exists.
     pub(crate) fn new(
         record: &Record,
@@ -56,6 +62,7 @@ impl Process {
             uid: record.uid,
             user: users.name(record.uid).filter(|_| !is_contained),
             group,
+            cgroup: record.cgroup,
             bucket: buckets::of_process(record.id),
         }
     }
@@ -65,9 +72,11 @@ impl Process {
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, name, command, uid, user, group, .. } = self;
+        // A process chooses its name and its arguments.
+        let name = name.replace(['(', ')', ','], "?");
         write!(f, "{name} ({id})")?;
         if !command.is_empty() {
-            write!(f, ", command `{command}`")?;
+            write!(f, ", command `{}`", command.replace('`', "'"))?;
         }
         match user {
             Some(user) => write!(f, ", user {user}")?,

@@ -1,9 +1,10 @@
 //! [`Table`]: sockets, their flows and their processes, from the events of the kernel.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use linerate_bpf::process::{End, Event, EventKind, Process as Record, cgroup_root};
 
@@ -35,7 +36,35 @@ const RETRY: u64 = 20_000_000;
 /// How often it doubles.
 const MAX_DOUBLINGS: u8 = 9;
 
+/// A datagram flow is reported at least this often while it has packets: `FLOW_INTERVAL` of
+/// linerate-bpf/src/bpf/process.bpf.c, and a margin.
+const REPORTED: u64 = 10_100_000_000;
+
+/// How much later than a packet the report may be that it causes.
+const REPORT_DELAY: u64 = 10_000_000;
+
+/// How long a connection has packets after its socket is closed: that of TIME-WAIT.
+const LINGER: u64 = 60_000_000_000;
+
+/// Two sockets have had the same flow at the same time, if not for this time.
+const SETTLED: u64 = 1_000_000_000;
+
+/// Stands for several sockets.
+const SEVERAL: u64 = 0;
+
+/// Forks that are remembered of all processes, because their sockets may become known later.
+const MAX_RECENT_FORKS: usize = 4096;
+
+/// Programs of one process that are remembered.
+const MAX_PROGRAMS: usize = 16;
+
+/// The least time between two walks through all control groups.
+const WALK_INTERVAL: Duration = Duration::from_secs(1);
+
 const UDP: u8 = 17;
+
+/// A process by number and start.
+type Id = (u32, u64);
 
 /// A flow as one of its sockets sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +87,8 @@ impl Flow {
 struct Mapping {
     from: u64,
     socket: u64,
+    /// The last report.
+    last: u64,
 }
 
 #[derive(Debug, Default)]
@@ -96,13 +127,14 @@ struct Holding {
     /// When the process had it alone for certain: a child that it has had since then may have it, too.
     alone: u64,
     /// `None`: several processes have it, or had it in turn.
-    process: Option<Arc<Process>>,
+    process: Option<Id>,
 }
 
 /// A process, also when it executes other programs.
 #[derive(Debug)]
 struct Life {
-    process: Arc<Process>,
+    /// Its programs, since when.
+    programs: Vec<(u64, Arc<Process>)>,
     /// When it had children.
     forks: Vec<u64>,
     /// The last time that is not in the list any more.
@@ -132,9 +164,13 @@ pub(crate) struct Table {
     sockets: HashMap<u64, Socket>,
     flows: HashMap<Flow, Vec<Mapping>>,
     order: VecDeque<Flow>,
-    lives: HashMap<(u32, u64), Life>,
-    /// By their numbers.
-    groups: HashMap<u64, Arc<ControlGroup>>,
+    lives: HashMap<Id, Life>,
+    recent_forks: VecDeque<(u64, Id)>,
+    /// The last that is not there any more.
+    forgotten_fork: u64,
+    /// By their numbers; `None` for those that were not found.
+    groups: HashMap<u64, Option<Arc<ControlGroup>>>,
+    last_walk: Option<Instant>,
     /// Where they are mounted, and the number of the root.
     cgroup_root: Option<(PathBuf, u64)>,
     users: Users,
@@ -158,7 +194,10 @@ impl Table {
             flows: HashMap::new(),
             order: VecDeque::new(),
             lives: HashMap::new(),
+            recent_forks: VecDeque::new(),
+            forgotten_fork: 0,
             groups: HashMap::new(),
+            last_walk: None,
             cgroup_root: cgroup_root().and_then(inode),
             users: Users::read(),
             buckets: Arc::default(),
@@ -168,8 +207,11 @@ impl Table {
         }
     }
 
-    /// Forgets all sockets and flows, because events were lost.
+    /// Forgets all, because events were lost, or their times are of another clock than those of packets.
     pub(crate) fn reset(&mut self) {
+        self.lives.clear();
+        self.recent_forks.clear();
+        self.forgotten_fork = 0;
         self.sockets.clear();
         self.flows.clear();
         self.order.clear();
@@ -179,15 +221,21 @@ impl Table {
 
     /// Forgets what nobody needs.
     pub(crate) fn sweep(&mut self) {
-        self.lives.retain(|_, life| Arc::strong_count(&life.process) > 1);
-        self.groups.retain(|_, group| Arc::strong_count(group) > 1);
+        let histories = self.sockets.values().flat_map(|socket| &socket.history);
+        let used: HashSet<Id> = histories.filter_map(|one| one.process).collect();
+        self.lives.retain(|id, _| used.contains(id));
+        self.groups.retain(|_, group| group.as_ref().is_some_and(|one| Arc::strong_count(one) > 1));
     }
 
     pub(crate) fn apply(&mut self, event: &Event) {
         match event.kind {
-            EventKind::Process => _ = self.process(&event.process, &event.arguments),
+            EventKind::Process => _ = self.process(&event.process, &event.arguments, event.time),
             EventKind::Socket => {
-                let process = Some(self.process(&event.process, &[]));
+                // Some sockets are never reported as closed.
+                if self.sockets.len() > 4 * MAX_FLOWS {
+                    self.reset();
+                }
+                let process = Some(self.process(&event.process, &[], event.time));
                 let (from, alone) = (event.time, event.time);
                 let history = vec![Holding { from, alone, process }];
                 let socket = Socket { created: event.time, history, ..Socket::default() };
@@ -202,37 +250,57 @@ impl Table {
     }
 
     fn note_fork(&mut self, event: &Event) {
+        let id = (event.process.id, event.process.start);
+        if self.recent_forks.len() == MAX_RECENT_FORKS {
+            self.forgotten_fork = self.recent_forks.pop_front().map_or(0, |(time, _)| time);
+        }
+        self.recent_forks.push_back((event.time, id));
         // A process without sockets gives none to its children.
-        let Some(life) = self.lives.get_mut(&(event.process.id, event.process.start)) else {
-            return;
-        };
+        let Some(life) = self.lives.get_mut(&id) else { return };
         if life.forks.len() == MAX_FORKS {
             life.forgotten = life.forks.drain(..MAX_FORKS / 2).next_back().unwrap_or(0);
         }
         life.forks.push(event.time);
-        self.had_fork |= Arc::strong_count(&life.process) > 1;
-        self.buckets.change(life.process.bucket);
+        self.had_fork = true;
+        self.buckets.change(buckets::of_process(id.0));
     }
 
     fn add_flow(&mut self, event: &Event, time: u64) {
         let Event { netns, protocol, local, remote, parent, .. } = *event;
         let flow = Flow { netns, protocol, local, remote };
         let new = || Socket { created: time, parent, ..Socket::default() };
-        let socket = self.sockets.entry(event.socket).or_insert_with(new);
-        let created = socket.created;
+        let created = self.sockets.entry(event.socket).or_insert_with(new).created;
+        let mapping = |from: u64| Mapping { from, socket: event.socket, last: time };
         let last = self.flows.get(&flow).and_then(|all| all.last()).copied();
-        let from = match last {
-            Some(last) if last.socket == event.socket => return,
-            None => created,
+        let mut replaced = None;
+        let next = match last {
+            None => mapping(created),
+            Some(last) if last.socket == event.socket => {
+                if protocol != UDP || time <= last.last + REPORTED {
+                    return self.extend(&flow, time);
+                }
+                // It was silent for a while, and might have been another's.
+                mapping(time.saturating_sub(REPORT_DELAY))
+            }
             // The connection that this listening socket was asked for.
-            Some(last) if last.socket == parent && parent != 0 => last.from,
-            Some(last) => match self.sockets.get(&last.socket).and_then(|one| one.released) {
-                Some(released) if released <= time => created.max(released),
-                _ => time,
+            Some(last) if last.socket == parent && parent != 0 => {
+                replaced = Some(last);
+                mapping(last.from)
+            }
+            Some(last) => match self.sockets.get(&last.socket).map(|one| one.released) {
+                Some(Some(released)) if released <= time => mapping(created.max(released)),
+                // Another one has it, too; of connections only one lives.
+                Some(_) if protocol == UDP && time <= last.last + REPORTED => {
+                    Mapping { from: last.last, socket: SEVERAL, last: time }
+                }
+                None if last.socket == SEVERAL && time <= last.last + SETTLED => {
+                    return self.extend(&flow, time);
+                }
+                _ => mapping(time),
             },
         };
         self.buckets.change(flow.bucket());
-        if let Some(socket) = self.sockets.get_mut(&event.socket) {
+        if let Some(socket) = self.sockets.get_mut(&next.socket) {
             match socket.flows.len() < MAX_SINGLE_FLOWS {
                 true => socket.flows.push(flow),
                 false => socket.more += 1,
@@ -242,17 +310,22 @@ impl Table {
             self.order.push_back(flow);
             Vec::new()
         });
-        let mut forgotten = Vec::new();
-        if last.is_some_and(|last| last.from == from && last.socket == parent) {
-            forgotten.extend(mappings.pop());
-        } else if mappings.len() == MAX_MAPPINGS {
-            forgotten.push(mappings.remove(0));
-        }
-        mappings.push(Mapping { from, socket: event.socket });
-        for mapping in forgotten {
-            self.forget_flow_of(mapping.socket, &flow);
+        let forgotten = match replaced {
+            Some(_) => mappings.pop(),
+            None => (mappings.len() == MAX_MAPPINGS).then(|| mappings.remove(0)),
+        };
+        mappings.push(next);
+        if let Some(forgotten) = forgotten {
+            self.forget_flow_of(forgotten.socket, &flow);
         }
         self.evict();
+    }
+
+    /// The last socket of the flow was reported again.
+    fn extend(&mut self, flow: &Flow, time: u64) {
+        if let Some(last) = self.flows.get_mut(flow).and_then(|all| all.last_mut()) {
+            last.last = last.last.max(time);
+        }
     }
 
     fn evict(&mut self) {
@@ -261,8 +334,11 @@ impl Table {
             && let Some(flow) = self.order.pop_front()
         {
             tries += 1;
+            // A listening socket has many flows, whose connections nobody has accepted.
             let is_open = |mapping: &Mapping| {
-                self.sockets.get(&mapping.socket).is_some_and(|socket| socket.released.is_none())
+                self.sockets.get(&mapping.socket).is_some_and(|socket| {
+                    socket.released.is_none() && socket.more == 0 && socket.flows.len() <= 1
+                })
             };
             let is_kept = flow.protocol != UDP
                 && tries < EVICTION_TRIES
@@ -285,33 +361,26 @@ impl Table {
             Some(at) => _ = socket.flows.swap_remove(at),
             None => socket.more = socket.more.saturating_sub(1),
         }
-        if socket.released.is_some() && !socket.has_flows() {
+        // One without a history was not accepted, and its end is not reported.
+        if !socket.has_flows() && (socket.released.is_some() || socket.history.is_empty()) {
             self.sockets.remove(&cookie);
         }
     }
 
     fn note_use(&mut self, event: &Event) {
-        let user = self.process(&event.process, &[]);
+        let user = self.process(&event.process, &[], event.time);
         let Some(socket) = self.sockets.get_mut(&event.socket) else { return };
-        let (time, alone) = (event.time, event.time);
-        let is_user = |one: &Arc<Process>| (one.id, one.start) == (user.id, user.start);
-        match socket.history.last() {
-            // Nobody had it before it was accepted.
-            None => socket.push(Holding { from: 0, alone, process: Some(user) }),
-            // Another program of the same process.
-            Some(Holding { process: Some(process), alone, .. }) if is_user(process) => {
-                let alone = *alone;
-                if process.exec != user.exec {
-                    socket.push(Holding { from: time, alone, process: Some(user) });
-                }
-            }
+        let alone = event.time;
+        let holding = match socket.history.last() {
+            // Nobody had a connection before it was accepted.
+            None if socket.parent != 0 => Holding { from: 0, alone, process: Some(user) },
             // Nobody saw when it got from one process to the other.
-            Some(Holding { process: Some(_), alone: from, .. }) => {
-                let from = *from;
-                socket.push(Holding { from, alone, process: None });
+            Some(Holding { process: Some(process), alone: from, .. }) if *process != user => {
+                Holding { from: *from, alone, process: None }
             }
-            Some(_) => return,
-        }
+            _ => return,
+        };
+        socket.push(holding);
         self.changed(event.socket);
     }
 
@@ -351,71 +420,92 @@ impl Table {
             let first = events[0];
             let id = |event: &Event| (event.process.id, event.process.start);
             let is_alone = events.iter().all(|event| id(event) == id(first));
-            let process = is_alone.then(|| self.process(&first.process, &[]));
+            let process = is_alone.then(|| self.process(&first.process, &[], end));
             let is_new = !self.sockets.contains_key(&cookie);
             let new = || Socket { created: end, ..Socket::default() };
             let socket = self.sockets.entry(cookie).or_insert_with(new);
-            let is_known = socket.history.last().is_some_and(|last| {
-                last.process.as_ref().is_some_and(|process| {
-                    let life = self.lives.get(&(process.id, process.start));
-                    life.is_some_and(|life| fork_after(life, last.alone) > end)
-                })
-            });
-            // Those of a new connection come with its acceptance, unless that was not seen.
-            if is_known || (socket.history.is_empty() && socket.created >= begin && !is_new) {
-                continue;
-            }
-            socket.retry = match process {
-                Some(_) => (0, 0),
-                None => (end + (RETRY << socket.retry.1), (socket.retry.1 + 1).min(MAX_DOUBLINGS)),
+            let is_certain = |last: &Holding| {
+                let life = last.process.and_then(|id| self.lives.get(&id));
+                last.alone >= begin || life.is_some_and(|life| fork_after(life, last.alone) > end)
             };
-            let has_news = process.is_some()
-                || socket.history.last().is_none_or(|last| last.process.is_some());
-            if has_news {
-                socket.push(Holding { from: end, alone: begin, process });
+            // That of a new connection comes with its acceptance, unless that was not seen.
+            let is_known = match socket.history.last() {
+                Some(last) => is_certain(last) && (last.process == process || last.alone >= begin),
+                None => socket.created >= begin && !is_new,
+            };
+            if !is_known {
+                socket.retry = match process {
+                    Some(_) => (0, 0),
+                    None => {
+                        (end + (RETRY << socket.retry.1), (socket.retry.1 + 1).min(MAX_DOUBLINGS))
+                    }
+                };
+                let last = socket.history.last();
+                if process.is_some() || last.is_none_or(|last| last.process.is_some()) {
+                    socket.push(Holding { from: end, alone: begin, process });
+                    self.changed(cookie);
+                }
             }
-            if is_new && first.remote.port != 0 {
+            let Event { netns, protocol, local, remote, .. } = *first;
+            let flow = Flow { netns, protocol, local, remote };
+            if remote.port != 0 && !self.flows.contains_key(&flow) {
                 self.add_flow(first, end);
-            }
-            if has_news {
-                self.changed(cookie);
             }
         }
     }
 
-    fn process(&mut self, record: &Record, arguments: &[u8]) -> Arc<Process> {
-        let key = (record.id, record.start);
-        if let Some(life) = self.lives.get(&key)
-            && life.process.exec == record.exec
-        {
-            return Arc::clone(&life.process);
+    /// The process, which has this program from this time on, unless that is known.
+    fn process(&mut self, record: &Record, arguments: &[u8], time: u64) -> Id {
+        let id = (record.id, record.start);
+        let last = self.lives.get(&id).and_then(|life| life.programs.last());
+        if last.is_some_and(|(_, last)| last.is_as(record)) {
+            return id;
         }
+        let from = if last.is_some() { time } else { 0 };
         let group = self.group(record);
         let process = Arc::new(Process::new(record, arguments, group, &self.users));
-        let new = Arc::clone(&process);
-        match self.lives.get_mut(&key) {
-            Some(life) => life.process = new,
-            None => {
-                let life = Life { process: new, forks: Vec::new(), forgotten: 0 };
-                self.lives.insert(key, life);
-            }
+        let (recent, forgotten) = (&self.recent_forks, self.forgotten_fork);
+        let life = self.lives.entry(id).or_insert_with(|| {
+            let own = recent.iter().filter(|(_, parent)| *parent == id);
+            Life { programs: Vec::new(), forks: own.map(|(time, _)| *time).collect(), forgotten }
+        });
+        if life.programs.len() == MAX_PROGRAMS {
+            life.programs.remove(0);
         }
-        process
+        life.programs.push((from, process));
+        self.buckets.change(buckets::of_process(id.0));
+        id
     }
 
     fn group(&mut self, record: &Record) -> Option<Arc<ControlGroup>> {
         if let Some(group) = self.groups.get(&record.cgroup) {
-            return Some(Arc::clone(group));
+            return group.clone();
         }
-        let file = read(record, "cgroup");
-        let own = file.and_then(|file| ControlGroup::of_process(&String::from_utf8_lossy(&file)));
         let (root, root_id) = self.cgroup_root.as_ref()?;
-        let found = own.or_else(|| ControlGroup::by_id(root, record.cgroup)).map(Arc::new)?;
+        let file = read(record, "cgroup");
+        let own = file.and_then(|file| {
+            let file = String::from_utf8_lossy(&file);
+            // It may be in another one than then.
+            let unified = file.lines().find_map(|line| line.strip_prefix("0::/"))?;
+            let inode = std::fs::metadata(root.join(unified)).ok()?.ino();
+            ControlGroup::of_process(&file).filter(|_| inode == record.cgroup)
+        });
+        let found = match own {
+            Some(own) => Some(own),
+            None if self.last_walk.is_some_and(|last| last.elapsed() < WALK_INTERVAL) => {
+                return None;
+            }
+            None => {
+                self.last_walk = Some(Instant::now());
+                ControlGroup::by_id(root, record.cgroup)
+            }
+        };
+        let found = found.map(Arc::new);
         // Processes at the root of version 2 may be in different groups of version 1.
         if record.cgroup != *root_id {
-            self.groups.insert(record.cgroup, Arc::clone(&found));
+            self.groups.insert(record.cgroup, found.clone());
         }
-        Some(found)
+        found
     }
 
     /// Who has the local end of the flow at this time.
@@ -429,12 +519,14 @@ impl Table {
         let Some(socket) = self.sockets.get(&mapping.socket) else {
             return Holder::unknown(mapping.from, until);
         };
-        // A connection goes on for a while after its socket is closed.
-        let released = socket.released.filter(|_| flow.protocol == UDP).unwrap_or(u64::MAX);
-        if released <= time {
-            return Holder::unknown(released, until);
+        let linger = if flow.protocol == UDP { 0 } else { LINGER };
+        let released = socket.released.map_or(u64::MAX, |released| released + linger);
+        let silent = if flow.protocol == UDP { mapping.last + REPORTED } else { u64::MAX };
+        let end = released.min(silent);
+        if end <= time {
+            return Holder::unknown(end, until);
         }
-        self.holder_of(mapping.socket, time).within(mapping.from, until.min(released))
+        self.holder_of(mapping.socket, time).within(mapping.from, until.min(end))
     }
 
     fn holder_of(&mut self, cookie: u64, time: u64) -> Holder {
@@ -449,11 +541,19 @@ impl Table {
         let Some(one) = next.checked_sub(1).map(|at| &holding.history[at]) else {
             return Holder::unknown(0, until);
         };
-        let life = one.process.as_ref().and_then(|one| self.lives.get(&(one.id, one.start)));
+        let life = one.process.and_then(|id| self.lives.get(&id));
         let fork = life.map_or(0, |life| fork_after(life, one.alone));
-        if fork > time && one.from <= born {
-            let process = one.process.clone();
-            return Holder { process, from: one.from, until: until.min(fork) };
+        if fork > time
+            && one.from <= born
+            && let Some(life) = life
+        {
+            let next = life.programs.partition_point(|(from, _)| *from <= time);
+            let program = next.checked_sub(1).map(|at| &life.programs[at]);
+            let process = program.map(|(_, process)| Arc::clone(process));
+            let later = life.programs.get(next).map_or(u64::MAX, |(from, _)| *from);
+            let since = program.map_or(0, |(from, _)| *from);
+            let holder = Holder { process, from: one.from, until: until.min(fork) };
+            return holder.within(since, later);
         }
         if next == holding.history.len() && holding.retry.0 <= time {
             self.wants_holders = true;

@@ -21,12 +21,18 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define ESTABLISHED 1
 #define SYN_RECV 3
 #define LISTEN 10
+#define STREAM 1 /* SOCK_STREAM */
+#define DATAGRAM 2
+#define TO_HOST 0 /* PACKET_HOST */
+#define NO_PARENT (~0ull)
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD */
 #define SYN 0x02
 #define SYN_ACK 0x12
 #define SECOND 1000000000ull
 /* A socket that processes use in turn is reported once in this time. */
 #define USE_INTERVAL 1000000ull
+/* A datagram flow is reported again after this time: `REPORTED` of linerate-process/src/table.rs. */
+#define FLOW_INTERVAL (10 * SECOND)
 /* New flows that a CPU reports in a second. Those beyond have no owner: a flood must not hide the other events. */
 #define MAX_FLOWS 20000
 
@@ -100,6 +106,7 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_protocol;
+	__u16 sk_type;
 };
 
 struct socket {
@@ -165,12 +172,17 @@ struct flow {
 	__u32 protocol;
 };
 
+struct reported {
+	__u64 cookie;
+	__u64 time;
+};
+
 /* The sockets of datagrams, which have no event of their own at the start of a flow. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct flow);
-	__type(value, __u64);
+	__type(value, struct reported);
 } flows SEC(".maps");
 
 struct rate {
@@ -293,9 +305,10 @@ int linerate_create(struct bpf_sock *ctx)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct socket_state *socket;
-	__u32 protocol = ctx->protocol;
+	__u32 protocol = ctx->protocol, type = ctx->type;
 
-	if ((protocol != TCP && protocol != UDP) || is_kernel_thread(task))
+	/* A raw socket gets copies of what is of others. */
+	if (!((protocol == TCP && type == STREAM) || (protocol == UDP && type == DATAGRAM)) || is_kernel_thread(task))
 		return 1;
 	introduce();
 	socket = bpf_sk_storage_get(&sockets, ctx, NULL, BPF_SK_STORAGE_GET_F_CREATE);
@@ -327,21 +340,26 @@ int linerate_release(struct bpf_sock *ctx)
 	return 1;
 }
 
-/* The current process uses the socket. */
-INLINE void note_use(struct socket_state *socket)
+/* The current process uses the socket with this cookie. A connection by Fast Open has the state of the listening socket
+ * until it is established. */
+INLINE void note_use(struct socket_state *socket, __u64 cookie)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct process_key key;
 	__u64 now;
 
 	read_key(&key, task);
+	if (cookie != socket->cookie)
+		return;
 	if (key.id == socket->user.id && key.start == socket->user.start && key.exec == socket->user.exec)
 		return;
 	now = bpf_ktime_get_ns();
 	if (now - socket->reported < USE_INTERVAL || is_kernel_thread(task))
 		return;
 	introduce();
-	socket->reported = now;
+	/* The first one accepts it, and may pass it on at once. */
+	if (socket->user.id)
+		socket->reported = now;
 	socket->user = key;
 	say(EVENT_USE, socket->cookie, socket->netns, 0);
 }
@@ -355,7 +373,7 @@ INLINE int name_of_peer(struct bpf_sock_addr *ctx)
 		return 1;
 	socket = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	if (socket)
-		note_use(socket);
+		note_use(socket, bpf_get_socket_cookie(ctx));
 	return 1;
 }
 
@@ -372,14 +390,38 @@ int linerate_peer6(struct bpf_sock_addr *ctx)
 	return name_of_peer(ctx);
 }
 
-/* Linux 6.3 has this. */
+INLINE int used(struct sock *sk)
+{
+	struct socket_state *socket = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+
+	if (socket)
+		note_use(socket, bpf_get_socket_cookie(sk));
+	return 0;
+}
+
+/* Linux 6.3 has these. */
 SEC("tp_btf/sock_send_length")
 int linerate_send(unsigned long long *ctx)
 {
-	struct socket_state *socket = bpf_sk_storage_get(&sockets, (struct sock *)ctx[0], NULL, 0);
+	return used((struct sock *)ctx[0]);
+}
 
-	if (socket)
-		note_use(socket);
+SEC("tp_btf/sock_recv_length")
+int linerate_receive(unsigned long long *ctx)
+{
+	return used((struct sock *)ctx[0]);
+}
+
+/* A process that is known executes another program. */
+SEC("tp_btf/sched_process_exec")
+int linerate_exec(unsigned long long *ctx)
+{
+	struct process_key key;
+
+	read_key(&key, (void *)bpf_get_current_task());
+	key.exec--;
+	if (bpf_map_lookup_elem(&introduced, &key))
+		introduce();
 	return 0;
 }
 
@@ -435,7 +477,7 @@ int linerate_state(unsigned long long *ctx)
 		count_lost();
 		return 0;
 	}
-	parent = socket->cookie;
+	parent = socket->cookie ? socket->cookie : NO_PARENT;
 	socket->cookie = bpf_get_socket_cookie(sk);
 	socket->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, net_cookie);
 	socket->reported = 0;
@@ -488,6 +530,9 @@ INLINE __u8 *parse(struct flow *flow, struct __sk_buff *skb, int outgoing, __u32
 	}
 	if (data + 40 > end || data[6] != protocol || (!outgoing && data[24] == 0xff))
 		return NULL;
+	/* Each link has these addresses. */
+	if (data[8] == 0xfe || data[24] == 0xfe)
+		return NULL;
 	__builtin_memcpy(source, data + 8, 16);
 	__builtin_memcpy(destination, data + 24, 16);
 	return data + 40;
@@ -500,7 +545,8 @@ INLINE int observe(struct __sk_buff *skb, int outgoing)
 	struct socket_state *socket;
 	struct flow flow = {};
 	struct event *event;
-	__u64 cookie, *known;
+	struct reported *known, report;
+	__u64 cookie;
 	__u16 source, destination;
 	__u32 protocol;
 
@@ -510,7 +556,9 @@ INLINE int observe(struct __sk_buff *skb, int outgoing)
 	if (!sk)
 		return 1;
 	protocol = sk->protocol;
-	if (protocol != TCP && protocol != UDP)
+	if (!((protocol == TCP && sk->type == STREAM) || (protocol == UDP && sk->type == DATAGRAM)))
+		return 1;
+	if (!outgoing && skb->pkt_type != TO_HOST)
 		return 1;
 	ports = parse(&flow, skb, outgoing, protocol);
 	end = (void *)(long)skb->data_end;
@@ -531,9 +579,12 @@ INLINE int observe(struct __sk_buff *skb, int outgoing)
 	cookie = socket->cookie;
 	if (!cookie)
 		return 1;
+	report.cookie = cookie;
+	report.time = 0;
 	if (protocol == UDP) {
+		report.time = bpf_ktime_get_coarse_ns();
 		known = bpf_map_lookup_elem(&flows, &flow);
-		if (known && *known == cookie)
+		if (known && known->cookie == cookie && report.time - known->time < FLOW_INTERVAL)
 			return 1;
 	}
 	if (!within_limit())
@@ -550,7 +601,7 @@ INLINE int observe(struct __sk_buff *skb, int outgoing)
 	__builtin_memcpy(event->remote, flow.remote, sizeof(flow.remote));
 	bpf_ringbuf_submit(event, 0);
 	if (protocol == UDP)
-		bpf_map_update_elem(&flows, &flow, &cookie, BPF_ANY);
+		bpf_map_update_elem(&flows, &flow, &report, BPF_ANY);
 	return 1;
 }
 
@@ -576,7 +627,7 @@ int linerate_holders(struct bpf_iter__task_file *ctx)
 	struct event event = {};
 	struct socket *socket;
 	struct sock *sk;
-	__u16 family, protocol;
+	__u16 family, protocol, type;
 
 	if (!task || !file)
 		return 0;
@@ -588,13 +639,14 @@ int linerate_holders(struct bpf_iter__task_file *ctx)
 		return 0;
 	family = BPF_CORE_READ(sk, __sk_common.skc_family);
 	protocol = BPF_CORE_READ(sk, sk_protocol);
-	if ((family != INET && family != INET6) || (protocol != TCP && protocol != UDP))
+	type = BPF_CORE_READ(sk, sk_type);
+	if (family != INET && family != INET6)
+		return 0;
+	if (!((protocol == TCP && type == STREAM) || (protocol == UDP && type == DATAGRAM)))
 		return 0;
 	state = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!state) {
-		count_lost();
+	if (!state)
 		return 0;
-	}
 	read_process(&event.process, task);
 	if (!state->cookie) {
 		state->cookie = bpf_get_socket_cookie(sk);

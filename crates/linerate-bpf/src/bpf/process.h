@@ -22,7 +22,7 @@ enum event_kind {
 	EVENT_PROCESS, /* a process, with its arguments, before its first other event */
 	EVENT_SOCKET,  /* it made a socket */
 	EVENT_FLOW,    /* packets of these ends are of this socket */
-	EVENT_USE,     /* a process accepted the socket, or another one than before uses it */
+	EVENT_USE,     /* a process accepted the socket, or uses it after another one */
 	EVENT_RELEASE, /* the last descriptor of the socket is closed */
 	EVENT_FORK,    /* a process has a child, which has its sockets, too */
 	EVENT_HOLDER,  /* of the iterator: a process has a descriptor of the socket */
@@ -31,7 +31,7 @@ enum event_kind {
 struct event {
 	__u64 time;   /* nanoseconds of CLOCK_TAI */
 	__u64 socket; /* cookie */
-	__u64 parent; /* cookie of the listening socket that accepted a connection; 0 if that is not known */
+	__u64 parent; /* of a new connection: cookie of the listening socket, or NO_PARENT */
 	__u64 netns;  /* cookie */
 	struct process process;
 	__u8 kind;

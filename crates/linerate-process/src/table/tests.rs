@@ -126,6 +126,78 @@ fn a_number_that_a_later_process_has_is_not_the_earlier_one() {
 }
 
 #[test]
+fn a_flow_is_of_nobody_some_time_after_its_socket() {
+    let mut tcp = table(&[(Made, 10, SOCKET, 1), (Seen, 20, SOCKET, 0), (Release, 30, SOCKET, 0)]);
+    assert_eq!([29 + LINGER, 30 + LINGER].map(|time| at(&mut tcp, time)), [1, 0]);
+}
+
+/// A table with datagrams: kind, time, socket, process; and who has the flow at some times.
+fn datagrams(events: &[(EventKind, u64, u64, u32)], times: &[u64]) -> Vec<u32> {
+    let mut table = Table::new();
+    for &(kind, time, socket, pid) in events {
+        table.apply(&Event { protocol: UDP, ..event(kind, time, socket, pid) });
+    }
+    let flow = Flow { protocol: UDP, ..flow() };
+    let holder =
+        |time: &u64| table.holder(&flow, *time).process.map_or(0, |one| one.id - 0x7fff_0000);
+    times.iter().map(holder).collect()
+}
+
+#[test]
+fn datagrams_are_of_a_socket_as_long_as_the_kernel_says_so() {
+    let (one, late) = (20 + REPORTED, 3 * REPORTED);
+    let events = [(Made, 10, SOCKET, 1), (Seen, 20, SOCKET, 0), (Seen, late, SOCKET, 0)];
+    let times = [10, one - 1, one, late - REPORT_DELAY - 1, late - REPORT_DELAY, late];
+    assert_eq!(datagrams(&events, &times), [1, 1, 0, 0, 1, 1]);
+    let events = [(Made, 10, SOCKET, 1), (Seen, 20, SOCKET, 0), (Release, 30, SOCKET, 0)];
+    assert_eq!(datagrams(&events, &[29, 30]), [1, 0]);
+}
+
+#[test]
+fn datagrams_of_two_sockets_at_a_time_are_of_nobody() {
+    let later = 40 + 2 * SETTLED;
+    let events = [
+        (Made, 10, SOCKET, 1),
+        (Made, 11, OTHER, 2),
+        (Seen, 20, SOCKET, 0),
+        (Seen, 30, OTHER, 0),
+        (Seen, 40, SOCKET, 0),
+        (Seen, later, OTHER, 0),
+    ];
+    assert_eq!(datagrams(&events, &[15, 20, 35, 45, later]), [1, 0, 0, 0, 2]);
+}
+
+#[test]
+fn a_fork_during_a_look_counts_for_the_sockets_that_it_finds() {
+    let mut table = table(&[(Fork, 45, 0, 1)]);
+    table.apply_holders(&[event(EventKind::Holder, 0, SOCKET, 1)], 40, 50);
+    assert_eq!(at(&mut table, 60), 0);
+}
+
+#[test]
+fn a_look_corrects_what_was_not_seen() {
+    let mut table = table(&[(Made, 10, SOCKET, 1), (Seen, 20, SOCKET, 0)]);
+    table.apply_holders(&[event(EventKind::Holder, 0, SOCKET, 2)], 40, 50);
+    assert_eq!([30, 60].map(|time| at(&mut table, time)), [1, 2]);
+    // A use says nothing of a socket that is no new connection.
+    table.reset();
+    table.apply(&event(Seen, 70, OTHER, 0));
+    table.apply(&event(Use, 80, OTHER, 3));
+    assert_eq!(at(&mut table, 90), 0);
+}
+
+#[test]
+fn a_process_has_another_program_from_its_execution_on() {
+    let mut table = table(&[(Made, 10, SOCKET, 1), (Seen, 20, SOCKET, 0)]);
+    let mut executed = event(EventKind::Process, 50, 0, 1);
+    (executed.process.exec, executed.arguments) = (1, b"other\0".to_vec());
+    table.apply(&executed);
+    let commands =
+        [49, 50].map(|time| table.holder(&flow(), time).process.unwrap().command.clone());
+    assert_eq!(commands, ["", "other"]);
+}
+
+#[test]
 fn after_lost_events_a_flow_is_known_again_once_its_socket_is_seen() {
     let mut table = table(&[(Made, 10, SOCKET, 1), (Seen, 20, SOCKET, 0)]);
     table.reset();

@@ -151,13 +151,7 @@ fn from_interfaces(
         return Ok(ExitCode::SUCCESS);
     }
     // Before the first packet.
-    let processes = match arguments.finds_processes() {
-        true => Some(ProcessOptions {
-            attribution: Arc::new(Attribution::start()?),
-            selection: arguments.selection(),
-        }),
-        false => None,
-    };
+    let attached = arguments.finds_processes().then(Attribution::attach).transpose()?;
     let at_once = match takes_later {
         true => engine::open_any(&options, &signals.stop())?,
         false => None,
@@ -181,6 +175,13 @@ fn from_interfaces(
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }
+    let processes = match attached {
+        Some(attached) => Some(ProcessOptions {
+            attribution: Arc::new(attached.start()?),
+            selection: arguments.selection(),
+        }),
+        None => None,
+    };
     let counters = engine::counters(&opened)?;
     let (sink, decoder) = output::sink(arguments, |path| {
         // Only packet sockets see both directions.

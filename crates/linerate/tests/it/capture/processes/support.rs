@@ -97,7 +97,10 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn new(name: &str) -> Self {
-        Self { namespace: Namespace::create(name).unwrap(), folder: folder() }
+        let namespace = Namespace::create(name).unwrap();
+        // A port is of one process during a test.
+        namespace.sysctl("net.ipv4.tcp_tw_reuse", "0").unwrap();
+        Self { namespace, folder: folder() }
     }
 
     pub(super) fn file(&self) -> PathBuf {

@@ -241,6 +241,53 @@ fn nothing_stays_attached_after_a_kill() {
 }
 
 #[test]
+fn another_user_finds_processes_too() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let host = Host::new("whz");
+    let mut command = host.namespace.command(LINERATE);
+    command.args(["capture", "-i", "lo", "--process-info", "-Z", "nobody", "udp"]);
+    let mut capture = listening(&mut command);
+    // The inherited socket needs a look at all descriptors.
+    let script = r#"
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 6000))
+def heir():
+    for _ in range(100): s.sendto(b"x", ("127.0.0.1", 9)); time.sleep(0.02)
+pid = child(heir); s.close(); say("pid", pid); os.waitpid(pid, 0)
+"#;
+    let pid = &host.run(script, &[])[0][1];
+    capture.until(&format!("[sender: python3 ({pid})]"));
+    let (status, _, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+}
+
+#[test]
+fn a_name_in_a_line_cannot_look_like_another_process() {
+    root_or_skip!();
+    if !is_ready() {
+        skip!("no python3, or no control groups of version 2");
+    }
+    let host = Host::new("whn");
+    let capture = host.capture(&["--process-info", "udp"]);
+    let script = r#"
+def liar():
+    with open("/proc/self/comm", "w") as comm: comm.write("init (1), a")
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 6000))
+    s.sendto(b"x", ("127.0.0.1", 9)); say("port", 6000, os.getpid())
+    # Only the program changes now.
+    os.execvp("true", ["true"])
+os.waitpid(child(liar), 0); time.sleep(0.2)
+"#;
+    let truth = ports(&host.run(script, &[]));
+    assert!(capture.interrupt().0.success());
+    let all = packets(&host.file());
+    assert_eq!(judge(&all, &truth), [1, 0, 0], "{all:?}");
+    assert!(all[0].comment.starts_with("sender: init ?1?? a ("), "{all:?}");
+}
+
+#[test]
 fn a_printed_line_has_the_processes() {
     root_or_skip!();
     if !is_ready() {
