@@ -110,7 +110,7 @@ pub struct SocketEvents {
     ring: RingBuffer<'static>,
     ring_map: MapHandle,
     flows: MapHandle,
-    lost: MappedArray,
+    counts: MappedArray,
     received: Arc<Mutex<Vec<Event>>>,
 }
 
@@ -179,7 +179,7 @@ impl SocketEvents {
         let events = Self {
             ring: builder.build().map_err(failed)?,
             flows: handle(&skeleton.maps.flows)?,
-            lost: MappedArray::new(skeleton.maps.lost.as_fd())?,
+            counts: MappedArray::new(skeleton.maps.counts.as_fd())?,
             _links: links,
             ring_map,
             received,
@@ -196,7 +196,12 @@ impl SocketEvents {
 
     /// How many events were lost so far, because nobody took the earlier ones.
     pub fn lost(&self) -> u64 {
-        self.lost.atomic::<AtomicU64>(0, 0).load(Relaxed)
+        self.counts.atomic::<AtomicU64>(0, 0).load(Relaxed)
+    }
+
+    /// How often a flow was not reported, because there were too many new ones in that second.
+    pub fn limited(&self) -> u64 {
+        self.counts.atomic::<AtomicU64>(1, 0).load(Relaxed)
     }
 
     /// Makes the programs report flows again that they have reported.

@@ -58,6 +58,15 @@ pub(crate) struct State {
     pub(crate) table: Table,
 }
 
+/// What the kernel did not report of sockets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Events that came too fast. After each loss flows are unknown until they or their sockets are seen again.
+    pub lost_events: u64,
+    /// Packets of flows that were not reported, because too many began in that second.
+    pub limited_flows: u64,
+}
+
 /// The programs are attached.
 #[derive(Debug)]
 pub struct Attached {
@@ -104,9 +113,10 @@ impl Attribution {
         Cache::new(Arc::clone(&self.shared), buckets, netns, selection, flows)
     }
 
-    /// How many events were lost so far. After each loss, flows are unknown until they or their sockets are seen again.
-    pub fn lost(&self) -> u64 {
-        self.shared.lock().lost
+    /// What was not reported so far.
+    pub fn statistics(&self) -> Statistics {
+        let events = &self.shared.lock().events;
+        Statistics { lost_events: events.lost(), limited_flows: events.limited() }
     }
 }
 

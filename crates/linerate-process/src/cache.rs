@@ -37,6 +37,8 @@ pub struct Answer {
     pub text: String,
     /// Whether the [`Selection`] has one of them, or is empty.
     pub is_selected: bool,
+    /// Those of the two processes.
+    buckets: [u16; 2],
 }
 
 impl Answer {
@@ -49,8 +51,9 @@ impl Answer {
 /// A process, its program, user and control group.
 type Id = (u32, u64, u32, u32, u64);
 
-/// The answer for a flow, from a time until another.
+/// The answer for a flow, from a time until another: a cache line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 struct Slot {
     addresses: [u128; 2],
     ports: [u16; 2],
@@ -58,7 +61,6 @@ struct Slot {
     until: u64,
     answer: u32,
     stamp: u32,
-    used: Used,
     /// 0 in a slot without a flow.
     protocol: u8,
 }
@@ -146,11 +148,12 @@ impl Cache {
         let ends = [end(key.source, key.source_port), end(key.destination, key.destination_port)];
         let hash = buckets::hash(ends[0], ends[1]);
         let set = hash as usize & (self.slots.len() - 1);
-        let found = self.slots[set].iter().find(|slot| slot.is_of(&ends, key.protocol.0));
-        if let Some(slot) = found
+        let set = &self.slots[set];
+        let found = ways(hash).find(|way| set[*way].is_of(&ends, key.protocol.0));
+        if let Some(slot) = found.map(|way| set[way])
             && (slot.from..slot.until).contains(&time)
             && time < self.horizon
-            && slot.stamp == self.buckets.stamp(slot.used)
+            && slot.stamp == self.buckets.stamp(self.used(slot.answer, hash))
         {
             self.last = slot.answer;
         } else {
@@ -168,11 +171,12 @@ impl Cache {
         let ([source, destination], used) = state.table.ends(&flow, time);
         let stamp = self.buckets.stamp(used);
         drop(state);
+        debug_assert_eq!(used[0], buckets::bucket(hash));
         let (from, until) =
             (source.from.max(destination.from), source.until.min(destination.until));
         let answer = self.number(source.process, destination.process);
         let (addresses, ports) = (ends.map(|end| end.address), ends.map(|end| end.port));
-        let slot = Slot { addresses, ports, from, until, answer, stamp, used, protocol };
+        let slot = Slot { addresses, ports, from, until, answer, stamp, protocol };
         if self.filled > self.slots.len() * WAYS / 2 && self.slots.len() < self.max_sets {
             let sets = self.max_sets.min(self.slots.len() * 4);
             self.slots = vec![[Slot::default(); WAYS]; sets];
@@ -180,12 +184,20 @@ impl Cache {
         }
         let set = hash as usize & (self.slots.len() - 1);
         let set = &mut self.slots[set];
-        let at = set.iter().position(|one| one.is_of(&ends, protocol));
-        let at = at.or_else(|| set.iter().position(|one| one.protocol == 0)).unwrap_or(self.turn);
+        let at = ways(hash).find(|way| set[*way].is_of(&ends, protocol));
+        let at = at.or_else(|| ways(hash).find(|way| set[*way].protocol == 0));
+        let at = at.unwrap_or(self.turn);
         self.turn = (self.turn + 1) % WAYS;
         self.filled += usize::from(set[at].protocol == 0);
         set[at] = slot;
         answer
+    }
+
+    /// The buckets of an answer for a flow.
+    #[inline]
+    fn used(&self, answer: u32, hash: u64) -> Used {
+        let [source, destination] = self.answers[answer as usize].buckets;
+        [buckets::bucket(hash), source, destination]
     }
 
     /// The number of an answer.
@@ -212,6 +224,8 @@ impl Cache {
             one.as_ref().is_some_and(|process| self.selection.has(process))
         };
         let answer = Answer {
+            buckets: [&source, &destination]
+                .map(|one| one.as_ref().map_or(0, |process| process.bucket)),
             text: lines.into_iter().flatten().collect::<Vec<_>>().join("\n"),
             is_selected: self.selection.is_empty() || has(&source) || has(&destination),
             source,
@@ -222,6 +236,13 @@ impl Cache {
         self.numbers.insert(ids, number);
         number
     }
+}
+
+/// The slots of a set, in the order for a flow: mostly the first has it.
+#[inline]
+fn ways(hash: u64) -> impl Iterator<Item = usize> {
+    let first = (hash >> 32) as usize;
+    (0..WAYS).map(move |way| (first + way) % WAYS)
 }
 
 #[inline]

@@ -14,7 +14,7 @@ mod process;
 mod selection;
 mod table;
 
-pub use attribution::{Attached, Attribution};
+pub use attribution::{Attached, Attribution, Statistics};
 pub use cache::{Answer, Cache};
 pub use cgroup::{Container, ControlGroup};
 pub use process::Process;

@@ -197,21 +197,23 @@ struct {
 	__type(value, struct rate);
 } rates SEC(".maps");
 
-/* Events that were lost. */
+/* Events that were lost, and flows beyond the limit. */
+#define LOST 0
+#define LIMITED 1
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u64);
-} lost SEC(".maps");
+} counts SEC(".maps");
 
 #define INLINE static __attribute__((always_inline))
 
-INLINE void count_lost(void)
+INLINE void add_one(__u32 index)
 {
-	__u32 zero = 0;
-	__u64 *count = bpf_map_lookup_elem(&lost, &zero);
+	__u64 *count = bpf_map_lookup_elem(&counts, &index);
 
 	if (count)
 		__sync_fetch_and_add(count, 1);
@@ -223,7 +225,7 @@ INLINE struct event *reserve(__u8 kind, __u32 room)
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(struct event) + room, 0);
 
 	if (!event) {
-		count_lost();
+		add_one(LOST);
 		return NULL;
 	}
 	__builtin_memset(event, 0, sizeof(*event));
@@ -313,7 +315,7 @@ int linerate_create(struct bpf_sock *ctx)
 	introduce();
 	socket = bpf_sk_storage_get(&sockets, ctx, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!socket) {
-		count_lost();
+		add_one(LOST);
 		return 1;
 	}
 	socket->cookie = bpf_get_socket_cookie(ctx);
@@ -474,7 +476,7 @@ int linerate_state(unsigned long long *ctx)
 		return 0;
 	socket = bpf_sk_storage_get(&sockets, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!socket) {
-		count_lost();
+		add_one(LOST);
 		return 0;
 	}
 	parent = socket->cookie ? socket->cookie : NO_PARENT;
@@ -587,8 +589,10 @@ INLINE int observe(struct __sk_buff *skb, int outgoing)
 		if (known && known->cookie == cookie && report.time - known->time < FLOW_INTERVAL)
 			return 1;
 	}
-	if (!within_limit())
+	if (!within_limit()) {
+		add_one(LIMITED);
 		return 1;
+	}
 	event = reserve(EVENT_FLOW, 0);
 	if (!event)
 		return 1;

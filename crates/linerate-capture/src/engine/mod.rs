@@ -22,12 +22,13 @@ use linerate_flow::meter::MeterOptions;
 use linerate_net::Connection;
 use linerate_net::link;
 use linerate_pcapfile::Format;
+use linerate_process::{Attribution, Statistics};
 
 pub use blocks::copy_blocks;
 pub use file::{FileInput, FileProgress, InputFile, description, read_file};
 pub use processes::ProcessOptions;
 pub(crate) use report::Cpu;
-pub use report::{FilterReport, InterfaceReport, Report};
+pub use report::{FilterReport, InterfaceReport, ProcessReport, Report};
 pub use sample::Sample;
 pub use shared::Event;
 
@@ -94,6 +95,7 @@ pub struct Engine {
     readers: Vec<JoinHandle<()>>,
     sink: Sink,
     record_writer: Option<RecordWriter>,
+    attribution: Option<Arc<Attribution>>,
     progress: Vec<Arc<FileSinkProgress>>,
     shared: Arc<Shared>,
     counters: Arc<AllCounters>,
@@ -235,6 +237,7 @@ impl Engine {
             readers,
             sink,
             record_writer: metering.map(|metering| metering.record_writer),
+            attribution: options.processes.as_ref().map(|one| Arc::clone(&one.attribution)),
             progress,
             shared,
             counters,
@@ -307,6 +310,10 @@ impl Engine {
             filter: self.filter.clone(),
             split,
             flows: self.record_writer.as_ref().map(RecordWriter::statistics),
+            processes: self.attribution.as_ref().map(|one| {
+                let Statistics { lost_events, limited_flows } = one.statistics();
+                ProcessReport { lost_events, limited_flows }
+            }),
             ..Report::new(drops, interfaces)
         };
         report.set_files(&files);

@@ -141,7 +141,7 @@ fn a_capture_shows_its_ledger() {
     // A collector has series of its own. Nobody reads what this one gets.
     let collector = cable.far.run(|| std::net::UdpSocket::bind("127.0.0.1:4739")).unwrap().unwrap();
     let capture = format!(
-        "capture -i far --metrics 9819 --json -w {} --flows {} --flows ipfix://127.0.0.1 udp",
+        "capture -i far --process-info --metrics 9819 --json -w {} --flows {} --flows ipfix://127.0.0.1 udp",
         file.display(),
         folder.path().join("flows").display()
     );

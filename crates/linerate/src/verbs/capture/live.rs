@@ -261,6 +261,15 @@ fn counts(report: &Report) -> String {
     lines.extend(some(drops[DropCause::Interface], "dropped by interface"));
     lines.extend(unwritten(drops));
     lines.extend(left_out(drops));
+    if let Some(processes) = &report.processes {
+        for (count, what) in [
+            (processes.lost_events, "event of sockets lost, after which packets had no process"),
+            (processes.limited_flows, "packet of flows that began too fast to have a process"),
+        ] {
+            let (name, rest) = what.split_once(' ').unwrap_or_default();
+            lines.extend((count > 0).then(|| format!("{} {rest}", plural(count, name))));
+        }
+    }
     lines.extend(deleted(report));
     lines.extend(some(drops[DropCause::OutOfOrder], "came too late to be sorted by time"));
     lines.extend(some(drops[DropCause::Cut], "cut: the source had only a part of them"));

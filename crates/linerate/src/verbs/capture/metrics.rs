@@ -39,6 +39,14 @@ pub(super) fn encode(stats: &CaptureStats, encoder: &mut MetricEncoder<'_, '_>) 
     let help = "How full the buffer between kernel and reader is";
     encoder.gauges("linerate_capture_ring_fill", help, Some(&ratio()), labels, fill)?;
     queues(report, encoder)?;
+    if let Some(processes) = &report.processes {
+        let help = "Events of sockets that came too fast";
+        let name = "linerate_capture_lost_socket_events";
+        encoder.counter(name, help, None, processes.lost_events)?;
+        let help = "Packets of flows that were not reported, because too many began in a second";
+        let name = "linerate_capture_limited_flow_packets";
+        encoder.counter(name, help, None, processes.limited_flows)?;
+    }
     flows(report, encoder)?;
     files(report, encoder)
 }

@@ -77,7 +77,7 @@ fn frames(seen: &mut Seen, folder: &Path) {
     seen.output(&cable.run("-D --json"));
     seen.output(&cable.run("-L -i far --json"));
     let file = folder.join("live.pcapng");
-    let to_file = format!("--json --split -w {} udp", file.display());
+    let to_file = format!("--json --split --process-info -w {} udp", file.display());
     let captures = [&to_file, "--json --source tee --discard"].map(|line| cable.capture(line));
     cable.send(50, 100);
     for capture in captures {
