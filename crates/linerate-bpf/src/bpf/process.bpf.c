@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Which process has which socket, and which flow is of which socket.
  *
- * A process is known only where the kernel runs for it: when it makes a socket, accepts a connection (accept(2) asks for
- * the address of the peer) or sends. Packets are processed anywhere, so those only tell the socket of a flow. The state
- * of a socket is in its storage. What has none is of no process: sockets of the kernel. */
+ * A process is known only where the kernel runs for it: when it makes a socket, accepts a connection (accept(2) asks
+ * for the address of the peer), sends or receives. Packets are processed anywhere, so those only tell the socket of a
+ * flow. The state of a socket is in its storage. What has none is of no process: sockets of the kernel. */
 
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
