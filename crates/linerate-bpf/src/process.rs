@@ -132,7 +132,8 @@ impl SocketEvents {
         }
         let root = cgroup_root().ok_or_else(|| {
             Error::Invalid(format!(
-                "cannot {ACTION}: no control groups of version 2 are mounted (`mount -t cgroup2`)"
+                "cannot {ACTION}: no control groups of version 2 are mounted; `ip netns exec` hides them, \
+                 `mount -t cgroup2 none DIRECTORY` mounts them"
             ))
         })?;
         let root = fs::File::open(&root).map_err(|error| Error::system(ACTION, error))?;
@@ -260,7 +261,9 @@ pub fn cgroup_root() -> Option<PathBuf> {
         let (place, kind) = line.split_once(" - ")?;
         let mut place = place.split(' ').skip(3);
         let is_root = kind.starts_with("cgroup2 ") && place.next() == Some("/");
-        place.next().filter(|_| is_root).map(PathBuf::from)
+        let path = PathBuf::from(place.next()?);
+        // Something else may be mounted over it.
+        (is_root && path.join("cgroup.controllers").exists()).then_some(path)
     })
 }
 
