@@ -41,7 +41,7 @@ test-kernels: ## root tests on Debian's own kernels, each in a virtual machine; 
 	@scripts/setup kernels
 	@scripts/test-kernels
 
-test-arm64: ## the same on arm64, and the package of `make packages` there
+test-arm64: ## the same on arm64, and the package of `make packages-arm64` there
 	@scripts/setup kernels
 	@LINERATE_KERNELS_ARCH=arm64 scripts/test-kernels
 	@[ ! -e "$$(echo target/packages/linerate_*_arm64.deb)" ] || LINERATE_KERNELS_ARCH=arm64 LINERATE_KERNELS_ONLY='Debian 13 arm64' \
@@ -59,10 +59,13 @@ test-compilers: ## the BPF programs by each clang from 14 to 22, loaded here and
 	@scripts/setup compilers
 	@scripts/test-compilers
 
-packages: ## .deb, .rpm, tarball, OCI image, their SBOMs and sums, of amd64 and arm64: target/packages
+packages: ## .deb, .rpm, tarball, OCI image, their SBOMs and sums: target/packages; most of it builds linerate-flows
 	@scripts/setup packages
 	@scripts/packages
-	@[ "$$(uname -m)" != x86_64 ] || scripts/packages arm64
+
+packages-arm64: ## the same for arm64, built on amd64
+	@scripts/setup packages
+	@scripts/packages arm64
 
 test-packages: ## the packages of `make packages`: lintian; installed, used and purged on Debian 12 and 13
 	@scripts/setup packages
@@ -152,5 +155,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service, install-flows and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command flows service c
 
-.PHONY: help demo test test-systemd test-arm64 test-router test-compilers test-costs test-quinn test-clients test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages test-packages time-first-use test-crates build lint bench build-c \
+.PHONY: help demo test test-systemd test-arm64 test-router test-compilers test-costs test-quinn test-clients test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages packages-arm64 test-packages time-first-use test-crates build lint bench build-c \
 	install install-service install-flows install-c uninstall
