@@ -19,6 +19,7 @@ mod experiments;
 mod helpers;
 mod interrupt;
 pub mod measure;
+mod mounts;
 mod peers;
 mod programs;
 mod progress;

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 use linerate_testkit::{Command, Namespace};
@@ -38,9 +39,14 @@ pub(crate) fn on_core(
     command
 }
 
-/// This program.
+/// This program, where it was at the first call.
 pub(crate) fn current_exe() -> Result<PathBuf> {
-    env::current_exe().context("cannot tell where linerate-lab is")
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(path) = PATH.get() {
+        return Ok(path.clone());
+    }
+    let path = env::current_exe().context("cannot tell where linerate-lab is")?;
+    Ok(PATH.get_or_init(|| path).clone())
 }
 
 /// The `linerate` command: beside this program as it was built, in `bin` of the prefix that it was

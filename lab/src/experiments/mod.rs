@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use linerate_forward::runtime::pins::{BPFFS, is_bpffs};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 
+use crate::measure::cgroup::CpuGroup;
+use crate::mounts;
 use crate::report::summary::Summary;
 use context::{Context, Experiment, Options, Plan};
 
@@ -99,26 +99,22 @@ pub(crate) fn prepare(experiment: &Experiment) -> Result<()> {
             format!("{} cannot run: linerate forward would not start", experiment.name)
         })?;
     }
+    // An experiment that needs one says that it is missing.
+    let _ = CpuGroup::ensure_hierarchy();
     Ok(())
 }
 
-/// Mounts a BPF file system where there is none. It is in a mount namespace of this program and those that it starts,
-/// so nothing of it remains.
+/// Mounts a BPF file system where there is none.
 fn ensure_bpffs() -> Result<()> {
     let at = Path::new(BPFFS);
     if is_bpffs(at) {
         return Ok(());
     }
-    let none: Option<&str> = None;
-    let mount_at =
-        |kind: &str, at: &Path| mount(Some(kind), at, Some(kind), MsFlags::empty(), none);
-    unshare(CloneFlags::CLONE_NEWNS)
-        .and_then(|()| mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none))
-        .context("cannot make a mount namespace")?;
+    mounts::become_private()?;
     if !at.exists() {
-        mount_at("sysfs", Path::new("/sys")).context("cannot mount /sys")?;
+        mounts::mount("sysfs", Path::new("/sys"), "")?;
     }
-    mount_at("bpf", at).with_context(|| format!("cannot mount a BPF file system at {BPFFS}"))
+    mounts::mount("bpf", at, "")
 }
 
 /// The prefix of the names of the experiments on forwarding.

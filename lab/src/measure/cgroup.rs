@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::interrupt;
+use crate::{interrupt, mounts};
 
 /// How often the kernel hands out the share (`cpu.max`, `cpu.cfs_period_us`). Short, so that a stopped
 /// sender looks more like a slow one; the kernel's default is ten times this.
@@ -35,11 +35,7 @@ impl CpuGroup {
     /// # Errors
     /// When the kernel has no CPU controller to give, or without root.
     pub fn create(share: f64) -> Result<Self> {
-        let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read the mounts")?;
-        let (unified, parents) = hierarchies(&mounts, |root| {
-            let controllers = fs::read_to_string(root.join("cgroup.controllers"));
-            controllers.is_ok_and(|list| list.split_whitespace().any(|word| word == "cpu"))
-        });
+        let (unified, parents) = mounted()?;
         if parents.is_empty() {
             bail!(
                 "no control group hierarchy has the CPU controller; mount one (mount -t cgroup2 none \
@@ -67,6 +63,31 @@ impl CpuGroup {
             write(&group.find("cpu.cfs_quota_us")?, &quota.to_string())?;
         }
         Ok(group)
+    }
+
+    /// Mounts the hierarchies with the CPU controllers where none is mounted, for this program and those that it
+    /// starts.
+    ///
+    /// # Errors
+    /// When they cannot be mounted.
+    pub(crate) fn ensure_hierarchy() -> Result<()> {
+        if !mounted()?.1.is_empty() {
+            return Ok(());
+        }
+        let own = fs::read_to_string("/proc/self/cgroup").context("cannot read the groups")?;
+        let top = Path::new("/sys/fs/cgroup");
+        mounts::become_private()?;
+        mounts::mount("tmpfs", top, "")?;
+        for line in own.lines() {
+            let controllers = line.split(':').nth(1).unwrap_or_default();
+            let has_cpu = controllers.split(',').any(|one| matches!(one, "cpu" | "cpuacct"));
+            if has_cpu || controllers.is_empty() {
+                let at = top.join(if has_cpu { controllers } else { "unified" });
+                fs::create_dir(&at)?;
+                mounts::mount(if has_cpu { "cgroup" } else { "cgroup2" }, &at, controllers)?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts a process with all its threads, or a kernel thread, into it.
@@ -143,6 +164,17 @@ impl Drop for CpuGroup {
 
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {text:?} to {}", path.display()))
+}
+
+/// [`hierarchies`] of this host.
+fn mounted() -> Result<(bool, Vec<PathBuf>)> {
+    // Of the calling thread, which may have a mount namespace of its own.
+    let mounts =
+        fs::read_to_string("/proc/thread-self/mounts").context("cannot read the mounts")?;
+    Ok(hierarchies(&mounts, |root| {
+        let controllers = fs::read_to_string(root.join("cgroup.controllers"));
+        controllers.is_ok_and(|list| list.split_whitespace().any(|word| word == "cpu"))
+    }))
 }
 
 /// The roots of the hierarchies with the CPU controllers, and whether it is that of version 2, which

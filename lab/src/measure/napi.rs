@@ -10,10 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use linerate_net::cpu;
 use linerate_testkit::Namespace;
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 
-use crate::interrupt;
+use crate::{interrupt, mounts};
 
 /// How long a moderated interface waits before it polls again, and how often without a frame before it
 /// re-enables its interrupt: 20 ms.
@@ -47,12 +45,8 @@ pub(crate) fn enable_threaded(host: &Namespace, interface: &str, core: usize) ->
 /// `/sys` shows the interfaces of the namespace that it was mounted in: this thread mounts one for
 /// itself.
 fn set(interface: &str, settings: &[(&str, &str)]) -> Result<()> {
-    let none: Option<&str> = None;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    unshare(CloneFlags::CLONE_NEWNS)
-        .and_then(|()| mount(none, "/", none, private, none))
-        .and_then(|()| mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none))
-        .context("cannot mount the namespace's /sys")?;
+    mounts::become_private()?;
+    mounts::mount("sysfs", Path::new("/sys"), "")?;
     for (name, value) in settings {
         let path = Path::new("/sys/class/net").join(interface).join(name);
         fs::write(&path, value).with_context(|| {
