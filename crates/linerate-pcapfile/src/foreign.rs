@@ -57,7 +57,6 @@ pub(crate) fn look(path: &Path, own: Option<u32>) -> Found {
 /// written: that user's Wireshark may have started this process as root.
 ///
 /// # Errors
-///
 /// It is of another user, in a folder such as `/tmp`.
 pub fn refuse_foreign(path: &Path) -> io::Result<()> {
     let is_pipe = path.symlink_metadata().is_ok_and(|found| found.file_type().is_fifo());
@@ -76,7 +75,6 @@ fn refusal(user: u32) -> io::Error {
 /// Opens a file with these options, or creates it with [`FILE_MODE`].
 ///
 /// # Errors
-///
 /// The kernel's, and those of [`refuse_foreign`].
 pub fn create_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     loop {

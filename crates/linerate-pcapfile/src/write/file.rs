@@ -35,7 +35,6 @@ impl OutputFile {
     /// a named pipe waits until it has a reader, or until `stop`.
     ///
     /// # Errors
-    ///
     /// [`Error::Create`], also for a file or link of another user in a folder such as `/tmp`.
     pub fn create(path: &Path, compression: Compression, stop: &AtomicBool) -> Result<Self> {
         Self::open(path, compression, stop)
@@ -66,7 +65,6 @@ impl OutputFile {
     /// something there, the file has another name: `path` with the time. `owner` has the file before.
     ///
     /// # Errors
-    ///
     /// [`Error::Create`].
     pub fn create_next(
         path: &Path,
@@ -97,7 +95,6 @@ impl OutputFile {
     /// The user who owns the file.
     ///
     /// # Errors
-    ///
     /// [`Error::Create`].
     pub fn owner(&self) -> Result<u32> {
         let found = self.file.metadata();

@@ -116,7 +116,7 @@ fn check_processes(arguments: &Arguments) -> Result<()> {
             "--process-info needs the kernel's time of each packet, because sockets change their processes: leave out -j"
         );
     }
-    if !arguments.selection().is_empty() || (arguments.discard || !arguments.flows.is_empty()) {
+    if !arguments.selection().is_empty() || arguments.discard || !arguments.flows.is_empty() {
         return Ok(());
     }
     if output::is_decoded(arguments) {
