@@ -152,11 +152,11 @@ impl FileNames {
         true
     }
 
-    /// When the current period ends.
+    /// When the current period ends; `None` if no time is as late.
     pub(super) fn period_end(&self) -> Option<Timestamp> {
         let length = self.period_length()?;
         let start = self.period.0 - if self.rotation.aligned { self.period.0 % length } else { 0 };
-        Some(Timestamp(start.saturating_add(length)))
+        start.checked_add(length).map(Timestamp)
     }
 
     pub(super) fn period_length(&self) -> Option<u64> {
@@ -319,6 +319,15 @@ mod tests {
         assert_eq!(names.period_end(), Some(Timestamp(110 * second)));
         assert!(names.advance_period(Timestamp(120 * second)));
         assert_eq!(names.period_end(), Some(Timestamp(130 * second)));
+    }
+
+    #[test]
+    fn the_last_period_has_no_end() {
+        let rotation =
+            Rotation { seconds: Some(10), naming: Naming::Dumpcap, ..Rotation::default() };
+        let mut names = FileNames::new(Path::new("f"), rotation, Timestamp(0));
+        assert!(names.advance_period(Timestamp(u64::MAX)));
+        assert_eq!(names.period_end(), None);
     }
 
     #[test]

@@ -253,10 +253,12 @@ impl Files {
         while let Some((_, open)) = self.open.pop_first() {
             self.closed.push(open.close()?);
         }
-        while let Some(closed) = self.closed.last() {
+        // In the order of their hours: who is killed while it publishes them leaves no gap before a file with a name.
+        while let Some(closed) = self.closed.first() {
             let sealed = hidden(&closed.path, &format!("{SEALED}{number}"));
             fs::rename(&closed.hidden, &sealed).map_err(Error::io("rename", &closed.hidden))?;
-            self.sealed.extend(self.closed.pop().map(|closed| Closed { hidden: sealed, ..closed }));
+            let closed = self.closed.remove(0);
+            self.sealed.push(Closed { hidden: sealed, ..closed });
         }
         Ok(())
     }
