@@ -145,6 +145,9 @@ pub(crate) struct Claim {
     pub(crate) straddles: bool,
 }
 
+/// The ratio of two peers in each repeat; `None` if no pair of runs counts.
+type Ratio = Option<Distribution>;
+
 impl Claim {
     /// A figure against its bound.
     pub(crate) fn new(claim: &str, figure: String, bound: &str, holds: bool) -> Self {
@@ -159,32 +162,17 @@ impl Claim {
     }
 
     /// A ratio of `repeats` that must be at least `bound`.
-    pub(crate) fn at_least(
-        claim: &str,
-        ratio: Option<Distribution>,
-        bound: f64,
-        repeats: usize,
-    ) -> Self {
+    pub(crate) fn at_least(claim: &str, ratio: Ratio, bound: f64, repeats: usize) -> Self {
         Self::ratio(claim, ratio, &format!("at least {bound}"), repeats, |value| value >= bound)
     }
 
     /// A ratio of `repeats` that must be at most `bound`.
-    pub(crate) fn at_most(
-        claim: &str,
-        ratio: Option<Distribution>,
-        bound: f64,
-        repeats: usize,
-    ) -> Self {
+    pub(crate) fn at_most(claim: &str, ratio: Ratio, bound: f64, repeats: usize) -> Self {
         Self::ratio(claim, ratio, &format!("at most {bound:.3}"), repeats, |value| value <= bound)
     }
 
     /// A ratio of `repeats` that must be at least `bound` in every pair.
-    pub(crate) fn all_at_least(
-        claim: &str,
-        ratio: Option<Distribution>,
-        bound: f64,
-        repeats: usize,
-    ) -> Self {
+    pub(crate) fn all_at_least(claim: &str, ratio: Ratio, bound: f64, repeats: usize) -> Self {
         let judged = Self::at_least(claim, ratio, bound, repeats);
         let (Some(_), Some(spread)) = (judged.holds, ratio) else { return judged };
         Self { holds: Some(spread.min >= bound), straddles: false, ..judged }
@@ -204,8 +192,8 @@ impl Claim {
         };
         let Distribution { count, min, median, max, .. } = spread;
         let figure = format!("{median:.2} {unit} (min {min:.2}, max {max:.2}, {count} runs)");
-        Self::new(claim, figure, bound, holds(median))
-            .with_spread_across_bound(holds(min) != holds(max))
+        let straddles = holds(min) != holds(max);
+        Self { straddles, ..Self::new(claim, figure, bound, holds(median)) }
     }
 
     /// The most of each run's figure, which must be under 0.02.
@@ -220,7 +208,7 @@ impl Claim {
 
     fn ratio(
         claim: &str,
-        ratio: Option<Distribution>,
+        ratio: Ratio,
         bound: &str,
         repeats: usize,
         holds: impl Fn(f64) -> bool,
@@ -233,14 +221,8 @@ impl Claim {
         if !spread.is_majority_of(repeats) {
             return Self::open(claim, &format!("{figure}: too few of {repeats}"), bound);
         }
-        Self::new(claim, figure, bound, holds(median))
-            .with_spread_across_bound(holds(min) != holds(max))
-    }
-
-    /// The same, with the spread on both sides of the bound or not.
-    #[must_use]
-    pub(crate) fn with_spread_across_bound(self, straddles: bool) -> Self {
-        Self { straddles, ..self }
+        let straddles = holds(min) != holds(max);
+        Self { straddles, ..Self::new(claim, figure, bound, holds(median)) }
     }
 
     /// The same with more words after its figure.

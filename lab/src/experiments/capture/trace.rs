@@ -95,8 +95,8 @@ fn claim_of(
         {
             let figure = format!("{:.3}% and {:.3}%", ours.median, theirs.median);
             let holds = ours.max == 0.0 || ours.max < theirs.min;
-            Claim::new(claim, figure, BOUND, holds)
-                .with_spread_across_bound(!holds && ours.min < theirs.max)
+            let straddles = !holds && ours.min < theirs.max;
+            Claim { straddles, ..Claim::new(claim, figure, BOUND, holds) }
         }
         _ => Claim::open(claim, "too few runs counted", BOUND),
     }
