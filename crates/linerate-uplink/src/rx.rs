@@ -9,8 +9,9 @@ use linerate_ring::tun::{MAX_IOVECS, Offloads, Queue};
 use linerate_segment::Policy;
 use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, Options, Output, SuperPacket};
 use linerate_segment::segment::Checksums;
+use linerate_wire::layers::{self, Network};
 use linerate_wire::offload::PartialChecksum;
-use linerate_wire::virtio::{Flags, Header};
+use linerate_wire::virtio::{Flags, GsoType, Header};
 
 use crate::Result;
 use crate::neighbour::{ETHERNET_HEADER, ReceiveFilter};
@@ -29,6 +30,10 @@ pub(crate) struct Receiver {
     local: bool,
     /// Which frames are for a TUN device, which takes them without Ethernet header.
     filter: Option<ReceiveFilter>,
+    /// The device takes super-packets in UDP tunnels.
+    takes_tunnels: bool,
+    /// One segment of a super-packet that the device does not take.
+    segment: Vec<u8>,
 }
 
 impl Receiver {
@@ -57,7 +62,8 @@ impl Receiver {
         let key = RandomState::new().hash_one(0);
         let coalescer =
             joins.then(|| Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key));
-        Self { coalescer, local, filter }
+        let takes_tunnels = offloads.contains(Offloads::UDP_TUNNEL);
+        Self { coalescer, local, filter, takes_tunnels, segment: Vec::new() }
     }
 
     /// Writes a batch of frames to the device, all of it: nothing is held back for the next.
@@ -116,7 +122,33 @@ impl Receiver {
         }
         statistics.rx.frames += 1;
         statistics.rx.bytes += frame.len() as u64;
-        write_frame(tap, header, frame, self.start(), statistics)
+        if !header.is_gso() || is_outermost(header, frame) {
+            return write_frame(tap, header, frame, self.start(), statistics);
+        }
+        match tunnel_header(header, frame).filter(|_| self.takes_tunnels) {
+            Some(header) => write_frame(tap, &header, frame, self.start(), statistics),
+            None => self.deliver_split(tap, header, frame, statistics),
+        }
+    }
+
+    /// Writes the segments of a super-packet whose header a device would misunderstand.
+    fn deliver_split(
+        &mut self,
+        tap: &Queue,
+        header: &Header,
+        frame: &[u8],
+        statistics: &mut Statistics,
+    ) -> Result<()> {
+        let start = self.start();
+        let Some(mut segments) = statistics.unsplit.segments(header, frame, |options| options)
+        else {
+            return Ok(());
+        };
+        self.segment.resize(segments.max_len(), 0);
+        while let Ok(Some(len)) = segments.write_next(&mut self.segment) {
+            write_frame(tap, &Header::default(), &self.segment[..len], start, statistics)?;
+        }
+        Ok(())
     }
 
     /// Frames that answer what was asked of a TUN device.
@@ -168,6 +200,36 @@ fn unchecked(frame: &[u8], local: bool) -> Header {
         csum_start: partial.start,
         csum_offset: partial.offset,
         ..Header::default()
+    })
+}
+
+/// Whether what is to be segmented, and summed, is the outermost transport header. The header of a packet socket has no
+/// words for a tunnel, and the stack refuses such a super-packet in one.
+fn is_outermost(header: &Header, frame: &[u8]) -> bool {
+    let start = header.partial_checksum().map(|partial| usize::from(partial.start));
+    let outermost = layers::parse(frame).map(|layers| layers.transport_offset);
+    start.is_none_or(|start| outermost == Ok(start))
+}
+
+/// The header of a super-packet in a UDP tunnel, in the words of a device that takes it.
+fn tunnel_header(header: &Header, frame: &[u8]) -> Option<Header> {
+    let outer = layers::parse(frame).ok()?;
+    let checksum = outer.udp(frame)?.checksum();
+    let inner = outer.inside(frame)?;
+    if inner.transport_offset != usize::from(header.csum_start) {
+        return None;
+    }
+    let tunnel = match outer.network {
+        Network::Ipv6 { .. } => GsoType::UDP_TUNNEL_IPV6,
+        _ => GsoType::UDP_TUNNEL_IPV4,
+    };
+    let summed = if checksum == 0 { Flags::default() } else { Flags::UDP_TUNNEL_CSUM };
+    Some(Header {
+        flags: header.flags.union(summed),
+        gso_type: header.gso_type.union(tunnel),
+        outer_th_offset: outer.transport_offset.try_into().ok()?,
+        inner_nh_offset: inner.network_offset.try_into().ok()?,
+        ..*header
     })
 }
 

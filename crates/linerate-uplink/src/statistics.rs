@@ -1,8 +1,11 @@
 //! [`Statistics`]: packets per direction, and losses by cause.
 
+use std::fmt;
 use std::ops::AddAssign;
 
 use linerate_segment::Error;
+use linerate_segment::segment::{LinkType, Options, Segments};
+use linerate_wire::virtio::Header;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// From the device to the interface.
@@ -113,9 +116,39 @@ const KINDS: [&str; 13] = [
 ];
 
 impl UnsplitCounts {
+    /// The segments of a super-packet with this virtio header; `None` if it cannot be split, which is counted.
+    pub(crate) fn segments<'p>(
+        &mut self,
+        header: &Header,
+        packet: &'p [u8],
+        limit: impl FnOnce(Options) -> Options,
+    ) -> Option<Segments<'p>> {
+        let Some(options) = Options::from_virtio(header, packet, LinkType::Ethernet) else {
+            self.refused(&"its virtio header contradicts it", header);
+            self.count_virtio_error();
+            return None;
+        };
+        Segments::new(packet, &limit(options))
+            .inspect_err(|error| {
+                self.refused(error, header);
+                self.count(error);
+            })
+            .ok()
+    }
+
+    /// Says why a super-packet is not split: its sender repeats it for ever. The first is a warning.
+    #[cold]
+    fn refused(&self, why: &dyn fmt::Display, header: &Header) {
+        if self.total() == 0 {
+            tracing::warn!("a super-packet ({header}) is lost, because it cannot be split: {why}");
+        } else {
+            tracing::debug!(%why, %header, "a super-packet that is not split");
+        }
+    }
+
     /// One more, for this reason.
     #[cold]
-    pub(crate) fn count(&mut self, error: &Error) {
+    fn count(&mut self, error: &Error) {
         self.add(match error {
             Error::Header(_) | Error::TooManyTags => "header",
             Error::Length { .. } => "length",

@@ -1,12 +1,10 @@
 //! [`Transmitter`]: from the device to the interface. Super-packets are split into the port's frames, and
 //! partial checksums are completed, in the pass that copies.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use linerate_ring::tun::{MAX_PACKET, Queue};
 use linerate_segment::Policy;
-use linerate_segment::segment::{LinkType, Options, Segments};
 use linerate_wire::checksum::Engine;
 use linerate_wire::icmp::{self, Reason};
 use linerate_wire::virtio::Header;
@@ -213,19 +211,9 @@ impl Transmitter {
             }
             return send_whole(self.engine, self.limit, header, packet, port, statistics);
         }
-        let Some(options) = Options::from_virtio(header, packet, LinkType::Ethernet) else {
-            refused(&"its virtio header contradicts it", header, statistics);
-            statistics.unsplit.count_virtio_error();
+        let limit = |options| self.policy.limit(options);
+        let Some(mut segments) = statistics.unsplit.segments(header, packet, limit) else {
             return Ok(0);
-        };
-        let options = self.policy.limit(options);
-        let mut segments = match Segments::new(packet, &options) {
-            Ok(segments) => segments,
-            Err(error) => {
-                refused(&error, header, statistics);
-                statistics.unsplit.count(&error);
-                return Ok(0);
-            }
         };
         let longest = segments.max_len();
         if longest > self.limit.of(packet) {
@@ -329,16 +317,6 @@ fn send_whole<P: FramePort>(
             count_lost(&unsent, 1, statistics);
             Ok(0)
         }
-    }
-}
-
-/// Says why a super-packet is not split: its sender repeats it for ever. The first is a warning.
-#[cold]
-fn refused(why: &dyn fmt::Display, header: &Header, statistics: &Statistics) {
-    if statistics.unsplit.total() == 0 {
-        tracing::warn!("a super-packet ({header}) is lost, because it cannot be split: {why}");
-    } else {
-        tracing::debug!(%why, %header, "a super-packet that is not split");
     }
 }
 

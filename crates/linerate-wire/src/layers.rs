@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use crate::ethernet::{self, EtherType};
 use crate::ip::Protocol;
-use crate::{Error, Result, arp, ipv4, ipv6, read, tcp, udp, vlan};
+use crate::{Error, Result, arp, geneve, gre, ipv4, ipv6, read, tcp, udp, vlan, vxlan};
 
 /// VLAN tags that [`parse`] looks behind; a frame with more is given as it is from there on.
 pub const MAX_TAGS: u8 = 4;
@@ -173,6 +173,40 @@ impl Layers {
         (self.transport == Transport::Udp)
             .then(|| udp::Datagram::new_checked(self.transport_bytes(frame)).ok())
             .flatten()
+    }
+
+    /// The layers of the packet inside, if this is a tunnel: GRE, IP in IP, or a datagram for any port that begins as
+    /// VXLAN or Geneve does. A datagram of something else may begin so, too: verify what is inside.
+    pub fn inside(&self, frame: &[u8]) -> Option<Self> {
+        if self.fragment(frame).is_some() {
+            return None;
+        }
+        let (ether_type, len) = match self.protocol? {
+            Protocol::IPV4 => (EtherType::IPV4, 0),
+            Protocol::IPV6 => (EtherType::IPV6, 0),
+            Protocol::GRE => {
+                let header = gre::Packet::new_checked(self.transport_bytes(frame)).ok()?;
+                (header.protocol(), header.header_len())
+            }
+            Protocol::UDP => {
+                let payload = self.transport_bytes(frame).get(udp::HEADER_LEN..)?;
+                let (ether_type, len) = match vxlan::Packet::new_checked(payload) {
+                    Ok(header) if header.is_plain() => (EtherType::TEB, vxlan::HEADER_LEN),
+                    _ => {
+                        let header = geneve::Packet::new_checked(payload).ok()?;
+                        (header.protocol(), header.header_len())
+                    }
+                };
+                (ether_type, udp::HEADER_LEN + len)
+            }
+            _ => return None,
+        };
+        let (frame, at) = (frame.get(..self.end)?, self.transport_offset + len);
+        if ether_type != EtherType::TEB {
+            return Some(parse_from(frame, ether_type, at));
+        }
+        let ethernet = ethernet::Frame::new_checked(from(frame, at)).ok()?;
+        Some(parse_from(frame, ethernet.ether_type(), at + ethernet::HEADER_LEN))
     }
 
     fn transport_bytes<'f>(&self, frame: &'f [u8]) -> &'f [u8] {

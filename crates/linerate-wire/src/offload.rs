@@ -3,8 +3,11 @@
 use core::ops::Range;
 
 use crate::checksum::{Engine, Sum};
-use crate::layers::{self, Transport};
+use crate::layers::{self, Layers, Transport};
 use crate::{tcp, udp};
+
+/// Packets in packets that [`PartialChecksum::detect`] looks into: Linux nests as many tunnels, and a crafted frame more.
+const MAX_LAYERS: usize = 8;
 
 /// A checksum that the sender left to hardware (the kernel's `CHECKSUM_PARTIAL`). The field holds the sum of
 /// the pseudo header. The checksum covers the bytes from `start` to the end of the packet. These are the
@@ -18,10 +21,18 @@ pub struct PartialChecksum {
 }
 
 impl PartialChecksum {
-    /// Recognises an Ethernet frame whose TCP or UDP checksum is partial: the field holds exactly the sum of
-    /// the pseudo header. A sender behind a veth leaves it so, and XDP does not tell.
+    /// Recognises an Ethernet frame whose TCP or UDP checksum is partial, also inside tunnels: the field holds exactly the
+    /// sum of the pseudo header. A sender behind a veth leaves it so, and XDP does not tell. A right checksum that has the
+    /// same value stays right when it is finished again.
     pub fn detect(frame: &[u8]) -> Option<Self> {
-        let layers = layers::parse(frame).ok()?;
+        let outermost = layers::parse(frame).ok()?;
+        core::iter::successors(Some(outermost), |layers| layers.inside(frame))
+            .take(MAX_LAYERS)
+            .find_map(|layers| Self::of(&layers, frame))
+    }
+
+    /// The same, of TCP or UDP in one of the packets.
+    fn of(layers: &Layers, frame: &[u8]) -> Option<Self> {
         let offset = match layers.transport {
             Transport::Tcp => tcp::CHECKSUM_OFFSET,
             Transport::Udp => udp::CHECKSUM_OFFSET,
@@ -95,6 +106,41 @@ mod tests {
         assert_eq!(partial, Some(PartialChecksum { start: 34, offset: 6 }));
         assert_eq!(PartialChecksum::detect(&datagram(PSEUDO + 1)), None);
         assert_eq!(PartialChecksum::detect(&datagram(PSEUDO)[..30]), None);
+    }
+
+    #[test]
+    fn a_partial_checksum_is_found_in_tunnels() {
+        let inner = datagram(PSEUDO);
+        let ipv4 = |protocol: u8, payload: &[u8]| {
+            let total = (20 + payload.len()) as u16;
+            let mut header =
+                [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0, 9, 0, 0, 1, 9, 0, 0, 2];
+            header[2..4].copy_from_slice(&total.to_be_bytes());
+            [&inner[..14], &header, payload].concat()
+        };
+        // A complete checksum, or none: the port is of no tunnel that is known.
+        let udp = |payload: &[u8]| {
+            let len = (8 + payload.len()) as u16;
+            ipv4(17, &[&[0, 7, 0, 9], &len.to_be_bytes()[..], &[0, 0], payload].concat())
+        };
+        let cases = [
+            (ipv4(4, &inner[14..]), 20),
+            (ipv4(47, &[&[0, 0, 8, 0], &inner[14..]].concat()), 24),
+            (ipv4(47, &[&[0x20, 0, 0x65, 0x58, 0, 0, 0, 1], &inner[..]].concat()), 42),
+            (udp(&[&[8, 0, 0, 0, 0, 0, 1, 0], &inner[..]].concat()), 50),
+            (udp(&[&[1, 0, 0x65, 0x58, 0, 0, 1, 0, 1, 2, 3, 0], &inner[..]].concat()), 54),
+        ];
+        for (number, (frame, deeper)) in cases.iter().enumerate() {
+            let partial = PartialChecksum { start: 34 + deeper, offset: 6 };
+            assert_eq!(PartialChecksum::detect(frame), Some(partial), "{number}");
+            // In a tunnel in a tunnel.
+            let nested = ipv4(4, &frame[14..]);
+            let partial = PartialChecksum { start: 54 + deeper, offset: 6 };
+            assert_eq!(PartialChecksum::detect(&nested), Some(partial), "{number}");
+            for len in 0..frame.len() {
+                assert_eq!(PartialChecksum::detect(&frame[..len]), None, "{number}, {len}");
+            }
+        }
     }
 
     #[test]

@@ -128,6 +128,73 @@ fn ip(namespace: &Namespace, arguments: &str) -> bool {
     namespace.command("ip").args(arguments.split_whitespace()).status().unwrap().success()
 }
 
+/// Does `work` with the addresses of the far and the near end of each kind of tunnel that the kernel has. Returns
+/// whether there was one.
+fn through_tunnels(
+    test: &str,
+    hosts: &Hosts,
+    kinds: &[&str],
+    mut work: impl FnMut(&str, &str),
+) -> bool {
+    let mut crossed = false;
+    'kinds: for (number, link) in kinds.iter().enumerate() {
+        let name = format!("in{number}");
+        let (kind, rest) = link.split_once(' ').unwrap_or((link, ""));
+        for (host, local, own, remote) in
+            [(&hosts.near, NEAR[0].0, 1, FAR[0].0), (&hosts.far, FAR[0].0, 2, NEAR[0].0)]
+        {
+            let ends = match kind {
+                "vxlan" => format!("id 7 local {local} remote {remote}"),
+                "geneve" => format!("id 7 remote {remote}"),
+                _ => format!("local {local} remote {remote}"),
+            };
+            if !ip(host, &format!("link add {name} type {kind} {ends} {rest}")) {
+                print_skipped(test, &format!("the kernel has no {link}"));
+                continue 'kinds;
+            }
+            assert!(ip(host, &format!("addr add 10.9.{number}.{own}/24 dev {name}")));
+            assert!(ip(host, &format!("link set {name} up")));
+        }
+        work(&format!("10.9.{number}.2"), &format!("10.9.{number}.1"));
+        crossed = true;
+        for host in [&hosts.near, &hosts.far] {
+            assert!(ip(host, &format!("link del {name}")));
+        }
+    }
+    crossed
+}
+
+/// Of a kind with a port that no list has, too.
+const TUNNELS: [&str; 8] = [
+    "vxlan dstport 4789",
+    "vxlan dstport 8472 udpcsum",
+    "vxlan dstport 9999",
+    "geneve udpcsum",
+    "geneve noudpcsum",
+    "gretap",
+    "gre",
+    "ipip",
+];
+
+#[test]
+fn streams_in_tunnels_arrive_from_a_peer_that_leaves_them_unfinished() {
+    root_or_skip!();
+    let hosts = Hosts::new();
+    hosts.veth.b.set_offloads(true).unwrap();
+    for arguments in ["--backend xdp", "--backend packet", "--backend packet --tunnels"] {
+        let uplink = hosts.uplink(arguments);
+        through_tunnels(test_name!(), &hosts, &TUNNELS, |far, near| {
+            tcp(&hosts.far, &hosts.near, near, 4 << 20);
+            tcp(&hosts.near, &hosts.far, far, 4 << 20);
+            udp(&hosts.far, &hosts.near, near, &[1, 1000, 30_000], 0);
+            udp(&hosts.far, &hosts.near, near, &[30_000; 2], 1000);
+        });
+        let report = uplink.stop();
+        assert_eq!(report["unsplit"], serde_json::json!({}), "{arguments}: {report}");
+        assert_eq!(report["dropped"]["device_refused"], 0, "{arguments}: {report}");
+    }
+}
+
 #[test]
 fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
     root_or_skip!();
@@ -137,29 +204,12 @@ fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
         uplink.stop();
         skip!("the kernel hands out no super-packets in tunnels (Linux 6.17)");
     }
-    let mut crossed = false;
     // With the outer checksum and without; VXLAN's is off by default.
-    'kinds: for (number, link) in
-        ["vxlan dstport 4789", "vxlan dstport 4790 udpcsum", "geneve udpcsum", "geneve noudpcsum"]
-            .iter()
-            .enumerate()
-    {
-        let name = format!("in{number}");
-        let (kind, rest) = link.split_once(' ').unwrap();
-        for (host, own, remote) in [(&hosts.near, 1, FAR[0].0), (&hosts.far, 2, NEAR[0].0)] {
-            if !ip(host, &format!("link add {name} type {kind} id 7 remote {remote} {rest}")) {
-                print_skipped(test_name!(), &format!("the kernel has no {link}"));
-                continue 'kinds;
-            }
-            assert!(ip(host, &format!("addr add 10.9.{number}.{own}/24 dev {name}")));
-            assert!(ip(host, &format!("link set {name} up")));
-        }
-        tcp(&hosts.near, &hosts.far, &format!("10.9.{number}.2"), 2 << 20);
-        crossed = true;
-        for host in [&hosts.near, &hosts.far] {
-            assert!(ip(host, &format!("link del {name}")));
-        }
-    }
+    let kinds =
+        ["vxlan dstport 4789", "vxlan dstport 4790 udpcsum", "geneve udpcsum", "geneve noudpcsum"];
+    let crossed = through_tunnels(test_name!(), &hosts, &kinds, |address, _| {
+        tcp(&hosts.near, &hosts.far, address, 2 << 20);
+    });
     let report = uplink.stop();
     let (supers, segments) = (count(&report, "tx.super_packets"), count(&report, "tx.segments"));
     assert!(!crossed || (supers > 0 && segments > 4 * supers), "{report}");
