@@ -184,6 +184,24 @@ impl Connection {
         }
     }
 
+    /// Gives an entry, which exists, another Ethernet address, as the neighbour's own request does
+    /// (`neigh_event_ns` of net/core/neighbour.c). It would also replace what an administrator or a control plane has set:
+    /// leave alone what is [`State::Permanent`], [`State::Noarp`] or [`Neighbour::external`].
+    ///
+    /// # Errors
+    /// As [`Connection::confirm_neighbour`].
+    pub fn update_neighbour(
+        &self,
+        index: u32,
+        destination: IpAddr,
+        address: ethernet::Address,
+    ) -> Result<()> {
+        let mut body = body(index, destination, libc::NUD_STALE, 0);
+        put_attr(&mut body, libc::NDA_LLADDR, &address.0);
+        self.change(libc::RTM_NEWNEIGH, NLM_F_REPLACE, &body)
+            .context(|| format!("update the neighbour {destination}"))
+    }
+
     /// Sets a permanent Ethernet address of a neighbour.
     ///
     /// # Errors

@@ -28,6 +28,9 @@ use crate::{Error, Result};
 /// Most destinations; packets for others are unreachable until one is forgotten.
 const MAX_DESTINATIONS: usize = 4096;
 
+/// Most requests of neighbours that wait for the resolver; they repeat others.
+const MAX_HEARD: usize = 64;
+
 /// How long an unreachable destination is not requested again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -59,6 +62,8 @@ struct State {
     destinations: HashMap<IpAddr, Entry>,
     /// Destinations that the kernel has not been asked for yet.
     unresolved: Vec<IpAddr>,
+    /// Neighbours that asked for the device with another hardware address than the one that is in use.
+    heard: Vec<(IpAddr, Address)>,
     /// The addresses of the device, sorted.
     addresses: Vec<IpAddr>,
     /// Neighbours that did not answer and are to be reported.
@@ -121,6 +126,20 @@ impl DestinationCache {
         drop(state);
         self.wake();
         Resolution::Pending
+    }
+
+    /// A neighbour asked for the device's hardware address from this one. The kernel has not seen that, and would learn
+    /// from it.
+    fn heard(&self, neighbour: IpAddr, mac: Address) {
+        let mut state = self.lock();
+        let is_other = |entry: &Entry| {
+            entry.next_hop == Some(neighbour) && entry.resolution != Resolution::Resolved(mac)
+        };
+        if state.heard.len() < MAX_HEARD && state.destinations.values().any(is_other) {
+            state.heard.push((neighbour, mac));
+            drop(state);
+            self.wake();
+        }
     }
 
     /// Neighbours that did not answer since the last call.

@@ -94,6 +94,7 @@ impl ReceiveFilter {
             target_ip: asked.sender_ip,
         };
         self.push(asked.sender_mac, EtherType::ARP, arp::PACKET_LEN, |bytes| answer.emit(bytes));
+        self.cache.heard(asked.sender_ip.into(), asked.sender_mac);
     }
 
     #[cold]
@@ -106,6 +107,7 @@ impl ReceiveFilter {
         // A node that performs duplicate address detection has no address yet: the answer goes to all nodes.
         let mac = Address::of_group(answer.destination.into()).unwrap_or(from);
         self.push(mac, EtherType::IPV6, Advertisement::PACKET_LEN, |bytes| answer.emit(bytes));
+        self.cache.heard(asked.source.into(), from);
     }
 
     fn push(

@@ -171,6 +171,8 @@ impl Worker {
             self.receive_address_changes();
             let unresolved = std::mem::take(&mut self.cache.lock().unresolved);
             unresolved.into_iter().for_each(|destination| self.resolve(destination));
+            let heard = std::mem::take(&mut self.cache.lock().heard);
+            heard.into_iter().for_each(|(neighbour, mac)| self.learn(neighbour, mac));
             if self.polled.elapsed() >= POLL_INTERVAL {
                 self.polled = Instant::now();
                 self.age();
@@ -328,6 +330,18 @@ impl Worker {
         if let Err(error) = self.connection.request_neighbour(self.index, address) {
             tracing::debug!(%error, %address, "neighbour resolution request failed");
             self.set_state(address, NeighbourState::Failed);
+        }
+    }
+
+    /// Tells the kernel of another hardware address of a neighbour; the change of its table comes back as any other.
+    fn learn(&self, address: IpAddr, mac: Address) {
+        let Ok(Some(entry)) = self.connection.neighbour(self.index, address) else { return };
+        let is_fixed = matches!(entry.state, Nud::Permanent | Nud::Noarp) || entry.external;
+        if is_fixed || mac.is_multicast() || entry.valid_address() == Some(mac) {
+            return;
+        }
+        if let Err(error) = self.connection.update_neighbour(self.index, address, mac) {
+            tracing::debug!(%error, %address, "the kernel does not take a neighbour's new address");
         }
     }
 

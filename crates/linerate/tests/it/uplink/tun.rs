@@ -226,6 +226,31 @@ fn a_neighbour_that_changes_its_address_is_followed() {
 }
 
 #[test]
+fn a_neighbour_is_heard_that_changes_its_address_and_asks_for_the_device_alone() {
+    root_or_skip!();
+    for backend in ["xdp", "packet"] {
+        let shared = Shared::new();
+        // The kernel itself does not ask again: the neighbour's request for the device is all that is heard of it.
+        for family in ["ipv4", "ipv6"] {
+            let delay = format!("net/{family}/neigh/wire/delay_first_probe_time");
+            shared.hosts.near.sysctl(&delay, "1000").unwrap();
+        }
+        let uplink = shared.uplink(&format!("--backend {backend}"));
+        for (number, (near, far)) in NEAR.iter().zip(FAR).enumerate() {
+            tcp(&shared.guest, &shared.hosts.far, far.0, 1000);
+            let mac = Mac([2, 0, 0, 0, 1, number as u8]);
+            shared.hosts.veth.b.set_mac(mac).unwrap();
+            tcp(&shared.hosts.far, &shared.guest, near.0, 1000);
+            let entry =
+                shared.hosts.near.command("ip").args(["neigh", "show", far.0]).output().unwrap();
+            let entry = String::from_utf8_lossy(&entry.stdout).into_owned();
+            assert!(entry.contains(&mac.to_string()), "{entry}");
+        }
+        uplink.stop();
+    }
+}
+
+#[test]
 fn a_gateway_that_is_not_there_is_named_and_its_packets_are_counted() {
     root_or_skip!();
     let shared = Shared::new();
