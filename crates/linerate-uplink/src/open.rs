@@ -14,7 +14,7 @@ use linerate_bpf::xdp::require_free;
 use linerate_net::link::{self, Link};
 use linerate_net::text::plural;
 use linerate_net::{Connection, cpu};
-use linerate_ring::packet::{Fanout, Mode, Promiscuous};
+use linerate_ring::packet::{Fanout, Mode, Promiscuous, Sender};
 use linerate_ring::tun::{Device, Kind, Offloads, Queue};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
@@ -78,6 +78,8 @@ pub struct Uplink {
     pub(crate) namespace: Option<NamedNamespace>,
     pub(crate) config: Config,
     pub(crate) options: Options,
+    /// Has the kernel split what the uplink cannot split.
+    pub(crate) kernel: Arc<Sender>,
 }
 
 /// What keeps the interface's frames from the host's stack: one of the two.
@@ -143,6 +145,8 @@ impl Uplink {
             Error::Invalid(format!("interface {name} has no Ethernet address; an uplink needs one"))
         })?;
         let (backend, reason, mut opened) = choose(options, &probe, queues, link.mtu)?;
+        let kernel = Sender::open(name)?;
+        kernel.set_nonblocking()?;
         let policy = options.policy;
         let link_options = link::Options {
             up: Some(true),
@@ -195,6 +199,7 @@ impl Uplink {
             namespace,
             config,
             options: options.clone(),
+            kernel: Arc::new(kernel),
         })
     }
 

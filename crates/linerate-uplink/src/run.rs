@@ -123,6 +123,7 @@ impl Uplink {
             namespace,
             config,
             options,
+            kernel,
         } = self;
         let mut running = Running {
             threads: Vec::new(),
@@ -151,7 +152,9 @@ impl Uplink {
                 .map(|cache| (Encapsulator::new(Arc::clone(&cache)), ReceiveFilter::new(cache)))
                 .unzip();
             let receiver = Receiver::new(policy, offloads, local, filter);
-            (tap, receiver, Transmitter::new(policy, mtu, longest, encapsulator), cpus.next())
+            let kernel = Some(Arc::clone(&kernel));
+            let transmitter = Transmitter::new(policy, mtu, longest, encapsulator, kernel);
+            (tap, receiver, transmitter, cpus.next())
         };
         match ports {
             Ports::Xdp(ports) => ports.into_iter().try_for_each(|port| {

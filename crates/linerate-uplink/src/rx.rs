@@ -15,7 +15,7 @@ use linerate_wire::virtio::{Flags, GsoType, Header};
 
 use crate::Result;
 use crate::neighbour::{ETHERNET_HEADER, ReceiveFilter};
-use crate::statistics::Statistics;
+use crate::statistics::{Statistics, segments};
 
 /// Flows that are joined side by side; memory of 160 KiB.
 const FLOWS: usize = 64;
@@ -140,9 +140,12 @@ impl Receiver {
         statistics: &mut Statistics,
     ) -> Result<()> {
         let start = self.start();
-        let Some(mut segments) = statistics.unsplit.segments(header, frame, |options| options)
-        else {
-            return Ok(());
+        let mut segments = match segments(header, frame, Policy::default()) {
+            Ok(segments) => segments,
+            Err(refusal) => {
+                statistics.unsplit.refuse(&refusal, header);
+                return Ok(());
+            }
         };
         self.segment.resize(segments.max_len(), 0);
         while let Ok(Some(len)) = segments.write_next(&mut self.segment) {

@@ -1,10 +1,9 @@
 //! [`Statistics`]: packets per direction, and losses by cause.
 
-use std::fmt;
 use std::ops::AddAssign;
 
-use linerate_segment::Error;
 use linerate_segment::segment::{LinkType, Options, Segments};
+use linerate_segment::{Error, Policy};
 use linerate_wire::virtio::Header;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -15,6 +14,8 @@ pub struct TxStatistics {
     pub super_packets: u64,
     /// Segments that they became.
     pub segments: u64,
+    /// Packets that the kernel had to split, which takes longer.
+    pub by_kernel: u64,
     /// Packets that went as they came, but for a checksum.
     pub packets: u64,
     /// Checksums completed in those.
@@ -94,6 +95,33 @@ impl Drops {
     }
 }
 
+/// Why a super-packet is not split.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("its virtio header contradicts it")]
+    Virtio,
+    #[error("{0}")]
+    Packet(Error),
+}
+
+impl Refusal {
+    /// Somebody asked for that.
+    pub(crate) fn is_policy(&self) -> bool {
+        matches!(self, Self::Packet(Error::TooManySegments { .. } | Error::BurstTooLong { .. }))
+    }
+}
+
+/// The segments of a super-packet with this virtio header.
+pub(crate) fn segments<'p>(
+    header: &Header,
+    packet: &'p [u8],
+    policy: Policy,
+) -> Result<Segments<'p>, Refusal> {
+    let options =
+        Options::from_virtio(header, packet, LinkType::Ethernet).ok_or(Refusal::Virtio)?;
+    Segments::new(packet, &policy.limit(options)).map_err(Refusal::Packet)
+}
+
 /// Super-packets that could not be split, by the kind of error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnsplitCounts([u64; KINDS.len()]);
@@ -116,33 +144,19 @@ const KINDS: [&str; 13] = [
 ];
 
 impl UnsplitCounts {
-    /// The segments of a super-packet with this virtio header; `None` if it cannot be split, which is counted.
-    pub(crate) fn segments<'p>(
-        &mut self,
-        header: &Header,
-        packet: &'p [u8],
-        limit: impl FnOnce(Options) -> Options,
-    ) -> Option<Segments<'p>> {
-        let Some(options) = Options::from_virtio(header, packet, LinkType::Ethernet) else {
-            self.refused(&"its virtio header contradicts it", header);
-            self.count_virtio_error();
-            return None;
-        };
-        Segments::new(packet, &limit(options))
-            .inspect_err(|error| {
-                self.refused(error, header);
-                self.count(error);
-            })
-            .ok()
-    }
-
-    /// Says why a super-packet is not split: its sender repeats it for ever. The first is a warning.
+    /// One more with this virtio header. Its sender repeats it for ever: the first is a warning.
     #[cold]
-    fn refused(&self, why: &dyn fmt::Display, header: &Header) {
+    pub(crate) fn refuse(&mut self, refusal: &Refusal, header: &Header) {
         if self.total() == 0 {
-            tracing::warn!("a super-packet ({header}) is lost, because it cannot be split: {why}");
+            tracing::warn!(
+                "a super-packet ({header}) is lost, because it cannot be split: {refusal}"
+            );
         } else {
-            tracing::debug!(%why, %header, "a super-packet that is not split");
+            tracing::debug!(%refusal, %header, "a super-packet that is not split");
+        }
+        match refusal {
+            Refusal::Virtio => self.count_virtio_error(),
+            Refusal::Packet(error) => self.count(error),
         }
     }
 
@@ -218,7 +232,7 @@ pub struct Statistics {
 }
 
 linerate_net::sums! {
-    TxStatistics { super_packets, segments, packets, checksums, bytes }
+    TxStatistics { super_packets, segments, by_kernel, packets, checksums, bytes }
     RxStatistics { frames, bytes, super_packets, joined, packets, neighbour_replies, icmp_errors }
     Drops {
         umem_full, too_long, interface_down, unreachable, unresolved, fill_empty, ring_full, device_full, device_down, device_refused,

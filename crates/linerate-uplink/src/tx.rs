@@ -1,8 +1,11 @@
 //! [`Transmitter`]: from the device to the interface. Super-packets are split into the port's frames, and
 //! partial checksums are completed, in the pass that copies.
 
+use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use linerate_ring::packet::Sender;
 use linerate_ring::tun::{MAX_PACKET, Queue};
 use linerate_segment::Policy;
 use linerate_wire::checksum::Engine;
@@ -13,7 +16,7 @@ use linerate_wire::{ethernet, vlan};
 use crate::Result;
 use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
 use crate::port::{FramePort, SendOutcome};
-use crate::statistics::Statistics;
+use crate::statistics::{Refusal, Statistics, segments};
 
 /// Frames between two kicks. A kick in copy mode sends 32 anyway; with more of them the copies of the
 /// segments are no longer in the core's own cache when the kernel reads them.
@@ -83,6 +86,8 @@ pub(crate) struct Transmitter {
     errors_left: u32,
     /// For packets that have no Ethernet header: those of a TUN device.
     encapsulator: Option<Encapsulator>,
+    /// For super-packets that the uplink cannot split.
+    kernel: Option<Arc<Sender>>,
     /// Frames of the uplink's own that were written since the last kick.
     replied: usize,
 }
@@ -94,6 +99,7 @@ impl Transmitter {
         mtu: u32,
         longest: usize,
         encapsulator: Option<Encapsulator>,
+        kernel: Option<Arc<Sender>>,
     ) -> Self {
         Self {
             buffer: vec![0; ETHERNET_HEADER + MAX_PACKET].into_boxed_slice(),
@@ -104,6 +110,7 @@ impl Transmitter {
             errors_since: Instant::now(),
             errors_left: MAX_ICMP_ERRORS,
             encapsulator,
+            kernel,
             replied: 0,
         }
     }
@@ -211,9 +218,11 @@ impl Transmitter {
             }
             return send_whole(self.engine, self.limit, header, packet, port, statistics);
         }
-        let limit = |options| self.policy.limit(options);
-        let Some(mut segments) = statistics.unsplit.segments(header, packet, limit) else {
-            return Ok(0);
+        let mut segments = match segments(header, packet, self.policy) {
+            Ok(segments) => segments,
+            Err(refusal) => {
+                return self.leave_to_kernel(&refusal, header, packet, port, statistics);
+            }
         };
         let longest = segments.max_len();
         if longest > self.limit.of(packet) {
@@ -238,6 +247,44 @@ impl Transmitter {
         }
         statistics.tx.segments += frames as u64;
         Ok(frames)
+    }
+
+    /// Has the kernel split a super-packet that the uplink cannot split.
+    #[cold]
+    fn leave_to_kernel<P: FramePort>(
+        &self,
+        refusal: &Refusal,
+        header: &Header,
+        packet: &[u8],
+        port: &mut P,
+        statistics: &mut Statistics,
+    ) -> Result<usize> {
+        let Some(kernel) = self.kernel.as_ref().filter(|_| !refusal.is_policy()) else {
+            statistics.unsplit.refuse(refusal, header);
+            return Ok(0);
+        };
+        // What came before goes before.
+        port.flush()?;
+        match kernel.send(header, packet) {
+            Ok(()) => {
+                if statistics.tx.by_kernel == 0 {
+                    tracing::warn!("the kernel splits a super-packet ({header}): {refusal}");
+                }
+                statistics.tx.by_kernel += 1;
+            }
+            Err(linerate_ring::Error::InterfaceDown(_)) => statistics.dropped.interface_down += 1,
+            Err(gone @ linerate_ring::Error::InterfaceGone(_)) => return Err(gone.into()),
+            Err(linerate_ring::Error::System { source, .. })
+                if source.kind() == ErrorKind::WouldBlock =>
+            {
+                statistics.dropped.umem_full += 1;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the kernel does not split it either");
+                statistics.unsplit.refuse(refusal, header);
+            }
+        }
+        Ok(0)
     }
 
     #[cold]

@@ -50,6 +50,15 @@ impl Sender {
         Ok(Self { file: File::from(socket.into_fd()), name: interface.to_owned() })
     }
 
+    /// [`Sender::send`] no longer waits: while the send buffer is full it ends with EAGAIN.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn set_nonblocking(&self) -> Result<()> {
+        rustix::io::ioctl_fionbio(&self.file, true)
+            .map_err(|errno| Error::system("make a packet socket non-blocking", errno.into()))
+    }
+
     /// Sends a frame. The kernel segments it as `header` says, if the card cannot, and fills in the
     /// checksum. Waits while the send buffer is full.
     ///

@@ -61,7 +61,7 @@ impl FramePort for Memory {
 /// What comes out of a packet with this virtio header.
 fn through(header: &Header, packet: &[u8], longest: usize) -> (Vec<Vec<u8>>, Statistics) {
     let (mut port, mut statistics) = (Memory::default(), Statistics::default());
-    let mut down = Transmitter::new(Policy::default(), 1500, longest, None);
+    let mut down = Transmitter::new(Policy::default(), 1500, longest, None, None);
     down.buffer[..packet.len()].copy_from_slice(packet);
     let forward =
         down.forward(Encapsulated::Frame(*header), packet.len(), &mut port, &mut statistics);

@@ -25,6 +25,8 @@ pub(super) fn encode(report: &Report, encoder: &mut MetricEncoder<'_, '_>) -> fm
     let help = "Segments that super-packets were split into (tx) or made of (rx)";
     let packets = [(["tx"], tx.segments), (["rx"], rx.joined)];
     encoder.counters("linerate_uplink_segments", help, None, ["direction"], packets)?;
+    let help = "Super-packets that the kernel had to split";
+    encoder.counter("linerate_uplink_kernel_split_packets", help, None, tx.by_kernel)?;
     let help = "Packets passed on unchanged";
     let packets = [(["tx"], tx.packets), (["rx"], rx.packets)];
     encoder.counters("linerate_uplink_other_packets", help, None, ["direction"], packets)?;

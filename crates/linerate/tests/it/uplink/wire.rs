@@ -162,6 +162,38 @@ fn frames_with_vlan_tags_are_split_and_cross() {
 }
 
 #[test]
+fn the_kernel_splits_what_the_uplink_cannot() {
+    root_or_skip!();
+    for backend in ["xdp", "packet"] {
+        let hosts = Hosts::new();
+        hosts.veth.a.set_offloads(false).unwrap();
+        let mut uplink = hosts.uplink(&format!("--backend {backend}"));
+        let sender = hosts.near.run(|| Sender::open("up0")).unwrap().unwrap();
+        let payload = Random::new(1).bytes(9500);
+        let (header, mut frame) = super_packet(&payload, &[]);
+        // A source route hides the destination, which the checksum needs; the kernel's sender has summed it.
+        let route = [131, 11, 4, 10, 8, 0, 3, 10, 8, 0, 4, 0];
+        frame.splice(34..34, route);
+        frame[14] = 0x48;
+        let total = u16::from_be_bytes([frame[16], frame[17]]) + route.len() as u16;
+        frame[16..18].copy_from_slice(&total.to_be_bytes());
+        frame[24..26].fill(0);
+        let sum = Sum::ZERO.bytes(&frame[14..46]).checksum();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        let header = Header { csum_start: 46, hdr_len: 66, ..header };
+        let sent = || sender.send(&header, &frame).unwrap();
+        let frames = received(&hosts.far, "plain", sent);
+        let of_tcp = frames.iter().filter(|frame| frame.len() > 100);
+        let got: Vec<u8> = of_tcp.flat_map(|frame| frame[66..].to_vec()).collect();
+        assert!(got == payload, "{backend}: {} bytes", got.len());
+        uplink.until("the kernel splits a super-packet");
+        let report = uplink.stop();
+        assert_eq!(count(&report, "tx.by_kernel"), 1, "{report}");
+        assert_eq!(report["unsplit"], serde_json::json!({}), "{report}");
+    }
+}
+
+#[test]
 fn jumbo_frames_go_through_what_has_room_for_them() {
     root_or_skip!();
     for (mtu, backend) in [(3818, "xdp"), (9000, "packet")] {
