@@ -32,9 +32,11 @@ pub enum Error {
     /// The packet is a fragment already.
     #[error("cannot split: the packet is an IP fragment; reassemble it first or send it as it is")]
     Fragment,
-    /// A packet over 65,535 bytes: a jumbogram (RFC 2675), or an IPv4 total length of 0 (BIG TCP).
+    /// A packet that cannot have an IP length: fragments of over 65,535 bytes, or a jumbogram (RFC 2675) with more
+    /// hop-by-hop options than its length.
     #[error(
-        "cannot split: a packet over 65535 bytes; keep gso_max_size of the sender at 65536 or less"
+        "cannot split: a packet over 65535 bytes that is not TCP, or with hop-by-hop options; keep gso_max_size of the \
+         sender at 65536 or less"
     )]
     Jumbo,
     /// A protocol that cannot be split, or an IPv6 extension header after which nothing can be split.

@@ -58,10 +58,18 @@ impl<'a> Packet<'a> {
     }
 
     /// Whether the header says the packet's length. It does not in a jumbogram (RFC 2675), as Linux' super-packets over
-    /// 64 KiB are, nor where the sender leaves it to the card, which segments TCP and UDP.
+    /// 64 KiB are, nor where the sender leaves it to the card, which segments TCP and UDP, also in tunnels.
     pub fn has_len(&self) -> bool {
-        let may_lack = [Protocol::HOP_BY_HOP, Protocol::TCP, Protocol::UDP];
-        self.payload_len() != 0 || !may_lack.contains(&self.next_header())
+        let may_lack = matches!(
+            self.next_header(),
+            Protocol::HOP_BY_HOP
+                | Protocol::TCP
+                | Protocol::UDP
+                | Protocol::GRE
+                | Protocol::IPV4
+                | Protocol::IPV6
+        );
+        self.payload_len() != 0 || !may_lack
     }
 
     /// Length of header and payload that the header claims; all that is there where it [claims

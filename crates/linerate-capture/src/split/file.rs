@@ -194,8 +194,6 @@ struct Scratch {
     converted: Vec<u8>,
     /// A record with its checksum.
     completed: Vec<u8>,
-    /// A packet with its length.
-    packet: Vec<u8>,
 }
 
 struct Rewriter {
@@ -382,12 +380,10 @@ impl Rewriter {
                 RawRecord { bytes: &scratch.converted, block_type, big_endian: false, captured }
             }
         };
-        let (completed, packet) = (&mut scratch.completed, &mut scratch.packet);
+        let completed = &mut scratch.completed;
         let done = match (wanted, self.split) {
             (false, _) => self.pass(&raw),
-            (true, Some(options)) => {
-                self.split(&options, &raw, record, interface, completed, packet)
-            }
+            (true, Some(options)) => self.split(&options, &raw, record, interface, completed),
             (true, None) => {
                 let raw = self.complete(raw, record, interface, completed);
                 if let Some(joiner) = &mut self.joiner {
@@ -420,14 +416,13 @@ impl Rewriter {
         record: &Record<'_>,
         interface: &InterfaceDescription,
         completed: &mut Vec<u8>,
-        scratch: &mut Vec<u8>,
     ) -> Result<()> {
         let wire_len = record.frame.wire_len as usize;
         let packet = raw.packet();
         let decision = match link::packet(interface.linktype, packet) {
             Some((prefix, link)) => {
                 let rest = wire_len.saturating_sub(prefix);
-                (prefix, options.decide(&packet[prefix..], link, self.ports, rest, scratch))
+                (prefix, options.decide(&packet[prefix..], link, self.ports, rest))
             }
             None if wire_len > usize::from(options.mtu) + MAX_LINK_HEADER_LEN => {
                 (0, Decision::Refuse(super::UnsplitReason::LinkType))

@@ -50,26 +50,3 @@ pub(super) fn rest(packet: &[u8], link: LinkType, wire_len: usize) -> usize {
     };
     wire_len.saturating_sub(header)
 }
-
-/// The packet with the length that its IPv4 header leaves to the card (0, as some drivers' senders write
-/// it before segmentation), where it can have one; in `scratch`.
-pub(super) fn with_length<'s>(
-    packet: &[u8],
-    link: LinkType,
-    scratch: &'s mut Vec<u8>,
-) -> Option<&'s [u8]> {
-    let at = match link {
-        LinkType::Ethernet => layers::parse(packet).ok()?.network_offset,
-        LinkType::Ip => 0,
-    };
-    let header = packet.get(at..at + 20)?;
-    if header[0] >> 4 != 4 || header[2..4] != [0, 0] {
-        return None;
-    }
-    let len = u16::try_from(packet.len() - at).ok()?;
-    scratch.clear();
-    scratch.extend_from_slice(packet);
-    scratch[at + 2..at + 4].copy_from_slice(&len.to_be_bytes());
-    // The segmenter recomputes the checksum of the header.
-    Some(scratch)
-}

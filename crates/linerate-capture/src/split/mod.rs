@@ -108,7 +108,6 @@ impl SplitOptions {
         link: LinkType,
         ports: TunnelPorts,
         wire_len: usize,
-        scratch: &'p mut Vec<u8>,
     ) -> Decision<'p> {
         let claimed = link::ip_len(packet, link);
         let over = claimed.unwrap_or_else(|| link::rest(packet, link, wire_len)) > self.mtu.into();
@@ -118,10 +117,6 @@ impl SplitOptions {
         if packet.len() < wire_len {
             return if over { Decision::Refuse(UnsplitReason::Truncated) } else { Decision::Keep };
         }
-        let packet = match claimed {
-            None if over => link::with_length(packet, link, scratch).unwrap_or(packet),
-            _ => packet,
-        };
         let new = |split| Segments::new(packet, &self.segment_options(link, ports, split));
         let tcp = new(Split::Tcp { mss: self.mss.unwrap_or(u16::MAX) });
         let segments = match tcp {

@@ -92,7 +92,7 @@ impl UnsplitReason {
             Self::Protocol => "neither TCP nor UDP; it can become fragments",
             Self::Fragment => "IP fragments already",
             Self::Syn => "SYN with more payload than one segment",
-            Self::Jumbo => "over 65535 bytes (BIG TCP)",
+            Self::Jumbo => "over 65535 bytes, and not TCP",
             Self::Tunnel => "a tunnel in a tunnel, or a header that cannot be repeated",
             Self::DontFragment => "would have to be fragmented and has DF",
             Self::FixedId => "fixed identifications, and the packet has no DF",

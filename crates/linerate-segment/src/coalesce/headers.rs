@@ -9,7 +9,7 @@ use linerate_wire::{gre, ipv4, ipv6, layers, tcp, udp};
 
 use super::FlushReason;
 use crate::Error;
-use crate::segment::layout::{self, Ip, Layout, Tunnel, Version};
+use crate::segment::layout::{self, Ip, Layout, Length, Tunnel, Version};
 use crate::segment::{LinkType, MAX_HEADER_LEN, Options};
 
 /// Flags that some segments of a flow have and others not.
@@ -117,8 +117,13 @@ pub(super) fn examine(
     engine: Engine,
 ) -> core::result::Result<Segment, FlushReason> {
     let inner = layout.innermost();
+    let has_length = |ip: &Ip| ip.length == Length::Told;
     // Bytes after the packet would be lost, and a long header does not fit.
-    if inner.end != frame.len() || layout.payload > MAX_HEADER_LEN {
+    if inner.end != frame.len()
+        || layout.payload > MAX_HEADER_LEN
+        || !has_length(inner)
+        || !has_length(&layout.outer)
+    {
         return Err(FlushReason::Protocol);
     }
     let payload = &frame[layout.payload..];

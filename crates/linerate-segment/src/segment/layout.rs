@@ -22,9 +22,24 @@ pub(crate) struct Ip {
     pub(crate) end: usize,
     /// What it carries.
     pub(crate) protocol: Protocol,
+    pub(crate) length: Length,
     /// The pseudo header of what it carries, without the length.
     pseudo: core::result::Result<Sum, Error>,
 }
+
+/// What the header says of the packet's length. Segments have lengths that it can say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    Told,
+    /// 0, as senders leave it to the card, and as IPv4 over 65,535 bytes has it (BIG TCP): the packet ends with its
+    /// bytes.
+    Untold,
+    /// IPv6 over 65,535 bytes: a hop-by-hop header of [`JUMBO_LEN`] bytes with nothing else says it (RFC 2675, BIG TCP).
+    Jumbo,
+}
+
+/// Bytes of a hop-by-hop header with the jumbo payload option alone.
+pub(crate) const JUMBO_LEN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -55,6 +70,29 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// Copies the headers of the packet to `header`, with a length that segments can have, and returns them as they are
+    /// there.
+    pub(crate) fn copy_headers(mut self, packet: &[u8], header: &mut [u8]) -> Self {
+        if self.outer.length != Length::Jumbo {
+            header[..self.payload].copy_from_slice(&packet[..self.payload]);
+            return self;
+        }
+        let option = self.outer.at + ipv6::HEADER_LEN;
+        self.payload -= JUMBO_LEN;
+        header[..option].copy_from_slice(&packet[..option]);
+        let (to, from) = (option..self.payload, option + JUMBO_LEN..self.payload + JUMBO_LEN);
+        header[to].copy_from_slice(&packet[from]);
+        header[self.outer.at + 6] = packet[option];
+        self.outer.upper -= JUMBO_LEN;
+        self.outer.end -= JUMBO_LEN;
+        if let Some((_, inner)) = &mut self.tunnel {
+            for offset in [&mut inner.at, &mut inner.upper, &mut inner.end] {
+                *offset -= JUMBO_LEN;
+            }
+        }
+        self
+    }
+
     /// The IP header in front of TCP or UDP.
     pub(crate) fn innermost(&self) -> &Ip {
         self.tunnel.as_ref().map_or(&self.outer, |(_, inner)| inner)
@@ -82,9 +120,9 @@ impl Ip {
 
     fn read_v4(bytes: &[u8]) -> Result<Self> {
         let header = ipv4::Packet::new_checked(bytes)?;
-        let end = match header.total_len() {
-            0 => return Err(Error::Jumbo),
-            total => usize::from(total),
+        let (end, length) = match header.total_len() {
+            0 => (bytes.len(), Length::Untold),
+            total => (usize::from(total), Length::Told),
         };
         if header.is_fragment() {
             return Err(Error::Fragment);
@@ -95,15 +133,24 @@ impl Ip {
             false => Ok(Sum::pseudo_v4(header.source(), header.destination(), protocol, 0)),
         };
         let upper = header.header_len();
-        Ok(Self { version: Version::V4, at: 0, upper, end, protocol, pseudo })
+        Ok(Self { version: Version::V4, at: 0, upper, end, protocol, length, pseudo })
     }
 
     fn read_v6(bytes: &[u8]) -> Result<Self> {
         let header = ipv6::Packet::new_checked(bytes)?;
-        if !header.has_len() {
-            return Err(Error::Jumbo);
-        }
-        let end = header.total_len();
+        let (end, length) = match header.has_len() {
+            true => (header.total_len(), Length::Told),
+            false if header.next_header() == Protocol::HOP_BY_HOP => {
+                match bytes[ipv6::HEADER_LEN..] {
+                    [_, 0, 0xc2, 4, a, b, c, d, ..] => {
+                        let payload = u32::from_be_bytes([a, b, c, d]) as usize;
+                        (ipv6::HEADER_LEN.saturating_add(payload), Length::Jumbo)
+                    }
+                    _ => return Err(Error::Jumbo),
+                }
+            }
+            false => (bytes.len(), Length::Untold),
+        };
         if end > bytes.len() {
             let what = Version::V6.name();
             return Err(Error::Length { what, claimed: end, have: bytes.len() });
@@ -116,7 +163,7 @@ impl Ip {
             .map(|routed| routed.unwrap_or(header.destination()))
             .map(|to| Sum::pseudo_v6(header.source(), to, upper.protocol, 0));
         let (upper, protocol) = (upper.offset, upper.protocol);
-        Ok(Self { version: Version::V6, at: 0, upper, end, protocol, pseudo })
+        Ok(Self { version: Version::V6, at: 0, upper, end, protocol, length, pseudo })
     }
 
     /// The pseudo header of TCP or UDP, without the length.

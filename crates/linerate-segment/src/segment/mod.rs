@@ -22,6 +22,8 @@
 //!   completed first. IPv4 options without the copied flag become no-operations after the first
 //!   fragment. Every fragment but the last carries a multiple of 8 bytes.
 //! - Bytes after the IP packet in an Ethernet frame (padding) are dropped.
+//! - A packet whose header has no length, or that of a jumbo payload option, is split into segments that have one (BIG
+//!   TCP, and senders that leave it to the card).
 //! - A packet that fits comes out as one piece, with complete checksums.
 
 mod fragment;
@@ -37,7 +39,7 @@ use linerate_wire::offload::PartialChecksum;
 
 use crate::{Error, Result};
 use fragment::Fragmenter;
-use layout::{Ip, Layout};
+use layout::{Ip, Layout, Length};
 use transport::Transport;
 
 /// The segments of one super-packet that are still to come.
@@ -98,13 +100,14 @@ impl<'p> Segments<'p> {
             Split::Fragments { mtu } => Self::split_network(packet, &outer, mtu, options),
             Split::Mtu(mtu) => match layout::transport(packet, outer, options) {
                 Ok(layout) if layout.innermost().protocol == Protocol::TCP => {
-                    let headers = layout.payload - outer.at;
+                    let jumbo = if outer.length == Length::Jumbo { layout::JUMBO_LEN } else { 0 };
+                    let headers = layout.payload - outer.at - jumbo;
                     let room = usize::from(mtu).saturating_sub(headers);
                     let payload = layout.innermost().end - layout.payload;
                     if room == 0 && payload + headers > usize::from(mtu) {
                         return Err(Error::MtuTooSmall { mtu, need: headers + 1 });
                     }
-                    Self::split_transport(packet, &layout, room.max(1), options)
+                    Self::split_transport(packet, layout, room.max(1), options)
                 }
                 _ => Self::split_network(packet, &outer, mtu, options),
             },
@@ -126,31 +129,36 @@ impl<'p> Segments<'p> {
         if found != wanted {
             return Err(Error::OtherProtocol { wanted, found });
         }
-        Self::split_transport(packet, &layout, size.into(), options)
+        Self::split_transport(packet, layout, size.into(), options)
     }
 
     fn split_transport(
         packet: &'p [u8],
-        layout: &Layout,
+        layout: Layout,
         size: usize,
         options: &Options,
     ) -> Result<Self> {
-        let header_len = layout.payload;
-        let rest = &packet[header_len..layout.innermost().end];
-        let count = rest.len().div_ceil(size).max(1);
-        limit(count, options)?;
-        if header_len > MAX_HEADER_LEN {
-            return Err(Error::HeadersTooLong { len: header_len });
+        let rest = &packet[layout.payload..layout.innermost().end];
+        if layout.payload > MAX_HEADER_LEN {
+            return Err(Error::HeadersTooLong { len: layout.payload });
         }
         let mut header = [0; MAX_HEADER_LEN];
-        header[..header_len].copy_from_slice(&packet[..header_len]);
-        let kind = Kind::Transport(Transport::new(layout, &mut header, count, options)?);
+        let layout = layout.copy_headers(packet, &mut header);
+        let header_len = layout.payload;
+        // No segment is longer than its IP header can say.
+        let size = size.min(usize::from(u16::MAX) - (header_len - layout.outer.at));
+        let count = rest.len().div_ceil(size).max(1);
+        limit(count, options)?;
+        let kind = Kind::Transport(Transport::new(&layout, &mut header, count, options)?);
         let max_len = header_len + size.min(rest.len());
         let engine = Engine::detect();
         Ok(Self { header, header_len, kind, engine, rest, size, left: count, first: true, max_len })
     }
 
     fn split_network(packet: &'p [u8], outer: &Ip, mtu: u16, options: &Options) -> Result<Self> {
+        if outer.length == Length::Jumbo || outer.end - outer.at > usize::from(u16::MAX) {
+            return Err(Error::Jumbo);
+        }
         let mut header = [0; MAX_HEADER_LEN];
         let plan = Fragmenter::plan(packet, outer, mtu, &mut header, options)?;
         limit(plan.count, options)?;

@@ -114,13 +114,17 @@ fn fragments_and_jumbograms() {
     packet.network.extensions = vec![(44, vec![0, 0, 0, 1, 0, 0, 0, 1])];
     assert_eq!(refused(&packet.build(), TCP), Error::Fragment);
 
-    let mut bytes = Packet::tcp(300).build();
-    bytes[16..18].fill(0);
-    assert_eq!(refused(&bytes, TCP), Error::Jumbo);
-    packet.network.extensions = vec![(0, vec![0, 0, 0xc2, 4, 0, 1, 0, 0])];
+    // Beside the length another option, which segments would have to keep.
+    let options = vec![0, 1, 0xc2, 4, 0, 0, 1, 76, 5, 2, 0, 0, 1, 4, 0, 0];
+    packet.network.extensions = vec![(0, options)];
     let mut bytes = packet.build();
     bytes[18..20].fill(0);
     assert_eq!(refused(&bytes, TCP), Error::Jumbo);
+    packet.network.extensions = vec![(0, vec![0, 0, 0xc2, 4, 0, 0, 1, 73])];
+    let mut bytes = packet.build();
+    bytes[18..20].fill(0);
+    let (claimed, have) = (40 + 329, bytes.len() - 14);
+    assert_eq!(refused(&bytes, TCP), Error::Length { what: "IPv6 header", claimed, have });
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The rules one by one, on packets small enough to check by hand.
 
+use linerate_segment::Error;
 use linerate_segment::segment::{Checksums, IpId, Options, Segments, Split};
 
 use super::build::{Network, Packet, Transport, Tunnel};
@@ -45,6 +46,72 @@ fn push_and_fin_are_last_and_cwr_is_first() {
 fn the_urgent_pointer_is_repeated() {
     let pieces = pieces(&with_flags(0x30), Split::Tcp { mss: 100 });
     assert_eq!(pieces.iter().map(|piece| field(piece, 52)).collect::<Vec<_>>(), [7, 7, 7]);
+}
+
+/// The packet without the length of its outermost IP header, and for IPv6 also with a jumbo payload option.
+fn without_length(bytes: &[u8], v6: bool) -> Vec<Vec<u8>> {
+    let mut untold = bytes.to_vec();
+    let at = if v6 { 18 } else { 16 };
+    untold[at..at + 2].fill(0);
+    let mut all = vec![untold.clone()];
+    if v6 {
+        let len = (bytes.len() - 54 + 8) as u32;
+        let option = [&[bytes[20], 0, 0xc2, 4], &len.to_be_bytes()[..]].concat();
+        untold[20] = 0;
+        untold.splice(54..54, option);
+        all.push(untold);
+    }
+    all
+}
+
+#[test]
+fn a_packet_without_its_length_makes_the_same_segments() {
+    for v6 in [false, true] {
+        let network = Network { v6, ..Network::default() };
+        let inner = Packet { network: network.clone(), ..Packet::tcp(3000) };
+        let tunnel = Tunnel::Vxlan { checksum: true, group: false };
+        let tunnelled = Packet { outer: Some((network.clone(), tunnel)), ..inner.clone() };
+        let gre = Tunnel::Gre { checksum: true, key: None, bridged: false };
+        let in_gre = Packet { outer: Some((network, gre)), ..inner.clone() };
+        for packet in [inner, tunnelled, in_gre] {
+            let bytes = packet.build();
+            for split_into in [Split::Tcp { mss: 1000 }, Split::Mtu(900), Split::Mtu(9000)] {
+                let options = options(&packet, split_into);
+                let expected = split(&bytes, &options).unwrap();
+                for untold in without_length(&bytes, v6) {
+                    let found = split(&untold, &options).unwrap();
+                    assert!(found == expected, "{packet:?} {split_into:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_over_64_kib_are_split() {
+    let payload = super::build::pattern(200_000);
+    for v6 in [false, true] {
+        let network = Network { v6, ..Network::default() };
+        let packet = Packet { network, ..Packet::tcp(0) };
+        let headers = 14 + packet.headers();
+        let bytes = [packet.build(), payload.clone()].concat();
+        for untold in without_length(&bytes, v6) {
+            for split_into in
+                [Split::Tcp { mss: 1448 }, Split::Mtu(1500), Split::Tcp { mss: u16::MAX }]
+            {
+                let segments = split(&untold, &options(&packet, split_into)).unwrap();
+                let mut joined = Vec::new();
+                for segment in &segments {
+                    let len = usize::from(field(segment, if v6 { 18 } else { 16 }));
+                    assert_eq!(len, segment.len() - if v6 { 54 } else { 14 });
+                    joined.extend_from_slice(&segment[headers..]);
+                }
+                assert!(joined == payload, "{} segments", segments.len());
+            }
+            let fragments = options(&packet, Split::Fragments { mtu: 1500 });
+            assert_eq!(split(&untold, &fragments).unwrap_err(), Error::Jumbo);
+        }
+    }
 }
 
 #[test]
