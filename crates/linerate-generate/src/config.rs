@@ -19,7 +19,8 @@ const MAX_COUNT: u64 = 1 << 62;
 pub struct Config {
     pub(crate) interface: OutputInterface,
     pub(crate) count: Option<u64>,
-    pub(crate) duration: Option<Duration>,
+    /// When a run ends in any case, after its first frame.
+    pub(crate) time_limit: Option<Duration>,
     pub(crate) sizes: Sizes,
     pub(crate) rate: Rate,
     pub(crate) flows: Option<u64>,
@@ -39,6 +40,9 @@ pub struct Config {
     pub(crate) cpu: Option<usize>,
     pub(crate) backend: Backend,
 }
+
+/// How long after its time a run with a rate still sends what it owes.
+const OVERTIME: Duration = Duration::from_secs(1);
 
 impl Config {
     /// Checks the options against the interface and decides the rest.
@@ -111,6 +115,15 @@ impl Config {
             );
             return Err(Error::argument(format!("size {sizes}"), reason));
         }
+        // With a rate all that falls into the time is sent, also what was late.
+        let owed = duration
+            .zip(rate.packets(sizes.mean()))
+            .map(|(duration, rate)| (rate * duration.as_secs_f64()).ceil() as u64);
+        let count = [count, owed].into_iter().flatten().min();
+        let time_limit = match owed {
+            Some(_) => duration.map(|duration| duration + OVERTIME),
+            None => duration,
+        };
         Ok(Self {
             source_mac: options.source_mac.unwrap_or(interface.mac),
             destination_mac: options.destination_mac.or(interface.peer_mac).unwrap_or(UNUSED_MAC),
@@ -118,7 +131,7 @@ impl Config {
             order,
             interface,
             count,
-            duration,
+            time_limit,
             sizes,
             rate,
             source,
@@ -150,14 +163,15 @@ impl Config {
         self.stamp
     }
 
-    /// Frames to send, where that is limited.
+    /// Frames to send, where that is limited: with a rate also by the duration.
     pub fn count(&self) -> Option<u64> {
         self.count
     }
 
-    /// How long to send, where that is limited.
-    pub fn duration(&self) -> Option<Duration> {
-        self.duration
+    /// How far a paced run may fall behind and still catch up, in nanoseconds: a run with an end sends all that it
+    /// owes, and one without does not repay an hour of suspension in one burst.
+    pub(crate) fn max_catch_up(&self) -> u64 {
+        if self.count.is_some() { u64::MAX } else { 10_000_000 }
     }
 
     pub(crate) fn is_ipv6(&self) -> bool {

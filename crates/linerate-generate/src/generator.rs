@@ -83,7 +83,7 @@ impl Generator {
         let Launched { worker, stop, counters } = launched;
         let (stopper, stopped) = sync_channel(1);
         let watch = {
-            let (counters, duration) = (Arc::clone(&counters), config.duration);
+            let (counters, duration) = (Arc::clone(&counters), config.time_limit);
             spawn("generate-watch", move || watch(worker, &*counters, duration, &stop, &stopped))?
         };
         Ok(Running { config, backend, reason, counters, stopper, watch })

@@ -40,9 +40,6 @@ const BATCH: u32 = 64;
 /// The longest time that one paced batch may take, in seconds: softirqs are off during a batch.
 const MAX_BATCH_TIME: f64 = 50e-6;
 
-/// How far a paced run may fall behind and still catch up, in nanoseconds.
-const MAX_CATCH_UP_NS: u64 = 10_000_000;
-
 /// The most runs of the program in one system call; the kernel counts in 32 bits.
 const MAX_REPEAT: u64 = 1 << 30;
 
@@ -280,7 +277,7 @@ fn encode(config: &Config, headers: &HeaderTemplate) -> types::generate_config {
         order_mask: config.order.as_ref().map_or(0, |order| order.len() as u64 - 1),
         frame_time,
         byte_time,
-        max_catch_up: MAX_CATCH_UP_NS,
+        max_catch_up: config.max_catch_up(),
         target: config.interface.index,
         header_len: headers.header_len as u32,
         network_at: headers.network_at as u32,

@@ -18,7 +18,7 @@ pub const UNUSED_MAC: ethernet::Address = ethernet::Address([0x02, 0x4c, 0x4e, 0
 pub struct Options {
     /// Frames to send; unlimited where neither this nor `duration` is given.
     pub count: Option<u64>,
-    /// How long to send.
+    /// How long to send. With a rate, a run that is late sends what it owes up to a second longer.
     pub duration: Option<Duration>,
     /// Frame lengths; 64 bytes, or as many as the headers take.
     pub sizes: Option<Sizes>,

@@ -17,9 +17,6 @@ const BATCH: u64 = 64;
 /// Frames closer than this, in nanoseconds, are sent together.
 const MIN_GAP_NS: f64 = 100_000.0;
 
-/// How far a paced run may fall behind and still catch up, in nanoseconds.
-const MAX_CATCH_UP_NS: u64 = 10_000_000;
-
 /// Sends all frames on this thread until all are sent or `stop` is set.
 pub(crate) fn run(
     config: &Config,
@@ -75,6 +72,7 @@ struct Pacer {
     per_byte: f64,
     /// How early a frame may go, because at a high rate a sleep would take longer than the gap.
     early: f64,
+    max_catch_up: u64,
 }
 
 impl Pacer {
@@ -90,6 +88,7 @@ impl Pacer {
             per_frame,
             per_byte,
             early: if gap < MIN_GAP_NS { MIN_GAP_NS } else { 0.0 },
+            max_catch_up: config.max_catch_up(),
         }
     }
 
@@ -98,7 +97,7 @@ impl Pacer {
         if self.per_frame + self.per_byte == 0.0 {
             return f64::INFINITY;
         }
-        self.due = self.due.max(now.saturating_sub(MAX_CATCH_UP_NS) as f64);
+        self.due = self.due.max(now.saturating_sub(self.max_catch_up) as f64);
         now as f64 + self.early
     }
 

@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     /// Frames to send; unlimited if neither this nor --seconds is given.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Stop after this many seconds.
+    /// Stop after this many seconds. With --rate, what was late is still sent, for one more second.
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
     /// Frame length: bytes, a range as 64-1500, a list as 64,64,1500, or imix (7:4:1 of 64, 590 and

@@ -1,8 +1,10 @@
 //! `linerate generate` as a user runs it.
 
 use std::process::Output;
+use std::time::Duration;
 
 use linerate_testkit::{Process, root_or_skip, wait_for};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::LINERATE;
@@ -84,6 +86,26 @@ fn a_rate_that_is_not_reached_is_said() {
     let full = generate(&cable, "--count 1000 --backend packet --json --strict");
     let report: serde_json::Value = serde_json::from_slice(&full.stdout).unwrap();
     assert!(report["rate_reached"].is_null() && full.status.success(), "{report}");
+}
+
+#[test]
+fn a_timed_run_with_a_rate_sends_all_that_it_owes() {
+    root_or_skip!();
+    let cable = cable();
+    for backend in ["live", "packet", "xdp"] {
+        let mut command = cable.near.command(LINERATE);
+        command.args(["generate", "-i", "near", "--rate", "5kpps", "--seconds", "2", "--json"]);
+        let run = Process::start(command.args(["--backend", backend]));
+        wait_for("frames", || cable.received() > 0);
+        // As a machine does whose cores others use.
+        run.signal(Signal::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(700));
+        run.signal(Signal::SIGCONT);
+        let (status, report, printed) = run.wait();
+        assert!(status.success(), "{printed}");
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["sent"], 10_000, "{backend}: {report}");
+    }
 }
 
 #[test]
