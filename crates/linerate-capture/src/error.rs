@@ -145,6 +145,12 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// libpcap compiles a filter for a file.
+    #[error("cannot give libpcap a file in memory, for which it compiles the filter: {source}")]
+    FilterFile {
+        /// What the system said.
+        source: io::Error,
+    },
     /// A thread of the capture panicked, which ended the capture.
     #[error(
         "the {thread} panicked: {message}; the capture ended, and what was written before is whole. \

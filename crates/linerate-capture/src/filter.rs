@@ -9,10 +9,15 @@ mod error_position;
 mod expression;
 mod placement;
 
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+
 use linerate_bpf::filter::{
     ClassicInstruction, ClassicProgram, InvalidProgram, SocketFrame, has_outer_tag,
 };
 use linerate_ring::{Direction, Frame};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 pub use self::cache::FilterCache;
 use self::expression::Expression;
@@ -69,7 +74,7 @@ pub struct Filter {
 
 impl Filter {
     /// Compiles `text`, in the syntax of pcap-filter(7) with `host in @FILE` and `net in @FILE`, for frames of `link_type`
-    /// (LINKTYPE registry) of which up to `snaplen` bytes are kept.
+    /// (LINKTYPE registry) of which up to `snaplen` bytes are kept, from a file of this host.
     ///
     /// `optimize` is what tcpdump's `-O` switches off. An empty text takes every frame.
     ///
@@ -78,28 +83,39 @@ impl Filter {
     /// [`Error::Filter`] with libpcap's own message, and with the position in the text if known; also for
     /// what only sockets know (`inbound`).
     pub fn compile(text: &str, link_type: u16, snaplen: u32, optimize: bool) -> Result<Self> {
-        let filter = Self::compile_dead(text, link_type, snaplen, optimize)?;
-        match filter.program.ancillary_load() {
-            None => Ok(filter),
-            Some(what) => {
-                let message = format!(
-                    "it asks for packet metadata ({what:?}), as `inbound` does, which only a live \
-                     interface has"
-                );
-                Err(Error::filter(text, message, None))
-            }
+        let handle = saved_file(link_type, BIG_ENDIAN)?;
+        Self::on(&handle, text, link_type, snaplen, optimize, TagReading::File)
+    }
+
+    /// Compiles `text` for frames of a file whose numbers have this byte order.
+    ///
+    /// libpcap reads tags of a file in no other way than [`TagReading::File`]. Only with the word `vlan` does it matter for
+    /// the program: for [`TagReading::Live`] that is compiled on the loopback interface, which takes the privilege to open
+    /// packet sockets.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Filter::compile_live`] and [`Filter::compile`].
+    pub fn compile_for_file(
+        text: &str,
+        link_type: u16,
+        big_endian: bool,
+        snaplen: u32,
+        tags: TagReading,
+    ) -> Result<Self> {
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        if tags == TagReading::Live && link_type == ETHERNET && words.any(|word| word == "vlan") {
+            return Self::compile_live("lo", text, link_type, snaplen);
         }
+        let handle = saved_file(link_type, big_endian)?;
+        Self::on(&handle, text, link_type, snaplen, true, tags)
     }
 
-    /// The same with what only sockets know.
+    /// Compiles `text` for a packet socket, also with what only those know.
     pub(crate) fn compile_for_socket(text: &str, link_type: u16, snaplen: u32) -> Result<Self> {
-        Self::compile_dead(text, link_type, snaplen, true)
-    }
-
-    fn compile_dead(text: &str, link_type: u16, snaplen: u32, optimize: bool) -> Result<Self> {
         let handle = pcap::Capture::dead(pcap::Linktype(dlt(link_type)))
             .map_err(|error| Error::filter(text, message(&error), None))?;
-        Self::on(&handle, text, link_type, snaplen, optimize, TagReading::File)
+        Self::on(&handle, text, link_type, snaplen, true, TagReading::File)
     }
 
     fn on<T: pcap::Activated>(
@@ -170,23 +186,6 @@ impl Filter {
         Self::on(&handle, text, link_type, snaplen, true, TagReading::Live)
     }
 
-    /// The same for frames of a file.
-    ///
-    /// libpcap has no such mode for a file. Only with the word `vlan` does it matter for the program: that is
-    /// compiled on the loopback interface, which takes the privilege to open packet sockets.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Filter::compile_live`] and [`Filter::compile`].
-    pub fn compile_live_for_file(text: &str, link_type: u16, snaplen: u32) -> Result<Self> {
-        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
-        if link_type == ETHERNET && words.any(|word| word == "vlan") {
-            return Self::compile_live("lo", text, link_type, snaplen);
-        }
-        let filter = Self::compile(text, link_type, snaplen, true)?;
-        Ok(Self { reading: TagReading::Live, ..filter })
-    }
-
     /// The expression that was compiled.
     pub fn text(&self) -> &str {
         &self.text
@@ -219,6 +218,25 @@ impl Filter {
 
 /// Snap length of the handle that is opened only to compile, in bytes: none of its frames is read.
 const SMALL: i32 = 4096;
+
+/// The byte order of this host.
+const BIG_ENDIAN: bool = cfg!(target_endian = "big");
+
+/// A handle of a file without packets. libpcap compiles otherwise for a file than for an interface: it refuses what only
+/// sockets know, and where a header begins with an address family (link types NULL, LOOP and ENC), that is in the byte
+/// order of the file, and IPv6 has the number of any BSD.
+fn saved_file(link_type: u16, big_endian: bool) -> Result<pcap::Capture<pcap::Offline>> {
+    let failed = |source| Error::FilterFile { source };
+    let (magic, version) = (0xa1b2_c3d4, if big_endian { 0x0002_0004 } else { 0x0004_0002 });
+    let words = [magic, version, 0, 0, u32::from(u16::MAX), u32::from(link_type)];
+    let header = words.map(|word| if big_endian { word.to_be_bytes() } else { word.to_le_bytes() });
+    let file =
+        memfd_create(c"filter", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    let mut file = File::from(file);
+    file.write_all(&header.concat()).map_err(failed)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    pcap::Capture::from_file(path).map_err(|error| failed(io::Error::other(message(&error))))
+}
 
 /// What libpcap makes of `text`.
 fn compile<T: pcap::Activated>(

@@ -27,7 +27,7 @@ fn records(bytes: &[u8]) -> u64 {
     while count < MOST_RECORDS {
         let before = reader.offset();
         match reader.next_described() {
-            Ok(Some(DescribedRecord { record, interfaces, offsets })) => {
+            Ok(Some(DescribedRecord { record, interfaces, offsets, .. })) => {
                 assert!(before <= offsets.start && offsets.start < offsets.end);
                 assert!(
                     (record.interface as usize) < interfaces.len(),

@@ -134,14 +134,6 @@ impl ClassicProgram {
         self
     }
 
-    /// The packet metadata that the program reads, if it does: then only a packet socket runs it.
-    pub fn ancillary_load(&self) -> Option<Ancillary> {
-        self.operations.iter().find_map(|operation| match operation {
-            Operation::LoadAncillary(what) => Some(*what),
-            _ => None,
-        })
-    }
-
     /// The sets in which it looks addresses up.
     pub(super) fn sets(&self) -> &[Arc<AddressSet>] {
         &self.sets

@@ -87,7 +87,7 @@ fn copy(
         };
         report.received += 1;
         let linktype = registered(interfaces[record.interface as usize].linktype);
-        let accepted = selector.accepts(record, linktype, report)?;
+        let accepted = selector.accepts(record, (linktype, block.big_endian), report)?;
         let kept = accepted && selector.keeps(record, linktype, report);
         let begin = output.position();
         if kept {

@@ -308,7 +308,7 @@ fn copy(
     let text = selector.filters.text().map(str::to_owned);
     let first = input.reader.interfaces().first().map_or(1, |first| registered(first.linktype));
     // An expression with a mistake is refused also for an empty file.
-    selector.filters.of(first)?;
+    selector.filters.of(first, input.reader.is_big_endian())?;
     let format = output.file().map(|file| file.format());
     // A pcap header has one link type, that of the first interface.
     let only = format.filter(|format| *format != Format::Pcapng).map(|_| first);
@@ -320,7 +320,7 @@ fn copy(
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
         // The record stays in the result: moved out of it, it would be copied.
         let next = input.reader.next_described();
-        let DescribedRecord { record, interfaces, offsets } = match &next {
+        let DescribedRecord { record, interfaces, big_endian, offsets } = match &next {
             Ok(Some(next)) => next,
             Ok(None) | Err(FileError::Cancelled { .. }) => break,
             Err(_) => return Err(next.map(drop).expect_err("it is an error").into()),
@@ -329,7 +329,7 @@ fn copy(
         progress.note(report);
         let frame = &record.frame;
         let linktype = registered(interfaces[record.interface as usize].linktype);
-        if !selector.accepts(record, linktype, report)? {
+        if !selector.accepts(record, (linktype, *big_endian), report)? {
             continue;
         }
         if only.is_some_and(|only| only != linktype) {
@@ -415,11 +415,11 @@ impl Selector {
     pub(super) fn accepts(
         &mut self,
         record: &Record<'_>,
-        linktype: u16,
+        (linktype, big_endian): (u16, bool),
         report: &mut Report,
     ) -> Result<bool> {
         let frame = &record.frame;
-        if let Some(filter) = self.filters.of(linktype)?
+        if let Some(filter) = self.filters.of(linktype, big_endian)?
             && !filter.matches(frame, frame.contiguous(&mut self.scratch))
         {
             return Ok(false);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use super::{ETHERNET, Filter, TagReading};
+use super::{BIG_ENDIAN, ETHERNET, Filter, TagReading};
 use crate::link_type::dlt;
 use crate::{Error, Result};
 
@@ -22,6 +22,9 @@ const MAX_STACK: usize = 1 << 30;
 /// and 2, BSD loopback.
 const OTHERS: [u16; 6] = [101, 105, 127, 113, 276, 0];
 
+/// What an expression is compiled for: a link type, and the byte order of the numbers in its headers.
+type FrameKind = (u16, bool);
+
 /// The filters of an expression. libpcap takes seconds for one of thousands of terms, so none is compiled twice.
 #[derive(Debug, Default)]
 pub struct FilterCache {
@@ -29,7 +32,7 @@ pub struct FilterCache {
     tags: Option<TagReading>,
     snaplen: u32,
     stop: Arc<AtomicBool>,
-    compiled: Vec<(u16, Arc<Filter>)>,
+    compiled: Vec<(FrameKind, Arc<Filter>)>,
 }
 
 impl FilterCache {
@@ -45,17 +48,22 @@ impl FilterCache {
         self.text.as_deref()
     }
 
-    /// The filter for packets of this link type that come from a file; `None` accepts everything.
+    /// The filter for packets of this link type that come from a file of this byte order; `None` accepts everything.
     ///
     /// # Errors
     ///
-    /// As [`Filter::compile`] and [`Filter::compile_live_for_file`]; [`Error::Stopped`].
-    pub fn of(&mut self, linktype: u16) -> Result<Option<&Arc<Filter>>> {
-        let (tags, snaplen) = (self.tags, self.snaplen);
-        self.get(linktype, move |text| match tags {
-            Some(TagReading::Live) => Filter::compile_live_for_file(text, linktype, snaplen),
-            _ => Filter::compile(text, linktype, snaplen, true),
+    /// As [`Filter::compile_for_file`]; [`Error::Stopped`].
+    pub fn of(&mut self, linktype: u16, big_endian: bool) -> Result<Option<&Arc<Filter>>> {
+        let tags = self.tags.unwrap_or(TagReading::File);
+        let snaplen = self.snaplen;
+        self.get((linktype, big_endian), move |text| {
+            Filter::compile_for_file(text, linktype, big_endian, snaplen, tags)
         })
+    }
+
+    /// The same for frames that this host makes.
+    pub(crate) fn of_host(&mut self, linktype: u16) -> Result<Option<&Arc<Filter>>> {
+        self.of(linktype, BIG_ENDIAN)
     }
 
     /// The filter for frames of this link type of the live `interface`. It serves others of the same link type.
@@ -69,22 +77,24 @@ impl FilterCache {
         linktype: u16,
     ) -> Result<Option<&Arc<Filter>>> {
         let (interface, snaplen) = (interface.to_owned(), self.snaplen);
-        self.get(linktype, move |text| Filter::compile_live(&interface, text, linktype, snaplen))
+        let kind = (linktype, BIG_ENDIAN);
+        self.get(kind, move |text| Filter::compile_live(&interface, text, linktype, snaplen))
     }
 
     /// Refuses a text that is an expression for no link layer: for those who make or empty a file before they
-    /// know which there are in what they read. `first` is the link type of the first packets, if it is known.
+    /// know which there are in what they read. `first` is the link type of the first packets, if it is known, and
+    /// whether their file is big-endian.
     ///
     /// # Errors
     ///
     /// [`Error::Filter`], as for the first link type, or Ethernet; [`Error::Stopped`].
-    pub fn check(&mut self, first: Option<u16>) -> Result<()> {
+    pub fn check(&mut self, first: Option<FrameKind>) -> Result<()> {
         match first {
-            Some(linktype) => {
+            Some((linktype, big_endian)) => {
                 self.require_known(linktype)?;
-                self.of(linktype).map(drop)
+                self.of(linktype, big_endian).map(drop)
             }
-            None => check_all(|linktype| self.of(linktype).map(drop)),
+            None => check_all(|linktype| self.of_host(linktype).map(drop)),
         }
     }
 
@@ -98,7 +108,7 @@ impl FilterCache {
         let snaplen = self.snaplen;
         check_all(|linktype| {
             let compile = move |text: &str| Filter::compile_for_socket(text, linktype, snaplen);
-            self.get(linktype, compile).map(drop)
+            self.get((linktype, BIG_ENDIAN), compile).map(drop)
         })
     }
 
@@ -119,17 +129,17 @@ impl FilterCache {
 
     fn get(
         &mut self,
-        linktype: u16,
+        kind: FrameKind,
         compile: impl FnOnce(&str) -> Result<Filter> + Send + 'static,
     ) -> Result<Option<&Arc<Filter>>> {
         let Some(text) = self.text.clone() else { return Ok(None) };
-        let found = self.compiled.iter().position(|(compiled_for, _)| *compiled_for == linktype);
+        let found = self.compiled.iter().position(|(compiled_for, _)| *compiled_for == kind);
         let position = match found {
             Some(position) => position,
             None => {
                 let stack = MIN_STACK + text.len().saturating_mul(STACK_PER_BYTE).min(MAX_STACK);
                 let filter = interruptible(&self.stop, stack, move || compile(&text))?;
-                self.compiled.push((linktype, Arc::new(filter)));
+                self.compiled.push((kind, Arc::new(filter)));
                 self.compiled.len() - 1
             }
         };

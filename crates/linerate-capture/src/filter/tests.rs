@@ -36,7 +36,7 @@ fn an_error_has_the_words_of_libpcap_and_the_place() {
 #[test]
 fn what_only_sockets_know_is_refused_for_files() {
     let (message, _) = fault("inbound and udp");
-    assert!(message.contains("`inbound`") && message.contains("live interface"), "{message}");
+    assert!(message.contains("inbound") && message.contains("savefiles"), "{message}");
 }
 
 #[test]
@@ -112,10 +112,7 @@ fn a_file_may_be_read_as_an_interface() {
         (TagReading::Live, "len = 60", [true, false]),
         (TagReading::Live, "ether[10:4] = 0x02020800", [true, true]),
     ] {
-        let filter = match reading {
-            TagReading::File => Filter::compile(text, ETHERNET, 65535, true).unwrap(),
-            TagReading::Live => Filter::compile_live_for_file(text, ETHERNET, 65535).unwrap(),
-        };
+        let filter = Filter::compile_for_file(text, ETHERNET, BIG_ENDIAN, 65535, reading).unwrap();
         let verdicts = [&tagged, &plain].map(|frame| matches(&filter, frame, 64));
         assert_eq!(verdicts, expected, "`{text}` as {reading}");
     }
@@ -135,6 +132,9 @@ fn look_ups_run_in_user_space_behind_the_rest_in_the_kernel() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, "192.0.2.1\n").unwrap();
     let text = |rest: &str| format!("{rest}host in @{}", file.path().display());
+    let live = |text: &str| {
+        Filter::compile_for_file(text, ETHERNET, BIG_ENDIAN, 65535, TagReading::Live).unwrap()
+    };
     let frame = |protocol: u8, address: u8| {
         let mut frame = [0; 60];
         (frame[12], frame[14], frame[23]) = (8, 0x45, protocol);
@@ -146,7 +146,7 @@ fn look_ups_run_in_user_space_behind_the_rest_in_the_kernel() {
         ("udp and not src ", Some([true, true, false])),
         ("udp or ", None),
     ] {
-        let filter = Filter::compile_live_for_file(&text(rest), ETHERNET, 65535).unwrap();
+        let filter = live(&text(rest));
         let placement = filter.place_on_socket(None).unwrap();
         assert!(placement.user && placement.reason.contains("in a file"), "{}", placement.reason);
         let frames = [frame(17, 1), frame(17, 2), frame(6, 2)];
@@ -163,7 +163,7 @@ fn look_ups_run_in_user_space_behind_the_rest_in_the_kernel() {
     // The kernel sees frames of a file's meaning without their tags.
     let filter = Filter::compile(&text("udp and "), ETHERNET, 65535, true).unwrap();
     assert_eq!(filter.place_on_socket(None).unwrap().kernel, None);
-    let filter = Filter::compile_live_for_file(&text(""), ETHERNET, 65535).unwrap();
+    let filter = live(&text(""));
     assert!(filter.place_on_socket(Some(FilterLocation::Kernel)).is_err());
     let (message, position) = fault(&format!("{} and and", text("udp and ")));
     assert!(message.contains("syntax error"), "{message}");

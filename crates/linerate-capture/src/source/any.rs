@@ -55,7 +55,7 @@ pub(crate) fn open(
         // For those that come later, if libpcap needs no long time for it.
         let is_short = compiled.iter().flatten().all(|(_, program)| is_short(program));
         let mut later = || {
-            let filter = filters.of(LINK_TYPES[number]).ok()?.cloned();
+            let filter = filters.of_host(LINK_TYPES[number]).ok()?.cloned();
             let program = on_socket(filter.as_deref(), options).ok()??;
             Some((filter, program))
         };

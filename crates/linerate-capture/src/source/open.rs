@@ -135,7 +135,7 @@ impl OpenInterface {
             || options.cooked.is_some()
             || options.filter_vlan == TagReading::File;
         let filter = match for_file {
-            true => filters.of(linktype)?,
+            true => filters.of_host(linktype)?,
             false => {
                 if filters.text().is_some() {
                     // libpcap's error for a missing privilege does not say which, nor how to grant it.

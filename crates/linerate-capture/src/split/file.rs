@@ -238,7 +238,7 @@ impl Rewriter {
                     let interface = &interfaces[record.interface as usize];
                     let mut gathered = Vec::new();
                     let bytes = record.frame.contiguous(&mut gathered);
-                    let filter = filters.of(interface.linktype)?;
+                    let filter = filters.of(interface.linktype, block.big_endian)?;
                     checked = true;
                     let wanted = filter.is_none_or(|one| one.matches(&record.frame, bytes));
                     self.packet(&block, record, interface, wanted)?;
@@ -251,7 +251,7 @@ impl Rewriter {
         }
         if !checked {
             // An expression with a mistake is refused also for an empty file.
-            filters.of(link::ETHERNET)?;
+            filters.of(link::ETHERNET, input.is_big_endian())?;
         }
         if let Conversion::ToPcap { header: None } = self.conversion {
             self.pcap_header(&InterfaceDescription {

@@ -107,6 +107,11 @@ impl BlockReader {
         self.reader.interfaces()
     }
 
+    /// The byte order of the numbers in the file, or in the current section of a pcapng file.
+    pub fn is_big_endian(&self) -> bool {
+        self.reader.is_big_endian()
+    }
+
     /// Bytes read so far of the file as it is stored, compressed or not.
     pub fn consumed(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.consumed)

@@ -98,6 +98,15 @@ impl Reader {
         &self.interfaces
     }
 
+    /// The byte order of the numbers in the file, or in the current section of a pcapng file.
+    #[inline]
+    pub fn is_big_endian(&self) -> bool {
+        match &self.format {
+            State::Pcap(state) => state.big_endian,
+            State::Pcapng(state) => state.big_endian,
+        }
+    }
+
     /// Packets read so far.
     pub fn records(&self) -> u64 {
         self.records
@@ -135,13 +144,15 @@ impl Reader {
                 let next = state.next(&mut self.input)?;
                 let Some(BorrowedRecord { record, offsets, .. }) = next else { return Ok(None) };
                 (self.finished, self.records) = (false, self.records + 1);
-                Ok(Some(DescribedRecord { record, interfaces: &self.interfaces, offsets }))
+                let (interfaces, big_endian) = (&self.interfaces[..], state.big_endian);
+                Ok(Some(DescribedRecord { record, interfaces, big_endian, offsets }))
             }
             State::Pcapng(state) => {
                 let next = state.next(&mut self.input, &mut self.interfaces)?;
                 let Some(BorrowedRecord { record, offsets, .. }) = next else { return Ok(None) };
                 (self.finished, self.records) = (false, self.records + 1);
-                Ok(Some(DescribedRecord { record, interfaces: &self.interfaces, offsets }))
+                let (interfaces, big_endian) = (&self.interfaces[..], state.big_endian);
+                Ok(Some(DescribedRecord { record, interfaces, big_endian, offsets }))
             }
         }
     }
@@ -154,6 +165,8 @@ pub struct DescribedRecord<'a> {
     pub record: Record<'a>,
     /// The interfaces described so far, including its own.
     pub interfaces: &'a [InterfaceDescription],
+    /// The byte order of the numbers in its record.
+    pub big_endian: bool,
     /// The offsets of its record in the (decompressed) file.
     pub offsets: Range<u64>,
 }

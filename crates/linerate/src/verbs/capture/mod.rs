@@ -362,7 +362,8 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     let tags = arguments.filter_vlan.unwrap_or(TagReading::File);
     let mut filters = FilterCache::new(filter.as_deref(), tags, snaplen, signals.stop());
     // Before a file is made, or emptied. The interfaces of a pcapng file come later.
-    filters.check(reader.interfaces().first().map(|first| first.linktype))?;
+    let big_endian = reader.is_big_endian();
+    filters.check(reader.interfaces().first().map(|first| (first.linktype, big_endian)))?;
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }

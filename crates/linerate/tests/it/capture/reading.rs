@@ -35,6 +35,50 @@ fn reading_through_a_filter_equals_tcpdump() {
     }
 }
 
+/// Link types whose frames begin with an address family: in the byte order of the file, and IPv6 by the number of any BSD.
+#[test]
+fn address_families_of_a_file_are_those_of_its_byte_order_as_in_tcpdump() {
+    let folder = folder();
+    let [input, ours, theirs] =
+        ["in.pcap", "ours.pcap", "theirs.pcap"].map(|name| folder.path().join(name));
+    let mut accepted = 0;
+    for (link_type, header) in [(0_u32, 4), (108, 4), (109, 12)] {
+        for big in [false, true] {
+            let word = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+            let version = if big { 0x0002_0004 } else { 0x0004_0002 };
+            let words = [0xa1b2_c3d4, version, 0, 0, 65535, link_type];
+            let mut file = words.map(word).concat();
+            for family in [2_u32, 10, 24, 28, 30].into_iter().flat_map(|it| [it, it.swap_bytes()]) {
+                let mut frame = vec![0; header];
+                frame[..4].copy_from_slice(&family.to_be_bytes());
+                let v4 = [2, 2 << 24].contains(&family);
+                frame.extend(if v4 { [0x45; 40] } else { [0x60; 40] });
+                file.extend([1, 2, frame.len() as u32, frame.len() as u32].map(word).concat());
+                file.extend(frame);
+            }
+            std::fs::write(&input, file).unwrap();
+            for filter in ["ip", "ip6", "not ip and not ip6", "ip6[0] & 0xf0 = 0x60"] {
+                let run = |program: &str, first: &[&str], out: &Path| {
+                    let mut command = std::process::Command::new(program);
+                    command.args(first).arg("-r").arg(&input).arg("-w").arg(out).arg(filter);
+                    command.output()
+                };
+                let Ok(output) = run("tcpdump", &[], &theirs) else {
+                    println!("skipped: address_families_of_a_file: no tcpdump");
+                    return;
+                };
+                assert!(output.status.success(), "{output:?}");
+                let output = run(LINERATE, &["capture"], &ours).unwrap();
+                assert!(output.status.success(), "{output:?}");
+                let [ours, theirs] = [&ours, &theirs].map(|path| std::fs::read(path).unwrap());
+                assert!(ours == theirs, "{filter}, link type {link_type}, big-endian: {big}");
+                accepted += ours.len() / (16 + header + 40);
+            }
+        }
+    }
+    assert!(accepted > 60, "{accepted}");
+}
+
 #[test]
 fn a_file_with_tags_is_read_as_tcpdump_does_or_as_an_interface() {
     let folder = folder();
