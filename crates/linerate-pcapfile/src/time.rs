@@ -26,8 +26,8 @@ impl Resolution {
         if value & 0x80 == 0 { Self::Decimal(value) } else { Self::Binary(value & 0x7f) }
     }
 
-    /// `ticks` since the epoch plus `offset` seconds; clamped to what a [`Timestamp`] holds (1970 to
-    /// 2554), and rounded down to nanoseconds.
+    /// `ticks` since the epoch plus `offset` seconds, rounded down to nanoseconds. A [`Timestamp`] holds the years 1970 to
+    /// 2554. Of other times it has the seconds modulo 2^32, which is what a pcap file has of them.
     #[inline]
     pub fn timestamp(self, ticks: u64, offset: i64) -> Timestamp {
         /// Nanoseconds of a tick, by the exponent of [`Self::Decimal`].
@@ -48,18 +48,17 @@ impl Resolution {
     fn wide_timestamp(self, ticks: u64, offset: i64) -> Timestamp {
         let ticks = u128::from(ticks);
         let nanos = match self {
-            Self::Decimal(exponent @ 0..=9) => {
-                ticks.saturating_mul(10_u128.pow(u32::from(9 - exponent)))
-            }
+            Self::Decimal(exponent @ 0..=9) => ticks * 10_u128.pow(u32::from(9 - exponent)),
             Self::Decimal(exponent) => {
                 10_u128.checked_pow(u32::from(exponent - 9)).map_or(0, |divisor| ticks / divisor)
             }
-            // ticks < 2^64 and 10^9 < 2^30, so the product fits.
+            // ticks < 2^64 and 10^9 < 2^30, so each product fits.
             Self::Binary(exponent) => (ticks * NANOS_PER_SECOND) >> exponent,
         };
-        let shift = i128::from(offset) * NANOS_PER_SECOND as i128;
-        let shifted = i128::try_from(nanos).unwrap_or(i128::MAX).saturating_add(shift);
-        Timestamp(u64::try_from(shifted.max(0)).unwrap_or(u64::MAX))
+        let second = NANOS_PER_SECOND as i128;
+        let time = nanos as i128 + i128::from(offset) * second;
+        let wrapped = || time.rem_euclid(second << 32) as u64;
+        Timestamp(u64::try_from(time).unwrap_or_else(|_| wrapped()))
     }
 }
 
@@ -68,6 +67,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_time_that_does_not_fit_has_the_seconds_of_a_pcap_file() {
+        for (ticks, offset, seconds, nanos) in [
+            (1_500_000, -5, 0xffff_fffc, 500_000_000),
+            (7 << 52, 0, (7_u64 << 52) / 1_000_000 % (1 << 32), 593_472_000),
+            (2_000_001, i64::MAX, 1, 1000),
+        ] {
+            let time = Resolution::Decimal(6).timestamp(ticks, offset);
+            assert_eq!((time.seconds(), time.subsecond_nanos()), (seconds, nanos), "{ticks}");
+        }
+    }
 
     proptest! {
         #[test]
