@@ -23,4 +23,4 @@ pub use object::Object;
 pub use page::STYLE;
 pub use prometheus_client::registry::Unit;
 pub use published::{INTERVAL, Published};
-pub use server::Server;
+pub use server::{Server, answer_unavailable};

@@ -1,10 +1,11 @@
 //! [`Server`]: an HTTP server that only answers GET.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
@@ -80,6 +81,31 @@ impl Server {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+}
+
+/// How long a client may take to ask.
+const MAX_REQUEST_TIME: Duration = Duration::from_millis(100);
+
+/// Answers all who ask at `listener`, for which there is no [`Server`] yet: 503, and why.
+///
+/// # Errors
+/// The listener failed.
+pub fn answer_unavailable(listener: &TcpListener, why: &str) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    while let Ok((mut client, _)) = listener.accept() {
+        let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8";
+        let length = why.len() + 1;
+        let response =
+            format!("{head}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{why}\n");
+        // What is unread at the close would reset the connection. Who is gone needs no answer.
+        let _ = client
+            .set_nonblocking(false)
+            .and_then(|()| client.set_read_timeout(Some(MAX_REQUEST_TIME)))
+            .and_then(|()| client.read(&mut [0; 4096]))
+            .and_then(|_| client.set_write_timeout(Some(MAX_REQUEST_TIME)))
+            .and_then(|()| client.write_all(response.as_bytes()));
+    }
+    Ok(())
 }
 
 impl Drop for Server {

@@ -18,6 +18,7 @@ use std::ffi::OsString;
 use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -35,7 +36,7 @@ use linerate_net::namespace::Namespace;
 use linerate_pcapfile::{BlockReader, Error as FileError};
 use linerate_process::Attribution;
 use linerate_ring::TimestampSource;
-use linerate_service::Manager;
+use linerate_service::{Manager, answer_unavailable};
 
 pub(crate) use arguments::Arguments;
 pub(super) use arguments::FileFormat;
@@ -127,7 +128,7 @@ fn from_interfaces(
     arguments: &Arguments,
     names: &[Vec<String>],
     filter: Option<String>,
-    [page, metrics]: [Option<TcpListener>; 2],
+    listeners: [Option<TcpListener>; 2],
 ) -> Result<ExitCode> {
     let signals = Signals::register_with(arguments.rotation_signal())?;
     let mut options = source_options(arguments, filter);
@@ -147,19 +148,23 @@ fn from_interfaces(
     let fixed = arguments.per_thread_files || !arguments.flows.is_empty();
     let takes_later = any && !fixed && arguments.netns.len() <= 1;
     let by_no_name = options.source == Some(SourceKind::Drops) || options.cooked.is_some();
-    if arguments.wait && !wait(arguments, names, takes_later || by_no_name, &signals)? {
+    let at_once = takes_later || by_no_name;
+    if arguments.wait && !wait(arguments, names, at_once, &signals, &listeners)? {
         return Ok(ExitCode::SUCCESS);
     }
-    // Before the first packet.
-    let attached = arguments.finds_processes().then(Attribution::attach).transpose()?;
-    let at_once = match takes_later {
-        true => engine::open_any(&options, &signals.stop())?,
-        false => None,
-    };
-    let mut opened = match at_once {
-        Some(opened) => opened,
-        None => open_all(arguments, names, &options, any, &signals)?,
-    };
+    let (attached, mut opened) = beating(arguments.wait, || {
+        // Before the first packet.
+        let attached = arguments.finds_processes().then(Attribution::attach).transpose()?;
+        let at_once = match takes_later {
+            true => engine::open_any(&options, &signals.stop())?,
+            false => None,
+        };
+        let opened = match at_once {
+            Some(opened) => opened,
+            None => open_all(arguments, names, &options, any, &signals)?,
+        };
+        anyhow::Ok((attached, opened))
+    })?;
     check_link_types(arguments, &opened)?;
     if !arguments.flows.is_empty() {
         for one in &mut opened {
@@ -213,6 +218,7 @@ fn from_interfaces(
     let running = Engine::start(opened, counters, sink, metering, &engine_options)?;
     privilege::drop_all();
     signals.drop_privileges();
+    let [page, metrics] = listeners;
     let publisher = Publisher::default()
         .metrics(metrics, "capture", arguments.quiet, metrics::encode)?
         .page(page, "capture", arguments.quiet, metrics::encode, CaptureStats::to_json)?;
@@ -224,12 +230,13 @@ fn from_interfaces(
 const WAIT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Waits until the interfaces of all namespaces exist; false if a signal ends that. With `at_once` no interface has to be
-/// up for `any`.
+/// up for `any`. Who asks at `listeners` is told.
 fn wait(
     arguments: &Arguments,
     names: &[Vec<String>],
     at_once: bool,
     signals: &Signals,
+    listeners: &[Option<TcpListener>],
 ) -> Result<bool> {
     let missing = || -> Result<Option<String>> {
         for (index, names) in names.iter().enumerate() {
@@ -254,12 +261,33 @@ fn wait(
             // The service has started: nothing else has to wait for the interface.
             manager.ready(&text);
             stdio::eprintln(format_args!("linerate: {text}"));
-            said = Some(missing);
+            said = Some(missing.clone());
+        }
+        for listener in listeners.iter().flatten() {
+            answer_unavailable(listener, &format!("waiting for {missing}"))?;
         }
         manager.beat();
         std::thread::sleep(WAIT_INTERVAL);
     }
     Ok(true)
+}
+
+/// Opens, with messages to the watchdog if the service is ready already: libpcap may compile for minutes.
+fn beating<T>(is_ready: bool, open: impl FnOnce() -> T) -> T {
+    let (done, ended) = channel::<()>();
+    std::thread::scope(|scope| {
+        if is_ready {
+            scope.spawn(move || {
+                let mut manager = Manager::find();
+                while ended.recv_timeout(WAIT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                    manager.beat();
+                }
+            });
+        }
+        let opened = open();
+        drop(done);
+        opened
+    })
 }
 
 /// Opens the interfaces of all namespaces; `names` has those of each.

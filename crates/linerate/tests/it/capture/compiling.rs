@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 
 use super::support::{Cable, folder};
 use crate::LINERATE;
+use crate::service_manager::ServiceManager;
 
 /// So many hosts, of which one is the veth pair's.
 fn hosts(count: u32) -> String {
@@ -86,6 +87,25 @@ fn a_signal_ends_a_compilation() {
         assert!(!output.exists(), "{arguments:?}");
         std::fs::remove_file(&compiled).unwrap();
     }
+}
+
+/// A service that has waited for its interface has a watchdog by then.
+#[test]
+fn a_long_compilation_after_a_wait_is_no_case_for_the_watchdog() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let (library, compiled) = (counter(folder.path()), folder.path().join("compiled"));
+    let mut manager = ServiceManager::new(folder.path());
+    let mut command = cable.far.command(LINERATE);
+    command.args(["capture", "--wait", "--discard", "-i", "far", "udp"]);
+    command.env("NOTIFY_SOCKET", &manager.path).env("WATCHDOG_USEC", "400000");
+    command.env("LD_PRELOAD", &library).env("COMPILED", &compiled).env("COMPILE_WAITS", "1");
+    let capture = Process::start(&mut command);
+    wait_for("the compilation", || compiled.exists());
+    manager.until("WATCHDOG=1");
+    manager.heard.clear();
+    manager.until("WATCHDOG=1");
+    capture.end(Signal::SIGINT);
 }
 
 /// Prints the time beside tcpdump's. No test holds a speed.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -147,7 +149,7 @@ fn wait_starts_when_the_interface_is_there() {
     let start = || {
         let mut command = cable.far.command(LINERATE);
         command.args(["capture", "--wait", "--json", "-c", "1", "-U", "-i", "far", "-i", "late"]);
-        command.arg("-w").arg(folder.path().join("x.pcapng"));
+        command.args(["--metrics", "9819"]).arg("-w").arg(folder.path().join("x.pcapng"));
         Process::start(command.env("NOTIFY_SOCKET", &socket))
     };
     let mut capture = start();
@@ -155,12 +157,24 @@ fn wait_starts_when_the_interface_is_there() {
     manager.until("READY=1");
     let told = &manager.heard;
     assert!(told.contains("READY=1") && told.contains("waiting for the interface late"), "{told}");
+    // Who asks for metrics meanwhile is told, too.
+    linerate_testkit::tools::ip(&cable.far, "link set lo up");
+    let ask = || -> std::io::Result<String> {
+        let mut connection = TcpStream::connect(("127.0.0.1", 9819))?;
+        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        std::io::read_to_string(connection)
+    };
+    let answer = cable.far.run(ask).unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("\r\n\r\nwaiting for the interface late"), "{answer}");
     let add = ["ip link add late type veth peer name other", "ip link set late up"];
     for command in add {
         let output = cable.far.command("sh").args(["-c", command]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     }
-    capture.until("listening on late");
+    capture.until("metrics at");
+    let answer = cable.far.run(ask).unwrap().unwrap();
+    assert!(answer.contains("verb=\"capture\""), "{answer}");
     cable.send(1, 100);
     let (status, report, printed) = capture.interrupt();
     assert!(status.success() && report["captured"] == 1, "{report} {printed}");
