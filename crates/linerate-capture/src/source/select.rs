@@ -1,6 +1,7 @@
 //! [`select`]: the source of a capture, and why.
 
 use linerate_net::link::Link;
+use linerate_net::privilege::{XDP_CAPABILITIES, lacks};
 use linerate_ring::packet::DirectionFilter;
 
 use super::kind::SourceKind;
@@ -65,12 +66,13 @@ fn automatic(interface: &Link, options: &SourceOptions) -> Result<Selection> {
             let reason = "only incoming frames are wanted, and the driver has XDP";
             Selection::new(SourceKind::Tee, reason)
         }
-        None => {
-            Selection::new(SourceKind::Packet, "both directions, and the host keeps its frames")
-        }
+        None => Selection::new(SourceKind::Packet, BOTH_DIRECTIONS),
     };
     Ok(Selection { awaits_consent: true, ..selection })
 }
+
+/// Why packet sockets.
+const BOTH_DIRECTIONS: &str = "both directions, and the host keeps its frames";
 
 /// Why neither `xdp` nor `tee` can do what is wanted.
 fn why_not_xdp(interface: &Link, options: &SourceOptions) -> Result<Option<String>> {
@@ -86,6 +88,10 @@ fn why_not_xdp(interface: &Link, options: &SourceOptions) -> Result<Option<Strin
     }
     if interface::linktype(interface)? != ETHERNET {
         return Ok(Some("XDP needs Ethernet frames".into()));
+    }
+    // Who may capture by packet sockets alone, as the group of `linerate-capture`, lacks nothing for that.
+    if !options.take_over && options.traffic.is_none() && lacks(XDP_CAPABILITIES) {
+        return Ok(Some(BOTH_DIRECTIONS.into()));
     }
     Ok(linerate_ring::xdp::probe(&interface.name).why_not_native())
 }

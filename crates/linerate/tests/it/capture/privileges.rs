@@ -94,6 +94,9 @@ fn a_user_of_the_group_captures_and_does_nothing_else() {
         let (status, _, printed) = capture.wait();
         assert!(status.success() && printed.contains("3 packets captured"), "{printed}");
     }
+    // All that its users need is there.
+    let (status, listed, printed) = run("linerate-capture", "-D").wait();
+    assert!(status.success() && listed.contains("] packet: both directions"), "{listed}{printed}");
     std::fs::write(folder.path().join("x.toml"), "interface = [\"far\"]\ntake-over = true\n")
         .unwrap();
     for arguments in ["-i far --take-over", "-i far --source xdp", "--config x.toml"] {
@@ -111,6 +114,18 @@ fn a_user_of_the_group_captures_and_does_nothing_else() {
         let (status, _, printed) = run("linerate", arguments).wait();
         assert_eq!(status.code(), Some(code), "{arguments}: {printed}");
     }
+}
+
+#[test]
+fn a_list_of_interfaces_advises_the_one_capability_that_captures() {
+    root_or_skip!();
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"]);
+    let Ok(output) = command.args([LINERATE, "capture", "-D"]).output() else {
+        skip!("needs setpriv");
+    };
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && listed.contains("`sudo setcap cap_net_raw+ep "), "{listed}");
 }
 
 #[test]
