@@ -12,6 +12,7 @@ use linerate_bpf::{Error, Result};
 use linerate_net::privilege::{CapabilitySet, keep_only};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic};
+use serde::Serialize;
 
 use crate::cache::Cache;
 use crate::selection::Selection;
@@ -59,7 +60,7 @@ pub(crate) struct State {
 }
 
 /// What the kernel did not report of sockets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
     /// Events that came too fast. After each loss flows are unknown until they or their sockets are seen again.
     pub lost_events: u64,

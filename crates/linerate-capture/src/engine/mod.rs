@@ -22,13 +22,13 @@ use linerate_flow::meter::MeterOptions;
 use linerate_net::Connection;
 use linerate_net::link;
 use linerate_pcapfile::Format;
-use linerate_process::{Attribution, Statistics};
+use linerate_process::Attribution;
 
 pub use blocks::copy_blocks;
 pub use file::{FileInput, FileProgress, InputFile, description, read_file};
 pub use processes::ProcessOptions;
 pub(crate) use report::Cpu;
-pub use report::{FilterReport, InterfaceReport, ProcessReport, Report};
+pub use report::{FilterReport, InterfaceReport, Report};
 pub use sample::Sample;
 pub use shared::Event;
 
@@ -310,10 +310,7 @@ impl Engine {
             filter: self.filter.clone(),
             split,
             flows: self.record_writer.as_ref().map(RecordWriter::statistics),
-            processes: self.attribution.as_ref().map(|one| {
-                let Statistics { lost_events, limited_flows } = one.statistics();
-                ProcessReport { lost_events, limited_flows }
-            }),
+            processes: self.attribution.as_ref().map(|one| one.statistics()),
             ..Report::new(drops, interfaces)
         };
         report.set_files(&files);

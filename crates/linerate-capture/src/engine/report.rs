@@ -54,7 +54,7 @@ pub struct Report {
     pub flows: Option<ExportStatistics>,
     /// What is missing of sockets and their processes, where those are looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub processes: Option<ProcessReport>,
+    pub processes: Option<linerate_process::Statistics>,
     /// Processor time of the process in seconds.
     pub cpu: Cpu,
     /// The same counts, interface by interface.
@@ -83,15 +83,6 @@ impl Cpu {
             },
         )
     }
-}
-
-/// What the kernel did not report of sockets: packets of these flows have no process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ProcessReport {
-    /// Events that came too fast.
-    pub lost_events: u64,
-    /// Packets of flows that were not reported, because too many began in that second.
-    pub limited_flows: u64,
 }
 
 /// A filter and where it runs.
