@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use linerate_testkit::{Process, root_or_skip, skip};
+use linerate_testkit::{Process, skip};
+use nix::sys::signal::Signal;
 
-use super::support::{Group, Host, is_ready, judge, packets, ports, words};
+use super::support::{Group, Host, judge, packets, ports, ready_or_skip, words};
 use crate::LINERATE;
 
 const CONNECTIONS: &str = r#"
@@ -40,10 +41,7 @@ os.kill(server_pid, 9)
 
 #[test]
 fn short_connections_of_many_processes_in_containers_have_their_processes() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("who");
     let parent = Group::new(&format!("lnr-who-{}", std::process::id()));
     let ids: Vec<String> = (0..10).map(|n| format!("{n:01x}0123456789abcde").repeat(4)).collect();
@@ -116,10 +114,7 @@ for pid in servers: os.kill(pid, 9)
 
 #[test]
 fn datagrams_have_the_processes_of_their_sockets() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("whu");
     let capture = host.capture(&["--process-info", "udp"]);
     let lines = host.run(DATAGRAMS, &[]);
@@ -168,10 +163,7 @@ for pid in workers: os.kill(pid, 9)
 
 #[test]
 fn a_connection_is_of_the_worker_that_accepts_it() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("whw");
     let capture = host.capture(&["--process-info", "tcp"]);
     let lines = host.run(WORKERS, &[]);
@@ -235,10 +227,7 @@ os.kill(server_pid, 9)
 
 #[test]
 fn an_inherited_socket_is_of_the_process_that_has_it_or_of_none() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("whi");
     let capture = host.capture(&["--process-info", "tcp port 7000"]);
     let lines = host.run(INHERITED, &[]);
@@ -281,10 +270,7 @@ echo(connection)
 
 #[test]
 fn sockets_that_are_older_than_the_capture_have_their_processes() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("whe");
     let mut script = host.start(EXISTING, &[&host.path("go")]);
     script.until("started");
@@ -310,10 +296,7 @@ echo(connection)
 
 #[test]
 fn namespaces_with_the_same_addresses_and_ports_are_told_apart() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let (one, other) = (Host::new("wha"), Host::new("whb"));
     let mut scripts = [&one, &other].map(|host| host.start(SAME, &[&one.path("go")]));
     scripts.iter_mut().for_each(|script| script.until("started"));
@@ -360,9 +343,9 @@ say("pid", pid)
 
 #[test]
 fn a_number_that_another_process_has_got_is_of_that_process() {
-    root_or_skip!();
-    if !is_ready() || !Path::new("/proc/sys/kernel/ns_last_pid").exists() {
-        skip!("no python3, no control groups of version 2, or no ns_last_pid");
+    ready_or_skip!();
+    if !Path::new("/proc/sys/kernel/ns_last_pid").exists() {
+        skip!("no ns_last_pid");
     }
     let host = Host::new("whr");
     let capture = host.capture(&["--process-info", "udp"]);
@@ -384,4 +367,112 @@ fn a_number_that_another_process_has_got_is_of_that_process() {
     for name in ["first", "second", "third"] {
         assert_eq!(counts.get(name), Some(&10), "{counts:?} {lines:?}");
     }
+}
+
+/// The second connection sends its data in the SYN: the first one has got the cookie for it.
+const FAST_OPEN: &str = r#"
+listener = socket.socket(); listener.setsockopt(socket.IPPROTO_TCP, 23, 16)
+listener.bind(("127.0.0.1", 7000)); listener.listen()
+say("port", 7000, os.getpid())
+def client():
+    for _ in range(20):
+        s = socket.socket(); s.sendto(b"x" * 100, 0x20000000, ("127.0.0.1", 7000))
+        say("port", s.getsockname()[1], os.getpid()); s.recv(200); s.close()
+pid = child(client)
+for _ in range(20): echo(listener.accept()[0])
+os.waitpid(pid, 0)
+"#;
+
+#[test]
+fn connections_by_fast_open_have_their_processes() {
+    ready_or_skip!();
+    let host = Host::new("who");
+    host.namespace.sysctl("net.ipv4.tcp_fastopen", "3").unwrap();
+    let capture = host.capture(&["--process-info", "tcp"]);
+    let lines = host.run(FAST_OPEN, &[]);
+    assert!(capture.interrupt().0.success());
+    let all = packets(&host.file());
+    // A SYN without data has up to 94 bytes.
+    let fast = all.iter().filter(|packet| packet.syn && packet.len > 150).count();
+    assert!(fast >= 15, "{fast}");
+    let [right, _, unknown] = judge(&all, &ports(&lines));
+    assert!(right >= 200 && unknown * 20 <= right, "{right} right, {unknown} unknown");
+}
+
+/// One process sends datagrams to another; a third has a raw socket, which gets a copy of them and of all others, and
+/// sends from a port of nobody.
+const RAW: &str = r#"
+def receive(ready):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 7000))
+    say("port", 7000, os.getpid()); os.write(ready, b"r")
+    while True: s.recv(99)
+def listen(ready):
+    raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP); os.write(ready, b"r")
+    for _ in range(50): raw.recv(99)
+    header = b"".join(n.to_bytes(2, "big") for n in (6001, 7000, 9, 0))
+    for _ in range(20): raw.sendto(header + b"y", ("127.0.0.1", 7000)); time.sleep(0.005)
+    say("raw", os.getpid())
+waiting, ready = os.pipe()
+pids = [child(receive, ready), child(listen, ready)]
+for _ in pids: os.read(waiting, 1)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 6000))
+say("port", 6000, os.getpid())
+for _ in range(50): s.sendto(b"x", ("127.0.0.1", 7000)); time.sleep(0.005)
+os.waitpid(pids[1], 0); os.kill(pids[0], 9)
+"#;
+
+#[test]
+fn a_raw_socket_has_no_packets_of_others() {
+    ready_or_skip!();
+    let host = Host::new("whx");
+    let capture = host.capture(&["--process-info", "udp"]);
+    let lines = host.run(RAW, &[]);
+    assert!(capture.interrupt().0.success());
+    let all = packets(&host.file());
+    let [right, _, unknown] = judge(&all, &ports(&lines));
+    assert!(right >= 110 && unknown <= 10, "{right} right, {unknown} unknown");
+    let raw: u32 = lines.iter().find(|line| line[0] == "raw").unwrap()[1].parse().unwrap();
+    let sent: Vec<_> = all.iter().filter(|packet| packet.source == 6001).collect();
+    assert_eq!(sent.len(), 20);
+    for packet in sent {
+        assert!(packet.pid("sender").is_none_or(|pid| pid == raw), "{packet:?}");
+    }
+}
+
+/// More events than there is room for, while nobody reads them.
+const FLOOD: &str = r#"
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 6000))
+say("port", 6000, os.getpid())
+def send():
+    for _ in range(20): s.sendto(b"x", ("127.0.0.1", 9)); time.sleep(0.005)
+send(); say("started"); wait(sys.argv[1])
+for _ in range(60000): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+say("flooded"); wait(sys.argv[2])
+for _ in range(10): send(); time.sleep(0.1)
+"#;
+
+#[test]
+fn lost_events_are_counted_and_processes_are_found_again() {
+    ready_or_skip!();
+    // Other captures would lose them, too.
+    let _exclusive = linerate_testkit::exclusive();
+    let host = Host::new("whl");
+    let capture = host.capture(&["--process-info", "udp"]);
+    let mut script = host.start(FLOOD, &[&host.path("go"), &host.path("on")]);
+    script.until("started");
+    capture.signal(Signal::SIGSTOP);
+    host.go();
+    script.until("flooded");
+    capture.signal(Signal::SIGCONT);
+    fs::write(host.path("on"), "").unwrap();
+    let lines = words(&script.wait().1);
+    let (status, report, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert!(report["processes"]["lost_events"].as_u64() > Some(0), "{report}");
+    assert!(printed.contains("events of sockets lost"), "{printed}");
+    let all = packets(&host.file());
+    let [right, _, unknown] = judge(&all, &ports(&lines));
+    assert_eq!(right + unknown, 220);
+    assert!(right >= 100, "{right} right, {unknown} unknown");
+    assert_eq!(all.last().unwrap().pid("sender"), ports(&lines).get(&6000).copied());
 }

@@ -8,6 +8,7 @@ use linerate_bpf::process::cgroup_root;
 use linerate_pcapfile::Reader;
 use linerate_testkit::{Namespace, Process};
 use linerate_wire::flow::Key;
+use linerate_wire::ip::Protocol;
 
 use super::super::support::{folder, listening};
 use crate::LINERATE;
@@ -40,6 +41,8 @@ pub(super) struct Packet {
     pub(super) source: u16,
     pub(super) destination: u16,
     pub(super) len: usize,
+    /// It asks for a connection.
+    pub(super) syn: bool,
     pub(super) comment: String,
 }
 
@@ -63,6 +66,7 @@ pub(super) fn packets(path: &Path) -> Vec<Packet> {
             source: key.source_port,
             destination: key.destination_port,
             len: frame.len(),
+            syn: key.protocol == Protocol::TCP && frame.get(47).is_some_and(|flags| *flags == 2),
             comment: record.comment.unwrap_or_default().to_owned(),
         });
     }
@@ -151,6 +155,17 @@ pub(super) fn ports(lines: &[Vec<String>]) -> HashMap<u16, u32> {
 pub(super) fn is_ready() -> bool {
     Path::new(PYTHON).exists() && cgroup_root().is_some()
 }
+
+/// Skips a test that finds processes where that does not work.
+macro_rules! ready_or_skip {
+    () => {
+        linerate_testkit::root_or_skip!();
+        if !super::support::is_ready() {
+            linerate_testkit::skip!("no python3, or no control groups of version 2");
+        }
+    };
+}
+pub(super) use ready_or_skip;
 
 /// A control group that is removed again.
 pub(super) struct Group(pub(super) PathBuf);

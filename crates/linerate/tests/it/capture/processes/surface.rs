@@ -8,7 +8,7 @@ use linerate_bpf::process::cgroup_root;
 use linerate_testkit::{Namespace, Process, root_or_skip, skip, wait_for};
 
 use super::super::support::{Cable, folder, listening, read};
-use super::support::{Group, Host, PRELUDE, PYTHON, is_ready, judge, packets, ports, words};
+use super::support::{Group, Host, PRELUDE, PYTHON, judge, packets, ports, ready_or_skip, words};
 use crate::LINERATE;
 
 const TWO_CLIENTS: &str = r#"
@@ -35,10 +35,7 @@ os.kill(server_pid, 9)
 
 #[test]
 fn packets_of_the_selected_processes_alone_are_captured() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let id = "fedcba9876543210".repeat(4);
     let group = Group::new(&format!("lnr-who-{}.service", std::process::id()));
     let inner = group.0.join(&id);
@@ -113,10 +110,7 @@ fn run_in(namespace: &Namespace, script: &str, arguments: &[&str]) -> Process {
 
 #[test]
 fn every_source_that_leaves_frames_to_the_host_has_processes() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let cable = Cable::new();
     for source in ["packet", "tee"] {
         let folder = folder();
@@ -151,10 +145,7 @@ s.sendto(b"x", ("127.0.0.1", 9)); say("port", 6000, os.getpid()); time.sleep(0.2
 
 #[test]
 fn translated_ports_are_of_no_process_that_has_them() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let (cable, folder) = (Cable::new(), folder());
     let rules = "table ip nat { chain to { type nat hook prerouting priority dstnat; \
                  tcp dport 80 redirect to :8080; udp dport 53 redirect to :5353; }; }";
@@ -195,10 +186,7 @@ for _ in range(20):
 
 #[test]
 fn a_process_that_starts_programs_keeps_its_sockets() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("whf");
     let capture = host.capture(&["--process-info", "udp"]);
     let truth = ports(&host.run(BUSY_PARENT, &[]));
@@ -210,10 +198,7 @@ fn a_process_that_starts_programs_keeps_its_sockets() {
 
 #[test]
 fn nothing_stays_attached_after_a_kill() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("whk");
     let capture = host.capture(&["--process-info"]);
     let folder = format!("/proc/{}/fdinfo", capture.id());
@@ -242,10 +227,7 @@ fn nothing_stays_attached_after_a_kill() {
 
 #[test]
 fn another_user_finds_processes_too() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("whz");
     let mut command = host.namespace.command(LINERATE);
     command.args(["capture", "-i", "lo", "--process-info", "-Z", "nobody", "udp"]);
@@ -265,10 +247,7 @@ pid = child(heir); s.close(); say("pid", pid); os.waitpid(pid, 0)
 
 #[test]
 fn a_name_in_a_line_cannot_look_like_another_process() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("whn");
     let capture = host.capture(&["--process-info", "udp"]);
     let script = r#"
@@ -289,10 +268,7 @@ os.waitpid(child(liar), 0); time.sleep(0.2)
 
 #[test]
 fn a_printed_line_has_the_processes() {
-    root_or_skip!();
-    if !is_ready() {
-        skip!("no python3, or no control groups of version 2");
-    }
+    ready_or_skip!();
     let host = Host::new("whp");
     let mut command = host.namespace.command(LINERATE);
     command.args(["capture", "-i", "lo", "--process-info", "-c", "1", "udp"]);
