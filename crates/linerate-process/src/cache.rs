@@ -61,7 +61,6 @@ struct Slot {
     until: u64,
     answer: u32,
     stamp: u32,
-    /// 0 in a slot without a flow.
     protocol: u8,
 }
 
@@ -82,6 +81,9 @@ pub struct Cache {
     netns: u64,
     selection: Selection,
     slots: Vec<[Slot; WAYS]>,
+    /// A part of the hash of each slot's flow, 0 without one: those of many sets are in one cache line, so that a look-up
+    /// waits for one slot.
+    tags: Vec<[u8; WAYS]>,
     /// The most sets of slots, and how many slots have a flow.
     max_sets: usize,
     filled: usize,
@@ -117,6 +119,7 @@ impl Cache {
             netns,
             selection,
             slots: vec![[Slot::default(); WAYS]; MIN_SETS],
+            tags: vec![[0; WAYS]; MIN_SETS],
             max_sets,
             filled: 0,
             answers: Vec::new(),
@@ -148,9 +151,8 @@ impl Cache {
         let ends = [end(key.source, key.source_port), end(key.destination, key.destination_port)];
         let hash = buckets::hash(ends[0], ends[1]);
         let set = hash as usize & (self.slots.len() - 1);
-        let set = &self.slots[set];
-        let found = ways(hash).find(|way| set[*way].is_of(&ends, key.protocol.0));
-        if let Some(slot) = found.map(|way| set[way])
+        if let Some(way) = self.way(set, hash, &ends, key.protocol.0)
+            && let slot = &self.slots[set][way]
             && (slot.from..slot.until).contains(&time)
             && time < self.horizon
             && slot.stamp == self.buckets.stamp(self.used(slot.answer, hash))
@@ -160,6 +162,13 @@ impl Cache {
             self.last = self.ask(ends, key.protocol.0, hash, time);
         }
         self.last()
+    }
+
+    /// The way of the flow in its set.
+    #[inline]
+    fn way(&self, set: usize, hash: u64, ends: &[End; 2], protocol: u8) -> Option<usize> {
+        let (tags, slots) = (&self.tags[set], &self.slots[set]);
+        ways(hash).find(|way| tags[*way] == tag(hash) && slots[*way].is_of(ends, protocol))
     }
 
     #[cold]
@@ -180,16 +189,17 @@ impl Cache {
         if self.filled > self.slots.len() * WAYS / 2 && self.slots.len() < self.max_sets {
             let sets = self.max_sets.min(self.slots.len() * 4);
             self.slots = vec![[Slot::default(); WAYS]; sets];
+            self.tags = vec![[0; WAYS]; sets];
             self.filled = 0;
         }
         let set = hash as usize & (self.slots.len() - 1);
-        let set = &mut self.slots[set];
-        let at = ways(hash).find(|way| set[*way].is_of(&ends, protocol));
-        let at = at.or_else(|| ways(hash).find(|way| set[*way].protocol == 0));
-        let at = at.unwrap_or(self.turn);
+        let at = self.way(set, hash, &ends, protocol);
+        let tags = &mut self.tags[set];
+        let at = at.or_else(|| ways(hash).find(|way| tags[*way] == 0)).unwrap_or(self.turn);
         self.turn = (self.turn + 1) % WAYS;
-        self.filled += usize::from(set[at].protocol == 0);
-        set[at] = slot;
+        self.filled += usize::from(tags[at] == 0);
+        tags[at] = tag(hash);
+        self.slots[set][at] = slot;
         answer
     }
 
@@ -212,7 +222,7 @@ impl Cache {
         if self.answers.len() == MAX_ANSWERS {
             self.answers.clear();
             self.numbers.clear();
-            self.slots.fill([Slot::default(); WAYS]);
+            self.tags.fill([0; WAYS]);
             self.filled = 0;
             self.number(None, None);
         }
@@ -243,6 +253,12 @@ impl Cache {
 fn ways(hash: u64) -> impl Iterator<Item = usize> {
     let first = (hash >> 32) as usize;
     (0..WAYS).map(move |way| (first + way) % WAYS)
+}
+
+/// The tag of a slot with a flow of this hash; its other parts say the set, the first way and the bucket.
+#[inline]
+fn tag(hash: u64) -> u8 {
+    (hash >> 40) as u8 | 1
 }
 
 #[inline]
