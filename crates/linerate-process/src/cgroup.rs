@@ -11,6 +11,8 @@ pub struct Container {
     pub id: String,
     /// What runs it, as far as the path tells: `docker`, `podman`, `containerd`, `cri-o`.
     pub runtime: Option<&'static str>,
+    /// Its name, if the runtime keeps it where this process may read.
+    pub name: Option<String>,
 }
 
 /// A control group by its path below the root.
@@ -24,6 +26,8 @@ pub struct ControlGroup {
     pub container: Option<Container>,
     /// The UID of the pod in Kubernetes.
     pub pod: Option<String>,
+    /// Its namespace and name, if they are known.
+    pub pod_name: Option<(String, String)>,
 }
 
 /// What runtimes put before the id, and their names. `libpod-conmon-`, `crio-conmon-` and the like are groups of their
@@ -52,7 +56,7 @@ impl ControlGroup {
             PREFIXES.iter().find_map(|(prefix, runtime)| {
                 let id = name.strip_prefix(prefix).filter(|id| is_id(id))?;
                 let docker = path.starts_with("/docker/").then_some("docker");
-                Some(Container { id: id.to_owned(), runtime: runtime.or(docker) })
+                Some(Container { id: id.to_owned(), runtime: runtime.or(docker), name: None })
             })
         });
         Self {
@@ -60,6 +64,7 @@ impl ControlGroup {
             unit: unit.map(str::to_owned),
             container,
             pod: parts().find_map(pod),
+            pod_name: None,
         }
     }
 

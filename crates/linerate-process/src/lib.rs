@@ -10,6 +10,7 @@ mod attribution;
 mod buckets;
 mod cache;
 mod cgroup;
+mod names;
 mod process;
 mod selection;
 mod table;

@@ -84,12 +84,20 @@ impl fmt::Display for Process {
         }
         let Some(group) = group else { return Ok(()) };
         if let Some(container) = &group.container {
-            let runtime =
-                container.runtime.map(|runtime| format!("{runtime} ")).unwrap_or_default();
-            write!(f, ", container {runtime}{}", container.id)?;
+            write!(f, ", container ")?;
+            for word in [container.runtime, container.name.as_deref()].into_iter().flatten() {
+                write!(f, "{word} ")?;
+            }
+            write!(f, "{}", container.id)?;
+        }
+        if group.pod.is_some() || group.pod_name.is_some() {
+            write!(f, ", pod")?;
+        }
+        if let Some((namespace, name)) = &group.pod_name {
+            write!(f, " {namespace}/{name}")?;
         }
         if let Some(pod) = &group.pod {
-            write!(f, ", pod {pod}")?;
+            write!(f, " {pod}")?;
         }
         match &group.unit {
             Some(unit) => write!(f, ", unit {unit}"),
@@ -148,10 +156,12 @@ mod tests {
 
     #[test]
     fn what_is_known_is_in_one_line() {
-        let container = Container { id: "ab12".into(), runtime: Some("docker") };
+        let container =
+            Container { id: "ab12".into(), runtime: Some("docker"), name: Some("web".into()) };
         let group = ControlGroup {
             container: Some(container),
             pod: Some("5f2c".into()),
+            pod_name: Some(("prod".into(), "shop-1".into())),
             unit: Some("a.scope".into()),
             ..ControlGroup::default()
         };
@@ -160,7 +170,7 @@ mod tests {
         let process = |group| Process::new(&record, b"a b\0c\x1b\0", group, &users).to_string();
         assert_eq!(process(None), "a b (4294967295), command `a b c `, user seven");
         let contained = process(Some(Arc::new(group)));
-        let ends = ", UID 7, container docker ab12, pod 5f2c, unit a.scope";
+        let ends = ", UID 7, container docker web ab12, pod prod/shop-1 5f2c, unit a.scope";
         assert!(contained.ends_with(ends), "{contained}");
     }
 

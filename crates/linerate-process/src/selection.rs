@@ -9,7 +9,7 @@ pub struct Selection {
     pub pids: Vec<u32>,
     /// Names of processes (`comm`). Longer ones are compared with the 15 characters that the kernel keeps.
     pub names: Vec<String>,
-    /// Ids of containers, or the beginnings of them.
+    /// Names of containers, ids, or the beginnings of ids.
     pub containers: Vec<String>,
     /// Units of systemd, with or without `.service`.
     pub units: Vec<String>,
@@ -35,7 +35,9 @@ impl Selection {
             let kept = kept.take_while(|end| *end <= NAME_LEN).last().unwrap_or(0);
             process.name == name[..kept]
         };
-        let is_container = |id: &String| container.is_some_and(|one| one.id.starts_with(id));
+        let is_container = |text: &String| {
+            container.is_some_and(|one| one.id.starts_with(text) || one.name.as_ref() == Some(text))
+        };
         let is_unit = |name: &String| {
             unit.is_some_and(|unit| unit == name || unit.strip_suffix(".service") == Some(name))
         };
@@ -59,7 +61,8 @@ mod tests {
     #[test]
     fn a_process_has_one_of_each_kind() {
         let id = "0123456789abcdef".repeat(4);
-        let group = ControlGroup::of_path(&format!("/system.slice/web.service/{id}"));
+        let mut group = ControlGroup::of_path(&format!("/system.slice/web.service/{id}"));
+        group.container.as_mut().unwrap().name = Some("shop".into());
         let record = Record { id: 7, name: "a-long-program-".into(), ..Record::default() };
         let process = Process::new(&record, b"", Some(Arc::new(group)), &Users::read());
         let has = |selection: Selection| selection.has(&process);
@@ -71,7 +74,8 @@ mod tests {
         assert!(has(Selection { names: texts(&["a-long-program-name"]), ..none() }));
         assert!(!has(Selection { names: texts(&["a-long"]), ..none() }));
         assert!(has(Selection { containers: texts(&["01234567"]), ..none() }));
-        assert!(!has(Selection { containers: texts(&["1234"]), ..none() }));
+        assert!(has(Selection { containers: texts(&["shop"]), ..none() }));
+        assert!(!has(Selection { containers: texts(&["1234", "sho"]), ..none() }));
         for unit in ["web", "web.service"] {
             assert!(has(Selection { units: texts(&[unit]), pids: vec![7], ..none() }));
             assert!(!has(Selection { units: texts(&[unit]), pids: vec![8], ..none() }));

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use linerate_bpf::process::{End, Event, EventKind, Process as Record, cgroup_roo
 
 use crate::buckets::{self, Buckets, Used};
 use crate::cgroup::ControlGroup;
+use crate::names;
 use crate::process::{Process, Users, read};
 
 /// The most flows. Then the oldest of closed sockets are forgotten first.
@@ -500,7 +501,10 @@ impl Table {
                 ControlGroup::by_id(root, record.cgroup)
             }
         };
-        let found = found.map(Arc::new);
+        let found = found.map(|mut group| {
+            names::add(&mut group, Path::new("/"));
+            Arc::new(group)
+        });
         // Processes at the root of version 2 may be in different groups of version 1.
         if record.cgroup != *root_id {
             self.groups.insert(record.cgroup, found.clone());

@@ -296,8 +296,9 @@ pub(crate) struct Arguments {
     #[arg(help_heading = PROCESSES, long, value_name = "NAME")]
     pub(super) process: Vec<String>,
 
-    /// Capture only packets of processes in the container with this id, or beginning of an id; may be given several times.
-    #[arg(help_heading = PROCESSES, long, value_name = "ID")]
+    /// Capture only packets of processes in the container with this name, id, or beginning of an id; may be given several
+    /// times. Names are those of Docker, containerd, CRI-O and Podman, if their files can be read.
+    #[arg(help_heading = PROCESSES, long, value_name = "CONTAINER")]
     pub(super) container: Vec<String>,
 
     /// Capture only packets of processes in this service or scope of systemd (`nginx` stands for `nginx.service`); may be
