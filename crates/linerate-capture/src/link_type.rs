@@ -6,7 +6,7 @@ use pcap::Linktype;
 pub const DOCSIS: u16 = 143;
 
 /// LINKTYPE numbers whose numbers at run time (DLT) differ.
-const DIFFERENT: [(u16, i32); 3] = [(100, 11), (101, 12), (106, 19)];
+const DIFFERENT: [(u16, i32); 5] = [(100, 11), (101, 12), (102, 15), (103, 16), (106, 19)];
 
 /// The number by which libpcap knows a link type at run time; files say raw IP differently.
 pub(crate) fn dlt(link_type: u16) -> i32 {

@@ -40,6 +40,8 @@ pub(super) struct State {
     order: LengthOrder,
     /// Bytes between the header of a record and its packet.
     gap: usize,
+    /// What is longer is cut.
+    max_len: usize,
 }
 
 impl State {
@@ -108,7 +110,10 @@ impl State {
         put(6, &4_u16.to_be_bytes());
         let header = put(16, &snaplen.to_be_bytes());
         input.skip(FILE_HEADER_LEN);
-        Ok(Self { header, big_endian, resolution, order, gap })
+        // libpcap takes it as a signed number, and one that is not above 0 as none.
+        let max_len =
+            if (1..=0x7fff_ffff).contains(&snaplen) { snaplen } else { u32::MAX } as usize;
+        Ok(Self { header, big_endian, resolution, order, gap, max_len })
     }
 
     pub(super) fn nanoseconds(&self) -> bool {
@@ -175,7 +180,7 @@ impl State {
     #[inline]
     fn record<'a>(&self, block: &LegacyPcapBlock<'a>) -> Record<'a> {
         let fraction = self.resolution.timestamp(u64::from(block.ts_usec), i64::from(block.ts_sec));
-        let mut frame = Frame::new(block.data);
+        let mut frame = Frame::new(&block.data[..block.data.len().min(self.max_len)]);
         frame.wire_len = block.origlen;
         frame.timestamp = Some(fraction);
         Record { frame, interface: 0, comment: None }

@@ -19,6 +19,13 @@ use crate::{InterfaceDescription, InterfaceStatistics, Record, Resolution, Resul
 /// programs write.
 const MAX_BLOCK_LEN: u32 = 64 << 20;
 
+/// Bytes of an interface description before its options.
+const INTERFACE_HEADER_LEN: usize = 16;
+
+/// `if_tsresol` and `if_tsoffset`.
+const RESOLUTION: usize = 9;
+const OFFSET: usize = 14;
+
 /// Where in the file's sections the reader is.
 #[derive(Default)]
 pub(super) struct State {
@@ -178,7 +185,11 @@ impl State {
             }
             INTERFACE_DESCRIPTION => match self.parse(bytes) {
                 Ok(Block::InterfaceDescription(block)) => {
-                    interfaces.push(describe_interface(&block, self.big_endian));
+                    let options = bytes.get(INTERFACE_HEADER_LEN..length - 4).unwrap_or_default();
+                    let checked = self.check_options(options);
+                    let interface = describe_interface(&block, self.big_endian);
+                    checked.map_err(|what| input.malformed(what))?;
+                    interfaces.push(interface);
                 }
                 Ok(_) => return Err(input.malformed("not an interface description")),
                 Err(what) => return Err(input.malformed(what)),
@@ -194,6 +205,38 @@ impl State {
                 }
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Refuses options of an interface as libpcap does: without them the times of its packets may be wrong.
+    fn check_options(&self, options: &[u8]) -> std::result::Result<(), String> {
+        let (mut at, mut seen) = (0, Vec::new());
+        while at < options.len() {
+            let number = |at: usize| {
+                let bytes = options.get(at..at + 2)?;
+                Some(unsigned(bytes, self.big_endian) as usize)
+            };
+            let (Some(code), Some(length)) = (number(at), number(at + 2)) else {
+                return Err("an option of an interface is cut off".into());
+            };
+            let takes = match code {
+                0 => Some(0),
+                RESOLUTION => Some(1),
+                OFFSET => Some(8),
+                _ => None,
+            };
+            at += 4 + length.next_multiple_of(4);
+            if takes.is_some_and(|takes| takes != length) || at > options.len() {
+                return Err(format!("option {code} of an interface with {length} bytes"));
+            }
+            if takes.is_some() && seen.contains(&code) {
+                return Err(format!("option {code} of an interface comes twice"));
+            }
+            if code == 0 {
+                break;
+            }
+            seen.extend(takes.map(|_| code));
         }
         Ok(())
     }

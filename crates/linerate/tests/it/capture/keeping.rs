@@ -583,8 +583,11 @@ fn pcap_files_are_refused_and_copied_as_tcpdump_does() {
         12,
         13,
         14,
+        15,
+        16,
         50,
         101,
+        103,
         105,
         113,
         143,
@@ -626,12 +629,14 @@ fn pcap_files_are_refused_and_copied_as_tcpdump_does() {
     files.push(("big-endian".into(), swapped));
     let precise = "--time-stamp-precision=nano";
     let files = files.iter().flat_map(|(what, bytes)| {
-        [vec![], vec![precise]].map(|options| (format!("{what} {options:?}"), bytes, options))
+        let filter = "not ip or udp or greater 70";
+        let cases = [vec![], vec![precise], vec![filter]];
+        cases.map(|options| (format!("{what} {options:?}"), bytes, options))
     });
     for (what, bytes, options) in files {
         std::fs::write(path("in.pcap"), bytes).unwrap();
         let mut tcpdump = Command::new("tcpdump");
-        tcpdump.args(&options).arg("-r").arg(path("in.pcap")).arg("-w").arg(path("theirs.pcap"));
+        tcpdump.arg("-r").arg(path("in.pcap")).arg("-w").arg(path("theirs.pcap")).args(&options);
         let Ok(theirs) = tcpdump.output() else {
             println!("skipped: pcap_files_are_refused_and_copied_as_tcpdump_does: no tcpdump");
             return;
@@ -642,6 +647,40 @@ fn pcap_files_are_refused_and_copied_as_tcpdump_does() {
             let [ours, theirs] =
                 ["ours.pcap", "theirs.pcap"].map(|name| std::fs::read(path(name)).unwrap());
             assert!(ours == theirs, "{what}: {:02x?} and {:02x?}", &ours[..64], &theirs[..64]);
+        }
+    }
+}
+
+/// The unit of its packets' times may be among them.
+#[test]
+fn damaged_options_of_an_interface_are_refused_as_by_tcpdump() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcapng"), folder.path().join("out.pcap"));
+    let nine: &[u8] = &[9, 0, 1, 0, 9, 0, 0, 0];
+    let whole: &[u8] = &[9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+    for (options, known) in [
+        (&[][..], true),
+        (nine, true),
+        (whole, true),
+        (&[&whole[..], &[1, 2, 3, 4]].concat(), true),
+        (&nine[..4], false),
+        (&[9, 0, 2, 0, 9, 0, 0, 0], false),
+        (&[14, 0, 4, 0, 9, 0, 0, 0], false),
+        (&[2, 0, 200, 0, 9, 0, 0, 0], false),
+        (&[2, 0, 3, 0, b'a', 0, 0, 0], true),
+        (&[0, 0, 1, 0, 0, 0, 0, 0], false),
+        (&[nine, nine].concat(), false),
+    ] {
+        let mut maker = Maker { big: false, out: Vec::new() };
+        let head = [maker.word(0x1a2b_3c4d), [1, 0, 0, 0]].concat();
+        maker.block(0x0a0d_0d0a, &[&head, &[0xff; 8]]);
+        maker.block(1, &[&[1, 0, 0, 0, 0, 0, 4, 0], options]);
+        std::fs::write(&input, &maker.out).unwrap();
+        let ended = read_into(&input, &output, &[]);
+        assert_eq!(ended.status.success(), known, "{options:?}: {ended:?}");
+        match Command::new("tcpdump").arg("-nr").arg(&input).output() {
+            Ok(theirs) => assert_eq!(theirs.status.success(), known, "{options:?}: {theirs:?}"),
+            Err(_) => println!("skipped: tcpdump's opinion: not installed"),
         }
     }
 }
