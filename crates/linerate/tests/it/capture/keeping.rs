@@ -485,7 +485,7 @@ fn captures_of_a_folder_are_filtered_and_cut_as_others_do() {
                 (false, false) => both_refuse += 1,
                 (true, true) if files[0] == files[1] => same += 1,
                 (true, false) if BEYOND_LIBPCAP.iter().any(|limit| why.contains(limit)) => {
-                    more += 1
+                    more += 1;
                 }
                 (ours_does, _) => {
                     let said = String::from_utf8_lossy(&ours.stderr);
@@ -677,7 +677,7 @@ fn damaged_options_of_an_interface_are_refused_as_by_tcpdump() {
         (&[][..], true),
         (nine, true),
         (whole, true),
-        (&[&whole[..], &[1, 2, 3, 4]].concat(), true),
+        (&[whole, &[1, 2, 3, 4]].concat(), true),
         (&nine[..4], false),
         (&[9, 0, 2, 0, 9, 0, 0, 0], false),
         (&[14, 0, 4, 0, 9, 0, 0, 0], false),
