@@ -27,6 +27,8 @@ static JSON_OF: OnceLock<String> = OnceLock::new();
 const USAGE: u8 = 2;
 /// The exit status of a failure.
 const FAILURE: u8 = 1;
+/// The same if the kernel lacks what is needed, so that another start fails, too: EX_UNAVAILABLE of sysexits.h.
+const UNAVAILABLE: u8 = 69;
 
 /// Messages of the standard library and clap about numbers, and the messages that replace them.
 const REWORDED: &[(&str, &str)] = &[
@@ -96,15 +98,14 @@ pub fn exit_status(outcome: Result<ExitCode>) -> ExitCode {
         if is_usage {
             return usage_error(&format_error_chain(&error));
         }
-        eprint(&error);
-        ExitCode::FAILURE
+        let causes = error.chain().skip(1).map(ToString::to_string).collect();
+        let status = match error.downcast_ref() {
+            Some(ForwardError::Kernel { .. }) => UNAVAILABLE,
+            _ => FAILURE,
+        };
+        emit("failure", status, &format_error_chain(&error), causes);
+        ExitCode::from(status)
     })
-}
-
-/// Prints what made a verb fail.
-fn eprint(error: &anyhow::Error) {
-    let causes = error.chain().skip(1).map(ToString::to_string).collect();
-    emit("failure", FAILURE, &format_error_chain(error), causes);
 }
 
 /// The same for an error without causes.

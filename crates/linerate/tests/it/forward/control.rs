@@ -193,6 +193,19 @@ fn processes_of_a_container_find_the_same_instance() {
     assert!(lines[0].contains("no instance net-") && lines[0] == lines[1], "{printed}");
 }
 
+// By it the unit knows that another start is in vain.
+#[test]
+fn a_kernel_that_lacks_what_learning_needs_gives_a_status_of_its_own() {
+    root_or_skip!();
+    let script = r#"ip link add v0 type veth peer name v1 && mount --bind /dev/null /sys/kernel/btf/vmlinux
+        exec "$0" forward run -i v0 -i v1"#;
+    let mut command = Command::new("unshare");
+    let output = command.args(["--net", "--mount", "sh", "-c", script, LINERATE]).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("use Linux 6.2 or newer"), "{printed}");
+    assert_eq!(output.status.code(), Some(69), "{printed}");
+}
+
 #[test]
 fn top_draws_one_view_or_on_a_terminal() {
     root_or_skip!();
