@@ -133,6 +133,8 @@ impl RecordWriter {
         let backlog = WaitingFlows {
             interfaces,
             sampling_probability,
+            #[cfg(feature = "parquet")]
+            has_community_ids: options.groups.contains(crate::schema::Group::CommunityId),
             shared: Arc::clone(&shared),
             batches: VecDeque::new(),
             flows: 0,
@@ -217,7 +219,7 @@ struct Queue {
 impl Queue {
     fn push(&mut self, flow: &Flow) {
         self.shared.submitted.fetch_add(1, Relaxed);
-        self.batch.push(*flow);
+        self.batch.push(flow.clone());
         if self.batch.len() >= BATCH_FLOWS {
             self.send();
         }
@@ -347,6 +349,8 @@ impl Drop for ExportingMeter {
 struct WaitingFlows {
     interfaces: Vec<InterfaceName>,
     sampling_probability: f64,
+    #[cfg(feature = "parquet")]
+    has_community_ids: bool,
     shared: Arc<Shared>,
     batches: VecDeque<(Locator, std::vec::IntoIter<Flow>)>,
     flows: usize,
@@ -386,10 +390,11 @@ impl Backlog for WaitingFlows {
         let is_late = has_ended && end.time_left().unwrap_or_default().is_zero();
         let blocking = self.shared.blocking.load(Relaxed) && !is_late;
         while let Some((packet_locator, flows)) = self.batches.front_mut() {
-            let Some(flow) = flows.as_slice().first().copied() else {
+            let Some(flow) = flows.as_slice().first() else {
                 self.batches.pop_front();
                 continue;
             };
+            let interface = flow.interface();
             let located = packet_locator.as_ref().zip(flow.byte_range());
             let located = located.map(|(files, byte_range)| files.locate(byte_range));
             let Poll::Ready(packets) = located.unwrap_or(Poll::Ready(None)) else { break };
@@ -397,13 +402,14 @@ impl Backlog for WaitingFlows {
             if may_wait && !outputs.is_ready() {
                 break;
             }
-            flows.next();
-            self.flows -= 1;
             let packets = packets.map(|packets| PacketLocation {
                 end: packets.end.map(|end| end.next_multiple_of(END_ALIGNMENT)),
                 ..packets
             });
-            let record = FlowRecord { packets, ..self.record(&flow) };
+            let record = flow.record();
+            flows.next();
+            self.flows -= 1;
+            let record = FlowRecord { packets, ..self.complete(interface, record) };
             outputs.push(&record, blocking);
             self.shared.completed.fetch_add(1, Relaxed);
         }
@@ -411,13 +417,16 @@ impl Backlog for WaitingFlows {
 }
 
 impl WaitingFlows {
-    fn record(&self, flow: &Flow) -> FlowRecord {
-        let interface = self.interfaces.get(usize::from(flow.interface()));
-        FlowRecord {
-            ingress_interface: interface.and_then(|interface| interface.index),
-            interface_name: interface.and_then(|interface| interface.name.clone()),
-            sampling_probability: self.sampling_probability,
-            ..flow.record()
+    /// The record with what the meter does not know.
+    fn complete(&self, interface: u16, mut record: FlowRecord) -> FlowRecord {
+        #[cfg(feature = "parquet")]
+        if self.has_community_ids {
+            record.details.community_id = crate::community_id::community_id(&record.key);
         }
+        let interface = self.interfaces.get(usize::from(interface));
+        record.ingress_interface = interface.and_then(|interface| interface.index);
+        record.interface_name = interface.and_then(|interface| interface.name.clone());
+        record.sampling_probability = self.sampling_probability;
+        record
     }
 }

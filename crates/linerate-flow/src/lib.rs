@@ -8,6 +8,8 @@
 //! it is, and how Parquet and IPFIX store it.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "parquet")]
+pub mod community_id;
 mod error;
 pub mod export;
 pub mod file;
@@ -20,5 +22,6 @@ pub mod writer;
 
 pub use error::{Error, Result};
 pub use record::{
-    BiflowDirection, Direction, EndReason, FlowKey, FlowRecord, NatEvent, Translation,
+    BiflowDirection, Details, Direction, DirectionDetails, EndReason, FlowKey, FlowRecord,
+    NatEvent, Translation,
 };

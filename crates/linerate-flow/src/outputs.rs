@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use crate::file::{Files, FilesOptions, FilesStatistics, Retention};
 use crate::ipfix::{self, Target, is_ipfix};
+use crate::schema::Groups;
 use crate::{Error, FlowRecord, Result};
 
 /// The most records in a file.
@@ -108,6 +109,8 @@ pub struct OutputOptions {
     pub max_age: Duration,
     /// Which complete files are deleted, in each folder.
     pub retention: Retention,
+    /// The fields that records have on request.
+    pub groups: Groups,
     /// As [`FilesOptions::sealed`].
     pub sealed: Option<u64>,
 }
@@ -183,6 +186,7 @@ impl Outputs {
                     max_age: options.max_age,
                     max_records: MAX_RECORDS,
                     retention: options.retention,
+                    groups: options.groups,
                     sealed: options.sealed,
                 })?),
                 Destination::Collector(target) => {

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use linerate_pcapfile::PacketLocation;
+use linerate_wire::ethernet::Address;
 
 /// A flow: packets with one key in an interval, in both directions (a biflow of RFC 5103).
 ///
@@ -40,6 +41,8 @@ pub struct FlowRecord {
     pub nat_event: Option<NatEvent>,
     /// Where the packets are.
     pub packets: Option<PacketLocation>,
+    /// What only some meters store.
+    pub details: Details,
 }
 
 impl Default for FlowRecord {
@@ -60,6 +63,7 @@ impl Default for FlowRecord {
             translation: None,
             nat_event: None,
             packets: None,
+            details: Details::default(),
         }
     }
 }
@@ -114,6 +118,38 @@ pub struct Direction {
     pub ttl: Option<(u8, u8)>,
     /// The smallest and the largest packet in octets as above; `None` without packets.
     pub length: Option<(u32, u32)>,
+}
+
+/// What a meter stores of a flow on request ([`crate::schema::Group`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The initiator's and the responder's MAC address.
+    pub macs: Option<(Address, Address)>,
+    /// Packets of the initiator.
+    pub forward: DirectionDetails,
+    /// Packets of the responder.
+    pub reverse: DirectionDetails,
+    /// What came for the first time, in the letters of Zeek's history.
+    pub history: Option<Box<str>>,
+    /// Microseconds from the first SYN to the SYN with ACK.
+    pub syn_ack: Option<u32>,
+    /// Microseconds from the first SYN to the ACK that completes the handshake.
+    pub handshake: Option<u32>,
+    /// The Community ID.
+    pub community_id: Option<Box<str>>,
+}
+
+/// What a meter stores of a direction on request; `None` also without packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectionDetails {
+    /// Type of service or traffic class of the first packet.
+    pub tos: Option<u8>,
+    /// Flow label of the first packet.
+    pub flow_label: Option<u32>,
+    /// Octets of payload.
+    pub payload: Option<u64>,
+    /// TCP flags of the first packet.
+    pub first_flags: Option<u8>,
 }
 
 /// How the forward direction was found (IANA: `biflowDirection`).

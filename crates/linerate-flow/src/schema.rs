@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
 #[cfg(feature = "parquet")]
 use std::sync::Arc;
 
@@ -10,7 +11,9 @@ use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 #[cfg(feature = "parquet")]
 use parquet::schema::types::{Type as ParquetType, TypePtr};
 
-use crate::{Direction, FlowRecord, Translation};
+use linerate_wire::ethernet::Address;
+
+use crate::{Direction, DirectionDetails, FlowRecord, Translation};
 
 /// The version of the schema. A field that is added at the end leaves it. A field that is removed, moved or gets
 /// another meaning increments it. Parquet files have it in their metadata under [`VERSION_KEY`].
@@ -18,6 +21,9 @@ pub const VERSION: u32 = 1;
 
 /// The key of [`VERSION`] in the metadata of a Parquet file.
 pub const VERSION_KEY: &str = "linerate.schema_version";
+
+/// The PEN of CERT, whose registry of elements YAF and SiLK use. Reverse elements have bit 14 set there.
+pub const CERT_PEN: u32 = 6871;
 
 /// The private enterprise number (PEN) of reverse information elements (RFC 5103 section 6.1).
 pub const REVERSE_PEN: u32 = 29305;
@@ -50,6 +56,8 @@ pub enum Kind {
     Ipv4Address,
     /// ipv6Address.
     Ipv6Address,
+    /// macAddress.
+    MacAddress,
     /// string.
     String,
 }
@@ -66,6 +74,7 @@ impl Kind {
             Self::DateTimeNanoseconds => "dateTimeNanoseconds",
             Self::Ipv4Address => "ipv4Address",
             Self::Ipv6Address => "ipv6Address",
+            Self::MacAddress => "macAddress",
             Self::String => "string",
         }
     }
@@ -77,6 +86,7 @@ impl Kind {
             Self::Unsigned16 => 2,
             Self::Unsigned32 | Self::Ipv4Address => 4,
             Self::Unsigned64 | Self::Float64 | Self::DateTimeNanoseconds => 8,
+            Self::MacAddress => 6,
             Self::Ipv6Address => 16,
             Self::String => 65535,
         }
@@ -97,7 +107,7 @@ impl Kind {
                 (Physical::INT64, Some(LogicalType::timestamp(true, TimeUnit::NANOS)))
             }
             Self::Ipv6Address => (Physical::FIXED_LEN_BYTE_ARRAY, None),
-            Self::String => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            Self::MacAddress | Self::String => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         }
     }
 
@@ -111,7 +121,7 @@ impl Kind {
             Self::Float64 => "DOUBLE",
             Self::DateTimeNanoseconds => "INT64 (TIMESTAMP, NANOS, UTC)",
             Self::Ipv6Address => "FIXED_LEN_BYTE_ARRAY(16)",
-            Self::String => "BYTE_ARRAY (STRING)",
+            Self::MacAddress | Self::String => "BYTE_ARRAY (STRING)",
         }
     }
 }
@@ -125,6 +135,8 @@ pub enum Value<'a> {
     Float(f64),
     /// Of [`Kind::Ipv6Address`].
     Ipv6(Ipv6Addr),
+    /// Of [`Kind::MacAddress`].
+    Mac(Address),
     /// Of [`Kind::String`].
     String(&'a str),
 }
@@ -135,6 +147,7 @@ impl fmt::Display for Value<'_> {
             Self::Unsigned(value) => value.fmt(f),
             Self::Float(value) => value.fmt(f),
             Self::Ipv6(address) => address.fmt(f),
+            Self::Mac(address) => address.fmt(f),
             Self::String(text) => text.fmt(f),
         }
     }
@@ -155,11 +168,106 @@ pub struct Field {
     pub nullable: bool,
     /// What it says.
     pub description: &'static str,
+    /// The fields that have to be asked for with it; `None` for a field of every record.
+    pub group: Option<Group>,
     /// Its value in a record.
     pub value: for<'a> fn(&'a FlowRecord) -> Option<Value<'a>>,
 }
 
-/// One row a field: name, information element, kind, unit, whether it may be missing, description, value.
+/// Fields that only a meter that is asked for them stores: they cost time and space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Group {
+    /// MAC addresses.
+    Mac,
+    /// Type of service, or traffic class.
+    Tos,
+    /// Flow label of IPv6.
+    FlowLabel,
+    /// Community ID.
+    CommunityId,
+    /// Octets of payload.
+    Payload,
+    /// TCP flags of the first packets, and a history.
+    History,
+    /// Times of the TCP handshake.
+    Handshake,
+}
+
+impl Group {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Mac,
+        Self::Tos,
+        Self::FlowLabel,
+        Self::CommunityId,
+        Self::Payload,
+        Self::History,
+        Self::Handshake,
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mac => "mac",
+            Self::Tos => "tos",
+            Self::FlowLabel => "flowlabel",
+            Self::CommunityId => "community-id",
+            Self::Payload => "payload",
+            Self::History => "history",
+            Self::Handshake => "handshake",
+        }
+    }
+}
+
+/// A set of groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Groups(u8);
+
+impl Groups {
+    /// Whether this group is in it.
+    pub const fn contains(self, group: Group) -> bool {
+        self.0 >> group as u8 & 1 == 1
+    }
+
+    /// Whether one of them needs what the packets of a flow say.
+    pub const fn need_packets(self) -> bool {
+        self.0 & !(1 << Group::CommunityId as u8) != 0
+    }
+
+    /// Whether records have this field.
+    pub fn have(self, field: &Field) -> bool {
+        field.group.is_none_or(|group| self.contains(group))
+    }
+}
+
+impl FromStr for Groups {
+    type Err = String;
+
+    /// Names with commas between them, or `all`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Group::ALL.into_iter().collect());
+        }
+        let group = |name: &str| {
+            let known = Group::ALL.into_iter().find(|group| group.name() == name);
+            known.ok_or_else(|| {
+                let names = Group::ALL.map(Group::name).join(", ");
+                format!("{name:?} is none of {names}, all")
+            })
+        };
+        text.split(',').map(group).collect()
+    }
+}
+
+impl FromIterator<Group> for Groups {
+    fn from_iter<T: IntoIterator<Item = Group>>(groups: T) -> Self {
+        Self(groups.into_iter().fold(0, |all, group| all | 1 << group as u8))
+    }
+}
+
+/// One row a field: name, information element, kind, unit, whether it may be missing or the group that it is of,
+/// description, value.
 macro_rules! fields {
     ($($name:ident, $element:expr, $kind:ident, $unit:literal, $null:ident, $description:literal, $value:expr;)*) => {
         /// Every field, in the order of columns.
@@ -170,15 +278,23 @@ macro_rules! fields {
             unit: $unit,
             nullable: fields!(@ $null),
             description: $description,
+            group: fields!(# $null),
             value: $value,
         }),*];
     };
-    (@ null) => { true };
     (@ set) => { false };
+    (@ $group:ident) => { true };
+    (# set) => { None };
+    (# null) => { None };
+    (# $group:ident) => { Some(Group::$group) };
 }
 
 const fn iana(id: u16) -> Option<Element> {
     Some(Element { enterprise: 0, id })
+}
+
+const fn cert(id: u16) -> Option<Element> {
+    Some(Element { enterprise: CERT_PEN, id })
 }
 
 const fn reverse(id: u16) -> Option<Element> {
@@ -231,6 +347,20 @@ fields! {
     packetFile, None, String, "", null, "packet file with the first packet", |r| Some(Value::String(&r.packets.as_ref()?.file));
     packetOffset, None, Unsigned64, "bytes", null, "an offset in that file where a packet begins, at or before the first packet", |r| number(r.packets.as_ref()?.first);
     packetEnd, None, Unsigned64, "bytes", null, "an offset in that file at or after the end of the last packet; missing if that is in a later file", |r| number(r.packets.as_ref()?.end?);
+    sourceMacAddress, iana(56), MacAddress, "", Mac, "MAC address of the initiator, or of the router on its side", |r| Some(Value::Mac(r.details.macs?.0));
+    destinationMacAddress, iana(80), MacAddress, "", Mac, "MAC address of the responder, or of the router on its side", |r| Some(Value::Mac(r.details.macs?.1));
+    ipClassOfService, iana(5), Unsigned8, "", Tos, "type of service or traffic class of the initiator's first packet", |r| number(r.details.forward.tos?);
+    reverseIpClassOfService, reverse(5), Unsigned8, "", Tos, "the same of the responder", |r| number(r.details.reverse.tos?);
+    flowLabelIPv6, iana(31), Unsigned32, "", FlowLabel, "flow label of the initiator's first packet", |r| label(r, r.details.forward);
+    reverseFlowLabelIPv6, reverse(31), Unsigned32, "", FlowLabel, "the same of the responder", |r| label(r, r.details.reverse);
+    transportOctetDeltaCount, iana(401), Unsigned64, "octets", Payload, "payload of TCP, UDP, SCTP and ICMP messages of the initiator; of other protocols what follows IP", |r| number(r.details.forward.payload?);
+    reverseTransportOctetDeltaCount, reverse(401), Unsigned64, "octets", Payload, "the same of the responder", |r| number(r.details.reverse.payload?);
+    initialTCPFlags, cert(14), Unsigned8, "", History, "TCP flags of the initiator's first packet", |r| first_flags(r, &r.forward, &r.details.forward);
+    reverseInitialTCPFlags, cert(14 | 1 << 14), Unsigned8, "", History, "TCP flags of the responder's first packet", |r| first_flags(r, &r.reverse, &r.details.reverse);
+    flowHistory, None, String, "", History, "what came for the first time, in order: S SYN, H SYN with ACK, A ACK alone, D payload, F FIN, R RST; of the initiator in capitals", |r| r.details.history.as_deref().map(Value::String);
+    tcpSynAckMicroseconds, None, Unsigned32, "µs", Handshake, "from the first SYN to the SYN with ACK", |r| number(r.details.syn_ack?);
+    tcpHandshakeMicroseconds, None, Unsigned32, "µs", Handshake, "from the first SYN to the ACK that completes the handshake", |r| number(r.details.handshake?);
+    communityId, None, String, "", CommunityId, "Community ID, version 1, as Zeek and Suricata compute it by default", |r| r.details.community_id.as_deref().map(Value::String);
 }
 
 fn number(value: impl Into<u64>) -> Option<Value<'static>> {
@@ -259,6 +389,18 @@ fn flags(record: &FlowRecord, direction: &Direction) -> Option<Value<'static>> {
     (record.key.protocol == 6 && direction.packets > 0).then(|| number(direction.tcp_flags))?
 }
 
+fn label(record: &FlowRecord, details: DirectionDetails) -> Option<Value<'static>> {
+    details.flow_label.filter(|_| record.key.source.is_ipv6()).and_then(number)
+}
+
+fn first_flags(
+    record: &FlowRecord,
+    direction: &Direction,
+    details: &DirectionDetails,
+) -> Option<Value<'static>> {
+    details.first_flags.filter(|_| flags(record, direction).is_some()).and_then(number)
+}
+
 fn nat(record: &FlowRecord) -> Option<&Translation> {
     record.translation.as_ref()
 }
@@ -268,9 +410,9 @@ pub fn field(name: &str) -> Option<&'static Field> {
     FIELDS.iter().find(|field| field.name == name)
 }
 
-/// The schema of a Parquet file.
+/// The schema of a Parquet file with these groups of fields.
 #[cfg(feature = "parquet")]
-pub fn parquet() -> TypePtr {
+pub fn parquet(groups: Groups) -> TypePtr {
     let column = |field: &Field| {
         let (physical, logical) = field.kind.parquet();
         let repetition = if field.nullable { Repetition::OPTIONAL } else { Repetition::REQUIRED };
@@ -281,7 +423,7 @@ pub fn parquet() -> TypePtr {
             .with_length(length);
         Arc::new(column.build().expect("a logical type fits its physical type"))
     };
-    let columns = FIELDS.iter().map(column).collect();
+    let columns = FIELDS.iter().filter(|field| groups.have(field)).map(column).collect();
     let schema = ParquetType::group_type_builder("flow").with_fields(columns).build();
     Arc::new(schema.expect("a group of columns"))
 }
@@ -289,7 +431,7 @@ pub fn parquet() -> TypePtr {
 /// The table of docs/flow-fields.md.
 pub fn markdown() -> String {
     let mut table = String::from(
-        "| field | IPFIX | type | Parquet | unit | null | meaning |\n| --- | --- | --- | --- | --- | --- | --- |\n",
+        "| field | IPFIX | type | Parquet | unit | null | option | meaning |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for field in FIELDS {
         let element = match field.element {
@@ -297,9 +439,11 @@ pub fn markdown() -> String {
             Some(Element { enterprise: 0, id }) => id.to_string(),
             Some(Element { enterprise, id }) => format!("{enterprise}/{id}"),
         };
-        let Field { name, kind, unit, description, .. } = field;
+        let Field { name, kind, unit, description, group, .. } = field;
+        let option = group.map_or_else(String::new, |group| format!("`{}`", group.name()));
         let (parquet, null) = (kind.parquet_name(), if field.nullable { "yes" } else { "" });
-        let row = [&format!("`{name}`"), &element, kind.name(), parquet, unit, null, description];
+        let name = format!("`{name}`");
+        let row = [&name, &element, kind.name(), parquet, unit, null, &option, description];
         table += &format!("| {} |\n", row.join(" | "));
     }
     table
@@ -339,10 +483,13 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_of_files_has_all_columns() {
-        let schema = parquet();
-        let names: Vec<_> = schema.get_fields().iter().map(|column| column.name()).collect();
-        let expected: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
-        assert_eq!(names, expected);
+    fn the_schema_of_files_has_the_columns_that_were_asked_for() {
+        for groups in [vec![], vec![Group::Mac, Group::History], Group::ALL.to_vec()] {
+            let schema = parquet(groups.iter().copied().collect());
+            let names: Vec<_> = schema.get_fields().iter().map(|column| column.name()).collect();
+            let is_there = |field: &&Field| field.group.is_none_or(|one| groups.contains(&one));
+            let expected: Vec<_> = FIELDS.iter().filter(is_there).map(|field| field.name).collect();
+            assert_eq!(names, expected);
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use datafusion::common::cast::as_uint64_array;
 use datafusion::prelude::SessionContext;
 use linerate_flow::file::{Files, FilesOptions, Retention};
+use linerate_flow::schema::Groups;
 use linerate_flow::{Direction, FlowKey, FlowRecord};
 use linerate_pcapfile::PacketLocation;
 use pcap::{BpfProgram, Capture, Linktype};
@@ -97,6 +98,7 @@ async fn table(random: &mut Random, odd: bool) -> (Vec<Vec<u8>>, SessionContext)
         max_age: Duration::MAX,
         max_records: 1 << 20,
         retention: Retention::default(),
+        groups: Groups::default(),
         sealed: None,
     };
     let mut files = Files::new(options).unwrap();

@@ -22,6 +22,8 @@ use linerate_pcapfile::UserGroup;
 
 pub use files::Files;
 
+use crate::schema::Groups;
+
 /// Where and how records are written.
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
@@ -37,6 +39,8 @@ pub struct FilesOptions {
     pub max_records: u64,
     /// Which complete files are deleted.
     pub retention: Retention,
+    /// The fields that they have on request.
+    pub groups: Groups,
     /// The last committed batch: files that an interrupted meter sealed with this number or a lower one are published.
     /// Files with the number 0 are published in any case.
     pub sealed: Option<u64>,

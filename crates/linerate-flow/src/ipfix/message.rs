@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use super::Statistics;
 use crate::schema::{Element, FIELDS, Field, Kind, Value};
-use crate::{BiflowDirection, Direction, FlowRecord};
+use crate::{BiflowDirection, Details, Direction, DirectionDetails, FlowRecord};
 
 /// The version of IPFIX.
 const VERSION: u16 = 10;
@@ -21,6 +21,8 @@ const RELIABILITY_STATISTICS_TEMPLATE: u16 = 257;
 const FIRST_TEMPLATE: u16 = 1024;
 /// With this start of the hash, no two of the usual combinations of fields have the same number.
 const TEMPLATE_ID_BASIS: u32 = 0xd517_c6c4;
+/// The same with fields on request, for each set of them.
+const GROUPS_BASIS: u32 = 0x8eb1_6ccd;
 /// Seconds from 1900, where NTP begins, to 1970.
 const NTP_EPOCH: u64 = 2_208_988_800;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -147,7 +149,7 @@ impl Encoder {
     /// Defines the template of these fields. Few combinations of fields occur.
     fn define(&mut self, mask: u64) -> u16 {
         let specifiers = specifiers(mask);
-        let mut id = template_id(&specifiers);
+        let mut id = template_id(&specifiers, basis(mask));
         // A test shows that the usual combinations have different numbers.
         while self.templates.values().any(|other| *other == id) {
             id = id.checked_add(1).unwrap_or(FIRST_TEMPLATE);
@@ -287,11 +289,18 @@ fn specifiers(mask: u64) -> Vec<u8> {
     out
 }
 
+/// The start of the hash for the template of these fields.
+fn basis(mask: u64) -> u32 {
+    let has_group =
+        |(bit, (field, _)): (usize, (&Field, _))| field.group.is_some() && mask >> bit & 1 == 1;
+    if fields().enumerate().any(has_group) { GROUPS_BASIS } else { TEMPLATE_ID_BASIS }
+}
+
 /// The number of the template with these field specifiers: an FNV-1a hash of them. It must never change.
-fn template_id(specifiers: &[u8]) -> u16 {
-    let hash = specifiers.iter().fold(TEMPLATE_ID_BASIS, |hash, octet| {
-        (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193)
-    });
+fn template_id(specifiers: &[u8], basis: u32) -> u16 {
+    let hash = specifiers
+        .iter()
+        .fold(basis, |hash, octet| (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193));
     FIRST_TEMPLATE + (hash % u32::from(u16::MAX - FIRST_TEMPLATE)) as u16
 }
 
@@ -317,6 +326,7 @@ fn encode_value(out: &mut Vec<u8>, kind: Kind, value: Value<'_>) {
             out.extend_from_slice(&value.to_be_bytes()[8 - length..]);
         }
         (_, Value::Float(value)) => out.extend_from_slice(&value.to_be_bytes()),
+        (_, Value::Mac(address)) => out.extend_from_slice(&address.0),
         (_, Value::Ipv6(address)) => out.extend_from_slice(&address.octets()),
         (_, Value::String(text)) => {
             // The names of interfaces, which have at most 15 octets: one octet is enough for the length.
@@ -329,8 +339,13 @@ fn encode_value(out: &mut Vec<u8>, kind: Kind, value: Value<'_>) {
 
 /// A biflow as one record for each direction, for collectors that do not know RFC 5103.
 pub(super) fn directions(record: &FlowRecord) -> [Option<FlowRecord>; 2] {
-    let forward =
-        FlowRecord { reverse: Direction::default(), reverse_start: None, ..record.clone() };
+    let details = Details { reverse: DirectionDetails::default(), ..record.details.clone() };
+    let forward = FlowRecord {
+        reverse: Direction::default(),
+        reverse_start: None,
+        details,
+        ..record.clone()
+    };
     // An event, and a record whose first packets came from the initiator, have a forward direction.
     let reverse = (record.reverse.packets > 0).then(|| {
         let mut key = record.key;
@@ -350,6 +365,12 @@ pub(super) fn directions(record: &FlowRecord) -> [Option<FlowRecord>; 2] {
             reverse_start: None,
             direction: BiflowDirection::Arbitrary,
             translation: None,
+            details: Details {
+                macs: record.details.macs.map(|(source, destination)| (destination, source)),
+                forward: record.details.reverse,
+                reverse: DirectionDetails::default(),
+                ..record.details.clone()
+            },
             ..record.clone()
         }
     });

@@ -3,7 +3,8 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 use std::time::Duration;
 
 use super::*;
-use crate::{Direction, FlowKey};
+use crate::schema::{Group, Groups};
+use crate::{Direction, DirectionDetails, FlowKey};
 
 fn target(text: &str) -> Target {
     text.parse().unwrap()
@@ -301,4 +302,48 @@ fn a_template_number_means_the_same_fields_in_each_session() {
     let mut encoder = Encoder::new(NonZeroU32::MIN, 1400);
     encoder.record(&record(1), 0);
     assert_eq!(templates(&encoder.finish(0).unwrap().bytes)[0].0, 5539);
+}
+
+/// The records of a meter with these groups of fields.
+fn records_with(groups: Groups) -> Vec<FlowRecord> {
+    let of_meter = |record: &FlowRecord| {
+        record.translation.is_none()
+            && record.nat_event.is_none()
+            && record.egress_interface.is_none()
+            && (record.forward.ttl.is_some() || record.reverse.ttl.is_some())
+    };
+    let direction = |packets: u64| DirectionDetails {
+        tos: (packets > 0 && groups.contains(Group::Tos)).then_some(0),
+        flow_label: (packets > 0 && groups.contains(Group::FlowLabel)).then_some(0),
+        payload: (packets > 0 && groups.contains(Group::Payload)).then_some(0),
+        first_flags: (packets > 0 && groups.contains(Group::History)).then_some(0),
+    };
+    let mut records = usual_records();
+    records.retain(of_meter);
+    for record in &mut records {
+        record.details.macs = groups.contains(Group::Mac).then(Default::default);
+        record.details.forward = direction(record.forward.packets);
+        record.details.reverse = direction(record.reverse.packets);
+    }
+    records
+}
+
+#[test]
+fn a_template_number_means_the_same_fields_with_each_set_of_groups() {
+    let sent = [Group::Mac, Group::Tos, Group::FlowLabel, Group::Payload, Group::History];
+    for set in 1..1 << sent.len() {
+        let chosen = sent.iter().enumerate().filter(|(bit, _)| set >> bit & 1 == 1);
+        let records = records_with(chosen.map(|(_, group)| *group).collect());
+        let mut by_number = HashMap::new();
+        for records in [records.clone(), records.into_iter().rev().collect()] {
+            let mut encoder = Encoder::new(NonZeroU32::MIN, 1400);
+            let mut messages = Vec::new();
+            messages.extend(records.iter().filter_map(|record| encoder.record(record, 0)));
+            messages.extend(encoder.finish(0));
+            for (id, fields) in messages.iter().flat_map(|message| templates(&message.bytes)) {
+                assert_eq!(by_number.entry(id).or_insert_with(|| fields.clone()), &fields, "{id}");
+            }
+        }
+        assert_eq!(by_number.len(), 180);
+    }
 }

@@ -3,7 +3,9 @@
 use linerate_pcapfile::ByteRange;
 use linerate_wire::tcp::Flags;
 
+use super::details::Details;
 use super::packet::{Key, Packet};
+use crate::schema::Groups;
 use crate::{BiflowDirection, Direction, EndReason, FlowRecord};
 
 /// Two cache lines. Packets of `a` are counted at index 0, those of `b` at 1.
@@ -81,6 +83,13 @@ impl Entry {
     #[inline]
     pub(super) fn has_packets(&self) -> bool {
         self.packets != [0; 2]
+    }
+
+    /// Whether the last packet, which came from `a` or not, is the first of its end, and of both.
+    #[inline]
+    pub(super) fn is_first(&self, from_a: bool) -> (bool, bool) {
+        let [own, other] = [usize::from(!from_a), usize::from(from_a)].map(|at| self.packets[at]);
+        (own == 1, own == 1 && other == 0)
     }
 
     /// Whether one more packet could overflow a count.
@@ -161,16 +170,18 @@ impl Entry {
     }
 
     /// The counts for a record.
-    pub(super) fn flow(&self, reason: EndReason) -> Flow {
-        Flow { entry: *self, reason }
+    pub(super) fn flow(&self, reason: EndReason, details: Option<Box<(Groups, Details)>>) -> Flow {
+        Flow { entry: *self, reason, details }
     }
 }
 
 /// A flow that ended, or a part of one that continues. [`Flow::record`] makes a record of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Flow {
     entry: Entry,
     reason: EndReason,
+    /// What the meter stores on request. The default flow is not made larger by it.
+    details: Option<Box<(Groups, Details)>>,
 }
 
 impl Flow {
@@ -212,6 +223,10 @@ impl Flow {
             }
         };
         let reverse = direction(!initiator_is_a);
+        let details = self.details.as_ref().map(|details| {
+            let (groups, details) = details.as_ref();
+            details.record(*groups, initiator_is_a, entry.packets.map(|packets| packets > 0))
+        });
         let first_is_reverse = (entry.state & FIRST_IS_A != 0) != initiator_is_a;
         let reverse_start = if first_is_reverse { entry.first } else { entry.other_first };
         FlowRecord {
@@ -226,6 +241,7 @@ impl Flow {
                 _ => BiflowDirection::Initiator,
             },
             end_reason: Some(self.reason),
+            details: details.unwrap_or_default(),
             ..FlowRecord::default()
         }
     }

@@ -1,5 +1,6 @@
 //! [`Meter`]: from packets to flows.
 
+mod details;
 mod entry;
 mod fragments;
 mod initiators;
@@ -13,6 +14,8 @@ use linerate_wire::layers::Layers;
 use linerate_wire::tcp;
 
 use crate::EndReason;
+use crate::schema::Groups;
+use details::{Details, PacketDetails};
 pub use entry::Flow;
 use entry::{CLOSED_TIMEOUT, Entry};
 use fragments::Fragments;
@@ -28,6 +31,8 @@ pub struct MeterOptions {
     pub active_timeout: Duration,
     /// A flow ends when no packet came for this time.
     pub idle_timeout: Duration,
+    /// The fields that records have on request.
+    pub groups: Groups,
 }
 
 impl Default for MeterOptions {
@@ -36,6 +41,7 @@ impl Default for MeterOptions {
             max_flows: 1 << 18,
             active_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(60),
+            groups: Groups::default(),
         }
     }
 }
@@ -149,6 +155,9 @@ pub struct Meter {
     cursor: u32,
     /// Packets whose flows are looked up together.
     batch: Vec<Parsed>,
+    groups: Groups,
+    /// Of the packets in the batch, or of the only one, if the meter has details.
+    details: Vec<PacketDetails>,
     /// Whether sweeps pause.
     is_congested: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     statistics: MeterStatistics,
@@ -167,10 +176,13 @@ struct Parsed {
 }
 
 impl Meter {
-    /// Bytes that a flow takes in a full table.
+    /// Bytes that a flow takes in a full table, without fields on request.
     pub const BYTES_PER_FLOW: usize = Table::BYTES_PER_FLOW;
 
-    /// Bytes that a meter takes for this many flows.
+    /// Bytes that the fields on request take of each flow.
+    pub const DETAILS_BYTES_PER_FLOW: usize = size_of::<Details>();
+
+    /// Bytes that a meter takes for this many flows, without fields on request.
     pub const fn memory(max_flows: u32) -> usize {
         let batch = BATCH_PACKETS * size_of::<Parsed>();
         size_of::<Self>() + Fragments::LEN + batch + max_flows as usize * Self::BYTES_PER_FLOW
@@ -180,7 +192,10 @@ impl Meter {
     pub fn new(options: &MeterOptions) -> Self {
         let nanoseconds = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX / 2);
         Self {
-            table: Table::new(options.max_flows.clamp(1, i32::MAX as u32)),
+            table: Table::new(
+                options.max_flows.clamp(1, i32::MAX as u32),
+                options.groups.need_packets(),
+            ),
             fragments: Fragments::new(),
             active_timeout: nanoseconds(options.active_timeout),
             idle_timeout: nanoseconds(options.idle_timeout),
@@ -189,6 +204,8 @@ impl Meter {
             sweep_due: 0,
             cursor: 0,
             batch: Vec::with_capacity(BATCH_PACKETS),
+            groups: options.groups,
+            details: Vec::with_capacity(BATCH_PACKETS),
             is_congested: None,
             statistics: MeterStatistics::default(),
         }
@@ -223,7 +240,9 @@ impl Meter {
             self.follow_clock(packet.time, &mut export);
         }
         let parsed = self.parse(packet)?;
-        Some(self.count(&parsed, &mut export))
+        let before = self.count(&parsed, 0, &mut export);
+        self.details.clear();
+        Some(before)
     }
 
     /// Counts a packet later: with the packets after it, or at the next [`Meter::flush`]. The records are those of
@@ -261,10 +280,11 @@ impl Meter {
         let slots = batch.iter().fold(0, |all, one| all ^ self.table.load_slot(one.hash));
         let entries = batch.iter().fold(0, |all, one| all ^ self.table.load_entry(one.hash));
         std::hint::black_box(slots ^ entries);
-        for parsed in batch.drain(..) {
+        for (at, parsed) in batch.drain(..).enumerate() {
             self.follow_clock(parsed.time, export);
-            self.count(&parsed, export);
+            self.count(&parsed, at, export);
         }
+        self.details.clear();
         self.batch = batch;
     }
 
@@ -279,8 +299,8 @@ impl Meter {
         let fragments = &mut self.fragments;
         let parsed = Packet::parse(frame, wire_len, linktype, interface, time, fragments);
         let statistics = &mut self.statistics;
-        let packet = match parsed {
-            Ok(packet) => packet,
+        let (packet, layers) = match parsed {
+            Ok(parsed) => parsed,
             Err(why) => {
                 *match why {
                     Unmetered::NotIp => &mut statistics.not_ip,
@@ -290,15 +310,18 @@ impl Meter {
                 return None;
             }
         };
+        if self.groups.need_packets() {
+            self.details.push(PacketDetails::parse(frame, &layers, linktype, &packet));
+        }
         statistics.packets += 1;
         statistics.octets += u64::from(packet.octets);
         statistics.without_ports += u64::from(packet.without_ports);
         Some(Parsed { hash: self.table.hash(&packet.key), packet, time, byte_range })
     }
 
-    /// Counts a packet for its flow. Returns the octets before it.
+    /// Counts a packet for its flow; its details are `at` this place. Returns the octets before it.
     #[inline]
-    fn count(&mut self, parsed: &Parsed, export: &mut impl FnMut(&Flow)) -> u64 {
+    fn count(&mut self, parsed: &Parsed, at: usize, export: &mut impl FnMut(&Flow)) -> u64 {
         let Parsed { packet, hash, time, byte_range } = parsed;
         let found = self.table.find(*hash, &packet.key);
         let number = match found.filter(|number| self.goes_on(*number, packet, *time, export)) {
@@ -314,6 +337,11 @@ impl Meter {
         let entry = self.table.entry_mut(number);
         let before = entry.octets();
         entry.count(packet, *time, *byte_range);
+        if self.groups.need_packets() {
+            let is_first = entry.is_first(packet.from_a);
+            let details = self.table.details_mut(number).expect("the table was made with them");
+            details.count(packet, &self.details[at], *time, is_first);
+        }
         before
     }
 
@@ -338,11 +366,11 @@ impl Meter {
         }
         if entry.is_exhausted() {
             self.end(number, EndReason::ActiveTimeout, export);
-            self.table.entry_mut(number).restart();
+            self.table.restart(number);
         } else if entry.first.saturating_sub(time) > self.idle_timeout {
             // The clock was set back, and a record has one clock.
             self.end(number, EndReason::ForcedEnd, export);
-            self.table.entry_mut(number).restart();
+            self.table.restart(number);
         }
         true
     }
@@ -445,7 +473,7 @@ impl Meter {
         if entry.has_packets() {
             if time >= due && due < ends {
                 self.end(number, EndReason::ActiveTimeout, export);
-                self.table.entry_mut(number).restart();
+                self.table.restart(number);
             } else if ended {
                 let reason = if closed { EndReason::EndOfFlow } else { EndReason::IdleTimeout };
                 self.end(number, reason, export);
@@ -480,7 +508,8 @@ impl Meter {
         let entry = self.table.entry(number);
         if entry.has_packets() {
             self.statistics.exported += 1;
-            export(&entry.flow(reason));
+            let details = self.table.details(number);
+            export(&entry.flow(reason, details.map(|details| Box::new((self.groups, *details)))));
         }
     }
 

@@ -251,7 +251,7 @@ impl Packet {
         self.flags.contains(tcp::Flags::SYN) || self.key.rest & Key::ICMP != 0
     }
 
-    /// The packet in a frame that was `wire_len` bytes long; `frame` may be its beginning only.
+    /// The packet in a frame that was `wire_len` bytes long, and its layers; `frame` may be its beginning only.
     #[inline]
     pub(super) fn parse(
         frame: &[u8],
@@ -260,7 +260,7 @@ impl Packet {
         interface: u16,
         now: u64,
         fragments: &mut Fragments,
-    ) -> Result<Self, Unmetered> {
+    ) -> Result<(Self, Layers), Unmetered> {
         let (layers, vlans) = layers(frame, linktype)?;
         // Addresses are numbers here: of `Ipv6Addr`, which IPv4 would be mapped to, the compiler moves each octet alone.
         let mapped = |address: Ipv4Addr| 0xffff_0000_0000 | u128::from(u32::from(address));
@@ -362,7 +362,7 @@ impl Packet {
                 | u64::from(vlans[1]),
             rest,
         };
-        Ok(Self { key, from_a, initiator, octets, ttl, flags, without_ports })
+        Ok((Self { key, from_a, initiator, octets, ttl, flags, without_ports }, layers))
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use super::details::Details;
 use super::entry::Entry;
 use super::initiators::{Hash, Initiators};
 use super::packet::Key;
@@ -41,6 +42,8 @@ pub(super) struct Table {
     slots: Box<[u64]>,
     /// Those that were ever in use. It has its capacity from the start.
     entries: Vec<Entry>,
+    /// Those of the entries, if the meter has them.
+    details: Option<Vec<Details>>,
     capacity: usize,
     /// Entries that are free again.
     free: Vec<u32>,
@@ -60,11 +63,12 @@ impl Table {
         + Initiators::BYTES_PER_FLOW;
 
     /// A table for at most this many flows, `1..=2^31 - 1`.
-    pub(super) fn new(capacity: u32) -> Self {
+    pub(super) fn new(capacity: u32, has_details: bool) -> Self {
         let slots = capacity as usize * SLOTS_PER_ENTRY;
         Self {
             slots: vec![Slot::EMPTY; slots].into_boxed_slice(),
             entries: Vec::with_capacity(capacity as usize),
+            details: has_details.then(|| Vec::with_capacity(capacity as usize)),
             capacity: capacity as usize,
             free: Vec::with_capacity(capacity as usize),
             hasher: RandomState::new(),
@@ -104,6 +108,25 @@ impl Table {
     #[inline]
     pub(super) fn entry_mut(&mut self, number: u32) -> &mut Entry {
         &mut self.entries[number as usize]
+    }
+
+    /// The details of an entry, if the meter has them.
+    #[inline]
+    pub(super) fn details(&self, number: u32) -> Option<&Details> {
+        self.details.as_ref().map(|details| &details[number as usize])
+    }
+
+    #[inline]
+    pub(super) fn details_mut(&mut self, number: u32) -> Option<&mut Details> {
+        self.details.as_mut().map(|details| &mut details[number as usize])
+    }
+
+    /// Resets the counts of an entry whose flow continues.
+    pub(super) fn restart(&mut self, number: u32) {
+        self.entry_mut(number).restart();
+        if let Some(details) = self.details_mut(number) {
+            *details = Details::default();
+        }
     }
 
     /// The hash of a key, by which it is found.
@@ -167,10 +190,16 @@ impl Table {
         let number = match self.free.pop() {
             Some(number) => {
                 self.entries[number as usize] = entry;
+                if let Some(details) = self.details_mut(number) {
+                    *details = Details::default();
+                }
                 number
             }
             None => {
                 self.entries.push(entry);
+                if let Some(details) = &mut self.details {
+                    details.push(Details::default());
+                }
                 self.entries.len() as u32 - 1
             }
         };

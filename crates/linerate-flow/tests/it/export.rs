@@ -12,6 +12,7 @@ use linerate_flow::export::{ExportStatistics, ExportingMeter, InterfaceName, Rec
 use linerate_flow::file::Retention;
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::{Destination, OutputOptions, Outputs};
+use linerate_flow::schema::Groups;
 use linerate_testkit::wait_for;
 use nix::sys::socket::sockopt::RcvBuf;
 use nix::sys::socket::{
@@ -44,6 +45,7 @@ impl Run {
             group: None,
             max_age: Duration::from_secs(60),
             retention: Retention::default(),
+            groups: Groups::default(),
             sealed: None,
         };
         let record_writer =
@@ -99,6 +101,7 @@ fn published_records_wait_for_a_slow_collector_as_long_as_they_may() {
         group: None,
         max_age: Duration::from_secs(60),
         retention: Retention::default(),
+        groups: Groups::default(),
         sealed: None,
     };
     let mut outputs = Outputs::open(&options, || ()).unwrap();
@@ -124,6 +127,7 @@ fn a_folder_that_is_given_twice_or_a_wrong_collector_leaves_nothing() {
             group: None,
             max_age: Duration::from_secs(60),
             retention: Retention::default(),
+            groups: Groups::default(),
             sealed: None,
         };
         Outputs::open(&options, || ()).err().expect("refused").to_string()
@@ -150,6 +154,7 @@ fn each_output_fails_alone_and_is_counted() {
         group: None,
         max_age: Duration::ZERO,
         retention: Retention::default(),
+        groups: Groups::default(),
         sealed: None,
     };
     let record = FlowRecord { start: START, end: START, ..FlowRecord::default() };
@@ -207,6 +212,7 @@ fn collectors_get_records_whose_file_cannot_get_its_name() {
         group: None,
         max_age: Duration::from_secs(60),
         retention: Retention::default(),
+        groups: Groups::default(),
         sealed: Some(0),
     };
     let mut outputs = Outputs::open(&options, || ()).unwrap();
@@ -241,6 +247,7 @@ fn a_collector_that_cannot_be_reached_at_the_start_is_warned_of_once() {
         group: None,
         max_age: Duration::from_secs(60),
         retention: Retention::default(),
+        groups: Groups::default(),
         sealed: None,
     };
     let warn = |text: &str| WARNINGS.lock().unwrap().push(text.to_owned());

@@ -6,9 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use linerate_flow::file::{Files, FilesOptions, Retention};
-use linerate_flow::schema::{self, Value};
-use linerate_flow::{Direction, EndReason, FlowKey, FlowRecord, NatEvent, Translation};
+use linerate_flow::schema::{self, Group, Value};
+use linerate_flow::{
+    BiflowDirection, Details, Direction, DirectionDetails, EndReason, FlowKey, FlowRecord,
+    NatEvent, Translation,
+};
 use linerate_pcapfile::PacketLocation;
+use linerate_wire::ethernet::Address;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 
@@ -22,6 +26,7 @@ fn options(folder: &Path) -> FilesOptions {
         max_age: Duration::from_secs(60),
         max_records: 1 << 22,
         retention: Retention::default(),
+        groups: Group::ALL.into_iter().collect(),
         sealed: None,
     }
 }
@@ -80,6 +85,12 @@ fn full(start: u64, v6: bool) -> FlowRecord {
         ttl: Some((1, 255)),
         length: Some((20, 65_535)),
     };
+    let details = |n: u8| DirectionDetails {
+        tos: Some(n),
+        flow_label: Some(0xf_fff0 + u32::from(n)),
+        payload: Some(u64::MAX - u64::from(n)),
+        first_flags: Some(n),
+    };
     FlowRecord {
         start,
         end: start + 5,
@@ -99,6 +110,7 @@ fn full(start: u64, v6: bool) -> FlowRecord {
         interface_name: Some("eth0".into()),
         forward: direction(1),
         reverse: direction(2),
+        direction: BiflowDirection::Initiator,
         end_reason: Some(EndReason::EndOfFlow),
         sampling_probability: 0.25,
         translation: Some(Translation {
@@ -109,7 +121,15 @@ fn full(start: u64, v6: bool) -> FlowRecord {
         }),
         nat_event: Some(NatEvent::Nat44Create),
         packets: Some(PacketLocation { file: "a.pcapng".into(), first: 7, end: Some(8) }),
-        ..FlowRecord::default()
+        details: Details {
+            macs: Some((Address([0xff; 6]), Address([1; 6]))),
+            forward: details(1),
+            reverse: details(2),
+            history: Some("ShADadFf".into()),
+            syn_ack: Some(0),
+            handshake: Some(u32::MAX),
+            community_id: Some("1:wCb3OG7yAFWelaUydu0D+125CLM=".into()),
+        },
     }
 }
 

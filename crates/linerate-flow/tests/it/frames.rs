@@ -6,6 +6,7 @@ use std::time::Duration;
 use etherparse::PacketBuilder;
 use linerate_flow::FlowRecord;
 use linerate_flow::meter::{Meter, MeterOptions, MeteredPacket};
+use linerate_flow::schema::Groups;
 
 /// LINKTYPE_ETHERNET.
 pub(crate) const ETHERNET: u16 = 1;
@@ -62,10 +63,16 @@ pub(crate) struct Metered {
 
 impl Metered {
     pub(crate) fn new(max_flows: u32, active: u64, idle: u64) -> Self {
+        Self::with_groups(max_flows, active, idle, Groups::default())
+    }
+
+    /// One whose records have these groups of fields.
+    pub(crate) fn with_groups(max_flows: u32, active: u64, idle: u64, groups: Groups) -> Self {
         let meter = Meter::new(&MeterOptions {
             max_flows,
             active_timeout: Duration::from_secs(active),
             idle_timeout: Duration::from_secs(idle),
+            groups,
         });
         Self { meter, records: Vec::new() }
     }

@@ -1,5 +1,6 @@
 //! The tests of the crate.
 
+mod details;
 mod export;
 mod files;
 mod frames;

@@ -14,7 +14,7 @@ use parquet::file::properties::{
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
-use crate::schema::{FIELDS, Field, Kind, VERSION, VERSION_KEY, Value};
+use crate::schema::{FIELDS, Field, Groups, Kind, VERSION, VERSION_KEY, Value};
 use crate::{FlowRecord, schema};
 
 /// The level of zstd. Higher ones save less than a twentieth and take several times as long.
@@ -56,18 +56,23 @@ pub(super) fn properties() -> Properties {
 }
 
 /// Writes a Parquet file.
-pub(super) struct Writer(SerializedFileWriter<File>);
+pub(super) struct Writer {
+    file: SerializedFileWriter<File>,
+    groups: Groups,
+}
 
 impl Writer {
-    pub(super) fn new(file: File, properties: &Properties) -> Result<Self> {
-        let schema = schema::parquet();
-        SerializedFileWriter::new(file, schema, Arc::clone(properties)).map(Self)
+    /// With these groups of fields.
+    pub(super) fn new(file: File, properties: &Properties, groups: Groups) -> Result<Self> {
+        let schema = schema::parquet(groups);
+        let file = SerializedFileWriter::new(file, schema, Arc::clone(properties))?;
+        Ok(Self { file, groups })
     }
 
     /// Writes records as one row group.
     pub(super) fn write(&mut self, records: &[FlowRecord]) -> Result<()> {
-        let mut group = self.0.next_row_group()?;
-        for field in schema::FIELDS {
+        let mut group = self.file.next_row_group()?;
+        for field in FIELDS.iter().filter(|field| self.groups.have(field)) {
             let mut column = group.next_column()?.expect("a column for each field");
             write_column(&mut column, field, records)?;
             column.close()?;
@@ -78,7 +83,7 @@ impl Writer {
 
     /// Writes the end of the file.
     pub(super) fn finish(self) -> Result<File> {
-        self.0.into_inner()
+        self.file.into_inner()
     }
 }
 
@@ -119,6 +124,7 @@ fn write_column(
         ColumnWriter::ByteArrayColumnWriter(writer) => {
             let (values, levels) = gather(field, records, |value| match value {
                 Value::String(text) => ByteArray::from(text),
+                Value::Mac(address) => ByteArray::from(address.to_string().into_bytes()),
                 other => unreachable!("{} is not text: {other}", field.name),
             });
             writer.write_batch(&values, levels.as_deref(), None)?;

@@ -365,7 +365,8 @@ impl Files {
             };
             // Who moves files away may remove the empty folder in between.
             let file = create().or_else(|_| create())?;
-            let writer = Writer::new(file, &self.properties).map_err(Error::parquet(&path))?;
+            let writer = Writer::new(file, &self.properties, self.options.groups)
+                .map_err(Error::parquet(&path))?;
             self.open.insert(hour, Open { path, partial, writer, records: 0, written: 0 });
         }
         Ok(self.open.get_mut(&hour).expect("it was inserted"))

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use linerate_flow::file::Retention;
 use linerate_flow::outputs::{Destination, OutputOptions, OutputStatistics};
+use linerate_flow::schema::Groups;
 use linerate_flow::writer::Writer;
 
 use crate::config::{Config, Lifetime};
@@ -91,6 +92,7 @@ impl Flows {
             group: config.group.as_deref().map(str::parse).transpose().map_err(Error::Invalid)?,
             max_age: config.flow_file_time,
             retention: retention(config)?,
+            groups: Groups::default(),
             sealed: Some(checkpoints.committed()),
         };
         let has_files = config.flows.iter().any(|one| matches!(one, Destination::Folder(_)));

@@ -8,6 +8,7 @@ use linerate_capture::engine::Sample;
 use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_flow::outputs::Destination;
+use linerate_flow::schema::Groups;
 use linerate_pcapfile::{Compression, KeepFree, UserGroup};
 use linerate_process::Selection;
 use linerate_ring::packet::{DirectionFilter, Mode};
@@ -73,6 +74,12 @@ pub(crate) struct Arguments {
     /// times. Without -w no packet is written or printed. Metering the same packets again adds their records again.
     #[arg(help_heading = FLOWS, long, value_name = "FOLDER|URL")]
     pub(super) flows: Vec<Destination>,
+
+    /// Also store these fields, which cost time and space: `mac`, `tos`, `flowlabel`, `community-id`, `payload` (octets
+    /// behind the transport header), `history` (TCP flags in their order), `handshake` (times of the TCP handshake);
+    /// `all`. docs/flow-fields.md lists the fields of each.
+    #[arg(help_heading = FLOWS, long, value_name = "FIELD,...", requires = "flows")]
+    pub(super) flow_fields: Option<Groups>,
 
     /// Name of this capture in the paths below the folder of --flows (default: the host's name).
     #[arg(help_heading = FLOWS, long, value_name = "NAME", requires = "flows")]

@@ -69,6 +69,7 @@ pub(super) fn metering(
         group: arguments.group,
         max_age: arguments.flow_file_time,
         retention: Retention { keep: arguments.flows_keep, keep_free: arguments.flows_keep_free },
+        groups: arguments.flow_fields.unwrap_or_default(),
         sealed: None,
     };
     let prepare_thread = privilege::keep_file_access;
@@ -90,6 +91,7 @@ pub(super) fn metering(
             max_flows: arguments.max_flows,
             active_timeout: arguments.active_timeout,
             idle_timeout: arguments.idle_timeout,
+            groups: options.groups,
         },
     }))
 }
