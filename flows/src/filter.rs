@@ -12,7 +12,7 @@ mod tests;
 
 use std::net::IpAddr;
 
-pub(crate) use self::parse::parse;
+pub(crate) use self::parse::{parse, parse_for_search};
 
 /// A filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) enum Filter {
     Not(Box<Self>),
     /// A condition.
     Leaf(Leaf),
+    /// A condition of packets that records do not know: only in a search, which looks at the packets themselves.
+    Unknown,
 }
 
 /// A condition.
@@ -75,14 +77,20 @@ pub(crate) enum Meaning {
 }
 
 impl Filter {
-    /// Whether a packet that is not in any flow (ARP, say) matches.
-    pub(crate) fn matches_other_packets(&self) -> bool {
-        match self {
-            Self::And(a, b) => a.matches_other_packets() && b.matches_other_packets(),
-            Self::Or(a, b) => a.matches_other_packets() || b.matches_other_packets(),
-            Self::Not(inner) => !inner.matches_other_packets(),
+    /// Whether a packet that is not in any flow (ARP, say) matches; `None` if that is not known.
+    pub(crate) fn matches_other_packets(&self) -> Option<bool> {
+        let (a, b, decisive) = match self {
+            Self::And(a, b) => (a, b, false),
+            Self::Or(a, b) => (a, b, true),
+            Self::Not(inner) => return inner.matches_other_packets().map(|matches| !matches),
             // A tagged frame need not be IP.
-            Self::Leaf(leaf) => matches!(leaf.what, What::Vlan(_)),
+            Self::Leaf(leaf) => return Some(matches!(leaf.what, What::Vlan(_))),
+            Self::Unknown => return None,
+        };
+        let (a, b) = (a.matches_other_packets(), b.matches_other_packets());
+        if a == Some(decisive) || b == Some(decisive) {
+            return Some(decisive);
         }
+        a.and(b).map(|_| !decisive)
     }
 }

@@ -25,7 +25,7 @@ use self::expected::Expected;
 use self::later::Period;
 use self::parts::{Named, Parts};
 use self::search::{NoTemporaryFile, Search};
-use crate::filter::{self, Meaning};
+use crate::filter::{self, Filter, Meaning};
 use crate::print::{message, plural};
 use crate::queries;
 use crate::source::TABLE;
@@ -36,8 +36,10 @@ const MAX_NAMED: usize = 5;
 
 /// What a search needs.
 pub(crate) struct Options<'a> {
-    /// The filter as the user wrote it: libpcap reads it, too.
+    /// The filter as the user wrote it: libpcap reads it, too. Empty for all packets of a Community ID.
     pub(crate) filter: &'a str,
+    /// The Community ID of all packets.
+    pub(crate) community_id: Option<&'a str>,
     pub(crate) range: Range,
     /// Where the packet files are now, if not where the records say.
     pub(crate) folder: Option<&'a Path>,
@@ -66,6 +68,8 @@ pub(crate) struct Report {
     damaged: Vec<String>,
     /// Packets that the records count, and that are not in the files.
     missing_packets: u64,
+    /// The filter may match packets that are in no flow.
+    pub(crate) may_lack_others: bool,
 }
 
 impl Report {
@@ -136,16 +140,15 @@ impl Report {
 
 /// Writes the packets of a filter and a range of time, in the order of time.
 pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Result<Report> {
-    let filter = filter::parse(options.filter)?.context("find needs a filter")?;
-    if filter.matches_other_packets() {
-        bail!(
-            "this filter also matches packets that are in no flow (ARP, say): name a host, net, port or protocol"
-        );
-    }
+    let filter = filter(options)?;
     output::check_name(options.out)?;
-    let mut report = Report::default();
-    let condition = queries::condition(Some(&filter), options.range, Meaning::MayHavePackets);
-    let condition = format!("\"natEvent\" IS NULL AND {condition}");
+    let mut report = Report {
+        may_lack_others: filter.as_ref().is_some_and(|one| one.matches_other_packets().is_none()),
+        ..Report::default()
+    };
+    let condition = queries::condition(filter.as_ref(), options.range, Meaning::MayHavePackets);
+    let of_id = options.community_id.map_or("TRUE".to_owned(), queries::of_community_id);
+    let condition = format!("\"natEvent\" IS NULL AND {condition} AND {of_id}");
     let (parts, expected) = select(context, options, &condition, &mut report).await?;
     let named = match parts.later() {
         Some(period) => named_files(context, period, &condition).await?,
@@ -182,6 +185,24 @@ pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Resu
     report.missing_packets = search.expected.missing();
     report.packets = search.finish(options.out)?;
     Ok(report)
+}
+
+/// The filter for records; `None` if there is only a Community ID.
+fn filter(options: &Options<'_>) -> Result<Option<Filter>> {
+    if options.filter.is_empty() {
+        options.community_id.context("find needs a filter or --community-id")?;
+        return Ok(None);
+    }
+    // libpcap says what is wrong with its filters, and what of it is no address alone.
+    let filter = filter::parse_for_search(options.filter);
+    search::check(options.filter)?;
+    let filter = filter?.context("find needs a filter")?;
+    if filter.matches_other_packets() == Some(true) && options.community_id.is_none() {
+        bail!(
+            "this filter also matches packets that are in no flow (ARP, say): name a host, net, port or protocol"
+        );
+    }
+    Ok(Some(filter))
 }
 
 /// What stands for the sensor of records that are not in folders `sensor=NAME`.

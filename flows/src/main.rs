@@ -59,6 +59,8 @@ failure, 2 on a wrong command line.
 
 Examples:
   linerate find 10.0.0.7 -r /var/lib/linerate/flows --after -2h -w host.pcapng
+  linerate find --community-id 1:wCb3OG7yAFWelaUydu0D+125CLM= -r flows -w alert.pcapng
+  linerate find -r flows -w syn.pcapng 'host 10.0.0.7 and tcp[tcpflags] & tcp-syn != 0'
   linerate find -r flows -w - tcp port 443 and net 192.0.2.0/24 | tcpdump -r -")]
     Find {
         #[command(flatten)]
@@ -175,6 +177,10 @@ struct Records {
     /// Flows active before this time.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::parse)]
     before: Option<i64>,
+    /// Only the flow with this Community ID (version 1), such as that of an alert of Suricata or Zeek. Records need no
+    /// field for it.
+    #[arg(long, value_name = "ID", value_parser = community_id)]
+    community_id: Option<String>,
     /// A filter in the syntax of pcap-filter(7), or an address.
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
@@ -218,7 +224,24 @@ impl Records {
 
     fn condition(&self) -> Result<String> {
         let filter = filter::parse(&self.filter())?;
-        Ok(queries::condition(filter.as_ref(), self.range(), Meaning::Flow))
+        let condition = queries::condition(filter.as_ref(), self.range(), Meaning::Flow);
+        Ok(match &self.community_id {
+            Some(id) => format!("{condition} AND {}", queries::of_community_id(id)),
+            None => condition,
+        })
+    }
+}
+
+/// A Community ID.
+fn community_id(text: &str) -> Result<String, String> {
+    let is_digest = |digest: &str| {
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/".contains(c);
+        digest.len() == 28
+            && digest.strip_suffix('=').is_some_and(|rest| rest.chars().all(is_letter))
+    };
+    match text.strip_prefix("1:").filter(|digest| is_digest(digest)) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("a Community ID of version 1 is `1:` and 28 characters".to_owned()),
     }
 }
 
@@ -252,11 +275,16 @@ async fn run(command: Command) -> Result<ExitCode> {
             let (context, filter) =
                 (source::open(&records.location.locations).await?, records.filter());
             let range = records.range();
-            let options =
-                find::Options { filter: &filter, range, folder: packets.as_deref(), out: &out };
+            let (community_id, folder) = (records.community_id.as_deref(), packets.as_deref());
+            let options = find::Options { filter: &filter, community_id, range, folder, out: &out };
             let report = find::run(&context, &options).await?;
             let problems = report.problems();
             problems.iter().for_each(print::eprintln);
+            if report.may_lack_others {
+                print::eprintln(
+                    "packets that are in no flow, such as ARP, are not searched: this filter may match them",
+                );
+            }
             if json {
                 writeln!(std::io::stdout(), "{}", report.json())?;
             } else {

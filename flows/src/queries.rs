@@ -57,6 +57,21 @@ pub(crate) fn condition(filter: Option<&Filter>, range: Range, meaning: Meaning)
     if all.is_empty() { "TRUE".to_owned() } else { all.join(" AND ") }
 }
 
+/// The condition of a Community ID, before or after NAT.
+pub(crate) fn of_community_id(id: &str) -> String {
+    let tuple = |source: &str, destination: &str, nat: &str, napt: &str| {
+        format!(
+            "community_id(\"{nat}{source}IPv4Address\", \"{nat}{source}IPv6Address\", \
+             \"{nat}{destination}IPv4Address\", \"{nat}{destination}IPv6Address\", \"protocolIdentifier\", \
+             \"{napt}{source}TransportPort\", \"{napt}{destination}TransportPort\", \
+             coalesce(\"icmpTypeCodeIPv4\", \"icmpTypeCodeIPv6\")) = '{id}'"
+        )
+    };
+    let before = tuple("source", "destination", "", "");
+    let after = tuple("Source", "Destination", "postNAT", "postNAPT");
+    format!("({before} OR {after})")
+}
+
 /// `top`: the top talkers.
 pub(crate) fn top(by: By, sort: Sort, count: u64, condition: &str) -> String {
     let flows = format!("(SELECT * FROM {TABLE} WHERE \"natEvent\" IS NULL AND {condition})");

@@ -98,16 +98,35 @@ enum Kind {
     Protocol,
 }
 
+/// Headers behind which libpcap looks for the words that follow. Records may have the addresses before them.
+const SHIFTING: &[&str] = &["mpls", "pppoes", "geneve", "vxlan"];
+
 /// Reads a filter; `None` if there are no words.
 ///
 /// # Errors
 /// What is no filter, or asks for what flow records do not have.
 pub(crate) fn parse(text: &str) -> Result<Option<Filter>> {
-    let words = words(text)?;
+    read(&words(text, false)?, false)
+}
+
+/// Reads a filter of libpcap for a search: what flow records do not have becomes [`Filter::Unknown`].
+///
+/// # Errors
+/// What is no filter of libpcap.
+pub(crate) fn parse_for_search(text: &str) -> Result<Option<Filter>> {
+    let words = words(text, true)?;
+    if words.iter().any(|word| SHIFTING.contains(&word.as_str())) {
+        return Ok(Some(Filter::Unknown));
+    }
+    read(&words, true)
+}
+
+fn read(words: &[String], is_search: bool) -> Result<Option<Filter>> {
     if words.is_empty() {
         return Ok(None);
     }
-    let mut parser = Parser { words: &words, at: 0, last: None, vlans: 0 };
+    let mut parser =
+        Parser { words, is_search, at: 0, last: None, is_after_unknown: false, vlans: 0 };
     let filter = parser.expression()?;
     match parser.peek() {
         None => Ok(Some(filter)),
@@ -115,8 +134,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<Filter>> {
     }
 }
 
-fn words(text: &str) -> Result<Vec<String>> {
-    if let Some(at) = text.find('[') {
+fn words(text: &str, is_search: bool) -> Result<Vec<String>> {
+    if let Some(at) = text.find('[').filter(|_| !is_search) {
         // An IPv6 address has no brackets in a filter.
         let before = text[..at].rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
         bail!("{before}[...] asks for bytes of packets, which flow records do not have");
@@ -126,7 +145,7 @@ fn words(text: &str) -> Result<Vec<String>> {
         match c {
             '(' | ')' => spaced.extend([' ', c, ' ']),
             '!' if !text[at + 1..].starts_with('=') => spaced.push_str(" not "),
-            '=' | '<' | '>' | '+' | '*' | '!' => {
+            '=' | '<' | '>' | '+' | '*' | '!' if !is_search => {
                 bail!("{c:?} compares values of packets, which flow records do not have")
             }
             _ => spaced.push(c),
@@ -138,9 +157,13 @@ fn words(text: &str) -> Result<Vec<String>> {
 
 struct Parser<'a> {
     words: &'a [String],
+    /// What records do not have is allowed.
+    is_search: bool,
     at: usize,
     /// The qualifiers of the value before; `None` after a word without a value, and at the beginning.
     last: Option<Qualifiers>,
+    /// The primitive before was not known, so a value without qualifiers is not, either.
+    is_after_unknown: bool,
     vlans: u32,
 }
 
@@ -175,20 +198,58 @@ impl Parser<'_> {
     }
 
     fn term(&mut self) -> Result<Filter> {
+        let start = self.at;
         if self.take("not") {
             return Ok(Filter::Not(Box::new(self.term()?)));
         }
-        let before = self.last;
+        let before = (self.last, self.is_after_unknown);
         if self.take("(") {
             let inner = self.expression()?;
             if !self.take(")") {
                 bail!("a parenthesis is not closed");
             }
             // A value after it takes over what is before it, as with libpcap.
-            self.last = before;
-            return Ok(inner);
+            (self.last, self.is_after_unknown) = before;
+            // Arithmetic may begin with a parenthesis.
+            if !self.is_search || self.is_at_end() {
+                return Ok(inner);
+            }
+            return self.unknown(start);
         }
-        self.primitive()
+        if !self.is_search {
+            return self.primitive();
+        }
+        match self.primitive() {
+            Ok(known) if self.is_at_end() => {
+                self.is_after_unknown = false;
+                Ok(known)
+            }
+            _ => self.unknown(start),
+        }
+    }
+
+    /// Whether a primitive can end here.
+    fn is_at_end(&self) -> bool {
+        matches!(self.peek(), None | Some("and" | "or" | ")"))
+    }
+
+    /// A primitive that records cannot answer, which begins here. It has the words up to the next operator.
+    fn unknown(&mut self, start: usize) -> Result<Filter> {
+        let (mut depth, mut end) = (0, start);
+        while let Some(word) = self.words.get(end).map(String::as_str) {
+            match word {
+                "and" | "or" | ")" if depth == 0 => break,
+                "(" => depth += 1,
+                ")" => depth -= 1,
+                _ => {}
+            }
+            end += 1;
+        }
+        if end == start || depth > 0 {
+            bail!("the filter ends where a word should follow");
+        }
+        (self.at, self.last, self.is_after_unknown) = (end, None, true);
+        Ok(Filter::Unknown)
     }
 
     fn primitive(&mut self) -> Result<Filter> {
@@ -223,6 +284,9 @@ impl Parser<'_> {
         }
         let has_qualifiers = self.at > start || self.last.is_some();
         if self.at == start {
+            if self.is_after_unknown {
+                bail!("what this value is of is not known");
+            }
             own = self.last.unwrap_or_default();
         } else if self.peek() == Some("(") {
             if directed.is_none() && own.kind.is_none() {

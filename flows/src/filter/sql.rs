@@ -23,6 +23,7 @@ impl Filter {
             // A column that is null does not match, so its opposite does.
             Self::Not(inner) => format!("({} IS NOT TRUE)", inner.flow()),
             Self::Leaf(leaf) => leaf.flow(leaf.direction),
+            Self::Unknown => "TRUE".to_owned(),
         }
     }
 
@@ -35,6 +36,7 @@ impl Filter {
                 let operator = if all { "AND" } else { "OR" };
                 format!("({} {operator} {})", a.may(wanted), b.may(wanted))
             }
+            Self::Unknown => "TRUE".to_owned(),
             Self::Leaf(leaf) if wanted => leaf.may_match(),
             Self::Leaf(leaf) => leaf.may_not_match(),
         }

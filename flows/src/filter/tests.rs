@@ -100,7 +100,7 @@ fn a_filter_that_matches_what_is_no_flow_is_known() {
         ("vlan 5 and ip", false),
     ] {
         let filter = parse(text).unwrap().unwrap();
-        assert_eq!(filter.matches_other_packets(), expected, "{text}");
+        assert_eq!(filter.matches_other_packets(), Some(expected), "{text}");
     }
 }
 
@@ -111,4 +111,44 @@ fn a_search_for_packets_never_excludes_a_flow_by_one_direction() {
     assert_eq!(may("not src host 10.0.0.1"), "TRUE");
     assert_eq!(may("not port 80"), "TRUE");
     assert_eq!(may("not (tcp and port 80)"), format!("({} OR TRUE)", may("not tcp")));
+}
+
+#[test]
+fn a_search_is_bounded_by_what_records_know() {
+    let bound = |text: &str| parse_for_search(text).unwrap().unwrap();
+    let known = |text: &str| parse(text).unwrap().unwrap();
+    let both = |a: Filter, b: Filter| Filter::And(Box::new(a), Box::new(b));
+    let host = "host 10.0.0.1";
+    for unknown in [
+        "tcp[tcpflags] & (tcp-syn|tcp-fin) != 0",
+        "icmp[0] == 8",
+        "greater 1000",
+        "100 < len",
+        "(ip[0] & 0xf) + 1 > 5",
+        "ether host 02:00:00:00:00:01",
+        "ip multicast",
+        "arp",
+        "host example.org",
+    ] {
+        assert_eq!(bound(unknown), Filter::Unknown, "{unknown}");
+        let text = format!("{host} and {unknown}");
+        assert_eq!(bound(&text), both(known(host), Filter::Unknown), "{text}");
+        let text = format!("(not {unknown}) && {host}");
+        let not = Filter::Not(Box::new(Filter::Unknown));
+        assert_eq!(bound(&text), both(not, known(host)), "{text}");
+        // A value takes over what is before it, and that is not known.
+        let text = format!("{unknown} and 10.0.0.2");
+        assert_eq!(bound(&text), both(Filter::Unknown, Filter::Unknown), "{text}");
+        let text = format!("{unknown} and (10.0.0.2)");
+        assert_eq!(bound(&text), both(Filter::Unknown, Filter::Unknown), "{text}");
+    }
+    // What follows may look at another header.
+    assert_eq!(bound("geneve and host 10.0.0.1"), Filter::Unknown);
+    assert_eq!(bound(host), known(host));
+    for wrong in ["host 10.0.0.1 and", "(greater 5", "greater 5)", "and"] {
+        assert!(parse_for_search(wrong).is_err(), "{wrong}");
+    }
+    assert_eq!(bound("greater 5").matches_other_packets(), None);
+    assert_eq!(bound("greater 5 and tcp").matches_other_packets(), Some(false));
+    assert_eq!(bound("not tcp or greater 5").matches_other_packets(), Some(true));
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow};
-use linerate_flow::meter;
+use linerate_flow::community_id::community_id;
+use linerate_flow::{FlowKey, meter};
 use linerate_pcapfile::write::PacketOptions;
 use linerate_pcapfile::{
     BlockReader, Compression, Encoder, Error as FileError, Format, InterfaceDescription, Record,
@@ -31,6 +32,7 @@ use crate::time::Range;
 /// The packets found so far, as blocks of pcapng in a file without a name.
 pub(super) struct Search {
     filter: String,
+    community_id: Option<String>,
     range: Range,
     pub(super) expected: Expected,
     /// Only packets of the records are taken.
@@ -85,6 +87,7 @@ impl Search {
         let packet_options = PacketOptions { direction: true, queue: false };
         Ok(Self {
             filter: options.filter.to_owned(),
+            community_id: options.community_id.map(str::to_owned),
             range: options.range,
             expected,
             only_expected: false,
@@ -190,6 +193,11 @@ impl Search {
             {
                 continue;
             }
+            if let Some(id) = &self.community_id
+                && !(is_expected && has_community_id(&record.frame, &layers, id))
+            {
+                continue;
+            }
             let program = program(&mut self.programs, &self.filter, interface.linktype)
                 .with_context(|| format!("cannot search {}", path.display()))?;
             if !program.filter(record.frame.head()) {
@@ -252,6 +260,43 @@ fn metered(frame: &Frame<'_>, linktype: u16) -> Option<Layers> {
         Network::Arp => false,
     };
     is_metered.then_some(layers)
+}
+
+/// Whether a packet of the records has this Community ID. Only the records say it of later fragments.
+fn has_community_id(frame: &Frame<'_>, layers: &Layers, id: &str) -> bool {
+    let head = frame.head();
+    if layers.fragment(head).is_some_and(|fragment| fragment.offset != 0) {
+        return true;
+    }
+    let (Some((source, destination)), Some(protocol)) = (layers.addresses(head), layers.protocol)
+    else {
+        return false;
+    };
+    let ports = layers.ports(head).filter(|_| protocol.has_ports());
+    let key = FlowKey {
+        source,
+        destination,
+        source_port: ports.map(|(source, _)| source),
+        destination_port: ports.map(|(_, destination)| destination),
+        icmp_type_code: layers.icmp(head).map(|(kind, code)| u16::from_be_bytes([kind, code])),
+        protocol: protocol.0,
+        ..FlowKey::default()
+    };
+    community_id(&key).is_some_and(|found| *found == *id)
+}
+
+/// Refuses a filter that libpcap compiles for none of the link types that meters know.
+pub(super) fn check(filter: &str) -> Result<()> {
+    const LINK_TYPES: [u16; 5] = [1, 276, 113, 101, 0];
+    let mut refused = None;
+    for linktype in LINK_TYPES {
+        match compile(filter, linktype) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.is::<NoTemporaryFile>() => return Err(error),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    refused.map_or(Ok(()), |error| Err(error.context(format!("libpcap refuses {filter:?}"))))
 }
 
 fn program<'p>(

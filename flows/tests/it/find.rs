@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use linerate_flow::community_id::community_id;
 use linerate_flow::{EndReason, FlowKey, FlowRecord};
 use linerate_pcapfile::{
     BlockReader, Compression, Encoder, Format, InterfaceDescription, PacketLocation, Record,
@@ -91,6 +92,76 @@ fn only_the_parts_of_a_file_are_read_that_records_point_at() {
     let at = words.iter().position(|word| *word == "read").expect("what was read is said");
     let (read, all): (u64, u64) = (words[at + 1].parse().unwrap(), words[at + 3].parse().unwrap());
     assert!(read * 20 < all, "{said}");
+}
+
+#[test]
+fn a_search_takes_filters_of_packets_as_tcpdump_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, location) = two_files(folder.path(), NAMES);
+    let out = folder.path().join("out.pcapng");
+    for filter in [
+        "tcp[13] & (tcp-syn|tcp-ack) = 0 and port 80",
+        "udp[0:2] > 1024",
+        "greater 100",
+        "host 10.0.0.3 and not less 100",
+        "ether host 02:00:00:00:00:01",
+        "host 10.0.0.3 and (ip[8] = 64 or ether multicast)",
+        "ip[9] - 5 = 1 or (ip[0] & 0xf) + 1 > 9",
+        "len >= 80 and not src net 10.0.0.0/28",
+    ] {
+        let words = ["find", "-r", &location, "-w", out.to_str().unwrap(), filter];
+        answer(&words);
+        let expected = tcpdump(&files, &format!("({filter}) and (ip or ip6)"), folder.path());
+        assert!(!expected.is_empty(), "{filter}");
+        assert!(packets(&out) == expected, "{filter}");
+    }
+    let words = ["find", "-r", &location, "-w", out.to_str().unwrap()];
+    let said = |filter: &str| {
+        let output = run(&[&words[..], &[filter]].concat());
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, error) = said("greater 100");
+    assert!(status == Some(0) && error.contains("such as ARP, are not searched"), "{error}");
+    let (status, error) = said("tcp[tcpflags] & tcp-syn != 0");
+    assert!(status == Some(0) && error.contains("may match"), "{error}");
+    let (status, error) = said("greter 100");
+    assert!(status == Some(1) && error.contains("libpcap refuses"), "{error}");
+}
+
+#[test]
+fn a_community_id_finds_the_packets_of_its_flow_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, location) = two_files(folder.path(), NAMES);
+    let out = folder.path().join("out.pcapng");
+    let records = meter(&files);
+    let mut found = 0;
+    for record in records.iter().step_by(7) {
+        let key = &record.key;
+        let Some(id) = community_id(key) else { continue };
+        let words = ["find", "-r", &location, "-w", out.to_str().unwrap(), "--community-id", &id];
+        answer(&words);
+        let FlowKey { source: a, destination: b, protocol, .. } = key;
+        let ports = key.source_port.zip(key.destination_port);
+        let (from, to) = ports.expect("TCP and UDP have ports");
+        let filter = format!(
+            "proto {protocol} and ((src host {a} and dst host {b} and src port {from} and dst port {to}) \
+             or (src host {b} and dst host {a} and src port {to} and dst port {from}))"
+        );
+        let expected = tcpdump(&files, &filter, folder.path());
+        assert!(packets(&out) == expected && !expected.is_empty(), "{filter}");
+        found += expected.len();
+        // The filter selects among them.
+        answer(&[&words[..], &["greater 5000"]].concat());
+        assert_eq!(packets(&out), []);
+        let sum = answer(&["flows", "sum", "-r", &location, "--json", "--community-id", &id]);
+        let packets = format!("\"packets\":{}", expected.len());
+        assert!(sum.contains(&packets), "{sum}");
+    }
+    assert!(found > 20, "{found}");
+    let output = run(&["find", "-r", &location, "-w", "-", "--community-id", "1:abc"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = run(&["find", "-r", &location, "-w", "-"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--community-id"));
 }
 
 /// Two packet files in a folder, and the records of their packets.

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use datafusion::arrow::array::*;
 use datafusion::arrow::datatypes::{DataType, Field as Column, Schema, TimeUnit};
-use linerate_flow::schema::{FIELDS, Kind, Value};
+use linerate_flow::schema::{FIELDS, Field, Kind, Value};
 use linerate_flow::{EndReason, FlowKey, FlowRecord};
 use linerate_pcapfile::{
     BlockReader, Compression, Encoder, Format, InterfaceDescription, PacketLocation, Reader,
@@ -234,7 +234,10 @@ pub fn key(frame: &[u8]) -> Option<(FlowKey, u64)> {
 /// Writes records as Parquet, by the one table of fields.
 pub fn parquet(path: &Path, records: &[FlowRecord]) {
     let mut columns: Vec<(Column, ArrayRef)> = Vec::new();
-    for field in FIELDS {
+    let is_there = |field: &&Field| {
+        field.group.is_none() || records.iter().any(|one| (field.value)(one).is_some())
+    };
+    for field in FIELDS.iter().filter(is_there) {
         let numbers = || {
             records.iter().map(|record| match (field.value)(record) {
                 Some(Value::Unsigned(value)) => Some(value),
@@ -267,12 +270,9 @@ pub fn parquet(path: &Path, records: &[FlowRecord]) {
                     _ => None,
                 })))
             }
-            Kind::String => Arc::new(StringArray::from_iter(records.iter().map(|record| {
-                match (field.value)(record) {
-                    Some(Value::String(text)) => Some(text),
-                    _ => None,
-                }
-            }))),
+            Kind::MacAddress | Kind::String => Arc::new(StringArray::from_iter(
+                records.iter().map(|record| (field.value)(record).map(|value| value.to_string())),
+            )),
             Kind::Ipv6Address => {
                 let values = records.iter().map(|record| match (field.value)(record) {
                     Some(Value::Ipv6(address)) => Some(address.octets()),
