@@ -9,6 +9,7 @@ mod random;
 mod sql;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::net::IpAddr;
 
@@ -65,6 +66,25 @@ pub(crate) enum What {
     Ports(u16, u16),
     /// Packets with a VLAN tag, or with this one.
     Vlan(Option<u16>),
+    /// Flows with these TCP flags.
+    Flags(u16),
+    /// Flows whose record ended for this reason.
+    Reason(u8),
+    /// Flows with so much of this.
+    Amount(Quantity, &'static str, u64),
+}
+
+/// What a flow has an amount of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    Octets,
+    Packets,
+    /// Nanoseconds from the first to the last packet.
+    Duration,
+    /// Bits of IP packets a second.
+    BitRate,
+    /// Packets a second.
+    PacketRate,
 }
 
 /// What a condition says of records.

@@ -4,11 +4,13 @@
 
 mod filter;
 mod find;
+mod functions;
 mod print;
 mod queries;
 mod ship;
 mod source;
 mod time;
+mod views;
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -23,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::filter::Meaning;
 use crate::print::Form;
-use crate::queries::{By, Sort};
+use crate::queries::{By, ListSort, Sort};
 use crate::source::TABLE;
 use crate::time::Range;
 
@@ -96,7 +98,7 @@ enum FlowsCommand {
         #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
         count: u64,
     },
-    /// List records in the order of time.
+    /// List records.
     List {
         #[command(flatten)]
         records: Records,
@@ -105,6 +107,9 @@ enum FlowsCommand {
         /// NAT events instead of flows.
         #[arg(long)]
         nat_events: bool,
+        /// What to sort by.
+        #[arg(long, value_enum, default_value = "time")]
+        sort: ListSort,
         /// Rows at most.
         #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
         count: u64,
@@ -119,10 +124,12 @@ enum FlowsCommand {
         #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
         every: Option<i64>,
     },
-    /// Query in SQL. The table is `flows`; `ip(v4, v6)` makes an address of the two columns that have it.
+    /// Query in SQL. The table is `flows`; `ip(v4, v6)` makes an address of the two columns that have it. The same records
+    /// with the names of others are the tables `zeek`, `ecs` and `ocsf`.
     #[command(after_help = "\
 Examples:
-  linerate flows query -r flows 'SELECT count(*) FROM flows WHERE \"maximumTTL\" < 5'")]
+  linerate flows query -r flows 'SELECT count(*) FROM flows WHERE \"maximumTTL\" < 5'
+  linerate flows query -r flows 'SELECT \"id.orig_h\", history FROM zeek WHERE duration > 60'")]
     Query {
         #[command(flatten)]
         location: Location,
@@ -305,7 +312,7 @@ async fn run(command: Command) -> Result<ExitCode> {
 async fn flows(command: FlowsCommand) -> Result<ExitCode> {
     let is_query = matches!(command, FlowsCommand::Query { .. });
     let by_sensor = matches!(command, FlowsCommand::Top { by: By::Sensor, .. });
-    let (locations, answer, limit, sql) = match command {
+    let (locations, answer, limit, sql, listed) = match command {
         FlowsCommand::Ship { folder, url, delete, follow, retry_for, json } => {
             let duration = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
             let (follow, retry_for) = (follow.map(duration), duration(retry_for));
@@ -314,19 +321,23 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
         }
         FlowsCommand::Top { records, answer, by, sort, count } => {
             let sql = queries::top(by, sort, count, &records.condition()?);
-            (records.location.locations, answer, Some(count), sql)
+            (records.location.locations, answer, Some(count), sql, None)
         }
-        FlowsCommand::List { records, answer, nat_events, count } => {
+        FlowsCommand::List { records, answer, nat_events, sort, count } => {
             // One more, to know whether there are more.
             let rows = count.saturating_add(u64::from(!answer.print_sql));
-            let sql = queries::list(rows, &records.condition()?, nat_events);
-            (records.location.locations, answer, Some(count), sql)
+            let (options, condition) =
+                (queries::List { count: rows, sort, nat_events }, records.condition()?);
+            let sql = queries::list(options, &condition, false);
+            (records.location.locations, answer, Some(count), sql, Some((options, condition)))
         }
         FlowsCommand::Sum { records, answer, every } => {
             let sql = queries::sum(every, &records.condition()?);
-            (records.location.locations, answer, None, sql)
+            (records.location.locations, answer, None, sql, None)
         }
-        FlowsCommand::Query { location, answer, sql } => (location.locations, answer, None, sql),
+        FlowsCommand::Query { location, answer, sql } => {
+            (location.locations, answer, None, sql, None)
+        }
     };
     if answer.print_sql {
         writeln!(std::io::stdout(), "{sql}")?;
@@ -334,11 +345,19 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
     }
     let context = source::open(&locations).await?;
     let columns = context.table(TABLE).await?;
-    if by_sensor && !columns.schema().has_column_with_unqualified_name("sensor") {
+    let has_sensor = columns.schema().has_column_with_unqualified_name("sensor");
+    if by_sensor && !has_sensor {
         bail!(
             "the records in {} are not in folders sensor=NAME: --by sensor needs them",
             locations.join(", ")
         );
+    }
+    let sql = match listed {
+        Some((options, condition)) => queries::list(options, &condition, has_sensor),
+        None => sql,
+    };
+    if is_query {
+        views::register(&context).await?;
     }
     let frame = context.sql(&sql).await.context("cannot run this query")?;
     let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX)).await?;

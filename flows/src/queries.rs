@@ -47,6 +47,19 @@ pub(crate) enum Sort {
     Flows,
 }
 
+/// What `list` sorts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListSort {
+    /// The first packet, earliest first.
+    Time,
+    /// Octets of both directions, most first.
+    Octets,
+    /// Packets of both directions, most first.
+    Packets,
+    /// The time from the first to the last packet, longest first.
+    Duration,
+}
+
 /// The condition of a filter and a range of time. A record is in a range if a part of its flow is.
 pub(crate) fn condition(filter: Option<&Filter>, range: Range, meaning: Meaning) -> String {
     let mut all = Vec::new();
@@ -77,9 +90,12 @@ pub(crate) fn top(by: By, sort: Sort, count: u64, condition: &str) -> String {
     let flows = format!("(SELECT * FROM {TABLE} WHERE \"natEvent\" IS NULL AND {condition})");
     let (from, columns, keys) = match by {
         By::Host => {
-            let counts = "\"packetDeltaCount\", \"reversePacketDeltaCount\", \"octetDeltaCount\", \"reverseOctetDeltaCount\"";
-            let end = |columns: &str| format!("SELECT {columns}, {counts} FROM {flows}");
-            let (source, destination) = (end(SOURCE), end(DESTINATION));
+            let counts = "\"packetDeltaCount\", \"reversePacketDeltaCount\", \"octetDeltaCount\", \"reverseOctetDeltaCount\", \
+                 \"flowStartNanoseconds\", \"flowEndNanoseconds\"";
+            let end = |columns: &str, whole| {
+                format!("SELECT {columns}, {counts}, {whole} AS whole FROM {flows}")
+            };
+            let (source, destination) = (end(SOURCE, 1), end(DESTINATION, 0));
             // A host that talks to itself is one host.
             let differ = |version: &str| {
                 format!(
@@ -116,14 +132,21 @@ pub(crate) fn top(by: By, sort: Sort, count: u64, condition: &str) -> String {
         By::Sensor => single(flows, "sensor", "sensor"),
     };
     let count = count.min(MAX_ROWS);
-    let sort = match sort {
-        Sort::Octets => "octets",
-        Sort::Packets => "packets",
-        Sort::Flows => "flows",
+    // Each flow has two hosts, and counts once in the total.
+    let is_whole = if by == By::Host { "whole" } else { "1" };
+    let (sort, of_one) = match sort {
+        Sort::Octets => ("octets", "(\"octetDeltaCount\" + \"reverseOctetDeltaCount\")"),
+        Sort::Packets => ("packets", "(\"packetDeltaCount\" + \"reversePacketDeltaCount\")"),
+        Sort::Flows => ("flows", "1"),
     };
+    let float = |sum: &str| format!("arrow_cast(sum({sum}), 'Float64')");
+    let total = format!("sum({}) OVER ()", float(&format!("{of_one} * {is_whole}")));
+    let percent = format!("round({} * 100 / nullif({total}, 0), 2)", float(of_one));
+    let time = "arrow_cast(max(\"flowEndNanoseconds\"), 'Int64') - arrow_cast(min(\"flowStartNanoseconds\"), 'Int64')";
+    let rate = format!("round(arrow_cast({OCTETS}, 'Float64') * 8e9 / nullif({time}, 0))");
     format!(
-        "SELECT {columns}, count(*) AS flows, {PACKETS} AS packets, {OCTETS} AS octets FROM {from} \
-         GROUP BY {keys} ORDER BY {sort} DESC, {keys} LIMIT {count}"
+        "SELECT {columns}, count(*) AS flows, {PACKETS} AS packets, {OCTETS} AS octets, {percent} AS percent, \
+         {rate} AS bits_per_second FROM {from} GROUP BY {keys} ORDER BY {sort} DESC, {keys} LIMIT {count}"
     )
 }
 
@@ -131,8 +154,19 @@ fn single(flows: String, column: &str, name: &str) -> (String, String, String) {
     (flows, format!("\"{column}\" AS {name}"), format!("\"{column}\""))
 }
 
-/// `list`: records in the order of time.
-pub(crate) fn list(count: u64, condition: &str, nat_events: bool) -> String {
+/// What `list` lists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    pub(crate) count: u64,
+    pub(crate) sort: ListSort,
+    pub(crate) nat_events: bool,
+}
+
+/// `list`: records; with their sensors, if `has_sensor`.
+pub(crate) fn list(options: List, condition: &str, has_sensor: bool) -> String {
+    let List { count, sort, nat_events } = options;
+    let time = |column: &str| format!("arrow_cast(\"{column}\", 'Int64')");
+    let duration = format!("({} - {})", time("flowEndNanoseconds"), time("flowStartNanoseconds"));
     let (columns, kind) = if nat_events {
         let translated = "ip(\"postNATSourceIPv4Address\", \"postNATSourceIPv6Address\") AS translated_source, \
              \"postNAPTSourceTransportPort\" AS translated_source_port, \
@@ -141,15 +175,27 @@ pub(crate) fn list(count: u64, condition: &str, nat_events: bool) -> String {
         (format!("\"natEvent\" AS event, {translated}"), "IS NOT NULL")
     } else {
         let counts = "\"packetDeltaCount\" AS packets, \"octetDeltaCount\" AS octets, \
-             \"reversePacketDeltaCount\" AS reverse_packets, \"reverseOctetDeltaCount\" AS reverse_octets";
-        (counts.to_owned(), "IS NULL")
+             \"reversePacketDeltaCount\" AS reverse_packets, \"reverseOctetDeltaCount\" AS reverse_octets, \
+             tcp_flags(\"tcpControlBits\") AS flags, tcp_flags(\"reverseTcpControlBits\") AS reverse_flags, \
+             \"flowEndReason\" AS end_reason";
+        (format!("arrow_cast({duration}, 'Float64') / 1e9 AS duration, {counts}"), "IS NULL")
+    };
+    let sensor = if has_sensor { ", sensor" } else { "" };
+    let sort = match sort {
+        ListSort::Time => String::new(),
+        ListSort::Octets => "(\"octetDeltaCount\" + \"reverseOctetDeltaCount\") DESC, ".to_owned(),
+        ListSort::Packets => {
+            "(\"packetDeltaCount\" + \"reversePacketDeltaCount\") DESC, ".to_owned()
+        }
+        ListSort::Duration => format!("{duration} DESC, "),
     };
     let count = count.min(MAX_ROWS);
     format!(
         "SELECT \"flowStartNanoseconds\" AS start, \"flowEndNanoseconds\" AS \"end\", \"protocolIdentifier\" AS protocol, \
          ip({SOURCE}) AS source, \"sourceTransportPort\" AS source_port, ip({DESTINATION}) AS destination, \
-         \"destinationTransportPort\" AS destination_port, {columns} FROM {TABLE} \
-         WHERE \"natEvent\" {kind} AND {condition} ORDER BY \"flowStartNanoseconds\", \"flowEndNanoseconds\" LIMIT {count}"
+         \"destinationTransportPort\" AS destination_port, {columns}{sensor} FROM {TABLE} \
+         WHERE \"natEvent\" {kind} AND {condition} \
+         ORDER BY {sort}\"flowStartNanoseconds\", \"flowEndNanoseconds\" LIMIT {count}"
     )
 }
 

@@ -3,30 +3,24 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, bail};
-use datafusion::arrow::array::{
-    Array, ArrayRef, FixedSizeBinaryArray, StringBuilder, UInt8Array, UInt16Array, UInt32Array,
-};
-use datafusion::arrow::datatypes::{DataType, SchemaRef, UInt16Type};
-use datafusion::common::cast::{as_fixed_size_binary_array, as_primitive_array, as_uint32_array};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext, lit};
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
-use linerate_flow::FlowKey;
-use linerate_flow::community_id::community_id;
 use object_store::aws::AmazonS3Builder;
 use object_store::{ObjectMeta, ObjectStore, RetryConfig};
+
+use crate::functions;
 
 /// The table of records.
 pub(crate) const TABLE: &str = "flows";
@@ -70,34 +64,7 @@ pub(crate) async fn open(locations: &[String]) -> Result<SessionContext> {
     config.options_mut().execution.parquet.pushdown_filters = true;
     config.options_mut().execution.parquet.reorder_filters = true;
     let context = SessionContext::new_with_config(config);
-    context.register_udf(create_udf(
-        "ip",
-        vec![DataType::UInt32, DataType::FixedSizeBinary(16)],
-        DataType::Utf8,
-        Volatility::Immutable,
-        Arc::new(|arguments| {
-            Ok(ColumnarValue::Array(ip(&ColumnarValue::values_to_arrays(arguments)?)?))
-        }),
-    ));
-    context.register_udf(create_udf(
-        "community_id",
-        vec![
-            DataType::UInt32,
-            DataType::FixedSizeBinary(16),
-            DataType::UInt32,
-            DataType::FixedSizeBinary(16),
-            DataType::UInt8,
-            DataType::UInt16,
-            DataType::UInt16,
-            DataType::UInt16,
-        ],
-        DataType::Utf8,
-        Volatility::Immutable,
-        Arc::new(|arguments| {
-            let columns = ColumnarValue::values_to_arrays(arguments)?;
-            Ok(ColumnarValue::Array(community_ids(&columns)?))
-        }),
-    ));
+    functions::register(&context);
     let options = listing_options();
     let state = context.state();
     let (mut groups, mut empty) = (Vec::<FileSet>::new(), Vec::new());
@@ -271,56 +238,6 @@ async fn unreadable(context: &SessionContext, urls: &[ListingTableUrl]) -> Optio
 /// A URL for messages.
 fn shown(url: &str) -> String {
     url.strip_prefix("file://").unwrap_or(url).to_owned()
-}
-
-/// `ip(v4, v6)`: an address as text, from the column that has it.
-fn ip(columns: &[ArrayRef]) -> datafusion::error::Result<ArrayRef> {
-    let v4: &UInt32Array = as_uint32_array(&columns[0])?;
-    let v6: &FixedSizeBinaryArray = as_fixed_size_binary_array(&columns[1])?;
-    let mut text = StringBuilder::new();
-    for row in 0..v4.len() {
-        if v4.is_valid(row) {
-            text.append_value(Ipv4Addr::from(v4.value(row)).to_string());
-        } else if v6.is_valid(row) {
-            let octets: [u8; 16] = v6.value(row).try_into().unwrap_or_default();
-            text.append_value(Ipv6Addr::from(octets).to_string());
-        } else {
-            text.append_null();
-        }
-    }
-    Ok(Arc::new(text.finish()))
-}
-
-/// `community_id(v4, v6, v4, v6, protocol, port, port, icmp)`: the Community ID of a flow by the columns of its tuple.
-fn community_ids(columns: &[ArrayRef]) -> datafusion::error::Result<ArrayRef> {
-    let protocols: &UInt8Array = as_primitive_array(&columns[4])?;
-    let number = |column: usize| as_primitive_array::<UInt16Type>(&columns[column]);
-    let (source_ports, destination_ports, kinds) = (number(5)?, number(6)?, number(7)?);
-    let address = |column: usize, row: usize| -> datafusion::error::Result<Option<IpAddr>> {
-        let v4: &UInt32Array = as_uint32_array(&columns[column])?;
-        let v6 = as_fixed_size_binary_array(&columns[column + 1])?;
-        let octets = || <[u8; 16]>::try_from(v6.value(row)).unwrap_or_default();
-        let v4 = v4.is_valid(row).then(|| Ipv4Addr::from(v4.value(row)).into());
-        Ok(v4.or_else(|| v6.is_valid(row).then(|| octets().into())))
-    };
-    let value = |of: &UInt16Array, row: usize| of.is_valid(row).then(|| of.value(row));
-    let mut text = StringBuilder::new();
-    for row in 0..protocols.len() {
-        let ends = address(0, row)?.zip(address(2, row)?);
-        let id = ends.filter(|_| protocols.is_valid(row)).and_then(|(source, destination)| {
-            community_id(&FlowKey {
-                source,
-                destination,
-                source_port: value(source_ports, row),
-                destination_port: value(destination_ports, row),
-                icmp_type_code: value(kinds, row),
-                protocol: protocols.value(row),
-                ..FlowKey::default()
-            })
-        });
-        text.append_option(id);
-    }
-    Ok(Arc::new(text.finish()))
 }
 
 /// Files of records in a folder that are whole, in the order of their names, and the folders that could not be read. One

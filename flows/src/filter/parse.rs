@@ -1,11 +1,11 @@
 //! From words to a [`Filter`].
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::{Direction, Filter, Leaf, What};
+use super::values::{amount, flags, number, port, ports, reason};
+use super::{Direction, Filter, Leaf, Quantity, What};
 
 /// Words of pcap-filter(7) that ask for what no flow record has.
 const NOT_IN_RECORDS: &[&str] = &[
@@ -73,6 +73,18 @@ const PROTOCOLS: &[(&str, Option<u8>, Option<u8>)] = &[
     ("ah", None, Some(51)),
     ("esp", None, Some(50)),
 ];
+
+/// Words of flows, which pcap-filter(7) does not have: nfdump's, and their quantities.
+const QUANTITIES: &[(&str, Quantity)] = &[
+    ("octets", Quantity::Octets),
+    ("packets", Quantity::Packets),
+    ("duration", Quantity::Duration),
+    ("bps", Quantity::BitRate),
+    ("pps", Quantity::PacketRate),
+];
+
+/// Comparisons.
+const OPERATORS: &[&str] = &["<", "<=", ">", ">=", "=", "!="];
 
 /// The qualifiers that a value without its own takes over.
 #[derive(Clone, Copy, Default)]
@@ -145,7 +157,14 @@ fn words(text: &str, is_search: bool) -> Result<Vec<String>> {
         match c {
             '(' | ')' => spaced.extend([' ', c, ' ']),
             '!' if !text[at + 1..].starts_with('=') => spaced.push_str(" not "),
-            '=' | '<' | '>' | '+' | '*' | '!' if !is_search => {
+            // Behind `<`, `>`, `!` or `=`, it is a part of the operator.
+            '=' | '<' | '>' | '!' if !is_search => {
+                let is_first = !text[..at].ends_with(['=', '<', '>', '!']);
+                let is_last = !text[at + 1..].starts_with('=');
+                spaced.extend([if is_first { " " } else { "" }, &c.to_string()]);
+                spaced.push_str(if is_last { " " } else { "" });
+            }
+            '+' | '*' if !is_search => {
                 bail!("{c:?} compares values of packets, which flow records do not have")
             }
             _ => spaced.push(c),
@@ -259,6 +278,10 @@ impl Parser<'_> {
             self.last = None;
             return self.vlan().map(Filter::Leaf);
         }
+        if let Some(leaf) = self.of_flow()? {
+            self.last = None;
+            return Ok(Filter::Leaf(leaf));
+        }
         let first = self.peek().unwrap_or_default().to_owned();
         refuse(&first)?;
         let protocol = PROTOCOLS.iter().find(|(name, ..)| *name == first);
@@ -304,6 +327,35 @@ impl Parser<'_> {
         let number = number(&value).filter(|_| has_qualifiers && own.is_host());
         let value = number.map_or(value, |number| Ipv4Addr::from(number).to_string());
         self.value(own, &value).map(Filter::Leaf)
+    }
+
+    /// `flags S`, `reason idle`, `octets > 1M`, with a direction before it; `None` if this is another primitive.
+    fn of_flow(&mut self) -> Result<Option<Leaf>> {
+        let start = self.at;
+        let direction = self.direction()?;
+        let word = self.peek().unwrap_or_default().to_owned();
+        self.at += 1;
+        let quantity = QUANTITIES.iter().find(|(name, _)| *name == word);
+        let what = match (word.as_str(), quantity) {
+            ("flags", _) => What::Flags(flags(&self.next()?)?),
+            ("reason", _) if direction.is_none() => What::Reason(reason(&self.next()?)?),
+            (_, Some((name, quantity))) => {
+                let found = self.next()?;
+                let operator = OPERATORS.iter().find(|one| **one == found);
+                let operator = operator
+                    .with_context(|| format!("after `{name}` follows <, >, = and a value"))?;
+                What::Amount(*quantity, operator, amount(*quantity, &self.next()?)?)
+            }
+            _ => {
+                self.at = start;
+                return Ok(None);
+            }
+        };
+        if direction.is_some() && matches!(what, What::Amount(Quantity::Duration, ..)) {
+            bail!("a duration is that of both directions");
+        }
+        let direction = direction.unwrap_or_default();
+        Ok(Some(leaf(Qualifiers { direction, ..Qualifiers::default() }, what)))
     }
 
     /// `(53 or 80)` after qualifiers: each value has them all.
@@ -512,62 +564,4 @@ fn is_known(word: &str) -> bool {
         ")",
     ];
     WORDS.contains(&word) || PROTOCOLS.iter().any(|(name, ..)| *name == word)
-}
-
-/// A number as libpcap reads it: decimal, hexadecimal after `0x`, octal after `0`.
-fn number(text: &str) -> Option<u32> {
-    let (digits, radix) = match text.strip_prefix('0') {
-        Some("") | None => (text, 10),
-        Some(rest) => match rest.strip_prefix(['x', 'X']) {
-            Some(digits) => (digits, 16),
-            None => (rest, 8),
-        },
-    };
-    if digits.starts_with(['+', '-']) {
-        return None;
-    }
-    u32::from_str_radix(digits, radix).ok()
-}
-
-/// `1000-2000`, `domain-http`, or one port.
-fn ports(value: &str, protocol: Option<u8>) -> Result<(u16, u16)> {
-    // A name can have a hyphen, too.
-    match value
-        .split_once('-')
-        .map(|(first, last)| (service(first, protocol), service(last, protocol)))
-    {
-        Some((Some(first), Some(last))) => Ok((first, last)),
-        _ => port(value, protocol).map(|port| (port, port)),
-    }
-}
-
-/// A number, or a name of /etc/services.
-fn port(value: &str, protocol: Option<u8>) -> Result<u16> {
-    let is_name = !value.bytes().all(|byte| byte.is_ascii_digit());
-    let number = number(value).and_then(|number| number.try_into().ok());
-    number
-        .or_else(|| if is_name { service(value, protocol) } else { None })
-        .with_context(|| format!("{value:?} is neither a port nor a service of /etc/services"))
-}
-
-/// A decimal number, or a name of /etc/services.
-fn service(value: &str, protocol: Option<u8>) -> Option<u16> {
-    if value.bytes().all(|byte| byte.is_ascii_digit()) {
-        return value.parse().ok();
-    }
-    let protocol = match protocol {
-        Some(6) => "tcp",
-        Some(17) => "udp",
-        // Few services are there for SCTP, and libpcap takes the port of the others.
-        _ => "",
-    };
-    let services = fs::read_to_string("/etc/services").unwrap_or_default();
-    let find = |line: &str| {
-        let mut words = line.split('#').next()?.split_whitespace();
-        let (name, number) = (words.next()?, words.next()?);
-        let (port, of) = number.split_once('/')?;
-        let named = name == value || words.any(|alias| alias == value);
-        (named && (protocol.is_empty() || protocol == of)).then(|| port.parse().ok())?
-    };
-    services.lines().find_map(find)
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Direction, Filter, Leaf, Meaning, What};
+use super::{Direction, Filter, Leaf, Meaning, Quantity, What};
 
 /// IPv6 extension headers: libpcap looks at the first header, records have the protocol behind them.
 const EXTENSION_HEADERS: [u8; 6] = [0, 43, 44, 51, 60, 135];
@@ -61,6 +61,11 @@ impl Leaf {
             }
             What::Vlan(None) => Some("\"dot1qVlanId\" IS NOT NULL".to_owned()),
             What::Vlan(Some(id)) => Some(format!("\"dot1qVlanId\" = {id}")),
+            What::Flags(bits) => Some(flags(bits, direction)),
+            What::Reason(number) => Some(format!("\"flowEndReason\" = {number}")),
+            What::Amount(quantity, operator, amount) => {
+                Some(amounts(quantity, operator, amount, direction))
+            }
         });
         if all.is_empty() { "TRUE".to_owned() } else { format!("({})", all.join(" AND ")) }
     }
@@ -98,10 +103,55 @@ impl Leaf {
                 "({} IS NOT TRUE OR \"dot1qVlanId\" IS NOT NULL OR \"ipVersion\" = 6)",
                 self.flow(self.direction)
             ),
-            What::Vlan(_) => format!("({} IS NOT TRUE)", self.flow(self.direction)),
+            What::Vlan(_) | What::Flags(_) | What::Reason(_) | What::Amount(..) => {
+                format!("({} IS NOT TRUE)", self.flow(self.direction))
+            }
             // The packets of one direction do not match `src`, and fragments have no ports.
             What::Net(..) | What::Ports(..) => "TRUE".to_owned(),
         }
+    }
+}
+
+/// Whether the packets of these ends have all flags together.
+fn flags(bits: u16, direction: Direction) -> String {
+    let has = |columns: &str| format!("({columns} & {bits}) = {bits}");
+    // Columns of 16 bits become those of 64, as the number is.
+    let column = |name: &str| format!("coalesce(arrow_cast(\"{name}\", 'Int64'), 0)");
+    let [source, destination] = ["tcpControlBits", "reverseTcpControlBits"].map(column);
+    match direction {
+        Direction::Source => has(&source),
+        Direction::Destination => has(&destination),
+        Direction::Either => has(&format!("({source} | {destination})")),
+        Direction::Both => format!("({} AND {})", has(&source), has(&destination)),
+    }
+}
+
+/// The comparison of an amount of these ends, or of both together.
+fn amounts(quantity: Quantity, operator: &str, amount: u64, direction: Direction) -> String {
+    let time = |column: &str| format!("arrow_cast(\"{column}\", 'Int64')");
+    let duration = format!("({} - {})", time("flowEndNanoseconds"), time("flowStartNanoseconds"));
+    let names = match quantity {
+        Quantity::Duration => return format!("{duration} {operator} {amount}"),
+        Quantity::Octets | Quantity::BitRate => ["octetDeltaCount", "reverseOctetDeltaCount"],
+        Quantity::Packets | Quantity::PacketRate => ["packetDeltaCount", "reversePacketDeltaCount"],
+    };
+    let [source, destination] = names.map(|name| format!("\"{name}\""));
+    let compare = |sum: &str| match quantity {
+        Quantity::BitRate | Quantity::PacketRate => {
+            let factor = if quantity == Quantity::BitRate { "8e9" } else { "1e9" };
+            // One instant has no rate.
+            format!(
+                "({duration} > 0 AND arrow_cast({sum}, 'Float64') * {factor} {operator} \
+                 arrow_cast({duration}, 'Float64') * {amount})"
+            )
+        }
+        _ => format!("{sum} {operator} {amount}"),
+    };
+    match direction {
+        Direction::Source => compare(&source),
+        Direction::Destination => compare(&destination),
+        Direction::Either => compare(&format!("({source} + {destination})")),
+        Direction::Both => format!("({} AND {})", compare(&source), compare(&destination)),
     }
 }
 

@@ -82,6 +82,16 @@ fn what_records_do_not_have_is_refused_by_name() {
         ("(tcp", "closed"),
         ("tcp)", ")"),
         ("tcp udp", "host"),
+        ("flags Q", "letters of FSRPAUEC"),
+        ("octets 5", "after `octets`"),
+        ("octets > x", "an amount"),
+        ("octets > 1e30", "an amount"),
+        ("duration > 5", "a duration"),
+        ("src duration > 5s", "both directions"),
+        ("reason never", "idle, active"),
+        ("host 10.0.0.1 > 5", "\">\""),
+        ("port = 80", "="),
+        ("len > 5", "len"),
     ];
     for (text, named) in refused {
         let error = parse(text).map(|filter| format!("{filter:?}")).unwrap_err().to_string();

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use linerate_flow::FlowRecord;
+use linerate_flow::community_id::community_id;
 use serde_json::Value;
 
 use crate::support::{START, answer, frame, meter, parquet, run, tcpdump, traffic, v4, write};
@@ -120,6 +121,111 @@ fn top_list_and_sum_give_what_the_records_have() {
     assert!(csv.starts_with(&format!("n,a\n{},10.0.0.", records.len())), "{csv}");
     let table = answer(&["flows", "top", "-r", location, "--by", "protocol"]);
     assert!(table.contains("| protocol |"), "{table}");
+}
+
+#[test]
+fn conditions_on_flows_select_what_the_records_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = some_records(folder.path(), 2_000);
+    for (n, record) in records.iter_mut().enumerate() {
+        record.forward.tcp_flags = [0x02, 0x12, 0x18, 0x04][n % 4];
+        record.reverse.tcp_flags = [0x12, 0x10, 0x00][n % 3];
+        record.end = record.start + [0, 500_000, 2_000_000_000][n % 3];
+    }
+    let location = folder.path().join("1.parquet");
+    parquet(&location, &records);
+    let location = location.to_str().unwrap();
+    let duration = |one: &FlowRecord| one.end - one.start;
+    let octets = |one: &FlowRecord| one.forward.octets + one.reverse.octets;
+    let flags = |one: &FlowRecord| match one.key.protocol {
+        6 => [one.forward, one.reverse].map(|one| if one.packets > 0 { one.tcp_flags } else { 0 }),
+        _ => [0, 0],
+    };
+    type Condition<'a> = &'a dyn Fn(&FlowRecord) -> bool;
+    let cases: [(&str, Condition<'_>); 12] = [
+        ("flags S", &|one| (flags(one)[0] | flags(one)[1]) & 2 != 0),
+        ("src flags SA", &|one| flags(one)[0] & 0x12 == 0x12),
+        ("dst flags A and not src flags R", &|one| {
+            flags(one)[1] & 0x10 != 0 && flags(one)[0] & 4 == 0
+        }),
+        ("octets > 0.3k", &|one| octets(one) > 300),
+        ("octets<=100 or tcp", &|one| octets(one) <= 100 || one.key.protocol == 6),
+        ("dst packets = 0", &|one| one.reverse.packets == 0),
+        ("packets != 2", &|one| one.forward.packets + one.reverse.packets != 2),
+        ("duration >= 500us", &|one| duration(one) >= 500_000),
+        ("bps > 3M", &|one| {
+            duration(one) > 0 && octets(one) as f64 * 8e9 > 3e6 * duration(one) as f64
+        }),
+        ("src pps < 10 and udp", &|one| {
+            one.key.protocol == 17
+                && duration(one) > 0
+                && (one.forward.packets as f64) * 1e9 < 10.0 * duration(one) as f64
+        }),
+        ("reason forced", &|one| one.end_reason.is_some_and(|reason| reason as u8 == 4)),
+        ("(flags S or flags R) and octets > 150 and host 10.0.0.3", &|one| {
+            (flags(one)[0] | flags(one)[1]) & 6 != 0
+                && octets(one) > 150
+                && [one.key.source, one.key.destination].contains(&v4(3))
+        }),
+    ];
+    for (filter, condition) in cases {
+        let sum = &rows(&answer(&["flows", "sum", "-r", location, "--json", filter]))[0];
+        let expected = records.iter().filter(|one| condition(one)).count();
+        assert_eq!(sum["flows"], expected, "{filter}");
+        let is_rare = ["reason forced", "dst packets = 0"].contains(&filter);
+        assert!(is_rare || (1..records.len()).contains(&expected), "{filter}: {expected}");
+    }
+    let list = |sort| {
+        rows(&answer(&["flows", "list", "-r", location, "--json", "--sort", sort, "-n", "50"]))
+    };
+    let longest = list("duration");
+    assert!(longest.iter().all(|row| row["duration"] == 2.0), "{longest:?}");
+    let most = |row: &serde_json::Value| {
+        row["octets"].as_u64().unwrap() + row["reverse_octets"].as_u64().unwrap()
+    };
+    let sorted: Vec<_> = list("octets").iter().map(most).collect();
+    let mut all: Vec<_> = records.iter().map(octets).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    assert_eq!(sorted, all[..50]);
+    assert!(list("time").iter().any(|row| row["flags"] == ".S......"));
+    // The shares are those of all octets.
+    let top = rows(&answer(&["flows", "top", "-r", location, "--json", "--by", "host"]));
+    let percent =
+        top[0]["octets"].as_u64().unwrap() as f64 * 100.0 / all.iter().sum::<u64>() as f64;
+    assert!((top[0]["percent"].as_f64().unwrap() - percent).abs() < 0.01, "{:?}", top[0]);
+    assert!(top[0]["bits_per_second"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn records_have_the_names_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = some_records(folder.path(), 300);
+    let location = folder.path().join("1.parquet");
+    let location = location.to_str().unwrap();
+    for has_details in [false, true] {
+        if has_details {
+            for record in &mut records {
+                record.details.history = Some("ShADd".into());
+                record.details.forward.payload = Some(7);
+            }
+        }
+        parquet(Path::new(location), &records);
+        let query = |sql| rows(&answer(&["flows", "query", "-r", location, "--json", sql]));
+        let zeek = query("SELECT * FROM zeek ORDER BY ts LIMIT 1");
+        let first = records.iter().min_by_key(|one| one.start);
+        let (record, row) = (first.unwrap(), &zeek[0]);
+        assert_eq!(row["id.orig_h"], record.key.source.to_string());
+        assert_eq!(row["orig_pkts"], record.forward.packets);
+        assert_eq!(row["community_id"], *community_id(&record.key).unwrap());
+        let history = row.get("history").and_then(|history| history.as_str());
+        assert_eq!(history, has_details.then_some("ShADd"));
+        assert_eq!(row.get("orig_bytes").is_some(), has_details);
+        let ecs = query("SELECT sum(\"network.bytes\") AS sum FROM ecs");
+        let ocsf = query("SELECT sum(\"traffic.bytes\") AS sum, max(\"time\") AS t FROM ocsf");
+        let octets: u64 = records.iter().map(|one| one.forward.octets + one.reverse.octets).sum();
+        assert_eq!((&ecs[0]["sum"], &ocsf[0]["sum"]), (&octets.into(), &octets.into()));
+        assert!(ocsf[0]["t"].as_u64() >= Some(START / 1_000_000));
+    }
 }
 
 #[test]
