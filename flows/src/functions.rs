@@ -4,10 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, FixedSizeBinaryArray, StringBuilder, UInt8Array, UInt16Array, UInt32Array,
+    Array, ArrayRef, FixedSizeBinaryArray, Int64Array, StringBuilder, UInt8Array, UInt16Array,
+    UInt32Array,
 };
 use datafusion::arrow::datatypes::{DataType, UInt16Type};
-use datafusion::common::cast::{as_fixed_size_binary_array, as_primitive_array, as_uint32_array};
+use datafusion::common::cast::{
+    as_fixed_size_binary_array, as_int64_array, as_primitive_array, as_uint32_array,
+};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
@@ -32,6 +35,7 @@ pub(crate) fn register(context: &SessionContext) {
     let address = [DataType::UInt32, DataType::FixedSizeBinary(16)];
     let numbers = [DataType::UInt8, DataType::UInt16, DataType::UInt16, DataType::UInt16];
     add("ip", &address, ip);
+    add("net", &[&address[..], &[DataType::Int64, DataType::Int64]].concat(), net);
     add("tcp_flags", &[DataType::UInt16], tcp_flags);
     add("community_id", &[&address[..], &address, &numbers].concat(), community_ids);
 }
@@ -50,6 +54,30 @@ fn ip(columns: &[ArrayRef]) -> Result<ArrayRef> {
         } else {
             text.append_null();
         }
+    }
+    Ok(Arc::new(text.finish()))
+}
+
+/// `net(v4, v6, n, m)`: the first n bits of an IPv4 address, or the first m of an IPv6 address.
+fn net(columns: &[ArrayRef]) -> Result<ArrayRef> {
+    let v4: &UInt32Array = as_uint32_array(&columns[0])?;
+    let v6: &FixedSizeBinaryArray = as_fixed_size_binary_array(&columns[1])?;
+    let (bits4, bits6) = (as_int64_array(&columns[2])?, as_int64_array(&columns[3])?);
+    let mut text = StringBuilder::new();
+    for row in 0..v4.len() {
+        let len = |of: &Int64Array, max| of.value(row).clamp(0, max) as u32;
+        text.append_option(if v4.is_valid(row) {
+            let len = len(bits4, 32);
+            let mask = u32::MAX.checked_shl(32 - len).unwrap_or(0);
+            Some(format!("{}/{len}", Ipv4Addr::from(v4.value(row) & mask)))
+        } else if v6.is_valid(row) {
+            let len = len(bits6, 128);
+            let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
+            let octets: [u8; 16] = v6.value(row).try_into().unwrap_or_default();
+            Some(format!("{}/{len}", Ipv6Addr::from(u128::from_be_bytes(octets) & mask)))
+        } else {
+            None
+        });
     }
     Ok(Arc::new(text.finish()))
 }

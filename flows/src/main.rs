@@ -12,6 +12,7 @@ mod source;
 mod time;
 mod views;
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,7 +20,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::env::CompleteEnv;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -89,14 +91,17 @@ enum FlowsCommand {
         #[command(flatten)]
         answer: Answer,
         /// What to group by.
-        #[arg(long, value_enum, default_value = "host")]
-        by: By,
+        #[arg(long, value_parser = ByParser, default_value = "host")]
+        by: (By, (u8, u8)),
         /// What to sort by.
         #[arg(long, value_enum, default_value = "octets")]
         sort: Sort,
         /// Rows at most.
         #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
         count: u64,
+        /// Estimate what capture --sample left out: each count is divided by the share of flows that was metered.
+        #[arg(long)]
+        scale: bool,
     },
     /// List records.
     List {
@@ -123,6 +128,9 @@ enum FlowsCommand {
         /// A row for each interval; a flow counts where it begins.
         #[arg(long, value_name = "TIME", value_parser = time::parse_duration)]
         every: Option<i64>,
+        /// Estimate what capture --sample left out: each count is divided by the share of flows that was metered.
+        #[arg(long)]
+        scale: bool,
     },
     /// Query in SQL. The table is `flows`; `ip(v4, v6)` makes an address of the two columns that have it. The same records
     /// with the names of others are the tables `zeek`, `ecs` and `ocsf`.
@@ -239,6 +247,38 @@ impl Records {
     }
 }
 
+/// Reads `--by`: a name, or `net/24/48`.
+#[derive(Clone)]
+struct ByParser;
+
+impl TypedValueParser for ByParser {
+    type Value = (By, (u8, u8));
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Self::Value, clap::Error> {
+        let lengths = value.to_str().and_then(|text| text.strip_prefix("net/")).and_then(|text| {
+            let (v4, v6) = text.split_once('/').unwrap_or((text, "64"));
+            let (v4, v6) = (v4.parse().ok()?, v6.parse().ok()?);
+            (v4 <= 32 && v6 <= 128).then_some((v4, v6))
+        });
+        match lengths {
+            Some(lengths) => Ok((By::Net, lengths)),
+            None => {
+                let by = EnumValueParser::<By>::new().parse_ref(command, argument, value)?;
+                Ok((by, (24, 64)))
+            }
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(By::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
+    }
+}
+
 /// A Community ID.
 fn community_id(text: &str) -> Result<String, String> {
     let is_digest = |digest: &str| {
@@ -311,7 +351,7 @@ async fn run(command: Command) -> Result<ExitCode> {
 
 async fn flows(command: FlowsCommand) -> Result<ExitCode> {
     let is_query = matches!(command, FlowsCommand::Query { .. });
-    let by_sensor = matches!(command, FlowsCommand::Top { by: By::Sensor, .. });
+    let by_sensor = matches!(command, FlowsCommand::Top { by: (By::Sensor, _), .. });
     let (locations, answer, limit, sql, listed) = match command {
         FlowsCommand::Ship { folder, url, delete, follow, retry_for, json } => {
             let duration = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
@@ -319,8 +359,9 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
             let options = ship::Options { folder: &folder, url: &url, delete, follow, retry_for };
             return ship(&options, json).await;
         }
-        FlowsCommand::Top { records, answer, by, sort, count } => {
-            let sql = queries::top(by, sort, count, &records.condition()?);
+        FlowsCommand::Top { records, answer, by: (by, prefixes), sort, count, scale } => {
+            let options = queries::Top { by, prefixes, sort, count, is_scaled: scale };
+            let sql = queries::top(options, &records.condition()?);
             (records.location.locations, answer, Some(count), sql, None)
         }
         FlowsCommand::List { records, answer, nat_events, sort, count } => {
@@ -331,8 +372,8 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
             let sql = queries::list(options, &condition, false);
             (records.location.locations, answer, Some(count), sql, Some((options, condition)))
         }
-        FlowsCommand::Sum { records, answer, every } => {
-            let sql = queries::sum(every, &records.condition()?);
+        FlowsCommand::Sum { records, answer, every, scale } => {
+            let sql = queries::sum(every, &records.condition()?, scale);
             (records.location.locations, answer, None, sql, None)
         }
         FlowsCommand::Query { location, answer, sql } => {

@@ -8,8 +8,8 @@ use crate::time::Range;
 
 /// The most rows that SQL can ask for.
 const MAX_ROWS: u64 = i64::MAX as u64;
-const PACKETS: &str = "sum(\"packetDeltaCount\" + \"reversePacketDeltaCount\")";
-const OCTETS: &str = "sum(\"octetDeltaCount\" + \"reverseOctetDeltaCount\")";
+const PACKETS: &str = "(\"packetDeltaCount\" + \"reversePacketDeltaCount\")";
+const OCTETS: &str = "(\"octetDeltaCount\" + \"reverseOctetDeltaCount\")";
 const SOURCE: &str = "\"sourceIPv4Address\", \"sourceIPv6Address\"";
 const DESTINATION: &str = "\"destinationIPv4Address\", \"destinationIPv6Address\"";
 
@@ -18,6 +18,8 @@ const DESTINATION: &str = "\"destinationIPv4Address\", \"destinationIPv6Address\
 pub(crate) enum By {
     /// Addresses, whether they began the flow or not. A flow counts for both, and once if they are the same.
     Host,
+    /// Networks, likewise: net/N has N bits of IPv4 (default: 24), net/N/M also M bits of IPv6 (default: 64).
+    Net,
     /// The initiator's address.
     Source,
     /// The address of its peer.
@@ -60,6 +62,18 @@ pub(crate) enum ListSort {
     Duration,
 }
 
+/// Flows, packets and octets, in this order. Those that sampling left out are estimated, if `is_scaled`.
+fn counts(is_scaled: bool) -> [String; 3] {
+    ["1", PACKETS, OCTETS].map(|of_one| match is_scaled {
+        true => {
+            let scaled = format!("arrow_cast({of_one}, 'Float64') / \"samplingProbability\"");
+            format!("arrow_cast(round(sum({scaled})), 'UInt64')")
+        }
+        false if of_one == "1" => "count(*)".to_owned(),
+        false => format!("sum({of_one})"),
+    })
+}
+
 /// The condition of a filter and a range of time. A record is in a range if a part of its flow is.
 pub(crate) fn condition(filter: Option<&Filter>, range: Range, meaning: Meaning) -> String {
     let mut all = Vec::new();
@@ -85,29 +99,76 @@ pub(crate) fn of_community_id(id: &str) -> String {
     format!("({before} OR {after})")
 }
 
+/// What `top` shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Top {
+    pub(crate) by: By,
+    /// The lengths of prefixes of IPv4 and IPv6, for [`By::Net`].
+    pub(crate) prefixes: (u8, u8),
+    pub(crate) sort: Sort,
+    pub(crate) count: u64,
+    pub(crate) is_scaled: bool,
+}
+
 /// `top`: the top talkers.
-pub(crate) fn top(by: By, sort: Sort, count: u64, condition: &str) -> String {
+pub(crate) fn top(options: Top, condition: &str) -> String {
+    let Top { by, prefixes, sort, count, is_scaled } = options;
     let flows = format!("(SELECT * FROM {TABLE} WHERE \"natEvent\" IS NULL AND {condition})");
-    let (from, columns, keys) = match by {
+    let (from, columns, keys) = grouping(by, prefixes, flows);
+    let count = count.min(MAX_ROWS);
+    // Each flow has two hosts, and counts once in the total.
+    let is_whole = if matches!(by, By::Host | By::Net) { "whole" } else { "1" };
+    let (sort, of_one) = match sort {
+        Sort::Octets => ("octets", OCTETS),
+        Sort::Packets => ("packets", PACKETS),
+        Sort::Flows => ("flows", "1"),
+    };
+    let of_one = match is_scaled {
+        true => format!("(arrow_cast({of_one}, 'Float64') / \"samplingProbability\")"),
+        false => of_one.to_owned(),
+    };
+    let float = |sum: &str| format!("arrow_cast(sum({sum}), 'Float64')");
+    let total = format!("sum({}) OVER ()", float(&format!("{of_one} * {is_whole}")));
+    let percent = format!("round({} * 100 / nullif({total}, 0), 2)", float(&of_one));
+    let [flow_count, packets, octets] = counts(is_scaled);
+    let time = "arrow_cast(max(\"flowEndNanoseconds\"), 'Int64') - arrow_cast(min(\"flowStartNanoseconds\"), 'Int64')";
+    let rate = format!("round(arrow_cast({octets}, 'Float64') * 8e9 / nullif({time}, 0))");
+    format!(
+        "SELECT {columns}, {flow_count} AS flows, {packets} AS packets, {octets} AS octets, {percent} AS percent, \
+         {rate} AS bits_per_second FROM {from} GROUP BY {keys} ORDER BY {sort} DESC, {keys} LIMIT {count}"
+    )
+}
+
+/// Of `top`: what it selects from, its columns, and the keys of its groups.
+fn grouping(by: By, prefixes: (u8, u8), flows: String) -> (String, String, String) {
+    // A flow for each of its ends, but once if they are the same.
+    let of_ends = |source: &str, destination: &str, differ: &str| {
+        let counts = "\"packetDeltaCount\", \"reversePacketDeltaCount\", \"octetDeltaCount\", \
+             \"reverseOctetDeltaCount\", \"flowStartNanoseconds\", \"flowEndNanoseconds\", \"samplingProbability\"";
+        let end = |columns: &str, whole| {
+            format!("SELECT {columns}, {counts}, {whole} AS whole FROM {flows}")
+        };
+        let (source, destination) = (end(source, 1), end(destination, 0));
+        format!("({source} UNION ALL {destination} WHERE {differ})")
+    };
+    match by {
         By::Host => {
-            let counts = "\"packetDeltaCount\", \"reversePacketDeltaCount\", \"octetDeltaCount\", \"reverseOctetDeltaCount\", \
-                 \"flowStartNanoseconds\", \"flowEndNanoseconds\"";
-            let end = |columns: &str, whole| {
-                format!("SELECT {columns}, {counts}, {whole} AS whole FROM {flows}")
-            };
-            let (source, destination) = (end(SOURCE, 1), end(DESTINATION, 0));
-            // A host that talks to itself is one host.
             let differ = |version: &str| {
                 format!(
                     "(\"source{version}Address\" IS DISTINCT FROM \"destination{version}Address\")"
                 )
             };
             let differ = format!("({} OR {})", differ("IPv4"), differ("IPv6"));
-            (
-                format!("({source} UNION ALL {destination} WHERE {differ})"),
-                format!("ip({SOURCE}) AS host"),
-                SOURCE.to_owned(),
-            )
+            let from = of_ends(SOURCE, DESTINATION, &differ);
+            (from, format!("ip({SOURCE}) AS host"), SOURCE.to_owned())
+        }
+        By::Net => {
+            let net = |columns| format!("net({columns}, {}, {})", prefixes.0, prefixes.1);
+            let (source, destination) = (net(SOURCE), net(DESTINATION));
+            let differ = format!("({source} IS DISTINCT FROM {destination})");
+            let named = |net: &str| format!("{net} AS net");
+            let from = of_ends(&named(&source), &named(&destination), &differ);
+            (from, "net".to_owned(), "net".to_owned())
         }
         By::Source => (flows, format!("ip({SOURCE}) AS source"), SOURCE.to_owned()),
         By::Destination => {
@@ -130,24 +191,7 @@ pub(crate) fn top(by: By, sort: Sort, count: u64, condition: &str) -> String {
         By::Vlan => single(flows, "dot1qVlanId", "vlan"),
         By::Interface => single(flows, "interfaceName", "interface"),
         By::Sensor => single(flows, "sensor", "sensor"),
-    };
-    let count = count.min(MAX_ROWS);
-    // Each flow has two hosts, and counts once in the total.
-    let is_whole = if by == By::Host { "whole" } else { "1" };
-    let (sort, of_one) = match sort {
-        Sort::Octets => ("octets", "(\"octetDeltaCount\" + \"reverseOctetDeltaCount\")"),
-        Sort::Packets => ("packets", "(\"packetDeltaCount\" + \"reversePacketDeltaCount\")"),
-        Sort::Flows => ("flows", "1"),
-    };
-    let float = |sum: &str| format!("arrow_cast(sum({sum}), 'Float64')");
-    let total = format!("sum({}) OVER ()", float(&format!("{of_one} * {is_whole}")));
-    let percent = format!("round({} * 100 / nullif({total}, 0), 2)", float(of_one));
-    let time = "arrow_cast(max(\"flowEndNanoseconds\"), 'Int64') - arrow_cast(min(\"flowStartNanoseconds\"), 'Int64')";
-    let rate = format!("round(arrow_cast({OCTETS}, 'Float64') * 8e9 / nullif({time}, 0))");
-    format!(
-        "SELECT {columns}, count(*) AS flows, {PACKETS} AS packets, {OCTETS} AS octets, {percent} AS percent, \
-         {rate} AS bits_per_second FROM {from} GROUP BY {keys} ORDER BY {sort} DESC, {keys} LIMIT {count}"
-    )
+    }
 }
 
 fn single(flows: String, column: &str, name: &str) -> (String, String, String) {
@@ -200,9 +244,10 @@ pub(crate) fn list(options: List, condition: &str, has_sensor: bool) -> String {
 }
 
 /// `sum`: totals, or those of each interval of `every` nanoseconds that flows begin in.
-pub(crate) fn sum(every: Option<i64>, condition: &str) -> String {
+pub(crate) fn sum(every: Option<i64>, condition: &str, is_scaled: bool) -> String {
+    let [flows, packets, octets] = counts(is_scaled);
     let columns = format!(
-        "count(*) AS flows, coalesce({PACKETS}, 0) AS packets, coalesce({OCTETS}, 0) AS octets, \
+        "coalesce({flows}, 0) AS flows, coalesce({packets}, 0) AS packets, coalesce({octets}, 0) AS octets, \
          min(\"flowStartNanoseconds\") AS first, max(\"flowEndNanoseconds\") AS last, \
          min(\"samplingProbability\") AS sampling_probability"
     );

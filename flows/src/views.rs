@@ -2,6 +2,7 @@
 //! Network Activity class of OCSF.
 
 use anyhow::Result;
+use datafusion::common::DFSchema;
 use datafusion::prelude::SessionContext;
 
 use crate::source::TABLE;
@@ -22,12 +23,21 @@ const OCTETS: &str = "(\"octetDeltaCount\" + \"reverseOctetDeltaCount\")";
 /// Adds the views to a session.
 pub(crate) async fn register(context: &SessionContext) -> Result<()> {
     let records = context.table(TABLE).await?;
+    for (name, columns) in views(records.schema()) {
+        let columns = columns.join(", ");
+        let sql = format!("SELECT {columns} FROM {TABLE} WHERE \"natEvent\" IS NULL");
+        context.register_table(name, context.sql(&sql).await?.into_view())?;
+    }
+    Ok(())
+}
+
+/// The name and the columns of each view of records with these columns.
+fn views(schema: &DFSchema) -> [(&'static str, Vec<String>); 3] {
     // A field on request is missing in the files of most meters.
-    let column =
-        |name: &str, kind: &str| match records.schema().has_column_with_unqualified_name(name) {
-            true => format!("\"{name}\""),
-            false => format!("arrow_cast(NULL, '{kind}')"),
-        };
+    let column = |name: &str, kind: &str| match schema.has_column_with_unqualified_name(name) {
+        true => format!("\"{name}\""),
+        false => format!("arrow_cast(NULL, '{kind}')"),
+    };
     let text = |name| column(name, "Utf8");
     let [payload, reverse_payload] =
         ["transportOctetDeltaCount", "reverseTransportOctetDeltaCount"]
@@ -114,12 +124,8 @@ pub(crate) async fn register(context: &SessionContext) -> Result<()> {
         ("\"reversePacketDeltaCount\"", "traffic.packets_in"),
         ("\"reverseOctetDeltaCount\"", "traffic.bytes_in"),
     ];
-    for (name, columns) in [("zeek", &zeek[..]), ("ecs", &ecs), ("ocsf", &ocsf)] {
-        let columns: Vec<_> =
-            columns.iter().map(|(value, name)| format!("{value} AS \"{name}\"")).collect();
-        let columns = columns.join(", ");
-        let sql = format!("SELECT {columns} FROM {TABLE} WHERE \"natEvent\" IS NULL");
-        context.register_table(name, context.sql(&sql).await?.into_view())?;
-    }
-    Ok(())
+    let named = |columns: &[(&str, &str)]| {
+        columns.iter().map(|(value, name)| format!("{value} AS \"{name}\"")).collect()
+    };
+    [("zeek", named(&zeek)), ("ecs", named(&ecs)), ("ocsf", named(&ocsf))]
 }

@@ -40,6 +40,8 @@ pub(super) struct FileParts {
     pub(super) parts: Vec<Part>,
     /// The records that point at it. If there are none, it may be a file of another capture.
     pub(super) records: u64,
+    /// The sensors of these records.
+    pub(super) sensors: BTreeSet<String>,
     /// When those began and ended that go on in later files.
     later: Option<Period>,
 }
@@ -101,20 +103,26 @@ impl<'a> Parts<'a> {
     pub(super) fn finish(self, named_by_all: &[Named]) -> Plan {
         let mut named: BTreeMap<PathBuf, FileParts> = BTreeMap::new();
         for (sensor, files) in self.files {
-            for (file, FileParts { parts, records, later }) in files {
+            for (file, FileParts { parts, records, later, .. }) in files {
                 let path = located(&file, sensor.as_deref(), self.folder);
                 let of_path = named.entry(path).or_default();
                 of_path.parts.extend(parts);
                 of_path.records += records;
+                of_path.sensors.extend(sensor.clone());
                 later.into_iter().for_each(|period| of_path.goes_on(period));
             }
         }
         let mut captures = Captures::default();
-        let (mut later, mut damaged) = (BTreeSet::new(), BTreeSet::new());
+        let mut later: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
+        let mut damaged = BTreeSet::new();
         for (path, of_path) in &named {
             let Some(period) = of_path.later else { continue };
             match captures.later(path, period) {
-                Ok(files) => later.extend(files),
+                Ok(files) => {
+                    for file in files {
+                        later.entry(file).or_default().extend(of_path.sensors.iter().cloned());
+                    }
+                }
                 Err(error) => _ = damaged.insert(message(&error)),
             }
         }
@@ -143,8 +151,10 @@ impl<'a> Parts<'a> {
             there
         });
         let mut files = named;
-        for path in later {
-            files.entry(path).or_default().parts.push(Part { first: 0, end: None, oldest: None });
+        for (path, sensors) in later {
+            let of_path = files.entry(path).or_default();
+            of_path.parts.push(Part { first: 0, end: None, oldest: None });
+            of_path.sensors.extend(sensors);
         }
         let mut files = without_links(files);
         let mut bytes_total = 0;
@@ -160,7 +170,7 @@ impl<'a> Parts<'a> {
 fn without_links(files: BTreeMap<PathBuf, FileParts>) -> BTreeMap<PathBuf, FileParts> {
     let mut names: HashMap<(u64, u64), PathBuf> = HashMap::new();
     let mut once: BTreeMap<PathBuf, FileParts> = BTreeMap::new();
-    for (path, FileParts { parts, records, later }) in files {
+    for (path, FileParts { parts, records, sensors, later }) in files {
         let name = match place(&path) {
             Some(place) => names.entry(place).or_insert(path).clone(),
             None => path,
@@ -168,6 +178,7 @@ fn without_links(files: BTreeMap<PathBuf, FileParts>) -> BTreeMap<PathBuf, FileP
         let of_file = once.entry(name).or_default();
         of_file.parts.extend(parts);
         of_file.records += records;
+        of_file.sensors.extend(sensors);
         later.into_iter().for_each(|period| of_file.goes_on(period));
     }
     once

@@ -37,6 +37,8 @@ pub(super) struct Search {
     pub(super) expected: Expected,
     /// Only packets of the records are taken.
     only_expected: bool,
+    /// The sensors of this file, in words.
+    sensor: Option<String>,
     /// The filter by link type.
     programs: HashMap<u16, BpfProgram>,
     interfaces: Vec<InterfaceDescription>,
@@ -91,6 +93,7 @@ impl Search {
             range: options.range,
             expected,
             only_expected: false,
+            sensor: None,
             programs: HashMap::new(),
             interfaces: Vec::new(),
             encoder: Encoder { format: Format::Pcapng, snaplen: u32::MAX, options: packet_options },
@@ -103,7 +106,9 @@ impl Search {
 
     /// Searches parts of a file, or all of it if it is not the file that records point at.
     pub(super) fn file(&mut self, path: &Path, of_path: &FileParts) -> Result<Searched> {
-        let FileParts { parts, records, .. } = of_path;
+        let FileParts { parts, records, sensors, .. } = of_path;
+        let names = sensors.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        self.sensor = (!names.is_empty()).then(|| format!("sensor {names}"));
         self.expected.begin_file();
         self.only_expected = *records == 0;
         let found = self.index.len();
@@ -205,7 +210,7 @@ impl Search {
             }
             let number = *numbers
                 .entry(record.interface)
-                .or_insert_with(|| number(&mut self.interfaces, interface));
+                .or_insert_with(|| number(&mut self.interfaces, interface, self.sensor.as_deref()));
             self.buffer.clear();
             self.encoder.encode(&mut self.buffer, &Record { interface: number, ..record });
             self.blocks.write_all(&self.buffer).context(NoTemporaryFile)?;
@@ -239,9 +244,19 @@ impl Search {
     }
 }
 
-/// The number of an interface in the file that is written.
-fn number(interfaces: &mut Vec<InterfaceDescription>, interface: &InterfaceDescription) -> u32 {
-    let interface = InterfaceDescription { statistics: None, ..interface.clone() };
+/// The number of an interface in the file that is written. Its description names the sensor.
+fn number(
+    interfaces: &mut Vec<InterfaceDescription>,
+    interface: &InterfaceDescription,
+    sensor: Option<&str>,
+) -> u32 {
+    let mut interface = InterfaceDescription { statistics: None, ..interface.clone() };
+    if let Some(sensor) = sensor {
+        interface.description = Some(match interface.description {
+            Some(description) => format!("{description}, {sensor}"),
+            None => sensor.to_owned(),
+        });
+    }
     let position = interfaces.iter().position(|one| *one == interface).unwrap_or_else(|| {
         interfaces.push(interface);
         interfaces.len() - 1

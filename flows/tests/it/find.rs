@@ -164,6 +164,30 @@ fn a_community_id_finds_the_packets_of_its_flow_alone() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--community-id"));
 }
 
+#[test]
+fn the_interfaces_of_a_result_name_the_sensors() {
+    let folder = tempfile::tempdir().unwrap();
+    let frames = traffic(200, false);
+    for sensor in ["a", "b"] {
+        let file = folder.path().join(format!("{sensor}.pcapng"));
+        write(&file, &frames, START);
+        let location = folder.path().join(format!("flows/sensor={sensor}/1.parquet"));
+        parquet(&location, &meter(&[file]));
+    }
+    let (location, out) = (folder.path().join("flows"), folder.path().join("out.pcapng"));
+    answer(&["find", "-r", location.to_str().unwrap(), "-w", out.to_str().unwrap(), "ip or ip6"]);
+    let mut reader = BlockReader::open(&out).unwrap();
+    let mut packets = [0, 0];
+    while let Some((block, interfaces)) = reader.next().unwrap() {
+        let Some(record) = block.record else { continue };
+        let interface = &interfaces[record.interface as usize];
+        let name = interface.description.as_deref();
+        let sensor = ["sensor a", "sensor b"].iter().position(|one| Some(*one) == name);
+        packets[sensor.unwrap_or_else(|| panic!("{interface:?}"))] += 1;
+    }
+    assert_eq!(packets, [200, 200]);
+}
+
 /// Two packet files in a folder, and the records of their packets.
 fn two_files(folder: &Path, names: [&str; 2]) -> ([PathBuf; 2], String) {
     let frames = traffic(200, false);

@@ -1,7 +1,8 @@
 //! Predefined queries, against sums by hand and against tcpdump.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 
@@ -194,6 +195,60 @@ fn conditions_on_flows_select_what_the_records_have() {
         top[0]["octets"].as_u64().unwrap() as f64 * 100.0 / all.iter().sum::<u64>() as f64;
     assert!((top[0]["percent"].as_f64().unwrap() - percent).abs() < 0.01, "{:?}", top[0]);
     assert!(top[0]["bits_per_second"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn nets_have_their_flows_once_and_samples_are_scaled() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = some_records(folder.path(), 2_000);
+    records.iter_mut().step_by(2).for_each(|one| one.sampling_probability = 0.25);
+    let location = folder.path().join("1.parquet");
+    parquet(&location, &records);
+    let location = location.to_str().unwrap();
+    let top = |options: &[&str]| {
+        rows(&answer(&[&["flows", "top", "-r", location, "--json", "-n", "100"], options].concat()))
+    };
+    let net = |one: IpAddr| match one {
+        IpAddr::V4(one) => format!("{}/28", Ipv4Addr::from(u32::from(one) & !15)),
+        IpAddr::V6(one) => format!("{}/120", Ipv6Addr::from(u128::from(one) & !255)),
+    };
+    for (scale, name) in [(false, "octets"), (true, "octets"), (false, "flows"), (true, "packets")]
+    {
+        let mut expected: BTreeMap<String, f64> = BTreeMap::new();
+        for one in &records {
+            let (forward, reverse) = (one.forward, one.reverse);
+            let amount = match name {
+                "octets" => forward.octets + reverse.octets,
+                "packets" => forward.packets + reverse.packets,
+                _ => 1,
+            };
+            let share = if scale { one.sampling_probability } else { 1.0 };
+            for net in BTreeSet::from([net(one.key.source), net(one.key.destination)]) {
+                *expected.entry(net).or_default() += amount as f64 / share;
+            }
+        }
+        let options = ["--by", "net/28/120", "--sort", name, "--scale"];
+        let found = top(&options[..if scale { 5 } else { 4 }]);
+        let found: BTreeMap<_, _> = found
+            .iter()
+            .map(|row| (row["net"].as_str().unwrap().to_owned(), row[name].as_f64().unwrap()))
+            .collect();
+        assert_eq!(found, expected, "{scale} {name}");
+    }
+    let sum = |options: &[&str]| {
+        rows(&answer(&[&["flows", "sum", "-r", location, "--json"], options].concat())).remove(0)
+    };
+    let scaled: f64 = records.iter().map(|one| 1.0 / one.sampling_probability).sum();
+    assert_eq!(sum(&["--scale"])["flows"].as_f64(), Some(scaled));
+    assert_eq!(sum(&[])["flows"], records.len());
+    assert!(top(&["--by", "net"]).iter().all(|row| {
+        let net = row["net"].as_str().unwrap();
+        net.ends_with(".0/24") || net.ends_with("::/64")
+    }));
+    for wrong in ["net/33", "net/8/129", "net/", "nets"] {
+        let output = run(&["flows", "top", "-r", location, "--by", wrong]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
 }
 
 #[test]
@@ -501,9 +556,18 @@ fn documents_name_each_field_of_a_row() {
     };
     let mut groups = BTreeSet::new();
     let counts = documented("top");
-    for by in
-        ["host", "source", "destination", "pair", "port", "protocol", "vlan", "interface", "sensor"]
-    {
+    for by in [
+        "host",
+        "net",
+        "source",
+        "destination",
+        "pair",
+        "port",
+        "protocol",
+        "vlan",
+        "interface",
+        "sensor",
+    ] {
         let csv = answer(&["flows", "top", "-r", location, "--csv", "--by", by]);
         let columns: BTreeSet<_> =
             csv.lines().next().unwrap().split(',').map(str::to_owned).collect();
