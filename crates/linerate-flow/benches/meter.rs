@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use etherparse::PacketBuilder;
 use linerate_flow::meter::{Flow, Meter, MeterOptions, MeteredPacket};
+use linerate_flow::schema::{Group, Groups};
 
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
@@ -38,7 +39,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(flows: u32) -> Self {
+    fn new(flows: u32, groups: Groups) -> Self {
         let mut frame = Vec::new();
         PacketBuilder::ethernet2([2; 6], [4; 6])
             .ipv4([198, 18, 0, 1], [198, 19, 0, 1], 64)
@@ -46,7 +47,7 @@ impl Bench {
             .write(&mut frame, &[0; SIZE - 42])
             .expect("writing to memory");
         let frame: [u8; SIZE] = frame.try_into().expect("the frame has this size");
-        let options = MeterOptions { max_flows: 1 << 20, ..MeterOptions::default() };
+        let options = MeterOptions { max_flows: 1 << 20, groups, ..MeterOptions::default() };
         let meter = Meter::new(&options);
         let (random, time) = (1, 1_700_000_000_000_000_000);
         let mut bench = Self { meter, frames: vec![frame; FRAMES], flows, random, time };
@@ -102,8 +103,14 @@ fn packets(criterion: &mut Criterion) {
     for flows in [1, 1000, 100_000, 1_000_000] {
         let mut group = criterion.benchmark_group(format!("meter a packet of {flows} flows"));
         group.throughput(Throughput::Elements(FRAMES as u64));
-        let mut bench = Bench::new(flows);
-        for (name, batches) in [("in batches", true), ("one by one", false)] {
+        let mut default = Bench::new(flows, Groups::default());
+        let mut all_fields = Bench::new(flows, Group::ALL.into_iter().collect());
+        for (name, batches, has_all) in [
+            ("in batches", true, false),
+            ("one by one", false, false),
+            ("in batches, with all fields", true, true),
+        ] {
+            let bench = if has_all { &mut all_fields } else { &mut default };
             group.bench_function(name, |bencher| {
                 bencher.iter_custom(|rounds| {
                     let mut all = Duration::ZERO;
