@@ -155,7 +155,7 @@ impl Table {
         self.slot(self.home(hash)).hash
     }
 
-    /// Reads the entry that probably has this hash, so that it is in the cache. The value has no meaning.
+    /// Reads the entry that probably has this hash, and its details, so that they are in the cache. The value has no meaning.
     #[inline]
     pub(super) fn load_entry(&self, hash: u32) -> u32 {
         let mut at = self.home(hash);
@@ -164,7 +164,8 @@ impl Table {
             match slot.entry.checked_sub(1) {
                 None => return 0,
                 Some(number) if slot.hash == hash => {
-                    return self.entries[number as usize].load();
+                    let details = self.details(number).map_or(0, Details::load);
+                    return self.entries[number as usize].load() ^ details;
                 }
                 Some(_) => at = self.next(at),
             }
