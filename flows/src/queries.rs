@@ -96,7 +96,10 @@ pub(crate) fn of_community_id(id: &str) -> String {
     };
     let before = tuple("source", "destination", "", "");
     let after = tuple("Source", "Destination", "postNAT", "postNAPT");
-    format!("({before} OR {after})")
+    // Messages of ICMP that nothing answers have an ID for each direction, and one record for both.
+    let back = tuple("destination", "source", "", "");
+    let back = format!("\"protocolIdentifier\" IN (1, 58) AND {back}");
+    format!("({before} OR {after} OR ({back}))")
 }
 
 /// What `top` shows.

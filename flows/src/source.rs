@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, bail};
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
@@ -192,14 +192,22 @@ async fn records(context: &SessionContext, group: FileSet) -> Result<DataFrame> 
     let options = listing_options()
         .with_table_partition_cols(columns)
         .with_session_config_options(&context.copied_config());
-    let config = ListingTableConfig::new_with_multi_paths(group.urls.clone());
-    let config = match config.with_listing_options(options).infer_schema(&context.state()).await {
-        Ok(config) => config,
-        Err(error) => {
-            let error = unreadable(context, &group.urls).await.unwrap_or_else(|| error.into());
-            return Err(error.context(format!("cannot read the flow records in {names}")));
+    // Of each location: files have the fields that were asked for.
+    let mut schemas = Vec::new();
+    for url in &group.urls {
+        match options.infer_schema(&context.state(), url).await {
+            Ok(schema) => schemas.push(Schema::clone(&schema)),
+            Err(error) => {
+                let error = unreadable(context, &group.urls).await.unwrap_or_else(|| error.into());
+                return Err(error.context(format!("cannot read the flow records in {names}")));
+            }
         }
-    };
+    }
+    let schema = Schema::try_merge(schemas)
+        .with_context(|| format!("the columns of the flow records in {names} differ"))?;
+    let config = ListingTableConfig::new_with_multi_paths(group.urls)
+        .with_listing_options(options)
+        .with_schema(Arc::new(schema));
     let is_record = |schema: &SchemaRef| schema.field_with_name("flowStartNanoseconds").is_ok();
     if !config.file_schema.as_ref().is_some_and(is_record) {
         bail!("there are no flow records in {names}: the files have other columns");

@@ -17,7 +17,7 @@ const ICMPV6: u8 = 58;
 const SCTP: u8 = 132;
 
 /// Types of messages that ask and answer: they stand for the ports of both ends.
-const ICMP_PAIRS: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (10, 9)];
+const ICMP_PAIRS: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (9, 10)];
 const ICMPV6_PAIRS: [(u8, u8); 6] =
     [(128, 129), (130, 131), (133, 134), (135, 136), (139, 140), (144, 145)];
 
@@ -60,8 +60,6 @@ fn icmp_ports(protocol: u8, type_code: u16) -> ((u16, u16), bool) {
     let [kind, code] = type_code.to_be_bytes();
     let pairs = if protocol == ICMP { &ICMP_PAIRS[..] } else { &ICMPV6_PAIRS };
     let answer = pairs.iter().find_map(|(one, other)| match kind {
-        // Advertisements of IPv4 routers are no answers.
-        9 if protocol == ICMP => None,
         _ if kind == *one => Some(*other),
         _ if kind == *other => Some(*one),
         _ => None,
@@ -73,9 +71,11 @@ fn icmp_ports(protocol: u8, type_code: u16) -> ((u16, u16), bool) {
 mod tests {
     use super::*;
 
-    /// The specification's baseline, and one flow each of Zeek's and Vector's tests: protocol, addresses,
+    /// The specification's baseline, router discovery, and one flow each of Zeek's and Vector's tests: protocol, addresses,
     /// ports, ID.
     const BASELINE: &str = "\
+1 192.168.0.1 192.168.0.89 9 10 ZCE6FYKtYq6/Z5/7VYclhgEesAg=
+1 192.168.0.89 192.168.0.1 10 9 ZCE6FYKtYq6/Z5/7VYclhgEesAg=
 58 fe80::200:86ff:fe05:80da fe80::260:97ff:fe07:69ea 135 136 dGHyGvjMfljg6Bppwm3bg0LO8TY=
 58 fe80::260:97ff:fe07:69ea fe80::200:86ff:fe05:80da 136 135 dGHyGvjMfljg6Bppwm3bg0LO8TY=
 58 fe80::260:97ff:fe07:69ea fe80::200:86ff:fe05:80da 135 136 zavyT/cezQr1fmImYCwYnMXbgck=

@@ -84,30 +84,13 @@ impl Leaf {
     }
 
     fn may_not_match(&self) -> String {
-        let undirected = self.direction == Direction::Either;
         match self.what {
-            // libpcap does not look behind a VLAN tag.
-            What::Net(..) if undirected => {
-                format!(
-                    "({} IS NOT TRUE OR \"dot1qVlanId\" IS NOT NULL)",
-                    self.flow(self.direction)
-                )
-            }
-            What::Any if self.protocol.is_none() => {
-                format!(
-                    "({} IS NOT TRUE OR \"dot1qVlanId\" IS NOT NULL)",
-                    self.flow(self.direction)
-                )
-            }
-            What::Any => format!(
-                "({} IS NOT TRUE OR \"dot1qVlanId\" IS NOT NULL OR \"ipVersion\" = 6)",
-                self.flow(self.direction)
-            ),
-            What::Vlan(_) | What::Flags(_) | What::Reason(_) | What::Amount(..) => {
+            What::Flags(_) | What::Reason(_) | What::Amount(..) => {
                 format!("({} IS NOT TRUE)", self.flow(self.direction))
             }
-            // The packets of one direction do not match `src`, and fragments have no ports.
-            What::Net(..) | What::Ports(..) => "TRUE".to_owned(),
+            // libpcap does not look behind tags, labels and sessions, as records do, the packets of one direction do
+            // not match `src`, and fragments have no ports.
+            What::Any | What::Net(..) | What::Ports(..) | What::Vlan(_) => "TRUE".to_owned(),
         }
     }
 }

@@ -19,7 +19,7 @@ use linerate_pcapfile::{
 use linerate_wire::ethernet::EtherType;
 use linerate_wire::frame::Frame;
 use linerate_wire::layers::{Layers, Network};
-use pcap::{BpfProgram, Capture};
+use pcap::{BpfInstruction, BpfProgram, Capture};
 use tempfile::NamedTempFile;
 
 use super::beginning::Beginning;
@@ -28,6 +28,9 @@ use super::later::Period;
 use super::parts::FileParts;
 use super::{Options, open};
 use crate::time::Range;
+
+/// The longest frame of a filter that reads its length, in bytes: as long a one as tools read.
+const MAX_FRAME: usize = 1 << 18;
 
 /// The packets found so far, as blocks of pcapng in a file without a name.
 pub(super) struct Search {
@@ -205,7 +208,7 @@ impl Search {
             }
             let program = program(&mut self.programs, &self.filter, interface.linktype)
                 .with_context(|| format!("cannot search {}", path.display()))?;
-            if !program.filter(record.frame.head()) {
+            if !matches(program, &record.frame, &mut self.buffer) {
                 continue;
             }
             let number = *numbers
@@ -312,6 +315,25 @@ pub(super) fn check(filter: &str) -> Result<()> {
         }
     }
     refused.map_or(Ok(()), |error| Err(error.context(format!("libpcap refuses {filter:?}"))))
+}
+
+/// Whether a frame matches. The library takes the bytes that it is given for the whole frame: one that was cut gets zeros
+/// in place of the rest where the filter asks for its length.
+fn matches(program: &BpfProgram, frame: &Frame<'_>, buffer: &mut Vec<u8>) -> bool {
+    let (head, wire_len) = (frame.head(), frame.wire_len as usize);
+    // `len` in the accumulator or the index register.
+    let loads_length = |one: &BpfInstruction| {
+        let text = one.to_string();
+        text.starts_with("128 ") || text.starts_with("129 ")
+    };
+    let is_cut = (head.len()..=MAX_FRAME).contains(&wire_len) && head.len() < wire_len;
+    if !is_cut || !program.get_instructions().iter().any(loads_length) {
+        return program.filter(head);
+    }
+    buffer.clear();
+    buffer.extend_from_slice(head);
+    buffer.resize(wire_len, 0);
+    program.filter(buffer)
 }
 
 fn program<'p>(

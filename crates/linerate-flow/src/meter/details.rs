@@ -120,7 +120,8 @@ impl Details {
             self.history |= HAS_MACS;
         }
         let is_new = self.add_letters(packet.flags, details.payload > 0, side);
-        if is_new && packet.flags.0 != 0 {
+        let is_awaited = self.syn_ack != 0 && self.handshake == 0;
+        if packet.flags.0 != 0 && (is_new || is_awaited) {
             self.add_times(packet.flags, side, now);
         }
     }
@@ -165,7 +166,12 @@ impl Details {
             (true, true) if self.syn != 0 && self.syn_ack == 0 && !is_from_syn => {
                 self.syn_ack = passed();
             }
-            (false, true) if self.syn_ack != 0 && self.handshake == 0 && is_from_syn => {
+            (false, true)
+                if self.syn_ack != 0
+                    && self.handshake == 0
+                    && is_from_syn
+                    && !flags.contains(Flags::RST) =>
+            {
                 self.handshake = passed();
             }
             _ => {}
