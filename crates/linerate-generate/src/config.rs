@@ -118,7 +118,8 @@ impl Config {
         // With a rate all that falls into the time is sent, also what was late.
         let owed = duration
             .zip(rate.packets(sizes.mean()))
-            .map(|(duration, rate)| (rate * duration.as_secs_f64()).ceil() as u64);
+            // As many as are due before the end, whatever the product of two rounded numbers is.
+            .map(|(duration, rate)| (rate * duration.as_secs_f64() - 1e-6).ceil().max(1.0) as u64);
         let count = [count, owed].into_iter().flatten().min();
         let time_limit = match owed {
             Some(_) => duration.map(|duration| duration + OVERTIME),
@@ -168,10 +169,10 @@ impl Config {
         self.count
     }
 
-    /// How far a paced run may fall behind and still catch up, in nanoseconds: a run with an end sends all that it
-    /// owes, and one without does not repay an hour of suspension in one burst.
+    /// How far a paced run may fall behind and still catch up, in nanoseconds: a timed run sends all that it owes, and
+    /// another one does not repay an hour of suspension in one burst.
     pub(crate) fn max_catch_up(&self) -> u64 {
-        if self.count.is_some() { u64::MAX } else { 10_000_000 }
+        if self.time_limit.is_some() { u64::MAX } else { 10_000_000 }
     }
 
     pub(crate) fn is_ipv6(&self) -> bool {

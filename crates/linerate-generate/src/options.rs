@@ -18,7 +18,8 @@ pub const UNUSED_MAC: ethernet::Address = ethernet::Address([0x02, 0x4c, 0x4e, 0
 pub struct Options {
     /// Frames to send; unlimited where neither this nor `duration` is given.
     pub count: Option<u64>,
-    /// How long to send. With a rate, a run that is late sends what it owes up to a second longer.
+    /// How long to send. With a rate, that is a number of frames: a run ends with the last one that is due in the time, and
+    /// one that is late goes on for up to a second.
     pub duration: Option<Duration>,
     /// Frame lengths; 64 bytes, or as many as the headers take.
     pub sizes: Option<Sizes>,

@@ -122,7 +122,7 @@ impl Receiver {
         }
         statistics.rx.frames += 1;
         statistics.rx.bytes += frame.len() as u64;
-        if !header.is_gso() || is_outermost(header, frame) {
+        if !header.is_gso() || !is_in_tunnel(header, frame) {
             return write_frame(tap, header, frame, self.start(), statistics);
         }
         match tunnel_header(header, frame).filter(|_| self.takes_tunnels) {
@@ -206,12 +206,14 @@ fn unchecked(frame: &[u8], local: bool) -> Header {
     })
 }
 
-/// Whether what is to be segmented, and summed, is the outermost transport header. The header of a packet socket has no
-/// words for a tunnel, and the stack refuses such a super-packet in one.
-fn is_outermost(header: &Header, frame: &[u8]) -> bool {
-    let start = header.partial_checksum().map(|partial| usize::from(partial.start));
-    let outermost = layers::parse(frame).map(|layers| layers.transport_offset);
-    start.is_none_or(|start| outermost == Ok(start))
+/// Whether what is to be segmented, and summed, is behind the outermost IP header, but not the transport header there.
+/// The header of a packet socket has no words for a tunnel, and the stack refuses such a super-packet in one.
+fn is_in_tunnel(header: &Header, frame: &[u8]) -> bool {
+    let Some(partial) = header.partial_checksum() else { return false };
+    layers::parse(frame).is_ok_and(|layers| {
+        matches!(layers.network, Network::Ipv4 { .. } | Network::Ipv6 { .. })
+            && layers.transport_offset != usize::from(partial.start)
+    })
 }
 
 /// The header of a super-packet in a UDP tunnel, in the words of a device that takes it.

@@ -1,7 +1,7 @@
 //! [`Transmitter`]: from the device to the interface. Super-packets are split into the port's frames, and
 //! partial checksums are completed, in the pass that copies.
 
-use std::io::ErrorKind;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use linerate_wire::checksum::Engine;
 use linerate_wire::icmp::{self, Reason};
 use linerate_wire::virtio::Header;
 use linerate_wire::{ethernet, vlan};
+use rustix::io::Errno;
 
 use crate::Result;
 use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
@@ -263,6 +264,11 @@ impl Transmitter {
             statistics.unsplit.refuse(refusal, header);
             return Ok(0);
         };
+        // The kernel compares no segment with the MTU.
+        if ETHERNET_HEADER + usize::from(header.gso_size) > self.limit.of(packet) {
+            statistics.dropped.too_long += 1;
+            return Ok(0);
+        }
         // What came before goes before.
         port.flush()?;
         match kernel.send(header, packet) {
@@ -271,12 +277,11 @@ impl Transmitter {
                     tracing::warn!("the kernel splits a super-packet ({header}): {refusal}");
                 }
                 statistics.tx.by_kernel += 1;
+                statistics.tx.bytes += packet.len() as u64;
             }
             Err(linerate_ring::Error::InterfaceDown(_)) => statistics.dropped.interface_down += 1,
             Err(gone @ linerate_ring::Error::InterfaceGone(_)) => return Err(gone.into()),
-            Err(linerate_ring::Error::System { source, .. })
-                if source.kind() == ErrorKind::WouldBlock =>
-            {
+            Err(linerate_ring::Error::System { source, .. }) if is_full(&source) => {
                 statistics.dropped.umem_full += 1;
             }
             Err(error) => {
@@ -325,6 +330,12 @@ impl Transmitter {
         }
         Ok(())
     }
+}
+
+/// The send buffer, or the queue of the interface.
+fn is_full(error: &io::Error) -> bool {
+    let full = [Errno::AGAIN, Errno::NOBUFS].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|number| full.contains(&number))
 }
 
 /// Sends a packet that needs no splitting. Its checksum is made in the pass that copies.

@@ -38,6 +38,8 @@ pub struct Solicitation {
     pub destination: Ipv6Addr,
     /// The address in question.
     pub target: Ipv6Addr,
+    /// The link-layer address of who asks, if an option says it.
+    pub source_link_layer_address: Option<Address>,
 }
 
 impl Solicitation {
@@ -63,7 +65,8 @@ impl Solicitation {
             && !target.is_multicast()
             && !source.is_multicast()
             && Sum::pseudo_v6(source, destination, Protocol::ICMPV6, len).bytes(payload).is_valid();
-        valid.then_some(Self { source, destination, target })
+        let source_link_layer_address = source_link_layer_address(&payload[field::OPTION..]);
+        valid.then_some(Self { source, destination, target, source_link_layer_address })
     }
 
     /// Writes the packet, without options, at the start of `bytes`.
@@ -71,7 +74,7 @@ impl Solicitation {
     /// # Errors
     /// Fewer than [`Solicitation::PACKET_LEN`] bytes.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
-        let Self { source, destination, target } = *self;
+        let Self { source, destination, target, .. } = *self;
         emit(bytes, (source, destination), NEIGHBOUR_SOLICITATION, 0, target, None)
     }
 
@@ -87,6 +90,19 @@ impl Solicitation {
             override_: true,
         }
     }
+}
+
+/// The address in the options of a solicitation (RFC 4861 §4.6.1). Those after a malformed one are not read.
+fn source_link_layer_address(mut options: &[u8]) -> Option<Address> {
+    const SOURCE: u8 = 1;
+    while let [kind, units, ..] = *options {
+        let option = options.split_at_checked(usize::from(units) * 8).filter(|_| units > 0)?;
+        if let (SOURCE, [_, _, a, b, c, d, e, f]) = (kind, option.0) {
+            return Some(Address([*a, *b, *c, *d, *e, *f]));
+        }
+        options = option.1;
+    }
+    None
 }
 
 /// Tells the link-layer address of `target`, from that address.
@@ -169,10 +185,32 @@ fn emit(
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_option_says_the_link_layer_address() {
+        let address = [2, 3, 4, 5, 6, 7];
+        let source = [&[1, 1][..], &address].concat();
+        let nonce = [14, 1, 9, 9, 9, 9, 9, 9];
+        for (options, expected) in [
+            (source.clone(), Some(Address(address))),
+            ([&nonce[..], &source].concat(), Some(Address(address))),
+            (nonce.to_vec(), None),
+            ([&[14, 0][..], &source].concat(), None),
+            (source[..7].to_vec(), None),
+            ([1].to_vec(), None),
+        ] {
+            assert_eq!(source_link_layer_address(&options), expected, "{options:?}");
+        }
+    }
+
     const TARGET: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0xab, 0xcdef);
 
     fn solicitation(source: Ipv6Addr) -> Solicitation {
-        Solicitation { source, destination: ipv6::solicited_node(TARGET), target: TARGET }
+        Solicitation {
+            source,
+            destination: ipv6::solicited_node(TARGET),
+            target: TARGET,
+            source_link_layer_address: None,
+        }
     }
 
     #[test]

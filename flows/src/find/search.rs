@@ -43,7 +43,7 @@ pub(super) struct Search {
     /// The sensors of this file, in words.
     sensor: Option<String>,
     /// The filter by link type.
-    programs: HashMap<u16, BpfProgram>,
+    programs: HashMap<u16, Program>,
     interfaces: Vec<InterfaceDescription>,
     encoder: Encoder,
     blocks: BufWriter<File>,
@@ -317,37 +317,45 @@ pub(super) fn check(filter: &str) -> Result<()> {
     refused.map_or(Ok(()), |error| Err(error.context(format!("libpcap refuses {filter:?}"))))
 }
 
+/// A filter for a link type.
+struct Program {
+    program: BpfProgram,
+    /// It reads the length of the frame.
+    loads_length: bool,
+}
+
 /// Whether a frame matches. The library takes the bytes that it is given for the whole frame: one that was cut gets zeros
 /// in place of the rest where the filter asks for its length.
-fn matches(program: &BpfProgram, frame: &Frame<'_>, buffer: &mut Vec<u8>) -> bool {
+fn matches(filter: &Program, frame: &Frame<'_>, buffer: &mut Vec<u8>) -> bool {
     let (head, wire_len) = (frame.head(), frame.wire_len as usize);
-    // `len` in the accumulator or the index register.
-    let loads_length = |one: &BpfInstruction| {
-        let text = one.to_string();
-        text.starts_with("128 ") || text.starts_with("129 ")
-    };
-    let is_cut = (head.len()..=MAX_FRAME).contains(&wire_len) && head.len() < wire_len;
-    if !is_cut || !program.get_instructions().iter().any(loads_length) {
-        return program.filter(head);
+    if !filter.loads_length || head.len() >= wire_len || wire_len > MAX_FRAME {
+        return filter.program.filter(head);
     }
     buffer.clear();
     buffer.extend_from_slice(head);
     buffer.resize(wire_len, 0);
-    program.filter(buffer)
+    filter.program.filter(buffer)
+}
+
+/// Whether `len` is loaded, into the accumulator or the index register.
+fn loads_length(one: &BpfInstruction) -> bool {
+    let text = one.to_string();
+    text.starts_with("128 ") || text.starts_with("129 ")
 }
 
 fn program<'p>(
-    programs: &'p mut HashMap<u16, BpfProgram>,
+    programs: &'p mut HashMap<u16, Program>,
     filter: &str,
     linktype: u16,
-) -> Result<&'p BpfProgram> {
+) -> Result<&'p Program> {
     Ok(match programs.entry(linktype) {
         Entry::Occupied(compiled) => compiled.into_mut(),
         Entry::Vacant(vacant) => {
-            let compiled = compile(filter, linktype).with_context(|| {
+            let program = compile(filter, linktype).with_context(|| {
                 format!("libpcap refuses the filter {filter:?} for link type {linktype}")
             })?;
-            vacant.insert(compiled)
+            let loads_length = program.get_instructions().iter().any(loads_length);
+            vacant.insert(Program { program, loads_length })
         }
     })
 }

@@ -330,6 +330,9 @@ pub(crate) fn transport(packet: &[u8], outer: Ip, options: &Options) -> Result<L
         return Ok(Layout { outer, tunnel: None, payload: payload(packet, &outer)? });
     };
     inner.extensions_repeat(packet)?;
+    if inner.length == Length::Jumbo {
+        return Err(Error::Jumbo);
+    }
     if let Some(name) = tunnel_name(packet, &inner, options)? {
         return Err(Error::NestedTunnel(name));
     }

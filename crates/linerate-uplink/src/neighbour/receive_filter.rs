@@ -107,7 +107,9 @@ impl ReceiveFilter {
         // A node that performs duplicate address detection has no address yet: the answer goes to all nodes.
         let mac = Address::of_group(answer.destination.into()).unwrap_or(from);
         self.push(mac, EtherType::IPV6, Advertisement::PACKET_LEN, |bytes| answer.emit(bytes));
-        self.cache.heard(asked.source.into(), from);
+        if let Some(mac) = asked.source_link_layer_address {
+            self.cache.heard(asked.source.into(), mac);
+        }
     }
 
     fn push(

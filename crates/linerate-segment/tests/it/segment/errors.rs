@@ -120,9 +120,16 @@ fn fragments_and_jumbograms() {
     let mut bytes = packet.build();
     bytes[18..20].fill(0);
     assert_eq!(refused(&bytes, TCP), Error::Jumbo);
-    packet.network.extensions = vec![(0, vec![0, 0, 0xc2, 4, 0, 0, 1, 73])];
+    // One in a tunnel is the kernel's.
+    packet.network.extensions = vec![(0, vec![0, 0, 0xc2, 4, 0, 0, 1, 72])];
+    packet.outer = Some((Network::default(), Tunnel::Ip));
+    let mut bytes = packet.build();
+    bytes[38..40].fill(0);
+    assert_eq!(refused(&bytes, TCP), Error::Jumbo);
+    packet.outer = None;
     let mut bytes = packet.build();
     bytes[18..20].fill(0);
+    bytes[61] += 1;
     let (claimed, have) = (40 + 329, bytes.len() - 14);
     assert_eq!(refused(&bytes, TCP), Error::Length { what: "IPv6 header", claimed, have });
 }

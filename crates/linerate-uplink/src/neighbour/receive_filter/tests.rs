@@ -45,9 +45,14 @@ fn solicit(source: &str, target: &str, hop_limit: u8) -> Vec<u8> {
     let target: Ipv6Addr = target.parse().unwrap();
     let destination = ipv6::solicited_node(target);
     let mut packet = vec![0; Solicitation::PACKET_LEN];
-    Solicitation { source: source.parse().unwrap(), destination, target }
-        .emit(&mut packet)
-        .unwrap();
+    Solicitation {
+        source: source.parse().unwrap(),
+        destination,
+        target,
+        source_link_layer_address: None,
+    }
+    .emit(&mut packet)
+    .unwrap();
     packet[7] = hop_limit;
     let mac = Address::of_group(destination.into()).unwrap();
     frame(mac, EtherType::IPV6, &packet)
