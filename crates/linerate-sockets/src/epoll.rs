@@ -1,0 +1,340 @@
+//! epoll(7): which sockets with a queue an epoll has, and their messages among its events.
+//!
+//! While a socket has messages that were read ahead, the kernel does not know it to be readable. `epoll_wait` then asks
+//! the kernel without waiting, and adds the event. A level-triggered socket has it until the queue is empty. An
+//! edge-triggered one has it once after each read that leaves messages, where the kernel would have given an edge for
+//! each arrival.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::{epoll_event, sigset_t, timespec};
+
+use crate::next;
+use crate::table::{self, Entry, Socket};
+use crate::waiting::Waiting;
+
+/// The sockets with a queue of an epoll at most; others are plain.
+const MEMBERS: usize = 64;
+/// Flags whose meaning is known here.
+const KNOWN: c_int = libc::EPOLLIN
+    | libc::EPOLLRDNORM
+    | libc::EPOLLOUT
+    | libc::EPOLLWRNORM
+    | libc::EPOLLPRI
+    | libc::EPOLLERR
+    | libc::EPOLLHUP
+    | libc::EPOLLRDHUP
+    | libc::EPOLLET
+    | libc::EPOLLWAKEUP;
+const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+
+#[derive(Clone, Copy)]
+struct Member {
+    fd: c_int,
+    events: u32,
+    data: u64,
+    /// For the edge: how many messages there were when it was reported.
+    reported: u32,
+}
+
+struct Members {
+    count: usize,
+    all: [Member; MEMBERS],
+    /// Where the search for messages begins next, so that each member has its turn.
+    first: usize,
+    /// It is in another epoll, or another call waits for it.
+    nested: bool,
+}
+
+/// The members of one epoll. Never freed: another epoll of the same descriptor has it again.
+pub(crate) struct Epoll {
+    lock: UnsafeCell<libc::pthread_mutex_t>,
+    /// Without the lock: whether there is anything to do.
+    count: AtomicU32,
+    members: UnsafeCell<Members>,
+}
+
+// SAFETY: `members` only with the lock.
+unsafe impl Sync for Epoll {}
+
+impl Epoll {
+    fn new() -> Self {
+        let none = Member { fd: -1, events: 0, data: 0, reported: 0 };
+        Self {
+            lock: UnsafeCell::new(libc::PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP),
+            count: AtomicU32::new(0),
+            members: UnsafeCell::new(Members {
+                count: 0,
+                all: [none; MEMBERS],
+                first: 0,
+                nested: false,
+            }),
+        }
+    }
+
+    /// The one of this descriptor, made if need be.
+    fn of(fd: c_int) -> Option<&'static Self> {
+        let entry = table::entry(fd)?;
+        if entry.epoll().is_none() {
+            let new = Box::into_raw(Box::new(Self::new()));
+            let none = ptr::null_mut();
+            let order = Ordering::SeqCst;
+            if entry.epoll.compare_exchange(none, new, order, order).is_err() {
+                // SAFETY: nobody has seen it.
+                drop(unsafe { Box::from_raw(new) });
+            }
+            table::has_epoll(fd);
+        }
+        entry.epoll()
+    }
+
+    /// `None` in a signal handler that interrupted the owner of the lock.
+    fn with<T>(&self, action: impl FnOnce(&mut Members) -> T) -> Option<T> {
+        // SAFETY: an initialised mutex; the reference does not outlive the lock.
+        unsafe {
+            if libc::pthread_mutex_lock(self.lock.get()) != 0 {
+                return None;
+            }
+            let members = &mut *self.members.get();
+            let result = action(members);
+            self.count.store(members.count as u32, Ordering::SeqCst);
+            libc::pthread_mutex_unlock(self.lock.get());
+            Some(result)
+        }
+    }
+
+    /// After fork(2) the thread that had the lock is not in the child.
+    pub(crate) fn unlock_in_child(&self) {
+        // SAFETY: the child has one thread.
+        unsafe { *self.lock.get() = libc::PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP };
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn remove(&self, fd: c_int) {
+        self.with(|members| {
+            let all = &members.all[..members.count];
+            if let Some(index) = all.iter().position(|member| member.fd == fd) {
+                members.count -= 1;
+                members.all[index] = members.all[members.count];
+            }
+        });
+    }
+
+    /// Its descriptor is closed.
+    pub(crate) fn clear(&self, fd: c_int) {
+        if self.is_empty() {
+            return;
+        }
+        self.with(|members| {
+            for member in &members.all[..members.count] {
+                if let Some(socket) = table::enter(member.fd) {
+                    socket.part(fd);
+                    socket.leave();
+                }
+            }
+            (members.count, members.nested) = (0, false);
+        });
+    }
+
+    /// Something else waits for this epoll: for its sockets nothing is read ahead any more. Returns whether one has
+    /// messages.
+    pub(crate) fn nest(&self) -> bool {
+        self.with(|members| {
+            members.nested = true;
+            members.all[..members.count].iter().any(|member| {
+                let Some(socket) = table::enter(member.fd) else { return false };
+                socket.make_plain("its epoll is waited for by another call");
+                let holds = socket.holds() && member.events & READABLE != 0;
+                socket.leave();
+                holds
+            })
+        })
+        .unwrap_or(false)
+    }
+
+    /// Begins to wait for the members, and puts the events of those with messages into `events`, up to `room`. Returns
+    /// how many.
+    fn collect(&self, waiting: &mut Waiting, events: &mut [epoll_event], room: usize) -> usize {
+        self.with(|members| {
+            let (count, mut given) = (members.count, 0);
+            let begin = members.first;
+            for index in 0..count {
+                let index = (begin + index) % count;
+                let member = &mut members.all[index];
+                if member.events & READABLE == 0 {
+                    continue;
+                }
+                let held = waiting.add(member.fd);
+                let reported = std::mem::replace(&mut member.reported, held);
+                if held == 0 || member.events & libc::EPOLLET as u32 != 0 && held == reported {
+                    continue;
+                }
+                if given == room {
+                    member.reported = reported;
+                    members.first = index;
+                    continue;
+                }
+                events[given] = epoll_event { events: member.events & READABLE, u64: member.data };
+                given += 1;
+            }
+            given
+        })
+        .unwrap_or(0)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    let result = unsafe { next::epoll_ctl(epoll, operation, fd, event) };
+    if result != 0 {
+        return result;
+    }
+    if let Some(inner) = table::entry(fd).and_then(Entry::epoll) {
+        inner.nest();
+    }
+    let Some(socket) = table::enter(fd) else { return result };
+    if operation == libc::EPOLL_CTL_DEL {
+        socket.part(epoll);
+        if let Some(epoll) = table::entry(epoll).and_then(Entry::epoll) {
+            epoll.remove(fd);
+        }
+    } else if operation == libc::EPOLL_CTL_ADD || operation == libc::EPOLL_CTL_MOD {
+        // SAFETY: the kernel has read it.
+        let event = unsafe { *event };
+        table::errno_kept(|| set_member(epoll, socket, event));
+    }
+    socket.leave();
+    result
+}
+
+fn set_member(number: c_int, socket: Socket, event: epoll_event) {
+    let Some(epoll) = Epoll::of(number).filter(|_| socket.join(number)) else {
+        return socket.make_plain("it is in more epolls than Linerate keeps a list of");
+    };
+    let (events, data) = (event.events, event.u64);
+    let new = Member { fd: socket.fd, events, data, reported: 0 };
+    let (nested, full) = epoll
+        .with(|members| {
+            let all = &mut members.all[..members.count];
+            if let Some(member) = all.iter_mut().find(|member| member.fd == socket.fd) {
+                *member = new;
+            } else if members.count < MEMBERS {
+                members.all[members.count] = new;
+                members.count += 1;
+            } else {
+                return (members.nested, true);
+            }
+            (members.nested, false)
+        })
+        .unwrap_or((false, true));
+    if full {
+        socket.make_plain("its epoll has more UDP sockets than Linerate keeps a list of");
+    } else if nested {
+        socket.make_plain("its epoll is waited for by another call");
+    } else if events & !(KNOWN as u32) != 0 {
+        socket.make_plain("it is in an epoll with EPOLLONESHOT, EPOLLEXCLUSIVE or another flag");
+    }
+}
+
+/// Waits with `wait`, which has the buffer, its length, and whether it may not wait.
+///
+/// # Safety
+///
+/// `events` has room for `count` events.
+unsafe fn wait(
+    number: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    wait: impl Fn(*mut epoll_event, c_int, bool) -> c_int,
+) -> c_int {
+    let epoll = table::entry(number).and_then(Entry::epoll);
+    let Some(epoll) = epoll.filter(|epoll| !epoll.is_empty() && count > 0) else {
+        return wait(events, count, false);
+    };
+    let mut waiting = Waiting::new();
+    // Half of the room at most, so that the kernel's events have their turn; but for the one event that is the least.
+    let room = (count as usize).div_ceil(2).min(MEMBERS);
+    let mut held = [epoll_event { events: 0, u64: 0 }; MEMBERS];
+    let found = epoll.collect(&mut waiting, &mut held, room);
+    let rest = count - found as c_int;
+    let mut result = if rest > 0 { wait(events, rest, found > 0) } else { 0 };
+    waiting.end();
+    if result < 0 {
+        return result;
+    }
+    for event in &held[..found] {
+        // SAFETY: the kernel has filled so many.
+        let kernel = unsafe { std::slice::from_raw_parts_mut(events, result as usize) };
+        let data = event.u64;
+        if let Some(same) = kernel.iter_mut().find(|one| ({ one.u64 }) == data) {
+            same.events |= event.events;
+        } else {
+            // SAFETY: `rest` has left room for all of them.
+            unsafe { events.add(result as usize).write(*event) };
+            result += 1;
+        }
+    }
+    result
+}
+
+static NOW: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments, or less room.
+    unsafe {
+        wait(epoll, events, count, |events, count, now| {
+            next::epoll_wait(epoll, events, count, if now { 0 } else { timeout })
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        wait(epoll, events, count, |events, count, now| {
+            next::epoll_pwait(epoll, events, count, if now { 0 } else { timeout }, mask)
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        wait(epoll, events, count, |events, count, now| {
+            let timeout = if now { &raw const NOW } else { timeout };
+            next::epoll_pwait2(epoll, events, count, timeout, mask)
+        })
+    }
+}

@@ -1,0 +1,359 @@
+//! recv(2) and its relatives: from the queue, or from the kernel, ahead where that cannot be told.
+//!
+//! A read takes one uncontended lock, and copies a message that was read ahead a second time. In return the kernel is
+//! entered once for up to 32 messages.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+
+use crate::next;
+use crate::queue::header;
+use crate::table::{self, Socket};
+
+/// More vectors than `UIO_MAXIOV` the kernel refuses.
+const MAX_VECTORS: usize = 1024;
+
+/// How a read goes on.
+enum Step {
+    /// It has ended, with this result.
+    Done(ssize_t),
+    /// In the kernel, as the program asks. `end` must follow.
+    Kernel(Option<Socket>),
+}
+
+#[inline]
+fn end(socket: Option<Socket>) {
+    if let Some(socket) = socket {
+        socket.stop_waiting();
+        socket.leave();
+    }
+}
+
+/// Begins a read.
+///
+/// # Safety
+///
+/// The header is one for recvmsg(2).
+#[inline]
+unsafe fn begin(fd: c_int, message: &mut msghdr, flags: c_int) -> Step {
+    let Some(socket) = table::enter(fd) else { return Step::Kernel(None) };
+    // SAFETY: as the caller's.
+    unsafe { read_socket(socket, message, flags) }
+}
+
+/// # Safety
+///
+/// As `begin`.
+unsafe fn read_socket(socket: Socket, message: &mut msghdr, flags: c_int) -> Step {
+    let kernel = || {
+        socket.wait_locked();
+        Step::Kernel(Some(socket))
+    };
+    if flags & libc::MSG_ERRQUEUE != 0
+        || message.msg_iovlen > MAX_VECTORS
+        || (message.msg_namelen as i32) < 0
+    {
+        return kernel();
+    }
+    let peeks = flags & libc::MSG_PEEK != 0;
+    if socket.queue().is_none() {
+        if !peeks {
+            socket.count_read();
+        }
+        socket.wait_locked();
+        if socket.queue().is_none() {
+            return Step::Kernel(Some(socket));
+        }
+        socket.stop_waiting();
+    }
+    let Some(queue) = socket.queue() else { return kernel() };
+    if queue.is_plain() && queue.held() == 0 {
+        return kernel();
+    }
+    let Some(mut locked) = queue.lock() else {
+        // A signal handler, which has interrupted a read of this thread.
+        next::set_errno(libc::EAGAIN);
+        socket.leave();
+        return Step::Done(-1);
+    };
+    socket.note_use(&mut locked);
+    let error = std::mem::take(&mut locked.messages().error);
+    let result = if error != 0 {
+        next::set_errno(error);
+        -1
+    } else if queue.held() > 0 {
+        // SAFETY: the caller's header, and there is a message.
+        unsafe { locked.take(message, flags) as ssize_t }
+    } else if peeks
+        || queue.is_plain()
+        || socket.is_plain()
+        || socket.has_waiters()
+        || !locked.attempts()
+    {
+        socket.wait_locked();
+        locked.unlock();
+        return Step::Kernel(Some(socket));
+    } else if let Some(length) = locked.fill(socket.fd, message, flags) {
+        length as ssize_t
+    } else if next::errno() == libc::EAGAIN
+        && flags & libc::MSG_DONTWAIT == 0
+        && !socket.is_nonblocking()
+    {
+        socket.wait_locked();
+        locked.unlock();
+        return Step::Kernel(Some(socket));
+    } else {
+        -1
+    };
+    locked.unlock();
+    socket.leave();
+    Step::Done(result)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: null, or the caller's header.
+    let step = match unsafe { message.as_mut() } {
+        // SAFETY: as above.
+        Some(message) => unsafe { begin(fd, message, flags) },
+        None => Step::Kernel(None),
+    };
+    match step {
+        Step::Done(result) => result,
+        Step::Kernel(socket) => {
+            // SAFETY: the caller's arguments.
+            let result = unsafe { next::recvmsg(fd, message, flags) };
+            end(socket);
+            result
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_length: *mut socklen_t,
+) -> ssize_t {
+    let mut vector = iovec { iov_base: buffer, iov_len: length };
+    let mut message = header(&raw mut vector, 1);
+    let named = !address.is_null() && !address_length.is_null();
+    if named {
+        message.msg_name = address.cast();
+        // SAFETY: not null, so it has the length.
+        message.msg_namelen = unsafe { *address_length };
+    }
+    // SAFETY: the caller's buffers.
+    match unsafe { begin(fd, &mut message, flags) } {
+        Step::Done(result) => {
+            if named && result >= 0 {
+                // SAFETY: as above.
+                unsafe { *address_length = message.msg_namelen };
+            }
+            result
+        }
+        Step::Kernel(socket) => {
+            // SAFETY: the caller's arguments.
+            let result =
+                unsafe { next::recvfrom(fd, buffer, length, flags, address, address_length) };
+            end(socket);
+            result
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recv(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    flags: c_int,
+) -> ssize_t {
+    let mut vector = iovec { iov_base: buffer, iov_len: length };
+    // SAFETY: the caller's buffer.
+    match unsafe { begin(fd, &mut header(&raw mut vector, 1), flags) } {
+        Step::Done(result) => result,
+        Step::Kernel(socket) => {
+            // SAFETY: the caller's arguments.
+            let result = unsafe { next::recv(fd, buffer, length, flags) };
+            end(socket);
+            result
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
+    let mut vector = iovec { iov_base: buffer, iov_len: length };
+    // Without room, read(2) takes no message.
+    let step = if length == 0 {
+        Step::Kernel(None)
+    } else {
+        // SAFETY: the caller's buffer.
+        unsafe { begin(fd, &mut header(&raw mut vector, 1), 0) }
+    };
+    match step {
+        Step::Done(result) => result,
+        Step::Kernel(socket) => {
+            // SAFETY: the caller's arguments.
+            let result = unsafe { next::read(fd, buffer, length) };
+            end(socket);
+            result
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
+    let number = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the caller's vectors.
+    let has_room = (0..number).any(|index| unsafe { (*vectors.add(index)).iov_len } > 0);
+    let step = if has_room {
+        // SAFETY: the caller's vectors.
+        unsafe { begin(fd, &mut header(vectors.cast_mut(), number), 0) }
+    } else {
+        Step::Kernel(None)
+    };
+    match step {
+        Step::Done(result) => result,
+        Step::Kernel(socket) => {
+            // SAFETY: the caller's arguments.
+            let result = unsafe { next::readv(fd, vectors, count) };
+            end(socket);
+            result
+        }
+    }
+}
+
+/// A program that reads several messages a call reads nothing ahead; messages of the queue come first.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    let Some(socket) = table::enter(fd) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
+    };
+    // SAFETY: the caller's headers, when it calls for them.
+    let taken = unsafe { take_several(socket, messages, count, flags) };
+    if taken < 0 || taken as c_uint == count && count > 0 {
+        socket.leave();
+        return taken;
+    }
+    socket.wait_locked();
+    let waits = taken == 0 || flags & libc::MSG_WAITFORONE == 0;
+    let flags = if waits { flags } else { flags | libc::MSG_DONTWAIT };
+    // SAFETY: the rest of the caller's headers.
+    let more = unsafe {
+        next::recvmmsg(fd, messages.add(taken as usize), count - taken as c_uint, flags, timeout)
+    };
+    socket.stop_waiting();
+    if taken > 0 && more < 0 {
+        // As the kernel does: the next call has the error.
+        let error = next::errno();
+        if error != libc::EAGAIN
+            && error != libc::EINTR
+            && let Some(mut locked) = socket.queue().and_then(|queue| queue.lock())
+        {
+            locked.messages().error = error;
+            locked.unlock();
+        }
+    }
+    socket.leave();
+    taken + if taken > 0 { more.max(0) } else { more }
+}
+
+/// Messages of the queue, for `recvmmsg`: how many, or -1.
+///
+/// # Safety
+///
+/// `messages` has `count` headers.
+unsafe fn take_several(
+    socket: Socket,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    let Some(queue) = socket.queue().filter(|queue| !queue.is_plain() || queue.held() > 0) else {
+        return 0;
+    };
+    let Some(mut locked) = queue.lock() else { return 0 };
+    socket.note_use(&mut locked);
+    let error = std::mem::take(&mut locked.messages().error);
+    let mut taken = 0;
+    if error != 0 {
+        next::set_errno(error);
+        taken = -1;
+    } else if flags & libc::MSG_ERRQUEUE == 0 {
+        // A peek of several messages is one of the first: the kernel's own gives the same one each time.
+        while queue.held() > 0 && (taken as c_uint) < count {
+            // SAFETY: one of the caller's headers, and there is a message.
+            unsafe {
+                let one = &mut *messages.add(taken as usize);
+                one.msg_len = locked.take(&mut one.msg_hdr, flags) as c_uint;
+            }
+            taken += 1;
+        }
+    }
+    locked.unlock();
+    taken
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __recv_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    size: size_t,
+    flags: c_int,
+) -> ssize_t {
+    if length > size {
+        // SAFETY: the caller's arguments; the C library ends the program.
+        return unsafe { next::__recv_chk(fd, buffer, length, size, flags) };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { recv(fd, buffer, length, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __recvfrom_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    size: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_length: *mut socklen_t,
+) -> ssize_t {
+    if length > size {
+        // SAFETY: the caller's arguments; the C library ends the program.
+        return unsafe {
+            next::__recvfrom_chk(fd, buffer, length, size, flags, address, address_length)
+        };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { recvfrom(fd, buffer, length, flags, address, address_length) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    size: size_t,
+) -> ssize_t {
+    if length > size {
+        // SAFETY: the caller's arguments; the C library ends the program.
+        return unsafe { next::__read_chk(fd, buffer, length, size) };
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { read(fd, buffer, length) }
+}

@@ -1,0 +1,49 @@
+//! The sockets that one call waits for.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+
+use crate::table::{self, Socket};
+
+/// The sockets with a queue that one call waits for at most; others are plain.
+const SOCKETS: usize = 64;
+
+pub(crate) struct Waiting {
+    count: usize,
+    sockets: [MaybeUninit<Socket>; SOCKETS],
+}
+
+impl Waiting {
+    pub(crate) fn new() -> Self {
+        Self { count: 0, sockets: [const { MaybeUninit::uninit() }; SOCKETS] }
+    }
+
+    /// Begins to wait for a descriptor. Returns how many messages it has; then the call may not wait.
+    #[inline]
+    pub(crate) fn add(&mut self, fd: c_int) -> u32 {
+        let Some(socket) = table::enter(fd) else { return 0 };
+        let held = socket.wait();
+        if held > 0 {
+            socket.leave();
+        } else if self.count < SOCKETS {
+            self.sockets[self.count].write(socket);
+            self.count += 1;
+        } else {
+            socket.make_plain("one call waits for more UDP sockets than Linerate keeps a list of");
+            socket.stop_waiting();
+            socket.leave();
+        }
+        held
+    }
+
+    /// The call has returned. No destructor: a thread that is cancelled while it waits passes none, and then nothing is
+    /// read ahead from its sockets any more.
+    pub(crate) fn end(self) {
+        for socket in &self.sockets[..self.count] {
+            // SAFETY: `add` has written it.
+            let socket = unsafe { socket.assume_init() };
+            socket.stop_waiting();
+            socket.leave();
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Programs run with and without the library, and must print the same.
+
+mod cases;
