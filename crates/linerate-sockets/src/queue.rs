@@ -142,7 +142,7 @@ impl Queue {
             for index in from.filled - held as usize..from.filled {
                 // SAFETY: a slot each.
                 unsafe {
-                    ptr::copy_nonoverlapping(&from.slots[index - 1], &mut to.slots[index - 1], 1)
+                    ptr::copy_nonoverlapping(&from.slots[index - 1], &mut to.slots[index - 1], 1);
                 };
                 to.headers[index] = from.headers[index];
             }

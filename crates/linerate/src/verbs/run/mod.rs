@@ -1,6 +1,6 @@
-//! `linerate run`: a program that uses libpcap, on Linerate's sources.
+//! `linerate run`: a program that uses libpcap, on Linerate's sources; with `--udp`, one that uses UDP sockets.
 //!
-//! The library is preloaded, and found under libpcap's name by programs that use dlopen(3); the options reach
+//! The library of libpcap is preloaded, and found under libpcap's name by programs that use dlopen(3); the options reach
 //! it through the environment. The system's libpcap is preloaded after it, for functions that it does not
 //! have.
 
@@ -11,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -22,15 +23,22 @@ use linerate_capture::libpcap;
 use linerate_capture::statistics::handles;
 use linerate_ring::Delivery;
 use linerate_ring::region::Pages;
+use rustix::process::{getgid, getuid};
 use signal_hook::consts::SIGPIPE;
 
 use crate::cli::metrics::Metrics;
 use crate::cli::{as_usage_error, stdio, values};
 
-/// Where `make install` puts the library, below PREFIX.
-const INSTALLED: &str = "lib/linerate/libpcap.so.0.8";
-/// What the build calls it.
-const BUILT: &str = "liblinerate_pcap.so";
+/// A library that is preloaded: where `make install` puts it, below PREFIX, and what the build calls it.
+struct Library {
+    installed: &'static str,
+    built: &'static str,
+}
+
+const PCAP: Library =
+    Library { installed: "lib/linerate/libpcap.so.0.8", built: "liblinerate_pcap.so" };
+const SOCKETS: Library =
+    Library { installed: "lib/linerate/liblinerate-sockets.so", built: "liblinerate_sockets.so" };
 
 const AFTER_HELP: &str = "\
 Exit status: the program's; 126 if it cannot be run, 127 if it does not exist, 1 without the library.\n\
@@ -38,7 +46,11 @@ Exit status: the program's; 126 if it cannot be run, 127 if it does not exist, 1
 Examples:\n  \
   linerate run -- tcpdump -i eth0 -w all.pcap\n  \
   linerate run --take-over -- tcpdump -i eth1 -w all.pcap\n  \
-  linerate run --source tee -- python3 sniff.py";
+  linerate run --source tee -- python3 sniff.py\n  \
+  linerate run --udp -- iperf3 -s";
+
+/// How an executable of the kernel's begins.
+const ELF: &[u8] = b"\x7fELF";
 
 /// Names the libpcap that serves the program, instead of its own or the system's.
 const LIBPCAP: &str = "LINERATE_LIBPCAP";
@@ -86,6 +98,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
+    /// Receive the UDP messages of the program in batches, in place of its libpcap: it enters the kernel once for up
+    /// to 32 messages. Where it could tell, its sockets stay as they are; with LINERATE_LOG=1 lines on standard error
+    /// say why.
+    #[arg(long, conflicts_with_all = ["source", "take_over", "xdp_delivery", "pages", "buffer_size", "threads",
+        "cluster", "config", "metrics"])]
+    udp: bool,
+
     #[command(flatten)]
     metrics: Metrics,
 
@@ -126,10 +145,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(process) = arguments.serve_metrics {
         return metrics::serve(process, arguments);
     }
-    let library = library()?;
-    let system = libpcap_of(name, arguments.quiet)?;
     let mut command = Command::new(name);
     command.args(rest);
+    if arguments.udp {
+        let library = SOCKETS.find()?;
+        if !arguments.quiet
+            && let Some(reason) = loads_nothing(name)
+        {
+            let name = name.display();
+            stdio::eprintln(format_args!("linerate: {name} {reason}: it runs without Linerate"));
+        }
+        command.env("LD_PRELOAD", joined("LD_PRELOAD", vec![library])?);
+        command.envs(arguments.variables());
+        return Ok(execute(command, name));
+    }
+    let library = PCAP.find()?;
+    let system = libpcap_of(name, arguments.quiet)?;
     let mut preload = vec![library.clone()];
     if let Some(system) = system {
         command.env(LIBPCAP, &system);
@@ -149,11 +180,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(counters) = &counters {
         command.env(handles::COUNTERS_FD_VARIABLE, counters.as_raw_fd().to_string());
     }
+    Ok(execute(command, name))
+}
+
+fn execute(mut command: Command, name: &OsStr) -> ExitCode {
     let error = command.exec();
     // It has set SIGPIPE back to what ends a program: the line below may lead nowhere.
     let _ = signal_hook::flag::register(SIGPIPE, Arc::default());
     stdio::eprintln(format_args!("linerate: cannot run {}: {error}", name.display()));
-    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
+    ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 })
 }
 
 impl Arguments {
@@ -225,9 +260,9 @@ fn libraries(path: &Path) -> Option<String> {
 }
 
 fn is_elf(path: &Path) -> bool {
-    let mut magic = [0; 4];
+    let mut magic = [0; ELF.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == *b"\x7fELF"
+    read.is_ok() && magic == ELF
 }
 
 /// The libpcap among these libraries. None for programs that load it later.
@@ -237,20 +272,48 @@ fn own_libpcap(libraries: &str) -> Option<PathBuf> {
     Path::new(places.next()?).canonicalize().ok()
 }
 
-/// The library: beside this command as it was built, or below the folder that it was installed in.
-fn library() -> Result<PathBuf> {
-    let own = env::current_exe().context("cannot tell where this command is")?;
-    let beside = own.parent().unwrap_or(Path::new("/"));
-    let prefix = beside.parent().unwrap_or(Path::new("/"));
-    let places = [prefix.join(INSTALLED), beside.join(BUILT)];
-    match places.iter().find(|place| place.is_file()) {
-        Some(found) => Ok(found.clone()),
-        None => bail!(
-            "the library that `linerate run` preloads is neither {} nor {}: `make build` builds it, \
-             `make install` puts it in its place",
-            places[0].display(),
-            places[1].display()
-        ),
+/// Why a preloaded library changes nothing for a program. `None` also where that cannot be known.
+fn loads_nothing(program: &OsStr) -> Option<&'static str> {
+    /// The name of the note that Go's linker puts in front of everything else.
+    const GO: &[u8] = b"\x04\0\0\0Go\0\0";
+    let path = path_of(program)?;
+    let mut head = Vec::new();
+    let file = File::open(&path).ok()?;
+    file.take(8192).read_to_end(&mut head).ok()?;
+    if !head.starts_with(ELF) {
+        return None;
+    }
+    if head.windows(GO.len()).any(|bytes| bytes == GO) {
+        return Some("is a Go program, which does not use the C library's sockets");
+    }
+    let file = path.metadata().ok()?;
+    let other_user = file.mode() & 0o4000 != 0 && file.uid() != getuid().as_raw();
+    let other_group = file.mode() & 0o2000 != 0 && file.gid() != getgid().as_raw();
+    if other_user || other_group {
+        return Some(
+            "is setuid or setgid, and the loader preloads only what the system has for it",
+        );
+    }
+    let is_dynamic = libraries(&path)?.contains(" (0x");
+    (!is_dynamic).then_some("is linked statically, or for another C library")
+}
+
+impl Library {
+    /// Beside this command as it was built, or below the folder that it was installed in.
+    fn find(&self) -> Result<PathBuf> {
+        let own = env::current_exe().context("cannot tell where this command is")?;
+        let beside = own.parent().unwrap_or(Path::new("/"));
+        let prefix = beside.parent().unwrap_or(Path::new("/"));
+        let places = [prefix.join(self.installed), beside.join(self.built)];
+        match places.iter().find(|place| place.is_file()) {
+            Some(found) => Ok(found.clone()),
+            None => bail!(
+                "the library that `linerate run` preloads is neither {} nor {}: `make build` builds it, \
+                 `make install` puts it in its place",
+                places[0].display(),
+                places[1].display()
+            ),
+        }
     }
 }
 
