@@ -367,17 +367,29 @@ unsafe extern "C-unwind" fn sendmmsg(
     unsafe { next::sendmmsg(fd, messages, count, flags) }
 }
 
-fn all_plain(reason: &str) {
-    table::each(|socket| socket.make_plain(reason));
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
     if flags & libc::CLONE_FILES != 0 {
-        all_plain("unshare(CLONE_FILES)");
+        table::make_all_plain("unshare(CLONE_FILES)");
     }
     // SAFETY: the caller's argument.
     unsafe { next::unshare(flags) }
+}
+
+/// A filter of system calls may forbid those of this library.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn prctl(
+    option: c_int,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        table::make_all_plain("seccomp");
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { next::prctl(option, a, b, c, d) }
 }
 
 /// System calls without their functions.
@@ -411,8 +423,12 @@ unsafe extern "C-unwind" fn syscall(
         | libc::SYS_execveat
         | libc::SYS_io_uring_setup
         | libc::SYS_ppoll
+        | libc::SYS_prctl
         | libc::SYS_pselect6
-        | libc::SYS_unshare => all_plain("a system call that is not made by its function"),
+        | libc::SYS_seccomp
+        | libc::SYS_unshare => {
+            table::make_all_plain("a system call that is not made by its function");
+        }
         _ if table::entry(fd).is_some_and(Entry::is_socket) && number != libc::SYS_futex => {
             if let Some(socket) = table::enter(fd) {
                 socket.make_plain("a system call that is not made by its function");

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{epoll_event, sigset_t, timespec};
 
+use crate::lock::Lock;
 use crate::next;
 use crate::table::{self, Entry, Socket};
 use crate::waiting::Waiting;
@@ -51,7 +52,7 @@ struct Members {
 
 /// The members of one epoll. Never freed: another epoll of the same descriptor has it again.
 pub(crate) struct Epoll {
-    lock: UnsafeCell<libc::pthread_mutex_t>,
+    lock: Lock,
     /// Without the lock: whether there is anything to do.
     count: AtomicU32,
     members: UnsafeCell<Members>,
@@ -64,7 +65,7 @@ impl Epoll {
     fn new() -> Self {
         let none = Member { fd: -1, events: 0, data: 0, reported: 0 };
         Self {
-            lock: UnsafeCell::new(libc::PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP),
+            lock: Lock::new(),
             count: AtomicU32::new(0),
             members: UnsafeCell::new(Members {
                 count: 0,
@@ -93,23 +94,20 @@ impl Epoll {
 
     /// `None` in a signal handler that interrupted the owner of the lock.
     fn with<T>(&self, action: impl FnOnce(&mut Members) -> T) -> Option<T> {
-        // SAFETY: an initialised mutex; the reference does not outlive the lock.
-        unsafe {
-            if libc::pthread_mutex_lock(self.lock.get()) != 0 {
-                return None;
-            }
-            let members = &mut *self.members.get();
-            let result = action(members);
-            self.count.store(members.count as u32, Ordering::SeqCst);
-            libc::pthread_mutex_unlock(self.lock.get());
-            Some(result)
+        if !self.lock.lock() {
+            return None;
         }
+        // SAFETY: only with the lock; the reference does not outlive it.
+        let members = unsafe { &mut *self.members.get() };
+        let result = action(members);
+        self.count.store(members.count as u32, Ordering::SeqCst);
+        self.lock.unlock();
+        Some(result)
     }
 
     /// After fork(2) the thread that had the lock is not in the child.
     pub(crate) fn unlock_in_child(&self) {
-        // SAFETY: the child has one thread.
-        unsafe { *self.lock.get() = libc::PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP };
+        self.lock.reset();
     }
 
     fn is_empty(&self) -> bool {

@@ -9,6 +9,7 @@
 mod descriptors;
 mod epoll;
 mod execute;
+mod lock;
 mod log;
 mod next;
 mod queue;

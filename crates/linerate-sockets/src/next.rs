@@ -1,6 +1,6 @@
 //! The C library's functions, behind those of this library that have their names.
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -114,7 +114,7 @@ next! {
     dup3(fd: c_int, new: c_int, flags: c_int) -> c_int;
     fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
     fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
-    ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int;
+    ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
     splice(fd: c_int, offset: *mut libc::loff_t, output: c_int, output_offset: *mut libc::loff_t, length: size_t,
         flags: c_uint) -> ssize_t;
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
@@ -133,6 +133,7 @@ next! {
     posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, new: c_int) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> isize;
     closefrom(first: c_int) -> c_int;
+    prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     unshare(flags: c_int) -> c_int;
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
 }

@@ -6,7 +6,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -14,6 +14,7 @@ use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
 
 use std::fmt::Write;
 
+use crate::lock::Lock;
 use crate::log::Line;
 use crate::next;
 
@@ -60,10 +61,11 @@ pub(crate) struct Messages {
     pub(crate) error: c_int,
 }
 
-/// All zeros but for the lock and the headers.
+/// All zeros but for the headers. Every change is complete with one store: who is killed, or left by siglongjmp(3), with
+/// the lock leaves a valid queue.
 #[repr(C)]
 pub(crate) struct Queue {
-    lock: UnsafeCell<libc::pthread_mutex_t>,
+    lock: Lock,
     held: AtomicU32,
     plain: AtomicBool,
     messages: UnsafeCell<Messages>,
@@ -87,7 +89,6 @@ impl Queue {
                 header.msg_iovlen = 1;
                 header.msg_control = slot.control.as_mut_ptr().cast();
             }
-            (*queue).make_lock();
             Some(queue)
         }
     }
@@ -103,24 +104,6 @@ impl Queue {
         let memory =
             unsafe { libc::mmap(ptr::null_mut(), mem::size_of::<Self>(), access, flags, file, 0) };
         (memory != libc::MAP_FAILED).then(|| memory.cast())
-    }
-
-    /// # Safety
-    ///
-    /// Nobody else knows the queue.
-    unsafe fn make_lock(&self) {
-        // SAFETY: memory of its own for a new mutex.
-        unsafe {
-            let mut kind = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
-            libc::pthread_mutexattr_init(kind.as_mut_ptr());
-            let kind = kind.as_mut_ptr();
-            libc::pthread_mutexattr_setpshared(kind, libc::PTHREAD_PROCESS_SHARED);
-            // A process may be killed while it has the lock.
-            libc::pthread_mutexattr_setrobust(kind, libc::PTHREAD_MUTEX_ROBUST);
-            // A signal handler may read where the thread has it.
-            libc::pthread_mutexattr_settype(kind, libc::PTHREAD_MUTEX_ERRORCHECK);
-            libc::pthread_mutex_init(self.lock.get(), kind);
-        }
     }
 
     /// The messages go into a file that the next program of this process inherits. Returns it, and the queue in it.
@@ -170,7 +153,7 @@ impl Queue {
         // SAFETY: the program that used it is no more.
         let queue = unsafe { Self::map_memory(Some(file)) }?;
         // SAFETY: as above.
-        unsafe { (*queue).make_lock() };
+        unsafe { (*queue).lock.reset() };
         Some((fd, queue))
     }
 
@@ -206,17 +189,7 @@ impl Queue {
 
     /// Waits for the lock. `None` in a signal handler that interrupted its owner.
     pub(crate) fn lock(&self) -> Option<Locked<'_>> {
-        // SAFETY: a mutex that `map` has made.
-        match unsafe { libc::pthread_mutex_lock(self.lock.get()) } {
-            0 => {}
-            // Every change is complete with one store, so the dead owner left a valid queue.
-            libc::EOWNERDEAD => {
-                // SAFETY: as above, and this thread has it.
-                unsafe { libc::pthread_mutex_consistent(self.lock.get()) };
-            }
-            _ => return None,
-        }
-        Some(Locked { queue: self })
+        self.lock.lock().then_some(Locked { queue: self })
     }
 }
 
@@ -227,8 +200,7 @@ pub(crate) struct Locked<'a> {
 
 impl Locked<'_> {
     pub(crate) fn unlock(self) {
-        // SAFETY: this thread has the lock.
-        unsafe { libc::pthread_mutex_unlock(self.queue.lock.get()) };
+        self.queue.lock.unlock();
     }
 
     pub(crate) fn messages(&mut self) -> &mut Messages {

@@ -96,14 +96,20 @@ unsafe fn read_socket(socket: Socket, message: &mut msghdr, flags: c_int) -> Ste
         return Step::Kernel(Some(socket));
     } else if let Some(length) = locked.fill(socket.fd, message, flags) {
         length as ssize_t
-    } else if next::errno() == libc::EAGAIN
-        && flags & libc::MSG_DONTWAIT == 0
-        && !socket.is_nonblocking()
-    {
-        socket.wait_locked();
-        locked.unlock();
-        return Step::Kernel(Some(socket));
     } else {
+        let retries = match next::errno() {
+            libc::EAGAIN => flags & libc::MSG_DONTWAIT == 0 && !socket.is_nonblocking(),
+            // It was closed, and the number is another file's, without a call that is known here.
+            libc::EBADF | libc::ENOTSOCK => true,
+            // A filter of system calls.
+            libc::EPERM | libc::EACCES | libc::ENOSYS => locked.make_plain(),
+            _ => false,
+        };
+        if retries {
+            socket.wait_locked();
+            locked.unlock();
+            return Step::Kernel(Some(socket));
+        }
         -1
     };
     locked.unlock();

@@ -12,6 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 use crate::epoll::Epoll;
+use crate::lock;
 use crate::log;
 use crate::next;
 use crate::queue::{Locked, Queue};
@@ -28,6 +29,11 @@ static TABLE: [Entry; DESCRIPTORS] = [const { Entry::new() }; DESCRIPTORS];
 static END: AtomicI32 = AtomicI32::new(0);
 /// This process: getpid(2) would be a system call. A child of vfork(2) finds its parent's.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// A page that is zero in a child with memory of its own, also where no handler of fork(3) has run. A child of vfork(2)
+/// finds its parent's.
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Later sockets are plain, too.
+static ALL_PLAIN: AtomicBool = AtomicBool::new(false);
 
 /// One descriptor.
 pub(crate) struct Entry {
@@ -104,6 +110,10 @@ pub(crate) fn enter(fd: c_int) -> Option<Socket> {
     let entry = entry(fd)?;
     if !entry.socket.load(Ordering::Relaxed) {
         return None;
+    }
+    if is_new_process() {
+        // SAFETY: in a child of clone(2), as after fork(2).
+        unsafe { in_child() };
     }
     entry.users.fetch_add(1, Ordering::SeqCst);
     Some(Socket { fd, entry })
@@ -290,7 +300,7 @@ pub(crate) fn insert(fd: c_int, nonblocking: bool) {
     // Closed by a way that is unknown here.
     remove(fd);
     END.fetch_max(fd + 1, Ordering::SeqCst);
-    entry.plain.store(false, Ordering::Relaxed);
+    entry.plain.store(ALL_PLAIN.load(Ordering::Relaxed), Ordering::Relaxed);
     entry.passed_on.store(false, Ordering::Relaxed);
     entry.forked.store(false, Ordering::Relaxed);
     entry.reads.store(0, Ordering::Relaxed);
@@ -399,17 +409,46 @@ pub(crate) fn has_epoll(fd: c_int) {
     END.fetch_max(fd + 1, Ordering::SeqCst);
 }
 
+/// Nothing is read ahead any more, on no socket.
+pub(crate) fn make_all_plain(reason: &str) {
+    ALL_PLAIN.store(true, Ordering::SeqCst);
+    each(|socket| socket.make_plain(reason));
+}
+
 pub(crate) fn process() -> u32 {
     PROCESS.load(Ordering::Relaxed)
 }
 
+fn is_new_process() -> bool {
+    // SAFETY: null, or the page.
+    unsafe { MARK.load(Ordering::Relaxed).as_ref() }
+        .is_some_and(|mark| mark.load(Ordering::Relaxed) == 0)
+}
+
 /// Whether this is the process that the table is of, and not its child by vfork(2), which has the same memory.
 pub(crate) fn is_own() -> bool {
-    std::process::id() == process()
+    is_new_process() || std::process::id() == process()
+}
+
+fn mark() {
+    let (access, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: new memory; it is wiped in children.
+    let page = unsafe {
+        let page = libc::mmap(ptr::null_mut(), 4096, access, flags, -1, 0);
+        let marked =
+            page != libc::MAP_FAILED && libc::madvise(page, 4096, libc::MADV_WIPEONFORK) == 0;
+        marked.then(|| page.cast::<AtomicU32>())
+    };
+    let Some(page) = page else { return };
+    // SAFETY: the page is never unmapped.
+    unsafe { &*page }.store(1, Ordering::Relaxed);
+    MARK.store(page, Ordering::Relaxed);
 }
 
 pub(crate) fn start() {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
+    mark();
     inherit();
     // SAFETY: functions that live as long as this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
@@ -432,7 +471,12 @@ unsafe extern "C" fn before_fork() {
 }
 
 unsafe extern "C" fn in_child() {
+    // SAFETY: null, or the page.
+    if let Some(mark) = unsafe { MARK.load(Ordering::Relaxed).as_ref() } {
+        mark.store(1, Ordering::Relaxed);
+    }
     PROCESS.store(std::process::id(), Ordering::Relaxed);
+    lock::forget_thread();
     for entry in &TABLE[..END.load(Ordering::SeqCst) as usize] {
         // The threads that were counted are not in this process.
         entry.users.store(0, Ordering::SeqCst);

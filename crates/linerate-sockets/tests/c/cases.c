@@ -4,18 +4,24 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -568,6 +574,29 @@ static void case_fork(void) {
     }
 }
 
+/* A child is killed while it reads, wherever it is; its parent reads on. */
+static void case_killed(void) {
+    warm();
+    drain();
+    for (int round = 0; round < 60; round++) {
+        close_pair();
+        open_pair(AF_INET, 0);
+        pid_t child = fork();
+        if (child == 0) {
+            for (;;) {
+                burst(3);
+                for (int index = 0; index < 3; index++) recv(receiver, &(int){0}, 4, MSG_DONTWAIT);
+            }
+        }
+        usleep(1000 + round * 37);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        while (recv(receiver, &(int){0}, 4, MSG_DONTWAIT) >= 0) {}
+        burst(3);
+        drain();
+    }
+}
+
 /* The parent of a daemon ends; the child reads. */
 static void case_daemon(void) {
     fflush(stdout);
@@ -738,6 +767,93 @@ static void case_spawned(void) {
     }
 }
 
+static int read_in_clone(void *unused) {
+    (void)unused;
+    show_recv(MSG_DONTWAIT);
+    close(receiver);
+    char byte = 7;
+    show("read", read(open("/dev/zero", O_RDONLY), &byte, 1), &byte);
+    printf("zero %d\n", byte);
+    fflush(stdout);
+    return 0;
+}
+
+/* Descriptors that are closed, and processes that are made, by no function of the C library. */
+static void case_unseen(void) {
+    warm();
+    drain();
+#ifdef __x86_64__
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_close), "D"(receiver) : "rcx", "r11", "memory");
+#else
+    close(receiver);
+#endif
+    int file = open("/dev/zero", O_RDONLY);
+    printf("same %d\n", file == receiver);
+    for (int index = 0; index < 100; index++) {
+        int number = 7;
+        if (read(file, &number, 4) != 4 || number != 0) printf("read %d %s\n", number, strerrorname_np(errno));
+    }
+    close(file);
+    close_pair();
+    open_pair(AF_INET, 0);
+    warm();
+    fflush(stdout);
+    static char stack[65536] __attribute__((aligned(16)));
+    pid_t child = clone(read_in_clone, stack + sizeof stack, SIGCHLD, NULL);
+    CHECK(child);
+    waitpid(child, NULL, 0);
+    drain();
+}
+
+/* A filter of system calls lets the program read as it does, and ends it for anything else. */
+static void case_seccomp(void) {
+    warm();
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_recvmmsg, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog filter = {.len = 4, .filter = code};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0));
+    drain();
+    close_pair();
+    open_pair(AF_INET, 0);
+    warm();
+    drain();
+}
+
+static sigjmp_buf back;
+static void jump(int number) {
+    (void)number;
+    siglongjmp(back, 1);
+}
+
+/* A program that leaves its reads by siglongjmp, wherever they are. */
+static void case_jump(void) {
+    struct sigaction action = {.sa_handler = jump};
+    sigaction(SIGALRM, &action, NULL);
+    volatile unsigned jumps = 0, lost = 0;
+    warm();
+    drain();
+    while (jumps < 300) {
+        if (sigsetjmp(back, 1) == 0) {
+            struct itimerval timer = {{0, 0}, {0, 40 + jumps % 60}};
+            setitimer(ITIMER_REAL, &timer, NULL);
+            for (;;) {
+                sendto(sender, "abcd", 4, 0, (void *)&address, address_length);
+                sendto(sender, "abcd", 4, 0, (void *)&address, address_length);
+                for (int index = 0; index < 2; index++)
+                    lost += recv(receiver, &(int){0}, 4, 0) != 4;
+            }
+        }
+        jumps++;
+    }
+    printf("jumps %u wrong %u\n", jumps, lost);
+}
+
 /* The program itself becomes another one, with messages in its queue. */
 static void case_executed(void) {
     warm();
@@ -819,12 +935,16 @@ static const struct {
     {"dup", case_dup, AF_INET, 0},
     {"close", case_close, AF_INET, 0},
     {"fork", case_fork, AF_INET, 0},
+    {"killed", case_killed, AF_INET, 0},
     {"daemon", case_daemon, AF_INET, SOCK_NONBLOCK},
     {"threads", case_threads, AF_INET, 0},
     {"cancel", case_cancel, AF_INET, 0},
     {"signals", case_signals, AF_INET, 0},
     {"rights", case_rights, AF_INET, 0},
     {"flood", case_flood, AF_INET, 0},
+    {"unseen", case_unseen, AF_INET, 0},
+    {"seccomp", case_seccomp, AF_INET, 0},
+    {"jump", case_jump, AF_INET, 0},
     {"spawned", case_spawned, AF_INET, 0},
     {"executed", case_executed, AF_INET, 0},
 };

@@ -1,3 +1,4 @@
 //! Programs run with and without the library, and must print the same.
 
 mod cases;
+mod programs;

@@ -1,5 +1,6 @@
 //! `linerate run`: what it sets up, and what it says where it cannot.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -9,23 +10,33 @@ use linerate_testkit::{Namespace, Veth, VethOptions, print_skipped, root_or_skip
 
 use crate::LINERATE;
 
-/// Whether the library that it preloads stands beside it. A build of the tests leaves it among the
-/// dependencies; from there it is put where a build of the workspace has it.
-static LIBRARY: LazyLock<bool> = LazyLock::new(|| {
-    let beside = Path::new(LINERATE).with_file_name("liblinerate_pcap.so");
-    let built = Path::new(LINERATE).with_file_name("deps").join("liblinerate_pcap.so");
+/// Whether a library that it preloads stands beside it. A build of the tests leaves it among the dependencies; from
+/// there it is put where a build of the workspace has it.
+fn is_built(library: &str) -> bool {
+    let beside = Path::new(LINERATE).with_file_name(library);
+    let built = Path::new(LINERATE).with_file_name("deps").join(library);
     if built.is_file() {
         let _ = std::fs::remove_file(&beside);
         std::fs::hard_link(&built, &beside).expect("a link beside the program");
     }
     beside.is_file()
-});
+}
+
+static LIBRARY: LazyLock<bool> = LazyLock::new(|| is_built("liblinerate_pcap.so"));
+static SOCKETS: LazyLock<bool> = LazyLock::new(|| is_built("liblinerate_sockets.so"));
 
 pub(crate) fn has_library(test: &str) -> bool {
     if !*LIBRARY {
         print_skipped(test, "the library is not built: cargo build -p linerate-pcap");
     }
     *LIBRARY
+}
+
+fn has_sockets(test: &str) -> bool {
+    if !*SOCKETS {
+        print_skipped(test, "the library is not built: cargo build -p linerate-sockets");
+    }
+    *SOCKETS
 }
 
 fn run(arguments: &[&str]) -> Output {
@@ -108,6 +119,61 @@ fn a_program_gets_the_libpcap_that_it_brings_or_that_is_named() {
         .unwrap();
     assert!(text(&named.stderr).contains("/nowhere/libpcap.so"), "{named:?}");
     assert_eq!(named.status.code(), Some(1));
+}
+
+#[test]
+fn udp_preloads_the_library_of_sockets_alone() {
+    if !has_sockets("udp_preloads_the_library_of_sockets_alone") {
+        return;
+    }
+    let output = run(&["--udp", "-q", "--", "sh", "-c", "env; exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    let variables = text(&output.stdout);
+    let preload = variables.lines().find_map(|line| line.strip_prefix("LD_PRELOAD=")).unwrap();
+    assert!(preload.ends_with("liblinerate_sockets.so"), "{preload}");
+    assert!(variables.contains("LINERATE_QUIET=1") && !variables.contains("LINERATE_LIBPCAP"));
+    let output = run(&["--udp", "--source", "tee", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_program_that_udp_does_not_reach_is_said() {
+    let test = "a_program_that_udp_does_not_reach_is_said";
+    if !has_sockets(test) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let copy = |name: &str, mode: u32, owner: u32| {
+        let path = folder.path().join(name);
+        std::fs::copy("/bin/true", &path).unwrap();
+        let chowned = std::os::unix::fs::chown(&path, Some(owner), None).is_ok();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        chowned.then(|| path.to_str().unwrap().to_owned())
+    };
+    let own = std::fs::metadata(folder.path()).unwrap().uid();
+    let plain = copy("plain", 0o755, own).unwrap();
+    assert_eq!(text(&run(&["--udp", "--", &plain]).stderr), "");
+    if let Some(setuid) = copy("setuid", 0o4755, 65534) {
+        let said = text(&run(&["--udp", "--", &setuid]).stderr);
+        assert!(said.contains("is setuid"), "{said}");
+        assert_eq!(text(&run(&["--udp", "-q", "--", &setuid]).stderr), "");
+    }
+    // The head of a Go program is enough: the note that its linker writes.
+    let source = folder.path().join("go.s");
+    std::fs::write(
+        &source,
+        ".section .note.go.buildid,\"a\",@note\n.long 4,4,4\n.asciz \"Go\"\n.byte 0\n.long 7\n",
+    )
+    .unwrap();
+    let main = folder.path().join("main.c");
+    std::fs::write(&main, "int main(void) { return 0; }\n").unwrap();
+    let program = folder.path().join("go");
+    let compiled = Command::new("cc").arg("-o").arg(&program).arg(&main).arg(&source).status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return print_skipped(test, "no C compiler");
+    }
+    let said = text(&run(&["--udp", "--", program.to_str().unwrap()]).stderr);
+    assert!(said.contains("is a Go program"), "{said}");
 }
 
 /// The loader preloads nothing for it.
