@@ -9,8 +9,8 @@ unitdir ?= $(sysconfdir)/systemd/system
 MAKEOVERRIDES :=
 unexport DESTDIR PREFIX libdir sysconfdir unitdir built
 BUILT := $(or $(CARGO_TARGET_DIR),target)
-# The command and the library of `linerate run`.
-PACKAGES := --package linerate --package linerate-pcap
+# The command and the libraries of `linerate run`.
+PACKAGES := --package linerate --package linerate-pcap --package linerate-sockets
 # What `linerate lab` starts: a workspace of its own, built like the other one.
 LAB := --config Cargo.toml --manifest-path lab/Cargo.toml --target-dir $(BUILT)
 C_PACKAGES := --package linerate-segment-c --package linerate-udp-c

@@ -23,7 +23,7 @@ impl Stage {
         symlink(LINERATE, built.join("linerate")).unwrap();
         let capture = env!("CARGO_BIN_EXE_linerate-capture");
         symlink(capture, built.join("linerate-capture")).unwrap();
-        for file in ["linerate-lab", "liblinerate_pcap.so"] {
+        for file in ["linerate-lab", "liblinerate_pcap.so", "liblinerate_sockets.so"] {
             let found =
                 find(file).unwrap_or_else(|| panic!("{file} is not built: make test builds it"));
             symlink(found, built.join(file)).unwrap();
@@ -99,6 +99,7 @@ fn a_staged_installation_works_and_leaves_nothing() {
         "usr/bin/linerate-capture",
         "usr/include/linerate/pcap.h",
         "usr/lib/linerate/extcap/linerate",
+        "usr/lib/linerate/liblinerate-sockets.so",
         "usr/lib/linerate/libpcap.so.0.8",
         "usr/lib/linerate/libpcap.so.1",
         "usr/libexec/linerate/linerate-lab",

@@ -187,6 +187,7 @@ pages! {
     blocks_of_pcap "docs/pcap.md",
     blocks_of_receive "docs/receive.md",
     blocks_of_segment "docs/segment.md",
+    blocks_of_sockets "docs/sockets.md",
     blocks_of_troubleshooting "docs/troubleshooting.md",
     blocks_of_uplink "docs/uplink.md",
     coming_from_dumpcap "docs/from/dumpcap.md",

@@ -18,7 +18,7 @@ static INSTALLED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let capture = env!("CARGO_BIN_EXE_linerate-capture");
     symlink(capture, built.join("linerate-capture")).unwrap();
     let tests = std::env::current_exe().unwrap();
-    for file in ["linerate-lab", "liblinerate_pcap.so"] {
+    for file in ["linerate-lab", "liblinerate_pcap.so", "liblinerate_sockets.so"] {
         let mut places = tests.ancestors().skip(1).take(2).map(|folder| folder.join(file));
         let found = places.find(|path| path.is_file());
         symlink(
