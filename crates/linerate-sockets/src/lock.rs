@@ -39,7 +39,8 @@ impl Lock {
         let here = 0_u8;
         let frame = (&raw const here).addr();
         let thread = thread();
-        if self.owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed).is_err()
+        // SeqCst, as one of a counter of waiting threads and `is_free` must see the other.
+        if self.owner.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed).is_err()
             && !self.wait(thread, frame)
         {
             return false;
@@ -52,7 +53,7 @@ impl Lock {
     fn wait(&self, thread: u32, frame: usize) -> bool {
         loop {
             let owner = self.owner.load(Ordering::Relaxed);
-            let order = Ordering::Acquire;
+            let order = Ordering::SeqCst;
             if owner & !WAITED == thread {
                 // A handler is below the frame of the call that it interrupts. Otherwise siglongjmp has left that call.
                 return frame >= self.frame.load(Ordering::Relaxed);
@@ -90,6 +91,11 @@ impl Lock {
                 return true;
             }
         }
+    }
+
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.owner.load(Ordering::SeqCst) == 0
     }
 
     pub(crate) fn unlock(&self) {

@@ -8,7 +8,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::mem;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
 
@@ -24,7 +24,9 @@ pub(crate) const SLOTS: usize = 31;
 const MAX_MESSAGE: usize = 65536;
 /// Larger than all control data of the options that a socket with a queue may have.
 const MAX_CONTROL: usize = 512;
-/// Reads that find only one message are followed by up to so many plain ones.
+/// Fewer messages cost more in one call than in one each.
+const WORTH: usize = 4;
+/// Attempts that find fewer are followed by up to so many plain reads.
 const MAX_SKIP: u32 = 63;
 
 /// Files of queues that a program hands over to the next one: then their size and the descriptor of the socket.
@@ -52,13 +54,8 @@ pub(crate) struct Messages {
     slots: [Slot; SLOTS],
     /// How many headers the last `recvmmsg` filled. The next message is so far from the end as there are messages.
     filled: usize,
-    /// The process that reads or waits.
-    owner: u32,
-    /// Plain reads until the next attempt, and how many there were before the last.
-    skip: u32,
+    /// How many plain reads there were before the last attempt.
     skipped: u32,
-    /// What a call for several messages met after the first one.
-    pub(crate) error: c_int,
 }
 
 /// All zeros but for the headers. Every change is complete with one store: who is killed, or left by siglongjmp(3), with
@@ -68,18 +65,24 @@ pub(crate) struct Queue {
     lock: Lock,
     held: AtomicU32,
     plain: AtomicBool,
+    /// The process that reads or waits.
+    user: AtomicU32,
+    /// Plain reads until the next attempt.
+    skip: AtomicU32,
+    /// What a call for several messages met after the first one.
+    error: AtomicI32,
     messages: UnsafeCell<Messages>,
 }
 
 impl Queue {
     /// A queue in new memory of its own, or of that file, which children share. Pages that no message has used take no
     /// memory.
-    pub(crate) fn map(owner: u32, file: Option<c_int>) -> Option<*mut Self> {
+    pub(crate) fn map(user: u32, file: Option<c_int>) -> Option<*mut Self> {
         // SAFETY: zeros are a value of each field; nobody else knows the memory.
         unsafe {
             let queue = Self::map_memory(file)?;
             let messages = &mut *(*queue).messages.get();
-            messages.owner = owner;
+            (*queue).user.store(user, Ordering::SeqCst);
             for (slot, header) in messages.slots.iter_mut().zip(&mut messages.headers[1..]) {
                 slot.vector =
                     iovec { iov_base: slot.bytes.as_mut_ptr().cast(), iov_len: MAX_MESSAGE };
@@ -187,6 +190,27 @@ impl Queue {
         self.plain.load(Ordering::SeqCst)
     }
 
+    /// Whether nothing has been read ahead, and no thread is at it. A thread that is counted as waiting before may then
+    /// read or wait in the kernel without the lock: who takes the lock now sees it.
+    #[inline]
+    pub(crate) fn is_idle(&self, process: u32) -> bool {
+        self.lock.is_free()
+            && self.held() == 0
+            && self.error.load(Ordering::SeqCst) == 0
+            && (self.is_plain() || self.user.load(Ordering::SeqCst) == process)
+    }
+
+    /// Whether this read is not to be an attempt to read ahead.
+    #[inline]
+    pub(crate) fn skips(&self) -> bool {
+        let skip = self.skip.load(Ordering::Relaxed);
+        if skip > 0 {
+            // Another thread may do so, too: the number is no exact one.
+            self.skip.store(skip - 1, Ordering::Relaxed);
+        }
+        skip > 0
+    }
+
     /// Waits for the lock. `None` in a signal handler that interrupted its owner.
     pub(crate) fn lock(&self) -> Option<Locked<'_>> {
         self.lock.lock().then_some(Locked { queue: self })
@@ -216,40 +240,37 @@ impl Locked<'_> {
     /// Notes that this process uses the socket. Two that do cannot know of each other's waiting threads: then nothing
     /// is read ahead any more. Returns whether that is new.
     pub(crate) fn used_by(&mut self, process: u32) -> bool {
-        let owner = &mut self.messages().owner;
-        if *owner == process {
-            return false;
+        let order = Ordering::SeqCst;
+        match self.queue.user.compare_exchange(0, process, order, order) {
+            Err(user) if user != process => self.make_plain(),
+            _ => false,
         }
-        if *owner == 0 {
-            *owner = process;
-            return false;
-        }
-        self.make_plain()
     }
 
-    /// Whether this read is to be an attempt to read ahead.
-    pub(crate) fn attempts(&mut self) -> bool {
-        let messages = self.messages();
-        if messages.skip > 0 {
-            messages.skip -= 1;
-            return false;
-        }
-        true
+    /// What is to be the result of this call, once: errno, or 0.
+    pub(crate) fn take_error(&mut self) -> c_int {
+        self.queue.error.swap(0, Ordering::SeqCst)
+    }
+
+    pub(crate) fn keep_error(&mut self, error: c_int) {
+        self.queue.error.store(error, Ordering::SeqCst);
     }
 
     /// An attempt has found so many messages.
     fn found(&mut self, count: usize) {
-        let messages = self.messages();
-        messages.skipped = if count > 1 { 0 } else { (messages.skipped * 2 + 1).min(MAX_SKIP) };
-        messages.skip = messages.skipped;
+        let skipped = &mut self.messages().skipped;
+        *skipped = if count >= WORTH { 0 } else { (*skipped * 2 + 1).min(MAX_SKIP) };
+        let skip = *skipped;
+        self.queue.skip.store(skip, Ordering::Relaxed);
     }
 
     /// Receives one message for the program and up to `SLOTS` others, without waiting. Returns what the call does.
     /// `None`: errno has why there is not even one.
     pub(crate) fn fill(&mut self, fd: c_int, message: &mut msghdr, flags: c_int) -> Option<usize> {
         let messages = self.messages();
-        // Those that the last call has changed.
-        for header in &mut messages.headers[1..] {
+        // Those that the last call has changed, or all before the first.
+        let changed = if messages.filled == 0 { SLOTS + 1 } else { messages.filled };
+        for header in &mut messages.headers[1..changed] {
             let header = &mut header.msg_hdr;
             header.msg_namelen = mem::size_of::<sockaddr_storage>() as u32;
             header.msg_controllen = MAX_CONTROL;

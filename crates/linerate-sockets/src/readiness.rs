@@ -48,6 +48,14 @@ unsafe fn poll_with(fds: *mut pollfd, count: nfds_t, call: impl Fn(bool) -> c_in
         for one in descriptors.iter().filter(|one| one.events & READABLE != 0) {
             found |= wait_for(&mut waiting, one.fd);
         }
+        if let ([one], true) = (&mut *descriptors, found)
+            && one.events & !READABLE == 0
+        {
+            // Nothing else can be ready. An error comes after the messages here, too.
+            waiting.end();
+            one.revents = one.events;
+            return 1;
+        }
         let mut result = call(found);
         waiting.end();
         if !found || result < 0 {

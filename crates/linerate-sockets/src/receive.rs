@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::next;
-use crate::queue::header;
+use crate::queue::{Locked, Queue, header};
 use crate::table::{self, Socket};
 
 /// More vectors than `UIO_MAXIOV` the kernel refuses.
@@ -26,7 +26,6 @@ enum Step {
 fn end(socket: Option<Socket>) {
     if let Some(socket) = socket {
         socket.stop_waiting();
-        socket.leave();
     }
 }
 
@@ -37,40 +36,37 @@ fn end(socket: Option<Socket>) {
 /// The header is one for recvmsg(2).
 #[inline]
 unsafe fn begin(fd: c_int, message: &mut msghdr, flags: c_int) -> Step {
-    let Some(socket) = table::enter(fd) else { return Step::Kernel(None) };
+    let Some((socket, queue)) = table::begin_waiting(fd) else { return Step::Kernel(None) };
+    let peeks = flags & libc::MSG_PEEK != 0;
+    let Some(queue) = queue else {
+        if !peeks {
+            socket.count_read();
+        }
+        return Step::Kernel(Some(socket));
+    };
+    let is_others = flags & libc::MSG_ERRQUEUE != 0
+        || message.msg_iovlen > MAX_VECTORS
+        || (message.msg_namelen as i32) < 0;
+    if is_others || queue.is_idle(table::process()) && (peeks || queue.is_plain() || queue.skips())
+    {
+        socket.leave();
+        return Step::Kernel(Some(socket));
+    }
+    socket.stop_waiting();
     // SAFETY: as the caller's.
-    unsafe { read_socket(socket, message, flags) }
+    unsafe { read_queue(socket, queue, message, flags) }
 }
 
 /// # Safety
 ///
 /// As `begin`.
-unsafe fn read_socket(socket: Socket, message: &mut msghdr, flags: c_int) -> Step {
-    let kernel = || {
+unsafe fn read_queue(socket: Socket, queue: &Queue, message: &mut msghdr, flags: c_int) -> Step {
+    let kernel = |locked: Locked<'_>| {
         socket.wait_locked();
+        locked.unlock();
+        socket.leave();
         Step::Kernel(Some(socket))
     };
-    if flags & libc::MSG_ERRQUEUE != 0
-        || message.msg_iovlen > MAX_VECTORS
-        || (message.msg_namelen as i32) < 0
-    {
-        return kernel();
-    }
-    let peeks = flags & libc::MSG_PEEK != 0;
-    if socket.queue().is_none() {
-        if !peeks {
-            socket.count_read();
-        }
-        socket.wait_locked();
-        if socket.queue().is_none() {
-            return Step::Kernel(Some(socket));
-        }
-        socket.stop_waiting();
-    }
-    let Some(queue) = socket.queue() else { return kernel() };
-    if queue.is_plain() && queue.held() == 0 {
-        return kernel();
-    }
     let Some(mut locked) = queue.lock() else {
         // A signal handler, which has interrupted a read of this thread.
         next::set_errno(libc::EAGAIN);
@@ -78,22 +74,19 @@ unsafe fn read_socket(socket: Socket, message: &mut msghdr, flags: c_int) -> Ste
         return Step::Done(-1);
     };
     socket.note_use(&mut locked);
-    let error = std::mem::take(&mut locked.messages().error);
+    let error = locked.take_error();
     let result = if error != 0 {
         next::set_errno(error);
         -1
     } else if queue.held() > 0 {
         // SAFETY: the caller's header, and there is a message.
         unsafe { locked.take(message, flags) as ssize_t }
-    } else if peeks
+    } else if flags & libc::MSG_PEEK != 0
         || queue.is_plain()
         || socket.is_plain()
         || socket.has_waiters()
-        || !locked.attempts()
     {
-        socket.wait_locked();
-        locked.unlock();
-        return Step::Kernel(Some(socket));
+        return kernel(locked);
     } else if let Some(length) = locked.fill(socket.fd, message, flags) {
         length as ssize_t
     } else {
@@ -106,9 +99,7 @@ unsafe fn read_socket(socket: Socket, message: &mut msghdr, flags: c_int) -> Ste
             _ => false,
         };
         if retries {
-            socket.wait_locked();
-            locked.unlock();
-            return Step::Kernel(Some(socket));
+            return kernel(locked);
         }
         -1
     };
@@ -244,17 +235,22 @@ unsafe extern "C-unwind" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    let Some(socket) = table::enter(fd) else {
+    let Some((socket, queue)) = table::begin_waiting(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
     };
-    // SAFETY: the caller's headers, when it calls for them.
-    let taken = unsafe { take_several(socket, messages, count, flags) };
-    if taken < 0 || taken as c_uint == count && count > 0 {
+    let mut taken = 0;
+    if let Some(queue) = queue {
+        if !queue.is_idle(table::process()) {
+            // SAFETY: the caller's headers.
+            taken = unsafe { take_several(socket, queue, messages, count, flags) };
+        }
         socket.leave();
+    }
+    if taken < 0 || taken > 0 && taken as c_uint == count {
+        socket.stop_waiting();
         return taken;
     }
-    socket.wait_locked();
     let waits = taken == 0 || flags & libc::MSG_WAITFORONE == 0;
     let flags = if waits { flags } else { flags | libc::MSG_DONTWAIT };
     // SAFETY: the rest of the caller's headers.
@@ -262,38 +258,38 @@ unsafe extern "C-unwind" fn recvmmsg(
         next::recvmmsg(fd, messages.add(taken as usize), count - taken as c_uint, flags, timeout)
     };
     socket.stop_waiting();
-    if taken > 0 && more < 0 {
+    if taken > 0 && more < 0 && !matches!(next::errno(), libc::EAGAIN | libc::EINTR) {
         // As the kernel does: the next call has the error.
-        let error = next::errno();
-        if error != libc::EAGAIN
-            && error != libc::EINTR
-            && let Some(mut locked) = socket.queue().and_then(|queue| queue.lock())
-        {
-            locked.messages().error = error;
-            locked.unlock();
-        }
+        keep_error(fd, next::errno());
     }
-    socket.leave();
     taken + if taken > 0 { more.max(0) } else { more }
 }
 
-/// Messages of the queue, for `recvmmsg`: how many, or -1.
+fn keep_error(fd: c_int, error: c_int) {
+    let Some(socket) = table::enter(fd) else { return };
+    if let Some(mut locked) = socket.queue().and_then(Queue::lock) {
+        locked.keep_error(error);
+        locked.unlock();
+    }
+    socket.leave();
+}
+
+/// Messages of the queue, for `recvmmsg`: how many, or -1. The thread stays counted as waiting: nobody
+/// reads ahead meanwhile.
 ///
 /// # Safety
 ///
 /// `messages` has `count` headers.
 unsafe fn take_several(
     socket: Socket,
+    queue: &Queue,
     messages: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    let Some(queue) = socket.queue().filter(|queue| !queue.is_plain() || queue.held() > 0) else {
-        return 0;
-    };
     let Some(mut locked) = queue.lock() else { return 0 };
     socket.note_use(&mut locked);
-    let error = std::mem::take(&mut locked.messages().error);
+    let error = locked.take_error();
     let mut taken = 0;
     if error != 0 {
         next::set_errno(error);

@@ -9,7 +9,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::epoll::Epoll;
 use crate::lock;
@@ -35,6 +35,10 @@ static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Later sockets are plain, too.
 static ALL_PLAIN: AtomicBool = AtomicBool::new(false);
 
+const USER: u64 = 1;
+const WAITER: u64 = 1 << 20;
+const GENERATION: u64 = 1 << 40;
+
 /// One descriptor.
 pub(crate) struct Entry {
     /// Whether it is a UDP socket that the program has made.
@@ -47,10 +51,10 @@ pub(crate) struct Entry {
     nonblocking: AtomicBool,
     /// Another process may have it, and change its state.
     forked: AtomicBool,
-    /// Threads between `enter` and `leave`.
-    users: AtomicU32,
-    /// Threads that wait for it in the kernel.
-    waiters: AtomicU32,
+    /// Threads between `enter` and `leave`, threads that wait for it in the kernel, and which socket of this descriptor it
+    /// is: `USER`, `WAITER` and `GENERATION` are one each. A waiter that a signal handler or pthread_cancel(3) takes away
+    /// counts until the socket is closed.
+    state: AtomicU64,
     reads: AtomicU32,
     queue: AtomicPtr<Queue>,
     /// The queue of a closed socket while there are users.
@@ -62,11 +66,12 @@ pub(crate) struct Entry {
     pub(crate) epoll: AtomicPtr<Epoll>,
 }
 
-/// A socket between `enter` and `leave`.
+/// A socket between `enter` and `leave`, or between `begin_waiting` and `stop_waiting`.
 #[derive(Clone, Copy)]
 pub(crate) struct Socket {
     pub(crate) fd: c_int,
     pub(crate) entry: &'static Entry,
+    generation: u64,
 }
 
 impl Entry {
@@ -77,8 +82,7 @@ impl Entry {
             passed_on: AtomicBool::new(false),
             nonblocking: AtomicBool::new(false),
             forked: AtomicBool::new(false),
-            users: AtomicU32::new(0),
-            waiters: AtomicU32::new(0),
+            state: AtomicU64::new(0),
             reads: AtomicU32::new(0),
             queue: AtomicPtr::new(ptr::null_mut()),
             closed: AtomicPtr::new(ptr::null_mut()),
@@ -107,6 +111,28 @@ pub(crate) fn entry(fd: c_int) -> Option<&'static Entry> {
 /// The socket of this descriptor, if it is one. `leave` must follow.
 #[inline]
 pub(crate) fn enter(fd: c_int) -> Option<Socket> {
+    Some(socket_entry(fd)?.count(fd, USER))
+}
+
+/// Counts a thread that waits for this descriptor in the kernel, if it is a socket: `stop_waiting` must follow. With a
+/// queue, it has also entered.
+#[inline]
+pub(crate) fn begin_waiting(fd: c_int) -> Option<(Socket, Option<&'static Queue>)> {
+    let entry = socket_entry(fd)?;
+    if entry.queue.load(Ordering::SeqCst).is_null() {
+        let socket = entry.count(fd, WAITER);
+        if entry.queue.load(Ordering::SeqCst).is_null() {
+            return Some((socket, None));
+        }
+        // A thread has just given it one.
+        entry.state.fetch_add(USER, Ordering::SeqCst);
+        return Some(socket.with_queue());
+    }
+    Some(entry.count(fd, USER + WAITER).with_queue())
+}
+
+#[inline]
+fn socket_entry(fd: c_int) -> Option<&'static Entry> {
     let entry = entry(fd)?;
     if !entry.socket.load(Ordering::Relaxed) {
         return None;
@@ -115,18 +141,26 @@ pub(crate) fn enter(fd: c_int) -> Option<Socket> {
         // SAFETY: in a child of clone(2), as after fork(2).
         unsafe { in_child() };
     }
-    entry.users.fetch_add(1, Ordering::SeqCst);
-    Some(Socket { fd, entry })
+    Some(entry)
 }
 
 impl Socket {
     #[inline]
     pub(crate) fn leave(self) {
-        if self.entry.users.fetch_sub(1, Ordering::SeqCst) == 1
+        if self.entry.state.fetch_sub(USER, Ordering::SeqCst) % WAITER == USER
             && !self.entry.closed.load(Ordering::Relaxed).is_null()
         {
             self.entry.unmap_closed();
         }
+    }
+
+    #[inline]
+    fn with_queue(self) -> (Self, Option<&'static Queue>) {
+        let queue = self.queue();
+        if queue.is_none() {
+            self.leave();
+        }
+        (self, queue)
     }
 
     #[inline]
@@ -162,32 +196,18 @@ impl Socket {
         self.queue().is_some_and(|queue| queue.held() > 0)
     }
 
-    /// Begins to wait in the kernel, unless there are messages: returns how many. Without any, `stop_waiting` must
-    /// follow.
-    #[inline]
-    pub(crate) fn wait(&self) -> u32 {
-        self.wait_locked();
-        let Some(queue) = self.queue() else { return 0 };
-        if queue.is_plain() && queue.held() == 0 {
-            return 0;
-        }
-        let Some(mut locked) = queue.lock() else { return 0 };
-        self.note_use(&mut locked);
-        let held = queue.held();
-        locked.unlock();
-        if held > 0 {
-            self.stop_waiting();
-        }
-        held
-    }
-
-    /// For who has the lock, and has seen no message.
+    /// Who has entered, and the lock, and has seen no message, begins to wait.
     pub(crate) fn wait_locked(&self) {
-        self.entry.waiters.fetch_add(1, Ordering::SeqCst);
+        self.entry.state.fetch_add(WAITER, Ordering::SeqCst);
     }
 
+    #[inline]
     pub(crate) fn stop_waiting(&self) {
-        self.entry.waiters.fetch_sub(1, Ordering::SeqCst);
+        let order = Ordering::SeqCst;
+        // Not if the descriptor has another socket by now.
+        let _ = self.entry.state.fetch_update(order, order, |state| {
+            (state / GENERATION == self.generation).then(|| state - WAITER)
+        });
     }
 
     /// Whether the program has made it non-blocking, and no other process can have changed that.
@@ -201,7 +221,7 @@ impl Socket {
     }
 
     pub(crate) fn has_waiters(&self) -> bool {
-        self.entry.waiters.load(Ordering::SeqCst) > 0
+        self.entry.state.load(Ordering::SeqCst) % GENERATION >= WAITER
     }
 
     /// This process reads or waits.
@@ -273,13 +293,23 @@ impl Socket {
 }
 
 impl Entry {
+    #[inline]
+    fn count(&'static self, fd: c_int, what: u64) -> Socket {
+        let before = self.state.fetch_add(what, Ordering::SeqCst);
+        Socket { fd, entry: self, generation: before / GENERATION }
+    }
+
+    fn has_users(&self) -> bool {
+        !self.state.load(Ordering::SeqCst).is_multiple_of(WAITER)
+    }
+
     #[cold]
     fn unmap_closed(&self) {
         let queue = self.closed.swap(ptr::null_mut(), Ordering::SeqCst);
         if queue.is_null() {
             return;
         }
-        if self.users.load(Ordering::SeqCst) > 0 {
+        if self.has_users() {
             // The last user does it. If another one was closed meanwhile, this one stays mapped.
             let _ = self.closed.compare_exchange(
                 ptr::null_mut(),
@@ -300,6 +330,10 @@ pub(crate) fn insert(fd: c_int, nonblocking: bool) {
     // Closed by a way that is unknown here.
     remove(fd);
     END.fetch_max(fd + 1, Ordering::SeqCst);
+    let order = Ordering::SeqCst;
+    let _ = entry.state.fetch_update(order, order, |state| {
+        Some((state / GENERATION + 1).wrapping_mul(GENERATION) + state % WAITER)
+    });
     entry.plain.store(ALL_PLAIN.load(Ordering::Relaxed), Ordering::Relaxed);
     entry.passed_on.store(false, Ordering::Relaxed);
     entry.forked.store(false, Ordering::Relaxed);
@@ -332,7 +366,7 @@ pub(crate) fn remove(fd: c_int) {
     }
     if !queue.is_null() {
         entry.closed.store(queue, Ordering::SeqCst);
-        if entry.users.load(Ordering::SeqCst) == 0 {
+        if !entry.has_users() {
             entry.unmap_closed();
         }
     }
@@ -479,8 +513,8 @@ unsafe extern "C" fn in_child() {
     lock::forget_thread();
     for entry in &TABLE[..END.load(Ordering::SeqCst) as usize] {
         // The threads that were counted are not in this process.
-        entry.users.store(0, Ordering::SeqCst);
-        entry.waiters.store(0, Ordering::SeqCst);
+        let state = entry.state.load(Ordering::SeqCst);
+        entry.state.store(state - state % GENERATION, Ordering::SeqCst);
         if let Some(epoll) = entry.epoll() {
             epoll.unlock_in_child();
         }

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
+use crate::queue::Queue;
 use crate::table::{self, Socket};
 
 /// The sockets with a queue that one call waits for at most; others are plain.
@@ -21,17 +22,21 @@ impl Waiting {
     /// Begins to wait for a descriptor. Returns how many messages it has; then the call may not wait.
     #[inline]
     pub(crate) fn add(&mut self, fd: c_int) -> u32 {
-        let Some(socket) = table::enter(fd) else { return 0 };
-        let held = socket.wait();
+        let Some((socket, queue)) = table::begin_waiting(fd) else { return 0 };
+        let held = queue.map_or(0, |queue| look(socket, queue));
         if held > 0 {
-            socket.leave();
+            socket.stop_waiting();
         } else if self.count < SOCKETS {
             self.sockets[self.count].write(socket);
             self.count += 1;
         } else {
-            socket.make_plain("one call waits for more UDP sockets than Linerate keeps a list of");
+            if let Some(socket) = table::enter(fd) {
+                socket.make_plain(
+                    "one call waits for more UDP sockets than Linerate keeps a list of",
+                );
+                socket.leave();
+            }
             socket.stop_waiting();
-            socket.leave();
         }
         held
     }
@@ -43,7 +48,21 @@ impl Waiting {
             // SAFETY: `add` has written it.
             let socket = unsafe { socket.assume_init() };
             socket.stop_waiting();
-            socket.leave();
         }
     }
+}
+
+/// How many messages a socket has, for a thread that is counted as waiting and has entered. It leaves.
+#[inline]
+fn look(socket: Socket, queue: &Queue) -> u32 {
+    let mut held = 0;
+    if !queue.is_idle(table::process())
+        && let Some(mut locked) = queue.lock()
+    {
+        socket.note_use(&mut locked);
+        held = queue.held();
+        locked.unlock();
+    }
+    socket.leave();
+    held
 }

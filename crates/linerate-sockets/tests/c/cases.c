@@ -584,8 +584,8 @@ static void case_killed(void) {
         pid_t child = fork();
         if (child == 0) {
             for (;;) {
-                burst(3);
-                for (int index = 0; index < 3; index++) recv(receiver, &(int){0}, 4, MSG_DONTWAIT);
+                burst(6);
+                for (int index = 0; index < 6; index++) recv(receiver, &(int){0}, 4, MSG_DONTWAIT);
             }
         }
         usleep(1000 + round * 37);
@@ -644,7 +644,7 @@ static void case_threads(void) {
         pthread_t thread;
         CHECK(-pthread_create(&thread, NULL, ways[round % 3], NULL));
         usleep(round % 2 ? 2000 : 0);
-        burst(3);
+        burst(6);
         recv(receiver, &(char){0}, 1, 0);
         void *result;
         struct timespec until;
@@ -843,9 +843,9 @@ static void case_jump(void) {
             struct itimerval timer = {{0, 0}, {0, 40 + jumps % 60}};
             setitimer(ITIMER_REAL, &timer, NULL);
             for (;;) {
-                sendto(sender, "abcd", 4, 0, (void *)&address, address_length);
-                sendto(sender, "abcd", 4, 0, (void *)&address, address_length);
-                for (int index = 0; index < 2; index++)
+                for (int index = 0; index < 6; index++)
+                    sendto(sender, "abcd", 4, 0, (void *)&address, address_length);
+                for (int index = 0; index < 6; index++)
                     lost += recv(receiver, &(int){0}, 4, 0) != 4;
             }
         }
