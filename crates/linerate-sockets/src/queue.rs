@@ -58,7 +58,22 @@ pub(crate) struct Messages {
     skipped: u32,
 }
 
-/// All zeros but for the headers. Every change is complete with one store: who is killed, or left by siglongjmp(3), with
+impl Messages {
+    /// Before the first call.
+    fn prepare(&mut self) {
+        for (slot, header) in self.slots.iter_mut().zip(&mut self.headers[1..]) {
+            slot.vector = iovec { iov_base: slot.bytes.as_mut_ptr().cast(), iov_len: MAX_MESSAGE };
+            let header = &mut header.msg_hdr;
+            header.msg_name = (&raw mut slot.sender).cast();
+            header.msg_iov = &raw mut slot.vector;
+            header.msg_iovlen = 1;
+            header.msg_control = slot.control.as_mut_ptr().cast();
+        }
+        self.filled = self.headers.len();
+    }
+}
+
+/// All zeros at first. Every change is complete with one store: who is killed, or left by siglongjmp(3), with
 /// the lock leaves a valid queue.
 #[repr(C)]
 pub(crate) struct Queue {
@@ -81,17 +96,7 @@ impl Queue {
         // SAFETY: zeros are a value of each field; nobody else knows the memory.
         unsafe {
             let queue = Self::map_memory(file)?;
-            let messages = &mut *(*queue).messages.get();
             (*queue).user.store(user, Ordering::SeqCst);
-            for (slot, header) in messages.slots.iter_mut().zip(&mut messages.headers[1..]) {
-                slot.vector =
-                    iovec { iov_base: slot.bytes.as_mut_ptr().cast(), iov_len: MAX_MESSAGE };
-                let header = &mut header.msg_hdr;
-                header.msg_name = (&raw mut slot.sender).cast();
-                header.msg_iov = &raw mut slot.vector;
-                header.msg_iovlen = 1;
-                header.msg_control = slot.control.as_mut_ptr().cast();
-            }
             Some(queue)
         }
     }
@@ -268,12 +273,13 @@ impl Locked<'_> {
     /// `None`: errno has why there is not even one.
     pub(crate) fn fill(&mut self, fd: c_int, message: &mut msghdr, flags: c_int) -> Option<usize> {
         let messages = self.messages();
-        // Those that the last call has changed, or all before the first.
-        let changed = if messages.filled == 0 { SLOTS + 1 } else { messages.filled };
-        for header in &mut messages.headers[1..changed] {
-            let header = &mut header.msg_hdr;
-            header.msg_namelen = mem::size_of::<sockaddr_storage>() as u32;
-            header.msg_controllen = MAX_CONTROL;
+        if messages.filled == 0 {
+            messages.prepare();
+        }
+        // Those that the last call has changed.
+        for header in &mut messages.headers[1..messages.filled] {
+            header.msg_hdr.msg_namelen = mem::size_of::<sockaddr_storage>() as u32;
+            header.msg_hdr.msg_controllen = MAX_CONTROL;
         }
         messages.headers[0].msg_hdr = *message;
         let (headers, count) = (messages.headers.as_mut_ptr(), messages.headers.len() as u32);
