@@ -97,7 +97,7 @@ fn controlled(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) -
             }
         }
         libc::F_GETFL | libc::F_GETFD | libc::F_SETFD | libc::F_GETOWN => {}
-        _ => socket.make_plain("an unknown fcntl"),
+        _ => socket.make_plain(format_args!("fcntl {command} is unknown")),
     }
     socket.leave();
     result
@@ -133,7 +133,7 @@ unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_
         libc::FIONBIO => socket.set_nonblocking(unsafe { *argument.cast::<c_int>() } != 0),
         libc::TIOCOUTQ | libc::FIOCLEX | libc::FIONCLEX => {}
         request if INTERFACES.contains(&request) => {}
-        _ => socket.make_plain("an unknown ioctl"),
+        _ => socket.make_plain(format_args!("ioctl {request:#x} is unknown")),
     }
     socket.leave();
     result
@@ -172,6 +172,7 @@ fn is_known(level: c_int, option: c_int) -> bool {
                 | libc::SO_REUSEADDR
                 | libc::SO_REUSEPORT
                 | libc::SO_RXQ_OVFL
+                | libc::SO_SELECT_ERR_QUEUE
                 | libc::SO_SNDBUF
                 | libc::SO_SNDBUFFORCE
                 | libc::SO_SNDTIMEO
@@ -251,7 +252,7 @@ unsafe extern "C-unwind" fn setsockopt(
     // Before: once the option has its effect, nothing more is read ahead.
     if let Some(socket) = table::enter(fd) {
         if !is_known(level, option) {
-            socket.make_plain("an unknown socket option");
+            socket.make_plain(format_args!("option {option} of level {level} is unknown"));
         }
         socket.leave();
     }

@@ -1,7 +1,7 @@
 //! Lines on standard error, without the allocation and the lock of the standard library's.
 
 use std::ffi::c_int;
-use std::fmt::{self, Write};
+use std::fmt::{self, Display, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::queue;
@@ -44,7 +44,7 @@ fn print(text: fmt::Arguments<'_>) {
 
 /// With `LINERATE_LOG`: why nothing is read ahead any more.
 #[cold]
-pub(crate) fn plain(fd: c_int, reason: &str) {
+pub(crate) fn plain(fd: c_int, reason: impl Display) {
     if LOGS.load(Ordering::Relaxed) {
         let process = std::process::id();
         print(format_args!("process {process}, UDP socket {fd}: plain from now on: {reason}"));

@@ -8,6 +8,7 @@
 //! - Nothing is read ahead once two processes have used the socket (`Locked::used_by`).
 
 use std::ffi::c_int;
+use std::fmt::Display;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -232,7 +233,7 @@ impl Socket {
     }
 
     /// From now on nothing is read ahead. What has been stays, and the program gets it first.
-    pub(crate) fn make_plain(&self, reason: &str) {
+    pub(crate) fn make_plain(&self, reason: impl Display) {
         let first = !self.entry.plain.swap(true, Ordering::SeqCst);
         // A thread may be at giving it a queue: `count_read` looks at `plain` first, `Receive` at both.
         if let Some(queue) = self.queue()
@@ -247,7 +248,7 @@ impl Socket {
     }
 
     /// The socket goes to a program that this library may not be in. What was read ahead stays with this process.
-    pub(crate) fn pass_on(&self, reason: &str) {
+    pub(crate) fn pass_on(&self, reason: impl Display) {
         self.make_plain(reason);
         self.entry.passed_on.store(true, Ordering::Relaxed);
     }
