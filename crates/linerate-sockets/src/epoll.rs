@@ -8,12 +8,13 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use libc::{epoll_event, sigset_t, timespec};
 
 use crate::lock::Lock;
 use crate::next;
+use crate::queue::Queue;
 use crate::table::{self, Entry, Socket};
 use crate::waiting::Waiting;
 
@@ -39,6 +40,8 @@ struct Member {
     data: u64,
     /// For the edge: how many messages there were when it was reported.
     reported: u32,
+    /// It is in the kernel's epoll with EPOLLOUT, so that a thread that waits wakes up.
+    kicked: bool,
 }
 
 struct Members {
@@ -55,6 +58,10 @@ pub(crate) struct Epoll {
     lock: Lock,
     /// Without the lock: whether there is anything to do.
     count: AtomicU32,
+    /// Threads that wait, or are about to.
+    sleepers: AtomicU32,
+    /// Whether a member was ever kicked.
+    kicks: AtomicBool,
     members: UnsafeCell<Members>,
 }
 
@@ -63,10 +70,12 @@ unsafe impl Sync for Epoll {}
 
 impl Epoll {
     fn new() -> Self {
-        let none = Member { fd: -1, events: 0, data: 0, reported: 0 };
+        let none = Member { fd: -1, events: 0, data: 0, reported: 0, kicked: false };
         Self {
             lock: Lock::new(),
             count: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            kicks: AtomicBool::new(false),
             members: UnsafeCell::new(Members {
                 count: 0,
                 all: [none; MEMBERS],
@@ -108,6 +117,48 @@ impl Epoll {
     /// After fork(2) the thread that had the lock is not in the child.
     pub(crate) fn unlock_in_child(&self) {
         self.lock.reset();
+        self.sleepers.store(0, Ordering::SeqCst);
+    }
+
+    /// The socket has messages, and the threads that wait do not know it.
+    fn kick(&self, epoll: c_int, fd: c_int) {
+        self.kicks.store(true, Ordering::SeqCst);
+        self.with(|members| {
+            let mut all = members.all[..members.count].iter_mut();
+            let Some(member) = all.find(|member| member.fd == fd) else { return };
+            member.kicked = true;
+            member.set(epoll, libc::EPOLLOUT as u32);
+        });
+    }
+
+    /// Takes the events of kicks back, and gives those of messages in their place. Returns how many are left.
+    fn unkick(&self, epoll: c_int, events: &mut [epoll_event]) -> usize {
+        let unkicked = self.with(|members| {
+            let all = &mut members.all[..members.count];
+            for member in all.iter_mut().filter(|member| member.kicked) {
+                member.kicked = false;
+                member.set(epoll, 0);
+            }
+            let mut left = 0;
+            for index in 0..events.len() {
+                let mut event = events[index];
+                let data = event.u64;
+                if let Some(member) = all.iter_mut().find(|member| member.data == data) {
+                    event.events &= member.events | !(libc::EPOLLOUT as u32);
+                    let held = messages(member.fd);
+                    if held > 0 {
+                        event.events |= member.events & READABLE;
+                        member.reported = held;
+                    }
+                }
+                if event.events != 0 {
+                    events[left] = event;
+                    left += 1;
+                }
+            }
+            left
+        });
+        unkicked.unwrap_or(events.len())
     }
 
     fn is_empty(&self) -> bool {
@@ -187,6 +238,22 @@ impl Epoll {
     }
 }
 
+impl Member {
+    /// Sets its events in the kernel, with others.
+    fn set(&self, epoll: c_int, others: u32) {
+        let mut event = epoll_event { events: self.events | others, u64: self.data };
+        // SAFETY: an event of this thread's. A member that the kernel no longer has needs none.
+        unsafe { next::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, self.fd, &raw mut event) };
+    }
+}
+
+fn messages(fd: c_int) -> u32 {
+    let Some(socket) = table::enter(fd) else { return 0 };
+    let held = socket.queue().map_or(0, Queue::held);
+    socket.leave();
+    held
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn epoll_ctl(
     epoll: c_int,
@@ -222,11 +289,13 @@ fn set_member(number: c_int, socket: Socket, event: epoll_event) {
         return socket.make_plain("it is in more epolls than Linerate keeps a list of");
     };
     let (events, data) = (event.events, event.u64);
-    let new = Member { fd: socket.fd, events, data, reported: 0 };
+    let new = Member { fd: socket.fd, events, data, reported: 0, kicked: false };
+    let mut was_readable = false;
     let (nested, full) = epoll
         .with(|members| {
             let all = &mut members.all[..members.count];
             if let Some(member) = all.iter_mut().find(|member| member.fd == socket.fd) {
+                was_readable = member.events & READABLE != 0;
                 *member = new;
             } else if members.count < MEMBERS {
                 members.all[members.count] = new;
@@ -244,6 +313,16 @@ fn set_member(number: c_int, socket: Socket, event: epoll_event) {
     } else if events & !(KNOWN as u32) != 0 {
         socket.make_plain("it is in an epoll with EPOLLONESHOT, EPOLLEXCLUSIVE or another flag");
     }
+    if epoll.sleepers.load(Ordering::SeqCst) == 0 || events & READABLE == 0 {
+        return;
+    }
+    // They are not counted as waiting for this socket.
+    if !was_readable {
+        socket.make_plain("a thread was waiting for its epoll already");
+    }
+    if socket.holds() {
+        epoll.kick(number, socket.fd);
+    }
 }
 
 /// Waits with `wait`, which has the buffer, its length, and whether it may not wait.
@@ -257,10 +336,39 @@ unsafe fn wait(
     count: c_int,
     wait: impl Fn(*mut epoll_event, c_int, bool) -> c_int,
 ) -> c_int {
-    let epoll = table::entry(number).and_then(Entry::epoll);
-    let Some(epoll) = epoll.filter(|epoll| !epoll.is_empty() && count > 0) else {
+    let Some(epoll) = Epoll::of(number).filter(|_| count > 0) else {
         return wait(events, count, false);
     };
+    loop {
+        epoll.sleepers.fetch_add(1, Ordering::SeqCst);
+        let result = if epoll.is_empty() {
+            wait(events, count, false)
+        } else {
+            // SAFETY: as the caller's.
+            unsafe { wait_for_members(epoll, events, count, &wait) }
+        };
+        epoll.sleepers.fetch_sub(1, Ordering::SeqCst);
+        if result <= 0 || !epoll.kicks.load(Ordering::SeqCst) {
+            return result;
+        }
+        // SAFETY: so many are filled.
+        let filled = unsafe { std::slice::from_raw_parts_mut(events, result as usize) };
+        let left = epoll.unkick(number, filled);
+        if left > 0 {
+            return left as c_int;
+        }
+    }
+}
+
+/// # Safety
+///
+/// As `wait`.
+unsafe fn wait_for_members(
+    epoll: &Epoll,
+    events: *mut epoll_event,
+    count: c_int,
+    wait: impl Fn(*mut epoll_event, c_int, bool) -> c_int,
+) -> c_int {
     let mut waiting = Waiting::new();
     // Half of the room at most, so that the kernel's events have their turn; but for the one event that is the least.
     let room = (count as usize).div_ceil(2).min(MEMBERS);

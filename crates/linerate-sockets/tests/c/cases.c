@@ -657,6 +657,46 @@ static void case_threads(void) {
     close(thread_epoll);
 }
 
+/* A thread waits for an epoll before the socket is in it, and wakes up for messages that are there, or left there. */
+static void case_joined(void) {
+    for (int round = 0; round < 200; round++) {
+        if (round < 2) warm();
+        if (round < 2) drain();
+        thread_epoll = epoll_create1(0);
+        struct epoll_event event = {.events = EPOLLIN | (round % 3 == 0 ? EPOLLET : 0), .data.u64 = 5};
+        int way = round % 2;
+        if (way == 0) {
+            burst(8);
+            for (int index = 0; index < 3; index++) recv(receiver, &(char){0}, 1, 0);
+        }
+        /* So that the epoll is known before. */
+        CHECK(epoll_ctl(thread_epoll, EPOLL_CTL_ADD, sender, &event));
+        pthread_t thread;
+        CHECK(-pthread_create(&thread, NULL, epoll_in_thread, NULL));
+        usleep(2000);
+        CHECK(epoll_ctl(thread_epoll, EPOLL_CTL_ADD, receiver, &event));
+        if (way == 1) {
+            burst(8);
+            for (int index = 0; index < 3; index++) recv(receiver, &(char){0}, 1, 0);
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 5;
+        void *result;
+        int error = pthread_timedjoin_np(thread, &result, &until);
+        printf("joined %d %ld\n", error, (long)result);
+        if (error) exit(1);
+        int events = epoll_wait(thread_epoll, &event, 1, 0);
+        if (round % 3) printf("again %d %x\n", events, event.events);
+        while (recv(receiver, &(char){0}, 1, MSG_DONTWAIT) >= 0) {}
+        close(thread_epoll);
+        close_pair();
+        open_pair(AF_INET, 0);
+        warm();
+        drain();
+    }
+}
+
 /* A thread is cancelled in a read; the next read works. */
 static void case_cancel(void) {
     warm();
@@ -938,6 +978,7 @@ static const struct {
     {"killed", case_killed, AF_INET, 0},
     {"daemon", case_daemon, AF_INET, SOCK_NONBLOCK},
     {"threads", case_threads, AF_INET, 0},
+    {"joined", case_joined, AF_INET, 0},
     {"cancel", case_cancel, AF_INET, 0},
     {"signals", case_signals, AF_INET, 0},
     {"rights", case_rights, AF_INET, 0},
