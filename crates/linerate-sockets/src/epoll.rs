@@ -38,8 +38,8 @@ struct Member {
     fd: c_int,
     events: u32,
     data: u64,
-    /// For the edge: how many messages there were when it was reported.
-    reported: u32,
+    /// For the edge: `Queue::progress` when it was reported.
+    reported: Option<u32>,
     /// It is in the kernel's epoll with EPOLLOUT, so that a thread that waits wakes up.
     kicked: bool,
 }
@@ -70,7 +70,7 @@ unsafe impl Sync for Epoll {}
 
 impl Epoll {
     fn new() -> Self {
-        let none = Member { fd: -1, events: 0, data: 0, reported: 0, kicked: false };
+        let none = Member { fd: -1, events: 0, data: 0, reported: None, kicked: false };
         Self {
             lock: Lock::new(),
             count: AtomicU32::new(0),
@@ -145,10 +145,9 @@ impl Epoll {
                 let data = event.u64;
                 if let Some(member) = all.iter_mut().find(|member| member.data == data) {
                     event.events &= member.events | !(libc::EPOLLOUT as u32);
-                    let held = messages(member.fd);
-                    if held > 0 {
+                    if table::enter(member.fd).is_some_and(Socket::has_messages) {
                         event.events |= member.events & READABLE;
-                        member.reported = held;
+                        member.reported = Some(progress(member.fd));
                     }
                 }
                 if event.events != 0 {
@@ -220,15 +219,16 @@ impl Epoll {
                     continue;
                 }
                 let held = waiting.add(member.fd);
-                let reported = std::mem::replace(&mut member.reported, held);
-                if held == 0 || member.events & libc::EPOLLET as u32 != 0 && held == reported {
+                let progress = Some(progress(member.fd));
+                let is_edge = member.events & libc::EPOLLET as u32 != 0;
+                if held == 0 || is_edge && progress == member.reported {
                     continue;
                 }
                 if given == room {
-                    member.reported = reported;
                     members.first = index;
                     continue;
                 }
+                member.reported = progress;
                 events[given] = epoll_event { events: member.events & READABLE, u64: member.data };
                 given += 1;
             }
@@ -247,11 +247,11 @@ impl Member {
     }
 }
 
-fn messages(fd: c_int) -> u32 {
+fn progress(fd: c_int) -> u32 {
     let Some(socket) = table::enter(fd) else { return 0 };
-    let held = socket.queue().map_or(0, Queue::held);
+    let progress = socket.queue().map_or(0, Queue::progress);
     socket.leave();
-    held
+    progress
 }
 
 #[unsafe(no_mangle)]
@@ -289,7 +289,7 @@ fn set_member(number: c_int, socket: Socket, event: epoll_event) {
         return socket.make_plain("it is in more epolls than Linerate keeps a list of");
     };
     let (events, data) = (event.events, event.u64);
-    let new = Member { fd: socket.fd, events, data, reported: 0, kicked: false };
+    let new = Member { fd: socket.fd, events, data, reported: None, kicked: false };
     let mut was_readable = false;
     let (nested, full) = epoll
         .with(|members| {

@@ -79,6 +79,8 @@ impl Messages {
 pub(crate) struct Queue {
     lock: Lock,
     held: AtomicU32,
+    /// Counts what has been read ahead and taken, so that nobody mistakes one state for another.
+    progress: AtomicU32,
     plain: AtomicBool,
     /// The process that reads or waits.
     user: AtomicU32,
@@ -190,6 +192,15 @@ impl Queue {
         self.held.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn progress(&self) -> u32 {
+        self.progress.load(Ordering::SeqCst)
+    }
+
+    /// With the lock.
+    fn proceed(&self) {
+        self.progress.store(self.progress().wrapping_add(1), Ordering::Relaxed);
+    }
+
     /// Whether nothing is read ahead any more.
     pub(crate) fn is_plain(&self) -> bool {
         self.plain.load(Ordering::SeqCst)
@@ -296,6 +307,7 @@ impl Locked<'_> {
         messages.filled = received;
         *message = messages.headers[0].msg_hdr;
         let length = messages.headers[0].msg_len as usize;
+        self.queue.proceed();
         self.queue.held.store(received as u32 - 1, Ordering::SeqCst);
         self.found(received);
         READS.fetch_add(1, Ordering::Relaxed);
@@ -337,6 +349,7 @@ impl Locked<'_> {
         found |= unsafe { copy_control(&header, message) };
         message.msg_flags = found;
         if flags & libc::MSG_PEEK == 0 {
+            queue.proceed();
             queue.held.fetch_sub(1, Ordering::SeqCst);
         }
         if flags & libc::MSG_TRUNC != 0 { length } else { copied }

@@ -7,7 +7,7 @@ use std::slice;
 use libc::{c_short, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 use crate::next;
-use crate::table::{self, Entry};
+use crate::table::{self, Entry, Socket};
 use crate::waiting::Waiting;
 
 const READABLE: c_short = libc::POLLIN | libc::POLLRDNORM;
@@ -23,12 +23,8 @@ fn wait_for(waiting: &mut Waiting, fd: c_int) -> bool {
 
 /// Whether a descriptor has messages.
 fn is_readable(fd: c_int) -> bool {
-    let holds = table::enter(fd).is_some_and(|socket| {
-        let holds = socket.holds();
-        socket.leave();
-        holds
-    });
-    holds || table::entry(fd).and_then(Entry::epoll).is_some_and(|epoll| epoll.nest())
+    table::enter(fd).is_some_and(Socket::has_messages)
+        || table::entry(fd).and_then(Entry::epoll).is_some_and(|epoll| epoll.nest())
 }
 
 /// Polls with `call`, which has whether it may not wait.

@@ -197,6 +197,13 @@ impl Socket {
         self.queue().is_some_and(|queue| queue.held() > 0)
     }
 
+    /// Whether messages have been read ahead. Leaves.
+    pub(crate) fn has_messages(self) -> bool {
+        let holds = self.holds();
+        self.leave();
+        holds
+    }
+
     /// Who has entered, and the lock, and has seen no message, begins to wait.
     pub(crate) fn wait_locked(&self) {
         self.entry.state.fetch_add(WAITER, Ordering::SeqCst);

@@ -352,6 +352,22 @@ static void epoll_of(uint32_t flags, int until_empty) {
 static void case_epoll(void) { epoll_of(0, 0); }
 static void case_epoll_edge(void) { epoll_of(EPOLLET, 1); }
 
+/* An edge-triggered program that reads as many messages as there were at the edge, and then waits for the next edge. */
+static void case_epoll_edge_budget(void) {
+    int epoll = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, receiver, &event));
+    warm();
+    drain();
+    for (int index = 0; index < 40; index++) {
+        if (index == 0) burst(4);
+        printf("edge %d\n", epoll_wait(epoll, &event, 1, 1000));
+        burst(6);
+        for (int turn = 0; turn < 6; turn++) show_recv(MSG_DONTWAIT);
+    }
+    close(epoll);
+}
+
 /* What an edge-triggered program must see that reads one message for each edge, when the next has come meanwhile. */
 static void case_epoll_edge_each(void) {
     int epoll = epoll_create1(0);
@@ -965,6 +981,7 @@ static const struct {
     {"epoll", case_epoll, AF_INET, 0},
     {"epoll-edge", case_epoll_edge, AF_INET, SOCK_NONBLOCK},
     {"epoll-edge-each", case_epoll_edge_each, AF_INET, SOCK_NONBLOCK},
+    {"epoll-edge-budget", case_epoll_edge_budget, AF_INET, SOCK_NONBLOCK},
     {"epoll-once", case_epoll_once, AF_INET, SOCK_NONBLOCK},
     {"epoll-nested", case_epoll_nested, AF_INET, 0},
     {"epoll-polled", case_epoll_polled, AF_INET, 0},
