@@ -946,7 +946,11 @@ static void case_flood(void) {
         _exit(0);
     }
     unsigned received = 0, disorder = 0, last = -1, number;
-    while (epoll_wait(epoll, &event, 1, 1000) > 0) {
+    for (;;) {
+        int count = epoll_wait(epoll, &event, 1, 1000);
+        /* After SIGCONT it is interrupted (signal(7)). */
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) break;
         for (int index = 0; index < 3; index++) {
             if (recv(receiver, &number, 4, MSG_DONTWAIT) < 0) break;
             received++;
