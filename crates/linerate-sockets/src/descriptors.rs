@@ -54,7 +54,15 @@ unsafe extern "C-unwind" fn closefrom(first: c_int) {
 
 /// The descriptor `new` is what `fd` is.
 fn duplicated(fd: c_int, new: c_int) {
-    if new >= 0 && fd != new && (table::knows(fd) || table::knows(new)) && table::is_own() {
+    if new < 0 || fd == new {
+        return;
+    }
+    // Also in a child of vfork(2), which executes a program that has it.
+    if let Some(socket) = table::enter(fd) {
+        socket.make_plain("it was duplicated");
+        socket.leave();
+    }
+    if (table::knows(fd) || table::knows(new)) && table::is_own() {
         table::remove(new);
         table::duplicate(fd, new);
     }

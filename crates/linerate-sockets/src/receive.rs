@@ -9,7 +9,7 @@ use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespe
 
 use crate::next;
 use crate::queue::{Locked, Queue, header};
-use crate::table::{self, Socket};
+use crate::table::{self, Entry, Socket};
 
 /// More vectors than `UIO_MAXIOV` the kernel refuses.
 const MAX_VECTORS: usize = 1024;
@@ -207,8 +207,10 @@ unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, length: size_t)
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
     let number = usize::try_from(count).unwrap_or(0);
+    let is_socket = table::entry(fd).is_some_and(Entry::is_socket);
     // SAFETY: the caller's vectors.
-    let has_room = (0..number).any(|index| unsafe { (*vectors.add(index)).iov_len } > 0);
+    let has_bytes = |index| unsafe { (*vectors.add(index)).iov_len } > 0;
+    let has_room = is_socket && (0..number).any(has_bytes);
     let step = if has_room {
         // SAFETY: the caller's vectors.
         unsafe { begin(fd, &mut header(vectors.cast_mut(), number), 0) }

@@ -409,7 +409,6 @@ fn inherit() {
 /// A second descriptor of a socket: both have its queue, and nothing is read ahead any more.
 pub(crate) fn duplicate(fd: c_int, new: c_int) {
     let Some(socket) = enter(fd) else { return };
-    socket.make_plain("it was duplicated");
     if socket.holds() && entry(new).is_some() {
         // Each close unmaps what it has, so the other descriptor needs a mapping of its own.
         let queue = socket.entry.queue.load(Ordering::SeqCst);

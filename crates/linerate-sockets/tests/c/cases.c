@@ -910,6 +910,24 @@ static void case_jump(void) {
     printf("jumps %u wrong %u\n", jumps, lost);
 }
 
+/* A child by vfork(2) gives the socket, which is close-on-exec, to its next program under another number. */
+static void case_vforked(void) {
+    CHECK(fcntl(receiver, F_SETFD, FD_CLOEXEC));
+    warm();
+    drain();
+    burst(20);
+    fflush(stdout);
+    pid_t child = vfork();
+    if (child == 0) {
+        dup2(receiver, 90);
+        execl("/proc/self/exe", "cases", "drain", "90", (char *)NULL);
+        _exit(127);
+    }
+    waitpid(child, NULL, 0);
+    burst(20);
+    drain();
+}
+
 /* The program itself becomes another one, with messages in its queue. */
 static void case_executed(void) {
     warm();
@@ -1008,6 +1026,7 @@ static const struct {
     {"seccomp", case_seccomp, AF_INET, 0},
     {"jump", case_jump, AF_INET, 0},
     {"spawned", case_spawned, AF_INET, 0},
+    {"vforked", case_vforked, AF_INET, 0},
     {"executed", case_executed, AF_INET, 0},
 };
 
