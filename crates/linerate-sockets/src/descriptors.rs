@@ -3,12 +3,14 @@
 //! What is not known here to leave the queue of a socket alone makes it plain: the program gets what was read ahead, and
 //! nothing more is.
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
-use libc::{mmsghdr, msghdr, size_t, socklen_t, ssize_t};
+use libc::{mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
+use crate::epoll::Epoll;
 use crate::next;
-use crate::table::{self, Entry};
+use crate::receive;
+use crate::table::{self, Entry, Socket};
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -36,7 +38,10 @@ unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && table::is_own() {
+    if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
+        // Other threads keep the descriptors.
+        table::make_all_plain("close_range with CLOSE_RANGE_UNSHARE");
+    } else if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && table::is_own() {
         table::remove_range(first, last);
     }
     // SAFETY: the caller's arguments.
@@ -56,6 +61,9 @@ unsafe extern "C-unwind" fn closefrom(first: c_int) {
 fn duplicated(fd: c_int, new: c_int) {
     if new < 0 || fd == new {
         return;
+    }
+    if table::is_own() {
+        Epoll::duplicate(fd, new);
     }
     // Also in a child of vfork(2), which executes a program that has it.
     if let Some(socket) = table::enter(fd) {
@@ -94,9 +102,12 @@ unsafe extern "C-unwind" fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int {
 
 /// After the call of fcntl(2), whose third argument is a register in every calling convention that Linux has for it.
 fn controlled(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) -> c_int {
+    if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        duplicated(fd, result);
+        return result;
+    }
     let Some(socket) = (if result < 0 { None } else { table::enter(fd) }) else { return result };
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
         libc::F_SETFL => {
             let flags = argument as usize as c_int;
             socket.set_nonblocking(flags & libc::O_NONBLOCK != 0);
@@ -304,6 +315,18 @@ unsafe extern "C-unwind" fn splice(
 /// The stream reads and closes the descriptor without the functions of this library.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> isize {
+    // SAFETY: the caller's string.
+    let reads = !mode.is_null()
+        && unsafe { CStr::from_ptr(mode) }.to_bytes().iter().any(|c| b"r+".contains(c));
+    if table::enter(fd).is_some_and(Socket::has_messages) {
+        if reads {
+            // The stream could not have them.
+            next::set_errno(libc::EMFILE);
+            return 0;
+        }
+        // SAFETY: the caller's arguments.
+        return unsafe { next::fdopen(fd, mode) };
+    }
     // SAFETY: the caller's arguments.
     let stream = unsafe { next::fdopen(fd, mode) };
     if stream != 0
@@ -377,6 +400,54 @@ unsafe extern "C-unwind" fn sendmmsg(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    let new = unsafe { next::accept(fd, address, length) };
+    table::remove(new);
+    new
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    let new = unsafe { next::accept4(fd, address, length, flags) };
+    table::remove(new);
+    new
+}
+
+/// A process that has copies of all descriptors, and for which no handler of fork(3) runs.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn clone(
+    function: *mut c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent: *mut c_void,
+    tls: *mut c_void,
+    child: *mut c_void,
+) -> c_int {
+    table::make_all_plain("clone");
+    // SAFETY: the caller's arguments.
+    unsafe { next::clone(function, stack, flags, argument, parent, tls, child) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _Fork() -> c_int {
+    table::make_all_plain("_Fork");
+    // SAFETY: no arguments.
+    unsafe { next::_Fork() }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
     if flags & libc::CLONE_FILES != 0 {
         table::make_all_plain("unshare(CLONE_FILES)");
@@ -419,6 +490,49 @@ unsafe extern "C-unwind" fn syscall(
             // SAFETY: the caller's arguments.
             return unsafe { close_range(a as c_uint, b as c_uint, c as c_int) }.into();
         }
+        libc::SYS_read => {
+            // SAFETY: the caller's arguments.
+            return unsafe { receive::read(fd, b as *mut c_void, c as size_t) } as c_long;
+        }
+        libc::SYS_recvfrom => {
+            let (flags, address) = (d as c_int, e as *mut sockaddr);
+            // SAFETY: the caller's arguments.
+            return unsafe {
+                receive::recvfrom(
+                    fd,
+                    b as *mut c_void,
+                    c as size_t,
+                    flags,
+                    address,
+                    f as *mut socklen_t,
+                )
+            } as c_long;
+        }
+        libc::SYS_recvmsg => {
+            // SAFETY: the caller's arguments.
+            return unsafe { receive::recvmsg(fd, b as *mut msghdr, c as c_int) } as c_long;
+        }
+        libc::SYS_recvmmsg => {
+            let (count, flags) = (c as c_uint, d as c_int);
+            // SAFETY: the caller's arguments.
+            return unsafe {
+                receive::recvmmsg(fd, b as *mut mmsghdr, count, flags, e as *mut libc::timespec)
+            }
+            .into();
+        }
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_dup2 => {
+            // SAFETY: the caller's arguments.
+            return unsafe { dup2(fd, b as c_int) }.into();
+        }
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_epoll_wait
+        | libc::SYS_fork
+        | libc::SYS_poll
+        | libc::SYS_select
+        | libc::SYS_vfork => {
+            table::make_all_plain("a system call that is not made by its function");
+        }
         libc::SYS_dup3 => {
             // SAFETY: the caller's arguments.
             return unsafe { dup3(fd, b as c_int, c as c_int) }.into();
@@ -431,10 +545,13 @@ unsafe extern "C-unwind" fn syscall(
         | libc::SYS_execve
         | libc::SYS_execveat
         | libc::SYS_io_uring_setup
+        | libc::SYS_pidfd_getfd
         | libc::SYS_ppoll
         | libc::SYS_prctl
         | libc::SYS_pselect6
         | libc::SYS_seccomp
+        | libc::SYS_sendmmsg
+        | libc::SYS_sendmsg
         | libc::SYS_unshare => {
             table::make_all_plain("a system call that is not made by its function");
         }

@@ -136,6 +136,9 @@ impl Epoll {
         let unkicked = self.with(|members| {
             let all = &mut members.all[..members.count];
             for member in all.iter_mut().filter(|member| member.kicked) {
+                if members.nested && table::enter(member.fd).is_some_and(Socket::has_messages) {
+                    continue;
+                }
                 member.kicked = false;
                 member.set(epoll, 0);
             }
@@ -188,6 +191,38 @@ impl Epoll {
             }
             (members.count, members.nested) = (0, false);
         });
+    }
+
+    /// `fd` is a new one, or had another before.
+    fn begin(fd: c_int) {
+        if let Some(epoll) = Self::of(fd) {
+            epoll.clear(fd);
+            epoll.with(|members| members.nested = false);
+            epoll.kicks.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Another descriptor is this epoll, too: who waits by it is not seen.
+    pub(crate) fn duplicate(fd: c_int, new: c_int) {
+        let Some(epoll) = table::entry(fd).and_then(Entry::epoll) else { return };
+        epoll.nest_and_kick(fd);
+        if let Some(epoll) = Self::of(new) {
+            epoll.clear(new);
+            epoll.nest();
+        }
+    }
+
+    /// As `nest`, and wakes up who waits already.
+    fn nest_and_kick(&self, fd: c_int) {
+        if !self.nest() {
+            return;
+        }
+        let members = self.with(|members| members.all.map(|member| member.fd));
+        for member in members.into_iter().flatten() {
+            if table::enter(member).is_some_and(Socket::has_messages) {
+                self.kick(fd, member);
+            }
+        }
     }
 
     /// Something else waits for this epoll: for its sockets nothing is read ahead any more. Returns whether one has
@@ -255,6 +290,22 @@ fn progress(fd: c_int) -> u32 {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: the caller's argument.
+    let fd = unsafe { next::epoll_create(size) };
+    Epoll::begin(fd);
+    fd
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: the caller's argument.
+    let fd = unsafe { next::epoll_create1(flags) };
+    Epoll::begin(fd);
+    fd
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn epoll_ctl(
     epoll: c_int,
     operation: c_int,
@@ -267,7 +318,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
         return result;
     }
     if let Some(inner) = table::entry(fd).and_then(Entry::epoll) {
-        inner.nest();
+        inner.nest_and_kick(fd);
     }
     let Some(socket) = table::enter(fd) else { return result };
     if operation == libc::EPOLL_CTL_DEL {
@@ -313,11 +364,12 @@ fn set_member(number: c_int, socket: Socket, event: epoll_event) {
     } else if events & !(KNOWN as u32) != 0 {
         socket.make_plain("it is in an epoll with EPOLLONESHOT, EPOLLEXCLUSIVE or another flag");
     }
-    if epoll.sleepers.load(Ordering::SeqCst) == 0 || events & READABLE == 0 {
+    let sleeps = epoll.sleepers.load(Ordering::SeqCst) > 0;
+    if events & READABLE == 0 || !sleeps && !nested {
         return;
     }
     // They are not counted as waiting for this socket.
-    if !was_readable {
+    if sleeps && !was_readable {
         socket.make_plain("a thread was waiting for its epoll already");
     }
     if socket.holds() {

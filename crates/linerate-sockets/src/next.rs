@@ -57,7 +57,8 @@ macro_rules! next {
             };)*
         }
 
-        $(pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
+        $(#[allow(non_snake_case)]
+        pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
             type Function = unsafe extern "C-unwind" fn($($kind),*) -> $result;
             // SAFETY: null, or the function of this name, with the type of its declaration in glibc's headers.
             match unsafe { std::mem::transmute::<*mut c_void, Option<Function>>(symbols::$name.resolve()) } {
@@ -88,6 +89,12 @@ next! {
     __recvfrom_chk(fd: c_int, buffer: *mut c_void, length: size_t, size: size_t, flags: c_int,
         address: *mut sockaddr, address_length: *mut socklen_t) -> ssize_t;
     __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, size: size_t) -> ssize_t;
+    preadv2(fd: c_int, vectors: *const iovec, count: c_int, offset: libc::off_t, flags: c_int) -> ssize_t;
+    accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
+    clone(function: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent: *mut c_void,
+        tls: *mut c_void, child: *mut c_void) -> c_int;
+    _Fork() -> c_int;
     sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
@@ -98,6 +105,8 @@ next! {
     select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec,
         mask: *const sigset_t) -> c_int;
+    epoll_create(size: c_int) -> c_int;
+    epoll_create1(flags: c_int) -> c_int;
     epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     epoll_wait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
     epoll_pwait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int,

@@ -24,6 +24,8 @@ pub(crate) const SLOTS: usize = 31;
 const MAX_MESSAGE: usize = 65536;
 /// Larger than all control data of the options that a socket with a queue may have.
 const MAX_CONTROL: usize = 512;
+/// No length of a message.
+const UNFILLED: u32 = u32::MAX;
 /// Fewer messages cost more in one call than in one each.
 const WORTH: usize = 4;
 /// Attempts that find fewer are followed by up to so many plain reads.
@@ -86,6 +88,8 @@ pub(crate) struct Queue {
     user: AtomicU32,
     /// Plain reads until the next attempt.
     skip: AtomicU32,
+    /// `recvmmsg` fills the headers. Who finds this with the lock: it was left meanwhile.
+    filling: AtomicBool,
     /// What a call for several messages met after the first one.
     error: AtomicI32,
     messages: UnsafeCell<Messages>,
@@ -229,7 +233,11 @@ impl Queue {
 
     /// Waits for the lock. `None` in a signal handler that interrupted its owner.
     pub(crate) fn lock(&self) -> Option<Locked<'_>> {
-        self.lock.lock().then_some(Locked { queue: self })
+        let mut locked = self.lock.lock().then_some(Locked { queue: self })?;
+        if self.filling.load(Ordering::Relaxed) {
+            locked.recover();
+        }
+        Some(locked)
     }
 }
 
@@ -272,6 +280,17 @@ impl Locked<'_> {
         self.queue.error.store(error, Ordering::SeqCst);
     }
 
+    /// A signal handler has left the call that filled the headers, or its process was killed: its messages are here.
+    fn recover(&mut self) {
+        let messages = self.messages();
+        let filled = messages.headers.iter().take_while(|header| header.msg_len != UNFILLED);
+        messages.filled = filled.count().max(1);
+        let held = messages.filled as u32 - 1;
+        self.queue.proceed();
+        self.queue.held.store(held, Ordering::SeqCst);
+        self.queue.filling.store(false, Ordering::SeqCst);
+    }
+
     /// An attempt has found so many messages.
     fn found(&mut self, count: usize) {
         let skipped = &mut self.messages().skipped;
@@ -292,12 +311,28 @@ impl Locked<'_> {
             header.msg_hdr.msg_namelen = mem::size_of::<sockaddr_storage>() as u32;
             header.msg_hdr.msg_controllen = MAX_CONTROL;
         }
+        for header in &mut messages.headers {
+            header.msg_len = UNFILLED;
+        }
         messages.headers[0].msg_hdr = *message;
         let (headers, count) = (messages.headers.as_mut_ptr(), messages.headers.len() as u32);
         let flags = flags | libc::MSG_DONTWAIT;
+        self.queue.filling.store(true, Ordering::SeqCst);
+        // Not by its function, in which a thread may be cancelled.
         // SAFETY: the program's header, as it is in its own call, and those of the slots.
-        let received = unsafe { next::recvmmsg(fd, headers, count, flags, ptr::null_mut()) };
+        let received = unsafe {
+            next::syscall(
+                libc::SYS_recvmmsg,
+                fd.into(),
+                headers as i64,
+                count.into(),
+                flags.into(),
+                0,
+                0,
+            )
+        };
         let Ok(received @ 1..) = usize::try_from(received) else {
+            self.queue.filling.store(false, Ordering::SeqCst);
             if next::errno() == libc::EAGAIN {
                 self.found(0);
             }
@@ -309,6 +344,7 @@ impl Locked<'_> {
         let length = messages.headers[0].msg_len as usize;
         self.queue.proceed();
         self.queue.held.store(received as u32 - 1, Ordering::SeqCst);
+        self.queue.filling.store(false, Ordering::SeqCst);
         self.found(received);
         READS.fetch_add(1, Ordering::Relaxed);
         MESSAGES.fetch_add(received as u64 - 1, Ordering::Relaxed);

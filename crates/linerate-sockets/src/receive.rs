@@ -95,7 +95,7 @@ unsafe fn read_queue(socket: Socket, queue: &Queue, message: &mut msghdr, flags:
             // It was closed, and the number is another file's, without a call that is known here.
             libc::EBADF | libc::ENOTSOCK => true,
             // A filter of system calls.
-            libc::EPERM | libc::EACCES | libc::ENOSYS => locked.make_plain(),
+            libc::EPERM | libc::ENOSYS => locked.make_plain(),
             _ => false,
         };
         if retries {
@@ -109,7 +109,11 @@ unsafe fn read_queue(socket: Socket, queue: &Queue, message: &mut msghdr, flags:
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn recvmsg(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: null, or the caller's header.
     let step = match unsafe { message.as_mut() } {
         // SAFETY: as above.
@@ -128,7 +132,7 @@ unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_in
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn recvfrom(
+pub(crate) unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -184,7 +188,11 @@ unsafe extern "C-unwind" fn recv(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn read(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+) -> ssize_t {
     let mut vector = iovec { iov_base: buffer, iov_len: length };
     // Without room, read(2) takes no message.
     let step = if length == 0 {
@@ -228,9 +236,46 @@ unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c_int
     }
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn preadv2(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+    offset: libc::off_t,
+    flags: c_int,
+) -> ssize_t {
+    if offset == -1
+        && let Some(socket) = table::enter(fd)
+    {
+        if flags != 0 {
+            socket.make_plain("preadv2 with flags");
+        }
+        let holds = socket.holds();
+        socket.leave();
+        if flags == 0 || holds {
+            // SAFETY: the caller's arguments.
+            return unsafe { readv(fd, vectors, count) };
+        }
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { next::preadv2(fd, vectors, count, offset, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn preadv64v2(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+    offset: libc::off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's arguments.
+    unsafe { preadv2(fd, vectors, count, offset, flags) }
+}
+
 /// A program that reads several messages a call reads nothing ahead; messages of the queue come first.
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn recvmmsg(
+pub(crate) unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
@@ -289,7 +334,10 @@ unsafe fn take_several(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    let Some(mut locked) = queue.lock() else { return 0 };
+    let Some(mut locked) = queue.lock() else {
+        next::set_errno(libc::EAGAIN);
+        return -1;
+    };
     socket.note_use(&mut locked);
     let error = locked.take_error();
     let mut taken = 0;

@@ -178,6 +178,10 @@ impl Socket {
     }
 
     fn give_queue(&self, owner: u32) {
+        // The descriptor may have been closed by a way that is unknown here, and be another file's.
+        if !self.is_udp() {
+            return self.entry.socket.store(false, Ordering::SeqCst);
+        }
         let Some(queue) = Queue::map(owner, None) else { return };
         let none = ptr::null_mut();
         let set =
@@ -186,6 +190,16 @@ impl Socket {
             // SAFETY: nobody has seen it.
             unsafe { Queue::unmap(queue) };
         }
+    }
+
+    fn is_udp(&self) -> bool {
+        let (mut protocol, mut size) = (0_i32, 4);
+        let place = (&raw mut protocol).cast();
+        // SAFETY: a query with room for its answer.
+        let result = errno_kept(|| unsafe {
+            libc::getsockopt(self.fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, place, &raw mut size)
+        });
+        result == 0 && protocol == libc::IPPROTO_UDP
     }
 
     pub(crate) fn is_plain(&self) -> bool {
@@ -262,10 +276,11 @@ impl Socket {
 
     /// This process becomes another program, which has the socket. If no other process can have it, the messages go there.
     pub(crate) fn hand_over(&self) {
-        if self.entry.forked.load(Ordering::Relaxed) || !is_own() {
-            return;
+        let Some(queue) = self.queue().filter(|queue| queue.held() > 0 && is_own()) else { return };
+        if self.entry.forked.load(Ordering::Relaxed) {
+            let reason = "another program is executed; unless a process that shares them is left";
+            return log::lost(self.fd, queue.held(), reason);
         }
-        let Some(queue) = self.queue().filter(|queue| queue.held() > 0) else { return };
         let Some((file, new)) = queue.hand_over(self.fd) else {
             return log::lost(self.fd, queue.held(), "another program is executed");
         };
@@ -468,7 +483,8 @@ fn is_new_process() -> bool {
 
 /// Whether this is the process that the table is of, and not its child by vfork(2), which has the same memory.
 pub(crate) fn is_own() -> bool {
-    is_new_process() || std::process::id() == process()
+    // 0: before `start`.
+    is_new_process() || matches!(process(), 0) || std::process::id() == process()
 }
 
 fn mark() {

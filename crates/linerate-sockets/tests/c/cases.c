@@ -416,6 +416,29 @@ static void case_epoll_nested(void) {
     close(outer);
 }
 
+/* The socket joins an epoll that is in another one already, or that has a second descriptor; and one that holds messages. */
+static void case_epoll_nested_before(void) {
+    for (int way = 0; way < 3; way++) {
+        int inner = epoll_create1(0), outer = epoll_create1(0), again = dup(inner);
+        struct epoll_event event = {.events = EPOLLIN};
+        if (way != 1) CHECK(epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event));
+        if (way == 2) warm();
+        CHECK(epoll_ctl(inner, EPOLL_CTL_ADD, receiver, &event));
+        if (way != 2) warm();
+        for (int index = 0; index < (way == 2 ? 10 : 18); index++) {
+            printf("nested %d", way == 1 ? epoll_wait(again, &event, 1, 0) : epoll_wait(outer, &event, 1, 0));
+            printf(" %d %x\n", epoll_wait(inner, &event, 1, 0), event.events);
+            show_recv(MSG_DONTWAIT);
+        }
+        drain();
+        close(inner);
+        close(outer);
+        close(again);
+        close_pair();
+        open_pair(AF_INET, 0);
+    }
+}
+
 static void case_epoll_polled(void) {
     int epoll = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN};
@@ -1006,6 +1029,7 @@ static const struct {
     {"epoll-edge-budget", case_epoll_edge_budget, AF_INET, SOCK_NONBLOCK},
     {"epoll-once", case_epoll_once, AF_INET, SOCK_NONBLOCK},
     {"epoll-nested", case_epoll_nested, AF_INET, 0},
+    {"epoll-nested-before", case_epoll_nested_before, AF_INET, 0},
     {"epoll-polled", case_epoll_polled, AF_INET, 0},
     {"ioctl", case_ioctl, AF_INET, 0},
     {"errors", case_errors, AF_INET, 0},

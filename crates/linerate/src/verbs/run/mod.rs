@@ -149,11 +149,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     command.args(rest);
     if arguments.udp {
         let library = SOCKETS.find()?;
-        if !arguments.quiet
-            && let Some(reason) = loads_nothing(name)
-        {
-            let name = name.display();
-            stdio::eprintln(format_args!("linerate: {name} {reason}: it runs without Linerate"));
+        if let Some(reason) = loads_nothing(name) {
+            if !arguments.quiet {
+                let name = name.display();
+                stdio::eprintln(format_args!(
+                    "linerate: {name} {reason}: it runs without Linerate"
+                ));
+            }
+            // Another C library's loader would refuse the library.
+            return Ok(execute(command, name));
         }
         command.env("LD_PRELOAD", joined("LD_PRELOAD", vec![library])?);
         command.envs(arguments.variables());
