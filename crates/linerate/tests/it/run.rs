@@ -166,7 +166,7 @@ fn a_program_that_udp_does_not_reach_is_said() {
     )
     .unwrap();
     let main = folder.path().join("main.c");
-    std::fs::write(&main, "int main(void) { return 0; }\n").unwrap();
+    std::fs::write(&main, "#include <stdio.h>\n#include <stdlib.h>\nint main(void) { return puts(getenv(\"LD_PRELOAD\") ? \"preloaded\" : \"alone\") < 0; }\n").unwrap();
     let program = folder.path().join("go");
     let compiled = Command::new("cc").arg("-o").arg(&program).arg(&main).arg(&source).status();
     if !compiled.is_ok_and(|status| status.success()) {
@@ -174,6 +174,8 @@ fn a_program_that_udp_does_not_reach_is_said() {
     }
     let said = text(&run(&["--udp", "--", program.to_str().unwrap()]).stderr);
     assert!(said.contains("is a Go program"), "{said}");
+    let output = run(&["--udp", "-q", "--", program.to_str().unwrap()]);
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("alone\n".into(), String::new()));
 }
 
 /// The loader preloads nothing for it.
