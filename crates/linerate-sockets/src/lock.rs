@@ -82,10 +82,7 @@ impl Lock {
                 )
             } < 0
                 && crate::next::errno() == libc::ETIMEDOUT;
-            // SAFETY: no signal is sent.
-            let is_dead = timed_out
-                && unsafe { libc::kill((owner & !WAITED) as i32, 0) } < 0
-                && crate::next::errno() == libc::ESRCH;
+            let is_dead = timed_out && has_ended(owner & !WAITED);
             if is_dead && self.owner.compare_exchange(waited, thread | WAITED, order, order).is_ok()
             {
                 return true;
@@ -119,6 +116,16 @@ impl Lock {
     pub(crate) fn reset(&self) {
         self.owner.store(0, Ordering::Relaxed);
     }
+}
+
+/// Whether a thread is no more, or is a zombie.
+fn has_ended(thread: u32) -> bool {
+    // SAFETY: no signal is sent.
+    let is_gone =
+        unsafe { libc::kill(thread as i32, 0) } < 0 && crate::next::errno() == libc::ESRCH;
+    is_gone
+        || std::fs::read_to_string(format!("/proc/{thread}/stat"))
+            .is_ok_and(|stat| stat.contains(") Z "))
 }
 
 #[inline]
