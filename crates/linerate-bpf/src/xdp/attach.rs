@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 /// A process that was just forked has the descriptors of its parent until it executes its program. So long the link of
 /// a program stays, also if its owner has closed it.
-const MAX_HELD: Duration = Duration::from_millis(100);
+pub(super) const MAX_HELD: Duration = Duration::from_millis(100);
 
 /// An attached program; detached when this is dropped, unless another process holds the link too.
 #[derive(Debug)]

@@ -4,10 +4,13 @@ use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapHandle, Program};
 use linerate_net::{Interface, privilege, process};
 
+use super::attach::MAX_HELD;
 use super::mode::AttachMode;
 use super::owner::Owner;
 use crate::program::PREFIX;
@@ -151,7 +154,14 @@ pub fn attached(interface: &str) -> Result<Option<AttachedProgram>> {
 /// # Errors
 /// [`Error::ForeignProgram`] where there is one; as [`attached`].
 pub fn require_free(interface: &str) -> Result<()> {
-    attached(interface)?.map_or(Ok(()), |found| Err(found.busy_error(interface)))
+    let end = Instant::now() + MAX_HELD;
+    while let Some(found) = attached(interface)? {
+        if found.is_tee() || Instant::now() >= end {
+            return Err(found.busy_error(interface));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// The loaded program with this id.

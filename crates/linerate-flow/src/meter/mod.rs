@@ -297,9 +297,10 @@ impl Meter {
             return None;
         }
         let fragments = &mut self.fragments;
-        let parsed = Packet::parse(frame, wire_len, linktype, interface, time, fragments);
+        let details = self.groups.need_packets().then_some(&mut self.details);
+        let parsed = Packet::parse(frame, wire_len, linktype, interface, time, fragments, details);
         let statistics = &mut self.statistics;
-        let (packet, layers) = match parsed {
+        let packet = match parsed {
             Ok(parsed) => parsed,
             Err(why) => {
                 *match why {
@@ -310,9 +311,6 @@ impl Meter {
                 return None;
             }
         };
-        if self.groups.need_packets() {
-            self.details.push(PacketDetails::parse(frame, &layers, linktype, &packet));
-        }
         statistics.packets += 1;
         statistics.octets += u64::from(packet.octets);
         statistics.without_ports += u64::from(packet.without_ports);

@@ -7,6 +7,7 @@ use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{self, Layers, Network};
 use linerate_wire::tcp;
 
+use super::details::PacketDetails;
 use super::fragments::Fragments;
 use crate::FlowKey;
 
@@ -251,7 +252,8 @@ impl Packet {
         self.flags.contains(tcp::Flags::SYN) || self.key.rest & Key::ICMP != 0
     }
 
-    /// The packet in a frame that was `wire_len` bytes long, and its layers; `frame` may be its beginning only.
+    /// The packet in a frame that was `wire_len` bytes long; `frame` may be its beginning only. Its details are added
+    /// to `details`, here, where the layers are: a copy of those would cost each packet that has none.
     #[inline]
     pub(super) fn parse(
         frame: &[u8],
@@ -260,7 +262,8 @@ impl Packet {
         interface: u16,
         now: u64,
         fragments: &mut Fragments,
-    ) -> Result<(Self, Layers), Unmetered> {
+        details: Option<&mut Vec<PacketDetails>>,
+    ) -> Result<Self, Unmetered> {
         let (layers, vlans) = layers(frame, linktype)?;
         // Addresses are numbers here: of `Ipv6Addr`, which IPv4 would be mapped to, the compiler moves each octet alone.
         let mapped = |address: Ipv4Addr| 0xffff_0000_0000 | u128::from(u32::from(address));
@@ -362,7 +365,11 @@ impl Packet {
                 | u64::from(vlans[1]),
             rest,
         };
-        Ok((Self { key, from_a, initiator, octets, ttl, flags, without_ports }, layers))
+        let packet = Self { key, from_a, initiator, octets, ttl, flags, without_ports };
+        if let Some(details) = details {
+            details.push(PacketDetails::parse(frame, &layers, linktype, &packet));
+        }
+        Ok(packet)
     }
 }
 
