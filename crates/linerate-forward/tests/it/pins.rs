@@ -57,7 +57,10 @@ impl Bpffs {
     fn left(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).expect("listed");
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| !name.ends_with(".debug")).collect()
+        // The kernel's own, and the folders that iproute2 makes in whichever BPF file system it finds.
+        let is_others =
+            |name: &str| name.ends_with(".debug") || ["ip", "tc", "xdp"].contains(&name);
+        names.filter(|name| !is_others(name)).collect()
     }
 }
 
