@@ -18,14 +18,24 @@ const MAX_VECTORS: usize = 1024;
 enum Step {
     /// It has ended, with this result.
     Done(ssize_t),
-    /// In the kernel, as the program asks. `end` must follow.
+    /// In the kernel, as the program asks.
     Kernel(Option<Socket>),
 }
 
-#[inline]
-fn end(socket: Option<Socket>) {
-    if let Some(socket) = socket {
-        socket.stop_waiting();
+impl Step {
+    /// The result; `kernel` calls the C library's function.
+    #[inline]
+    fn finish(self, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+        match self {
+            Self::Done(result) => result,
+            Self::Kernel(socket) => {
+                let result = kernel();
+                if let Some(socket) = socket {
+                    socket.stop_waiting();
+                }
+                result
+            }
+        }
     }
 }
 
@@ -120,15 +130,8 @@ pub(crate) unsafe extern "C-unwind" fn recvmsg(
         Some(message) => unsafe { begin(fd, message, flags) },
         None => Step::Kernel(None),
     };
-    match step {
-        Step::Done(result) => result,
-        Step::Kernel(socket) => {
-            // SAFETY: the caller's arguments.
-            let result = unsafe { next::recvmsg(fd, message, flags) };
-            end(socket);
-            result
-        }
-    }
+    // SAFETY: the caller's arguments.
+    step.finish(|| unsafe { next::recvmsg(fd, message, flags) })
 }
 
 #[unsafe(no_mangle)]
@@ -149,22 +152,15 @@ pub(crate) unsafe extern "C-unwind" fn recvfrom(
         message.msg_namelen = unsafe { *address_length };
     }
     // SAFETY: the caller's buffers.
-    match unsafe { begin(fd, &mut message, flags) } {
-        Step::Done(result) => {
-            if named && result >= 0 {
-                // SAFETY: as above.
-                unsafe { *address_length = message.msg_namelen };
-            }
-            result
-        }
-        Step::Kernel(socket) => {
-            // SAFETY: the caller's arguments.
-            let result =
-                unsafe { next::recvfrom(fd, buffer, length, flags, address, address_length) };
-            end(socket);
-            result
-        }
+    let step = unsafe { begin(fd, &mut message, flags) };
+    if let Step::Done(0..) = step
+        && named
+    {
+        // SAFETY: as above.
+        unsafe { *address_length = message.msg_namelen };
     }
+    // SAFETY: the caller's arguments.
+    step.finish(|| unsafe { next::recvfrom(fd, buffer, length, flags, address, address_length) })
 }
 
 #[unsafe(no_mangle)]
@@ -176,15 +172,9 @@ unsafe extern "C-unwind" fn recv(
 ) -> ssize_t {
     let mut vector = iovec { iov_base: buffer, iov_len: length };
     // SAFETY: the caller's buffer.
-    match unsafe { begin(fd, &mut header(&raw mut vector, 1), flags) } {
-        Step::Done(result) => result,
-        Step::Kernel(socket) => {
-            // SAFETY: the caller's arguments.
-            let result = unsafe { next::recv(fd, buffer, length, flags) };
-            end(socket);
-            result
-        }
-    }
+    let step = unsafe { begin(fd, &mut header(&raw mut vector, 1), flags) };
+    // SAFETY: the caller's arguments.
+    step.finish(|| unsafe { next::recv(fd, buffer, length, flags) })
 }
 
 #[unsafe(no_mangle)]
@@ -201,15 +191,8 @@ pub(crate) unsafe extern "C-unwind" fn read(
         // SAFETY: the caller's buffer.
         unsafe { begin(fd, &mut header(&raw mut vector, 1), 0) }
     };
-    match step {
-        Step::Done(result) => result,
-        Step::Kernel(socket) => {
-            // SAFETY: the caller's arguments.
-            let result = unsafe { next::read(fd, buffer, length) };
-            end(socket);
-            result
-        }
-    }
+    // SAFETY: the caller's arguments.
+    step.finish(|| unsafe { next::read(fd, buffer, length) })
 }
 
 #[unsafe(no_mangle)]
@@ -225,15 +208,8 @@ unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c_int
     } else {
         Step::Kernel(None)
     };
-    match step {
-        Step::Done(result) => result,
-        Step::Kernel(socket) => {
-            // SAFETY: the caller's arguments.
-            let result = unsafe { next::readv(fd, vectors, count) };
-            end(socket);
-            result
-        }
-    }
+    // SAFETY: the caller's arguments.
+    step.finish(|| unsafe { next::readv(fd, vectors, count) })
 }
 
 #[unsafe(no_mangle)]
