@@ -6,15 +6,10 @@ use std::net::IpAddr;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use linerate_wire::ip::Protocol;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
 use crate::FlowKey;
-
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
-const SCTP: u8 = 132;
 
 /// Types of messages that ask and answer: they stand for the ports of both ends.
 const ICMP_PAIRS: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (9, 10)];
@@ -24,14 +19,15 @@ const ICMPV6_PAIRS: [(u8, u8); 6] =
 /// The Community ID of a flow, version 1. `None` if ports belong to it that are not known.
 pub fn community_id(key: &FlowKey) -> Option<Box<str>> {
     let (mut ends, mut is_ordered) = ([(key.source, 0), (key.destination, 0)], true);
-    let has_ports = match key.protocol {
-        TCP | UDP | SCTP => {
+    let protocol = Protocol(key.protocol);
+    let has_ports = match protocol {
+        Protocol::TCP | Protocol::UDP | Protocol::SCTP => {
             (ends[0].1, ends[1].1) = (key.source_port?, key.destination_port?);
             true
         }
-        ICMP | ICMPV6 => {
+        Protocol::ICMP | Protocol::ICMPV6 => {
             let ports;
-            (ports, is_ordered) = icmp_ports(key.protocol, key.icmp_type_code?);
+            (ports, is_ordered) = icmp_ports(protocol, key.icmp_type_code?);
             (ends[0].1, ends[1].1) = ports;
             true
         }
@@ -48,7 +44,7 @@ pub fn community_id(key: &FlowKey) -> Option<Box<str>> {
             IpAddr::V6(address) => hash.update(&address.octets()),
         }
     }
-    hash.update(&[key.protocol, 0]);
+    hash.update(&[protocol.0, 0]);
     for (_, port) in ends.iter().filter(|_| has_ports) {
         hash.update(&port.to_be_bytes());
     }
@@ -56,14 +52,11 @@ pub fn community_id(key: &FlowKey) -> Option<Box<str>> {
 }
 
 /// What stands for the ports, and whether both directions have one ID.
-fn icmp_ports(protocol: u8, type_code: u16) -> ((u16, u16), bool) {
+fn icmp_ports(protocol: Protocol, type_code: u16) -> ((u16, u16), bool) {
     let [kind, code] = type_code.to_be_bytes();
-    let pairs = if protocol == ICMP { &ICMP_PAIRS[..] } else { &ICMPV6_PAIRS };
-    let answer = pairs.iter().find_map(|(one, other)| match kind {
-        _ if kind == *one => Some(*other),
-        _ if kind == *other => Some(*one),
-        _ => None,
-    });
+    let pairs = if protocol == Protocol::ICMP { &ICMP_PAIRS[..] } else { &ICMPV6_PAIRS };
+    let mut both_ways = pairs.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
+    let answer = both_ways.find(|(from, _)| *from == kind).map(|(_, to)| to);
     ((kind.into(), answer.unwrap_or(code).into()), answer.is_some())
 }
 
@@ -111,8 +104,10 @@ mod tests {
                 (protocol.parse().unwrap(), from.parse().unwrap(), to.parse().unwrap());
             // The baseline has the type of the answer, or else the code, as the second port of ICMP.
             let (kind, code) = (from as u8, if [0, 4].contains(&to) { to as u8 } else { 0 });
-            let is_icmp = [ICMP, ICMPV6].contains(&protocol);
-            let port = |port| [TCP, UDP, SCTP].contains(&protocol).then_some(port);
+            let is_icmp = [Protocol::ICMP, Protocol::ICMPV6].contains(&Protocol(protocol));
+            let has_ports =
+                [Protocol::TCP, Protocol::UDP, Protocol::SCTP].contains(&Protocol(protocol));
+            let port = |port| has_ports.then_some(port);
             let key = FlowKey {
                 source: source.parse().unwrap(),
                 destination: destination.parse().unwrap(),
@@ -128,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_flow_without_its_ports_has_none() {
-        for protocol in [ICMP, TCP, UDP, ICMPV6, SCTP] {
+        let with_ports = [Protocol::TCP, Protocol::UDP, Protocol::SCTP];
+        for Protocol(protocol) in with_ports.into_iter().chain([Protocol::ICMP, Protocol::ICMPV6]) {
             assert_eq!(community_id(&FlowKey { protocol, ..FlowKey::default() }), None);
         }
     }

@@ -262,6 +262,17 @@ fn usual_records() -> Vec<FlowRecord> {
     records
 }
 
+/// Encodes records, and adds their templates; a number never has other fields than before.
+fn add_templates(records: &[FlowRecord], by_number: &mut HashMap<u16, Vec<u8>>) {
+    let mut encoder = Encoder::new(NonZeroU32::MIN, 1400);
+    let mut messages = Vec::new();
+    messages.extend(records.iter().filter_map(|record| encoder.record(record, 0)));
+    messages.extend(encoder.finish(0));
+    for (id, fields) in messages.iter().flat_map(|message| templates(&message.bytes)) {
+        assert_eq!(by_number.entry(id).or_insert_with(|| fields.clone()), &fields, "{id}");
+    }
+}
+
 /// The template sets of a message: each number with the octets of its fields.
 fn templates(message: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let (mut templates, mut start) = (Vec::new(), 16);
@@ -289,13 +300,7 @@ fn a_template_number_means_the_same_fields_in_each_session() {
         // The order of records decides nothing.
         records.rotate_left(333);
         records.reverse();
-        let mut encoder = Encoder::new(NonZeroU32::MIN, 1400);
-        let mut messages = Vec::new();
-        messages.extend(records.iter().filter_map(|record| encoder.record(record, 0)));
-        messages.extend(encoder.finish(0));
-        for (id, fields) in messages.iter().flat_map(|message| templates(&message.bytes)) {
-            assert_eq!(by_number.entry(id).or_insert_with(|| fields.clone()), &fields, "{id}");
-        }
+        add_templates(&records, &mut by_number);
     }
     assert!(by_number.len() > 400, "{}", by_number.len());
     // Collectors of today know it.
@@ -336,13 +341,7 @@ fn a_template_number_means_the_same_fields_with_each_set_of_groups() {
         let records = records_with(chosen.map(|(_, group)| *group).collect());
         let mut by_number = HashMap::new();
         for records in [records.clone(), records.into_iter().rev().collect()] {
-            let mut encoder = Encoder::new(NonZeroU32::MIN, 1400);
-            let mut messages = Vec::new();
-            messages.extend(records.iter().filter_map(|record| encoder.record(record, 0)));
-            messages.extend(encoder.finish(0));
-            for (id, fields) in messages.iter().flat_map(|message| templates(&message.bytes)) {
-                assert_eq!(by_number.entry(id).or_insert_with(|| fields.clone()), &fields, "{id}");
-            }
+            add_templates(&records, &mut by_number);
         }
         assert_eq!(by_number.len(), 180);
     }

@@ -15,7 +15,7 @@ use linerate_wire::tcp;
 
 use crate::EndReason;
 use crate::schema::Groups;
-use details::{Details, PacketDetails};
+use details::PacketDetails;
 pub use entry::Flow;
 use entry::{CLOSED_TIMEOUT, Entry};
 use fragments::Fragments;
@@ -179,9 +179,6 @@ impl Meter {
     /// Bytes that a flow takes in a full table, without fields on request.
     pub const BYTES_PER_FLOW: usize = Table::BYTES_PER_FLOW;
 
-    /// Bytes that the fields on request take of each flow.
-    pub const DETAILS_BYTES_PER_FLOW: usize = size_of::<Details>();
-
     /// Bytes that a meter takes for this many flows, without fields on request.
     pub const fn memory(max_flows: u32) -> usize {
         let batch = BATCH_PACKETS * size_of::<Parsed>();
@@ -301,7 +298,7 @@ impl Meter {
         let parsed = Packet::parse(frame, wire_len, linktype, interface, time, fragments, details);
         let statistics = &mut self.statistics;
         let packet = match parsed {
-            Ok(parsed) => parsed,
+            Ok(packet) => packet,
             Err(why) => {
                 *match why {
                     Unmetered::NotIp => &mut statistics.not_ip,
