@@ -14,6 +14,7 @@ mod values;
 use std::net::IpAddr;
 
 pub(crate) use self::parse::{parse, parse_for_search};
+pub(crate) use self::values::FLAGS;
 
 /// A filter.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,6 +17,8 @@ use datafusion::prelude::SessionContext;
 use linerate_flow::FlowKey;
 use linerate_flow::community_id::community_id;
 
+use crate::filter::FLAGS;
+
 /// Adds them to a session. All make text.
 pub(crate) fn register(context: &SessionContext) {
     let add =
@@ -89,7 +91,7 @@ fn tcp_flags(columns: &[ArrayRef]) -> Result<ArrayRef> {
     for bits in bits {
         text.append_option(bits.map(|bits| {
             let letter = |(bit, letter)| if bits >> bit & 1 == 1 { letter } else { '.' };
-            "FSRPAUEC".chars().enumerate().map(letter).collect::<String>()
+            FLAGS.chars().enumerate().map(letter).collect::<String>()
         }));
     }
     Ok(Arc::new(text.finish()))

@@ -8,8 +8,11 @@ use crate::time::Range;
 
 /// The most rows that SQL can ask for.
 const MAX_ROWS: u64 = i64::MAX as u64;
-const PACKETS: &str = "(\"packetDeltaCount\" + \"reversePacketDeltaCount\")";
-const OCTETS: &str = "(\"octetDeltaCount\" + \"reverseOctetDeltaCount\")";
+pub(crate) const PACKETS: &str = "(\"packetDeltaCount\" + \"reversePacketDeltaCount\")";
+pub(crate) const OCTETS: &str = "(\"octetDeltaCount\" + \"reverseOctetDeltaCount\")";
+/// Nanoseconds from the first to the last packet.
+pub(crate) const DURATION: &str =
+    "(arrow_cast(\"flowEndNanoseconds\", 'Int64') - arrow_cast(\"flowStartNanoseconds\", 'Int64'))";
 const SOURCE: &str = "\"sourceIPv4Address\", \"sourceIPv6Address\"";
 const DESTINATION: &str = "\"destinationIPv4Address\", \"destinationIPv6Address\"";
 
@@ -84,22 +87,24 @@ pub(crate) fn condition(filter: Option<&Filter>, range: Range, meaning: Meaning)
     if all.is_empty() { "TRUE".to_owned() } else { all.join(" AND ") }
 }
 
+/// The Community ID of a flow by the columns of its ends, after these words.
+pub(crate) fn community_id(source: &str, destination: &str, nat: &str, napt: &str) -> String {
+    format!(
+        "community_id(\"{nat}{source}IPv4Address\", \"{nat}{source}IPv6Address\", \
+         \"{nat}{destination}IPv4Address\", \"{nat}{destination}IPv6Address\", \"protocolIdentifier\", \
+         \"{napt}{source}TransportPort\", \"{napt}{destination}TransportPort\", \
+         coalesce(\"icmpTypeCodeIPv4\", \"icmpTypeCodeIPv6\"))"
+    )
+}
+
 /// The condition of a Community ID, before or after NAT.
 pub(crate) fn of_community_id(id: &str) -> String {
-    let tuple = |source: &str, destination: &str, nat: &str, napt: &str| {
-        format!(
-            "community_id(\"{nat}{source}IPv4Address\", \"{nat}{source}IPv6Address\", \
-             \"{nat}{destination}IPv4Address\", \"{nat}{destination}IPv6Address\", \"protocolIdentifier\", \
-             \"{napt}{source}TransportPort\", \"{napt}{destination}TransportPort\", \
-             coalesce(\"icmpTypeCodeIPv4\", \"icmpTypeCodeIPv6\")) = '{id}'"
-        )
-    };
-    let before = tuple("source", "destination", "", "");
-    let after = tuple("Source", "Destination", "postNAT", "postNAPT");
+    let before = community_id("source", "destination", "", "");
+    let after = community_id("Source", "Destination", "postNAT", "postNAPT");
     // Messages of ICMP that nothing answers have an ID for each direction, and one record for both.
-    let back = tuple("destination", "source", "", "");
-    let back = format!("\"protocolIdentifier\" IN (1, 58) AND {back}");
-    format!("({before} OR {after} OR ({back}))")
+    let back = community_id("destination", "source", "", "");
+    let back = format!("\"protocolIdentifier\" IN (1, 58) AND {back} = '{id}'");
+    format!("({before} = '{id}' OR {after} = '{id}' OR ({back}))")
 }
 
 /// What `top` shows.
@@ -212,8 +217,6 @@ pub(crate) struct List {
 /// `list`: records; with their sensors, if `has_sensor`.
 pub(crate) fn list(options: List, condition: &str, has_sensor: bool) -> String {
     let List { count, sort, nat_events } = options;
-    let time = |column: &str| format!("arrow_cast(\"{column}\", 'Int64')");
-    let duration = format!("({} - {})", time("flowEndNanoseconds"), time("flowStartNanoseconds"));
     let (columns, kind) = if nat_events {
         let translated = "ip(\"postNATSourceIPv4Address\", \"postNATSourceIPv6Address\") AS translated_source, \
              \"postNAPTSourceTransportPort\" AS translated_source_port, \
@@ -225,16 +228,14 @@ pub(crate) fn list(options: List, condition: &str, has_sensor: bool) -> String {
              \"reversePacketDeltaCount\" AS reverse_packets, \"reverseOctetDeltaCount\" AS reverse_octets, \
              tcp_flags(\"tcpControlBits\") AS flags, tcp_flags(\"reverseTcpControlBits\") AS reverse_flags, \
              \"flowEndReason\" AS end_reason";
-        (format!("arrow_cast({duration}, 'Float64') / 1e9 AS duration, {counts}"), "IS NULL")
+        (format!("arrow_cast({DURATION}, 'Float64') / 1e9 AS duration, {counts}"), "IS NULL")
     };
     let sensor = if has_sensor { ", sensor" } else { "" };
     let sort = match sort {
         ListSort::Time => String::new(),
-        ListSort::Octets => "(\"octetDeltaCount\" + \"reverseOctetDeltaCount\") DESC, ".to_owned(),
-        ListSort::Packets => {
-            "(\"packetDeltaCount\" + \"reversePacketDeltaCount\") DESC, ".to_owned()
-        }
-        ListSort::Duration => format!("{duration} DESC, "),
+        ListSort::Octets => format!("{OCTETS} DESC, "),
+        ListSort::Packets => format!("{PACKETS} DESC, "),
+        ListSort::Duration => format!("{DURATION} DESC, "),
     };
     let count = count.min(MAX_ROWS);
     format!(

@@ -5,20 +5,15 @@ use anyhow::Result;
 use datafusion::common::DFSchema;
 use datafusion::prelude::SessionContext;
 
+use crate::queries::{self, DURATION, OCTETS, PACKETS};
 use crate::source::TABLE;
 
 const SOURCE: &str = "ip(\"sourceIPv4Address\", \"sourceIPv6Address\")";
 const DESTINATION: &str = "ip(\"destinationIPv4Address\", \"destinationIPv6Address\")";
 const START: &str = "arrow_cast(\"flowStartNanoseconds\", 'Int64')";
 const END: &str = "arrow_cast(\"flowEndNanoseconds\", 'Int64')";
-const COMMUNITY_ID: &str = "community_id(\"sourceIPv4Address\", \"sourceIPv6Address\", \
-    \"destinationIPv4Address\", \"destinationIPv6Address\", \"protocolIdentifier\", \"sourceTransportPort\", \
-    \"destinationTransportPort\", coalesce(\"icmpTypeCodeIPv4\", \"icmpTypeCodeIPv6\"))";
 const TRANSPORT: &str = "CASE \"protocolIdentifier\" WHEN 1 THEN 'icmp' WHEN 6 THEN 'tcp' WHEN 17 THEN 'udp' \
     WHEN 58 THEN 'ipv6-icmp' WHEN 132 THEN 'sctp' ELSE arrow_cast(\"protocolIdentifier\", 'Utf8') END";
-
-const PACKETS: &str = "(\"packetDeltaCount\" + \"reversePacketDeltaCount\")";
-const OCTETS: &str = "(\"octetDeltaCount\" + \"reverseOctetDeltaCount\")";
 
 /// Adds the views to a session.
 pub(crate) async fn register(context: &SessionContext) -> Result<()> {
@@ -43,7 +38,7 @@ fn views(schema: &DFSchema) -> [(&'static str, Vec<String>); 3] {
         ["transportOctetDeltaCount", "reverseTransportOctetDeltaCount"]
             .map(|name| column(name, "UInt64"));
     let (source_mac, destination_mac) = (text("sourceMacAddress"), text("destinationMacAddress"));
-    let duration = format!("({END} - {START})");
+    let community_id = queries::community_id("source", "destination", "", "");
     let [source_port, destination_port] =
         ["\"sourceTransportPort\"", "\"destinationTransportPort\""];
     let zeek = [
@@ -53,7 +48,7 @@ fn views(schema: &DFSchema) -> [(&'static str, Vec<String>); 3] {
         (DESTINATION, "id.resp_h"),
         (destination_port, "id.resp_p"),
         (TRANSPORT, "proto"),
-        (&format!("arrow_cast({duration}, 'Float64') / 1e9"), "duration"),
+        (&format!("arrow_cast({DURATION}, 'Float64') / 1e9"), "duration"),
         (&payload, "orig_bytes"),
         (&reverse_payload, "resp_bytes"),
         (&text("flowHistory"), "history"),
@@ -65,13 +60,13 @@ fn views(schema: &DFSchema) -> [(&'static str, Vec<String>); 3] {
         (&destination_mac, "resp_l2_addr"),
         ("\"dot1qVlanId\"", "vlan"),
         ("\"dot1qCustomerVlanId\"", "inner_vlan"),
-        (COMMUNITY_ID, "community_id"),
+        (&community_id, "community_id"),
     ];
     let ecs = [
         ("\"flowStartNanoseconds\"", "@timestamp"),
         ("\"flowStartNanoseconds\"", "event.start"),
         ("\"flowEndNanoseconds\"", "event.end"),
-        (&*duration, "event.duration"),
+        (DURATION, "event.duration"),
         (SOURCE, "source.ip"),
         (source_port, "source.port"),
         (&source_mac, "source.mac"),
@@ -95,7 +90,7 @@ fn views(schema: &DFSchema) -> [(&'static str, Vec<String>); 3] {
         (PACKETS, "network.packets"),
         (OCTETS, "network.bytes"),
         ("arrow_cast(\"dot1qVlanId\", 'Utf8')", "network.vlan.id"),
-        (COMMUNITY_ID, "network.community_id"),
+        (&community_id, "network.community_id"),
         ("\"interfaceName\"", "observer.ingress.interface.name"),
     ];
     let ocsf = [
@@ -106,7 +101,7 @@ fn views(schema: &DFSchema) -> [(&'static str, Vec<String>); 3] {
         (&*format!("({START} / 1000000)"), "time"),
         (&format!("({START} / 1000000)"), "start_time"),
         (&format!("({END} / 1000000)"), "end_time"),
-        (&format!("({duration} / 1000000)"), "duration"),
+        (&format!("({DURATION} / 1000000)"), "duration"),
         (SOURCE, "src_endpoint.ip"),
         (source_port, "src_endpoint.port"),
         (&source_mac, "src_endpoint.mac"),
@@ -115,7 +110,7 @@ fn views(schema: &DFSchema) -> [(&'static str, Vec<String>); 3] {
         (&destination_mac, "dst_endpoint.mac"),
         ("\"protocolIdentifier\"", "connection_info.protocol_num"),
         ("\"ipVersion\"", "connection_info.protocol_ver_id"),
-        (COMMUNITY_ID, "connection_info.community_uid"),
+        (&community_id, "connection_info.community_uid"),
         ("\"tcpControlBits\"", "connection_info.tcp_flags"),
         (PACKETS, "traffic.packets"),
         (OCTETS, "traffic.bytes"),

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::{Direction, Filter, Leaf, Meaning, Quantity, What};
+use crate::queries::DURATION;
 
 /// IPv6 extension headers: libpcap looks at the first header, records have the protocol behind them.
 const EXTENSION_HEADERS: [u8; 6] = [0, 43, 44, 51, 60, 135];
@@ -111,10 +112,8 @@ fn flags(bits: u16, direction: Direction) -> String {
 
 /// The comparison of an amount of these ends, or of both together.
 fn amounts(quantity: Quantity, operator: &str, amount: u64, direction: Direction) -> String {
-    let time = |column: &str| format!("arrow_cast(\"{column}\", 'Int64')");
-    let duration = format!("({} - {})", time("flowEndNanoseconds"), time("flowStartNanoseconds"));
     let names = match quantity {
-        Quantity::Duration => return format!("{duration} {operator} {amount}"),
+        Quantity::Duration => return format!("{DURATION} {operator} {amount}"),
         Quantity::Octets | Quantity::BitRate => ["octetDeltaCount", "reverseOctetDeltaCount"],
         Quantity::Packets | Quantity::PacketRate => ["packetDeltaCount", "reversePacketDeltaCount"],
     };
@@ -124,8 +123,8 @@ fn amounts(quantity: Quantity, operator: &str, amount: u64, direction: Direction
             let factor = if quantity == Quantity::BitRate { "8e9" } else { "1e9" };
             // One instant has no rate.
             format!(
-                "({duration} > 0 AND arrow_cast({sum}, 'Float64') * {factor} {operator} \
-                 arrow_cast({duration}, 'Float64') * {amount})"
+                "({DURATION} > 0 AND arrow_cast({sum}, 'Float64') * {factor} {operator} \
+                 arrow_cast({DURATION}, 'Float64') * {amount})"
             )
         }
         _ => format!("{sum} {operator} {amount}"),

@@ -8,7 +8,7 @@ use super::Quantity;
 use crate::time;
 
 /// TCP flags, from the lowest bit.
-const FLAGS: &str = "FSRPAUEC";
+pub(crate) const FLAGS: &str = "FSRPAUEC";
 
 /// Reasons of the end of a record, from number 1.
 const REASONS: &[&str] = &["idle", "active", "end", "forced", "resources"];
