@@ -86,13 +86,17 @@ impl Server {
 /// How long a client may take to ask.
 const MAX_REQUEST_TIME: Duration = Duration::from_millis(100);
 
-/// Answers all who ask at `listener`, for which there is no [`Server`] yet: 503, and why.
+/// Clients that are answered at once: more must not keep the caller from its work.
+const MAX_CLIENTS: usize = 8;
+
+/// Answers those who ask at `listener`, for which there is no [`Server`] yet: 503, and why.
 ///
 /// # Errors
 /// The listener failed.
 pub fn answer_unavailable(listener: &TcpListener, why: &str) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    while let Ok((mut client, _)) = listener.accept() {
+    for _ in 0..MAX_CLIENTS {
+        let Ok((mut client, _)) = listener.accept() else { break };
         let head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8";
         let length = why.len() + 1;
         let response =

@@ -18,12 +18,14 @@ use crate::cli::stdio;
 pub(super) fn run(as_json: bool) -> Result<ExitCode> {
     let connection = Connection::open()?;
     let interfaces = connection.links()?;
-    let source = |interface: &Link| {
-        let openable = linerate_ring::packet::probe().map_err(linerate_capture::Error::from);
-        match openable.and_then(|()| select(interface, &SourceOptions::default())) {
+    let refused = linerate_ring::packet::probe().err().map(linerate_capture::Error::from);
+    let none = |error: &linerate_capture::Error| ("none".to_owned(), error.to_string());
+    let source = |interface: &Link| match &refused {
+        Some(error) => none(error),
+        None => match select(interface, &SourceOptions::default()) {
             Ok(selection) => (selection.kind.to_string(), selection.reason),
-            Err(error) => ("none".to_owned(), error.to_string()),
-        }
+            Err(error) => none(&error),
+        },
     };
     if as_json {
         let all = connection.addresses()?;
