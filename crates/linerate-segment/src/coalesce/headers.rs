@@ -117,7 +117,7 @@ pub(super) fn examine(
     engine: Engine,
 ) -> core::result::Result<Segment, FlushReason> {
     let inner = layout.innermost();
-    let has_length = |ip: &Ip| ip.length == Length::Told;
+    let has_length = |ip: &Ip| ip.length == Length::InHeader;
     // Bytes after the packet would be lost, and a long header does not fit.
     if inner.end != frame.len()
         || layout.payload > MAX_HEADER_LEN

@@ -30,12 +30,12 @@ pub(crate) struct Ip {
 /// What the header says of the packet's length. Segments have lengths that it can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
-    Told,
+    InHeader,
     /// 0, as senders leave it to the card, and as IPv4 over 65,535 bytes has it (BIG TCP): the packet ends with its
     /// bytes.
-    Untold,
+    Absent,
     /// IPv6 over 65,535 bytes: a hop-by-hop header of [`JUMBO_LEN`] bytes with nothing else says it (RFC 2675, BIG TCP).
-    Jumbo,
+    JumboOption,
 }
 
 /// Bytes of a hop-by-hop header with the jumbo payload option alone.
@@ -73,7 +73,7 @@ impl Layout {
     /// Copies the headers of the packet to `header`, with a length that segments can have, and returns them as they are
     /// there.
     pub(crate) fn copy_headers(mut self, packet: &[u8], header: &mut [u8]) -> Self {
-        if self.outer.length != Length::Jumbo {
+        if self.outer.length != Length::JumboOption {
             header[..self.payload].copy_from_slice(&packet[..self.payload]);
             return self;
         }
@@ -121,8 +121,8 @@ impl Ip {
     fn read_v4(bytes: &[u8]) -> Result<Self> {
         let header = ipv4::Packet::new_checked(bytes)?;
         let (end, length) = match header.total_len() {
-            0 => (bytes.len(), Length::Untold),
-            total => (usize::from(total), Length::Told),
+            0 => (bytes.len(), Length::Absent),
+            total => (usize::from(total), Length::InHeader),
         };
         if header.is_fragment() {
             return Err(Error::Fragment);
@@ -139,17 +139,17 @@ impl Ip {
     fn read_v6(bytes: &[u8]) -> Result<Self> {
         let header = ipv6::Packet::new_checked(bytes)?;
         let (end, length) = match header.has_len() {
-            true => (header.total_len(), Length::Told),
+            true => (header.total_len(), Length::InHeader),
             false if header.next_header() == Protocol::HOP_BY_HOP => {
                 match bytes[ipv6::HEADER_LEN..] {
                     [_, 0, 0xc2, 4, a, b, c, d, ..] => {
                         let payload = u32::from_be_bytes([a, b, c, d]) as usize;
-                        (ipv6::HEADER_LEN.saturating_add(payload), Length::Jumbo)
+                        (ipv6::HEADER_LEN.saturating_add(payload), Length::JumboOption)
                     }
                     _ => return Err(Error::Jumbo),
                 }
             }
-            false => (bytes.len(), Length::Untold),
+            false => (bytes.len(), Length::Absent),
         };
         if end > bytes.len() {
             let what = Version::V6.name();
@@ -330,7 +330,7 @@ pub(crate) fn transport(packet: &[u8], outer: Ip, options: &Options) -> Result<L
         return Ok(Layout { outer, tunnel: None, payload: payload(packet, &outer)? });
     };
     inner.extensions_repeat(packet)?;
-    if inner.length == Length::Jumbo {
+    if inner.length == Length::JumboOption {
         return Err(Error::Jumbo);
     }
     if let Some(name) = tunnel_name(packet, &inner, options)? {

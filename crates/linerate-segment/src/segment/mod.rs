@@ -100,7 +100,8 @@ impl<'p> Segments<'p> {
             Split::Fragments { mtu } => Self::split_network(packet, &outer, mtu, options),
             Split::Mtu(mtu) => match layout::transport(packet, outer, options) {
                 Ok(layout) if layout.innermost().protocol == Protocol::TCP => {
-                    let jumbo = if outer.length == Length::Jumbo { layout::JUMBO_LEN } else { 0 };
+                    let jumbo =
+                        if outer.length == Length::JumboOption { layout::JUMBO_LEN } else { 0 };
                     let headers = layout.payload - outer.at - jumbo;
                     let room = usize::from(mtu).saturating_sub(headers);
                     let payload = layout.innermost().end - layout.payload;
@@ -156,7 +157,7 @@ impl<'p> Segments<'p> {
     }
 
     fn split_network(packet: &'p [u8], outer: &Ip, mtu: u16, options: &Options) -> Result<Self> {
-        if outer.length == Length::Jumbo || outer.end - outer.at > usize::from(u16::MAX) {
+        if outer.length == Length::JumboOption || outer.end - outer.at > usize::from(u16::MAX) {
             return Err(Error::Jumbo);
         }
         let mut header = [0; MAX_HEADER_LEN];
