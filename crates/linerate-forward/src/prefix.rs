@@ -43,6 +43,13 @@ impl Prefix {
         self.length
     }
 
+    /// The shorter prefixes that have all of these addresses, the longest first.
+    pub fn shorter(self) -> impl Iterator<Item = Self> {
+        (0..self.length)
+            .rev()
+            .map(move |length| Self { address: masked(self.address, length), length })
+    }
+
     /// Whether `address` is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && masked(address, self.length) == self.address

@@ -4,8 +4,9 @@
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use linerate_net::lock::{MAX_WAIT, lock_within};
 
 use crate::maps::Maps;
 use crate::runtime::instance_reader::InstanceReader;
@@ -43,9 +44,9 @@ impl Instance {
         Ok(Self { pins, maps, control, table, clock: Clock::from_boot_time() })
     }
 
-    /// Its deny list, locked. Others wait until it is dropped.
+    /// Its deny list, locked. Others wait until it is dropped, ten seconds at most.
     pub fn deny_list(&self) -> Result<LockedDenyList> {
-        LockedDenyList::open(&self.pins, &self.maps, &self.control, self.clock)
+        LockedDenyList::open(&self.pins, &self.maps, &self.control, self.clock, MAX_WAIT)
     }
 
     /// Its state and counters.
@@ -125,11 +126,12 @@ impl LockedDenyList {
         maps: &Maps,
         control: &Arc<Control>,
         clock: Clock,
+        max_wait: Duration,
     ) -> Result<Self> {
         let directory = pins.directory().join("maps");
         let failed = |error| Error::system(format!("lock {}", directory.display()), error);
         let lock = File::open(&directory).map_err(failed)?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+        lock_within(&lock, max_wait).map_err(failed)?;
         Ok(Self { list: DenyList::open(maps, Arc::clone(control), clock)?, _lock: lock })
     }
 }

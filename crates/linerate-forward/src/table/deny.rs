@@ -8,8 +8,10 @@
 //! An entry takes effect before [`DenyList::block`] returns: it is inserted first, and then all sessions are
 //! made stale, so that the next packet of each is checked against the list.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +93,9 @@ pub struct DenyList {
     clock: Clock,
 }
 
+/// The entries of a list, in order.
+type Entries = BTreeMap<Target, Denied>;
+
 /// `Denied::expires` of an entry that stays.
 const NEVER: u64 = 0;
 
@@ -118,39 +123,64 @@ impl DenyList {
     /// # Errors
     /// [`Error::Invalid`] when the list is full; [`Error::System`].
     pub fn block(&mut self, target: Target, period: Option<Duration>) -> Result<BlockOutcome> {
-        let expires = period.map_or(NEVER, |period| {
-            self.clock.now().saturating_add(self.clock.jiffies(period)).max(1)
-        });
-        let all = self.entries()?;
+        Ok(self.block_all([target], period)?.remove(0))
+    }
+
+    /// [`DenyList::block`] for each of these. All take effect before it returns.
+    ///
+    /// # Errors
+    /// As [`DenyList::block`]. Those before the one that failed are blocked.
+    pub fn block_all(
+        &mut self,
+        targets: impl IntoIterator<Item = Target>,
+        period: Option<Duration>,
+    ) -> Result<Vec<BlockOutcome>> {
+        let now = self.clock.now();
+        let expires =
+            period.map_or(NEVER, |period| now.saturating_add(self.clock.jiffies(period)).max(1));
+        let mut all = self.entries()?;
+        let outcomes = targets
+            .into_iter()
+            .map(|target| self.insert(target, expires, &mut all))
+            .collect::<Result<Vec<_>>>();
+        self.tell(all.len());
+        // After the insertions, so that no decision from before them is used later.
+        self.control.bump_generation();
+        outcomes
+    }
+
+    /// Inserts an entry, also into `all`, which are those of the list.
+    fn insert(&self, target: Target, expires: u64, all: &mut Entries) -> Result<BlockOutcome> {
+        let lasts = |one: u64, other: u64| one == NEVER || (other != NEVER && one >= other);
         let mut within = Vec::new();
-        let mut dropped = 0;
         if let Target::Prefix(prefix) = target {
             let now = self.clock.now();
-            for (other, value) in &all {
-                let Target::Prefix(around) = *other else { continue };
-                let lasts = |one: u64, other: u64| one == NEVER || (other != NEVER && one >= other);
-                if around != prefix && holds(around, prefix) && lasts(value.expires, expires) {
-                    if is_expired(value, now) {
-                        continue;
-                    }
-                    return Ok(BlockOutcome::Within(around));
-                }
-                if around != prefix && holds(prefix, around) && lasts(expires, value.expires) {
-                    within.push(*other);
-                    dropped += value.dropped;
-                }
+            let is_around = |around: &Prefix| {
+                let value = all.get(&Target::Prefix(*around));
+                value.is_some_and(|value| lasts(value.expires, expires) && !is_expired(value, now))
+            };
+            if let Some(around) = prefix.shorter().find(is_around) {
+                return Ok(BlockOutcome::Within(around));
             }
+            // Prefixes in this one follow it in the order of addresses.
+            let after = all.range((Bound::Excluded(target), Bound::Unbounded));
+            let inside = after.map_while(|(other, value)| match other {
+                Target::Prefix(one) if holds(prefix, *one) => Some((*other, *value)),
+                _ => None,
+            });
+            within = inside.filter(|(_, value)| lasts(expires, value.expires)).collect();
         }
-        let before = all.iter().find(|(one, _)| *one == target).map(|(_, value)| *value);
-        let dropped = dropped + before.map_or(0, |value| value.dropped);
+        let before = all.get(&target).map(|value| value.dropped);
+        let dropped = before.unwrap_or(0) + within.iter().map(|(_, one)| one.dropped).sum::<u64>();
         // First the outer entry, then those inside: at no moment is less dropped than before.
-        self.put(target, Denied { expires, dropped })?;
+        let value = Denied { expires, dropped };
+        self.put(target, value)?;
+        all.insert(target, value);
+        let within: Vec<Target> = within.into_iter().map(|(one, _)| one).collect();
         for one in &within {
             self.take_out(*one)?;
+            all.remove(one);
         }
-        self.tell()?;
-        // After the insertion, so that no decision from before it is used later.
-        self.control.bump_generation();
         Ok(match before {
             Some(_) => BlockOutcome::Changed(within),
             None => BlockOutcome::Added(within),
@@ -165,14 +195,14 @@ impl DenyList {
         let now = self.clock.now();
         let mut all = self.entries()?;
         // What has expired is not blocked, also before it is swept.
-        all.retain(|(_, value)| !is_expired(value, now));
-        let Some((_, value)) = all.iter().find(|(one, _)| *one == target) else {
-            let around = all.iter().find_map(|(other, _)| match (*other, target) {
-                (Target::Prefix(around), Target::Prefix(prefix)) if holds(around, prefix) => {
-                    Some(around)
-                }
-                _ => None,
-            });
+        let Some(value) = all.get(&target).filter(|value| !is_expired(value, now)).copied() else {
+            let is_around = |around: &Prefix| {
+                all.get(&Target::Prefix(*around)).is_some_and(|value| !is_expired(value, now))
+            };
+            let around = match target {
+                Target::Prefix(prefix) => prefix.shorter().find(is_around),
+                Target::Session(_) => None,
+            };
             return Err(Error::Invalid(match around {
                 Some(around) => {
                     format!("{target} is not blocked by itself, but within {around}: unblock that")
@@ -183,16 +213,31 @@ impl DenyList {
             }));
         };
         self.take_out(target)?;
-        self.tell()?;
-        Ok(entry(target, value, now, &self.clock))
+        all.remove(&target);
+        self.tell(all.len());
+        Ok(entry(target, &value, now, &self.clock))
+    }
+
+    /// Removes all entries, and returns those that have not expired, in order.
+    ///
+    /// # Errors
+    /// [`Error::System`]. Those before the one that failed are removed.
+    pub fn unblock_all(&mut self) -> Result<Vec<Entry>> {
+        let all = self.list()?;
+        let mut left = self.entries()?;
+        for target in left.keys().copied().collect::<Vec<_>>() {
+            self.take_out(target)?;
+            left.remove(&target);
+        }
+        self.tell(left.len());
+        Ok(all)
     }
 
     /// The entries in order, without expired ones.
     pub fn list(&self) -> Result<Vec<Entry>> {
         let now = self.clock.now();
         let mut all = self.entries()?;
-        all.retain(|(_, value)| !is_expired(value, now));
-        all.sort_unstable_by_key(|(target, _)| *target);
+        all.retain(|_, value| !is_expired(value, now));
         Ok(all.iter().map(|(target, value)| entry(*target, value, now, &self.clock)).collect())
     }
 
@@ -210,28 +255,25 @@ impl DenyList {
             return Ok(Vec::new());
         }
         let now = self.clock.now();
+        let all = self.entries()?;
         let mut gone = Vec::new();
-        for (target, value) in self.entries()? {
-            if is_expired(&value, now) {
-                self.take_out(target)?;
-                gone.push(entry(target, &value, now, &self.clock));
-            }
+        for (target, value) in all.iter().filter(|(_, value)| is_expired(value, now)) {
+            self.take_out(*target)?;
+            gone.push(entry(*target, value, now, &self.clock));
         }
         if !gone.is_empty() {
-            self.tell()?;
+            self.tell(all.len() - gone.len());
         }
         Ok(gone)
     }
 
     /// Sets the number of entries on the control page.
-    fn tell(&self) -> Result<()> {
-        let count = self.entries()?.len();
+    fn tell(&self, count: usize) {
         self.control.set_denied(u32::try_from(count).unwrap_or(u32::MAX));
-        Ok(())
     }
 
-    fn entries(&self) -> Result<Vec<(Target, Denied)>> {
-        let mut all = Vec::new();
+    fn entries(&self) -> Result<Entries> {
+        let mut all = Entries::new();
         for map in [&self.denied4, &self.denied6, &self.sessions] {
             for key in map.keys() {
                 // Without a value it was removed during the listing.

@@ -2,6 +2,7 @@
 //! daemon or newly loaded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::links;
 use crate::Result;
@@ -171,9 +172,14 @@ impl InstanceHandle {
         self.pins.follow_sysctls(&self.lock, &mut self.state)
     }
 
-    /// Its deny list, which commands change too.
-    pub(super) fn deny_list(&self, control: &Arc<Control>, clock: Clock) -> Result<LockedDenyList> {
-        LockedDenyList::open(&self.pins, &self.programs.maps, control, clock)
+    /// Its deny list, which commands change too; waits so long at most for one that does.
+    pub(super) fn deny_list(
+        &self,
+        control: &Arc<Control>,
+        clock: Clock,
+        max_wait: Duration,
+    ) -> Result<LockedDenyList> {
+        LockedDenyList::open(&self.pins, &self.programs.maps, control, clock, max_wait)
     }
 
     /// Detaches and removes everything.

@@ -10,6 +10,7 @@ mod setup;
 mod start;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -21,7 +22,6 @@ use crate::metrics::{DaemonStatistics, Metrics};
 use crate::runtime::datapath;
 use crate::runtime::flows::Flows;
 use crate::runtime::heartbeat::Heartbeat;
-use crate::runtime::instance::LockedDenyList;
 use crate::runtime::instance_reader::InstanceReader;
 use crate::runtime::nexthops;
 use crate::runtime::pins::instance_name;
@@ -34,7 +34,7 @@ use crate::table::Table;
 use crate::table::ageing::{Ageing, Limits};
 use crate::table::clock::Clock;
 use crate::table::control::Control;
-use crate::table::deny::Target;
+use crate::table::deny::{DenyList, Target};
 use crate::{Error, Result};
 use accountant::Accountant;
 use handle::InstanceHandle;
@@ -100,6 +100,8 @@ pub struct Daemon {
     /// What no message tells of the ports and the devices above them, when it was polled last.
     unreported: BTreeMap<u32, datapath::Unreported>,
     steering: Option<Steering>,
+    /// The deny list may lack what the configuration blocks.
+    block_is_due: bool,
     /// The watch sends its events here.
     events: Sender<Event>,
 }
@@ -214,12 +216,29 @@ impl Daemon {
     /// Once a second.
     fn look(&mut self) -> Result<()> {
         self.handle.follow_sysctls()?;
-        for entry in self.handle.deny_list(&self.control, self.clock)?.sweep()? {
-            tracing::info!(target = %entry.target, dropped = entry.dropped, "block expired");
-        }
+        self.look_at_deny_list()?;
         self.manager.status(&self.status());
         if !self.servers.is_empty() {
             self.publish()?;
+        }
+        Ok(())
+    }
+
+    /// Sweeps the deny list, and adds what the configuration blocks. A command that changes it holds this up, and not the
+    /// daemon: its heartbeat has to go on.
+    fn look_at_deny_list(&mut self) -> Result<()> {
+        let mut list = match self.handle.deny_list(&self.control, self.clock, Duration::ZERO) {
+            Ok(list) => list,
+            Err(Error::System { source, .. }) if source.kind() == ErrorKind::TimedOut => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        for entry in list.sweep()? {
+            tracing::info!(target = %entry.target, dropped = entry.dropped, "block expired");
+        }
+        if std::mem::take(&mut self.block_is_due) {
+            block(&mut list, &self.config)?;
         }
         Ok(())
     }
@@ -367,7 +386,13 @@ impl Daemon {
         self.ports.configure(&new.interfaces, &mut self.handle);
         self.config = new;
         self.follow()?;
-        block(self.handle.deny_list(&self.control, self.clock)?, &self.config)?;
+        self.block_is_due = true;
+        self.look_at_deny_list()?;
+        if self.block_is_due {
+            tracing::warn!(
+                "`block` of the configuration takes effect when another process unlocks the deny list"
+            );
+        }
         tracing::info!(ports = self.ports.names(), "configuration reloaded");
         Ok(())
     }
@@ -407,9 +432,8 @@ fn links() -> Result<Vec<Link>> {
 
 /// Blocks the configured entries. An entry that was removed from the configuration stays blocked: commands may
 /// have added it too.
-fn block(mut list: LockedDenyList, config: &Config) -> Result<()> {
-    let mut block = |prefix| list.block(Target::Prefix(prefix), None).map(|_| ());
-    config.block.iter().try_for_each(|prefix| block(*prefix))
+fn block(list: &mut DenyList, config: &Config) -> Result<()> {
+    list.block_all(config.block.iter().copied().map(Target::Prefix), None).map(drop)
 }
 
 /// What changes of the network act on.

@@ -25,6 +25,7 @@ use crate::table::clock::Clock;
 use crate::table::control::Control;
 use crate::{Error, Result};
 use linerate_net::Steering;
+use linerate_net::lock::MAX_WAIT;
 use linerate_service::{Manager, Published, Server};
 
 /// All is there that the programs and the table need. No program is attached to a new port yet.
@@ -77,7 +78,9 @@ impl Prepared {
         let published = Published::default();
         let servers = serve(&published, config)?;
         let policy = Arc::new(Mutex::new(Policy::from(config)));
-        block(handle.deny_list(&control, clock)?, config)?;
+        let mut list = handle.deny_list(&control, clock, MAX_WAIT)?;
+        block(&mut list, config)?;
+        drop(list);
         Ok(Self {
             control,
             table,
@@ -167,6 +170,7 @@ impl Attached {
             manager: Manager::find(),
             unreported: BTreeMap::new(),
             steering: open_steering(),
+            block_is_due: false,
             events,
         }
     }

@@ -162,3 +162,25 @@ fn what_is_blocked_is_found_by_the_longest_prefix_alone() {
         }
     });
 }
+
+#[test]
+fn thousands_are_blocked_and_unblocked_at_once() {
+    root_or_skip!();
+    let (_programs, control, mut list) = deny_list();
+    let host = |n: u32| Target::Prefix(IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n)).into());
+    let generation = control.generation();
+    let outcomes = list.block_all((0..4000).map(host), None).unwrap();
+    assert!(outcomes.iter().all(|one| *one == BlockOutcome::Added(vec![])));
+    assert_eq!((control.denied(), control.generation()), (4000, generation + 1));
+    // The second of these is in the first, the third was there, and the last has all of them.
+    let more = ["10.0.0.0/28", "10.0.0.3", "10.0.1.1", "10.0.0.0/16"].map(target);
+    let outcomes = list.block_all(more, None).unwrap();
+    assert_eq!(outcomes[0], BlockOutcome::Added((0..16).map(host).collect()));
+    assert_eq!(outcomes[1], BlockOutcome::Within("10.0.0.0/28".parse().unwrap()));
+    assert_eq!(outcomes[2], BlockOutcome::Changed(vec![]));
+    let BlockOutcome::Added(all) = &outcomes[3] else { panic!("{outcomes:?}") };
+    assert_eq!((all.len(), control.denied()), (4000 - 16 + 1, 1));
+    list.block_all((0..4000).map(|n| host(n + 0x1_0000)), Some(HOUR)).unwrap();
+    let unblocked = list.unblock_all().unwrap();
+    assert_eq!((unblocked.len(), control.denied(), listed(&list).len()), (4001, 0, 0));
+}

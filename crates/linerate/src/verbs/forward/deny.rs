@@ -57,12 +57,10 @@ fn cuts_off(prefix: Prefix) -> Result<Option<String>> {
 /// Takes one entry off the list, or all.
 pub(super) fn unblock(arguments: &Unblock) -> Result<ExitCode> {
     let mut list = arguments.query.instance.open()?.deny_list()?;
-    let targets = match arguments.target {
-        Some(target) => vec![target],
-        None => list.list()?.iter().map(|entry| entry.target).collect(),
+    let unblocked = match arguments.target {
+        Some(target) => vec![list.unblock(target)?],
+        None => list.unblock_all()?,
     };
-    let unblocked = targets.into_iter().map(|target| list.unblock(target));
-    let unblocked = unblocked.collect::<Result<Vec<_>, _>>()?;
     if unblocked.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
