@@ -10,6 +10,8 @@ use linerate_ring::Delivery;
 use linerate_ring::region::Pages;
 use serde::Deserialize;
 
+use crate::environment::variable;
+
 /// The configuration file, unless `LINERATE_CONFIG` names another.
 const DEFAULT_FILE: &str = "/etc/linerate/pcap.toml";
 
@@ -83,7 +85,7 @@ struct Section {
 impl Config {
     /// The configuration of `interface`, and the errors in file and environment.
     pub(crate) fn load(interface: &str) -> (Self, Vec<String>) {
-        let named = std::env::var_os("LINERATE_CONFIG").map(PathBuf::from);
+        let named = variable("LINERATE_CONFIG").map(PathBuf::from);
         let file = named.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
         let mut errors = Vec::new();
         let text = match std::fs::read_to_string(&file) {
@@ -95,7 +97,8 @@ impl Config {
                 String::new()
             }
         };
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let variable =
+            |name: &str| variable(name)?.into_string().ok().filter(|value| !value.is_empty());
         (Self::parse(interface, &file, &text, variable, &mut errors), errors)
     }
 

@@ -20,6 +20,7 @@ mod abi;
 mod activate;
 mod calls;
 mod config;
+mod environment;
 mod fanout;
 mod filter;
 mod forward;

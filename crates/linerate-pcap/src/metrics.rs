@@ -14,6 +14,7 @@ use linerate_capture::statistics::handles::{COUNTERS_FD_VARIABLE, HandleStatisti
 use linerate_capture::statistics::{DropCause, Drops};
 use linerate_ring::counters::{COLUMNS, SharedCounters};
 
+use crate::environment::variable;
 use crate::shared::Shared;
 use crate::warn::warn;
 
@@ -27,7 +28,7 @@ static COUNTERS: OnceLock<Option<SharedCounters>> = OnceLock::new();
 fn counters() -> Option<&'static SharedCounters> {
     let open = || {
         let number: RawFd =
-            std::env::var(COUNTERS_FD_VARIABLE).ok()?.parse().ok().filter(|fd| *fd >= 0)?;
+            variable(COUNTERS_FD_VARIABLE)?.to_str()?.parse().ok().filter(|fd| *fd >= 0)?;
         // SAFETY: borrowed for this call only. A descriptor that is closed, or of another file, is an error.
         let opened = SharedCounters::open(unsafe { BorrowedFd::borrow_raw(number) });
         opened.map_err(|error| warn(format_args!("no metrics of this program: {error}"))).ok()

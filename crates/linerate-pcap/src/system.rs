@@ -9,6 +9,8 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::environment::variable;
+
 /// The path of the system's libpcap, in place of looking for it.
 const VARIABLE: &str = "LINERATE_LIBPCAP";
 
@@ -102,7 +104,7 @@ fn library() -> Option<&'static Library> {
 
 fn open() -> Option<Library> {
     let ours = own_path().and_then(|path| identity(&path));
-    let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let named = variable(VARIABLE).map(PathBuf::from);
     let candidates =
         named.into_iter().chain(loaded()).chain(linerate_capture::libpcap::search_paths());
     for path in candidates {

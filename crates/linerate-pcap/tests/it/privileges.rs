@@ -1,12 +1,15 @@
 //! Programs that give up their privileges before they set a filter: a source that takes frames takes those that
 //! the filter accepts, and no others. A service on the same interface gets its own.
 
+use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, uninterrupted};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip, uninterrupted};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -175,3 +178,36 @@ fn a_filter_that_is_compiled_without_privileges_takes_nothing_from_the_host() {
     let said = running.stdout();
     assert!(said.contains("AF_XDP sockets would take frames that the filter rejects"), "{said}");
 }
+
+#[test]
+fn a_program_with_capabilities_follows_no_variable_of_its_caller() {
+    root_or_skip!();
+    let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
+    for place in [library.path().parent().unwrap(), folder.path()] {
+        std::fs::set_permissions(place, Permissions::from_mode(0o755)).unwrap();
+    }
+    let program = compile("privileged.c", folder.path(), &["-ldl"]);
+    let other = folder.path().join("other.c");
+    std::fs::write(&other, OTHER).unwrap();
+    let other = compile(other.to_str().unwrap(), folder.path(), &["-shared", "-fPIC"]);
+    let run = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.arg(&program).arg(library.path()).env("LINERATE_LIBPCAP", &other);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run().contains("that of the caller"), "it is what the variable asks for");
+    let granted = Command::new("setcap").arg("cap_net_raw+ep").arg(&program).status();
+    if !granted.is_ok_and(|status| status.success()) {
+        skip!("needs setcap, and a folder whose files may have capabilities");
+    }
+    assert!(run().contains("libpcap version"), "{}", run());
+}
+
+/// A libpcap that somebody brings along.
+const OTHER: &str = r#"
+void pcap_activate(void) {}
+const char *pcap_lib_version(void) { return "that of the caller"; }
+"#;
