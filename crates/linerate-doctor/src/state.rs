@@ -111,14 +111,7 @@ impl State {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other.map_err(file("read", path))?,
         };
-        let metadata = found.metadata().map_err(file("read", path))?;
-        let own = rustix::process::geteuid().as_raw();
-        if metadata.mode() & 0o022 != 0 || ![0, own].contains(&metadata.uid()) {
-            let (user, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-            return Err(wrong(format!(
-                "it belongs to user {user} with mode {mode:o}: others may have written it, so it is not used"
-            )));
-        }
+        refuse_foreign(&found, path)?;
         let mut text = String::new();
         found.read_to_string(&mut text).map_err(file("read", path))?;
         let state = serde_json::from_str(&text)
@@ -240,6 +233,22 @@ pub fn fix(path: &Path, changes: impl IntoIterator<Item = Change>) -> Result<Vec
     Ok(steps)
 }
 
+/// Fails for a file that others have made, or may have written.
+fn refuse_foreign(found: &File, path: &Path) -> Result<()> {
+    let metadata = found.metadata().map_err(file("read", path))?;
+    let own = rustix::process::geteuid().as_raw();
+    if metadata.mode() & 0o022 == 0 && [0, own].contains(&metadata.uid()) {
+        return Ok(());
+    }
+    let (user, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    Err(Error::State {
+        path: path.to_owned(),
+        reason: format!(
+            "it belongs to user {user} with mode {mode:o}: others may have written it, so it is not used"
+        ),
+    })
+}
+
 /// Keeps other processes from the state file until this is closed; makes the folder. The lock has a file of its own,
 /// because the state file is replaced, and others could lock a folder that they can read.
 pub(crate) fn lock(path: &Path) -> Result<File> {
@@ -252,9 +261,11 @@ pub(crate) fn lock(path: &Path) -> Result<File> {
         .create(true)
         .append(true)
         .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    let lock = options.open(&path).and_then(|file| lock_within(&file, MAX_WAIT).map(|()| file));
-    lock.map_err(file("lock", &path))
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
+    let lock = options.open(&path).map_err(file("lock", &path))?;
+    refuse_foreign(&lock, &path)?;
+    lock_within(&lock, MAX_WAIT).map_err(file("lock", &path))?;
+    Ok(lock)
 }
 
 /// Writes a file, whole or not at all, and through no link of others.

@@ -2,6 +2,7 @@
 
 use linerate_net::privilege::{self, CapabilitySet};
 use linerate_net::text::plural;
+use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread;
 
@@ -12,7 +13,6 @@ use crate::host::read;
 
 /// A capability, the jobs that do not work without it, and those that lose a backend.
 struct Need {
-    capability: CapabilitySet,
     name: &'static str,
     fatal: &'static [Job],
     warning: &'static [Job],
@@ -22,28 +22,24 @@ struct Need {
 /// As docs/kernels.md lists them.
 const NEEDS: &[Need] = &[
     Need {
-        capability: CapabilitySet::NET_RAW,
         name: "CAP_NET_RAW",
         fatal: &[Capture, Uplink],
         warning: &[Receive],
         without: "packet sockets and AF_XDP sockets cannot be opened",
     },
     Need {
-        capability: CapabilitySet::NET_ADMIN,
         name: "CAP_NET_ADMIN",
         fatal: &[Forward, Uplink],
         warning: &[Capture, Receive],
         without: "programs cannot be attached to interfaces, settings of interfaces cannot be changed",
     },
     Need {
-        capability: CapabilitySet::BPF,
         name: "CAP_BPF",
         fatal: FORWARD,
         warning: &[Capture, Receive, Uplink],
         without: "BPF programs cannot be loaded",
     },
     Need {
-        capability: CapabilitySet::PERFMON,
         name: "CAP_PERFMON",
         fatal: FORWARD,
         warning: &[Capture, Receive, Uplink],
@@ -55,11 +51,22 @@ pub(super) fn capabilities(_: &Context<'_>) -> Vec<Answer> {
     let program = std::env::current_exe().unwrap_or_else(|_| "linerate".into());
     let all = "cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon";
     let mut answers = Vec::new();
-    for need in NEEDS.iter().filter(|need| !privilege::has(need.capability)) {
+    for need in NEEDS.iter().filter(|need| privilege::lacks(need.name)) {
         let what = format!("{} is missing: {}", need.name, need.without);
         let remedy = format!("setcap {all}+ep {}", program.display());
         answers.push(Answer::fatal(&what).by_hand(&remedy).of(need.fatal));
         answers.push(Answer::warning(&what).by_hand(&remedy).of(need.warning));
+    }
+    // In a user namespace a process may have all capabilities, and none that counts for this network.
+    if !privilege::lacks("CAP_NET_RAW")
+        && let Err(error) = socket(AddressFamily::PACKET, SocketType::RAW, None)
+    {
+        let what = format!(
+            "packet sockets are refused although CAP_NET_RAW is there ({error}): the network belongs to another user \
+             namespace, or a filter of system calls denies them"
+        );
+        answers
+            .push(Answer::fatal(&what).by_hand("run as root of the host").of(&[Capture, Uplink]));
     }
     if !privilege::has(CapabilitySet::SYS_ADMIN) {
         let what = "CAP_SYS_ADMIN is missing: programs of other processes are not shown in full, and the \

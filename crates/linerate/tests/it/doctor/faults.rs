@@ -268,6 +268,11 @@ fn faults_around_the_process_are_found() {
     let no_types = format!("{private} mount -t tmpfs none /sys/kernel/btf;");
     let without =
         |capability: &str| format!("setpriv --bounding-set -{capability} --inh-caps -{capability}");
+    // CAP_SYS_ADMIN includes these.
+    let without_admin = |capability| {
+        without("sys_admin").replace("-sys_admin", &format!("-sys_admin,-{capability}"))
+    };
+    let user = "unshare --user --map-root-user".to_owned();
     let cases = [
         (bpffs.clone(), String::new(), "forward", "bpffs", "fatal", "/sys/fs/bpf"),
         (String::new(), no_types, "capture", "btf", "warning", "/sys/kernel/btf"),
@@ -282,8 +287,16 @@ fn faults_around_the_process_are_found() {
         (String::new(), "taskset -c 0".into(), "", "cpus", "warning", "1 of "),
         (String::new(), without("net_raw"), "capture", "capabilities", "fatal", "CAP_NET_RAW"),
         (String::new(), without("net_admin"), "uplink", "capabilities", "fatal", "CAP_NET_ADMIN"),
-        (String::new(), without("bpf"), "forward", "capabilities", "fatal", "CAP_BPF"),
-        (String::new(), without("perfmon"), "forward", "capabilities", "fatal", "CAP_PERFMON"),
+        (String::new(), without_admin("bpf"), "forward", "capabilities", "fatal", "CAP_BPF"),
+        (
+            String::new(),
+            without_admin("perfmon"),
+            "forward",
+            "capabilities",
+            "fatal",
+            "CAP_PERFMON",
+        ),
+        (String::new(), user, "capture", "capabilities", "fatal", "another user namespace"),
         (String::new(), without("sys_admin"), "capture", "capabilities", "note", "CAP_SYS_ADMIN"),
         (
             String::new(),
