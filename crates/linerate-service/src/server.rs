@@ -143,6 +143,7 @@ fn is_this_host(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return true };
     let Ok(authority) = Authority::try_from(host.as_bytes()) else { return false };
     let name = authority.host();
+    let name = name.strip_suffix('.').unwrap_or(name);
     let is_address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
     let own = rustix::system::uname();
     let hosts = || std::fs::read_to_string("/etc/hosts").unwrap_or_default();
