@@ -22,7 +22,7 @@ pub struct PacketSocket {
 /// [`crate::Error::System`] where `/proc` is not mounted.
 pub fn all() -> Result<Vec<PacketSocket>> {
     let table = fs::read_to_string("/proc/thread-self/net/packet")
-        .context(|| "list the packet sockets".to_owned())?;
+        .context(|| "list the packet sockets in /proc/net/packet".to_owned())?;
     Ok(table.lines().skip(1).filter_map(PacketSocket::parse).collect())
 }
 

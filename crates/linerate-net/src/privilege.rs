@@ -48,24 +48,28 @@ pub struct MissingCapabilities<'a>(pub &'a str);
 
 impl fmt::Display for MissingCapabilities<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if self.0.contains(',') { "capabilities" } else { "capability" };
+        let mut missing: Vec<_> = self.0.split(',').collect();
+        if lacks(self.0) {
+            missing.retain(|name| lacks(name));
+        }
+        let word = if missing.len() > 1 { "capabilities" } else { "capability" };
+        let program = std::env::current_exe().unwrap_or_else(|_| "PROGRAM".into());
+        write!(f, "the {word} {}; run ", missing.join(", "))?;
         // setcap(8) replaces what a program had: it takes all of them at once.
         let all = match self.0 {
-            alone @ ("CAP_NET_RAW" | "CAP_NET_ADMIN") => alone.to_owned(),
+            alone @ ("CAP_NET_RAW" | "CAP_NET_ADMIN" | "CAP_NET_BIND_SERVICE") => alone.to_owned(),
+            // Its group is to have no more than this.
+            _ if program.ends_with("linerate-capture") => {
+                return f.write_str("`linerate capture` as root");
+            }
             bpf if bpf.split(',').all(|one| XDP_CAPABILITIES.contains(one)) => {
                 XDP_CAPABILITIES.to_owned()
             }
             more => format!("{XDP_CAPABILITIES},{more}"),
         };
         let them = if all.contains(',') { "them" } else { "it" };
-        let program = std::env::current_exe().unwrap_or_else(|_| "PROGRAM".into());
-        write!(
-            f,
-            "the {word} {}; run as root, or grant {them} with `sudo setcap {}+ep {}`",
-            self.0.replace(',', ", "),
-            all.to_ascii_lowercase(),
-            program.display()
-        )
+        let all = all.to_ascii_lowercase();
+        write!(f, "as root, or grant {them} with `sudo setcap {all}+ep {}`", program.display())
     }
 }
 

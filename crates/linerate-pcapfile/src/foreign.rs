@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::process::geteuid;
 
@@ -53,15 +54,24 @@ pub(crate) fn look(path: &Path, own: Option<u32>) -> Found {
     Found::Own
 }
 
-/// Why a file or folder at this path is not written, or searched for files to delete. A pipe of another user may be
-/// written: that user's Wireshark may have started this process as root.
+/// Whether pipes of other users are written.
+static WRITES_FOREIGN_PIPES: AtomicBool = AtomicBool::new(false);
+
+/// From now on pipes of other users are written: Wireshark, which has made the pipe, may start this process as root.
+pub fn write_foreign_pipes() {
+    WRITES_FOREIGN_PIPES.store(true, Relaxed);
+}
+
+/// Why a file or folder at this path is not written, or searched for files to delete.
 ///
 /// # Errors
 /// It is of another user, in a folder such as `/tmp`.
 pub fn refuse_foreign(path: &Path) -> io::Result<()> {
     let is_pipe = path.symlink_metadata().is_ok_and(|found| found.file_type().is_fifo());
     match look(path, None) {
-        Found::Foreign(user) if !is_pipe => Err(refusal(user)),
+        Found::Foreign(user) if !(is_pipe && WRITES_FOREIGN_PIPES.load(Relaxed)) => {
+            Err(refusal(user))
+        }
         _ => Ok(()),
     }
 }

@@ -22,10 +22,11 @@ impl UserGroup {
         let shared = fchown(file, None, Some(self.0))
             .and_then(|()| file.set_permissions(Permissions::from_mode(mode)));
         shared.map_err(|error| {
-            let text = format!(
-                "it cannot be given to group {} ({error}): its owner has to be a member of the group, or have CAP_CHOWN",
-                self.0
-            );
+            let needed = match has_chown() {
+                true => "",
+                false => ": its owner has to be a member of the group, or have CAP_CHOWN",
+            };
+            let text = format!("it cannot be given to group {} ({error}){needed}", self.0);
             io::Error::new(error.kind(), text)
         })
     }
@@ -42,4 +43,10 @@ impl FromStr for UserGroup {
             Err(errno) => Err(format!("groups cannot be read ({errno})")),
         }
     }
+}
+
+/// Whether this thread may give files to any group.
+fn has_chown() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::CHOWN))
 }

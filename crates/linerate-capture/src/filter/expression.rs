@@ -166,6 +166,7 @@ fn words(text: &str) -> Vec<Range<usize>> {
 fn members(path: &Path, networks: bool) -> std::result::Result<AddressSet, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text); // a byte order mark
     let lines = text.lines().enumerate().filter_map(|(number, line)| {
         let line = line.split('#').next().unwrap_or_default().trim();
         (!line.is_empty()).then_some((number, line))

@@ -1,5 +1,7 @@
 //! `linerate manual DIR`: the man pages, made from the same definitions as `--help`.
 
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -133,7 +135,13 @@ impl Book {
     /// Writes the page of a command and those of the commands below it.
     fn write(&self, command: &Command, above: Option<&str>, directory: &Path) -> Result<()> {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name());
-        std::fs::write(directory.join(format!("{name}.1")), self.page(command, name, above)?)?;
+        let path = directory.join(format!("{name}.1"));
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        // Through no link that others have put there.
+        File::create_new(path)?.write_all(self.page(command, name, above)?.as_bytes())?;
         for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
             self.write(below, Some(name), directory)?;
         }

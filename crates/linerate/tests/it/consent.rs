@@ -34,7 +34,7 @@ fn captures_of_both(host: &Namespace) -> Vec<Process> {
     let mut running = vec![capture(host, &[], &["packet"])];
     if has_library("the captures of tcpdump") {
         let mut tcpdump = host.command(LINERATE);
-        tcpdump.args(["run", "--", "tcpdump", "-i", "port", "-n", "-w", "/dev/null"]);
+        tcpdump.args(["run", "--", "tcpdump", "-i", "port", "-n", "-Z", "root", "-w", "/dev/null"]);
         running.push(listening(&mut tcpdump));
     }
     running
@@ -197,7 +197,19 @@ fn a_program_takes_frames_with_consent_only() {
         situation.set_up(&hosts).unwrap();
         let mut command = hosts.host.command(LINERATE);
         command.env("LINERATE_TAKE_OVER", word);
-        command.args(["run", "--", "tcpdump", "-i", "port", "-n", "-w", "/dev/null", "udp"]);
+        command.args([
+            "run",
+            "--",
+            "tcpdump",
+            "-i",
+            "port",
+            "-n",
+            "-Z",
+            "root",
+            "-w",
+            "/dev/null",
+            "udp",
+        ]);
         let mut tcpdump = listening(&mut command);
         if word == "perhaps" {
             tcpdump.until("LINERATE_TAKE_OVER=perhaps: expected yes or no");

@@ -281,7 +281,7 @@ fn tcpdump(cable: &Cable, options: &str) -> Option<Process> {
         print_skipped("metrics of tcpdump", "no tcpdump");
         return None;
     }
-    let run = format!("run --metrics 9819 {options} -- tcpdump -i far -n -w /dev/null udp");
+    let run = format!("run --metrics 9819 {options} -- tcpdump -i far -n -Z root -w /dev/null udp");
     let mut tcpdump = start(&cable.far, &run);
     tcpdump.until("listening on");
     Some(tcpdump)
@@ -373,7 +373,7 @@ fn several_programs_count_together() {
     if !has_library("several_programs_count_together") {
         return;
     }
-    let programs = "for i in far far lo; do timeout 4 tcpdump -i $i -n -w /dev/null udp & done; wait; \
+    let programs = "for i in far far lo; do timeout 4 tcpdump -i $i -n -Z root -w /dev/null udp & done; wait; \
                     read -r children </proc/$$/task/$$/children; echo \"children: [$children]\"; exec sleep 60";
     let mut command = cable.far.command(LINERATE);
     command.args(["run", "--metrics", "9819", "--", "bash", "-c", programs]);

@@ -25,9 +25,9 @@ impl Namespace {
     /// [`Error::System`] where `/proc` is not mounted.
     pub fn current() -> Result<Self> {
         let found = namespace::Namespace::current();
-        found
-            .map(|found| Self { inode: found.inode(), cookie: namespace::cookie() })
-            .map_err(|error| Error::system("find the network namespace of a thread", error.into()))
+        found.map(|found| Self { inode: found.inode(), cookie: namespace::cookie() }).map_err(
+            |error| Error::system("find the network namespace of a thread in /proc", error.into()),
+        )
     }
 
     /// Whether it is the machine's own, which exists from the boot on. Unlike a look at process 1, this takes no privilege.

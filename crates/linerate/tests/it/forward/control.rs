@@ -1,5 +1,6 @@
 //! Status, sessions, flush and the deny list, against what was sent.
 
+use std::fs::File;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -163,6 +164,23 @@ fn a_block_ends_in_time() {
     assert!(before.elapsed() >= Duration::from_secs(6), "ended after {:?}", before.elapsed());
     assert_eq!(net.ask(0, 4000, 5), 5);
     wait_for("the list to be empty", || net.json("blocked").is_empty());
+}
+
+#[test]
+fn a_command_that_stops_with_the_deny_list_stops_no_daemon() {
+    root_or_skip!();
+    let net = Net::new();
+    let daemon = net.run("--fail-open-after 2s");
+    let maps = format!("/sys/fs/bpf/linerate/forward/{}/maps", net.router.name());
+    let list = File::open(maps).unwrap();
+    list.lock().unwrap();
+    // Longer than it takes to fail open.
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(net.json("status")[0]["state"], "running");
+    drop(list);
+    net.stdout_of("block 10.9.1.0/24 --force");
+    assert_eq!(net.ask_in_vain(0, 4000), 0);
+    assert!(daemon.interrupt().0.success());
 }
 
 #[test]
