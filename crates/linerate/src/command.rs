@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 
 use crate::cli::{self, logging};
 use crate::verbs::{
@@ -131,6 +133,11 @@ pub fn run() -> ExitCode {
 
 /// The same for a command line of `capture` without the verb. Options that take frames from the host are refused.
 pub fn run_capture() -> ExitCode {
+    // Its user could take the packet socket out of a process that can be debugged, and send by it.
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        eprintln!("linerate-capture: cannot keep its sockets from its user: {error}");
+        return ExitCode::FAILURE;
+    }
     let words = std::env::args_os().skip(1);
     match parse(["linerate".into(), "capture".into()].into_iter().chain(words).collect()) {
         Ok((Cli { verb: Verb::Capture(arguments), .. }, _)) if arguments.takes_frames() => {

@@ -68,12 +68,7 @@ fn a_user_of_the_group_captures_and_does_nothing_else() {
         skip!("needs setcap, and a folder whose files may have capabilities");
     }
     // The name of the process is the caller's.
-    let run = |name: &str, arguments: &str| {
-        let line = format!(
-            "cd {}; exec -a {name} {} {arguments}",
-            folder.path().display(),
-            program.display()
-        );
+    let as_user = |line: &str| {
         let mut command = cable.far.command("setpriv");
         command.args([
             "--reuid",
@@ -83,13 +78,20 @@ fn a_user_of_the_group_captures_and_does_nothing_else() {
             "--clear-groups",
             "bash",
             "-c",
-            &line,
+            line,
         ]);
         Process::start(&mut command)
+    };
+    let run = |name: &str, arguments: &str| {
+        let (folder, program) = (folder.path().display(), program.display());
+        as_user(&format!("cd {folder}; exec -a {name} {program} {arguments}"))
     };
     for name in ["linerate-capture", "linerate"] {
         let mut capture = run(name, "-i far -c 3 -U -w x.pcapng udp");
         capture.until("listening on far");
+        // Who may look at its descriptors may take the packet socket, and send by it.
+        let (status, found, printed) = as_user(&format!("ls /proc/{}/fd/", capture.id())).wait();
+        assert!(!status.success() && printed.contains("denied"), "{found}{printed}");
         cable.send(3, 64);
         let (status, _, printed) = capture.wait();
         assert!(status.success() && printed.contains("3 packets captured"), "{printed}");
