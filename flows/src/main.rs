@@ -351,7 +351,10 @@ async fn run(command: Command) -> Result<ExitCode> {
 
 async fn flows(command: FlowsCommand) -> Result<ExitCode> {
     let is_query = matches!(command, FlowsCommand::Query { .. });
-    let by_sensor = matches!(command, FlowsCommand::Top { by: (By::Sensor, _), .. });
+    let needed = match &command {
+        FlowsCommand::Top { by: (by, _), .. } => by.needs(),
+        _ => None,
+    };
     let (locations, answer, limit, sql, listed) = match command {
         FlowsCommand::Ship { folder, url, delete, follow, retry_for, json } => {
             let duration = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
@@ -387,11 +390,10 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
     let context = source::open(&locations).await?;
     let columns = context.table(TABLE).await?;
     let has_sensor = columns.schema().has_column_with_unqualified_name("sensor");
-    if by_sensor && !has_sensor {
-        bail!(
-            "the records in {} are not in folders sensor=NAME: --by sensor needs them",
-            locations.join(", ")
-        );
+    if let Some((column, lack)) = needed
+        && !columns.schema().has_column_with_unqualified_name(column)
+    {
+        bail!("the records in {} {lack}", locations.join(", "));
     }
     let sql = match listed {
         Some((options, condition)) => queries::list(options, &condition, has_sensor),

@@ -39,6 +39,32 @@ pub(crate) enum By {
     Interface,
     /// The sensor: the folder sensor=NAME.
     Sensor,
+    /// Names of local processes. A flow between two of them counts for both.
+    Process,
+    /// Ids of containers of local processes, likewise.
+    Container,
+    /// Units of local processes, likewise.
+    Unit,
+}
+
+impl By {
+    /// A column that only some records have, and what to say where it is missing.
+    pub(crate) fn needs(self) -> Option<(&'static str, &'static str)> {
+        const PROCESSES: &str =
+            "do not name processes, as those of `linerate capture --process-info --flows` do";
+        Some(match self {
+            Self::Sensor => ("sensor", "are not in folders sensor=NAME"),
+            Self::Process => ("sourceProcessName", PROCESSES),
+            Self::Container => ("sourceContainerId", PROCESSES),
+            Self::Unit => ("sourceUnitName", PROCESSES),
+            _ => return None,
+        })
+    }
+
+    /// Whether a flow counts for both ends.
+    fn is_of_ends(self) -> bool {
+        matches!(self, Self::Host | Self::Net | Self::Process | Self::Container | Self::Unit)
+    }
 }
 
 /// What `top` sorts by.
@@ -125,7 +151,7 @@ pub(crate) fn top(options: Top, condition: &str) -> String {
     let (from, columns, keys) = grouping(by, prefixes, flows);
     let count = count.min(MAX_ROWS);
     // Each flow has two hosts, and counts once in the total.
-    let is_whole = if matches!(by, By::Host | By::Net) { "whole" } else { "1" };
+    let is_whole = if by.is_of_ends() { "whole" } else { "1" };
     let (sort, of_one) = match sort {
         Sort::Octets => ("octets", OCTETS),
         Sort::Packets => ("packets", PACKETS),
@@ -159,7 +185,21 @@ fn grouping(by: By, prefixes: (u8, u8), flows: String) -> (String, String, Strin
         let (source, destination) = (end(source, 1), end(destination, 0));
         format!("({source} UNION ALL {destination} WHERE {differ})")
     };
+    // A flow with one local process counts for it alone.
+    let of_local = |column: &str, name: &str| {
+        let [source, destination] =
+            ["source", "destination"].map(|end| format!("\"{end}{column}\""));
+        let from = of_ends(
+            &format!("coalesce({source}, {destination}) AS {name}"),
+            &format!("{destination} AS {name}"),
+            &format!("{source} <> {destination}"),
+        );
+        (from, name.to_owned(), name.to_owned())
+    };
     match by {
+        By::Process => of_local("ProcessName", "process"),
+        By::Container => of_local("ContainerId", "container"),
+        By::Unit => of_local("UnitName", "unit"),
         By::Host => {
             let differ = |version: &str| {
                 format!(

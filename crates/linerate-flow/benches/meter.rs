@@ -82,6 +82,7 @@ impl Bench {
                 interface: 0,
                 time: self.time,
                 byte_range: None,
+                processes: None,
             };
             let export = |flow: &Flow| {
                 black_box(flow);

@@ -23,5 +23,5 @@ pub mod writer;
 pub use error::{Error, Result};
 pub use record::{
     BiflowDirection, Details, Direction, DirectionDetails, EndReason, FlowKey, FlowRecord,
-    NatEvent, Translation,
+    NatEvent, ProcessFields, Processes, Translation,
 };

@@ -137,7 +137,37 @@ pub struct Details {
     pub handshake: Option<u32>,
     /// The Community ID.
     pub community_id: Option<Box<str>>,
+    /// The initiator's and the responder's process, of those on this host.
+    pub processes: Processes,
 }
+
+/// What a record says of a local process. Missing text is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessFields {
+    /// Its number in the initial PID namespace.
+    pub id: u32,
+    /// Its name (`comm`).
+    pub name: String,
+    /// Its arguments with spaces between them.
+    pub command: Option<String>,
+    /// Its effective user, as the host numbers users.
+    pub uid: u32,
+    /// The name of the user on the host.
+    pub user: Option<String>,
+    /// The id of its container.
+    pub container: Option<String>,
+    /// The name of its container.
+    pub container_name: Option<String>,
+    /// The UID of its pod in Kubernetes.
+    pub pod: Option<String>,
+    /// The namespace and the name of its pod.
+    pub pod_name: Option<(String, String)>,
+    /// Its unit of systemd.
+    pub unit: Option<String>,
+}
+
+/// Those of a packet's sender and receiver.
+pub type Processes = [Option<Arc<ProcessFields>>; 2];
 
 /// What a meter stores of a direction on request; `None` also without packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

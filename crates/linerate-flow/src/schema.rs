@@ -13,7 +13,7 @@ use parquet::schema::types::{Type as ParquetType, TypePtr};
 
 use linerate_wire::ethernet::Address;
 
-use crate::{Direction, DirectionDetails, FlowRecord, Translation};
+use crate::{Direction, DirectionDetails, FlowRecord, ProcessFields, Translation};
 
 /// The version of the schema. A field that is added at the end leaves it. A field that is removed, moved or gets
 /// another meaning increments it. Parquet files have it in their metadata under [`VERSION_KEY`].
@@ -192,11 +192,13 @@ pub enum Group {
     History,
     /// Times of the TCP handshake.
     Handshake,
+    /// Local processes, with their container, pod and unit.
+    Process,
 }
 
 impl Group {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Mac,
         Self::Tos,
         Self::FlowLabel,
@@ -204,6 +206,7 @@ impl Group {
         Self::Payload,
         Self::History,
         Self::Handshake,
+        Self::Process,
     ];
 
     /// Its name.
@@ -216,6 +219,7 @@ impl Group {
             Self::Payload => "payload",
             Self::History => "history",
             Self::Handshake => "handshake",
+            Self::Process => "process",
         }
     }
 }
@@ -232,7 +236,13 @@ impl Groups {
 
     /// Whether one of them needs what the packets of a flow say.
     pub const fn need_packets(self) -> bool {
-        self.0 & !(1 << Group::CommunityId as u8) != 0
+        self.0 & !(1 << Group::CommunityId as u8 | 1 << Group::Process as u8) != 0
+    }
+
+    /// These, and this one.
+    #[must_use]
+    pub const fn with(self, group: Group) -> Self {
+        Self(self.0 | 1 << group as u8)
     }
 
     /// Whether records have this field.
@@ -244,10 +254,11 @@ impl Groups {
 impl FromStr for Groups {
     type Err = String;
 
-    /// Names with commas between them, or `all`.
+    /// Names with commas between them, or `all`, which stands for all that packets say: all but `process`.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "all" {
-            return Ok(Group::ALL.into_iter().collect());
+            let is_in_packets = |group: &Group| *group != Group::Process;
+            return Ok(Group::ALL.into_iter().filter(is_in_packets).collect());
         }
         let group = |name: &str| {
             let known = Group::ALL.into_iter().find(|group| group.name() == name);
@@ -262,7 +273,7 @@ impl FromStr for Groups {
 
 impl FromIterator<Group> for Groups {
     fn from_iter<T: IntoIterator<Item = Group>>(groups: T) -> Self {
-        Self(groups.into_iter().fold(0, |all, group| all | 1 << group as u8))
+        groups.into_iter().fold(Self::default(), Self::with)
     }
 }
 
@@ -361,6 +372,28 @@ fields! {
     tcpSynAckMicroseconds, None, Unsigned32, "µs", Handshake, "from the first SYN to the SYN with ACK", |r| number(r.details.syn_ack?);
     tcpHandshakeMicroseconds, None, Unsigned32, "µs", Handshake, "from the first SYN to the ACK that completes the handshake", |r| number(r.details.handshake?);
     communityId, None, String, "", CommunityId, "Community ID, version 1, as Zeek and Suricata compute it by default", |r| r.details.community_id.as_deref().map(Value::String);
+    sourceProcessId, None, Unsigned32, "", Process, "number of the initiator's process, if that runs on this host, in the initial PID namespace", |r| number(process(r, 0)?.id);
+    sourceProcessName, None, String, "", Process, "its name, 15 characters at most", |r| text(Some(&process(r, 0)?.name));
+    sourceProcessCommandLine, None, String, "", Process, "its arguments with spaces between them", |r| text(process(r, 0)?.command.as_ref());
+    sourceUserId, None, Unsigned32, "", Process, "its effective user, as the host numbers users", |r| number(process(r, 0)?.uid);
+    sourceUserName, None, String, "", Process, "the name of this user on the host", |r| text(process(r, 0)?.user.as_ref());
+    sourceContainerId, None, String, "", Process, "the id of its container", |r| text(process(r, 0)?.container.as_ref());
+    sourceContainerName, None, String, "", Process, "the name of its container, if the runtime keeps it in files that can be read", |r| text(process(r, 0)?.container_name.as_ref());
+    sourcePodId, None, String, "", Process, "the UID of its pod in Kubernetes", |r| text(process(r, 0)?.pod.as_ref());
+    sourcePodNamespace, None, String, "", Process, "the namespace of its pod", |r| text(Some(&process(r, 0)?.pod_name.as_ref()?.0));
+    sourcePodName, None, String, "", Process, "the name of its pod", |r| text(Some(&process(r, 0)?.pod_name.as_ref()?.1));
+    sourceUnitName, None, String, "", Process, "its service or scope of systemd", |r| text(process(r, 0)?.unit.as_ref());
+    destinationProcessId, None, Unsigned32, "", Process, "the same of the responder", |r| number(process(r, 1)?.id);
+    destinationProcessName, None, String, "", Process, "the same of the responder", |r| text(Some(&process(r, 1)?.name));
+    destinationProcessCommandLine, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.command.as_ref());
+    destinationUserId, None, Unsigned32, "", Process, "the same of the responder", |r| number(process(r, 1)?.uid);
+    destinationUserName, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.user.as_ref());
+    destinationContainerId, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.container.as_ref());
+    destinationContainerName, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.container_name.as_ref());
+    destinationPodId, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.pod.as_ref());
+    destinationPodNamespace, None, String, "", Process, "the same of the responder", |r| text(Some(&process(r, 1)?.pod_name.as_ref()?.0));
+    destinationPodName, None, String, "", Process, "the same of the responder", |r| text(Some(&process(r, 1)?.pod_name.as_ref()?.1));
+    destinationUnitName, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.unit.as_ref());
 }
 
 fn number(value: impl Into<u64>) -> Option<Value<'static>> {
@@ -399,6 +432,14 @@ fn first_flags(
     details: &DirectionDetails,
 ) -> Option<Value<'static>> {
     details.first_flags.filter(|_| flags(record, direction).is_some()).and_then(number)
+}
+
+fn process(record: &FlowRecord, end: usize) -> Option<&ProcessFields> {
+    record.details.processes[end].as_deref()
+}
+
+fn text(text: Option<&String>) -> Option<Value<'_>> {
+    text.map(|text| Value::String(text))
 }
 
 fn nat(record: &FlowRecord) -> Option<&Translation> {

@@ -95,6 +95,8 @@ pub struct Cache {
     turn: usize,
     /// The number of the last answer.
     last: u32,
+    /// How often the answers started again.
+    generation: u64,
 }
 
 impl fmt::Debug for Cache {
@@ -127,6 +129,7 @@ impl Cache {
             horizon: 0,
             turn: 0,
             last: 0,
+            generation: 0,
         };
         cache.number(None, None);
         cache
@@ -136,6 +139,12 @@ impl Cache {
     #[inline]
     pub fn last(&self) -> &Answer {
         &self.answers[self.last as usize]
+    }
+
+    /// The number of this answer among those of a generation. A new generation has other answers.
+    #[inline]
+    pub fn last_number(&self) -> (u64, usize) {
+        (self.generation, self.last as usize)
     }
 
     /// The answer for a packet without a flow: no process.
@@ -220,6 +229,7 @@ impl Cache {
             return *number;
         }
         if self.answers.len() == MAX_ANSWERS {
+            self.generation += 1;
             self.answers.clear();
             self.numbers.clear();
             self.tags.fill([0; WAYS]);

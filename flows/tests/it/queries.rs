@@ -125,6 +125,56 @@ fn top_list_and_sum_give_what_the_records_have() {
 }
 
 #[test]
+fn local_processes_have_the_flows_of_both_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut records = some_records(folder.path(), 2_000);
+    let location = folder.path().join("1.parquet");
+    let location = location.to_str().unwrap();
+    let by = |by| ["flows", "top", "-r", location, "--json", "-n", "100", "--by", by];
+    parquet(location.as_ref(), &records);
+    let refused = run(&by("process"));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("--process-info --flows"),
+        "{refused:?}"
+    );
+    let process = |name: &str| {
+        Some(Arc::new(ProcessFields {
+            name: name.to_owned(),
+            container: (name == "a").then(|| "f00".to_owned()),
+            ..ProcessFields::default()
+        }))
+    };
+    // Of each six: one between two, one of the same at both ends, two of one end, two of nobody.
+    for (n, record) in records.iter_mut().enumerate() {
+        let [source, destination] =
+            [["a", "b"], ["a", "a"], ["a", ""], ["", "b"], ["", ""], ["", ""]][n % 6];
+        let known = |name: &str| Some(name).filter(|name| !name.is_empty()).and_then(process);
+        record.details.processes = [known(source), known(destination)];
+    }
+    parquet(location.as_ref(), &records);
+    let count = |kinds: &[usize]| (0..records.len()).filter(|n| kinds.contains(&(n % 6))).count();
+    let top = |kind: &str, key: &str| {
+        let rows = rows(&answer(&by(kind)));
+        let mut found: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let name = row.get(key).map(|name| name.as_str().unwrap().to_owned());
+                (name, row["flows"].as_u64().unwrap() as usize)
+            })
+            .collect();
+        found.sort();
+        found
+    };
+    let name = |name: &str| Some(name.to_owned());
+    let expected =
+        [(None, count(&[4, 5])), (name("a"), count(&[0, 1, 2])), (name("b"), count(&[0, 3]))];
+    assert_eq!(top("process", "process"), expected);
+    let expected = [(None, count(&[3, 4, 5])), (name("f00"), count(&[0, 1, 2]))];
+    assert_eq!(top("container", "container"), expected);
+}
+
+#[test]
 fn conditions_on_flows_select_what_the_records_have() {
     let folder = tempfile::tempdir().unwrap();
     let mut records = some_records(folder.path(), 2_000);

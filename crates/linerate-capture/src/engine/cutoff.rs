@@ -38,7 +38,15 @@ impl Cutoff {
         time: Timestamp,
     ) -> bool {
         let (interface, Timestamp(time)) = (interface as u16, time);
-        let packet = MeteredPacket { frame, wire_len, linktype, interface, time, byte_range: None };
+        let packet = MeteredPacket {
+            frame,
+            wire_len,
+            linktype,
+            interface,
+            time,
+            byte_range: None,
+            processes: None,
+        };
         self.meter.packet(&packet, |_| {}).is_none_or(|before| before < self.bytes)
     }
 }

@@ -272,6 +272,7 @@ impl FileMeter {
             interface: record.interface as u16,
             time: record.frame.timestamp.unwrap_or_default().0,
             byte_range,
+            processes: None,
         });
         self.packets += 1;
         if self.packets.is_multiple_of(PUBLISH_PACKETS) {

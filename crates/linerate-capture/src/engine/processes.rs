@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use linerate_flow::meter;
+use linerate_flow::{ProcessFields, Processes as RecordProcesses, meter};
 use linerate_net::namespace;
-use linerate_process::{Attribution, Cache, Selection};
+use linerate_process::{Attribution, Cache, Process, Selection};
 use linerate_ring::Timestamp;
 use linerate_wire::flow::Key;
 
@@ -37,6 +37,9 @@ pub(super) struct Verdict {
 pub(super) struct Processes {
     cache: Cache,
     text: String,
+    /// What flow records have of the answers of a generation, by their numbers.
+    generation: u64,
+    fields: Vec<Option<Arc<RecordProcesses>>>,
 }
 
 impl Processes {
@@ -50,7 +53,7 @@ impl Processes {
         let netns = inside(interface.namespace.as_deref(), namespace::cookie)?;
         let netns = netns.ok_or(Error::NamespaceCookie)?;
         let cache = options.attribution.cache(netns, options.selection.clone(), flows);
-        Ok(Self { cache, text: String::new() })
+        Ok(Self { cache, text: String::new(), generation: 0, fields: Vec::new() })
     }
 
     /// Finds those of a frame of this link type.
@@ -63,6 +66,25 @@ impl Processes {
             None => self.cache.attribute_none(),
         };
         Verdict { is_known: answer.is_known(), is_selected: answer.is_selected }
+    }
+
+    /// Those of the last frame for a flow record; `None` if none is known.
+    #[inline]
+    pub(super) fn fields(&mut self) -> Option<&Arc<RecordProcesses>> {
+        let answer = self.cache.last();
+        if !answer.is_known() {
+            return None;
+        }
+        let (generation, number) = self.cache.last_number();
+        if generation != self.generation {
+            (self.generation, self.fields) = (generation, Vec::new());
+        }
+        if number >= self.fields.len() {
+            self.fields.resize(number + 1, None);
+        }
+        let of = |one: &Option<Arc<Process>>| one.as_ref().map(|one| Arc::new(fields(one)));
+        let new = || Arc::new([of(&answer.source), of(&answer.destination)]);
+        Some(self.fields[number].get_or_insert_with(new))
     }
 
     /// The comment for the last frame, after what else is to be said of it.
@@ -78,5 +100,23 @@ impl Processes {
                 Some(&self.text)
             }
         }
+    }
+}
+
+fn fields(process: &Process) -> ProcessFields {
+    let Process { id, name, command, uid, user, group, .. } = process;
+    let group = group.as_deref();
+    let container = group.and_then(|group| group.container.as_ref());
+    ProcessFields {
+        id: *id,
+        name: name.clone(),
+        command: Some(command.clone()).filter(|command| !command.is_empty()),
+        uid: *uid,
+        user: user.clone(),
+        container: container.map(|container| container.id.clone()),
+        container_name: container.and_then(|container| container.name.clone()),
+        pod: group.and_then(|group| group.pod.clone()),
+        pod_name: group.and_then(|group| group.pod_name.clone()),
+        unit: group.and_then(|group| group.unit.clone()),
     }
 }

@@ -231,6 +231,7 @@ impl PacketPath {
             interface: self.interface as u16,
             time: round.time(frame).0,
             byte_range,
+            processes: self.processes.as_mut().and_then(Processes::fields),
         });
     }
 

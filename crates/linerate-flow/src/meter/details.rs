@@ -1,13 +1,40 @@
 //! [`Details`]: what a meter stores of a flow on request, beside its entry.
 
+use std::sync::Arc;
+
 use linerate_wire::ethernet::Address;
 use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{Layers, Network};
 use linerate_wire::tcp::Flags;
 
 use super::packet::Packet;
-use crate::record::{Details as RecordDetails, DirectionDetails};
+use crate::record::{Details as RecordDetails, DirectionDetails, Processes};
 use crate::schema::{Group, Groups};
+
+/// The processes of a packet of a flow, and whether it came from `a`.
+pub(super) type FlowProcesses = (Arc<Processes>, bool);
+
+/// What a flow has on request.
+#[derive(Clone, Debug)]
+pub(super) struct OnRequest {
+    pub(super) groups: Groups,
+    pub(super) details: Details,
+    pub(super) processes: Option<FlowProcesses>,
+}
+
+impl OnRequest {
+    /// That of a record, in which each side has packets or not.
+    pub(super) fn record(&self, initiator_is_a: bool, has_packets: [bool; 2]) -> RecordDetails {
+        let mut record = self.details.record(self.groups, initiator_is_a, has_packets);
+        if let Some((processes, from_a)) = &self.processes {
+            record.processes = Processes::clone(processes);
+            if *from_a != initiator_is_a {
+                record.processes.reverse();
+            }
+        }
+        record
+    }
+}
 
 /// What a packet says.
 #[derive(Clone, Copy, Debug, Default)]
@@ -178,8 +205,7 @@ impl Details {
         }
     }
 
-    /// Those of a record, in which each side has packets or not.
-    pub(super) fn record(
+    fn record(
         &self,
         groups: Groups,
         initiator_is_a: bool,
@@ -205,7 +231,7 @@ impl Details {
             history: groups.contains(Group::History).then(|| self.text(initiator)).flatten(),
             syn_ack: time(self.syn_ack),
             handshake: time(self.handshake),
-            community_id: None,
+            ..RecordDetails::default()
         }
     }
 

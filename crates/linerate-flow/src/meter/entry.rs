@@ -3,9 +3,8 @@
 use linerate_pcapfile::ByteRange;
 use linerate_wire::tcp::Flags;
 
-use super::details::Details;
+use super::details::OnRequest;
 use super::packet::{Key, Packet};
-use crate::schema::Groups;
 use crate::{BiflowDirection, Direction, EndReason, FlowRecord};
 
 /// Two cache lines. Packets of `a` are counted at index 0, those of `b` at 1.
@@ -170,8 +169,8 @@ impl Entry {
     }
 
     /// The counts for a record.
-    pub(super) fn flow(&self, reason: EndReason, details: Option<Box<(Groups, Details)>>) -> Flow {
-        Flow { entry: *self, reason, details }
+    pub(super) fn flow(&self, reason: EndReason, on_request: Option<Box<OnRequest>>) -> Flow {
+        Flow { entry: *self, reason, on_request }
     }
 }
 
@@ -181,7 +180,7 @@ pub struct Flow {
     entry: Entry,
     reason: EndReason,
     /// What the meter stores on request. The default flow is not made larger by it.
-    details: Option<Box<(Groups, Details)>>,
+    on_request: Option<Box<OnRequest>>,
 }
 
 impl Flow {
@@ -223,10 +222,8 @@ impl Flow {
             }
         };
         let reverse = direction(!initiator_is_a);
-        let details = self.details.as_ref().map(|details| {
-            let (groups, details) = details.as_ref();
-            details.record(*groups, initiator_is_a, entry.packets.map(|packets| packets > 0))
-        });
+        let has_packets = entry.packets.map(|packets| packets > 0);
+        let details = self.on_request.as_ref().map(|one| one.record(initiator_is_a, has_packets));
         let first_is_reverse = (entry.state & FIRST_IS_A != 0) != initiator_is_a;
         let reverse_start = if first_is_reverse { entry.first } else { entry.other_first };
         FlowRecord {

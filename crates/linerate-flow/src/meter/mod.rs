@@ -7,6 +7,7 @@ mod initiators;
 mod packet;
 mod table;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_pcapfile::ByteRange;
@@ -14,7 +15,8 @@ use linerate_wire::layers::Layers;
 use linerate_wire::tcp;
 
 use crate::EndReason;
-use crate::schema::Groups;
+use crate::record::Processes;
+use crate::schema::{Group, Groups};
 use details::PacketDetails;
 pub use entry::Flow;
 use entry::{CLOSED_TIMEOUT, Entry};
@@ -109,6 +111,8 @@ pub struct MeteredPacket<'a> {
     /// Where it is in the output, if it is output. The meter keeps where the first packet of a flow begins, and where
     /// the last one ends.
     pub byte_range: Option<ByteRange>,
+    /// The processes of its sender and its receiver, if one of them is known.
+    pub processes: Option<&'a Arc<Processes>>,
 }
 
 /// The layers of a frame with this link type (LINKTYPE registry); `None` if a meter cannot parse them.
@@ -158,6 +162,8 @@ pub struct Meter {
     groups: Groups,
     /// Of the packets in the batch, or of the only one, if the meter has details.
     details: Vec<PacketDetails>,
+    /// The same, if it has processes.
+    processes: Vec<Option<Arc<Processes>>>,
     /// Whether sweeps pause.
     is_congested: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     statistics: MeterStatistics,
@@ -189,10 +195,7 @@ impl Meter {
     pub fn new(options: &MeterOptions) -> Self {
         let nanoseconds = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX / 2);
         Self {
-            table: Table::new(
-                options.max_flows.clamp(1, i32::MAX as u32),
-                options.groups.need_packets(),
-            ),
+            table: Table::new(options.max_flows.clamp(1, i32::MAX as u32), options.groups),
             fragments: Fragments::new(),
             active_timeout: nanoseconds(options.active_timeout),
             idle_timeout: nanoseconds(options.idle_timeout),
@@ -203,6 +206,7 @@ impl Meter {
             batch: Vec::with_capacity(BATCH_PACKETS),
             groups: options.groups,
             details: Vec::with_capacity(BATCH_PACKETS),
+            processes: Vec::new(),
             is_congested: None,
             statistics: MeterStatistics::default(),
         }
@@ -239,6 +243,7 @@ impl Meter {
         let parsed = self.parse(packet)?;
         let before = self.count(&parsed, 0, &mut export);
         self.details.clear();
+        self.processes.clear();
         Some(before)
     }
 
@@ -282,13 +287,15 @@ impl Meter {
             self.count(&parsed, at, export);
         }
         self.details.clear();
+        self.processes.clear();
         self.batch = batch;
     }
 
     /// Parses what the meter needs of a packet. `None` if it belongs to no flow; that is counted.
     #[inline]
     fn parse(&mut self, packet: &MeteredPacket<'_>) -> Option<Parsed> {
-        let MeteredPacket { frame, wire_len, linktype, interface, time, byte_range } = *packet;
+        let MeteredPacket { frame, wire_len, linktype, interface, time, byte_range, processes } =
+            *packet;
         if time > MAX_TIME {
             self.statistics.time_range += 1;
             return None;
@@ -308,6 +315,9 @@ impl Meter {
                 return None;
             }
         };
+        if self.groups.contains(Group::Process) {
+            self.processes.push(processes.cloned());
+        }
         statistics.packets += 1;
         statistics.octets += u64::from(packet.octets);
         statistics.without_ports += u64::from(packet.without_ports);
@@ -336,6 +346,9 @@ impl Meter {
             let is_first = entry.is_first(packet.from_a);
             let details = self.table.details_mut(number).expect("the table was made with them");
             details.count(packet, &self.details[at], *time, is_first);
+        }
+        if let Some(processes) = self.processes.get_mut(at).and_then(Option::take) {
+            self.table.set_processes(number, processes, packet.from_a);
         }
         before
     }
@@ -503,8 +516,7 @@ impl Meter {
         let entry = self.table.entry(number);
         if entry.has_packets() {
             self.statistics.exported += 1;
-            let details = self.table.details(number);
-            export(&entry.flow(reason, details.map(|details| Box::new((self.groups, *details)))));
+            export(&entry.flow(reason, self.table.on_request(number)));
         }
     }
 

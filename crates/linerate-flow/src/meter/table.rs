@@ -5,11 +5,14 @@
 //! there are no tombstones, and nothing is ever rebuilt.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
-use super::details::Details;
+use super::details::{Details, FlowProcesses, OnRequest};
 use super::entry::Entry;
 use super::initiators::{Hash, Initiators};
 use super::packet::Key;
+use crate::record::Processes;
+use crate::schema::{Group, Groups};
 
 /// Slots of the index for each entry.
 const SLOTS_PER_ENTRY: usize = 2;
@@ -44,6 +47,8 @@ pub(super) struct Table {
     entries: Vec<Entry>,
     /// Those of the entries, if the meter has them.
     details: Option<Vec<Details>>,
+    processes: Option<Vec<Option<FlowProcesses>>>,
+    groups: Groups,
     capacity: usize,
     /// Entries that are free again.
     free: Vec<u32>,
@@ -62,13 +67,16 @@ impl Table {
         + size_of::<u32>()
         + Initiators::BYTES_PER_FLOW;
 
-    /// A table for at most this many flows, `1..=2^31 - 1`.
-    pub(super) fn new(capacity: u32, has_details: bool) -> Self {
+    /// A table for at most this many flows, `1..=2^31 - 1`, and these fields on request.
+    pub(super) fn new(capacity: u32, groups: Groups) -> Self {
+        let has_processes = groups.contains(Group::Process);
         let slots = capacity as usize * SLOTS_PER_ENTRY;
         Self {
             slots: vec![Slot::EMPTY; slots].into_boxed_slice(),
             entries: Vec::with_capacity(capacity as usize),
-            details: has_details.then(|| Vec::with_capacity(capacity as usize)),
+            details: groups.need_packets().then(|| Vec::with_capacity(capacity as usize)),
+            processes: has_processes.then(|| Vec::with_capacity(capacity as usize)),
+            groups,
             capacity: capacity as usize,
             free: Vec::with_capacity(capacity as usize),
             hasher: RandomState::new(),
@@ -110,10 +118,25 @@ impl Table {
         &mut self.entries[number as usize]
     }
 
-    /// The details of an entry, if the meter has them.
-    #[inline]
-    pub(super) fn details(&self, number: u32) -> Option<&Details> {
-        self.details.as_ref().map(|details| &details[number as usize])
+    /// What an entry has on request.
+    pub(super) fn on_request(&self, number: u32) -> Option<Box<OnRequest>> {
+        let details = self.details.as_ref().map(|details| details[number as usize]);
+        let processes =
+            self.processes.as_ref().and_then(|processes| processes[number as usize].clone());
+        (details.is_some() || processes.is_some()).then(|| {
+            let details = details.unwrap_or_default();
+            Box::new(OnRequest { groups: self.groups, details, processes })
+        })
+    }
+
+    /// Notes the processes of a packet, which came from `a` or not, unless as much is known of the flow.
+    pub(super) fn set_processes(&mut self, number: u32, processes: Arc<Processes>, from_a: bool) {
+        let Some(all) = &mut self.processes else { return };
+        let known = |one: &Processes| one.iter().flatten().count();
+        let before = &mut all[number as usize];
+        if before.as_ref().is_none_or(|(before, _)| known(before) < known(&processes)) {
+            *before = Some((processes, from_a));
+        }
     }
 
     #[inline]
@@ -126,6 +149,9 @@ impl Table {
         self.entry_mut(number).restart();
         if let Some(details) = self.details_mut(number) {
             *details = Details::default();
+        }
+        if let Some(processes) = &mut self.processes {
+            processes[number as usize] = None;
         }
     }
 
@@ -164,7 +190,8 @@ impl Table {
             match slot.entry.checked_sub(1) {
                 None => return 0,
                 Some(number) if slot.hash == hash => {
-                    let details = self.details(number).map_or(0, Details::load);
+                    let details = self.details.as_ref();
+                    let details = details.map_or(0, |all| all[number as usize].load());
                     return self.entries[number as usize].load() ^ details;
                 }
                 Some(_) => at = self.next(at),
@@ -200,6 +227,9 @@ impl Table {
                 self.entries.push(entry);
                 if let Some(details) = &mut self.details {
                     details.push(Details::default());
+                }
+                if let Some(processes) = &mut self.processes {
+                    processes.push(None);
                 }
                 self.entries.len() as u32 - 1
             }
@@ -244,6 +274,9 @@ impl Table {
         }
         self.slots[hole] = Slot::EMPTY;
         self.entries[number as usize] = Entry::default();
+        if let Some(processes) = &mut self.processes {
+            processes[number as usize] = None;
+        }
         self.free.push(number);
         self.len -= 1;
     }

@@ -1,11 +1,14 @@
 //! Fields that records have on request.
 
+use std::sync::Arc;
+
 use etherparse::{IpNumber, Ipv6FlowLabel, Ipv6Header, PacketBuilder, TcpHeader, VlanId};
+use linerate_flow::meter::MeteredPacket;
 use linerate_flow::schema::{FIELDS, Group, Groups};
-use linerate_flow::{Details, DirectionDetails, FlowRecord};
+use linerate_flow::{Details, DirectionDetails, FlowRecord, ProcessFields};
 use linerate_wire::ethernet::Address;
 
-use crate::frames::{A, F, Metered, R, S, tcp, udp};
+use crate::frames::{A, ETHERNET, F, Metered, R, S, START, tcp, udp};
 
 fn metered(groups: impl IntoIterator<Item = Group>) -> Metered {
     Metered::with_groups(10, 60, 15, groups.into_iter().collect())
@@ -47,8 +50,8 @@ fn a_connection_has_the_history_that_zeek_gives_it() {
 #[test]
 fn each_group_has_its_fields_and_no_others() {
     assert_eq!(connection([]).details, Details::default());
-    // The thread of the outputs adds Community IDs, and IPv4 has no flow label.
-    let others = [Group::CommunityId, Group::FlowLabel];
+    // The thread of the outputs adds Community IDs, IPv4 has no flow label, and nobody said whose packets these are.
+    let others = [Group::CommunityId, Group::FlowLabel, Group::Process];
     for group in Group::ALL.into_iter().filter(|one| !others.contains(one)) {
         let record = connection([group]);
         let present = FIELDS.iter().filter(|field| (field.value)(&record).is_some());
@@ -57,7 +60,8 @@ fn each_group_has_its_fields_and_no_others() {
         assert_eq!(found, vec![group; all], "{record:?}");
     }
     assert_eq!("tos,mac".parse(), Ok([Group::Mac, Group::Tos].into_iter().collect::<Groups>()));
-    assert_eq!("all".parse(), Ok(Group::ALL.into_iter().collect::<Groups>()));
+    let in_packets = Group::ALL.into_iter().filter(|group| *group != Group::Process);
+    assert_eq!("all".parse(), Ok(in_packets.collect::<Groups>()));
     let error = "tos,mack".parse::<Groups>().unwrap_err();
     assert!(error.starts_with("\"mack\" is none of mac, tos, flowlabel, "), "{error}");
 }
@@ -129,4 +133,42 @@ fn class_label_and_payload_of_ipv6_and_udp() {
     let flow_label = FIELDS.iter().find(|field| field.name == "flowLabelIPv6").unwrap();
     assert_eq!((flow_label.value)(four), None, "IPv4 has none");
     assert_eq!(four.details.forward.payload, Some(600));
+}
+
+#[test]
+fn a_flow_has_the_processes_of_the_packet_that_says_most() {
+    let process = |id| Some(Arc::new(ProcessFields { id, ..ProcessFields::default() }));
+    let (client, server) = ((9, 40000), (1, 80));
+    let ids = |packets: &[(bool, [Option<u32>; 2])]| {
+        let mut metered = metered([Group::Process]);
+        for (at, (from_client, ids)) in packets.iter().enumerate() {
+            let [from, to] = if *from_client { [client, server] } else { [server, client] };
+            let flags = if at == 0 { S } else { A };
+            let processes = Arc::new(ids.map(|id| id.and_then(process)));
+            let frame = tcp(from, to, flags, 0);
+            metered.meter.push(
+                &MeteredPacket {
+                    frame: &frame,
+                    wire_len: frame.len() as u32,
+                    linktype: ETHERNET,
+                    interface: 0,
+                    time: START + at as u64,
+                    byte_range: None,
+                    processes: Some(&processes),
+                },
+                |flow| panic!("{flow:?}"),
+            );
+        }
+        let records = metered.finish();
+        let [record] = records else { panic!("{records:?}") };
+        record.details.processes.each_ref().map(|one| one.as_ref().map(|one| one.id))
+    };
+    assert_eq!(ids(&[(true, [None, None])]), [None, None]);
+    assert_eq!(
+        ids(&[(true, [Some(7), None]), (false, [None, Some(8)])]),
+        [Some(7), None],
+        "the first"
+    );
+    assert_eq!(ids(&[(true, [None, None]), (false, [Some(5), None])]), [None, Some(5)]);
+    assert_eq!(ids(&[(true, [Some(7), None]), (false, [Some(5), Some(7)])]), [Some(7), Some(5)]);
 }

@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_flow::file::{Files, FilesOptions, Retention};
 use linerate_flow::schema::{self, Group, Value};
 use linerate_flow::{
     BiflowDirection, Details, Direction, DirectionDetails, EndReason, FlowKey, FlowRecord,
-    NatEvent, Translation,
+    NatEvent, ProcessFields, Translation,
 };
 use linerate_pcapfile::PacketLocation;
 use linerate_wire::ethernet::Address;
@@ -129,7 +130,24 @@ fn full(start: u64, v6: bool) -> FlowRecord {
             syn_ack: Some(0),
             handshake: Some(u32::MAX),
             community_id: Some("1:wCb3OG7yAFWelaUydu0D+125CLM=".into()),
+            processes: [1, 2].map(|id| Some(Arc::new(process(id)))),
         },
+    }
+}
+
+fn process(id: u32) -> ProcessFields {
+    let text = |what: &str| Some(format!("{what} {id}"));
+    ProcessFields {
+        id,
+        name: format!("name {id}"),
+        command: text("command"),
+        uid: u32::MAX,
+        user: text("user"),
+        container: text("container"),
+        container_name: text("container name"),
+        pod: text("pod"),
+        pod_name: text("namespace").zip(text("pod name")),
+        unit: text("unit"),
     }
 }
 

@@ -92,6 +92,7 @@ impl Metered {
             interface: 0,
             time,
             byte_range: None,
+            processes: None,
         })
     }
 

@@ -56,6 +56,7 @@ fn a_clock_that_begins_at_0_is_a_clock() {
             interface: 0,
             time,
             byte_range: None,
+            processes: None,
         });
     };
     let (a, b) = ((host(1), 1000), (host(2), 53));
@@ -119,6 +120,7 @@ fn packets_of_times_that_records_cannot_have_are_refused_by_name() {
             interface: 0,
             time,
             byte_range: None,
+            processes: None,
         });
     }
     assert_eq!(metered.meter.statistics().time_range, 2);
@@ -412,6 +414,7 @@ fn vlans_and_interfaces_divide_flows() {
         interface: 3,
         time: START,
         byte_range: None,
+        processes: None,
     });
     let mut seen: Vec<_> = metered
         .finish()
@@ -482,8 +485,15 @@ fn what_stands_between_ethernet_and_ip_hides_no_packet() {
         let frame = [&family, packet].concat();
         let mut metered = Metered::new(10, 60, 15);
         let (wire_len, interface, time) = (frame.len() as u32, 0, START);
-        let frame =
-            MeteredPacket { frame: &frame, wire_len, linktype, interface, time, byte_range: None };
+        let frame = MeteredPacket {
+            frame: &frame,
+            wire_len,
+            linktype,
+            interface,
+            time,
+            byte_range: None,
+            processes: None,
+        };
         assert_eq!(metered.packet(&frame).finish().len(), 1, "{linktype} {family:?}");
     }
 }
@@ -679,6 +689,7 @@ fn what_is_in_no_flow_is_counted_by_its_cause() {
         interface: 0,
         time: START,
         byte_range: None,
+        processes: None,
     });
     let counted = metered.meter.statistics();
     assert_eq!(
@@ -704,6 +715,7 @@ fn other_link_layers_give_the_same_flow() {
             interface: 0,
             time: START,
             byte_range: None,
+            processes: None,
         });
     }
     let records = metered.finish();
@@ -751,8 +763,15 @@ fn a_flow_has_the_positions_of_its_packets_that_are_output() {
     for byte_range in [None, Some((100, 140)), None, Some((200, 240)), Some((300, 340)), None] {
         let byte_range = byte_range.map(|(begin, end)| ByteRange { begin, end });
         let (frame, wire_len, linktype) = (&frame[..], frame.len() as u32, ETHERNET);
-        let packet =
-            MeteredPacket { frame, wire_len, linktype, interface: 4, time: START, byte_range };
+        let packet = MeteredPacket {
+            frame,
+            wire_len,
+            linktype,
+            interface: 4,
+            time: START,
+            byte_range,
+            processes: None,
+        };
         meter.packet(&packet, |_| panic!("no flow has ended"));
     }
     let mut seen = Vec::new();

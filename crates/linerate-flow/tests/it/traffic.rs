@@ -160,7 +160,15 @@ pub(crate) fn metered(
     byte_range: Option<ByteRange>,
 ) -> MeteredPacket<'_> {
     let wire_len = frame.len() as u32;
-    MeteredPacket { frame, wire_len, linktype: ETHERNET, interface, time, byte_range }
+    MeteredPacket {
+        frame,
+        wire_len,
+        linktype: ETHERNET,
+        interface,
+        time,
+        byte_range,
+        processes: None,
+    }
 }
 
 fn payload() -> impl Strategy<Value = Payload> {

@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn a_flow_takes_at_most_160_bytes() {
-    let table = Table::new(1000, false);
+    let table = Table::new(1000, Groups::default());
     let entries = table.entries.capacity() * size_of::<Entry>();
     let bytes = size_of_val(&*table.slots) + entries + 4 * table.free.capacity();
     assert_eq!(bytes, 1000 * (Table::BYTES_PER_FLOW - Initiators::BYTES_PER_FLOW));
@@ -17,7 +17,7 @@ fn a_flow_takes_at_most_160_bytes() {
 
 #[test]
 fn addresses_that_are_chosen_do_not_collide() {
-    let (one, other) = (Table::new(1000, false), Table::new(1000, false));
+    let (one, other) = (Table::new(1000, Groups::default()), Table::new(1000, Groups::default()));
     // foldhash multiplies by the difference of the second word and this constant.
     let keys = (0..1000).map(|n| Key::of_addresses([n, 0xc0ac_29b7_c97c_50dd, 1, 1]));
     let keys: Vec<_> = keys.collect();
@@ -37,7 +37,7 @@ proptest! {
         capacity in 1_u32..40,
         operations in prop::collection::vec((any::<bool>(), 0_u32..60), 0..400),
     ) {
-        let mut table = Table::new(capacity, false);
+        let mut table = Table::new(capacity, Groups::default());
         let mut oracle = HashMap::new();
         for (insert, number) in operations {
             let key = Key::numbered(number);

@@ -8,7 +8,7 @@ use linerate_capture::engine::Sample;
 use linerate_capture::filter::{FilterLocation, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_flow::outputs::Destination;
-use linerate_flow::schema::Groups;
+use linerate_flow::schema::{Group, Groups};
 use linerate_pcapfile::{Compression, KeepFree, UserGroup};
 use linerate_process::Selection;
 use linerate_ring::packet::{DirectionFilter, Mode};
@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
 
     /// Also store these fields, which cost time and space: `mac`, `tos`, `flowlabel`, `community-id`, `payload` (octets
     /// behind the transport header), `history` (TCP flags in their order), `handshake` (times of the TCP handshake);
-    /// `all`. docs/flow-fields.md lists the fields of each.
+    /// `all` of these; `process` (which includes --process-info). docs/flow-fields.md lists the fields of each.
     #[arg(help_heading = FLOWS, long, value_name = "FIELD,...", requires = "flows")]
     pub(super) flow_fields: Option<Groups>,
 
@@ -288,7 +288,7 @@ pub(crate) struct Arguments {
     pub(super) cutoff: Option<u64>,
 
     /// Find the processes that send and receive each packet, with their container, pod and unit. They are in the comment
-    /// of the packet in a pcapng file, and in the printed line. Packets of no known process are counted.
+    /// of the packet in a pcapng file, in the printed line, and in flow records (--flows). Packets of no known process are counted.
     #[arg(help_heading = PROCESSES, long)]
     pub(super) process_info: bool,
 
@@ -458,7 +458,8 @@ impl Arguments {
 
     /// Whether processes are looked for.
     pub(super) fn finds_processes(&self) -> bool {
-        self.process_info || !self.selection().is_empty()
+        let is_field = self.flow_fields.is_some_and(|groups| groups.contains(Group::Process));
+        self.process_info || is_field || !self.selection().is_empty()
     }
 
     /// The source that was given by name.

@@ -8,6 +8,7 @@ use linerate_flow::export::{InterfaceName, RecordWriter};
 use linerate_flow::file::Retention;
 use linerate_flow::meter::MeterOptions;
 use linerate_flow::outputs::OutputOptions;
+use linerate_flow::schema::Group;
 use linerate_net::ethtool;
 use linerate_ring::packet::Mode;
 
@@ -69,7 +70,10 @@ pub(super) fn metering(
         group: arguments.group,
         max_age: arguments.flow_file_time,
         retention: Retention { keep: arguments.flows_keep, keep_free: arguments.flows_keep_free },
-        groups: arguments.flow_fields.unwrap_or_default(),
+        groups: match arguments.flow_fields.unwrap_or_default() {
+            groups if arguments.finds_processes() => groups.with(Group::Process),
+            groups => groups,
+        },
         sealed: None,
     };
     let prepare_thread = privilege::keep_file_access;

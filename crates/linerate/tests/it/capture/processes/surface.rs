@@ -6,10 +6,12 @@ use std::process::Command;
 
 use linerate_bpf::process::cgroup_root;
 use linerate_testkit::{Namespace, Process, root_or_skip, skip, wait_for};
+use parquet::record::{Field, Row};
 
 use super::super::support::{Cable, folder, listening, read};
 use super::support::{Group, Host, PRELUDE, PYTHON, judge, packets, ports, ready_or_skip, words};
 use crate::LINERATE;
+use crate::flow_records::{self, field, find_number, number};
 
 const TWO_CLIENTS: &str = r#"
 group = sys.argv[1]
@@ -76,6 +78,52 @@ fn packets_of_the_selected_processes_alone_are_captured() {
         let received = report["received"].as_u64().unwrap();
         assert!(received >= left_out + all.len() as u64, "{report}");
     }
+}
+
+#[test]
+fn flow_records_name_the_processes_of_both_ends() {
+    ready_or_skip!();
+    let id = "0123456789abcdef".repeat(4);
+    let group = Group::new(&format!("lnr-flow-{}.service", std::process::id()));
+    let inner = group.0.join(&id);
+    fs::create_dir(&inner).unwrap();
+    let unit = group.0.file_name().unwrap().to_str().unwrap();
+    let host = Host::new("whr");
+    let mut script = host.start(TWO_CLIENTS, &[inner.to_str().unwrap(), &host.path("go")]);
+    script.until("started");
+    wait_for("the process in the group", || {
+        !fs::read_to_string(inner.join("cgroup.procs")).unwrap().is_empty()
+    });
+    let flows = host.path("flows");
+    let capture = host.capture(&["--process-info", "--flows", &flows, "tcp"]);
+    host.go();
+    let truth = ports(&words(&script.wait().1));
+    assert!(capture.interrupt().0.success());
+    let records = flow_records::records(Path::new(&flows));
+    assert_eq!(records.len(), 20, "{records:?}");
+    let text = |row: &Row, name: &str| match field(row, name) {
+        Field::Str(text) => Some(text.clone()),
+        Field::Null => None,
+        other => panic!("{name}: {other:?}"),
+    };
+    let mut contained = 0;
+    for row in &records {
+        let port = number(row, "sourceTransportPort") as u16;
+        assert_eq!(find_number(row, "sourceProcessId"), Some(truth[&port].into()), "{row}");
+        assert!(find_number(row, "destinationProcessId").is_some(), "{row}");
+        assert_eq!(number(row, "sourceUserId"), 0);
+        let command = text(row, "sourceProcessCommandLine").unwrap();
+        assert!(command.starts_with(PYTHON), "{command}");
+        let name = text(row, "sourceProcessName").unwrap();
+        let is_wanted = name == "wanted";
+        assert!(is_wanted || name == "other", "{name}");
+        let [container, found] =
+            ["sourceContainerId", "sourceUnitName"].map(|name| text(row, name));
+        assert_eq!(container, is_wanted.then(|| id.clone()));
+        assert_eq!(found.as_deref() == Some(unit), is_wanted, "{found:?}");
+        contained += usize::from(is_wanted);
+    }
+    assert_eq!(contained, 10);
 }
 
 const ADDRESS: &str = "10.9.0.2";
