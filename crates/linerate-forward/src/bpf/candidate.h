@@ -35,16 +35,16 @@ static __always_inline struct candidate *candidate_way(__u64 hash, __u32 way)
 	return bpf_map_lookup_elem(&candidates, &index);
 }
 
-/* The entry of this hash; NULL if there is none. */
-static __always_inline struct candidate *candidate_find(__u64 hash)
+/* The way of the entry of this hash; CANDIDATE_WAYS if there is none. */
+static __always_inline __u32 candidate_find(__u64 hash)
 {
 	for (__u32 way = 0; way < CANDIDATE_WAYS; way++) {
 		struct candidate *entry = candidate_way(hash, way);
 
 		if (entry && candidate_matches(READ_ONCE(entry->word), hash))
-			return entry;
+			return way;
 	}
-	return 0;
+	return CANDIDATE_WAYS;
 }
 
 /* The entry of this hash, or one for it: an empty one, otherwise a random one. A fixed choice would be wrong:

@@ -52,37 +52,15 @@ struct {
 	__type(value, __u64);
 } refusals SEC(".maps");
 
-/* The session that a packet at egress belongs to. */
-struct known {
-	struct entry entry;
-	int is_known;
-	__u32 generation; /* when it was found */
-	/* It ended, and NAT has given its tuple to another connection, which is not counted with it. The ager frees the slot
-	 * soon, and the session that is learned then has these packets, too. */
-	int is_other;
-	int is_reset; /* one side has reset the connection */
-};
-
-/* What a session that is learned will be. */
-struct decision {
-	struct candidate *candidate;
-	__u32 flags;   /* SESSION_* */
-	__u32 zone;
-	__u32 timeout; /* of the connection, in jiffies */
-	__u32 until;   /* the deadline: jiffies from now */
-	__u32 routes;  /* the route generation */
-	__u32 hop;
-};
-
 /* Counts a packet of a session that went through the kernel, and that had this generation when it was found. Only a
  * slot whose session had not ended then keeps it until this program is done. */
-static __always_inline void count_egress(const struct entry *entry, const struct egress *egress, __u32 generation)
+static __always_inline void count_egress(const struct entry *entry, const struct egress *egress)
 {
 	struct counters count = { .packets = egress->wire.packets, .bytes = egress->wire.bytes };
 	struct session *session = entry->session;
 	__u32 version;
 
-	if (!(generation & GENERATION_ENDED)) {
+	if (!(egress->known.generation & GENERATION_ENDED)) {
 		session_add(entry, &count);
 		return;
 	}
@@ -90,7 +68,7 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 	for (int i = 0; i < 16; i++) {
 		if (!session_lock(session, &version))
 			continue;
-		if (same_key(session, hop_of(session), &egress->rebuilt->key))
+		if (same_key(session, hop_of(session), &egress->key))
 			session_add(entry, &count);
 		session_unlock(session, version);
 		return;
@@ -98,73 +76,74 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 }
 
 /* Whether the session's packets leave as this one does, by address and port. */
-static __always_inline int leaves_alike(const struct entry *entry, const struct egress *egress, void *end)
+static __always_inline int leaves_alike(const struct entry *entry, const struct egress *egress)
 {
-	const struct packet *packet = &egress->packet;
 	const struct session *session = entry->session;
 	__u64 out[4];
 
-	if (*(const __u32 *)&session->source_port != packet->ports)
+	if (*(const __u32 *)&session->source_port != egress->packet.ports)
 		return 0;
-	if ((packet->kind & KIND_FAMILY) == KIND_IPV4)
-		return packet->network + IPV4_LEN <= end && session->source == load32(packet->network + 12) &&
-		       session->destination == load32(packet->network + 16);
-	if (packet->network + IPV6_LEN > end || !entry->addresses)
-		return 0;
+	if ((egress->packet.kind & KIND_FAMILY) == KIND_IPV4)
+		return session->source == egress->out[0] && session->destination == egress->out[1];
 	out_addresses(session, entry->addresses, out);
-	return same_addresses((const struct addresses *)out, packet->network + 8);
+	return same_addresses((const struct addresses *)out, egress->out6);
 }
 
 /* Whether the rules of packet filters treat all packets of the session alike, whose actions are known: 0, or
  * -REFUSAL_*. */
-static __always_inline int check_rules(const struct __sk_buff *skb, const struct egress *egress,
-				       struct dst_entry *route)
+__noinline int check_rules(struct __sk_buff *skb, struct egress *egress)
 {
-	const struct rebuilt *rebuilt = egress->rebuilt;
+	struct sk_buff *kernel = kernel_skb(skb);
 	__u32 zero = 0, kind = 0;
 	struct rule_subject *subject = bpf_map_lookup_elem(&rule_subjects, &zero);
-	int is_ipv4 = (rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4;
-	const __u32 *out = is_ipv4 ? rebuilt->out : (const __u32 *)rebuilt->out6;
+	const __u32 *out;
+	int is_ipv4;
 
-	if (!subject)
+	if (!kernel || !egress || !subject)
 		return -REFUSAL_RULE;
-	rule_address(subject->source[0], rebuilt->in.source, is_ipv4);
-	rule_address(subject->destination[0], rebuilt->in.destination, is_ipv4);
+	is_ipv4 = (egress->key.kind & KIND_FAMILY) == KIND_IPV4;
+	out = (const __u32 *)egress->out6;
+	rule_address(subject->source[0], egress->in.source, is_ipv4);
+	rule_address(subject->destination[0], egress->in.destination, is_ipv4);
 	rule_address(subject->source[1], out, is_ipv4);
 	rule_address(subject->destination[1], out + (is_ipv4 ? 1 : 4), is_ipv4);
-	subject->source_port[0] = bpf_ntohs(rebuilt->in.source_port);
-	subject->destination_port[0] = bpf_ntohs(rebuilt->in.destination_port);
-	subject->source_port[1] = bpf_ntohs(rebuilt->out_ports);
-	subject->destination_port[1] = bpf_ntohs(rebuilt->out_ports >> 16);
+	subject->source_port[0] = bpf_ntohs(egress->in.source_port);
+	subject->destination_port[0] = bpf_ntohs(egress->in.destination_port);
+	subject->source_port[1] = bpf_ntohs(egress->packet.ports);
+	subject->destination_port[1] = bpf_ntohs(egress->packet.ports >> 16);
 	subject->input[0] = skb->ingress_ifindex;
-	subject->input[1] = rebuilt->key.ifindex;
-	subject->output[0] = BPF_CORE_READ(route, dev, ifindex);
+	subject->input[1] = egress->key.ifindex;
+	subject->output[0] = BPF_CORE_READ(kernel_route(kernel), dev, ifindex);
 	subject->output[1] = skb->ifindex;
 	subject->mark = skb->mark;
-	subject->dscp = rebuilt->key.dscp >> 2;
-	subject->is_offloaded = egress->is_tracked && is_offloaded(egress->kernel);
+	subject->dscp = egress->key.dscp >> 2;
+	subject->is_offloaded = egress->is_tracked && is_offloaded(kernel);
 	if (!is_ipv4)
 		kind |= RULE_IPV6;
-	if (rebuilt->key.kind & KIND_TCP)
+	if (egress->key.kind & KIND_TCP)
 		kind |= RULE_TCP;
 	if (egress->is_tracked)
-		kind |= (kernel_connection(egress->kernel) & CONNTRACK_INFO_MASK) >= CONNTRACK_ESTABLISHED_REPLY
+		kind |= (kernel_connection(kernel) & CONNTRACK_INFO_MASK) >= CONNTRACK_ESTABLISHED_REPLY
 				? RULE_REPLY
 				: RULE_ORIGINAL;
 	return rule_keeps(kind) ? -REFUSAL_RULE : 0;
 }
 
 /* Whether the kernel treats every packet like this one alike, as far as the route shows: 0, or -REFUSAL_*. */
-static __always_inline int check_route(const struct __sk_buff *skb, const struct sk_buff *kernel,
-					 struct dst_entry *route, int is_ipv4)
+__noinline int check_route(struct __sk_buff *skb, const struct egress *egress)
 {
+	struct sk_buff *kernel = kernel_skb(skb);
+	struct dst_entry *route;
 	__u32 output;
 
+	if (!kernel || !egress)
+		return -REFUSAL_UNREADABLE;
+	route = kernel_route(kernel);
 	/* The same packet in the clear has to be refused by the policy (xfrm4_policy_check). */
 	if (!route || route_encapsulates(route) || was_decrypted(kernel) ||
 	    BPF_CORE_READ_BITFIELD(kernel, encapsulation))
 		return -REFUSAL_TUNNEL;
-	if (is_ipv4 && !BPF_CORE_READ((struct rtable *)route, rt_is_input))
+	if ((egress->key.kind & KIND_FAMILY) == KIND_IPV4 && !BPF_CORE_READ((struct rtable *)route, rt_is_input))
 		return -REFUSAL_TUNNEL;
 	output = BPF_CORE_READ(route, dev, ifindex);
 	if (output != skb->ifindex && BPF_CORE_READ_BITFIELD(kernel, cloned))
@@ -176,79 +155,79 @@ static __always_inline int check_route(const struct __sk_buff *skb, const struct
 
 /* Whether bpf_fib_lookup() is asked as the kernel's forwarding is: no device above either port, and the same DSCP
  * all the way. */
-static __always_inline int is_seen_by_fib(const struct __sk_buff *skb, const struct packet *packet,
-					  struct dst_entry *route, const struct session_key *key,
-					  const struct hop *hop)
+static __always_inline int is_seen_by_fib(struct __sk_buff *skb, const struct egress *egress)
 {
-	return skb->ingress_ifindex == key->ifindex && BPF_CORE_READ(route, dev, ifindex) == skb->ifindex &&
-	       !(packet->kind >> KIND_OUTER_VLAN_SHIFT) && hop->dscp == key->dscp;
+	struct sk_buff *kernel = kernel_skb(skb);
+
+	return kernel && skb->ingress_ifindex == egress->key.ifindex &&
+	       BPF_CORE_READ(kernel_route(kernel), dev, ifindex) == skb->ifindex &&
+	       !(egress->packet.kind >> KIND_OUTER_VLAN_SHIFT) && egress->hop.dscp == egress->key.dscp;
 }
 
-/* Whether the result of bpf_fib_lookup() matches *rebuilt. */
-static __always_inline int fib_gives(struct __sk_buff *skb, const struct rebuilt *rebuilt)
+/* Whether the result of bpf_fib_lookup() matches *egress. */
+static __always_inline int fib_gives(struct __sk_buff *skb, const struct egress *egress)
 {
-	struct fib_query *query = fib_prepare(&rebuilt->hop, rebuilt->key.kind, rebuilt->key.dscp);
+	struct fib_query *query = fib_prepare(&egress->hop, egress->key.kind, egress->key.dscp);
 
 	if (!query)
 		return 0;
-	query->source = rebuilt->in.source[0];
-	query->source_port = rebuilt->in.source_port;
-	query->destination = rebuilt->out[1];
-	query->destination_port = rebuilt->out_ports >> 16;
-	__builtin_memcpy(&query->addresses, &rebuilt->in, 32);
-	__builtin_memcpy(query->out, rebuilt->out6, 32);
+	query->source = egress->in.source[0];
+	query->source_port = egress->in.source_port;
+	query->destination = egress->out[1];
+	query->destination_port = egress->packet.ports >> 16;
+	__builtin_memcpy(&query->addresses, &egress->in, 32);
+	__builtin_memcpy(query->out, egress->out6, 32);
 	return fib_agrees_skb(skb);
 }
 
-/* Which datapath sessions between two interfaces take, as SESSION_TC or 0 in *flags: 0, or -REFUSAL_*. */
-static __always_inline int choose_datapath(__u32 in, const struct interface *interface,
-					     const struct packet *packet, int is_partial, __u32 *flags)
+/* Which datapath sessions between two interfaces take, as SESSION_TC or 0 in decision.flags: 0, or -REFUSAL_*. */
+static __always_inline int choose_datapath(struct egress *egress, int is_partial)
 {
-	__u32 out = interface->flags, is_tagged = -(packet->kind >> KIND_OUTER_VLAN_SHIFT) >> 31;
+	__u32 in = egress->from.flags, out = egress->to.flags;
 
-	/* XDP adds a tag to frames that have none. Without a branch, which the verifier would follow twice. */
-	out &= ~((out >> INTERFACE_VLAN_SHIFT & is_tagged) * INTERFACE_XDP_OUT);
-	*flags = 0;
+	/* XDP adds a tag to frames that have none. */
+	if (egress->packet.kind >> KIND_OUTER_VLAN_SHIFT && out >> INTERFACE_VLAN_SHIFT)
+		out &= ~INTERFACE_XDP_OUT;
+	egress->decision.flags = 0;
 	if (!is_partial && (in & INTERFACE_XDP_IN) && (out & INTERFACE_XDP_OUT))
 		return 0;
-	*flags = SESSION_TC;
+	egress->decision.flags = SESSION_TC;
 	if ((in & INTERFACE_TC_IN) && (out & INTERFACE_TC_OUT))
 		return 0;
 	return is_partial ? -REFUSAL_PARTIAL_CHECKSUM : -REFUSAL_DATAPATH;
 }
 
 /* Stores the source (0) or destination (1) address after NAT, if NAT changes it; 0 where there is no room. */
-static __always_inline int store_nat_address(struct rebuilt *rebuilt, __u32 which)
+static __always_inline int store_nat_address(struct egress *egress, __u32 which)
 {
-	const __u64 *in = (const __u64 *)&rebuilt->in + 2 * which, *out = &rebuilt->out6[2 * which];
+	const __u64 *in = (const __u64 *)&egress->in + 2 * which, *out = &egress->out6[2 * which];
 
-	rebuilt->out_numbers[which] = 0;
+	egress->out_numbers[which] = 0;
 	if (in[0] == out[0] && in[1] == out[1])
 		return 1;
-	rebuilt->out_numbers[which] = nat_address_index(out);
-	return rebuilt->out_numbers[which] != 0;
+	egress->out_numbers[which] = nat_address_index(out);
+	return egress->out_numbers[which] != 0;
 }
 
 /* Writes what learning may change. The lock is held. */
-static __always_inline void write_actions(const struct entry *entry, const struct egress *egress, __u32 hop,
-					  __u32 deadline)
+static __always_inline void write_actions(const struct entry *entry, const struct egress *egress, __u32 deadline)
 {
-	const struct rebuilt *rebuilt = egress->rebuilt;
 	struct session *session = entry->session;
 
-	WRITE_ONCE(session->hop, hop - 1);
-	*(__u32 *)&session->source_port = rebuilt->out_ports;
-	session->network_delta = rebuilt->network_delta;
-	session->transport_delta = rebuilt->transport_delta;
-	if ((rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4) {
-		session->source = rebuilt->out[0];
-		session->destination = rebuilt->out[1];
+	WRITE_ONCE(session->hop, egress->decision.hop - 1);
+	*(__u32 *)&session->source_port = egress->packet.ports;
+	session->network_delta = egress->network_delta;
+	session->transport_delta = egress->transport_delta;
+	if ((egress->key.kind & KIND_FAMILY) == KIND_IPV4) {
+		session->source = egress->out[0];
+		session->destination = egress->out[1];
 	} else if (entry->addresses) {
-		__builtin_memcpy(entry->addresses, &rebuilt->in, 32);
-		WRITE_ONCE(session->source6, rebuilt->out_numbers[0]);
-		WRITE_ONCE(session->destination6, rebuilt->out_numbers[1]);
+		__builtin_memcpy(entry->addresses, &egress->in, 32);
+		WRITE_ONCE(session->source6, egress->out_numbers[0]);
+		WRITE_ONCE(session->destination6, egress->out_numbers[1]);
 	}
 	session->deadline = deadline;
+	session->route_generation = egress->decision.routes;
 	__sync_fetch_and_or((__u32 *)&session->owner, SESSION_REFERENCED);
 }
 
@@ -261,15 +240,15 @@ static __always_inline __u32 created_word(__u32 jiffies, __u32 number)
 /* Fills in the key of an entry just claimed, which has its hop, and what counts for it; not the generation. Returns 0,
  * and the entry is free again, if a learner on another CPU is about to do the same: both write the key before they look
  * for it elsewhere, with a full barrier in between, so that at least one of them sees the other. */
-static __always_inline int session_init(const struct entry *entry, const struct egress *egress, __u32 hop)
+static __always_inline int session_init(const struct entry *entry, const struct egress *egress)
 {
-	const struct session_key *key = &egress->rebuilt->key;
+	const struct session_key *key = &egress->key;
 	struct session *session = entry->session;
 	struct cold *cold;
 	struct counters count;
 	__u32 number;
 
-	WRITE_ONCE(session->hop, hop - 1);
+	WRITE_ONCE(session->hop, egress->decision.hop - 1);
 	session->addresses = key_addresses(key);
 	session->ports = key_ports(key);
 	session->dscp = key->dscp;
@@ -296,41 +275,49 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 }
 
 /* Finds the packet's session, and has the session and its connection see the packet: 0, or -REFUSAL_*. */
-static __always_inline int find_known(struct __sk_buff *skb, const struct egress *egress, struct known *known)
+__noinline int find_known(struct __sk_buff *skb, struct egress *egress)
 {
-	struct rebuilt *rebuilt = egress->rebuilt;
-	__u32 reason = egress->reason;
+	struct sk_buff *kernel = kernel_skb(skb);
+	struct known *known;
+	struct entry entry;
+	__u32 reason;
 
-	known->is_known = session_find(&rebuilt->key, &rebuilt->in, &known->entry);
-	if (known->is_known) {
-		known->generation = READ_ONCE(known->entry.session->generation);
-		known->is_other = (known->generation & GENERATION_ENDED) &&
-				  !leaves_alike(&known->entry, egress, (void *)(long)skb->data_end);
-	}
-	if (known->is_known && !known->is_other)
-		count_egress(&known->entry, egress, known->generation);
-	else
+	if (!kernel || !egress)
+		return -REFUSAL_UNREADABLE;
+	reason = egress->reason;
+	known = &egress->known;
+	__builtin_memset(known, 0, sizeof(*known));
+	if (!session_find(&egress->key, &egress->in, &entry)) {
 		prelearn_add(egress);
+	} else {
+		known->slot = entry.slot + 1;
+		known->generation = READ_ONCE(entry.session->generation);
+		known->is_other = (known->generation & GENERATION_ENDED) && !leaves_alike(&entry, egress);
+		if (known->is_other)
+			prelearn_add(egress);
+		else
+			count_egress(&entry, egress);
+	}
 	/* Data after a reset that conntrack did not believe: it was under way. */
-	if (known->is_known && egress->is_tracked && (rebuilt->key.kind & KIND_TCP)) {
+	if (known->slot && egress->is_tracked && (egress->key.kind & KIND_TCP)) {
 		known->is_reset = reason == REASON_RST ||
 				  (reason == PARSE_OK && (known->generation & GENERATION_CLOSED) &&
-				   is_established(connection_of(egress->kernel)));
-		connection_refresh(skb, kernel_connection(egress->kernel), &rebuilt->in, rebuilt->key.kind,
-				   known->is_reset);
+				   is_established(connection_of(kernel)));
+		connection_refresh(skb, kernel_connection(kernel), &egress->in, egress->key.kind, known->is_reset);
 	}
 	if (reason == PARSE_OK)
 		return 0;
 	/* XDP may have known no session of this direction, and so not the tuple of the other. */
 	if (egress->is_tracked && is_end(reason))
-		connection_end_sessions((unsigned long)connection_of(egress->kernel),
+		connection_end_sessions((unsigned long)connection_of(kernel),
 					reason == REASON_SYN ? 0 : GENERATION_CLOSED);
 	return -REFUSAL_FLAGS;
 }
 
 /* Whether the session may be learned again: 0, or -REFUSAL_*. */
-static __always_inline int check_known(const struct egress *egress, const struct known *known)
+static __always_inline int check_known(const struct egress *egress)
 {
+	const struct known *known = &egress->known;
 	struct cold *cold;
 
 	/* Nobody else knows that an untracked connection is closing: data that was under way when it was reset would begin a
@@ -339,59 +326,64 @@ static __always_inline int check_known(const struct egress *egress, const struct
 		return -REFUSAL_NOT_ESTABLISHED;
 	if (!known->is_other)
 		return 0;
-	cold = cold_of(&known->entry);
+	cold = cold_at(known->slot - 1);
 	if (cold && !(READ_ONCE(cold->created) & CREATED_WANTED))
 		__sync_fetch_and_or(&cold->created, CREATED_WANTED);
 	return -REFUSAL_BUSY;
 }
 
 /* Whether XDP has seen the packet come in as the kernel has forwarded it, and chooses the datapath: 0, or -REFUSAL_*. */
-static __always_inline int check_candidate(const struct __sk_buff *skb, const struct egress *egress,
-					   const struct known *known, struct decision *decision)
+__noinline int check_candidate(struct __sk_buff *skb, struct egress *egress)
 {
-	const struct rebuilt *rebuilt = egress->rebuilt;
+	struct sk_buff *kernel = kernel_skb(skb);
 	struct candidate *candidate;
+	struct session *session;
 	__u64 word;
 	int refusal;
 
-	if (rebuilt->key.generation != READ_ONCE(control.generation))
+	if (!kernel || !egress)
+		return -REFUSAL_UNREADABLE;
+	if (egress->key.generation != READ_ONCE(control.generation))
 		return -REFUSAL_GENERATION;
-	candidate = candidate_find(rebuilt->hash);
+	egress->decision.way = candidate_find(egress->hash);
+	candidate = candidate_way(egress->hash, egress->decision.way);
 	word = candidate ? READ_ONCE(candidate->word) : 0;
-	if (!candidate_matches(word, rebuilt->hash))
+	if (!candidate_matches(word, egress->hash))
 		return -REFUSAL_UNSEEN;
-	if (candidate_generation(word) != (rebuilt->key.generation & 0xffff))
+	if (candidate_generation(word) != (egress->key.generation & 0xffff))
 		return -REFUSAL_GENERATION;
 	if (candidate_count(word) < READ_ONCE(control.admission) &&
-	    (!known->is_known || (known->generation & GENERATION_ENDED)))
+	    (!egress->known.slot || (egress->known.generation & GENERATION_ENDED)))
 		return -REFUSAL_ADMISSION;
 	if (egress->packet.ttl + 1 != candidate_ttl(word))
 		return -REFUSAL_TTL;
-	if ((egress->packet.tos ^ egress->meta->tos) & 3)
+	if ((egress->packet.tos ^ egress->meta.tos) & 3)
 		return -REFUSAL_ECN;
-	refusal = choose_datapath(egress->in->flags, egress->out, &egress->packet,
-				  (word & CANDIDATE_PARTIAL) ||
-					  (!skb->gso_size && BPF_CORE_READ_BITFIELD(egress->kernel, ip_summed) ==
-								     KERNEL_CHECKSUM_PARTIAL),
-				  &decision->flags);
+	refusal = choose_datapath(egress, (word & CANDIDATE_PARTIAL) ||
+						  (!skb->gso_size && BPF_CORE_READ_BITFIELD(kernel, ip_summed) ==
+									     KERNEL_CHECKSUM_PARTIAL));
+	if (!refusal || !egress->known.slot)
+		return refusal;
 	/* One complete checksum in 65,536 looks partial. A session of XDP has had complete ones: it is judged anew by the
 	 * packets after those that are in the stack now, which find no candidate. */
-	if (refusal && known->is_known && !(hop_of(known->entry.session)->flags & SESSION_TC))
+	session = session_at(egress->known.slot - 1);
+	if (session && !(hop_of(session)->flags & SESSION_TC))
 		__sync_val_compare_and_swap(&candidate->word, word, 0);
-	decision->candidate = candidate;
 	return refusal;
 }
 
 /* Whether conntrack need not see the packets of its connection: 0, or -REFUSAL_*. */
-static __always_inline int check_connection(struct __sk_buff *skb, const struct egress *egress,
-					    struct decision *decision)
+__noinline int check_connection(struct __sk_buff *skb, struct egress *egress)
 {
-	const struct rebuilt *rebuilt = egress->rebuilt;
-	const struct sk_buff *kernel = egress->kernel;
+	struct sk_buff *kernel = kernel_skb(skb);
+	struct decision *decision;
 	int refusal;
 
+	if (!kernel || !egress)
+		return -REFUSAL_UNREADABLE;
+	decision = &egress->decision;
 	session_barrier();
-	refusal = connection_check(kernel, rebuilt->key.kind & KIND_TCP, &decision->timeout);
+	refusal = connection_check(kernel, egress->key.kind & KIND_TCP, &decision->timeout);
 	if (refusal == -REFUSAL_NOT_ESTABLISHED)
 		connection_end_sessions((unsigned long)connection_of(kernel), 0);
 	if (refusal)
@@ -403,59 +395,62 @@ static __always_inline int check_connection(struct __sk_buff *skb, const struct 
 		decision->flags |= SESSION_VERIFY_CHECKSUM;
 	if (connection_end_is_reported(kernel))
 		return 0;
-	if (!can_be_looked_up(skb, kernel_connection(kernel), &rebuilt->in, rebuilt->key.kind))
+	if (!can_be_looked_up(skb, kernel_connection(kernel), &egress->in, egress->key.kind))
 		return -REFUSAL_UNREPORTED;
 	/* Soon again: it may be ASSURED by then. */
 	decision->until = lesser(decision->until, hz);
-	if (!(rebuilt->key.kind & KIND_TCP))
+	if (!(egress->key.kind & KIND_TCP))
 		decision->until = lesser(decision->until, until_stream(connection_of(kernel)));
 	decision->flags |= SESSION_UNREPORTED;
 	return 0;
 }
 
 /* Finds the hop of the session and how changes of routes are noticed: 0, or -REFUSAL_*. */
-static __always_inline int find_hop(struct __sk_buff *skb, const struct egress *egress,
-				    const struct known *known, struct decision *decision)
+__noinline int find_hop(struct __sk_buff *skb, struct egress *egress)
 {
-	struct rebuilt *rebuilt = egress->rebuilt;
+	struct session *session;
 
+	if (!egress)
+		return -REFUSAL_UNREADABLE;
 	/* Read before the route look-up. */
-	decision->routes = READ_ONCE(control.route_generation);
+	egress->decision.routes = READ_ONCE(control.route_generation);
 	session_barrier();
-	if (is_seen_by_fib(skb, &egress->packet, kernel_route(egress->kernel), &rebuilt->key, &rebuilt->hop) &&
-	    fib_gives(skb, rebuilt)) {
-		rebuilt->hop.flags |= SESSION_FIB;
-	} else if (egress->meta->route_generation != (__u16)decision->routes) {
+	if (is_seen_by_fib(skb, egress) && fib_gives(skb, egress)) {
+		egress->hop.flags |= SESSION_FIB;
+	} else if (egress->meta.route_generation != (__u16)egress->decision.routes) {
 		/* The kernel decided before a change, or may have. */
-		if (known->is_known)
-			session_end(known->entry.session, 0);
+		session = egress->known.slot ? session_at(egress->known.slot - 1) : NULL;
+		if (session)
+			session_end(session, 0);
 		return -REFUSAL_GENERATION;
 	}
-	decision->hop = hop_index(&rebuilt->hop);
-	if (!decision->hop)
+	egress->decision.hop = hop_index(&egress->hop);
+	if (!egress->decision.hop)
 		return -REFUSAL_HOP;
-	if ((rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6 &&
-	    (!store_nat_address(rebuilt, 0) || !store_nat_address(rebuilt, 1)))
+	if ((egress->key.kind & KIND_FAMILY) == KIND_IPV6 &&
+	    (!store_nat_address(egress, 0) || !store_nat_address(egress, 1)))
 		return -REFUSAL_HOP;
 	return 0;
 }
 
 /* Writes the session, known or new, and makes it valid: 0, or -REFUSAL_*. */
-static __always_inline int write_session(const struct egress *egress, struct known *known,
-					 const struct decision *decision)
+__noinline int write_session(struct egress *egress)
 {
-	const struct session_key *key = &egress->rebuilt->key;
-	struct entry *entry = &known->entry;
-	__u32 version, before = known->generation, now = bpf_jiffies64();
+	__u32 version, before, now = bpf_jiffies64();
+	struct candidate *candidate;
+	struct entry entry;
+	struct cold *cold;
 	__u64 word;
 
-	if (known->is_known) {
-		struct cold *cold = cold_of(entry);
-
-		if (!cold || !session_lock(entry->session, &version))
+	if (!egress)
+		return -REFUSAL_UNREADABLE;
+	before = egress->known.generation;
+	if (egress->known.slot) {
+		cold = cold_at(egress->known.slot - 1);
+		if (!cold || !entry_at(egress->known.slot - 1, &entry) || !session_lock(entry.session, &version))
 			return -REFUSAL_BUSY;
-		if (!same_key(entry->session, hop_of(entry->session), key)) {
-			session_unlock(entry->session, version);
+		if (!same_key(entry.session, hop_of(entry.session), &egress->key)) {
+			session_unlock(entry.session, version);
 			return -REFUSAL_BUSY;
 		}
 		if (READ_ONCE(cold->used) < 255 * COLD_REVALIDATION)
@@ -464,74 +459,75 @@ static __always_inline int write_session(const struct egress *egress, struct kno
 		if (before & GENERATION_ENDED)
 			cold->created = created_word(now, cold->created);
 	} else {
-		if (!session_claim(key, entry, &version))
+		if (!session_claim(&egress->key, &entry, &version))
 			return -REFUSAL_FULL;
-		if (!session_init(entry, egress, decision->hop)) {
-			session_unlock(entry->session, version);
+		if (!session_init(&entry, egress)) {
+			session_unlock(entry.session, version);
 			return -REFUSAL_BUSY;
 		}
 		before = GENERATION_ENDED;
 	}
-	write_actions(entry, egress, decision->hop, now + decision->until);
-	entry->session->route_generation = decision->routes;
-	if (!session_publish(entry->session, before, key->generation)) {
-		session_unlock(entry->session, version);
+	write_actions(&entry, egress, now + egress->decision.until);
+	if (!session_publish(entry.session, before, egress->key.generation)) {
+		session_unlock(entry.session, version);
 		return -REFUSAL_ENDED;
 	}
-	session_unlock(entry->session, version);
-	word = READ_ONCE(decision->candidate->word);
-	if (!candidate_matches(word, egress->rebuilt->hash)) {
-		session_end(entry->session, 0);
+	session_unlock(entry.session, version);
+	candidate = candidate_way(egress->hash, egress->decision.way);
+	word = candidate ? READ_ONCE(candidate->word) : 0;
+	if (!candidate_matches(word, egress->hash)) {
+		session_end(entry.session, 0);
 		return -REFUSAL_ENDED;
 	}
 	/* Room for others: from now on XDP records only what is due for revalidation. */
-	if (!known->is_known)
-		__sync_val_compare_and_swap(&decision->candidate->word, word, 0);
+	if (!egress->known.slot)
+		__sync_val_compare_and_swap(&candidate->word, word, 0);
 	return 0;
 }
 
-/* Learns the session of the packet, or learns it again: 0, or -REFUSAL_*. */
-static __always_inline int learn_session(struct __sk_buff *skb, const struct egress *egress, struct known *known)
+/* As if the connection had its last packet at the deadline: it ends no earlier than if conntrack saw them all. The ager
+ * corrects that when it has seen the last one (refresh.bpf.c). */
+static __always_inline int extend_connection(struct __sk_buff *skb, const struct egress *egress)
 {
-	struct rebuilt *rebuilt = egress->rebuilt;
-	int is_ipv4 = (rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4, refusal;
-	struct dst_entry *route = kernel_route(egress->kernel);
-	struct decision decision = { .until = READ_ONCE(control.revalidate_after) };
+	struct sk_buff *kernel = kernel_skb(skb);
 
-	refusal = check_route(skb, egress->kernel, route, is_ipv4) ?: check_candidate(skb, egress, known, &decision);
-	if (!refusal && egress->is_tracked)
-		refusal = check_connection(skb, egress, &decision);
-	if (refusal)
-		return refusal;
-	rebuild_actions(egress, skb, kernel_mtu(egress->kernel, route, !is_ipv4), egress->out, decision.flags);
-	rebuilt->hop.zone = decision.zone;
-	refusal = check_rules(skb, egress, route) ?: find_hop(skb, egress, known, &decision) ?:
-		  write_session(egress, known, &decision);
-	if (refusal)
-		return refusal;
-	/* As if the connection had its last packet at the deadline: it ends no earlier than if conntrack saw them all. The ager
-	 * corrects that when it has seen the last one (refresh.bpf.c). */
-	if (egress->is_tracked)
-		connection_set_timeout(skb, kernel_connection(egress->kernel), &rebuilt->in, rebuilt->key.kind,
-				       (__u64)decision.timeout + decision.until);
-	return 0;
+	return kernel ? connection_set_timeout(skb, kernel_connection(kernel), &egress->in, egress->key.kind,
+					       (__u64)egress->decision.timeout + egress->decision.until)
+		      : 0;
+}
+
+/* Whether the packet's session is valid, and in time. */
+static __always_inline int is_current(const struct egress *egress)
+{
+	const struct known *known = &egress->known;
+	const struct session *session = known->slot ? session_at(known->slot - 1) : NULL;
+
+	return session && known->generation == egress->key.generation && is_routed(session) &&
+	       (__s32)((__u32)bpf_jiffies64() - READ_ONCE(session->deadline)) <= 0;
 }
 
 /* 0 when the packet's session is known, valid and in time, or was learned; otherwise -REFUSAL_*. */
 static __always_inline int learn_from(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
-	struct egress egress = { .rebuilt = bpf_map_lookup_elem(&rebuilt, &zero) };
-	struct known known = {};
+	struct egress *packet = bpf_map_lookup_elem(&egress, &zero);
 	int refusal;
 
-	refusal = find_ingress(skb, &egress) ?: read_packet(skb, &egress) ?: find_known(skb, &egress, &known);
+	if (!packet)
+		return -REFUSAL_UNREADABLE;
+	refusal = find_ingress(skb, packet) ?: read_packet(skb, packet) ?: find_known(skb, packet);
+	if (refusal || is_current(packet))
+		return refusal;
+	__builtin_memset(&packet->decision, 0, sizeof(packet->decision));
+	packet->decision.until = READ_ONCE(control.revalidate_after);
+	refusal = check_known(packet) ?: check_route(skb, packet) ?: check_candidate(skb, packet);
+	if (!refusal && packet->is_tracked)
+		refusal = check_connection(skb, packet);
 	if (refusal)
 		return refusal;
-	if (known.is_known && known.generation == egress.rebuilt->key.generation && is_routed(known.entry.session) &&
-	    (__s32)((__u32)bpf_jiffies64() - READ_ONCE(known.entry.session->deadline)) <= 0)
-		return 0;
-	return check_known(&egress, &known) ?: learn_session(skb, &egress, &known);
+	refusal = rebuild_actions(skb, packet) ?: check_rules(skb, packet) ?: find_hop(skb, packet) ?:
+		  write_session(packet);
+	return !refusal && packet->is_tracked ? extend_connection(skb, packet) : refusal;
 }
 
 SEC("tcx/egress")

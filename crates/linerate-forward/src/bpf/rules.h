@@ -62,14 +62,16 @@ static __always_inline int is_at_most(const __u64 *one, const __u64 *other)
 	return one[0] < other[0] || (one[0] == other[0] && one[1] <= other[1]);
 }
 
-static __always_inline int rule_is_for(const struct rule_entry *entry, const struct rule_subject *subject)
+/* Global, as rule_next(), so that the verifier looks at it once. */
+__noinline int rule_is_for(const struct rule_entry *entry, const struct rule_subject *subject)
 {
-	__u32 source = entry->seen & RULE_SOURCE_OUT ? 1 : 0;
-	__u32 destination = entry->seen & RULE_DESTINATION_OUT ? 1 : 0;
-	__u32 device = entry->seen & RULE_DEVICE ? 1 : 0;
+	__u32 source, destination, device;
 
-	if ((entry->seen & RULE_OFFLOADED) && !subject->is_offloaded)
+	if (!entry || !subject || ((entry->seen & RULE_OFFLOADED) && !subject->is_offloaded))
 		return 0;
+	source = entry->seen & RULE_SOURCE_OUT ? 1 : 0;
+	destination = entry->seen & RULE_DESTINATION_OUT ? 1 : 0;
+	device = entry->seen & RULE_DEVICE ? 1 : 0;
 	return subject->input[device] >= entry->input[0] && subject->input[device] <= entry->input[1] &&
 	       subject->output[device] >= entry->output[0] && subject->output[device] <= entry->output[1] &&
 	       subject->destination_port[destination] >= entry->destination_port[0] &&
@@ -134,8 +136,10 @@ static __always_inline __u32 lowest_bit(__u64 word)
 }
 
 /* Takes the first entry that is left; RULE_ENTRIES where there is none. */
-static __always_inline __u32 rule_next(struct rule_set *left)
+__noinline int rule_next(struct rule_set *left)
 {
+	if (!left)
+		return RULE_ENTRIES;
 	for (__u32 word = 0; word < RULE_WORDS; word++) {
 		__u64 bits = left->words[word];
 
@@ -173,6 +177,8 @@ static long rule_step(__u32 step, void *context)
 	struct kept_rule *kept;
 	__u32 at = rule_next(&walk->subject->left), number;
 
+	/* Compilers know what rule_next() may return, and the verifier does not. */
+	barrier_var(at);
 	if (at >= RULE_ENTRIES)
 		return 1;
 	entry = &walk->list->entries[at];

@@ -81,6 +81,15 @@ static __always_inline struct cold *cold_at(__u32 slot)
 	return &bucket->way[slot % WAYS];
 }
 
+/* Whatever session is in this slot; 0 if there is no such slot. */
+static __always_inline int entry_at(__u32 slot, struct entry *entry)
+{
+	entry->slot = slot;
+	entry->session = session_at(slot);
+	entry->addresses = addresses_at(slot);
+	return entry->session && entry->addresses;
+}
+
 static __always_inline struct cold *cold_of(const struct entry *entry)
 {
 	return cold_at(entry->slot);
@@ -285,12 +294,7 @@ static __always_inline int session_find(const struct session_key *key, const voi
 {
 	__u32 slot = slot_of_key(key, addresses);
 
-	if (!slot)
-		return 0;
-	entry->slot = slot - 1;
-	entry->session = session_at(slot - 1);
-	entry->addresses = addresses_at(slot - 1);
-	return entry->session && entry->addresses;
+	return slot && entry_at(slot - 1, entry);
 }
 
 /* Slots of a bucket that are taken. */

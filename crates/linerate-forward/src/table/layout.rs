@@ -23,6 +23,7 @@ const LAYOUTS: &[u64] = &[
     0x7c86_8a44_407d_8e11,
     0x1d9d_cc0c_d76f_1445,
     0xcbb2_79fb_23b8_e791,
+    0xc362_d18f_0fe3_c3d4,
 ];
 
 /// FNV-1a: it distinguishes layouts, and is not cryptographic.
