@@ -6,8 +6,12 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use libbpf_cargo::SkeletonBuilder;
 
 /// Generated code follows no lint, and its user needs a part of it only.
@@ -44,13 +48,33 @@ pub(crate) fn compile(names: &[&str], arguments: &[&str]) {
             );
             std::process::exit(1);
         }
+        compress(&out, name);
         let module = format!("{ALLOW}\nmod skeleton {{\n    include!(\"{name}.skel.rs\");\n}}\n");
         let path = out.join(format!("{name}.rs"));
-        if let Err(error) = std::fs::write(&path, module) {
+        if let Err(error) = fs::write(&path, module) {
             eprintln!("cannot write {}: {error}", path.display());
             std::process::exit(1);
         }
     }
+}
+
+/// Has the skeleton take the object compressed, a quarter of its size. The object itself stays beside it.
+fn compress(out: &Path, name: &str) {
+    let object = fs::read(out.join(format!("{name}.bpf.o"))).expect("it was compiled");
+    let compressed =
+        File::create(out.join(format!("{name}.bpf.zlib"))).expect("OUT_DIR can be written");
+    let mut encoder = ZlibEncoder::new(compressed, Compression::best());
+    encoder.write_all(&object).and_then(|()| encoder.finish()).expect("OUT_DIR can be written");
+    let skeleton = out.join(format!("{name}.skel.rs"));
+    let text = fs::read_to_string(&skeleton).expect("it was generated");
+    let (before, rest) =
+        text.split_once("#[unsafe(link_section").expect("the object is in the skeleton");
+    let (_, after) = rest.split_once("];\n").expect("an array ends");
+    let data = format!(
+        "static DATA: std::sync::LazyLock<Vec<u8>> = \
+         std::sync::LazyLock::new(|| linerate_bpf::decompress(include_bytes!(\"{name}.bpf.zlib\")));\n"
+    );
+    fs::write(skeleton, [before, &data, after].concat()).expect("OUT_DIR can be written");
 }
 
 /// The directory of `asm/types.h`: below the multiarch triple on Debian and its derivatives.

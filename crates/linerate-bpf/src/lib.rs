@@ -2,6 +2,9 @@
 //!
 //! Only this crate calls libbpf's low-level functions; it uses libbpf-rs where that has a wrapper.
 
+// Generated code has this name here, too.
+extern crate self as linerate_bpf;
+
 pub mod addresses;
 mod bypassed;
 mod error;
@@ -26,7 +29,7 @@ pub mod xdp;
 
 pub use bypassed::bypassed;
 pub use error::{Error, Result};
-pub use program::{LoadedProgram, log_to_tracing};
+pub use program::{LoadedProgram, decompress, log_to_tracing};
 pub use rings::RingLayout;
 
 /// Flags of maps and programs, for those who read them from an object.

@@ -6,11 +6,12 @@
 //! the filter that replaces it.
 
 use std::ffi::{CStr, CString, c_void};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Once;
 
+use flate2::read::ZlibDecoder;
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel};
 use linerate_net::namespace::Namespace;
 use linerate_net::privilege;
@@ -32,6 +33,17 @@ const MOVE_IMMEDIATE: u8 = 0xb7;
 /// The filter that rejects everything: `r0 = 0; exit`.
 pub(crate) const REJECT_ALL: [Instruction; 2] =
     [Instruction::new(MOVE_IMMEDIATE, 0, 0, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
+
+/// A BPF object that the build script has compressed.
+///
+/// # Panics
+/// If it is another.
+#[must_use]
+pub fn decompress(object: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    ZlibDecoder::new(object).read_to_end(&mut all).expect("the build script has compressed it");
+    all
+}
 
 /// A relocated program and the maps that its instructions name.
 #[derive(Debug)]
