@@ -36,7 +36,7 @@ fn the_verifier_has_room() {
     for (name, program) in programs.iter() {
         let steps = steps(program);
         println!("{name}: {steps} steps");
-        assert!(steps < 500_000, "{name}: {steps} steps");
+        assert!(steps < 200_000, "{name}: {steps} steps");
     }
 }
 
