@@ -4,6 +4,7 @@
 #define LINERATE_TC_H
 
 #include "parse.h"
+#include "table.h"
 
 #define NEXT (-1) /* TCX_NEXT, and TC_ACT_UNSPEC of clsact: the next program decides */
 #define DROP 2	  /* TCX_DROP, TC_ACT_SHOT */
@@ -92,10 +93,13 @@ static __always_inline int take_parsed(void *data, struct packet *packet)
 
 	if (!result)
 		return 0;
+	offset = (__u64)result->network;
+	if (offset > ETHERNET_LEN + 2 * VLAN_HLEN)
+		return 0;
+	CHECKED(offset);
 	*packet = *result;
-	offset = (__u64)packet->network;
 	packet->network = data + offset;
-	return offset <= ETHERNET_LEN + 2 * VLAN_HLEN;
+	return 1;
 }
 
 /* A packet on the wire, where a super-packet is several. */
