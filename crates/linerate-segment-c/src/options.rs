@@ -34,6 +34,10 @@ pub struct linerate_segment_options {
     pub vxlan_port: u16,
     /// UDP destination port that means Geneve; 0 for none.
     pub geneve_port: u16,
+    /// UDP destination port that means GTP-U; 0 for none.
+    pub gtp_port: u16,
+    /// UDP destination port that means GUE, or IP directly in UDP; 0 for none.
+    pub gue_port: u16,
     /// How to split: a linerate_split.
     pub split: u8,
     /// What the packet starts with: a linerate_link_type.
@@ -116,6 +120,8 @@ impl From<Options> for linerate_segment_options {
             size,
             vxlan_port: options.vxlan_port,
             geneve_port: options.geneve_port,
+            gtp_port: options.gtp_port,
+            gue_port: options.gue_port,
             split: split as u8,
             link: options.link as u8,
             checksums: options.checksums as u8,
@@ -149,6 +155,8 @@ impl linerate_segment_options {
             accurate_ecn: self.accurate_ecn,
             vxlan_port: self.vxlan_port,
             geneve_port: self.geneve_port,
+            gtp_port: self.gtp_port,
+            gue_port: self.gue_port,
             fragment_id: self.fragment_id,
             max_burst: self.max_burst,
             max_segments: self.max_segments,

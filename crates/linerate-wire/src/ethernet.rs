@@ -101,6 +101,8 @@ impl EtherType {
     pub const VLAN: Self = Self(0x8100);
     /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
+    /// A session of PPPoE (RFC 2516).
+    pub const PPPOE: Self = Self(0x8864);
     /// A service VLAN tag (IEEE 802.1ad, "Q in Q").
     pub const SERVICE_VLAN: Self = Self(0x88a8);
 

@@ -2,9 +2,11 @@
 
 use core::net::IpAddr;
 
+use crate::error::require;
 use crate::ethernet::{self, EtherType};
 use crate::ip::Protocol;
-use crate::{Error, Result, arp, geneve, gre, ipv4, ipv6, read, tcp, udp, vlan, vxlan};
+use crate::udp_tunnel::{UdpTunnel, ip_version};
+use crate::{Error, Result, arp, gre, ipv4, ipv6, read, tcp, udp, vlan};
 
 /// VLAN tags that [`parse`] looks behind; a frame with more is given as it is from there on.
 pub const MAX_TAGS: u8 = 4;
@@ -176,7 +178,7 @@ impl Layers {
     }
 
     /// The layers of the packet inside, if this is a tunnel: GRE, IP in IP, or a datagram for any port that begins as
-    /// VXLAN or Geneve does. A datagram of something else may begin so, too: verify what is inside.
+    /// a tunnel of [`UdpTunnel`] does. A datagram of something else may begin so, too: verify what is inside.
     pub fn inside(&self, frame: &[u8]) -> Option<Self> {
         if self.fragment(frame).is_some() {
             return None;
@@ -190,13 +192,7 @@ impl Layers {
             }
             Protocol::UDP => {
                 let payload = self.transport_bytes(frame).get(udp::HEADER_LEN..)?;
-                let (ether_type, len) = match vxlan::Packet::new_checked(payload) {
-                    Ok(header) if header.is_plain() => (EtherType::TEB, vxlan::HEADER_LEN),
-                    _ => {
-                        let header = geneve::Packet::new_checked(payload).ok()?;
-                        (header.protocol(), header.header_len())
-                    }
-                };
+                let (_, ether_type, len) = UdpTunnel::detect(payload)?;
                 (ether_type, udp::HEADER_LEN + len)
             }
             _ => return None,
@@ -270,6 +266,72 @@ impl Layers {
         };
         Ok(())
     }
+}
+
+/// What follows the header of a link type (LINKTYPE registry), and where. `None` for a link type that is not known.
+pub fn behind_link(frame: &[u8], linktype: u16) -> Option<Result<(EtherType, usize)>> {
+    let ip = |at: usize| Ok((ip_version(frame, at).unwrap_or(EtherType(0)), at));
+    let word = |at: usize, len: usize| {
+        require("link-layer header", frame, at + 2)?;
+        Ok((EtherType(read::u16(frame, at..at + 2)), len))
+    };
+    Some(match linktype {
+        // Ethernet.
+        1 => word(12, ethernet::HEADER_LEN),
+        // BSD loopback: the address family, in the byte order of the host or of the network.
+        0 | 108 => match frame.first_chunk() {
+            Some([2 | 10 | 24 | 28 | 30, 0, 0, 0] | [0, 0, 0, 2 | 10 | 24 | 28 | 30]) => ip(4),
+            _ => Ok((EtherType(0), 0)),
+        },
+        // Raw IP, as TUN devices have it, also by the numbers of OpenBSD and BSD/OS.
+        12 | 14 | 101 | 228 | 229 => ip(0),
+        // Linux cooked, in both versions.
+        113 => word(14, 16),
+        276 => word(0, 20),
+        _ => return None,
+    })
+}
+
+/// Types of VLAN tags, with an old one that [`parse`] does not look behind.
+pub const TAGS: [EtherType; 3] = [EtherType(0x9100), EtherType::VLAN, EtherType::SERVICE_VLAN];
+
+/// What follows a header at `at` that is neither IP nor ARP, and where: MPLS, PPPoE, tags, SNAP, FabricPath, NSH. It is
+/// always behind that header.
+pub fn carried(frame: &[u8], ether_type: EtherType, at: usize) -> Option<(EtherType, usize)> {
+    let bytes = frame.get(at..)?;
+    let word = |at: usize| bytes.get(at..at + 2).map(|bytes| EtherType(read::u16(bytes, 0..2)));
+    let (ether_type, len) = match ether_type.0 {
+        _ if TAGS.contains(&ether_type) => (word(2)?, 4),
+        // MPLS (RFC 3032): labels up to the bottom of the stack, and then probably IP.
+        0x8847 | 0x8848 => {
+            let labels = bytes.chunks_exact(4).position(|label| label[2] & 1 == 1)? + 1;
+            (ip_version(bytes, 4 * labels)?, 4 * labels)
+        }
+        // With IP.
+        _ if ether_type == EtherType::PPPOE => match word(6)?.0 {
+            0x0021 => (EtherType::IPV4, 8),
+            0x0057 => (EtherType::IPV6, 8),
+            _ => return None,
+        },
+        // FabricPath: a tag, and the rest of an Ethernet frame.
+        0x8903 => (word(2 + 12)?, 2 + ethernet::HEADER_LEN),
+        // Network service header (RFC 8300).
+        0x894f => {
+            let len = 4 * usize::from(*bytes.get(1)? & 0x3f);
+            match bytes.get(3)? {
+                1 if len > 0 => (EtherType::IPV4, len),
+                2 if len > 0 => (EtherType::IPV6, len),
+                3 => (word(len + 12)?, len + ethernet::HEADER_LEN),
+                _ => return None,
+            }
+        }
+        // 802.3 with LLC and SNAP (RFC 1042).
+        _ if ether_type.is_length() && bytes.starts_with(&[0xaa, 0xaa, 3, 0, 0, 0]) => {
+            (word(6)?, 8)
+        }
+        _ => return None,
+    };
+    Some((ether_type, at + len))
 }
 
 fn from(frame: &[u8], offset: usize) -> &[u8] {

@@ -31,6 +31,7 @@ mod protocol;
 mod read;
 pub mod tcp;
 pub mod udp;
+pub mod udp_tunnel;
 pub mod virtio;
 pub mod vlan;
 pub mod vxlan;

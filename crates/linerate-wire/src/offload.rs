@@ -129,6 +129,9 @@ mod tests {
             (ipv4(47, &[&[0x20, 0, 0x65, 0x58, 0, 0, 0, 1], &inner[..]].concat()), 42),
             (udp(&[&[8, 0, 0, 0, 0, 0, 1, 0], &inner[..]].concat()), 50),
             (udp(&[&[1, 0, 0x65, 0x58, 0, 0, 1, 0, 1, 2, 3, 0], &inner[..]].concat()), 54),
+            (udp(&[&[0x30, 255, 0, 32, 0, 0, 1, 0], &inner[14..]].concat()), 36),
+            (udp(&[&[0, 4, 0, 0], &inner[14..]].concat()), 32),
+            (udp(&inner[14..]), 28),
         ];
         for (number, (frame, deeper)) in cases.iter().enumerate() {
             let partial = PartialChecksum { start: 34 + deeper, offset: 6 };

@@ -161,7 +161,7 @@ impl Joiner {
             oldest.coalescer.flush_all(&mut |output| self.queue.settle(output));
         }
         let JoinOptions { tcp, udp, checksums, .. } = self.options;
-        let TunnelPorts { vxlan: vxlan_port, geneve: geneve_port } = self.ports;
+        let TunnelPorts { vxlan: vxlan_port, geneve: geneve_port, .. } = self.ports;
         let options =
             Options { link, tcp, udp, checksums, vxlan_port, geneve_port, ..Options::default() };
         // A random key: a sender cannot choose flows that collide in the table.

@@ -15,6 +15,7 @@ mod statistics;
 use linerate_segment::Error;
 use linerate_segment::segment::{Checksums, IpId, LinkType, Options, Segments, Split};
 use linerate_wire::ip::Protocol;
+use linerate_wire::udp_tunnel::{GTP_PORT, GUE_PORT};
 use linerate_wire::{geneve, vxlan};
 
 pub use file::{Operation, Progress, Report, Rewrite, filters, rewrite};
@@ -66,19 +67,25 @@ pub struct TunnelPorts {
     pub vxlan: u16,
     /// Geneve.
     pub geneve: u16,
+    /// GTP-U.
+    pub gtp: u16,
+    /// GUE, or IP directly in UDP.
+    pub gue: u16,
 }
 
 impl Default for TunnelPorts {
-    /// Those of RFC 7348 and RFC 8926.
+    /// Those of IANA.
     fn default() -> Self {
-        Self { vxlan: vxlan::PORT, geneve: geneve::PORT }
+        Self { vxlan: vxlan::PORT, geneve: geneve::PORT, gtp: GTP_PORT, gue: GUE_PORT }
     }
 }
 
 impl TunnelPorts {
+    const NONE: Self = Self { vxlan: 0, geneve: 0, gtp: 0, gue: 0 };
+
     fn options(self, link: LinkType, split: Split) -> Options {
-        let Self { vxlan: vxlan_port, geneve: geneve_port } = self;
-        Options { link, vxlan_port, geneve_port, ..Options::new(split) }
+        let Self { vxlan: vxlan_port, geneve: geneve_port, gtp: gtp_port, gue: gue_port } = self;
+        Options { link, vxlan_port, geneve_port, gtp_port, gue_port, ..Options::new(split) }
     }
 }
 
@@ -146,7 +153,7 @@ impl SplitOptions {
 fn completed(packet: &[u8], link: LinkType, ports: TunnelPorts) -> Option<Segments<'_>> {
     let (tcp, udp) = (Split::Tcp { mss: u16::MAX }, Split::Udp { size: u16::MAX });
     let inside = [tcp, udp].map(|split| ports.options(link, split));
-    let outer = TunnelPorts { vxlan: 0, geneve: 0 }.options(link, udp);
+    let outer = TunnelPorts::NONE.options(link, udp);
     inside.into_iter().chain([outer]).filter_map(|options| filled_in(packet, &options)).next()
 }
 

@@ -523,7 +523,7 @@ fn in_tunnel(frame: &[u8], header: [u8; 8], port: u16) -> Vec<u8> {
 #[test]
 fn tunnels_on_other_ports_are_split_joined_and_completed_if_these_are_named() {
     let (vxlan, geneve) = ([8, 0, 0, 0, 0, 0, 1, 0], [0, 0, 0x65, 0x58, 0, 0, 1, 0]);
-    let named = TunnelPorts { vxlan: 8472, geneve: 7000 };
+    let named = TunnelPorts { vxlan: 8472, geneve: 7000, ..TunnelPorts::default() };
     for (header, port) in [(vxlan, 8472), (geneve, 7000)] {
         let large = in_tunnel(&tcp(1, 3000), header, port);
         let file = pcap(false, 0xa1b2_c3d4, &whole(vec![large.clone()]));

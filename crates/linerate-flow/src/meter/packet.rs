@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use linerate_wire::ethernet::{self, EtherType};
+use linerate_wire::ethernet::EtherType;
 use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{self, Layers, Network};
-use linerate_wire::tcp;
+use linerate_wire::{tcp, vlan};
 
 use super::details::PacketDetails;
 use super::fragments::Fragments;
@@ -139,25 +139,9 @@ pub(super) struct Packet {
 /// The layers of a frame of this link type (LINKTYPE registry), and the VLANs of its first two tags.
 #[inline]
 pub(super) fn layers(frame: &[u8], linktype: u16) -> Result<(Layers, [u16; 2]), Unmetered> {
-    const NULL_ETHER_TYPE: EtherType = EtherType(0);
-    let ip = |offset| ip_version(frame, offset).unwrap_or(NULL_ETHER_TYPE);
-    let (ether_type, offset) = match linktype {
-        1 => (word(frame, 12), ethernet::HEADER_LEN),
-        // BSD loopback: the address family, in the byte order of the host or of the network.
-        0 | 108 => match frame.first_chunk() {
-            Some([2 | 10 | 24 | 28 | 30, 0, 0, 0] | [0, 0, 0, 2 | 10 | 24 | 28 | 30]) => {
-                (Some(ip(4)), 4)
-            }
-            _ => (Some(NULL_ETHER_TYPE), 0),
-        },
-        // Raw IP, as TUN devices have it, also by the numbers of OpenBSD and BSD/OS.
-        12 | 14 | 101 | 228 | 229 => (Some(ip(0)), 0),
-        // Linux cooked, in both versions.
-        113 => (word(frame, 14), 16),
-        276 => (word(frame, 0), 20),
-        _ => return Err(Unmetered::LinkType),
-    };
-    let layers = layers::parse_from(frame, ether_type.ok_or(Unmetered::Malformed)?, offset);
+    let behind = layers::behind_link(frame, linktype).ok_or(Unmetered::LinkType)?;
+    let (ether_type, offset) = behind.map_err(|_| Unmetered::Malformed)?;
+    let layers = layers::parse_from(frame, ether_type, offset);
     let vlans = match layers.tags {
         0 => [NO_VLAN; 2],
         _ => layers.vlans(frame).map(|vlan| vlan.unwrap_or(NO_VLAN)),
@@ -172,10 +156,12 @@ pub(super) fn layers(frame: &[u8], linktype: u16) -> Result<(Layers, [u16; 2]), 
 #[cold]
 fn encapsulated(frame: &[u8], mut layers: Layers, mut vlans: [u16; 2]) -> (Layers, [u16; 2]) {
     while layers.network == Network::Other
-        && let Some((ether_type, offset)) = carried(frame, &layers)
+        && let Some((ether_type, offset)) =
+            layers::carried(frame, layers.ether_type, layers.network_offset)
     {
-        let tag = TAGS.contains(&layers.ether_type.0).then(|| word(frame, layers.network_offset));
-        let tag = tag.flatten().map(|tag| tag.0 & 0xfff);
+        let tag = layers::TAGS.contains(&layers.ether_type);
+        let tag = tag.then(|| frame.get(layers.network_offset..).unwrap_or(&[]));
+        let tag = tag.and_then(|bytes| vlan::Tag::new_checked(bytes).ok()).map(|tag| tag.id());
         layers = layers::parse_from(frame, ether_type, offset);
         for vlan in tag.into_iter().chain(layers.vlans(frame).into_iter().flatten()) {
             if let Some(free) = vlans.iter_mut().find(|known| **known == NO_VLAN) {
@@ -184,60 +170,6 @@ fn encapsulated(frame: &[u8], mut layers: Layers, mut vlans: [u16; 2]) -> (Layer
         }
     }
     (layers, vlans)
-}
-
-/// What follows a header that is neither IP nor ARP, and where. It is always behind that header.
-fn carried(frame: &[u8], layers: &Layers) -> Option<(EtherType, usize)> {
-    let at = layers.network_offset;
-    let bytes = frame.get(at..)?;
-    let (ether_type, len) = match layers.ether_type.0 {
-        tag if TAGS.contains(&tag) => (word(bytes, 2)?, 4),
-        // MPLS (RFC 3032): labels up to the bottom of the stack, and then probably IP.
-        0x8847 | 0x8848 => {
-            let labels = bytes.chunks_exact(4).position(|label| label[2] & 1 == 1)? + 1;
-            (ip_version(bytes, 4 * labels)?, 4 * labels)
-        }
-        // A session of PPPoE (RFC 2516) with IP.
-        0x8864 => match word(bytes, 6)?.0 {
-            0x0021 => (EtherType::IPV4, 8),
-            0x0057 => (EtherType::IPV6, 8),
-            _ => return None,
-        },
-        // FabricPath: a tag, and the rest of an Ethernet frame.
-        0x8903 => (word(bytes, 2 + 12)?, 2 + ethernet::HEADER_LEN),
-        // Network service header (RFC 8300).
-        0x894f => {
-            let len = 4 * usize::from(*bytes.get(1)? & 0x3f);
-            match bytes.get(3)? {
-                1 if len > 0 => (EtherType::IPV4, len),
-                2 if len > 0 => (EtherType::IPV6, len),
-                3 => (word(bytes, len + 12)?, len + ethernet::HEADER_LEN),
-                _ => return None,
-            }
-        }
-        // 802.3 with LLC and SNAP (RFC 1042).
-        _ if layers.ether_type.is_length() && bytes.starts_with(&[0xaa, 0xaa, 3, 0, 0, 0]) => {
-            (word(bytes, 6)?, 8)
-        }
-        _ => return None,
-    };
-    Some((ether_type, at + len))
-}
-
-/// Types of VLAN tags: the first is an old one; the others are those after four tags.
-const TAGS: [u16; 3] = [0x9100, EtherType::VLAN.0, EtherType::SERVICE_VLAN.0];
-
-fn word(bytes: &[u8], at: usize) -> Option<EtherType> {
-    bytes.get(at..at + 2).map(|bytes| EtherType(u16::from_be_bytes([bytes[0], bytes[1]])))
-}
-
-/// The type of an IP packet by its version.
-fn ip_version(bytes: &[u8], at: usize) -> Option<EtherType> {
-    match bytes.get(at)? >> 4 {
-        4 => Some(EtherType::IPV4),
-        6 => Some(EtherType::IPV6),
-        _ => None,
-    }
 }
 
 impl Packet {

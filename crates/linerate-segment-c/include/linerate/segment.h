@@ -217,6 +217,10 @@ typedef struct linerate_segment_options {
     uint16_t vxlan_port;
     // UDP destination port that means Geneve; 0 for none.
     uint16_t geneve_port;
+    // UDP destination port that means GTP-U; 0 for none.
+    uint16_t gtp_port;
+    // UDP destination port that means GUE, or IP directly in UDP; 0 for none.
+    uint16_t gue_port;
     // How to split: a linerate_split.
     uint8_t split;
     // What the packet starts with: a linerate_link_type.

@@ -254,7 +254,7 @@ impl FlowState {
         let outer = &self.layout.outer;
         let around = |header: &[u8]| Sum::ZERO.bytes(&header[outer.upper..at]).word(inside);
         match tunnel {
-            Tunnel::Udp { checksum: has } => {
+            Tunnel::Udp { checksum: has, .. } => {
                 put(header, outer.upper + 4, (end - outer.upper) as u16);
                 put(header, outer.upper + udp::CHECKSUM_OFFSET, 0);
                 if *has && checksums != Checksums::None {

@@ -39,13 +39,19 @@ impl Segment {
 /// Finds the headers. Where that fails and the frame could be of a flow whose packets are joined, the
 /// outermost addresses are the error.
 pub(super) fn parse<'f>(frame: &'f [u8], options: &Options) -> Result<Layout, Option<&'f [u8]>> {
-    layout::outermost(frame, options.link)
-        .and_then(|outer| layout::transport(frame, outer, options))
-        .map_err(|error| match error {
-            // Nothing that is held can be of the same flow.
-            Error::NotIp(_) | Error::Protocol(_) | Error::TooManyTags => None,
-            _ => outermost_addresses(frame, options.link),
-        })
+    let found = layout::outermost(frame, options.link)
+        .and_then(|outer| layout::transport(frame, outer, options));
+    // Lengths of headers between Ethernet and IP would have to change.
+    if let Ok(layout) = &found
+        && (layout.outer.behind.is_some() || layout.innermost().behind.is_some())
+    {
+        return Err(None);
+    }
+    found.map_err(|error| match error {
+        // Nothing that is held can be of the same flow.
+        Error::NotIp(_) | Error::Protocol(_) | Error::TooManyTags => None,
+        _ => outermost_addresses(frame, options.link),
+    })
 }
 
 fn outermost_addresses(frame: &[u8], link: LinkType) -> Option<&[u8]> {
@@ -162,7 +168,7 @@ pub(super) fn examine(
         let covered = || engine.sum(&frame[outer.upper..layout.payload]).plus(sum);
         let len = (outer.end - outer.upper) as u16;
         let right = match tunnel {
-            Tunnel::Udp { checksum: true } => {
+            Tunnel::Udp { checksum: true, .. } => {
                 let pseudo = outer.pseudo().map_err(|_| FlushReason::Protocol)?;
                 pseudo.word(len).plus(covered()).is_valid()
             }
@@ -246,7 +252,7 @@ pub(super) fn differ(a: &[u8], b: &[u8], mask: &[u8]) -> bool {
 
 /// Whether the tunnel header has a checksum. A datagram may have none although its neighbours do.
 pub(super) fn summed(layout: &Layout) -> bool {
-    matches!(layout.tunnel, Some((Tunnel::Udp { checksum: true }, _)))
+    matches!(layout.tunnel, Some((Tunnel::Udp { checksum: true, .. }, _)))
 }
 
 /// The 16-bit number at `at`, which is inside.

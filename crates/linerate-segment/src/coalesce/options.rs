@@ -59,6 +59,8 @@ impl Options {
             link: self.link,
             vxlan_port: self.vxlan_port,
             geneve_port: self.geneve_port,
+            gtp_port: 0,
+            gue_port: 0,
             ..segment::Options::new(Split::Mtu(u16::MAX))
         }
     }

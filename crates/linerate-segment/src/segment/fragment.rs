@@ -6,7 +6,7 @@ use linerate_wire::offload::PartialChecksum;
 use linerate_wire::{ipv4, ipv6, tcp, udp};
 
 use super::layout::{self, Extensions, Ip, Version};
-use super::transport::put16;
+use super::transport::{put_pppoe_len, put16};
 use super::{Checksums, MAX_HEADER_LEN, Options};
 use crate::{Error, Result};
 
@@ -35,6 +35,7 @@ pub(super) struct Fragmenter {
     /// The IPv4 flags of a packet that is left whole; `None` where it is fragmented.
     whole: Option<u16>,
     partial: Option<PartialChecksum>,
+    pppoe: bool,
 }
 
 /// How a packet becomes fragments.
@@ -118,6 +119,7 @@ impl Fragmenter {
             later: false,
             whole: fits.then_some(flags),
             partial,
+            pppoe: ip.is_in_pppoe(),
         };
         match ip.version {
             Version::V4 => fragmenter.sum_v4(header),
@@ -173,6 +175,9 @@ impl Fragmenter {
     #[inline]
     pub(super) fn fill(&mut self, header: &mut [u8], payload_len: usize, last: bool) {
         let end = header.len() + payload_len;
+        if self.pppoe {
+            put_pppoe_len(header, self.at, end);
+        }
         let Some(ip) = header.get_mut(self.at..) else { return };
         let more = if last { 0 } else { MORE_FRAGMENTS };
         match self.version {

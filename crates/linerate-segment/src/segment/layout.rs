@@ -5,7 +5,8 @@ use core::net::Ipv6Addr;
 use linerate_wire::checksum::Sum;
 use linerate_wire::ethernet::{self, EtherType};
 use linerate_wire::ip::Protocol;
-use linerate_wire::{geneve, gre, ipv4, ipv6, tcp, udp, vlan, vxlan};
+use linerate_wire::udp_tunnel::UdpTunnel;
+use linerate_wire::{gre, ipv4, ipv6, layers, tcp, udp, vlan};
 
 use super::{LinkType, Options};
 use crate::{Error, Result};
@@ -23,6 +24,8 @@ pub(crate) struct Ip {
     /// What it carries.
     pub(crate) protocol: Protocol,
     pub(crate) length: Length,
+    /// The header between Ethernet and this one, if it is no VLAN tag.
+    pub(crate) behind: Option<EtherType>,
     /// The pseudo header of what it carries, without the length.
     pseudo: core::result::Result<Sum, Error>,
 }
@@ -50,8 +53,8 @@ pub(crate) enum Version {
 /// A tunnel between an outer and an inner IP header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tunnel {
-    /// VXLAN or Geneve: the UDP header is where the outer IP header ends.
-    Udp { checksum: bool },
+    /// Through UDP: its header is where the outer IP header ends. GTP-U has a length in its own.
+    Udp { checksum: bool, gtp: bool },
     /// GRE: its header is where the outer IP header ends.
     Gre { checksum: bool },
     /// IP in IP.
@@ -133,7 +136,7 @@ impl Ip {
             false => Ok(Sum::pseudo_v4(header.source(), header.destination(), protocol, 0)),
         };
         let upper = header.header_len();
-        Ok(Self { version: Version::V4, at: 0, upper, end, protocol, length, pseudo })
+        Ok(Self { version: Version::V4, at: 0, upper, end, protocol, length, behind: None, pseudo })
     }
 
     fn read_v6(bytes: &[u8]) -> Result<Self> {
@@ -163,7 +166,12 @@ impl Ip {
             .map(|routed| routed.unwrap_or(header.destination()))
             .map(|to| Sum::pseudo_v6(header.source(), to, upper.protocol, 0));
         let (upper, protocol) = (upper.offset, upper.protocol);
-        Ok(Self { version: Version::V6, at: 0, upper, end, protocol, length, pseudo })
+        Ok(Self { version: Version::V6, at: 0, upper, end, protocol, length, behind: None, pseudo })
+    }
+
+    /// Whether a PPPoE header, which has a length, ends where this one starts.
+    pub(crate) fn is_in_pppoe(&self) -> bool {
+        self.behind == Some(EtherType::PPPOE)
     }
 
     /// The pseudo header of TCP or UDP, without the length.
@@ -296,22 +304,32 @@ fn behind_ethernet(packet: &[u8], at: usize, end: usize) -> Result<Ip> {
     let frame = ethernet::Frame::new_checked(packet.get(at..end).unwrap_or(&[]))?;
     let mut ether_type = frame.ether_type();
     let mut at = at + ethernet::HEADER_LEN;
-    let mut tags = 0;
-    while ether_type.is_tag() {
-        if tags == 2 {
-            return Err(Error::TooManyTags);
+    let (mut tags, mut behind) = (0, None);
+    let bytes = packet.get(..end).unwrap_or(&[]);
+    loop {
+        if ether_type.is_tag() {
+            if tags == 2 {
+                return Err(Error::TooManyTags);
+            }
+            let tag = vlan::Tag::new_checked(bytes.get(at..).unwrap_or(&[]))?;
+            ether_type = tag.ether_type();
+            at += vlan::TAG_LEN;
+            tags += 1;
+        } else if !ether_type.is_length()
+            && let Some(next) = layers::carried(bytes, ether_type, at)
+        {
+            behind = Some(ether_type);
+            (ether_type, at) = next;
+        } else {
+            break;
         }
-        let tag = vlan::Tag::new_checked(packet.get(at..end).unwrap_or(&[]))?;
-        ether_type = tag.ether_type();
-        at += vlan::TAG_LEN;
-        tags += 1;
     }
     let version = match ether_type {
         EtherType::IPV4 => Version::V4,
         EtherType::IPV6 => Version::V6,
         other => return Err(Error::NotIp(other)),
     };
-    Ip::read(packet, at, end, version, true)
+    Ok(Ip { behind, ..Ip::read(packet, at, end, version, true)? })
 }
 
 fn behind_tunnel(packet: &[u8], at: usize, end: usize, carries: EtherType) -> Result<Ip> {
@@ -347,20 +365,13 @@ fn tunnel(packet: &[u8], ip: &Ip, options: &Options) -> Result<Option<(Tunnel, I
     let inside = |tunnel, why| Error::Tunnel { tunnel, why };
     let found = match ip.protocol {
         Protocol::UDP => {
-            let datagram = datagram(packet, ip)?;
-            let tunnel = Tunnel::Udp { checksum: datagram.checksum() != 0 };
-            let at = at + udp::HEADER_LEN;
-            let bytes = &bytes[udp::HEADER_LEN..];
-            if name == "VXLAN" {
-                if !vxlan::Packet::new_checked(bytes)?.is_plain() {
-                    return Err(inside(name, "an extension that is not known"));
-                }
-                (tunnel, behind_ethernet(packet, at + vxlan::HEADER_LEN, end)?)
-            } else {
-                let header = geneve::Packet::new_checked(bytes)?;
-                let inner = at + header.header_len();
-                (tunnel, behind_tunnel(packet, inner, end, header.protocol())?)
-            }
+            let checksum = datagram(packet, ip)?.checksum() != 0;
+            let Some(through) = udp_tunnel(packet, ip, options)? else { return Ok(None) };
+            let (carries, len) = through
+                .carried(&bytes[udp::HEADER_LEN..])?
+                .ok_or(inside(name, "a number, or an extension that is not known"))?;
+            let tunnel = Tunnel::Udp { checksum, gtp: through == UdpTunnel::Gtp };
+            (tunnel, behind_tunnel(packet, at + udp::HEADER_LEN + len, end, carries)?)
         }
         Protocol::GRE => {
             let header = gre::Packet::new_checked(bytes)?;
@@ -382,17 +393,15 @@ fn tunnel_name(packet: &[u8], ip: &Ip, options: &Options) -> Result<Option<&'sta
     Ok(match ip.protocol {
         Protocol::GRE => Some("GRE"),
         Protocol::IPV4 | Protocol::IPV6 => Some("IP in IP"),
-        Protocol::UDP => {
-            let port = datagram(packet, ip)?.destination_port();
-            match port {
-                0 => None,
-                _ if port == options.vxlan_port => Some("VXLAN"),
-                _ if port == options.geneve_port => Some("Geneve"),
-                _ => None,
-            }
-        }
+        Protocol::UDP => udp_tunnel(packet, ip, options)?.map(UdpTunnel::name),
         _ => None,
     })
+}
+
+/// The tunnel that the port of the datagram in `ip` means.
+fn udp_tunnel(packet: &[u8], ip: &Ip, options: &Options) -> Result<Option<UdpTunnel>> {
+    let port = datagram(packet, ip)?.destination_port();
+    Ok(UdpTunnel::ALL.into_iter().find(|tunnel| port != 0 && port == options.port(*tunnel)))
 }
 
 /// The UDP datagram in `ip`, whose length is that of the IP payload.

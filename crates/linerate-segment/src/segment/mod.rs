@@ -16,7 +16,7 @@
 //! - UDP into datagrams: each has its own length and checksum. A checksum of 0, which means none, stays.
 //! - IPv4 identifications count up or stay, per header; lengths and header checksums are computed. IPv6
 //!   extension headers are repeated.
-//! - One level of tunnel is supported: VXLAN, Geneve, GRE without sequence numbers, IP in IP. An outer UDP
+//! - One level of tunnel is supported: VXLAN, Geneve, GTP-U and GRE without sequence numbers, GUE, IP in IP. An outer UDP
 //!   checksum of 0 stays 0; every other, and that of GRE, is recomputed.
 //! - Fragments share one identification. The checksum of the whole UDP datagram or TCP segment is
 //!   completed first. IPv4 options without the copied flag become no-operations after the first

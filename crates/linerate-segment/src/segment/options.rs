@@ -1,8 +1,9 @@
 //! What to do with a super-packet.
 
 use linerate_wire::ip::Protocol;
+use linerate_wire::udp_tunnel::{self, UdpTunnel};
 use linerate_wire::virtio::{self, GsoType};
-use linerate_wire::{geneve, udp, vxlan};
+use linerate_wire::{geneve, vxlan};
 
 use super::layout;
 
@@ -104,6 +105,10 @@ pub struct Options {
     pub vxlan_port: u16,
     /// UDP destination port that means Geneve; 0 for none.
     pub geneve_port: u16,
+    /// UDP destination port that means GTP-U; 0 for none.
+    pub gtp_port: u16,
+    /// UDP destination port that means GUE, or IP directly in UDP (FOU); 0 for none.
+    pub gue_port: u16,
     /// Identification of the IPv6 fragments, if there will be any (RFC 8200 §4.5: not used of late
     /// between the same two addresses).
     pub fragment_id: u32,
@@ -125,6 +130,8 @@ impl Options {
             accurate_ecn: false,
             vxlan_port: vxlan::PORT,
             geneve_port: geneve::PORT,
+            gtp_port: udp_tunnel::GTP_PORT,
+            gue_port: udp_tunnel::GUE_PORT,
             fragment_id: 0,
             max_burst: u32::MAX,
             max_segments: u32::MAX,
@@ -137,24 +144,41 @@ impl Options {
     /// a checksum starts behind it. Otherwise none is looked for: a plain datagram may be for any port, too.
     pub fn from_virtio(header: &virtio::Header, packet: &[u8], link: LinkType) -> Option<Self> {
         let split = Split::from_virtio(header)?;
-        let options = Self { link, vxlan_port: 0, geneve_port: 0, ..Self::new(split) };
-        let Some(at) = udp_tunnel(header, packet, &options) else { return Some(options) };
-        let datagram = packet.get(at..).unwrap_or(&[]);
-        let port = match datagram {
-            [_, _, high, low, ..] => u16::from_be_bytes([*high, *low]),
-            _ => return Some(options),
-        };
-        // Geneve has an EtherType where VXLAN has zeroes (RFC 8926 §3.4, RFC 7348 §5).
-        Some(match datagram.get(udp::HEADER_LEN + 2..udp::HEADER_LEN + 4) {
-            Some([0, 0]) => Self { vxlan_port: port, ..options },
-            Some(_) => Self { geneve_port: port, ..options },
-            None => options,
-        })
+        let mut options = Self { link, ..Self::new(split) };
+        for tunnel in UdpTunnel::ALL {
+            *options.port_mut(tunnel) = 0;
+        }
+        if let Some(at) = tunnel_header(header, packet, &options)
+            && let Some([_, _, high, low, _, _, _, _, payload @ ..]) = packet.get(at..)
+            && let Some((tunnel, ..)) = UdpTunnel::detect(payload)
+        {
+            *options.port_mut(tunnel) = u16::from_be_bytes([*high, *low]);
+        }
+        Some(options)
+    }
+
+    /// The port that means this tunnel.
+    pub(crate) const fn port(&self, tunnel: UdpTunnel) -> u16 {
+        match tunnel {
+            UdpTunnel::Vxlan => self.vxlan_port,
+            UdpTunnel::Geneve => self.geneve_port,
+            UdpTunnel::Gtp => self.gtp_port,
+            UdpTunnel::Gue => self.gue_port,
+        }
+    }
+
+    const fn port_mut(&mut self, tunnel: UdpTunnel) -> &mut u16 {
+        match tunnel {
+            UdpTunnel::Vxlan => &mut self.vxlan_port,
+            UdpTunnel::Geneve => &mut self.geneve_port,
+            UdpTunnel::Gtp => &mut self.gtp_port,
+            UdpTunnel::Gue => &mut self.gue_port,
+        }
     }
 }
 
 /// Where the UDP header of a tunnel is in a super-packet, if it is in one.
-fn udp_tunnel(header: &virtio::Header, packet: &[u8], options: &Options) -> Option<usize> {
+fn tunnel_header(header: &virtio::Header, packet: &[u8], options: &Options) -> Option<usize> {
     let tunnels = [GsoType::UDP_TUNNEL_IPV4, GsoType::UDP_TUNNEL_IPV6];
     if tunnels.into_iter().any(|bit| header.gso_type.contains(bit)) {
         return Some(header.outer_th_offset.into());
@@ -181,10 +205,11 @@ mod tests {
         };
         let mut packet = [0; 64];
         packet[36..38].copy_from_slice(&4789u16.to_be_bytes());
+        packet[42] = 8;
         let inside = GsoType::TCPV4.union(GsoType::UDP_TUNNEL_IPV4);
         assert_eq!(ports(GsoType::UDP_L4, 34, &packet), (0, 0), "a plain datagram for that port");
         assert_eq!(ports(inside, 34, &packet), (4789, 0));
-        packet[44..46].copy_from_slice(&[0x65, 0x58]);
+        packet[42..46].copy_from_slice(&[0, 0, 0x65, 0x58]);
         assert_eq!(ports(inside, 34, &packet), (0, 4789));
         for beyond in [62, 1000, u16::MAX] {
             assert_eq!(ports(inside, beyond, &packet), (0, 0), "{beyond}");

@@ -18,6 +18,11 @@ pub(super) fn put16(bytes: &mut [u8], at: usize, value: u16) {
     }
 }
 
+/// Writes the length of a PPPoE header: that of the protocol, and of the IP packet at `at` behind it.
+pub(super) fn put_pppoe_len(header: &mut [u8], at: usize, end: usize) {
+    put16(header, at - 4, (2 + end - at) as u16);
+}
+
 /// What changes from segment to segment: identifications and checksums of IPv4, sequence number, flags
 /// and (where it is computed) checksum of TCP and UDP. The template does not matter there.
 #[derive(Clone, Debug)]
@@ -60,6 +65,7 @@ struct IpHeader {
     upper: usize,
     id: u16,
     step: u16,
+    pppoe: bool,
     /// The header without identification, at the present length.
     sum: Sum,
 }
@@ -72,6 +78,7 @@ struct TunnelHeader {
     checksum_at: Option<usize>,
     /// The pseudo header without the length; `None` for GRE.
     pseudo: Option<Sum>,
+    gtp: bool,
     /// All but the payload. Only a datagram inside that has no checksum makes the one around depend
     /// on the payload; otherwise what is inside sums up to the complement of its pseudo header.
     sum: Option<Sum>,
@@ -88,10 +95,22 @@ impl IpHeader {
             id = view.identification();
             step = u16::from(policy == IpId::Increment);
         }
-        Ok(Self { version: ip.version, at: ip.at, upper: ip.upper, id, step, sum: Sum::ZERO })
+        let pppoe = ip.is_in_pppoe();
+        Ok(Self {
+            version: ip.version,
+            at: ip.at,
+            upper: ip.upper,
+            id,
+            step,
+            pppoe,
+            sum: Sum::ZERO,
+        })
     }
 
     fn set_end(&mut self, header: &mut [u8; MAX_HEADER_LEN], end: usize) {
+        if self.pppoe {
+            put_pppoe_len(header, self.at, end);
+        }
         match self.version {
             Version::V4 => {
                 put16(header, self.at + 2, (end - self.at) as u16);
@@ -283,8 +302,9 @@ impl TunnelHeader {
     fn new(tunnel: Tunnel, outer: &Ip, header: &mut [u8; MAX_HEADER_LEN]) -> Result<Option<Self>> {
         let at = outer.upper;
         Ok(match tunnel {
-            Tunnel::Udp { checksum } => Some(Self {
+            Tunnel::Udp { checksum, gtp } => Some(Self {
                 at,
+                gtp,
                 checksum_at: checksum.then_some(at + udp::CHECKSUM_OFFSET),
                 pseudo: Some(if checksum { outer.pseudo()? } else { Sum::ZERO }),
                 sum: None,
@@ -293,7 +313,7 @@ impl TunnelHeader {
                 // Two bytes after the checksum are reserved and zero (RFC 2784 §2.5).
                 put16(header, at + gre::CHECKSUM_OFFSET + 2, 0);
                 let checksum_at = Some(at + gre::CHECKSUM_OFFSET);
-                Some(Self { at, checksum_at, pseudo: None, sum: None })
+                Some(Self { at, checksum_at, pseudo: None, gtp: false, sum: None })
             }
             Tunnel::Gre { checksum: false } | Tunnel::Ip => None,
         })
@@ -302,6 +322,11 @@ impl TunnelHeader {
     fn set_end(&self, header: &mut [u8; MAX_HEADER_LEN], end: usize) {
         if self.pseudo.is_some() {
             put16(header, self.at + 4, (end - self.at) as u16);
+        }
+        if self.gtp {
+            // What follows the first eight bytes.
+            let at = self.at + udp::HEADER_LEN;
+            put16(header, at + 2, (end - at - 8) as u16);
         }
     }
 

@@ -92,6 +92,19 @@ fn tunnels_are_looked_into() {
 }
 
 #[test]
+fn frames_behind_a_header_with_a_length_pass() {
+    let within = |frame: Vec<u8>| {
+        let len = ((frame.len() - 12) as u16).to_be_bytes();
+        let pppoe = [0x88, 0x64, 0x11, 0, 0, 9, len[0], len[1], 0, 0x21];
+        [&frame[..12], &pppoe, &frame[14..]].concat()
+    };
+    let frames: Vec<_> =
+        Spec::default().stream(&bytes(3000), 1000, 1).into_iter().map(within).collect();
+    let out = coalesce(&frames, &Options::default(), 4);
+    assert_eq!((out.len(), out.iter().all(|out| out.reason == Protocol)), (3, true));
+}
+
+#[test]
 fn another_tunnel_is_another_flow() {
     let spec = Spec { tunnel: Some(Tunnel::Geneve), ..Spec::default() };
     let mut frames = spec.stream(&bytes(3000), 1000, 1);

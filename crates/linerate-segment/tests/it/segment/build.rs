@@ -31,9 +31,30 @@ pub(crate) enum Transport {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Tunnel {
-    Vxlan { checksum: bool, group: bool },
-    Geneve { checksum: bool, options: Vec<u8>, bridged: bool },
-    Gre { checksum: bool, key: Option<u32>, bridged: bool },
+    Vxlan {
+        checksum: bool,
+        group: bool,
+    },
+    Geneve {
+        checksum: bool,
+        options: Vec<u8>,
+        bridged: bool,
+    },
+    Gre {
+        checksum: bool,
+        key: Option<u32>,
+        bridged: bool,
+    },
+    /// With the extension header of 5G.
+    Gtp {
+        checksum: bool,
+        container: bool,
+    },
+    /// Without a header of its own if `direct`.
+    Gue {
+        checksum: bool,
+        direct: bool,
+    },
     Ip,
 }
 
@@ -214,6 +235,8 @@ impl Packet {
                             let options = usize::from(*checksum) + usize::from(key.is_some());
                             4 + 4 * options + if *bridged { bridge } else { 0 }
                         }
+                        Tunnel::Gtp { container, .. } => 16 + 8 * usize::from(*container),
+                        Tunnel::Gue { direct, .. } => 12 - 4 * usize::from(*direct),
                         Tunnel::Ip => 0,
                     }
             }
@@ -304,6 +327,25 @@ impl Packet {
                     bytes[4..6].copy_from_slice(&sum.to_be_bytes());
                 }
                 outer.wrap(47, &bytes)
+            }
+            Tunnel::Gtp { checksum, container } => {
+                let extension: &[u8] = match container {
+                    true => &[0, 0, 0, 0x85, 1, 0x10, 9, 0],
+                    false => &[],
+                };
+                let len = (extension.len() + packet.len()) as u16;
+                let mut bytes = vec![0x30 | u8::from(*container) << 2, 255];
+                bytes.extend_from_slice(&len.to_be_bytes());
+                bytes.extend_from_slice(&[0, 0, 0, 44]);
+                bytes.extend_from_slice(extension);
+                bytes.extend_from_slice(packet);
+                outer.wrap(17, &outer.udp((55_557, 2152), *checksum, &bytes))
+            }
+            Tunnel::Gue { checksum, direct } => {
+                let header = [0, if v6 { 41 } else { 4 }, 0, 0];
+                let mut bytes = if *direct { vec![] } else { header.to_vec() };
+                bytes.extend_from_slice(packet);
+                outer.wrap(17, &outer.udp((55_558, 6080), *checksum, &bytes))
             }
             Tunnel::Ip => outer.wrap(if v6 { 41 } else { 4 }, packet),
         }

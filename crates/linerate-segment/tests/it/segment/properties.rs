@@ -131,9 +131,9 @@ proptest! {
         let around = packet.outer.as_ref().and_then(|(outer, tunnel)| {
             let at = link + outer.header_len();
             match tunnel {
-                Tunnel::Vxlan { .. } | Tunnel::Geneve { .. } => Some(at + 6),
+                Tunnel::Ip | Tunnel::Gre { checksum: false, .. } => None,
                 Tunnel::Gre { checksum: true, .. } => Some(at + 4),
-                _ => None,
+                _ => Some(at + 6),
             }
         });
         let (full, none) = (split(&bytes, &full).unwrap(), split(&bytes, &none).unwrap());

@@ -244,3 +244,60 @@ fn partial_checksums_hold_the_pseudo_header() {
         assert_eq!(field(&piece, 50), !super::build::checksum(&pseudo));
     }
 }
+
+/// What stands between Ethernet and IP, and where the length of the rest of the frame is in it.
+fn between() -> [(&'static [u8], Option<usize>); 4] {
+    [
+        // Two labels of MPLS.
+        (&[0x88, 0x47, 0, 1, 0x20, 64, 0, 1, 0x31, 64], None),
+        // A tag, and a session of PPPoE.
+        (&[0x81, 0, 0, 7, 0x88, 0x64, 0x11, 0, 0, 9, 0, 0, 0, 0x21], Some(10)),
+        (&[0x91, 0, 0, 7, 0x08, 0], None),
+        (&[0x88, 0x64, 0x11, 0, 0, 9, 0, 0, 0, 0x21], Some(6)),
+    ]
+}
+
+#[test]
+fn headers_between_ethernet_and_ip_are_repeated_with_their_lengths() {
+    for (header, len_at) in between() {
+        let within = |frame: &[u8]| {
+            let mut header = header.to_vec();
+            if let Some(at) = len_at {
+                let len = (frame.len() - 14 + 2) as u16;
+                header[at..at + 2].copy_from_slice(&len.to_be_bytes());
+            }
+            [&frame[..12], &header, &frame[14..]].concat()
+        };
+        for (packet, split_into) in [
+            (Packet::tcp(1000), Split::Tcp { mss: 300 }),
+            (Packet::tcp(1000), Split::Mtu(500)),
+            (Packet::udp(1000), Split::Udp { size: 300 }),
+            (Packet::udp(1000), Split::Mtu(500)),
+        ] {
+            let (plain, options) = (packet.build(), Options::new(split_into));
+            let expected = split(&plain, &options).unwrap();
+            let expected: Vec<_> = expected.iter().map(|frame| within(frame)).collect();
+            assert_eq!(split(&within(&plain), &options).unwrap(), expected, "{header:x?}");
+        }
+    }
+}
+
+#[test]
+fn a_tunnel_header_with_a_number_of_its_packet_is_refused() {
+    let gtp = Tunnel::Gtp { checksum: false, container: true };
+    let packet = Packet { outer: Some((Network::default(), gtp)), ..Packet::tcp(1000) };
+    let options = Options::new(Split::Tcp { mss: 300 });
+    let bytes = packet.build();
+    assert_eq!(split(&bytes, &options).unwrap().len(), 4);
+    // A sequence number; one in the container; another kind of message; an unknown extension.
+    for (at, value) in [(42, 0x36), (55, 0x14), (43, 254), (53, 0xc0)] {
+        let mut bytes = bytes.clone();
+        bytes[at] = value;
+        let error = split(&bytes, &options).unwrap_err();
+        assert!(matches!(error, Error::Tunnel { tunnel: "GTP-U", .. }), "{at}: {error}");
+    }
+    // A length that is not the packet's.
+    let mut bytes = bytes;
+    bytes[45] += 1;
+    assert!(matches!(split(&bytes, &options).unwrap_err(), Error::Header(_)));
+}

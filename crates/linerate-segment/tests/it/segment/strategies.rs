@@ -58,6 +58,8 @@ fn tunnel() -> impl Strategy<Value = Tunnel> {
             key,
             bridged
         }),
+        any::<(bool, bool)>().prop_map(|(checksum, container)| Tunnel::Gtp { checksum, container }),
+        any::<(bool, bool)>().prop_map(|(checksum, direct)| Tunnel::Gue { checksum, direct }),
         Just(Tunnel::Ip),
     ]
 }

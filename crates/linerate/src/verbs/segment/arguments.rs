@@ -6,6 +6,7 @@ use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use linerate_pcapfile::Compression;
 use linerate_segment::segment::{Checksums, IpId};
+use linerate_wire::udp_tunnel::{GTP_PORT, GUE_PORT};
 use linerate_wire::{geneve, vxlan};
 
 use crate::cli::values::named;
@@ -49,6 +50,14 @@ pub(crate) struct Arguments {
     /// UDP destination port of Geneve, 0 for none.
     #[arg(long, value_name = "PORT", default_value_t = geneve::PORT)]
     pub(super) geneve_port: u16,
+
+    /// UDP destination port of GTP-U, 0 for none. It is split, not joined.
+    #[arg(long, value_name = "PORT", default_value_t = GTP_PORT, conflicts_with = "coalesce")]
+    pub(super) gtp_port: u16,
+
+    /// UDP destination port of GUE, and of IP directly in UDP (FOU), 0 for none. It is split, not joined.
+    #[arg(long, value_name = "PORT", default_value_t = GUE_PORT, conflicts_with = "coalesce")]
+    pub(super) gue_port: u16,
 
     /// Make IP fragments of what is over the MTU and neither TCP nor, with --uso, UDP.
     #[arg(long, conflicts_with = "coalesce")]

@@ -60,7 +60,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         output,
         pcapng,
         operation: operation(arguments),
-        ports: TunnelPorts { vxlan: arguments.vxlan_port, geneve: arguments.geneve_port },
+        ports: TunnelPorts {
+            vxlan: arguments.vxlan_port,
+            geneve: arguments.geneve_port,
+            gtp: arguments.gtp_port,
+            gue: arguments.gue_port,
+        },
         filters,
         fix_checksums: arguments.fix_checksums,
         section: host::section_header(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
