@@ -16,12 +16,15 @@ pub struct LiveSplitter {
     linktype: u16,
     engine: Engine,
     statistics: SplitStatistics,
+    /// The identification of the next IPv6 packet that becomes fragments.
+    fragment_id: u32,
 }
 
 impl LiveSplitter {
     /// For an interface of this link type (LINKTYPE registry).
     pub fn new(linktype: u16) -> Self {
-        Self { linktype, engine: Engine::detect(), statistics: SplitStatistics::default() }
+        let (engine, statistics) = (Engine::detect(), SplitStatistics::default());
+        Self { linktype, engine, statistics, fragment_id: 0 }
     }
 
     /// The counts since the last call.
@@ -69,7 +72,7 @@ impl LiveSplitter {
     }
 
     fn segments<'f>(
-        &self,
+        &mut self,
         frame: &Frame<'f>,
         header: &Header,
     ) -> Result<Segments<'f>, UnsplitReason> {
@@ -81,7 +84,9 @@ impl LiveSplitter {
             return Err(UnsplitReason::LinkType);
         };
         let options = Options::from_virtio(header, frame.head(), link);
-        let options = options.ok_or(UnsplitReason::Protocol)?;
+        let mut options = options.ok_or(UnsplitReason::Protocol)?;
+        self.fragment_id = self.fragment_id.wrapping_add(1);
+        options.fragment_id = self.fragment_id;
         Ok(Segments::new(frame.head(), &options)?)
     }
 

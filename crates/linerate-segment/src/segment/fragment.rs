@@ -75,8 +75,8 @@ impl Fragmenter {
             Version::V4 => (ip.upper, 0),
             Version::V6 => unfragmentable(packet, ip),
         };
-        let extra = if fits || ip.version == Version::V4 { 0 } else { FRAGMENT_HEADER_LEN };
-        let data = repeated + extra;
+        let data = if fits { repeated } else { header_len(packet, ip) };
+        let extra = data - repeated;
         let least = data - ip.at + 8;
         let room = usize::from(mtu).saturating_sub(data - ip.at);
         if !fits && room < 8 {
@@ -199,6 +199,14 @@ impl Fragmenter {
             }
         }
         self.offset += end - self.data;
+    }
+}
+
+/// Where the data of a fragment starts in it.
+pub(super) fn header_len(packet: &[u8], ip: &Ip) -> usize {
+    match ip.version {
+        Version::V4 => ip.upper,
+        Version::V6 => unfragmentable(packet, ip).0 + FRAGMENT_HEADER_LEN,
     }
 }
 

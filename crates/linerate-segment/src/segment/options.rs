@@ -1,11 +1,12 @@
 //! What to do with a super-packet.
 
 use linerate_wire::ip::Protocol;
+use linerate_wire::offload::PartialChecksum;
 use linerate_wire::udp_tunnel::{self, UdpTunnel};
 use linerate_wire::virtio::{self, GsoType};
 use linerate_wire::{geneve, vxlan};
 
-use super::layout;
+use super::{fragment, layout};
 
 /// Most bytes of headers, link header included, in front of the payload of a segment: two VLAN tags,
 /// IPv6, Geneve with all options, another Ethernet and IPv6 header and TCP with all options fit.
@@ -138,12 +139,16 @@ impl Options {
         }
     }
 
-    /// What the virtio header of `packet` asks for; `None` as [`Split::from_virtio`].
+    /// What the virtio header of `packet` asks for; `None` as [`Split::from_virtio`], but for UDP fragmentation offload
+    /// (UFO) outside of tunnels. Give the fragments of each such IPv6 packet their own [`Options::fragment_id`].
     ///
     /// A UDP tunnel may have any port. There is one if the header says so, if the outermost UDP header carries TCP, or if
     /// a checksum starts behind it. Otherwise none is looked for: a plain datagram may be for any port, too.
     pub fn from_virtio(header: &virtio::Header, packet: &[u8], link: LinkType) -> Option<Self> {
-        let split = Split::from_virtio(header)?;
+        let split = match header.gso_type.kind() {
+            GsoType::UDP => fragments(header, packet, link)?,
+            _ => Split::from_virtio(header)?,
+        };
         let mut options = Self { link, ..Self::new(split) };
         for tunnel in UdpTunnel::ALL {
             *options.port_mut(tunnel) = 0;
@@ -175,6 +180,18 @@ impl Options {
             UdpTunnel::Gue => &mut self.gue_port,
         }
     }
+}
+
+/// What UDP fragmentation offload asks for: so many bytes behind the headers that all fragments have.
+fn fragments(header: &virtio::Header, packet: &[u8], link: LinkType) -> Option<Split> {
+    let outer = layout::outermost(packet, link).ok()?;
+    let is_outermost = |partial: PartialChecksum| usize::from(partial.start) == outer.upper;
+    if outer.protocol != Protocol::UDP || !header.partial_checksum().is_none_or(is_outermost) {
+        return None;
+    }
+    let repeated = fragment::header_len(packet, &outer) - outer.at;
+    let mtu = repeated + usize::from(header.gso_size);
+    Some(Split::Fragments { mtu: mtu.try_into().ok()? })
 }
 
 /// Where the UDP header of a tunnel is in a super-packet, if it is in one.

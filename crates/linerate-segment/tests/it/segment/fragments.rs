@@ -1,7 +1,8 @@
 //! Fragments: put together again they are the datagram.
 
 use linerate_segment::Error;
-use linerate_segment::segment::{Checksums, Options, Split};
+use linerate_segment::segment::{Checksums, LinkType, Options, Split};
+use linerate_wire::virtio;
 use proptest::prelude::*;
 
 use super::build::{self, Network, Packet, Transport};
@@ -232,4 +233,32 @@ fn an_mtu_without_room_is_refused() {
     let fragments = |mtu| split(&packet.build(), &options(&packet, Split::Fragments { mtu }));
     assert_eq!(fragments(43).unwrap_err(), Error::MtuTooSmall { mtu: 43, need: 44 });
     assert_eq!(fragments(44).unwrap().len(), 14);
+}
+
+#[test]
+fn fragmentation_offload_says_how_much_a_fragment_has() {
+    let fragment = vec![(0, vec![0; 8]), (60, vec![0; 8])];
+    for extensions in [None, Some(vec![]), Some(fragment)] {
+        let mut packet = Packet::udp(5000);
+        if let Some(extensions) = extensions {
+            packet.network = Network { extensions, ..Network::v6() };
+        }
+        let bytes = packet.build();
+        let header = virtio::Header {
+            gso_type: virtio::GsoType::UDP,
+            gso_size: 1000,
+            flags: virtio::Flags::NEEDS_CSUM,
+            csum_start: (14 + packet.network.header_len()) as u16,
+            csum_offset: 6,
+            ..virtio::Header::default()
+        };
+        let options = Options::from_virtio(&header, &bytes, LinkType::Ethernet).unwrap();
+        let pieces = split(&bytes, &options).unwrap();
+        let headers = packet.network.header_len() + if packet.network.v6 { 8 } else { 0 };
+        assert_eq!(pieces.len(), 6);
+        assert!(pieces[..5].iter().all(|piece| piece.len() == 14 + headers + 1000));
+        // In a tunnel the fragments are inside.
+        let inside = virtio::Header { csum_start: header.csum_start + 28, ..header };
+        assert_eq!(Options::from_virtio(&inside, &bytes, LinkType::Ethernet), None);
+    }
 }
