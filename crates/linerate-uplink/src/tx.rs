@@ -11,7 +11,7 @@ use linerate_segment::Policy;
 use linerate_wire::checksum::Engine;
 use linerate_wire::icmp::{self, Reason};
 use linerate_wire::virtio::Header;
-use linerate_wire::{ethernet, vlan};
+use linerate_wire::{ethernet, tcp, udp, vlan};
 use rustix::io::Errno;
 
 use crate::Result;
@@ -222,7 +222,7 @@ impl Transmitter {
         let mut segments = match segments(header, packet, self.policy) {
             Ok(segments) => segments,
             Err(refusal) => {
-                return self.leave_to_kernel(&refusal, header, packet, port, statistics);
+                return self.leave_to_kernel(&refusal, header, len, port, statistics);
             }
         };
         let longest = segments.max_len();
@@ -253,20 +253,21 @@ impl Transmitter {
     /// Has the kernel split a super-packet that the uplink cannot split.
     #[cold]
     fn leave_to_kernel<P: FramePort>(
-        &self,
+        &mut self,
         refusal: &Refusal,
         header: &Header,
-        packet: &[u8],
+        len: usize,
         port: &mut P,
         statistics: &mut Statistics,
     ) -> Result<usize> {
+        let packet = &self.buffer[..len];
         let Some(kernel) = self.kernel.as_ref().filter(|_| !refusal.is_policy()) else {
             statistics.unsplit.refuse(refusal, header);
             return Ok(0);
         };
         // The kernel compares no segment with the MTU.
-        if ETHERNET_HEADER + usize::from(header.gso_size) > self.limit.of(packet) {
-            statistics.dropped.too_long += 1;
+        if headers_len(header, packet) + usize::from(header.gso_size) > self.limit.of(packet) {
+            self.refuse_too_long(len, statistics);
             return Ok(0);
         }
         // What came before goes before.
@@ -330,6 +331,21 @@ impl Transmitter {
         }
         Ok(())
     }
+}
+
+/// Bytes of headers before the payload of each segment, at least. `hdr_len` is a hint only.
+fn headers_len(header: &Header, packet: &[u8]) -> usize {
+    let Some(partial) = header.partial_checksum() else { return ETHERNET_HEADER };
+    let start = usize::from(partial.start);
+    let transport = packet.get(start..).unwrap_or(&[]);
+    start
+        + match usize::from(partial.offset) {
+            tcp::CHECKSUM_OFFSET => {
+                tcp::Segment::new_checked(transport).map_or(0, |segment| segment.header_len())
+            }
+            udp::CHECKSUM_OFFSET => udp::HEADER_LEN,
+            _ => 0,
+        }
 }
 
 /// The send buffer, or the queue of the interface.

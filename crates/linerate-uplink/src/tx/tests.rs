@@ -183,3 +183,22 @@ fn a_true_header_splits() {
         assert_eq!((frames.len(), statistics.dropped.too_long), (0, 1), "{statistics:?}");
     }
 }
+
+#[test]
+fn the_headers_of_a_super_packet_that_the_kernel_splits_count_for_its_segments() {
+    let header = |start, offset| Header {
+        flags: Flags::NEEDS_CSUM,
+        csum_start: start,
+        csum_offset: offset,
+        ..Header::default()
+    };
+    let mut tcp = packet(true, 3000);
+    // Three words of options.
+    tcp[46] = 0x80;
+    assert_eq!(headers_len(&header(34, 16), &tcp), 14 + 20 + 32);
+    assert_eq!(headers_len(&header(54, 6), &packet(false, 3000)), 14 + 40 + 8);
+    // SCTP has a length of its own, and a header that lies may be anywhere.
+    assert_eq!(headers_len(&header(34, 8), &tcp), 34);
+    assert_eq!(headers_len(&header(60_000, 16), &tcp), 60_000);
+    assert_eq!(headers_len(&Header::default(), &tcp), ETHERNET_HEADER);
+}
