@@ -194,6 +194,8 @@ struct Scratch {
     converted: Vec<u8>,
     /// A record with its checksum.
     completed: Vec<u8>,
+    /// A packet that the capture cut, with zeroes for what is missing.
+    padded: Vec<u8>,
 }
 
 struct Rewriter {
@@ -380,10 +382,12 @@ impl Rewriter {
                 RawRecord { bytes: &scratch.converted, block_type, big_endian: false, captured }
             }
         };
-        let completed = &mut scratch.completed;
+        let (completed, padded) = (&mut scratch.completed, &mut scratch.padded);
         let done = match (wanted, self.split) {
             (false, _) => self.pass(&raw),
-            (true, Some(options)) => self.split(&options, &raw, record, interface, completed),
+            (true, Some(options)) => {
+                self.split(&options, &raw, (record, interface), completed, padded)
+            }
             (true, None) => {
                 let raw = self.complete(raw, record, interface, completed);
                 if let Some(joiner) = &mut self.joiner {
@@ -413,24 +417,32 @@ impl Rewriter {
         &mut self,
         options: &SplitOptions,
         raw: &RawRecord<'_>,
-        record: &Record<'_>,
-        interface: &InterfaceDescription,
+        (record, interface): (&Record<'_>, &InterfaceDescription),
         completed: &mut Vec<u8>,
+        padded: &mut Vec<u8>,
     ) -> Result<()> {
         let wire_len = record.frame.wire_len as usize;
         let packet = raw.packet();
+        let cut = packet.len() < wire_len;
         let decision = match link::packet(interface.linktype, packet) {
             Some((prefix, link)) => {
                 let rest = wire_len.saturating_sub(prefix);
-                (prefix, options.decide(&packet[prefix..], link, self.ports, rest))
+                let decision = options.decide(&packet[prefix..], link, self.ports, rest, padded);
+                match decision {
+                    // Its record has no length of what was captured.
+                    Decision::Split(..) if cut && raw.block_type == BlockType::SimplePacket => {
+                        (prefix, Decision::Refuse(super::UnsplitReason::Truncated))
+                    }
+                    decision => (prefix, decision),
+                }
             }
             None if wire_len > usize::from(options.mtu) + MAX_LINK_HEADER_LEN => {
                 (0, Decision::Refuse(super::UnsplitReason::LinkType))
             }
             None => (0, Decision::Keep),
         };
-        let (prefix, mut segments) = match decision {
-            (prefix, Decision::Split(segments)) => (prefix, segments),
+        let (prefix, mut segments, mut left) = match decision {
+            (prefix, Decision::Split(segments, kept)) => (prefix, segments, kept),
             (_, decision) => {
                 if let Decision::Refuse(reason) = decision {
                     self.statistics.refused.add(reason);
@@ -440,12 +452,16 @@ impl Rewriter {
             }
         };
         self.statistics.super_packets += 1;
+        self.statistics.cut += u64::from(cut);
         let mut first = true;
         while let Some(parts) = segments.next_view() {
-            let all = [&packet[..prefix], parts.header, parts.payload];
+            let kept = parts.payload.len().min(left);
+            left -= kept;
+            let all = [&packet[..prefix], parts.header, &parts.payload[..kept]];
+            let wire_len = prefix + parts.header.len() + parts.payload.len();
             self.output.write_record(true, |out| {
                 let start = out.len();
-                raw.put(out, &all, |out| {
+                raw.put(out, &all, wire_len, |out| {
                     options::append_segment_options(out, raw.options(), raw.big_endian, first);
                 });
                 if !first {

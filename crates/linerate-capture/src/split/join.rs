@@ -244,7 +244,8 @@ impl Queue {
             &one.raw().packet()[one.prefix..][range]
         });
         let parts: Vec<&[u8]> = [head, packet.header()].into_iter().chain(payload).collect();
-        first.raw().put(&mut out, &parts, |out| {
+        let wire_len = parts.iter().map(|part| part.len()).sum();
+        first.raw().put(&mut out, &parts, wire_len, |out| {
             let each = tokens.iter().map(|token| at(token).raw().options());
             options::append_joined_options(out, each, first.big_endian);
         });

@@ -95,8 +95,8 @@ impl TunnelPorts {
 enum Decision<'p> {
     /// Keep it: it fits the wire.
     Keep,
-    /// Replace it by these segments.
-    Split(Segments<'p>),
+    /// Replace it by these segments, of which the capture has so many bytes of payload at most.
+    Split(Segments<'p>, usize),
     /// Keep it, although it is too long.
     Refuse(UnsplitReason),
 }
@@ -108,23 +108,43 @@ impl SplitOptions {
         Options { checksums, outer_id, inner_id, max_burst, ..ports.options(link, split) }
     }
 
-    /// Decides about a packet that had `wire_len` bytes on the wire.
+    /// Decides about a packet that had `wire_len` bytes on the wire. If the capture kept fewer, what is missing is zero
+    /// in `padded`, and the segments are without checksums.
     fn decide<'p>(
         &self,
         packet: &'p [u8],
         link: LinkType,
         ports: TunnelPorts,
         wire_len: usize,
+        padded: &'p mut Vec<u8>,
     ) -> Decision<'p> {
         let claimed = link::ip_len(packet, link);
         let over = claimed.unwrap_or_else(|| link::rest(packet, link, wire_len)) > self.mtu.into();
         if !over && self.mss.is_none() && self.uso.is_none() {
             return Decision::Keep;
         }
-        if packet.len() < wire_len {
-            return if over { Decision::Refuse(UnsplitReason::Truncated) } else { Decision::Keep };
+        let captured = packet.len();
+        let cut = captured < wire_len;
+        if cut && !over {
+            return Decision::Keep;
         }
-        let new = |split| Segments::new(packet, &self.segment_options(link, ports, split));
+        let packet = match cut {
+            true if wire_len > MAX_PADDED => return Decision::Refuse(UnsplitReason::Truncated),
+            true => {
+                padded.clear();
+                padded.extend_from_slice(packet);
+                padded.resize(wire_len, 0);
+                padded
+            }
+            false => packet,
+        };
+        let new = |split| {
+            let mut options = self.segment_options(link, ports, split);
+            if cut {
+                options.checksums = Checksums::None;
+            }
+            Segments::new(packet, &options)
+        };
         let tcp = new(Split::Tcp { mss: self.mss.unwrap_or(u16::MAX) });
         let segments = match tcp {
             Ok(_) if self.mss.is_none() && over => new(Split::Mtu(self.mtu)),
@@ -140,12 +160,29 @@ impl SplitOptions {
             Err(error) => Err(error),
         };
         match segments {
-            Ok(segments) if segments.len() > 1 => Decision::Split(segments),
+            Ok(segments) if segments.len() > 1 => {
+                let kept =
+                    if cut { kept_payload(packet, captured, &segments) } else { Some(usize::MAX) };
+                // Headers that were cut are zeroes, too.
+                kept.map_or(Decision::Refuse(UnsplitReason::Truncated), |kept| {
+                    Decision::Split(segments, kept)
+                })
+            }
+            Err(Error::Header(_)) if cut => Decision::Refuse(UnsplitReason::Truncated),
             Err(error) if over => Decision::Refuse(error.into()),
             _ => Decision::Keep,
         }
     }
 }
+
+/// How many of the first `captured` bytes of `packet` are payload of its segments; `None` if headers are missing.
+fn kept_payload(packet: &[u8], captured: usize, segments: &Segments<'_>) -> Option<usize> {
+    let payload = segments.clone().next_view()?.payload;
+    captured.checked_sub(payload.as_ptr().addr() - packet.as_ptr().addr())
+}
+
+/// The longest packet that is split although the capture cut it: longer than the kernel's `GSO_MAX_SIZE`.
+const MAX_PADDED: usize = 1 << 20;
 
 /// The packet as one segment with its checksum filled in, if the sender left that to its network card: if
 /// the field has the sum of the pseudo header. Wrong checksums stay wrong. Around what leaves none, as ARP in VXLAN

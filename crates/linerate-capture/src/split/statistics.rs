@@ -10,7 +10,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 /// Why a packet that is too long for the wire is passed on unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnsplitReason {
-    /// The capture did not keep all of it.
+    /// The capture did not keep all of its headers.
     Truncated,
     /// A UDP datagram, and the size of its segments was not given.
     UdpSize,
@@ -82,7 +82,7 @@ impl UnsplitReason {
     /// What it means, and what helps.
     pub const fn explanation(self) -> &'static str {
         match self {
-            Self::Truncated => "cut by the snapshot length of the capture",
+            Self::Truncated => "headers cut by the snapshot length of the capture",
             Self::UdpSize => {
                 "UDP over the MTU; it can be split as a tunnel if its port is that of VXLAN or Geneve, \
                  or by the size of its datagrams; else it can become fragments"
@@ -128,6 +128,8 @@ pub struct SplitStatistics {
     pub super_packets: u64,
     /// The frames that were made of them.
     pub segments: u64,
+    /// Super-packets of those that the capture had cut: their frames end where it did, and have no checksums.
+    pub cut: u64,
     /// Packets that were not split and whose missing checksum was filled in.
     pub checksums: u64,
     /// Packets over the limit that were passed on unchanged, by reason.
@@ -177,6 +179,7 @@ impl SplitStatistics {
     pub fn plus(mut self, other: &Self) -> Self {
         self.super_packets += other.super_packets;
         self.segments += other.segments;
+        self.cut += other.cut;
         self.checksums += other.checksums;
         for (count, more) in self.refused.0.iter_mut().zip(other.refused.0) {
             *count += more;
@@ -191,6 +194,14 @@ impl fmt::Display for SplitStatistics {
         let [whole, frames] =
             [plural(self.super_packets, "super-packet"), plural(self.segments, "frame")];
         write!(f, "{whole} split into {frames}")?;
+        if self.cut > 0 {
+            let cut = plural(self.cut, "super-packet");
+            write!(
+                f,
+                "\n{cut} of those cut by the snapshot length: their frames end where the capture did, and \
+                have no checksums"
+            )?;
+        }
         if self.checksums > 0 {
             write!(f, "\n{} filled in", plural(self.checksums, "checksum"))?;
         }

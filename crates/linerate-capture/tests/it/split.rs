@@ -347,7 +347,7 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
     let mut icmp = tcp(1, 3000);
     icmp[23] = 1;
     let mut list = whole(vec![syn, arp, udp(2000), icmp.clone()]);
-    list.push((9, cut[..200].to_vec(), cut.len()));
+    list.push((9, cut[..50].to_vec(), cut.len()));
     let file = pcap(false, 0xa1b2_c3d4, &list);
     let (outcome, out) = run(&file, splitting(SplitOptions::default()));
     assert_eq!(out, file);
@@ -363,7 +363,7 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
     }
     assert_eq!(refused.total(), 5);
     let said = outcome.report.split.to_string();
-    assert!(said.contains("1 packet not split: cut by the snapshot length"), "{said}");
+    assert!(said.contains("1 packet not split: headers cut by the snapshot length"), "{said}");
 
     // What options are for.
     let plan =
@@ -371,7 +371,7 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
     let (outcome, _) = run(&file, splitting(plan));
     let refused = &outcome.report.split.refused;
     assert_eq!(refused.count(UnsplitReason::UdpSize) + refused.count(UnsplitReason::Protocol), 0);
-    assert_eq!(refused.count(UnsplitReason::Burst), 1, "{refused:?}");
+    assert_eq!(refused.count(UnsplitReason::Burst), 2, "{refused:?}");
     // The builder sets DF.
     assert_eq!(refused.count(UnsplitReason::DontFragment), 1, "{refused:?}");
     icmp[20] = 0;
@@ -383,6 +383,39 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
     let (_, out) = run(&only, splitting(fixed));
     let ids: Vec<_> = frames(&out)[1..].iter().map(|frame| [frame[18], frame[19]]).collect();
     assert_eq!(ids, [[0, 0]; 3]);
+}
+
+#[test]
+fn frames_of_a_packet_that_was_cut_have_true_lengths_and_what_is_there() {
+    let packet = tcp(1, 5000);
+    let plan = SplitOptions { checksums: Checksums::None, ..SplitOptions::default() };
+    let (_, out) = run(&pcap(false, 0xa1b2_c3d4, &whole(vec![packet.clone()])), splitting(plan));
+    let pieces = frames(&out);
+    // Headers, and no payload; some; a whole segment and more.
+    for captured in [54, 154, 54 + 1460 + 7] {
+        for format in ["pcap", "pcapng"] {
+            let cut = &packet[..captured];
+            let file = match format {
+                "pcap" => pcap(true, 0xa1b2_c3d4, &[(9, cut.to_vec(), packet.len())]),
+                _ => Made::start(false, 6).enhanced(9, cut, packet.len(), &[]).bytes,
+            };
+            let (outcome, out) = run(&file, splitting(SplitOptions::default()));
+            let split = outcome.report.split;
+            assert_eq!((split.cut, split.segments, split.refused.total()), (1, 4, 0));
+            let said = "1 super-packet of those cut by the snapshot length";
+            assert!(split.to_string().contains(said), "{split}");
+            let mut left = captured - 54;
+            let mut reader =
+                Reader::from_stream("out", Box::new(Cursor::new(out))).expect("a header");
+            for piece in &pieces {
+                let record = reader.next().expect("a record").expect("one more");
+                let kept = left.min(piece.len() - 54);
+                left -= kept;
+                assert_eq!(record.frame.wire_len as usize, piece.len());
+                assert_eq!(record.frame.head(), &piece[..54 + kept], "{captured} {format}");
+            }
+        }
+    }
 }
 
 #[test]

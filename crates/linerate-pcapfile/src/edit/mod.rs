@@ -52,9 +52,15 @@ impl<'a> RawRecord<'a> {
         }
     }
 
-    /// Appends a record like this one for the packet in `parts`, whose length is also that on the wire;
-    /// `options` appends its options, where the format has room for them.
-    pub fn put(&self, out: &mut Vec<u8>, parts: &[&[u8]], options: impl FnOnce(&mut Vec<u8>)) {
+    /// Appends a record like this one for the packet in `parts`, which had `wire_len` bytes; `options` appends its
+    /// options, where the format has room for them. A simple packet block has that length only.
+    pub fn put(
+        &self,
+        out: &mut Vec<u8>,
+        parts: &[&[u8]],
+        wire_len: usize,
+        options: impl FnOnce(&mut Vec<u8>),
+    ) {
         let start = out.len();
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let word = |value: usize| match self.big_endian {
@@ -67,7 +73,7 @@ impl<'a> RawRecord<'a> {
             BlockType::SimplePacket => (None, 8),
             _ => (Some(20), 24),
         };
-        for at in captured.into_iter().chain([wire]) {
+        for (at, len) in captured.map(|at| (at, len)).into_iter().chain([(wire, wire_len)]) {
             out[start + at..start + at + 4].copy_from_slice(&word(len));
         }
         parts.iter().for_each(|part| out.extend_from_slice(part));
