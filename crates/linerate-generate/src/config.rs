@@ -33,6 +33,11 @@ pub struct Config {
     pub(crate) source_mac: ethernet::Address,
     pub(crate) destination_mac: ethernet::Address,
     pub(crate) transport: Transport,
+    pub(crate) tcp_flags: tcp::Flags,
+    pub(crate) ttl: u8,
+    /// Differentiated services in the upper six bits.
+    pub(crate) traffic_class: u8,
+    pub(crate) dont_fragment: bool,
     pub(crate) vlan: Option<u16>,
     pub(crate) random: RandomFields,
     pub(crate) seed: u64,
@@ -64,6 +69,7 @@ impl Config {
             options;
         check_limits(count, duration, vlan)?;
         let v6 = family(options.source, options.destination)?;
+        check_fields(&options, v6)?;
         let mut source = options
             .source
             .unwrap_or_else(|| benchmark_network(v6, random.source, [0x2001, 0x2, 0], [198, 18]));
@@ -140,6 +146,10 @@ impl Config {
             source_ports,
             destination_ports,
             transport,
+            tcp_flags: options.tcp_flags.unwrap_or(tcp::Flags::ACK.union(tcp::Flags::PSH)),
+            ttl: options.ttl.unwrap_or(64),
+            traffic_class: options.dscp << 2,
+            dont_fragment: !options.fragmentable,
             vlan,
             random,
             seed,
@@ -207,6 +217,19 @@ fn check_limits(count: Option<u64>, duration: Option<Duration>, vlan: Option<u16
     }
     if let Some(vlan) = vlan.filter(|id| *id > vlan::MAX_ID) {
         return Err(Error::argument(format!("vlan {vlan}"), "must be 0 to 4094"));
+    }
+    Ok(())
+}
+
+fn check_fields(options: &Options, v6: bool) -> Result<()> {
+    if options.dscp > 63 {
+        return Err(Error::argument(format!("dscp {}", options.dscp), "must be 0 to 63"));
+    }
+    if options.fragmentable && v6 {
+        return Err(Error::argument("no DF", "is of IPv4: no router fragments IPv6"));
+    }
+    if options.tcp_flags.is_some() && options.transport == Transport::Udp {
+        return Err(Error::argument("TCP flags", "need TCP"));
     }
     Ok(())
 }

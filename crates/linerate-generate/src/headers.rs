@@ -104,6 +104,11 @@ fn emit(
     let fits = "the configuration has room for the headers";
     let ip = ip::Repr::new(source, destination, protocol, payload_len)
         .expect("the configuration has one address family");
+    let Config { traffic_class, ttl, dont_fragment, .. } = *config;
+    let ip = match ip {
+        ip::Repr::V4(ip) => ip::Repr::V4(ipv4::Repr { traffic_class, ttl, dont_fragment, ..ip }),
+        ip::Repr::V6(ip) => ip::Repr::V6(ipv6::Repr { traffic_class, hop_limit: ttl, ..ip }),
+    };
     let ethernet = ethernet::Repr {
         destination: config.destination_mac,
         source: config.source_mac,
@@ -132,7 +137,7 @@ fn emit(
                 destination_port,
                 sequence: 1,
                 acknowledgement: 1,
-                flags: tcp::Flags::ACK.union(tcp::Flags::PSH),
+                flags: config.tcp_flags,
                 window: u16::MAX,
                 urgent: 0,
             };

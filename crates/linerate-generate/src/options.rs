@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use linerate_wire::ethernet;
 use linerate_wire::ip::Protocol;
+use linerate_wire::tcp;
 
 use crate::fields::{Addresses, Ports};
 use crate::{Error, Rate, Result, Sizes};
@@ -46,6 +47,14 @@ pub struct Options {
     pub destination_mac: Option<ethernet::Address>,
     /// UDP or TCP.
     pub transport: Transport,
+    /// Flags of TCP segments; ACK and PSH.
+    pub tcp_flags: Option<tcp::Flags>,
+    /// TTL or hop limit; 64.
+    pub ttl: Option<u8>,
+    /// Differentiated services, 0 to 63.
+    pub dscp: u8,
+    /// Routers may fragment IPv4 packets: DF is not set. The identification stays 0.
+    pub fragmentable: bool,
     /// VLAN identifier of the tag, 0 (a priority tag) to 4094; no tag where `None`.
     pub vlan: Option<u16>,
     /// Fields that are random instead of walked.
@@ -68,7 +77,7 @@ pub enum Transport {
     /// UDP.
     #[default]
     Udp,
-    /// TCP segments of no connection, with ACK and PSH set.
+    /// TCP segments of no connection.
     Tcp,
 }
 

@@ -10,6 +10,8 @@ use linerate_generate::{
 };
 use linerate_wire::ethernet::Address;
 use linerate_wire::flow::Key;
+use linerate_wire::layers;
+use linerate_wire::tcp::Flags;
 use proptest::prelude::*;
 
 fn interface() -> OutputInterface {
@@ -18,6 +20,7 @@ fn interface() -> OutputInterface {
         index: 1,
         mac: Address([2, 0, 0, 0, 0, 1]),
         mtu: 1500,
+        has_ethernet: true,
         up: true,
         peer_mac: None,
         carries_default_route: false,
@@ -67,6 +70,8 @@ prop_compose! {
         ports in (any::<u16>(), 0_u16..50),
         sizes in sizes(),
         tcp in any::<bool>(),
+        (ttl, dscp, fragmentable) in (prop::option::of(any::<u8>()), 0_u8..64, any::<bool>()),
+        flags in prop::option::of(0_u16..512),
         vlan in prop::option::of(1_u16..4095),
         random in any::<[bool; 7]>(),
         seed in any::<u64>(),
@@ -79,6 +84,10 @@ prop_compose! {
             destination: Some(destination),
             source_ports: Some(Ports::new(ports.0, ports.0.saturating_add(ports.1)).unwrap()),
             transport: if tcp { Transport::Tcp } else { Transport::Udp },
+            tcp_flags: flags.filter(|_| tcp).map(Flags),
+            ttl,
+            dscp,
+            fragmentable: fragmentable && !destination.is_ipv6(),
             vlan,
             random: RandomFields {
                 source: source_random,
@@ -103,6 +112,20 @@ proptest! {
         let (source, destination) = (options.source, options.destination.unwrap());
         for frame in frames_of(options.clone(), 20) {
             prop_assert_eq!(verify(&frame), options.vlan);
+            let layers = layers::parse(&frame).unwrap();
+            let ip = &frame[layers.network_offset..];
+            let (class, ttl) = match layers.ipv4(&frame) {
+                Some(packet) => {
+                    prop_assert_eq!(packet.dont_fragment(), !options.fragmentable);
+                    (ip[1], ip[8])
+                }
+                None => (ip[0] << 4 | ip[1] >> 4, ip[7]),
+            };
+            prop_assert_eq!((class, ttl), (options.dscp << 2, options.ttl.unwrap_or(64)));
+            if let Some(segment) = layers.tcp(&frame) {
+                let flags = options.tcp_flags.unwrap_or(Flags::ACK.union(Flags::PSH));
+                prop_assert_eq!(segment.flags(), flags);
+            }
             prop_assert!((sizes.min()..=sizes.max()).contains(&(frame.len() as u16)));
             let key = Key::of(&frame).unwrap();
             let among = |range: Addresses, address| {

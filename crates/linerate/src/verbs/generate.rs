@@ -15,6 +15,7 @@ use linerate_generate::{
 };
 use linerate_service::{MetricEncoder, Unit};
 use linerate_wire::ethernet::Address;
+use linerate_wire::tcp::Flags;
 use serde::Serialize;
 
 use crate::cli::json::{self, Schema};
@@ -39,6 +40,7 @@ accept.
 Examples:
   linerate generate -i veth0 --count 1000000
   linerate generate -i veth0 --seconds 10 --rate 1Mpps --flows 100
+  linerate generate -i veth0 --tcp --tcp-flags syn --src 10.0.0.0/16 --random src,sport
   linerate generate -i veth0 --size 700-1500 --random src,dst,sport,dport,mac,size --seed 7")]
 pub(crate) struct Arguments {
     /// Output interface.
@@ -89,6 +91,18 @@ pub(crate) struct Arguments {
     /// Send TCP segments (of no connection).
     #[arg(long)]
     tcp: bool,
+    /// Flags of the TCP segments: a list of fin, syn, rst, psh, ack, urg, ece, cwr [default: psh,ack]
+    #[arg(long, value_name = "FLAGS", requires = "tcp", value_parser = tcp_flags)]
+    tcp_flags: Option<Flags>,
+    /// TTL or hop limit.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    ttl: u8,
+    /// Differentiated services code point.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=63))]
+    dscp: u8,
+    /// Let routers fragment IPv4 packets: DF is not set.
+    #[arg(long)]
+    no_df: bool,
     /// Put an 802.1Q tag with this identifier into each frame; 0 is a priority tag.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(..=4094))]
     vlan: Option<u16>,
@@ -160,6 +174,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn tcp_flags(text: &str) -> Result<Flags, String> {
+    const NAMES: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
+    text.split(',').try_fold(Flags::default(), |flags, name| {
+        let bit = NAMES.iter().position(|known| *known == name.trim());
+        let bit = bit.ok_or_else(|| format!("expected a list of {}", NAMES.join(", ")))?;
+        Ok(flags.union(Flags(1 << bit)))
+    })
+}
+
 /// Says that the requested rate was not reached, `part` being how much of it was: with `strict` that is an error.
 pub(super) fn check_rate(part: Option<f64>, strict: bool, quiet: bool) -> Result<()> {
     let Some(part) = part.filter(|part| *part < 1.0) else { return Ok(()) };
@@ -189,6 +212,10 @@ impl Arguments {
             source_mac: self.src_mac,
             destination_mac: self.dst_mac,
             transport: if self.tcp { Transport::Tcp } else { Transport::Udp },
+            tcp_flags: self.tcp_flags,
+            ttl: Some(self.ttl),
+            dscp: self.dscp,
+            fragmentable: self.no_df,
             vlan: self.vlan,
             random: self.random.unwrap_or_default(),
             seed: self.seed,
