@@ -1,5 +1,4 @@
 use std::io;
-use std::path::PathBuf;
 
 use linerate_net::privilege::MissingCapabilities;
 
@@ -69,17 +68,6 @@ pub enum Error {
     /// A capture file could not be read.
     #[error(transparent)]
     File(#[from] linerate_pcapfile::Error),
-    /// Only Ethernet frames can be sent.
-    #[error(
-        "{}: its frames have link type {linktype}; only Ethernet (1) can be replayed",
-        path.display()
-    )]
-    LinkType {
-        /// The file.
-        path: PathBuf,
-        /// Its link type, as in the LINKTYPE registry.
-        linktype: u16,
-    },
     /// A transmit ring failed.
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),

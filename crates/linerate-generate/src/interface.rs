@@ -17,6 +17,8 @@ pub struct OutputInterface {
     pub mac: ethernet::Address,
     /// The largest network-layer packet in bytes.
     pub mtu: u32,
+    /// Whether its frames have an Ethernet header; those of TUN, WireGuard and PPP begin with the IP header.
+    pub has_ethernet: bool,
     /// Whether it is up.
     pub up: bool,
     /// Hardware address of the other end of a veth pair, where that is in the same namespace.
@@ -41,6 +43,7 @@ impl OutputInterface {
             index: link.index,
             mac: link.address.unwrap_or_default(),
             mtu: link.mtu,
+            has_ethernet: link.is_ethernet() || link.is_loopback(),
             up: link.is_up(),
             peer_mac: link.veth_peer(&links).map(|peer| peer.address.unwrap_or_default()),
             carries_default_route: through(link.index)? == ConfiguredRoutes::Default,

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use linerate_ring::{packet, xdp};
+use linerate_wire::ethernet::EtherType;
 
 use crate::interface::OutputInterface;
 use crate::options::Backend;
@@ -62,6 +63,14 @@ impl TransmitQueue {
     /// Shortest and longest frame that can be sent, in bytes.
     pub(crate) fn frame_len(&self) -> (usize, usize) {
         (self.least, self.most)
+    }
+
+    /// Names the protocol of the frames to come on an interface without a link-layer header.
+    pub(crate) fn set_protocol(&mut self, protocol: EtherType) -> Result<()> {
+        match &mut self.ring {
+            Ring::Packet(ring) => Ok(ring.set_protocol(protocol.0)?),
+            Ring::Xdp(_) => Ok(()),
+        }
     }
 
     /// Puts a frame of `len` bytes into the ring, filled by `write`; flushes first where there is no room.

@@ -6,11 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use linerate_pcapfile::{Error as FileError, Reader};
 
-use super::{FrameSource, RecordedFrame};
+use super::{ETHERNET, FrameSource, RecordedFrame};
 use crate::{Error, Result};
-
-/// LINKTYPE_ETHERNET in the registry of link types.
-const ETHERNET: u16 = 1;
 
 /// The frames of several capture files, read one file after the other.
 pub struct Files<'a> {
@@ -73,16 +70,13 @@ impl FrameSource for Files<'_> {
             .as_ref()
             .and_then(|reader| reader.interfaces().get(interface))
             .map_or(ETHERNET, |interface| interface.linktype);
-        if linktype != ETHERNET {
-            return Err(Error::LinkType { path: self.paths[self.next - 1].clone(), linktype });
-        }
         let gap = match (self.before, time) {
             (Some(before), Some(time)) => time.saturating_sub(before),
             _ => 0,
         };
         // A frame with an earlier time does not set the clock back for later frames.
         self.before = self.before.max(time);
-        Ok(Some(RecordedFrame { bytes: &self.frame, gap, cut }))
+        Ok(Some(RecordedFrame { bytes: &self.frame, linktype, gap, cut }))
     }
 
     fn rewind(&mut self) -> Result<()> {

@@ -6,12 +6,15 @@
 use std::fmt::Display;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
+use linerate_wire::ethernet::{self, Address, EtherType};
+use linerate_wire::layers;
 use serde::Serialize;
 
 use crate::interface::OutputInterface;
 use crate::transmit::TransmitQueue;
-use crate::{Backend, Error, Rate, Result, clock, cpu, rate};
+use crate::{Backend, Error, Rate, Result, UNUSED_MAC, clock, cpu, rate};
 
 mod files;
 mod trace;
@@ -47,6 +50,9 @@ const CATCH_UP_PART: f64 = 1e-3;
 /// What it is later than that, in nanoseconds, it makes up at once.
 const MAX_SLIP_NS: u64 = 200_000;
 
+/// LINKTYPE_ETHERNET in the registry of link types.
+const ETHERNET: u16 = 1;
+
 /// Where frames come from.
 pub trait FrameSource {
     /// What reading them can fail with; only its own text is reported, without that of its causes.
@@ -68,8 +74,10 @@ pub trait FrameSource {
 /// A frame as it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedFrame<'a> {
-    /// Its bytes, from the Ethernet header on.
+    /// Its bytes, from the link-layer header on.
     pub bytes: &'a [u8],
+    /// The type of that header (LINKTYPE registry).
+    pub linktype: u16,
     /// Nanoseconds since the frame before it; 0 for the first, and where the clock went back.
     pub gap: u64,
     /// The record has fewer bytes than the frame had.
@@ -90,10 +98,17 @@ pub enum Speed {
 pub struct Options {
     /// When frames go.
     pub speed: Speed,
-    /// How often the whole is sent, at least 1.
+    /// How often the whole is sent; 0 for no end.
     pub rounds: u64,
+    /// From the end of a round to the next one.
+    pub round_gap: Duration,
     /// Frames to send at most, over all rounds.
     pub limit: Option<u64>,
+    /// Frames are sent that are due in this time, over all rounds.
+    pub duration: Option<Duration>,
+    /// Destination of frames that were recorded without an Ethernet header; `None` for the other end of a veth pair, or
+    /// [`UNUSED_MAC`].
+    pub destination_mac: Option<Address>,
     /// CPU that sends; wherever the scheduler put the thread where `None`.
     pub cpu: Option<usize>,
     /// [`Backend::Xdp`] for an AF_XDP socket on the first queue, which sends frames of up to 4096
@@ -108,7 +123,10 @@ impl Default for Options {
         Self {
             speed: Speed::Recorded(1.0),
             rounds: 1,
+            round_gap: Duration::ZERO,
             limit: None,
+            duration: None,
+            destination_mac: None,
             cpu: None,
             backend: Backend::Auto,
             allow_default_route: false,
@@ -140,7 +158,7 @@ impl Progress {
 pub struct Report {
     /// The interface.
     pub interface: String,
-    /// Frames read: `sent`, `too_long` and `too_short` together.
+    /// Frames read: `sent`, `too_long`, `too_short` and `unsupported` together.
     pub frames: u64,
     /// Frames given to the interface: `accepted` and `refused` together.
     pub sent: u64,
@@ -148,10 +166,14 @@ pub struct Report {
     pub accepted: u64,
     /// Frames that it dropped, as it counts them itself: frames of other senders are among them.
     pub refused: u64,
-    /// Frames not sent because they are longer than the MTU allows.
+    /// Frames not sent because they are longer than `max_frame`.
     pub too_long: u64,
     /// Frames not sent because they are shorter than an Ethernet header.
     pub too_short: u64,
+    /// Frames not sent because the interface cannot carry them: of an unknown link type, or not IP where only that goes.
+    pub unsupported: u64,
+    /// Longest frame that could be sent, in bytes: what the MTU allows, and AF_XDP at most 4096.
+    pub max_frame: u64,
     /// Frames sent with fewer bytes than they once had, because the record was cut.
     pub cut: u64,
     /// Bytes of the frames sent.
@@ -209,8 +231,11 @@ where
     F::Error: From<Error>,
 {
     let stopping = || stop.load(Ordering::Relaxed);
-    for _ in 0..sender.options.rounds {
+    while sender.options.rounds == 0 || sender.report.rounds < sender.options.rounds {
         if sender.report.rounds > 0 {
+            if !sender.pause(progress, &stopping)? {
+                return Ok(());
+            }
             frames.rewind()?;
         }
         sender.report.rounds += 1;
@@ -229,6 +254,9 @@ where
 
 struct Sender {
     queue: TransmitQueue,
+    has_ethernet: bool,
+    /// For frames that were recorded without one.
+    header: [u8; ethernet::HEADER_LEN],
     options: Options,
     report: Report,
     /// Frames in the ring that the kernel was not told of.
@@ -257,8 +285,14 @@ impl Sender {
         }
         // Gaps are less exact without it.
         let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
+        let destination = options.destination_mac.or(interface.peer_mac).unwrap_or(UNUSED_MAC);
+        let mut header = [0; ethernet::HEADER_LEN];
+        header[..6].copy_from_slice(&destination.0);
+        header[6..12].copy_from_slice(&interface.mac.0);
         Ok(Self {
             queue: TransmitQueue::open(options.backend, &interface, interface.longest_frame(true))?,
+            has_ethernet: interface.has_ethernet,
+            header,
             options,
             report: Report { interface: name.to_owned(), ..Report::default() },
             pending: 0,
@@ -274,6 +308,51 @@ impl Sender {
 
     fn is_done(&self) -> bool {
         self.options.limit.is_some_and(|limit| self.report.sent >= limit)
+    }
+
+    fn is_paced(&self) -> bool {
+        self.options.speed != Speed::Rate(Rate::Max)
+    }
+
+    /// The pause between two rounds; false if none follows, or when `stop` said so.
+    fn pause(&mut self, progress: &Progress, stop: &impl Fn() -> bool) -> Result<bool> {
+        let gap = self.options.round_gap.as_nanos() as u64;
+        if self.is_paced() {
+            self.due += gap as f64;
+            return Ok(!self.is_over());
+        }
+        self.flush(progress)?;
+        let end = clock::now().saturating_add(gap);
+        Ok(clock::wait_until(end, clock::SPIN_TIME_NS, stop) && !self.is_over())
+    }
+
+    /// Whether a frame that is due now is after the end.
+    fn is_over(&self) -> bool {
+        let now = if self.is_paced() { self.due as u64 } else { clock::now() - self.start };
+        self.options.duration.is_some_and(|duration| u128::from(now) >= duration.as_nanos())
+    }
+
+    /// The frame as the interface sends it: how much of `header` to put before what; `None` if it cannot.
+    fn convert<'f>(&mut self, recorded: RecordedFrame<'f>) -> Result<Option<(usize, &'f [u8])>> {
+        let RecordedFrame { bytes, linktype, .. } = recorded;
+        if linktype == ETHERNET && self.has_ethernet {
+            return Ok(Some((0, bytes)));
+        }
+        let Some(Ok((ether_type, offset))) = layers::behind_link(bytes, linktype) else {
+            return Ok(None);
+        };
+        let is_ip = matches!(ether_type, EtherType::IPV4 | EtherType::IPV6);
+        // 0 stands for what is no packet, and what is no EtherType is LLC or a protocol of Linux alone.
+        if !is_ip && (!self.has_ethernet || ether_type.is_length()) {
+            return Ok(None);
+        }
+        let rest = bytes.get(offset..).unwrap_or(&[]);
+        if !self.has_ethernet {
+            self.queue.set_protocol(ether_type)?;
+            return Ok(Some((0, rest)));
+        }
+        self.header[12..].copy_from_slice(&ether_type.0.to_be_bytes());
+        Ok(Some((ethernet::HEADER_LEN, rest)))
     }
 
     /// Sends a frame when it is due; false when `stop` said so first.
@@ -293,14 +372,22 @@ impl Sender {
             self.due += gap;
             self.slip = self.slip.saturating_sub(CATCH_UP_NS.max((gap * CATCH_UP_PART) as u64));
         }
+        if self.is_over() {
+            return Ok(false);
+        }
         let (least, most) = self.queue.frame_len();
-        let len = recorded.bytes.len();
+        let Some((header_len, rest)) = self.convert(recorded)? else {
+            self.report.unsupported += 1;
+            return Ok(true);
+        };
+        let header = self.header;
+        let len = header_len + rest.len();
         if len < least || len > most {
             self.report.too_short += u64::from(len < least);
             self.report.too_long += u64::from(len > most);
             return Ok(true);
         }
-        let paced = self.options.speed != Speed::Rate(Rate::Max);
+        let paced = self.is_paced();
         let due = self.start.saturating_add(self.due as u64);
         let deadline = due.saturating_add(self.slip);
         if paced && clock::now() < deadline {
@@ -310,7 +397,11 @@ impl Sender {
                 return Ok(false);
             }
         }
-        if !self.queue.enqueue(len, stop, |frame| frame.copy_from_slice(recorded.bytes))? {
+        let write = |frame: &mut [u8]| {
+            frame[..header_len].copy_from_slice(&header[..header_len]);
+            frame[header_len..].copy_from_slice(rest);
+        };
+        if !self.queue.enqueue(len, stop, write)? {
             return Ok(false);
         }
         self.pending += 1;
@@ -356,7 +447,8 @@ impl Sender {
         let flushed = self.flush(progress).err().map(|error| error.to_string());
         let mut report = self.report;
         report.error = error.or(flushed);
-        report.frames = report.sent + report.too_long + report.too_short;
+        report.frames = report.sent + report.too_long + report.too_short + report.unsupported;
+        report.max_frame = self.queue.frame_len().1 as u64;
         if report.sent > 0 {
             report.seconds = self.last.saturating_sub(self.start) as f64 / 1e9;
             report.packets_per_second = report.sent as f64 / report.seconds.max(1e-9);
@@ -387,8 +479,8 @@ fn check(options: Options) -> Result<()> {
     {
         return Err(Error::argument("rate", "must be a number above 0"));
     }
-    if options.rounds == 0 || options.limit == Some(0) {
-        return Err(Error::argument("loop or limit 0", "must be at least 1"));
+    if options.limit == Some(0) {
+        return Err(Error::argument("limit 0", "must be at least 1"));
     }
     Ok(())
 }

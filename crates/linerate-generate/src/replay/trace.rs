@@ -14,6 +14,7 @@ pub struct Trace {
 #[derive(Clone, Copy, Debug)]
 struct Record {
     end: usize,
+    linktype: u16,
     gap: u64,
     cut: bool,
 }
@@ -22,8 +23,8 @@ impl Trace {
     /// Appends a frame.
     pub fn push(&mut self, recorded: RecordedFrame<'_>) {
         self.bytes.extend_from_slice(recorded.bytes);
-        let RecordedFrame { gap, cut, .. } = recorded;
-        self.records.push(Record { end: self.bytes.len(), gap, cut });
+        let RecordedFrame { linktype, gap, cut, .. } = recorded;
+        self.records.push(Record { end: self.bytes.len(), linktype, gap, cut });
     }
 
     /// Reads all frames of another source.
@@ -54,14 +55,15 @@ impl FrameSource for Trace {
     type Error = Error;
 
     fn next(&mut self) -> Result<Option<RecordedFrame<'_>>, Error> {
-        let Some(record) = self.records.get(self.next) else { return Ok(None) };
+        let Some(&record) = self.records.get(self.next) else { return Ok(None) };
         let start = match self.next {
             0 => 0,
             next => self.records[next - 1].end,
         };
         self.next += 1;
         let bytes = &self.bytes[start..record.end];
-        Ok(Some(RecordedFrame { bytes, gap: record.gap, cut: record.cut }))
+        let Record { linktype, gap, cut, .. } = record;
+        Ok(Some(RecordedFrame { bytes, linktype, gap, cut }))
     }
 
     fn rewind(&mut self) -> Result<(), Error> {

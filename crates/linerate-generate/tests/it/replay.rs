@@ -5,9 +5,14 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::Cable;
-use linerate_generate::replay::{self, Options, Progress, RecordedFrame, Report, Speed, Trace};
+use linerate_generate::replay::{
+    self, FrameSource as _, Options, Progress, RecordedFrame, Report, Speed, Trace,
+};
 use linerate_generate::{Backend, Error, Rate};
+use linerate_net::link;
+use linerate_ring::tun;
 use linerate_testkit::root_or_skip;
+use linerate_wire::ethernet::Address;
 
 /// A frame that no stack answers: an experimental EtherType (IEEE 802, 0x88b5) and a number.
 fn frame(number: u32, len: usize) -> Vec<u8> {
@@ -21,7 +26,12 @@ fn trace(count: u32, len: impl Fn(u32) -> usize, gap: impl Fn(u32) -> u64) -> Tr
     let mut trace = Trace::default();
     for number in 0..count {
         let gap = if number == 0 { 0 } else { gap(number) };
-        trace.push(RecordedFrame { bytes: &frame(number, len(number)), gap, cut: false });
+        trace.push(RecordedFrame {
+            bytes: &frame(number, len(number)),
+            linktype: 1,
+            gap,
+            cut: false,
+        });
     }
     trace
 }
@@ -108,8 +118,8 @@ fn frames_that_do_not_fit_are_counted() {
     root_or_skip!();
     let cable = Cable::new(600);
     let mut trace = trace(60, |number| if number % 3 == 0 { 1000 } else { 100 }, |_| 0);
-    trace.push(RecordedFrame { bytes: &[1, 2, 3], gap: 0, cut: true });
-    trace.push(RecordedFrame { bytes: &frame(99, 80), gap: 0, cut: true });
+    trace.push(RecordedFrame { bytes: &[1, 2, 3], linktype: 1, gap: 0, cut: true });
+    trace.push(RecordedFrame { bytes: &frame(99, 80), linktype: 1, gap: 0, cut: true });
     let (arrivals, report) = cable.carry(41, || run(&mut trace, top_speed()).unwrap());
     assert_eq!((report.frames, report.sent, report.accepted), (62, 41, 41), "{report:?}");
     assert_eq!((report.too_long, report.too_short, report.cut), (20, 1, 1), "{report:?}");
@@ -138,6 +148,86 @@ fn stops_when_told() {
     assert_eq!(report.sent, 1);
 }
 
+/// An IPv4 packet that says its number.
+fn ipv4(number: u8) -> Vec<u8> {
+    let mut packet = vec![number; 28];
+    packet[..20]
+        .copy_from_slice(&[0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 253, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    packet
+}
+
+/// The same packet behind the header of each link type that is known, and what no interface can send.
+fn link_types() -> (Trace, u64) {
+    let ethernet = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0][..], &ipv4(0)].concat();
+    let sll = [&[0, 4, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0][..], &ipv4(1)].concat();
+    let sll2 = [&[8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 4, 6], &[0; 8][..], &ipv4(2)].concat();
+    let null = [&[2, 0, 0, 0][..], &ipv4(4)].concat();
+    let loopback = [&[0, 0, 0, 2][..], &ipv4(5)].concat();
+    let known =
+        [(1, ethernet), (113, sll), (276, sll2), (101, ipv4(3)), (0, null), (108, loopback)];
+    let mut trace = Trace::default();
+    let count = known.len() as u64;
+    // IEEE 802.11, and a header that is not whole.
+    for (linktype, bytes) in known.into_iter().chain([(105, ipv4(9)), (113, vec![0; 9])]) {
+        trace.push(RecordedFrame { bytes: &bytes, linktype, gap: 0, cut: false });
+    }
+    (trace, count)
+}
+
+#[test]
+fn packets_of_other_link_types_get_the_header_of_the_interface() {
+    root_or_skip!();
+    let cable = Cable::new(1500);
+    let (mut trace, count) = link_types();
+    let options = Options { destination_mac: Some(Address([2; 6])), ..top_speed() };
+    let (arrivals, report) = cable.carry(6, || run(&mut trace, options).unwrap());
+    assert_eq!((report.sent, report.unsupported, report.frames), (count, 2, 8), "{report:?}");
+    assert_eq!(report.max_frame, 1518);
+    for (number, (frame, _)) in arrivals.iter().enumerate() {
+        assert_eq!(frame[12..], [&[8, 0], &ipv4(number as u8)[..]].concat(), "{number}");
+        assert_eq!(number == 0, frame[..6] != [2; 6], "{number}");
+    }
+
+    // A TUN device takes the packets alone, and none that is not IP.
+    let received = cable.near.run(|| {
+        let device = tun::Device::builder("tun0").kind(tun::Kind::Tun).build().unwrap();
+        let connection = linerate_net::Connection::open().unwrap();
+        let index = connection.link_by_name("tun0").unwrap().index;
+        let up = link::Options { up: Some(true), ..link::Options::default() };
+        connection.set_link(index, &up).unwrap();
+        trace.push(RecordedFrame { bytes: &frame(7, 60), linktype: 1, gap: 0, cut: false });
+        trace.rewind().unwrap();
+        let progress = Progress::default();
+        let stop = AtomicBool::new(false);
+        let report = replay::run("tun0", &mut trace, top_speed(), &progress, &stop).unwrap();
+        assert_eq!((report.accepted, report.unsupported), (count, 3), "{report:?}");
+        let (mut packets, mut bytes) = (Vec::new(), vec![0; 70_000]);
+        while let Some((_, len)) = device.queues()[0].receive(&mut bytes).unwrap() {
+            packets.push(bytes[..len].to_vec());
+        }
+        packets
+    });
+    assert_eq!(received.unwrap(), (0..count as u8).map(ipv4).collect::<Vec<_>>());
+}
+
+#[test]
+fn rounds_without_end_stop_at_the_duration_and_pause_in_between() {
+    root_or_skip!();
+    let cable = Cable::new(1500);
+    let pause = Duration::from_millis(50);
+    for speed in [Speed::Recorded(1.0), Speed::Rate(Rate::Max), Speed::Rate(Rate::Packets(1e6))] {
+        let mut trace = trace(3, |_| 64, |_| 1_000_000);
+        let duration = Some(Duration::from_millis(220));
+        let options = Options { speed, rounds: 0, round_gap: pause, duration, ..top_speed() };
+        let report = cable.near.run(|| run(&mut trace, options).unwrap()).unwrap();
+        // Rounds begin at 0, 50, 100, 150 and 200 ms, or a little later, and take 2 ms at most.
+        let rounds = if speed == Speed::Rate(Rate::Max) { 2..=5 } else { 5..=5 };
+        assert!(rounds.contains(&report.rounds), "{speed:?}: {report:?}");
+        assert!((report.rounds - 1) * 3 <= report.sent, "{report:?}");
+        assert!(report.seconds >= 0.05, "{report:?}");
+    }
+}
+
 #[test]
 fn refuses_what_makes_no_sense() {
     root_or_skip!();
@@ -146,7 +236,6 @@ fn refuses_what_makes_no_sense() {
     for options in [
         Options { speed: Speed::Recorded(0.0), ..Options::default() },
         Options { speed: Speed::Recorded(f64::NAN), ..Options::default() },
-        Options { rounds: 0, ..Options::default() },
         Options { limit: Some(0), ..Options::default() },
     ] {
         let error = cable.near.run(|| run(&mut trace, options).unwrap_err()).unwrap();

@@ -85,10 +85,7 @@ impl Socket {
 
     /// Starts to receive from an interface, or from all of them if `index` is 0.
     pub(super) fn bind(&self, index: u32, protocol: u16) -> io::Result<()> {
-        let mut address = no_address();
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol.to_be();
-        address.sll_ifindex = index as libc::c_int;
+        let address = address(index, protocol);
         // SAFETY: `address` is a sockaddr_ll of the length that is passed.
         let answer = unsafe {
             libc::bind(
@@ -120,6 +117,16 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// The address of an interface, with a protocol (EtherType).
+pub(super) fn address(index: u32, protocol: u16) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: index as libc::c_int,
+        ..no_address()
     }
 }
 

@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::layout::{FRAME_ALIGNMENT, V2_PAYLOAD, VLAN_TAG};
 use super::owner;
 use super::rules::{Kind, RingConfig};
-use super::socket::Socket;
+use super::socket::{Socket, address};
 use crate::region::base_page_size;
 use crate::{Error, Result, sys};
 
@@ -71,6 +71,9 @@ pub struct TxRing {
     next: u32,
     /// Slots before `next` that the kernel has not taken yet.
     queued: u32,
+    index: u32,
+    /// The interface, with the protocol of the frames if the kernel cannot read it from them.
+    address: Option<libc::sockaddr_ll>,
     statistics: TxStatistics,
 }
 
@@ -142,6 +145,8 @@ impl TxRing {
             most,
             next: 0,
             queued: 0,
+            index: interface.index(),
+            address: None,
             statistics,
         })
     }
@@ -160,6 +165,19 @@ impl TxRing {
         let slot = self.next;
         let available = self.queued < self.request.frames && owner::is_available(self.status(slot));
         Ok(available.then_some(TxFrame { ring: self, len }))
+    }
+
+    /// Names the protocol of the frames to come, an EtherType, after those in the ring were flushed: an interface without
+    /// a link-layer header may need it (PPP).
+    ///
+    /// # Errors
+    /// As [`TxRing::flush`].
+    pub fn set_protocol(&mut self, protocol: u16) -> Result<()> {
+        if self.address.is_none_or(|address| address.sll_protocol != protocol.to_be()) {
+            self.flush()?;
+            self.address = Some(address(self.index, protocol));
+        }
+        Ok(())
     }
 
     /// Has the kernel take every frame that was sent into the ring, with one system call while it
@@ -231,9 +249,14 @@ impl TxRing {
     /// Tells the kernel to look at the ring.
     fn kick(&self) -> io::Result<()> {
         let fd = self.socket.as_fd().as_raw_fd();
-        // SAFETY: no bytes are passed; the frames are in the ring.
-        let answer =
-            unsafe { libc::sendto(fd, ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
+        let (address, len) = match &self.address {
+            Some(address) => (ptr::from_ref(address).cast(), size_of::<libc::sockaddr_ll>()),
+            None => (ptr::null(), 0),
+        };
+        // SAFETY: no bytes are passed; the frames are in the ring. The address is none, or of that length.
+        let answer = unsafe {
+            libc::sendto(fd, ptr::null(), 0, libc::MSG_DONTWAIT, address, len as libc::socklen_t)
+        };
         if answer >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 

@@ -13,6 +13,7 @@ use linerate_generate::replay::{
     self, Files, FrameSource, Options, Progress, RecordedFrame, Report, Speed, Trace,
 };
 use linerate_generate::{Backend, Rate};
+use linerate_wire::ethernet::Address;
 
 use super::generate::check_rate;
 use crate::cli::json::{self, Schema};
@@ -20,18 +21,25 @@ use crate::cli::progress::{self, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
 use crate::cli::stdio::plural;
-use crate::cli::values::{one_cpu, parse_known, positive};
+use crate::cli::values::{one_cpu, parse_known, positive, seconds};
 
 /// Arguments of `linerate replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without a speed the recorded gaps are kept; for the last half of a millisecond of each gap the sender \
-spins. Gaps between files and rounds are zero. --topspeed and --loop read the files into \
-memory first.
+spins. Gaps between files are zero. --topspeed and --loop read the files into memory first.
+
+Captures of Linux cooked, raw IP and BSD loopback packets get an Ethernet header. An interface without \
+one (TUN, WireGuard, PPP) gets the IP packets of any capture. tcprewrite changes packets: \
+tcprewrite OPTIONS -i FILE -o - | linerate replay -i IFACE -
+
+Exit status: 0 when all frames were sent, 1 when some could not be (unless --skip) or something ended \
+it, 2 for a wrong command line.
 
 Examples:
   linerate replay -i veth0 trace.pcapng
   linerate replay -i veth0 --multiplier 2 --loop 10 trace.pcap
+  linerate replay -i veth0 --loop 0 --loop-delay 0.5 --duration 60 trace.pcap
   linerate replay -i veth0 --topspeed --limit 1000000 --loop 1000 trace.pcap.zst")]
 pub(crate) struct Arguments {
     /// Output interface.
@@ -52,10 +60,15 @@ pub(crate) struct Arguments {
     /// As fast as possible.
     #[arg(short = 't', long, group = "speed")]
     topspeed: bool,
-    /// Send the files this many times.
-    #[arg(short, long = "loop", value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..))]
+    /// Send the files this many times; 0 for no end.
+    #[arg(short, long = "loop", value_name = "N", default_value_t = 1)]
     rounds: u64,
+    /// Seconds between the end of a round and the next one.
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    loop_delay: Option<Duration>,
+    /// Send the frames that are due within this many seconds.
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    duration: Option<Duration>,
     /// Send at most this many frames.
     #[arg(short = 'L', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -65,6 +78,13 @@ pub(crate) struct Arguments {
     /// How frames are sent: packet (AF_PACKET) or xdp (AF_XDP).
     #[arg(long, default_value = "packet", value_parser = parse_known::<Backend>(["packet", "xdp"]))]
     backend: Backend,
+    /// Destination hardware address of frames that were captured without an Ethernet header [default: as for
+    /// `linerate generate`]
+    #[arg(long, value_name = "MAC")]
+    dst_mac: Option<Address>,
+    /// Exit with status 0 although frames could not be sent: of another length or link type than the interface takes.
+    #[arg(long)]
+    skip: bool,
     /// Send even if a default route uses the interface.
     #[arg(long)]
     allow_default_route: bool,
@@ -79,6 +99,9 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
+/// Bytes of the longest frame that AF_XDP sends.
+const AF_XDP_CHUNK: u64 = 4096;
+
 /// How often the progress is shown.
 const SHOW_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -87,12 +110,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = arguments.options();
     let stop = stop_flag()?;
     let mut files = Files::new(&arguments.files, &stop);
-    let preload = arguments.topspeed || arguments.rounds > 1;
+    let preload = arguments.topspeed || arguments.rounds != 1;
     let mut trace = match preload {
         true => Some(load(&mut files, &stop, arguments.quiet)?),
         false => None,
     };
-    let total = trace.as_ref().map(|trace| {
+    let total = trace.as_ref().filter(|_| arguments.rounds > 0).map(|trace| {
         let all = (trace.len() as u64).saturating_mul(arguments.rounds);
         all.min(arguments.limit.unwrap_or(u64::MAX))
     });
@@ -126,18 +149,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         summarise(&report)?;
     }
     if report.too_long > 0 {
+        let (frames, most) = (plural(report.too_long, "frame"), report.max_frame);
+        let remedy = match arguments.backend {
+            Backend::Xdp if most == AF_XDP_CHUNK => {
+                "AF_XDP takes no more; --backend packet does".to_owned()
+            }
+            _ => format!("`ip link set dev {interface} mtu N` makes room"),
+        };
+        stdio::warn(format_args!("{frames} not sent: longer than {most} bytes; {remedy}"));
+    }
+    if report.too_short > 0 {
+        let frames = plural(report.too_short, "frame");
+        stdio::warn(format_args!("{frames} not sent: shorter than an Ethernet header"));
+    }
+    if report.unsupported > 0 {
         stdio::warn(format_args!(
-            "{} not sent: longer than the MTU of {interface} allows; `ip link set dev {interface} mtu N` \
-             makes room",
-            plural(report.too_long, "frame")
+            "{} not sent: of an unknown link type, or not IP on an interface without Ethernet headers",
+            plural(report.unsupported, "frame")
         ));
     }
     if let Some(error) = &report.error {
         bail!("ended after {}: {error}", plural(report.sent, "frame"));
     }
     check_rate(report.rate_reached, arguments.strict, arguments.quiet)?;
+    let unsent = report.frames - report.sent;
     let nothing = report.frames > 0 && report.accepted == 0;
-    Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if nothing || unsent > 0 && !arguments.skip { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Reads the files into memory and shows the progress.
@@ -210,6 +247,9 @@ impl Arguments {
         Options {
             speed,
             rounds: self.rounds,
+            round_gap: self.loop_delay.unwrap_or_default(),
+            duration: self.duration,
+            destination_mac: self.dst_mac,
             limit: self.limit,
             cpu: self.cpu,
             backend: self.backend,
@@ -219,7 +259,7 @@ impl Arguments {
 }
 
 fn summarise(report: &Report) -> Result<()> {
-    let Report { interface, sent, accepted, refused, seconds, cut, too_short, .. } = report;
+    let Report { interface, sent, accepted, refused, seconds, cut, .. } = report;
     let frames = plural(*sent, "frame");
     stdio::println(format_args!("{frames} sent to {interface} in {seconds:.3} s"))?;
     stdio::println(format_args!(
@@ -234,10 +274,6 @@ fn summarise(report: &Report) -> Result<()> {
     if *cut > 0 {
         let frames = plural(*cut, "frame");
         stdio::println(format_args!("{frames} sent as captured, cut short"))?;
-    }
-    if *too_short > 0 {
-        let frames = plural(*too_short, "frame");
-        stdio::println(format_args!("{frames} not sent: shorter than an Ethernet header"))?;
     }
     Ok(())
 }

@@ -182,19 +182,16 @@ fn refusals_say_what_is_wrong() {
     let cable = Cable::new();
     let (folder, file) = in_folder("in.pcap");
     write_pcap(&file, 5, 0, 1);
-    let raw = folder.path().join("raw.pcap");
-    write_pcap(&raw, 5, 0, 101);
     let text = folder.path().join("text");
     std::fs::write(&text, "no capture").unwrap();
     for (file, arguments, words) in [
-        (&raw, "", "link type 101"),
         (&text, "", "not a capture file"),
         (&folder.path().join("missing"), "", "No such file"),
         (&file, "--pps 0", "above 0"),
         (&file, "--mbps 0", "above 0"),
         (&file, "-x 0", "above 0"),
         (&file, "--pps 1 --topspeed", "cannot be used with"),
-        (&file, "--loop 0", "expected 1 or more"),
+        (&file, "--loop x", "invalid digit"),
     ] {
         let output = replay(&cable, file, arguments);
         let complaint = String::from_utf8_lossy(&output.stderr);
@@ -211,11 +208,127 @@ fn frames_over_the_mtu_are_reported() {
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 120, 0, 1);
     cable.veth().a.set_mtu(100).unwrap();
-    let output = replay(&cable, &file, "--topspeed --json");
+    let output = replay(&cable, &file, "--topspeed --json --skip");
     let report = json(&output);
     // 100 bytes of packet, the Ethernet header, and room for a tag: frames of 60 to 118 bytes go.
     assert_eq!((&report["sent"], &report["too_long"]), (&59.into(), &61.into()), "{report}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("MTU"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("longer than 118 bytes; `ip link set dev near mtu N`"), "{said}");
+}
+
+/// A frame of a capture: its bytes, how long it was, and its time in microseconds.
+type Recorded = (Vec<u8>, u32, u64);
+
+fn pcap(linktype: u32, frames: &[Recorded]) -> Vec<u8> {
+    let head = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, linktype];
+    let mut file: Vec<u8> = head.iter().flat_map(|word| u32::to_le_bytes(*word)).collect();
+    for (bytes, wire_len, time) in frames {
+        let (seconds, rest) = (time / 1_000_000, time % 1_000_000);
+        for word in [seconds as u32, rest as u32, bytes.len() as u32, *wire_len] {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+        file.extend_from_slice(bytes);
+    }
+    file
+}
+
+/// What must become of a capture: frames sent, too long, too short, unsupported.
+type Account = [u64; 4];
+
+/// Captures of odd sizes, times and link types.
+fn odd_captures() -> Vec<(&'static str, Vec<u8>, Account)> {
+    let frame = |len: usize| {
+        let mut bytes = vec![7; len];
+        let header = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+        bytes[..len.min(14)].copy_from_slice(&header[..len.min(14)]);
+        bytes
+    };
+    let one = |len: usize, time: u64| (frame(len), len as u32, time);
+    let ip = |before: &[u8], version: u8| {
+        let mut packet = vec![0; 40];
+        packet[0] = version << 4 | 5;
+        let bytes = [before, &packet].concat();
+        let len = bytes.len() as u32;
+        vec![(bytes, len, 0)]
+    };
+    let sizes = |sizes: &[usize]| sizes.iter().map(|len| one(*len, 0)).collect::<Vec<_>>();
+    let times = |times: &[u64]| times.iter().map(|time| one(60, *time)).collect::<Vec<_>>();
+    let sll = |protocol: u16| {
+        [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0], &protocol.to_be_bytes()[..]].concat()
+    };
+    let mut later = times(&[1_000_000, 500_000, 1_001_000]);
+    later[1].1 = 9000;
+    let ethernet = |frames: &[Recorded]| pcap(1, frames);
+    vec![
+        ("empty", ethernet(&[]), [0, 0, 0, 0]),
+        ("no byte", ethernet(&[(vec![], 0, 0)]), [0, 0, 1, 0]),
+        ("runts", ethernet(&sizes(&[1, 13, 14, 59])), [2, 0, 2, 0]),
+        ("around the MTU", ethernet(&sizes(&[1514, 1518, 1519, 9018])), [2, 2, 0, 0]),
+        ("super-packet", ethernet(&sizes(&[60, 65_549])), [1, 1, 0, 0]),
+        ("BIG TCP", ethernet(&sizes(&[200_000, 60])), [1, 1, 0, 0]),
+        ("cut", ethernet(&[(frame(60), 1514, 0), (frame(9), 60, 0)]), [1, 0, 1, 0]),
+        ("back in time, and cut", ethernet(&later), [3, 0, 0, 0]),
+        ("before 1970", ethernet(&times(&[4_294_967_295_000_000, 0, 5])), [3, 0, 0, 0]),
+        ("all at once", ethernet(&times(&[9; 50])), [50, 0, 0, 0]),
+        ("SLL", pcap(113, &ip(&sll(0x0800), 4)), [1, 0, 0, 0]),
+        ("SLL with LLC", pcap(113, &ip(&sll(4), 4)), [0, 0, 0, 1]),
+        ("SLL cut", pcap(113, &[(vec![0; 15], 60, 0)]), [0, 0, 0, 1]),
+        ("SLL2", pcap(276, &ip(&[&[0x86, 0xdd], &[0; 18][..]].concat(), 6)), [1, 0, 0, 0]),
+        ("raw IP of both versions", pcap(101, &[ip(&[], 4), ip(&[], 6)].concat()), [2, 0, 0, 0]),
+        ("raw, but not IP", pcap(101, &ip(&[], 9)), [0, 0, 0, 1]),
+        ("raw IP over the MTU", pcap(228, &[(vec![0x45; 1505], 1505, 0)]), [0, 1, 0, 0]),
+        ("BSD loopback", pcap(0, &[ip(&[24, 0, 0, 0], 6), ip(&[9; 4], 4)].concat()), [1, 0, 0, 1]),
+        ("OpenBSD loopback", pcap(108, &ip(&[0, 0, 0, 2], 4)), [1, 0, 0, 0]),
+        ("802.11", pcap(105, &sizes(&[60, 60])), [0, 0, 0, 2]),
+    ]
+}
+
+#[test]
+fn every_frame_of_odd_captures_is_sent_or_counted_and_the_status_tells() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let (_folder, file) = in_folder("odd.pcap");
+    let captures = odd_captures();
+    assert_eq!(captures.len(), 20);
+    for (name, bytes, account) in captures {
+        std::fs::write(&file, bytes).unwrap();
+        // Times of these files are odd, too.
+        for options in ["--topspeed", "-x 1000000000"] {
+            let output = replay(&cable, &file, &format!("{options} --json"));
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let counts = ["sent", "too_long", "too_short", "unsupported"];
+            let counts = counts.map(|key| report[key].as_u64().unwrap());
+            assert_eq!(counts, account, "{name} {options}: {report}");
+            assert_eq!(report["frames"], account.iter().sum::<u64>(), "{name}");
+            let [sent, unsent @ ..] = account;
+            let unsent: u64 = unsent.iter().sum();
+            assert_eq!(output.status.code(), Some(i32::from(unsent > 0)), "{name}: {output:?}");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(said.contains("not sent"), unsent > 0, "{name}: {said}");
+            // Nothing sent is no success.
+            let output = replay(&cable, &file, &format!("{options} --json --skip"));
+            let fails = sent == 0 && unsent > 0;
+            assert_eq!(output.status.code(), Some(i32::from(fails)), "{name}: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_too_long_for_af_xdp_alone_is_said_so() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let (_folder, file) = in_folder("in.pcap");
+    cable.veth().a.set_mtu(9000).unwrap();
+    cable.veth().b.set_mtu(9000).unwrap();
+    std::fs::write(&file, pcap(1, &[(vec![2; 60], 60, 0), (vec![2; 8000], 8000, 0)])).unwrap();
+    let output = replay(&cable, &file, "--backend xdp");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("longer than 4096 bytes; AF_XDP takes no more; --backend packet"),
+        "{said}"
+    );
+    assert!(replay(&cable, &file, "--backend packet").status.success());
 }
 
 #[test]
