@@ -41,6 +41,9 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The program at a socket that was passed has closed it, or does not keep to the protocol.
+    #[error("the program at {0} is gone, or sends no frames with their lengths before them")]
+    PeerGone(String),
     /// An invalid request.
     #[error("{0}")]
     Invalid(String),

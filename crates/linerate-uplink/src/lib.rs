@@ -11,6 +11,7 @@
 //! packet.
 #![forbid(unsafe_code)]
 
+mod device;
 mod error;
 mod neighbour;
 mod open;

@@ -15,13 +15,15 @@ use linerate_net::link::{self, Link};
 use linerate_net::text::plural;
 use linerate_net::{Connection, cpu};
 use linerate_ring::packet::{Fanout, Mode, Promiscuous, Sender};
-use linerate_ring::tun::{Device, Kind, Offloads, Queue};
+use linerate_ring::tun::{Device, Kind, Offloads, inherited};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
+use rustix::net::{SocketType, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::device::{DeviceQueue, Stream};
 use crate::neighbour::{DestinationCache, DeviceAddresses, Resolver};
-use crate::options::{Backend, Options};
+use crate::options::{self, Backend, Options};
 use crate::port::{PacketPort, XdpPort, chunk};
 use crate::{Error, Result};
 
@@ -38,7 +40,7 @@ pub struct Config {
     pub interface: String,
     /// The device.
     pub device: String,
-    /// `tap` or `tun`.
+    /// `tap`, `tun` or `socket`.
     pub kind: &'static str,
     /// The namespace that it was made in, where one was named.
     pub namespace: Option<String>,
@@ -69,12 +71,12 @@ pub struct Uplink {
     // Dropped first: detached before the sockets close.
     pub(crate) programs: Programs,
     pub(crate) ports: Ports,
-    pub(crate) taps: Vec<Queue>,
+    pub(crate) taps: Vec<DeviceQueue>,
     pub(crate) offloads: Offloads,
     pub(crate) promiscuous: Option<Promiscuous>,
     pub(crate) neighbours: Option<Neighbours>,
     pub(crate) interface: (Connection, Link),
-    pub(crate) tap: (Connection, Link),
+    pub(crate) tap: Option<(Connection, Link)>,
     pub(crate) namespace: Option<NamedNamespace>,
     pub(crate) config: Config,
     pub(crate) options: Options,
@@ -130,7 +132,11 @@ impl Uplink {
         let name = options.interface.as_str();
         let link = connection.link_by_name(name)?;
         let probe = xdp::probe(name);
-        let queues = options.queues.unwrap_or(probe.queues).max(1);
+        let made = options.device.is_made();
+        let queues = options.queues.unwrap_or(if made { probe.queues } else { 1 }).max(1);
+        if queues > 1 && options.device.has_one_queue() {
+            return Err(Error::Invalid(format!("{} has one queue", options.device.name())));
+        }
         let mtu = options.mtu.unwrap_or(link.mtu);
         if mtu > link.mtu {
             return Err(Error::Invalid(format!(
@@ -149,14 +155,15 @@ impl Uplink {
         kernel.set_nonblocking()?;
         let policy = options.policy;
         let link_options = link::Options {
-            up: Some(true),
-            address: (!tun).then_some(mac),
-            mtu: Some(mtu),
+            up: made.then_some(true),
+            address: if made { (!tun).then_some(mac) } else { options.mac },
+            mtu: if made { Some(mtu) } else { options.mtu },
             gso_max_size: (policy.max_burst < LONGEST).then_some(policy.max_burst),
             gso_max_segs: (policy.max_segments < LONGEST).then_some(policy.max_segments),
             ..link::Options::default()
         };
-        let (namespace, (device, tap, addresses)) = make(options, queues, &link_options)?;
+        let (namespace, made) = make(options, queues, &link_options)?;
+        let Made { name: device, queues: taps, offloads, link: tap, addresses } = made;
         // Before the programs are attached: by then they know the device's addresses.
         let neighbours = match addresses {
             Some(addresses) => {
@@ -174,24 +181,28 @@ impl Uplink {
         }
         let config = Config {
             interface: name.to_owned(),
-            device: device.name().to_owned(),
-            kind: if tun { "tun" } else { "tap" },
+            device,
+            kind: match taps[0] {
+                DeviceQueue::Kernel(_) if tun => "tun",
+                DeviceQueue::Kernel(_) => "tap",
+                DeviceQueue::Stream(_) => "socket",
+            },
             namespace: options.namespace.as_ref().map(|path| path.display().to_string()),
             backend: backend.to_string(),
             reason,
             attached: attach.map(|attach| attach.to_string()),
             zero_copy: matches!(&opened.ports, Ports::Xdp(ports) if ports[0].mode().zero_copy),
             notes: opened.notes,
-            offloads: device.offloads().to_string(),
+            offloads: offloads.to_string(),
             queues,
-            mac: mac.to_string(),
-            mtu,
+            mac: tap.as_ref().and_then(|(_, link)| link.address).unwrap_or(mac).to_string(),
+            mtu: tap.as_ref().map_or(mtu, |(_, link)| link.mtu),
         };
         Ok(Self {
             programs: opened.programs,
             ports: opened.ports,
-            offloads: device.offloads(),
-            taps: device.into_queues(),
+            offloads,
+            taps,
             promiscuous: opened.promiscuous,
             neighbours,
             interface: (connection, link),
@@ -333,37 +344,83 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
     Ok(opened)
 }
 
-/// A device, its link and, for a TUN device, addresses of its addresses.
-type Made = (Device, (Connection, Link), Option<DeviceAddresses>);
+/// A device: its link if it is known and, for a TUN device, addresses of its addresses.
+struct Made {
+    name: String,
+    queues: Vec<DeviceQueue>,
+    offloads: Offloads,
+    link: Option<(Connection, Link)>,
+    addresses: Option<DeviceAddresses>,
+}
 
-/// Creates the device, in its namespace, and brings it up.
+impl Made {
+    fn of_kernel(device: Device, link: Option<(Connection, Link)>) -> Self {
+        Self {
+            name: device.name().to_owned(),
+            offloads: device.offloads(),
+            queues: device.into_queues().into_iter().map(DeviceQueue::Kernel).collect(),
+            link,
+            addresses: None,
+        }
+    }
+
+    fn of_stream(name: String, stream: Stream) -> Self {
+        let queues = vec![DeviceQueue::Stream(stream)];
+        Self { name, queues, offloads: Offloads::NONE, link: None, addresses: None }
+    }
+}
+
+/// Creates the device, in its namespace, and brings it up; or opens one that is there.
 fn make(
     options: &Options,
     queues: u32,
     link_options: &link::Options,
 ) -> Result<(Option<NamedNamespace>, Made)> {
-    let is_tun = options.device.is_tun();
-    let make = || -> Result<Made> {
-        let device = Device::builder(options.device.name())
-            .kind(if is_tun { Kind::Tun } else { Kind::Tap })
-            .queues(queues)
-            .offloads(offloads(options.policy, options.tunnels))
-            .build()?;
-        let connection = Connection::open()?;
-        let index = connection.link_by_name(device.name())?.index;
-        // It listens before the device is up, and with that gets its first addresses.
-        let addresses = if is_tun { Some(DeviceAddresses::open(index)?) } else { None };
-        connection
-            .set_link(index, link_options)
-            .map_err(|error| refused(device.name(), link_options, error))?;
-        let link = connection.link_by_name(device.name())?;
-        Ok((device, (connection, link), addresses))
-    };
+    let make = || make_here(options, queues, link_options);
     let Some(namespace) = &options.namespace else { return Ok((None, make()?)) };
     // A device, and a socket, belong to the namespace of the thread that opens them.
     let inside = || Ok((Some(NamedNamespace::enter(namespace)?), make()?));
     std::thread::scope(|scope| scope.spawn(inside).join())
         .unwrap_or_else(|_| Err(Error::Thread("that makes the device panicked".to_owned())))
+}
+
+fn make_here(options: &Options, queues: u32, link_options: &link::Options) -> Result<Made> {
+    let name = options.device.name();
+    let socket = |source| Error::Link { action: format!("use the socket {name}"), source };
+    let is_tun = options.device.is_tun();
+    let builder = Device::builder(name.as_str())
+        .kind(if is_tun { Kind::Tun } else { Kind::Tap })
+        .queues(queues)
+        .offloads(offloads(options.policy, options.tunnels));
+    let device = match &options.device {
+        options::Device::Tap(_) | options::Device::Tun(_) => builder.build()?,
+        options::Device::Existing(_) => builder.attach()?,
+        options::Device::Socket(path) => {
+            let stream = Stream::listen(path).map_err(socket)?;
+            return Ok(Made::of_stream(name, stream));
+        }
+        options::Device::Descriptor(number) => {
+            let descriptor = inherited(*number)?;
+            return match sockopt::socket_type(&descriptor) {
+                Ok(SocketType::STREAM) => {
+                    let stream = Stream::of_descriptor(name.clone(), descriptor).map_err(socket)?;
+                    Ok(Made::of_stream(name, stream))
+                }
+                Ok(_) => Err(Error::Invalid(format!("{name} is no stream socket"))),
+                // Its link may be in another namespace.
+                Err(_) => Ok(Made::of_kernel(builder.of_descriptor(descriptor)?, None)),
+            };
+        }
+    };
+    let connection = Connection::open()?;
+    let index = connection.link_by_name(device.name())?.index;
+    // It listens before the device is up, and with that gets its first addresses.
+    let addresses = if is_tun { Some(DeviceAddresses::open(index)?) } else { None };
+    connection
+        .set_link(index, link_options)
+        .map_err(|error| refused(device.name(), link_options, error))?;
+    let link = connection.link_by_name(device.name())?;
+    Ok(Made { addresses, ..Made::of_kernel(device, Some((connection, link))) })
 }
 
 /// Says what the device was to be given.

@@ -12,6 +12,7 @@ use linerate_net::link::Link;
 use linerate_ring::packet::Promiscuous;
 use linerate_wire::ethernet::Address;
 
+use crate::device::DeviceQueue;
 use crate::neighbour::{Encapsulator, ReceiveFilter};
 use crate::open::{Config, NamedNamespace, Neighbours, Ports, Programs, Uplink};
 use crate::port::FramePort;
@@ -97,7 +98,7 @@ pub struct Running {
     _promiscuous: Option<Promiscuous>,
     neighbours: Option<Neighbours>,
     interface: (Connection, Link),
-    tap: (Connection, Link),
+    tap: Option<(Connection, Link)>,
     namespace: Option<NamedNamespace>,
     config: Config,
     start: Instant,
@@ -151,7 +152,8 @@ impl Uplink {
                 .clone()
                 .map(|cache| (Encapsulator::new(Arc::clone(&cache)), ReceiveFilter::new(cache)))
                 .unzip();
-            let receiver = Receiver::new(policy, offloads, local, filter);
+            let is_kernel = matches!(tap, DeviceQueue::Kernel(_));
+            let receiver = Receiver::new(policy, offloads, local, filter, is_kernel);
             let kernel = Some(Arc::clone(&kernel));
             let transmitter = Transmitter::new(policy, mtu, longest, encapsulator, kernel);
             (tap, receiver, transmitter, cpus.next())
@@ -173,7 +175,7 @@ impl Uplink {
 impl Running {
     fn spawn<P: FramePort + 'static>(
         &mut self,
-        tap: linerate_ring::tun::Queue,
+        tap: DeviceQueue,
         port: P,
         receiver: Receiver,
         transmitter: Transmitter,
@@ -217,8 +219,9 @@ impl Running {
             statistics += *shared.lock().unwrap_or_else(PoisonError::into_inner);
         }
         // The device may be in another namespace by now; then only its user can see this.
-        let (connection, before) = &self.tap;
-        if let Ok(Some(now)) = connection.link_by_index(before.index) {
+        if let Some((connection, before)) = &self.tap
+            && let Ok(Some(now)) = connection.link_by_index(before.index)
+        {
             let before = before.statistics.tx_dropped;
             statistics.dropped.device_queue = now.statistics.tx_dropped.saturating_sub(before);
         }

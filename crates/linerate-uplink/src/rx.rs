@@ -4,8 +4,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io::IoSlice;
 
-use linerate_ring::Error;
-use linerate_ring::tun::{MAX_IOVECS, Offloads, Queue};
+use linerate_ring::Error as RingError;
+use linerate_ring::tun::{MAX_IOVECS, Offloads};
 use linerate_segment::Policy;
 use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, Options, Output, SuperPacket};
 use linerate_segment::segment::Checksums;
@@ -13,9 +13,10 @@ use linerate_wire::layers::{self, Network};
 use linerate_wire::offload::PartialChecksum;
 use linerate_wire::virtio::{Flags, GsoType, Header};
 
-use crate::Result;
+use crate::device::DeviceQueue;
 use crate::neighbour::{ETHERNET_HEADER, ReceiveFilter};
 use crate::statistics::{Statistics, segments};
+use crate::{Error, Result};
 
 /// Flows that are joined side by side; memory of 160 KiB.
 const FLOWS: usize = 64;
@@ -30,6 +31,8 @@ pub(crate) struct Receiver {
     local: bool,
     /// Which frames are for a TUN device, which takes them without Ethernet header.
     filter: Option<ReceiveFilter>,
+    /// The device takes super-packets.
+    takes_super_packets: bool,
     /// The device takes super-packets in UDP tunnels.
     takes_tunnels: bool,
     /// One segment of a super-packet that the device does not take.
@@ -37,13 +40,14 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Joins what `policy` allows and a device with `offloads` may be given. `local` says that frames come
+    /// Joins what `policy` allows and a device with `offloads` may be given, if it takes super-packets. `local` says that frames come
     /// from this machine, through a veth.
     pub(crate) fn new(
         policy: Policy,
         offloads: Offloads,
         local: bool,
         filter: Option<ReceiveFilter>,
+        takes_super_packets: bool,
     ) -> Self {
         let options = Options {
             tcp: policy.tcp,
@@ -57,19 +61,19 @@ impl Receiver {
             max_len: policy.max_burst.min(u16::MAX.into()) as u16,
             ..Options::default()
         };
-        let joins = policy.enabled && (options.tcp || options.udp);
+        let joins = policy.enabled && takes_super_packets && (options.tcp || options.udp);
         // Senders cannot choose flows that collide in the table.
         let key = RandomState::new().hash_one(0);
         let coalescer =
             joins.then(|| Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key));
         let takes_tunnels = offloads.contains(Offloads::UDP_TUNNEL);
-        Self { coalescer, local, filter, takes_tunnels, segment: Vec::new() }
+        Self { coalescer, local, filter, takes_super_packets, takes_tunnels, segment: Vec::new() }
     }
 
     /// Writes a batch of frames to the device, all of it: nothing is held back for the next.
     pub(crate) fn deliver(
         &mut self,
-        tap: &Queue,
+        tap: &DeviceQueue,
         frames: &[&[u8]],
         statistics: &mut Statistics,
     ) -> Result<()> {
@@ -109,7 +113,7 @@ impl Receiver {
     /// Writes a frame that came with a virtio header of its own.
     pub(crate) fn deliver_with(
         &mut self,
-        tap: &Queue,
+        tap: &DeviceQueue,
         header: &Header,
         frame: &[u8],
         statistics: &mut Statistics,
@@ -122,10 +126,11 @@ impl Receiver {
         }
         statistics.rx.frames += 1;
         statistics.rx.bytes += frame.len() as u64;
-        if !header.is_gso() || !is_in_tunnel(header, frame) {
+        if !header.is_gso() || self.takes_super_packets && !is_in_tunnel(header, frame) {
             return write_frame(tap, header, frame, self.start(), statistics);
         }
-        match tunnel_header(header, frame).filter(|_| self.takes_tunnels) {
+        let tunnel = if self.takes_tunnels { tunnel_header(header, frame) } else { None };
+        match tunnel {
             Some(header) => write_frame(tap, &header, frame, self.start(), statistics),
             None => self.deliver_split(tap, header, frame, statistics),
         }
@@ -134,7 +139,7 @@ impl Receiver {
     /// Writes the segments of a super-packet whose header a device would misunderstand.
     fn deliver_split(
         &mut self,
-        tap: &Queue,
+        tap: &DeviceQueue,
         header: &Header,
         frame: &[u8],
         statistics: &mut Statistics,
@@ -167,7 +172,7 @@ impl Receiver {
 
 /// Writes the coalescer's output: an unchanged frame, or several as one.
 fn write_output(
-    tap: &Queue,
+    tap: &DeviceQueue,
     output: &Output<'_>,
     frames: &[&[u8]],
     start: usize,
@@ -240,7 +245,7 @@ fn tunnel_header(header: &Header, frame: &[u8]) -> Option<Header> {
 
 /// Writes a frame from byte `start` on.
 fn write_frame(
-    tap: &Queue,
+    tap: &DeviceQueue,
     header: &Header,
     frame: &[u8],
     start: usize,
@@ -254,7 +259,7 @@ fn write_frame(
 }
 
 fn write_joined(
-    tap: &Queue,
+    tap: &DeviceQueue,
     packet: &SuperPacket<'_>,
     frames: &[&[u8]],
     start: usize,
@@ -281,13 +286,15 @@ fn write_joined(
     Ok(())
 }
 
-/// Counts what the device did not accept. Only a device that is gone is an error.
-fn written(answer: linerate_ring::Result<bool>, statistics: &mut Statistics) -> Result<bool> {
+/// Counts what the device did not accept. Only a device, or a program, that is gone is an error.
+fn written(answer: Result<bool>, statistics: &mut Statistics) -> Result<bool> {
     match answer {
         Ok(true) => return Ok(true),
         Ok(false) => statistics.dropped.device_full += 1,
-        Err(Error::InterfaceDown(_)) => statistics.dropped.device_down += 1,
-        Err(error @ Error::InterfaceGone(_)) => return Err(error.into()),
+        Err(Error::Ring(RingError::InterfaceDown(_))) => statistics.dropped.device_down += 1,
+        Err(error @ (Error::Ring(RingError::InterfaceGone(_)) | Error::PeerGone(_))) => {
+            return Err(error);
+        }
         Err(error) => {
             tracing::debug!(%error, "a packet that the device refuses");
             statistics.dropped.device_refused += 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_ring::packet::Sender;
-use linerate_ring::tun::{MAX_PACKET, Queue};
+use linerate_ring::tun::MAX_PACKET;
 use linerate_segment::Policy;
 use linerate_wire::checksum::Engine;
 use linerate_wire::icmp::{self, Reason};
@@ -14,10 +14,11 @@ use linerate_wire::virtio::Header;
 use linerate_wire::{ethernet, tcp, udp, vlan};
 use rustix::io::Errno;
 
-use crate::Result;
+use crate::device::DeviceQueue;
 use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
 use crate::port::{FramePort, SendOutcome};
 use crate::statistics::{Refusal, Statistics, segments};
+use crate::{Error, Result};
 
 /// Frames between two kicks. A kick in copy mode sends 32 anyway; with more of them the copies of the
 /// segments are no longer in the core's own cache when the kernel reads them.
@@ -119,7 +120,7 @@ impl Transmitter {
     /// Reads what is queued in the device, as far as the port has room, and sends it.
     pub(crate) fn transmit<P: FramePort>(
         &mut self,
-        tap: &Queue,
+        tap: &DeviceQueue,
         port: &mut P,
         statistics: &mut Statistics,
     ) -> Result<Transmitted> {
@@ -145,11 +146,11 @@ impl Transmitter {
                     written += self.forward(encapsulated, start + len, port, statistics)?;
                 }
                 Ok(None) => break,
-                Err(linerate_ring::Error::Invalid(_)) => {
+                Err(Error::Ring(linerate_ring::Error::Invalid(_))) => {
                     any = true;
                     statistics.dropped.too_long += 1;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
         if !self.errors.is_empty() {
@@ -320,11 +321,13 @@ impl Transmitter {
     }
 
     #[cold]
-    fn send_errors(&mut self, tap: &Queue, statistics: &mut Statistics) -> Result<()> {
+    fn send_errors(&mut self, tap: &DeviceQueue, statistics: &mut Statistics) -> Result<()> {
         for error in self.errors.drain(..) {
             match tap.send(&Header::default(), &error) {
                 Ok(sent) => statistics.rx.icmp_errors += u64::from(sent),
-                Err(gone @ linerate_ring::Error::InterfaceGone(_)) => return Err(gone.into()),
+                Err(gone @ Error::Ring(linerate_ring::Error::InterfaceGone(_))) => {
+                    return Err(gone);
+                }
                 // The device may be down or full. The loss of the packet is counted already.
                 Err(error) => tracing::debug!(%error, "cannot write an ICMP error to the device"),
             }

@@ -1,14 +1,15 @@
 //! [`Worker`]: the thread of one queue.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use linerate_net::cpu;
 use linerate_ring::poll;
-use linerate_ring::tun::Queue;
 use rustix::event::{PollFd, PollFlags};
 
+use crate::device::DeviceQueue;
 use crate::port::FramePort;
 use crate::rx::Receiver;
 use crate::statistics::{Drops, Statistics};
@@ -20,7 +21,7 @@ const COUNTERS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// One queue of the device and its share of the interface.
 pub(crate) struct Worker<P> {
-    pub(crate) tap: Queue,
+    pub(crate) tap: DeviceQueue,
     pub(crate) port: P,
     pub(crate) receiver: Receiver,
     pub(crate) transmitter: Transmitter,
@@ -67,24 +68,38 @@ impl<P: FramePort> Worker<P> {
     /// no room: the stack then queues.
     fn sleep(&mut self, time: Duration) -> Result<()> {
         let listen = self.port.room() >= MIN_FREE_FRAMES;
-        let events = if listen { PollFlags::IN } else { PollFlags::empty() };
-        // An allocation a sleep, which is dear enough for it not to count.
-        let mut fds = vec![PollFd::new(&self.tap, events)];
-        fds.extend(self.port.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        poll(&mut fds, time).map_err(|source| {
-            let action = format!("wait for packets of {}", self.tap.interface());
-            Error::Link { action, source }
-        })?;
-        let broken = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::ERR);
-        if broken(&fds[0]) {
-            let name = self.tap.interface().to_owned();
-            return Err(linerate_ring::Error::InterfaceGone(name).into());
-        }
-        if fds[1..].iter().any(broken) {
-            drop(fds);
-            self.port.note_error();
-        }
-        Ok(())
+        let events = self.tap.events(listen);
+        let is_kernel = matches!(self.tap, DeviceQueue::Kernel(_));
+        let port = &mut self.port;
+        self.tap
+            .with_descriptor(|tap| {
+                // An allocation a sleep, which is dear enough for it not to count.
+                let mut fds: Vec<_> = port
+                    .descriptors()
+                    .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                    .collect();
+                // The end of a socket's program would end each wait at once.
+                if is_kernel || !events.is_empty() {
+                    fds.push(PollFd::from_borrowed_fd(tap, events));
+                }
+                poll(&mut fds, time)?;
+                let broken = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::ERR);
+                let is_gone = is_kernel && fds.pop().is_some_and(|tap| broken(&tap));
+                let is_port = fds.iter().any(broken);
+                drop(fds);
+                if is_port {
+                    port.note_error();
+                }
+                Ok(is_gone)
+            })
+            .map_err(|source: io::Error| Error::Link {
+                action: format!("wait for packets of {}", self.tap.name()),
+                source,
+            })
+            .and_then(|is_gone| match is_gone {
+                true => Err(linerate_ring::Error::InterfaceGone(self.tap.name().to_owned()).into()),
+                false => Ok(()),
+            })
     }
 
     fn publish(&self, statistics: &Statistics, kernel: Drops) {

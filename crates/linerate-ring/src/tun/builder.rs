@@ -2,11 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-use linerate_net::privilege;
+use linerate_net::{link, privilege};
 use linerate_wire::virtio;
 
 use super::{Device, Kind, Offloads, Queue};
@@ -22,12 +22,14 @@ pub struct Builder {
     name: String,
     kind: Kind,
     queues: u32,
+    /// An existing device was made for several queues.
+    several: bool,
     offloads: Offloads,
 }
 
 impl Builder {
     pub(super) fn new(name: String) -> Self {
-        Self { name, kind: Kind::default(), queues: 1, offloads: Offloads::ALL }
+        Self { name, kind: Kind::default(), queues: 1, several: false, offloads: Offloads::ALL }
     }
 
     /// What the interface carries (default: Ethernet).
@@ -57,17 +59,93 @@ impl Builder {
     /// too many queues, or a machine without `/dev/net/tun`; [`Error::System`] for the rest.
     pub fn build(self) -> Result<Device> {
         self.check()?;
-        let first = open()?;
-        let name = self.attach(&first, &self.name, libc::IFF_TUN_EXCL)?;
+        let first = open(CLONE_DEVICE)?;
+        let name = self.create(&first, &self.name, libc::IFF_TUN_EXCL)?;
         let (offloads, header_len) = self.offload(&first, &name)?;
         let shared: Arc<str> = name.as_str().into();
         let mut queues = vec![Queue::new(first, shared.clone(), header_len)];
         for _ in 1..self.queues {
-            let file = open()?;
-            self.attach(&file, &name, 0)?;
+            let file = open(CLONE_DEVICE)?;
+            self.create(&file, &name, 0)?;
             queues.push(Queue::new(file, shared.clone(), header_len));
         }
         Ok(Device { name, kind: self.kind, offloads, queues })
+    }
+
+    /// A device that exists and has no other program: a persistent TAP device, or a macvtap. Its settings stay, and so
+    /// does it when its queues are dropped.
+    ///
+    /// # Errors
+    /// As [`Builder::build`]; [`Error::NoInterface`]; [`Error::Invalid`] for another kind of interface.
+    pub fn attach(mut self) -> Result<Device> {
+        self.check()?;
+        let link = link::by_name(&self.name)?;
+        let path = match link.kind.as_str() {
+            "tun" => CLONE_DEVICE.to_owned(),
+            "macvtap" | "ipvtap" => format!("/dev/tap{}", link.index),
+            _ => {
+                let name = &self.name;
+                return Err(Error::Invalid(format!("{name} is no TAP or macvtap device")));
+            }
+        };
+        let name: Arc<str> = self.name.as_str().into();
+        let mut queues = Vec::new();
+        let mut offloads = Offloads::NONE;
+        for _ in 0..self.queues {
+            let file = open(&path)?;
+            let header_len;
+            self.join(&file, &name, queues.is_empty())?;
+            // The folder has one name for macvtaps of one index in several namespaces.
+            if path != CLONE_DEVICE && interface_of(&file).is_ok_and(|(found, _)| *found != *name) {
+                return Err(Error::Invalid(format!("{path} is another device than {name}")));
+            }
+            (offloads, header_len) = self.offload(&file, &name)?;
+            queues.push(Queue::new(file, name.clone(), header_len));
+        }
+        Ok(Device { name: self.name, kind: self.kind, offloads, queues })
+    }
+
+    /// The device of a descriptor that somebody else opened, a TAP device or a macvtap, with one queue.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another kind of descriptor; [`Error::System`] for the rest.
+    pub fn of_descriptor(mut self, descriptor: OwnedFd) -> Result<Device> {
+        let file = File::from(descriptor);
+        let (name, flags) = interface_of(&file).unwrap_or_default();
+        if flags & libc::IFF_TAP == 0 || flags & libc::IFF_VNET_HDR == 0 {
+            return Err(Error::Invalid(format!(
+                "descriptor {} is none of a TAP device with virtio headers (IFF_TAP, IFF_VNET_HDR)",
+                self.name
+            )));
+        }
+        rustix::io::ioctl_fionbio(&file, true).map_err(|errno| {
+            Error::system(format!("use descriptor {}", self.name), errno.into())
+        })?;
+        self.name = name;
+        let (offloads, header_len) = self.offload(&file, &self.name)?;
+        let queues = vec![Queue::new(file, self.name.as_str().into(), header_len)];
+        Ok(Device { name: self.name, kind: self.kind, offloads, queues })
+    }
+
+    /// Becomes a queue of a device that exists. One that was made for several takes none without that flag.
+    fn join(&mut self, file: &File, name: &str, first: bool) -> Result<()> {
+        let joined = match self.set_interface(file, name, 0) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && first => {
+                self.several = true;
+                self.set_interface(file, name, 0)
+            }
+            joined => joined,
+        };
+        joined.map(drop).map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => {
+                Error::Invalid(format!("{name} has all its queues with other programs"))
+            }
+            Some(libc::EINVAL) => Error::Invalid(format!(
+                "{name} is no TAP device, or has one queue (`ip tuntap add ... multi_queue` makes \
+                 one that has several)"
+            )),
+            _ => self.refused(name, error),
+        })
     }
 
     fn check(&self) -> Result<()> {
@@ -90,12 +168,16 @@ impl Builder {
     }
 
     /// Creates the device, or one more queue of it, from an open file; returns the interface's name.
-    fn attach(&self, file: &File, name: &str, exclusive: libc::c_int) -> Result<String> {
+    fn create(&self, file: &File, name: &str, exclusive: libc::c_int) -> Result<String> {
+        self.set_interface(file, name, exclusive).map_err(|error| self.refused(name, error))
+    }
+
+    fn set_interface(&self, file: &File, name: &str, exclusive: libc::c_int) -> io::Result<String> {
         let kind = match self.kind {
             Kind::Tap => libc::IFF_TAP,
             Kind::Tun => libc::IFF_TUN,
         };
-        let several = if self.queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+        let several = if self.queues > 1 || self.several { libc::IFF_MULTI_QUEUE } else { 0 };
         let flags = kind | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several | exclusive;
         // SAFETY: ifreq is plain data, for which zero is valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -106,10 +188,9 @@ impl Builder {
         // SAFETY: this request reads an ifreq and writes the name into it.
         let answer = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
         if answer != 0 {
-            return Err(self.refused(name, io::Error::last_os_error()));
+            return Err(io::Error::last_os_error());
         }
-        let bytes = request.ifr_name.iter().take_while(|byte| **byte != 0);
-        Ok(String::from_utf8_lossy(&bytes.map(|byte| *byte as u8).collect::<Vec<_>>()).into_owned())
+        Ok(name_of(&request))
     }
 
     fn refused(&self, name: &str, error: io::Error) -> Error {
@@ -168,10 +249,29 @@ fn set(file: &File, header_len: usize, offloads: Offloads) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn open() -> Result<File> {
+/// The interface of an open file: its name and flags.
+fn interface_of(file: &File) -> io::Result<(String, libc::c_int)> {
+    // SAFETY: ifreq is plain data, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: this request writes an ifreq.
+    if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNGETIFF, &raw mut request) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has written the flags.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok((name_of(&request), flags.into()))
+}
+
+fn name_of(request: &libc::ifreq) -> String {
+    let bytes = request.ifr_name.iter().take_while(|byte| **byte != 0);
+    String::from_utf8_lossy(&bytes.map(|byte| *byte as u8).collect::<Vec<_>>()).into_owned()
+}
+
+fn open(path: &str) -> Result<File> {
     let opened =
-        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(CLONE_DEVICE);
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path);
     opened.map_err(|error| match error.raw_os_error() {
+        _ if path != CLONE_DEVICE => Error::system(format!("open {path}"), error),
         Some(libc::ENOENT | libc::ENOTDIR) => Error::Invalid(format!(
             "there is no {CLONE_DEVICE}: load the driver with `modprobe tun`, or, in a container \
              whose kernel has it, `mkdir -p /dev/net && mknod {CLONE_DEVICE} c 10 200`"

@@ -25,6 +25,10 @@ mod builder;
 mod offloads;
 mod queue;
 
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use crate::{Error, Result};
+
 pub use builder::Builder;
 pub use offloads::Offloads;
 pub use queue::{MAX_IOVECS, MAX_PACKET, Queue};
@@ -79,4 +83,19 @@ impl Device {
     pub fn into_queues(self) -> Vec<Queue> {
         self.queues
     }
+}
+
+/// A copy of a descriptor that this process was started with.
+///
+/// # Errors
+/// There is none of this number.
+pub fn inherited(number: RawFd) -> Result<OwnedFd> {
+    // SAFETY: this call takes any number, and makes a descriptor that nobody else has.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        let action = format!("use descriptor {number}");
+        return Err(Error::system(action, std::io::Error::last_os_error()));
+    }
+    // SAFETY: the copy is new and open, and this is its only owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }

@@ -6,12 +6,11 @@ mod xdp;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use linerate_ring::tun::Queue;
-
 pub(crate) use packet::PacketPort;
 pub(crate) use xdp::{XdpPort, chunk};
 
 use crate::Result;
+use crate::device::DeviceQueue;
 use crate::rx::Receiver;
 use crate::statistics::{Drops, Statistics};
 
@@ -31,7 +30,7 @@ pub(crate) trait FramePort: Send {
     /// Passes a batch of received frames to `receiver`. Returns whether there was one.
     fn receive(
         &mut self,
-        tap: &Queue,
+        tap: &DeviceQueue,
         receiver: &mut Receiver,
         statistics: &mut Statistics,
     ) -> Result<bool>;

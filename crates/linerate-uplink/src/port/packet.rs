@@ -4,13 +4,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use linerate_ring::packet::{DirectionFilter, Fanout, Options, Ring, TxRing};
-use linerate_ring::tun::Queue;
 use linerate_ring::{Batch as _, Ring as _};
 use linerate_wire::virtio::Flags;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{FramePort, SendOutcome, is_up};
 use crate::Result;
+use crate::device::DeviceQueue;
 use crate::rx::{MAX_BATCH, Receiver};
 use crate::statistics::{Drops, Statistics};
 use crate::tx::MIN_FREE_FRAMES;
@@ -64,7 +64,7 @@ impl PacketPort {
 impl FramePort for PacketPort {
     fn receive(
         &mut self,
-        tap: &Queue,
+        tap: &DeviceQueue,
         receiver: &mut Receiver,
         statistics: &mut Statistics,
     ) -> Result<bool> {
@@ -168,7 +168,7 @@ impl Arena {
 
     fn deliver(
         &mut self,
-        tap: &Queue,
+        tap: &DeviceQueue,
         receiver: &mut Receiver,
         statistics: &mut Statistics,
     ) -> Result<()> {

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use linerate_bpf::steer;
 use linerate_ring::region::Pages;
-use linerate_ring::tun::Queue;
 use linerate_ring::xdp::{Mode, Socket, TxSocket, Umem};
 use linerate_ring::{Batch as _, Options, Region};
 use rustix::event::{PollFd, PollFlags};
 
 use super::{FramePort, SendOutcome, is_up};
 use crate::Result;
+use crate::device::DeviceQueue;
 use crate::rx::{MAX_BATCH, Receiver};
 use crate::statistics::{Drops, Statistics};
 use crate::tx::MIN_FREE_FRAMES;
@@ -74,7 +74,7 @@ impl XdpPort {
 impl FramePort for XdpPort {
     fn receive(
         &mut self,
-        tap: &Queue,
+        tap: &DeviceQueue,
         receiver: &mut Receiver,
         statistics: &mut Statistics,
     ) -> Result<bool> {

@@ -13,7 +13,7 @@ use crate::statistics::Drops;
 struct Memory(Vec<Vec<u8>>);
 
 impl FramePort for Memory {
-    fn receive(&mut self, _: &Queue, _: &mut Receiver, _: &mut Statistics) -> Result<bool> {
+    fn receive(&mut self, _: &DeviceQueue, _: &mut Receiver, _: &mut Statistics) -> Result<bool> {
         Ok(false)
     }
 

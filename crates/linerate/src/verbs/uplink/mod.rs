@@ -34,6 +34,20 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["tap", "mac", "take_over"], value_parser = new_interface)]
     tun: Option<String>,
 
+    /// Join this TAP device or macvtap, which exists, has no other program, and stays.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["tap", "tun"], value_parser = new_interface)]
+    attach: Option<String>,
+
+    /// Join this open descriptor: of a TAP device or macvtap, or a connected stream socket as for --socket.
+    #[arg(long, value_name = "N", conflicts_with_all = ["tap", "tun", "attach", "mac", "mtu", "netns", "queues"],
+        value_parser = clap::value_parser!(i32).range(0..))]
+    fd: Option<i32>,
+
+    /// Listen at this path for a virtual machine: QEMU (-netdev stream), or a program with passt's protocol.
+    #[arg(long, value_name = "PATH",
+        conflicts_with_all = ["tap", "tun", "attach", "fd", "mac", "mtu", "netns", "queues", "tunnels"])]
+    socket: Option<PathBuf>,
+
     /// Interface that it is joined to.
     #[arg(short, long, value_name = "IFACE")]
     interface: String,
@@ -102,12 +116,15 @@ const AFTER_HELP: &str = "\
 The device takes the interface's place: it has its address and MTU, and what the interface receives comes \
 out of it. Give it addresses, a bridge, a namespace or a virtual machine as you would the interface. A TUN \
 device (--tun) has the interface together with the host: it gets what is for its own addresses. \
+A virtual machine connects to --socket by itself: \
+qemu -netdev stream,id=net0,addr.type=unix,addr.path=PATH -device virtio-net,netdev=net0. \
 SIGINT or SIGTERM ends the uplink, and with it the device; SIGUSR1 prints the counts.
 
 Examples:
   linerate uplink --tap up0 -i eth1
   linerate uplink --tap up0 -i eth1 --netns blue --queues 2 --cpu 2-3
   linerate uplink --tun up0 -i eth1 --netns blue
+  linerate uplink --socket /run/vm1.sock -i eth1
   linerate uplink --tap up0 -i eth1 --no-offload";
 
 /// Runs the verb.
@@ -193,9 +210,12 @@ impl Arguments {
             name => Some(name.parse::<Backend>().map_err(anyhow::Error::msg)?),
         };
         Ok(Options {
-            device: match &self.tun {
-                Some(name) => Device::Tun(name.clone()),
-                None => Device::Tap(self.tap.clone()),
+            device: match (&self.tun, &self.attach, self.fd, &self.socket) {
+                (Some(name), ..) => Device::Tun(name.clone()),
+                (_, Some(name), ..) => Device::Existing(name.clone()),
+                (_, _, Some(number), _) => Device::Descriptor(number),
+                (.., Some(path)) => Device::Socket(path.clone()),
+                _ => Device::Tap(self.tap.clone()),
             },
             interface: self.interface.clone(),
             backend,
