@@ -40,6 +40,8 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     ("docs/segment-c.md", "", "the tests of linerate-segment-c do it"),
     ("docs/segment.md", "linerate lab", "measures for minutes"),
+    ("docs/uplink.md", "linerate uplink --socket", "uplink::attached has QEMU"),
+    ("docs/uplink.md", "qemu-system-x86_64", "as above"),
 ];
 
 /// What a page takes for granted, as commands of the shell.
@@ -76,6 +78,7 @@ const PROGRAMS: &[&str] = &[
     "suricata",
     "systemctl",
     "tcpdump",
+    "tcprewrite",
     "tshark",
 ];
 
@@ -196,6 +199,7 @@ pages! {
     coming_from_tcpdump "docs/from/tcpdump.md",
     guide_to_a_container "docs/guides/container.md",
     guide_to_prometheus "docs/guides/prometheus.md",
+    guide_to_replay "docs/guides/replay.md",
     guide_to_suricata "docs/guides/suricata.md",
     guide_to_systemd "docs/guides/systemd.md",
     guide_to_tshark "docs/guides/tshark.md",

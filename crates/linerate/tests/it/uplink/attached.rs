@@ -153,7 +153,7 @@ fn a_macvtap_joins_two_networks() {
     guest.interface("up0").unwrap().up().unwrap();
     give_addresses(&guest);
     ip(&hosts.near, "link add link lower name mt0 type macvtap mode passthru");
-    ip(&hosts.near, "link set mt0 up");
+    ip(&hosts.near, "link set mt0 up allmulticast on");
     let index = hosts.near.interface("mt0").unwrap().index();
     if !Path::new(&format!("/dev/tap{index}")).exists() {
         skip!("needs /dev/tap{index}");
