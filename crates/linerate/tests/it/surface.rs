@@ -62,11 +62,15 @@ const NUMBERS: [(&str, &[&str], &[&str]); 8] = [
         ],
         &["-s", "--busy-poll", "--cpu"],
     ),
-    ("replay -i nowhere nothing.pcap", &["--pps", "--mbps", "-x", "-r", "-L"], &["--cpu"]),
+    (
+        "replay -i nowhere nothing.pcap",
+        &["--pps", "--mbps", "-x", "--loop-delay", "--duration", "-L"],
+        &["--loop", "--cpu"],
+    ),
     (
         "generate -i nowhere",
         &["-c", "--seconds", "--rate", "--flows", "--flows 9 --zipf"],
-        &["--vlan", "--seed", "--cpu"],
+        &["--vlan", "--seed", "--cpu", "--ttl", "--dscp"],
     ),
     (
         "receive -b 127.0.0.1:0",

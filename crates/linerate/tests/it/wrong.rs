@@ -130,6 +130,10 @@ const WRONG: &[(&str, &str)] = &[
         "rate \"fast\": expected max, frames per second as 450kpps, or bits per second",
     ),
     ("generate -i a --rate 0", "rate \"0\": must be a number above 0"),
+    ("generate -i a --tcp --tcp-flags syn,nul", "expected a list of fin, syn, rst"),
+    ("generate -i a --tcp-flags syn", "--tcp"),
+    ("generate -i a --dscp 64", "64 is not in 0..=63"),
+    ("generate -i lo --src 2001:db8::1 --no-df", "no DF: is of IPv4"),
     ("generate -i lo --size 3", "size 3: too short for 42 bytes of headers: at least 42"),
     ("generate -i a --size 100-50", "size 100-50: the range runs backwards"),
     (
@@ -239,7 +243,7 @@ const WRONG: &[(&str, &str)] = &[
         "replay -i a --multiplier 2 --topspeed a.pcap",
         "the argument '--multiplier <X>' cannot be used with '--topspeed'",
     ),
-    ("replay -i a --loop 0 a.pcap", "'--loop <N>': 0 is too small: expected 1 or more"),
+    ("replay -i a --loop-delay 0 a.pcap", "a time has to be above 0, and at most 100 years"),
     ("replay -i a --loop x a.pcap", "expected a whole number"),
     ("replay -i a --limit 0 a.pcap", "'--limit <N>': 0 is too small: expected 1 or more"),
     ("replay -i a --limit x a.pcap", "expected a whole number"),
@@ -345,6 +349,11 @@ const WRONG: &[(&str, &str)] = &[
         "uplink --tun .. -i c",
         "the name of an interface has 1 to 15 bytes without space, slash or colon",
     ),
+    (
+        "uplink --socket a --attach b -i c",
+        "the argument '--socket <PATH>' cannot be used with '--attach <NAME>'",
+    ),
+    ("uplink --fd x -i c", "expected a whole number"),
     ("uplink --tap a -i c --mtu 5", "5 is not in 68..=65535"),
     ("uplink --tap a -i c --mtu x", "expected a whole number"),
     (
