@@ -416,7 +416,11 @@ fn rules() -> std::io::Result<()> {
     let messages = nftables();
     for (name, family) in [("ip", 2), ("bridge", 7)] {
         let messages = messages.iter().flat_map(|(kind, body)| message(family, *kind, body));
-        write("ruleset", &format!("nftables-{name}"), &input(0, &messages.collect::<Vec<_>>(), &[]))?;
+        write(
+            "ruleset",
+            &format!("nftables-{name}"),
+            &input(0, &messages.collect::<Vec<_>>(), &[]),
+        )?;
     }
     let udp = [0_u16, u16::MAX, 53, 53, 0].map(u16::to_ne_bytes).concat();
     // Seconds, hits, what to do.

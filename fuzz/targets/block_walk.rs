@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use linerate_bpf::filter::CookedHeader;
-use linerate_ring::packet::walk::{FrameOptions, BlockFrames};
+use linerate_ring::packet::walk::{BlockFrames, FrameOptions};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, block)) = data.split_first() else { return };

@@ -10,7 +10,7 @@ mod oracle;
 mod shape;
 
 use libfuzzer_sys::fuzz_target;
-use linerate_bpf::filter::{ClassicProgram, ClassicInstruction, translate};
+use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, translate};
 use pcap as _;
 
 fuzz_target!(|data: &[u8]| {

@@ -3,6 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use linerate_capture::print::Printer;
+use linerate_wire::udp_tunnel::UdpTunnel;
 use linerate_wire::{
     arp, ethernet, flow, geneve, gre, icmp, ipv4, ipv6, layers, tcp, udp, vlan, vxlan,
 };
@@ -28,6 +29,18 @@ fuzz_target!(|data: &[u8]| {
     }
     if let Ok(packet) = gre::Packet::new_checked(data) {
         assert!(packet.header_len() <= data.len());
+    }
+    if let Some((_, _, len)) = UdpTunnel::detect(data) {
+        assert!(len <= data.len());
+    }
+    let kind = ethernet::EtherType(data.first_chunk().map_or(0, |two| u16::from_be_bytes(*two)));
+    if let Some((_, at)) = layers::carried(data, kind, 2) {
+        assert!(at > 2);
+    }
+    for link_type in [0, 1, 101, 108, 113, 276] {
+        if let Some(Ok((kind, at))) = layers::behind_link(data, link_type) {
+            let _ = layers::parse_from(data, kind, at);
+        }
     }
     let _ = vxlan::Packet::new_checked(data).map(|packet| packet.is_plain());
     for reason in [icmp::Reason::AddressUnreachable, icmp::Reason::TooBig(1400)] {

@@ -15,7 +15,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((choices, packet)) = data.split_first_chunk::<CHOICES>() else { return };
     let options = options(*choices);
     let Ok(segments) = Segments::new(packet, &options) else { return };
-    let (count, max_len, partial) = (segments.len(), segments.max_len(), segments.partial_checksum());
+    let (count, max_len, partial) =
+        (segments.len(), segments.max_len(), segments.partial_checksum());
     if count > 3000 {
         return;
     }

@@ -11,6 +11,7 @@ use linerate_pcapfile::edit::{RawRecord, options};
 use linerate_pcapfile::{BlockType, Writer};
 use linerate_segment::coalesce::{Coalescer, Flow, Options, Output, SuperPacket};
 use linerate_segment::segment::{Checksums, LinkType};
+use linerate_wire::layers::{self, Transport};
 
 use super::statistics::JoinStatistics;
 use super::{TunnelPorts, link};
@@ -124,12 +125,17 @@ impl Joiner {
         let (interface, linktype) = interface;
         let packet = record.packet();
         let whole = packet.len() as u64 >= u64::from(wire_len);
+        let is_other_tunnel = self.is_other_tunnel(linktype, packet);
         let known = link::packet(linktype, packet).filter(|_| {
-            whole && matches!(record.block_type, BlockType::PcapRecord | BlockType::EnhancedPacket)
+            whole
+                && !is_other_tunnel
+                && matches!(record.block_type, BlockType::PcapRecord | BlockType::EnhancedPacket)
         });
         let Some((prefix, link)) = known else {
             // Its flow is unknown, and the order of packets in a flow must not change.
-            self.flush();
+            if !is_other_tunnel {
+                self.flush();
+            }
             let number = self.queue.add(record, 0, true);
             return self.queue.settle(Output::Frame {
                 token: number,
@@ -150,6 +156,19 @@ impl Joiner {
         if self.queue.records.len() > MAX_QUEUED || self.queue.bytes > MAX_QUEUED_BYTES {
             self.flush();
         }
+    }
+
+    /// Whether it is of a tunnel whose header has a length, or an IP packet that would be one of several: joined like
+    /// other datagrams it would be neither split nor read again.
+    fn is_other_tunnel(&self, linktype: u16, packet: &[u8]) -> bool {
+        let Some(Ok((ether_type, offset))) = layers::behind_link(packet, linktype) else {
+            return false;
+        };
+        let layers = layers::parse_from(packet, ether_type, offset);
+        layers.transport == Transport::Udp
+            && layers.ports(packet).is_some_and(|(_, port)| {
+                port != 0 && (port == self.ports.gtp || port == self.ports.gue)
+            })
     }
 
     fn stream(&mut self, key: StreamKey, link: LinkType) -> usize {

@@ -582,6 +582,20 @@ fn tunnels_on_other_ports_are_split_joined_and_completed_if_these_are_named() {
 }
 
 #[test]
+fn datagrams_of_gtp_u_are_split_and_not_joined() {
+    // A tunnel without an Ethernet frame inside.
+    let inner = &tcp(1, 3000)[14..];
+    let len = (inner.len() as u16).to_be_bytes();
+    let large = in_tunnel(inner, [0x30, 255, len[0], len[1], 0, 0, 1, 0], 2152);
+    let file = pcap(false, 0xa1b2_c3d4, &whole(vec![large]));
+    let (outcome, out) = run(&file, splitting(SplitOptions::default()));
+    assert_eq!(outcome.report.split.segments, 3);
+    let (outcome, again) = run(&out, joining());
+    assert_eq!(outcome.report.joined.expect("joined").super_packets, 0);
+    assert_eq!(frames(&again), frames(&out));
+}
+
+#[test]
 fn joined_frames_stand_where_the_first_stood() {
     let (_, split) = run(
         &pcap(false, 0xa1b2_c3d4, &whole(vec![tcp(1, 3000)])),

@@ -398,10 +398,16 @@ fn tunnel_name(packet: &[u8], ip: &Ip, options: &Options) -> Result<Option<&'sta
     })
 }
 
-/// The tunnel that the port of the datagram in `ip` means.
+/// The tunnel that the port of the datagram in `ip` means. A datagram that cannot be of GTP-U or GUE is one of something
+/// else, whose ports nobody names.
 fn udp_tunnel(packet: &[u8], ip: &Ip, options: &Options) -> Result<Option<UdpTunnel>> {
-    let port = datagram(packet, ip)?.destination_port();
-    Ok(UdpTunnel::ALL.into_iter().find(|tunnel| port != 0 && port == options.port(*tunnel)))
+    let datagram = datagram(packet, ip)?;
+    let port = datagram.destination_port();
+    let is_meant = |tunnel: &UdpTunnel| {
+        let is_named = matches!(tunnel, UdpTunnel::Vxlan | UdpTunnel::Geneve);
+        port == options.port(*tunnel) && (is_named || tunnel.carried(datagram.payload()).is_ok())
+    };
+    Ok(UdpTunnel::ALL.into_iter().filter(|_| port != 0).find(is_meant))
 }
 
 /// The UDP datagram in `ip`, whose length is that of the IP payload.

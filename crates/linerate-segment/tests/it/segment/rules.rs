@@ -2,6 +2,7 @@
 
 use linerate_segment::Error;
 use linerate_segment::segment::{Checksums, IpId, Options, Segments, Split};
+use linerate_wire::ip::Protocol;
 
 use super::build::{Network, Packet, Transport, Tunnel};
 use super::{options, split};
@@ -296,8 +297,10 @@ fn a_tunnel_header_with_a_number_of_its_packet_is_refused() {
         let error = split(&bytes, &options).unwrap_err();
         assert!(matches!(error, Error::Tunnel { tunnel: "GTP-U", .. }), "{at}: {error}");
     }
-    // A length that is not the packet's.
+    // A length that is not the packet's: something else has this port.
     let mut bytes = bytes;
     bytes[45] += 1;
-    assert!(matches!(split(&bytes, &options).unwrap_err(), Error::Header(_)));
+    let error = split(&bytes, &options).unwrap_err();
+    assert!(matches!(error, Error::OtherProtocol { found: Protocol::UDP, .. }), "{error}");
+    assert!(split(&bytes, &Options::new(Split::Udp { size: 300 })).unwrap().len() > 3);
 }
