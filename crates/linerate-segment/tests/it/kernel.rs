@@ -39,6 +39,9 @@ fn number(frame: &[u8]) -> Option<u32> {
 
 fn ours(case: &Case, kernel: &Seen, checksums: Checksums) -> Ours {
     let mut options = Options { checksums, ..Options::new(case.shape.split()) };
+    // What the header asks for is what was meant.
+    let told = Options::from_virtio(&case.shape.header(), &case.packet, LinkType::Ethernet);
+    assert_eq!(told.map(|told| told.split), Some(options.split), "{:?}", case.shape);
     options.fragment_id = case.shape.fragment_id(kernel);
     split(&case.packet, &options)
 }

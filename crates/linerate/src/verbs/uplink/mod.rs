@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["policy", "max_burst"])]
     no_offload: bool,
 
-    /// Split super-packets inside VXLAN and Geneve, too; those in other tunnels through UDP get lost.
+    /// Split super-packets inside VXLAN, Geneve and GUE, too; those in other tunnels through UDP may get lost.
     #[arg(long, conflicts_with = "no_offload")]
     tunnels: bool,
 
