@@ -1,0 +1,46 @@
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+
+use super::*;
+
+#[test]
+fn what_exists_is_named_and_nothing_else() {
+    root_or_skip!();
+    let host = Namespace::create("bypass-h").unwrap();
+    let peer = Namespace::create("bypass-p").unwrap();
+    let _cable = Veth::create(&host, "port", &peer, "peer", VethOptions::default()).unwrap();
+    let seen = || {
+        let found = host.run(|| bypassed(&Interface::open("port").unwrap())).unwrap();
+        // Programs are those of the whole host.
+        found
+            .into_iter()
+            .filter(|one| !one.contains("programs") && !one.contains("groups"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(seen(), Vec::<String>::new());
+    let cases = [
+        (
+            "nft add table inet t { chain c { type filter hook input priority 0; policy drop; }; }",
+            "nftables chain t c",
+        ),
+        (
+            "ip xfrm policy add src 10.8.0.0/16 dst 10.9.0.0/16 dir in action block",
+            "IPsec policies",
+        ),
+        ("tc qdisc add dev port clsact", "tc filters"),
+        ("ip link add br0 type bridge", ""),
+        ("ip link set port master br0", "br0"),
+    ];
+    for (line, expected) in cases {
+        let mut words = line.split_whitespace();
+        let mut command = host.command(words.next().unwrap());
+        if !command.args(words).output().unwrap().status.success() {
+            linerate_testkit::print_skipped(linerate_testkit::test_name!(), line);
+            continue;
+        }
+        let found = seen();
+        assert!(
+            expected.is_empty() || found.iter().any(|one| one == expected),
+            "{line}: {found:?}"
+        );
+    }
+}
