@@ -21,9 +21,8 @@ pub use classic::{
     Ancillary, ClassicInstruction, ClassicProgram, InvalidProgram, MAX_INSTRUCTIONS, SCRATCH_WORDS,
 };
 pub use cooked::CookedHeader;
-pub use instruction::{Instruction, to_bytes};
+pub use instruction::Instruction;
 pub(crate) use load::load;
-pub use load::load_socket_filter;
 pub use look_up::placeholders;
 pub use run::SocketFrame;
 pub use sets::AddressSet;

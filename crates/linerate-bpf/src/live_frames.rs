@@ -11,10 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::sys::options;
 
-/// Frames that one batch may hold at most (`TEST_XDP_MAX_BATCH`).
-pub const MAX_BATCH: u32 = 256;
-
-/// Runs `program` `repeat` times (1 to 2^31 - 1) on copies of `frame`, `batch` (1 to [`MAX_BATCH`]) at
+/// Runs `program` `repeat` times (1 to 2^31 - 1) on copies of `frame`, `batch` (1 to 256, `TEST_XDP_MAX_BATCH`) at
 /// a time with softirqs held off, on the current CPU and in the current network namespace. Returns
 /// when all runs are done or a signal arrives.
 ///

@@ -29,9 +29,6 @@ const CAPABILITIES: &str = "CAP_BPF,CAP_PERFMON,CAP_NET_ADMIN";
 const INITIAL_NAMESPACES: [(&str, &str, &str); 2] =
     [("pid", "PID", "pid:[4026531836]"), ("cgroup", "cgroup", "cgroup:[4026531835]")];
 
-/// Stands for a listening socket that is not known.
-pub const NO_PARENT: u64 = u64::MAX;
-
 /// A process at the time of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {

@@ -208,17 +208,7 @@ impl Program {
         Ok(mode)
     }
 
-    /// Replaces the filter, at once for all queues and between two frames: no frame meets a mixture. `None`
-    /// accepts all. When it returns, frames that the old filter accepted are in the rings of the sockets, and
-    /// no more of them come; that takes some tens of milliseconds while attached.
-    ///
-    /// # Errors
-    /// [`Error::Verifier`] and the like; the old filter then stays.
-    pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        self.replace(self.load_filter(filter)?.0)
-    }
-
-    /// Loads the program with another filter, for [`Program::replace_filter`].
+    /// Loads the program with another filter, for [`Program::replace_filter`]. `None` accepts all.
     ///
     /// # Errors
     /// [`Error::Verifier`] and the like.
@@ -227,13 +217,14 @@ impl Program {
         self.loadable.load(load).map(LoadedProgram)
     }
 
-    /// As [`Program::set_filter`], without a privilege.
+    /// Replaces the filter, at once for all queues and between two frames: no frame meets a mixture. Needs no privilege.
+    /// When it returns, frames that the old filter accepted are in the rings of the sockets, and no more of them come;
+    /// that takes some tens of milliseconds while attached.
     pub fn replace_filter(&mut self, loaded: &LoadedProgram) -> Result<()> {
         self.replace(duplicate(loaded.0.as_fd())?)
     }
 
-    /// Replaces the filter by one that rejects everything, as [`Program::set_filter`] does, but needs no
-    /// privilege.
+    /// As [`Program::replace_filter`], by one that rejects everything.
     ///
     /// # Errors
     /// [`Error::System`], for instance when the interface has gone.
@@ -269,11 +260,6 @@ impl Program {
     /// [`Error::System`] when the process has no descriptor left.
     pub fn addresses(&self) -> Result<Addresses> {
         Addresses::from_map(self.loadable.map("addresses"))
-    }
-
-    /// Where it runs; `None` before [`Program::attach`].
-    pub fn mode(&self) -> Option<AttachMode> {
-        self.link.as_ref().map(|link| link.mode)
     }
 
     /// Where timestamps come from, and why not from where the options say.
@@ -328,7 +314,7 @@ mod tests {
             assert_eq!(functions(steer.program.as_fd()), 1, "{timestamps:?}");
             steer.reject_all().unwrap();
             assert_eq!(functions(steer.program.as_fd()), 2, "{timestamps:?}");
-            steer.set_filter(None).unwrap();
+            steer.replace_filter(&steer.load_filter(None).unwrap()).unwrap();
             assert_eq!(functions(steer.program.as_fd()), 1, "{timestamps:?}");
         }
     }

@@ -35,18 +35,6 @@ impl Instruction {
     pub const fn source(self) -> u8 {
         if cfg!(target_endian = "little") { self.registers >> 4 } else { self.registers & 0x0f }
     }
-
-    /// The eight bytes that the kernel reads, in the byte order of this machine.
-    pub const fn to_bytes(self) -> [u8; 8] {
-        let [o0, o1] = self.offset.to_ne_bytes();
-        let [i0, i1, i2, i3] = self.immediate.to_ne_bytes();
-        [self.code, self.registers, o0, o1, i0, i1, i2, i3]
-    }
-}
-
-/// All of `instructions` as the bytes that `BPF_PROG_LOAD` takes.
-pub fn to_bytes(instructions: &[Instruction]) -> Vec<u8> {
-    instructions.iter().flat_map(|instruction| instruction.to_bytes()).collect()
 }
 
 impl fmt::Debug for Instruction {
@@ -112,17 +100,19 @@ impl fmt::Debug for Instruction {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::offset_of;
+
+    use libbpf_sys::bpf_insn;
+
     use super::*;
 
     #[test]
-    fn bytes_are_those_of_the_kernel() {
+    fn the_layout_is_the_kernels() {
         let instruction = Instruction::new(0x69, 3, 9, -12, 0x1234_5678);
-        let [code, _, operands @ ..] = instruction.to_bytes();
-        let (offset, immediate) = ((-12i16).to_ne_bytes(), 0x1234_5678i32.to_ne_bytes());
-        assert_eq!((code, &operands[..2], &operands[2..]), (0x69, &offset[..], &immediate[..]));
         assert_eq!((instruction.destination(), instruction.source()), (3, 9));
-        assert_eq!(size_of::<Instruction>(), size_of::<libbpf_sys::bpf_insn>());
-        assert_eq!(to_bytes(&[instruction; 2]).len(), 16);
+        assert_eq!(size_of::<Instruction>(), size_of::<bpf_insn>());
+        let at = (offset_of!(Instruction, offset), offset_of!(Instruction, immediate));
+        assert_eq!(at, (offset_of!(bpf_insn, off), offset_of!(bpf_insn, imm)));
     }
 
     #[test]

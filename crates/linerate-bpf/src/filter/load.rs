@@ -1,4 +1,4 @@
-//! [`load_socket_filter`]: an eBPF program for sockets, and how programs without maps are loaded.
+//! How programs without maps are loaded.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -7,16 +7,6 @@ use std::ptr;
 use super::Instruction;
 use crate::Result;
 use crate::sys::owned;
-
-/// Loads a program of the type `BPF_PROG_TYPE_SOCKET_FILTER`.
-///
-/// # Errors
-/// [`Error::Privilege`](crate::Error::Privilege); [`Error::System`](crate::Error::System), for instance where the
-/// verifier rejects it.
-pub fn load_socket_filter(instructions: &[Instruction]) -> Result<OwnedFd> {
-    let kind = libbpf_sys::BPF_PROG_TYPE_SOCKET_FILTER;
-    load(kind, c"linerate_filter", "load a socket filter", instructions)
-}
 
 /// Loads a program without maps; `action` names it in an error.
 pub(crate) fn load(

@@ -360,7 +360,7 @@ impl Opener<'_> {
                 (of.buffer_size / 256).next_power_of_two().clamp(least, 128 << 10) as u32;
         }
         if self.threads > 1 {
-            of.fanout = Some(Fanout::new(options.fanout.clone()));
+            of.fanout = Some(Fanout::new(options.fanout));
         }
         of
     }

@@ -1,17 +1,13 @@
 //! [`Fanout`]: several rings that share the frames of one interface.
 
 use std::fmt;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::str::FromStr;
-use std::sync::Arc;
 
-use super::program::to_kernel;
 use super::socket::Socket;
 use crate::{Error, Result};
-use linerate_bpf::filter::ClassicProgram;
 
 /// How a group decides which of its rings gets a frame (`packet(7)`, `PACKET_FANOUT`).
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Mode {
     /// By a symmetric hash of addresses and ports: both directions of a flow stay together.
     Hash,
@@ -25,15 +21,11 @@ pub enum Mode {
     Random,
     /// By the receive queue of the network card.
     QueueMapping,
-    /// By the number that a classic BPF program returns, modulo the rings of the group.
-    Cbpf(ClassicProgram),
-    /// The same with an eBPF program of the type `BPF_PROG_TYPE_SOCKET_FILTER`.
-    Ebpf(Arc<OwnedFd>),
 }
 
 impl Mode {
     /// The kernel's number of it, and its name.
-    const fn kernel(&self) -> (libc::c_uint, &'static str) {
+    const fn kernel(self) -> (libc::c_uint, &'static str) {
         match self {
             Self::Hash => (libc::PACKET_FANOUT_HASH, "hash"),
             Self::LoadBalance => (libc::PACKET_FANOUT_LB, "lb"),
@@ -41,13 +33,10 @@ impl Mode {
             Self::Rollover => (libc::PACKET_FANOUT_ROLLOVER, "rollover"),
             Self::Random => (libc::PACKET_FANOUT_RND, "rnd"),
             Self::QueueMapping => (libc::PACKET_FANOUT_QM, "qm"),
-            Self::Cbpf(_) => (libc::PACKET_FANOUT_CBPF, "cbpf"),
-            Self::Ebpf(_) => (libc::PACKET_FANOUT_EBPF, "ebpf"),
         }
     }
 
-    /// Those that [`FromStr`] parses.
-    const PLAIN: [Self; 6] = [
+    const ALL: [Self; 6] = [
         Self::Hash,
         Self::LoadBalance,
         Self::Cpu,
@@ -66,10 +55,9 @@ impl fmt::Display for Mode {
 impl FromStr for Mode {
     type Err = Error;
 
-    /// Reads a mode that needs no program.
     fn from_str(text: &str) -> Result<Self> {
-        Self::PLAIN.into_iter().find(|mode| mode.kernel().1 == text).ok_or_else(|| {
-            let words = Self::PLAIN.map(|mode| mode.kernel().1).join(", ");
+        Self::ALL.into_iter().find(|mode| mode.kernel().1 == text).ok_or_else(|| {
+            let words = Self::ALL.map(|mode| mode.kernel().1).join(", ");
             Error::Invalid(format!("unknown fanout mode \"{text}\": choose one of {words}"))
         })
     }
@@ -123,26 +111,6 @@ impl Fanout {
         let joined = socket
             .get(libc::SOL_PACKET, libc::PACKET_FANOUT, 0u32)
             .map_err(|error| Error::system("ask for the number of the fanout group", error))?;
-        self.load(socket).map_err(|error| Error::system(action(), error))?;
         Ok(joined as u16)
-    }
-
-    /// Gives the group its program.
-    fn load(&self, socket: &Socket) -> std::io::Result<()> {
-        match &self.mode {
-            Mode::Cbpf(program) => {
-                let instructions: Vec<libc::sock_filter> = program
-                    .instructions()
-                    .iter()
-                    .map(|s| libc::sock_filter { code: s.code, jt: s.jt, jf: s.jf, k: s.k })
-                    .collect();
-                let program = to_kernel(&instructions);
-                socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program)
-            }
-            Mode::Ebpf(program) => {
-                socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program.as_raw_fd())
-            }
-            _ => Ok(()),
-        }
     }
 }

@@ -100,7 +100,7 @@ fn attach(socket: &Socket, program: &[libc::sock_filter]) -> Result<()> {
 }
 
 /// The kernel's view of a program; it reads the instructions during the call only.
-pub(super) fn to_kernel(program: &[libc::sock_filter]) -> libc::sock_fprog {
+fn to_kernel(program: &[libc::sock_filter]) -> libc::sock_fprog {
     let len = u16::try_from(program.len()).expect("a program has at most 4096 instructions");
     libc::sock_fprog { len, filter: program.as_ptr().cast_mut() }
 }

@@ -1,10 +1,8 @@
 //! Several rings that share one interface's frames.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::packet_support::{Cable, finish, number, numbered, quick};
-use linerate_bpf::filter::{ClassicInstruction, ClassicProgram, Instruction, load_socket_filter};
 use linerate_ring::Ring as _;
 use linerate_ring::packet::{DirectionFilter, Fanout, Mode, Options, Ring};
 use linerate_testkit::root_or_skip;
@@ -35,7 +33,7 @@ fn share(fanout: Fanout) -> [Vec<u32>; RINGS] {
 fn every_mode_shares_all_frames() {
     root_or_skip!();
     for mode in [Mode::Hash, Mode::Cpu, Mode::Random, Mode::QueueMapping, Mode::Rollover] {
-        let shares = share(Fanout::new(mode.clone()));
+        let shares = share(Fanout::new(mode));
         if matches!(mode, Mode::Random) {
             assert!(shares.iter().all(|share| share.len() > 100), "{shares:?}");
         }
@@ -51,40 +49,6 @@ fn taking_turns_is_fair() {
     root_or_skip!();
     let shares = share(Fanout::new(Mode::LoadBalance));
     assert!(shares.iter().all(|share| share.len() == FRAMES as usize / RINGS));
-}
-
-#[test]
-fn a_classic_program_chooses_the_ring() {
-    root_or_skip!();
-    // The frame's number, which stands behind the link-layer header.
-    let instructions = [
-        ClassicInstruction { code: 0x20, jt: 0, jf: 0, k: (libc::SKF_LL_OFF + 14) as u32 },
-        ClassicInstruction { code: 0x16, jt: 0, jf: 0, k: 0 },
-    ];
-    let program = ClassicProgram::new(instructions).unwrap();
-    let shares = share(Fanout::new(Mode::Cbpf(program)));
-    assert_shares_by_number(&shares);
-}
-
-#[test]
-fn an_ebpf_program_chooses_the_ring() {
-    root_or_skip!();
-    // r6 = r1; r0 = bytes 14 to 17 of the frame, which begin 0 bytes behind SKF_LL_OFF; exit.
-    let program = load_socket_filter(&[
-        Instruction::new(0xbf, 6, 1, 0, 0),
-        Instruction::new(0x20, 0, 0, 0, libc::SKF_LL_OFF + 14),
-        Instruction::new(0x95, 0, 0, 0, 0),
-    ]);
-    let program = Arc::new(program.unwrap());
-    let shares = share(Fanout::new(Mode::Ebpf(program)));
-    assert_shares_by_number(&shares);
-}
-
-fn assert_shares_by_number(shares: &[Vec<u32>; RINGS]) {
-    for (index, share) in shares.iter().enumerate() {
-        assert_eq!(share.len(), FRAMES as usize / RINGS);
-        assert!(share.iter().all(|number| *number as usize % RINGS == index), "{share:?}");
-    }
 }
 
 #[test]

@@ -472,7 +472,7 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         block_timeout: None,
         busy_poll: arguments.busy_poll,
         threads: arguments.threads,
-        fanout: arguments.fanout.clone(),
+        fanout: arguments.fanout,
         fanout_group: None,
         filter,
         filter_vlan: arguments.filter_vlan.unwrap_or(TagReading::Live),
