@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use linerate_service::{MetricEncoder, Object, Unit};
+use linerate_service::{MetricEncoder, Object, Unit, metrics};
 use serde::Serialize;
 
 use crate::config::Statistics;
@@ -60,9 +60,6 @@ struct Stats<'a> {
 
 impl Metrics {
     /// As a JSON object.
-    ///
-    /// # Errors
-    /// None that a caller can handle.
     pub fn to_json(&self) -> Result<String, String> {
         let Self { time, snapshot, daemon } = self;
         let DaemonStatistics { invalidations, ended, datapaths, .. } = daemon;
@@ -78,48 +75,26 @@ impl Metrics {
     }
 
     /// Writes them.
-    ///
-    /// # Errors
-    /// Those of [`MetricEncoder`].
     pub fn encode(&self, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         let Self { snapshot, daemon, .. } = self;
-        encoder.counters(
-            "linerate_forward_invalidations",
-            "Changes of the network after which all sessions asked again, by cause",
-            None,
-            ["cause"],
-            labelled(&daemon.invalidations),
-        )?;
-        encoder.counters(
-            "linerate_forward_sessions_ended",
-            "Sessions that the daemon took out of the table, by reason",
-            None,
-            ["reason"],
-            labelled(&daemon.ended),
-        )?;
+        metrics! { encoder;
+            counters "linerate_forward_invalidations"
+                "Changes of the network after which all sessions asked again, by cause"
+                ["cause"] = labelled(&daemon.invalidations);
+            counters "linerate_forward_sessions_ended" "Sessions that the daemon took out of the table, by reason"
+                ["reason"] = labelled(&daemon.ended);
+        }
         table(snapshot, encoder)?;
-        heartbeat(snapshot, encoder)?;
-        encoder.counters(
-            "linerate_forward_slow_path_packets",
-            "Packets that the programs saw and did not forward, by reason",
-            None,
-            ["reason"],
-            counted(&snapshot.reasons),
-        )?;
-        encoder.counters(
-            "linerate_forward_learn_refusals",
-            "Packets that left the kernel and no session was learned from, by reason",
-            None,
-            ["reason"],
-            counted(&snapshot.refusals),
-        )?;
-        encoder.counters(
-            "linerate_forward_rule_packets",
-            "Packets that no session was learned from because of a rule, by rule",
-            None,
-            ["rule"],
-            snapshot.rules.iter().map(|kept| ([&kept.rule], kept.packets)),
-        )?;
+        metrics! { encoder;
+            counters "linerate_forward_slow_path_packets" "Packets that the programs saw and did not forward, by reason"
+                ["reason"] = counted(&snapshot.reasons);
+            counters "linerate_forward_learn_refusals"
+                "Packets that left the kernel and no session was learned from, by reason"
+                ["reason"] = counted(&snapshot.refusals);
+            counters "linerate_forward_rule_packets"
+                "Packets that no session was learned from because of a rule, by rule"
+                ["rule"] = snapshot.rules.iter().map(|kept| ([&kept.rule], kept.packets));
+        }
         self.datapaths(encoder)?;
         if let Some(statistics) = &daemon.flows {
             flows(statistics, encoder)?;
@@ -133,24 +108,18 @@ impl Metrics {
     fn datapaths(&self, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
         let Self { snapshot, daemon, .. } = self;
         let datapaths = || daemon.datapaths.iter();
-        encoder.gauges(
-            "linerate_forward_datapath_sessions",
-            "Sessions in the table, by datapath",
-            None,
-            ["datapath"],
-            datapaths().map(|(datapath, of)| ([datapath.name()], of.sessions as f64)),
-        )?;
+        let sessions = datapaths().map(|(datapath, of)| ([datapath.name()], of.sessions as f64));
         let slow = snapshot.reasons.iter().filter(|one| one.name != Reason::Denied.name());
         let kernel = ([KERNEL], slow.map(|one| one.packets).sum());
         let fast = datapaths().filter(|_| snapshot.statistics == Statistics::Slot.name());
         let fast = fast.map(|(datapath, of)| ([datapath.name()], of.packets));
-        encoder.counters(
-            "linerate_forward_datapath_packets",
-            "Packets by the datapath that forwarded them: XDP, tc or the kernel",
-            None,
-            ["datapath"],
-            fast.chain([kernel]),
-        )
+        metrics! { encoder;
+            gauges "linerate_forward_datapath_sessions" "Sessions in the table, by datapath" ["datapath"] = sessions;
+            counters "linerate_forward_datapath_packets"
+                "Packets by the datapath that forwarded them: XDP, tc or the kernel"
+                ["datapath"] = fast.chain([kernel]);
+        }
+        Ok(())
     }
 }
 
@@ -169,100 +138,46 @@ fn counted(list: &[Counter]) -> impl Iterator<Item = ([&'static str; 1], u64)> +
 
 fn table(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let sessions = &snapshot.sessions;
-    encoder.gauge(
-        "linerate_forward_sessions",
-        "Sessions in the table",
-        None,
-        sessions.active as f64,
-    )?;
-    encoder.gauge(
-        "linerate_forward_session_capacity",
-        "Sessions that the table has room for",
-        None,
-        sessions.capacity as f64,
-    )?;
-    encoder.gauge(
-        "linerate_forward_table_size",
-        "Kernel memory of the table and of all other maps",
-        Some(&Unit::Bytes),
-        sessions.memory_bytes as f64,
-    )?;
-    encoder.gauge(
-        "linerate_forward_deny_list_entries",
-        "Addresses, prefixes and sessions that are blocked",
-        None,
-        snapshot.blocked as f64,
-    )
-}
-
-fn heartbeat(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-    encoder.gauge(
-        "linerate_forward_heartbeat_age",
-        "Time since the last heartbeat of the daemon",
-        Some(&Unit::Seconds),
-        snapshot.heartbeat_age,
-    )?;
-    encoder.gauge(
-        "linerate_forward_heartbeat_timeout",
-        "Age of the heartbeat at which the programs pass every packet to the kernel",
-        Some(&Unit::Seconds),
-        snapshot.heartbeat_timeout,
-    )?;
-    let on = if snapshot.state == State::FailOpen { 0.0 } else { 1.0 };
-    encoder.gauge(
-        "linerate_forward_fast_path_enabled",
-        "1 while the programs forward, 0 while they pass every packet to the kernel",
-        None,
-        on,
-    )
+    metrics! { encoder;
+        gauge "linerate_forward_sessions" "Sessions in the table" = sessions.active as f64;
+        gauge "linerate_forward_session_capacity" "Sessions that the table has room for" = sessions.capacity as f64;
+        gauge "linerate_forward_table_size" "Kernel memory of the table and of all other maps"
+            in (Unit::Bytes) = sessions.memory_bytes as f64;
+        gauge "linerate_forward_deny_list_entries" "Addresses, prefixes and sessions that are blocked"
+            = snapshot.blocked as f64;
+        gauge "linerate_forward_heartbeat_age" "Time since the last heartbeat of the daemon"
+            in (Unit::Seconds) = snapshot.heartbeat_age;
+        gauge "linerate_forward_heartbeat_timeout"
+            "Age of the heartbeat at which the programs pass every packet to the kernel"
+            in (Unit::Seconds) = snapshot.heartbeat_timeout;
+        gauge "linerate_forward_fast_path_enabled"
+            "1 while the programs forward, 0 while they pass every packet to the kernel"
+            = u8::from(snapshot.state != State::FailOpen).into();
+    }
+    Ok(())
 }
 
 fn flows(flows: &FlowStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
     let FlowStatistics { sessions, nat_events, nat_events_lost, nat_event_overruns, output } =
         flows;
-    encoder.counters(
-        "linerate_forward_flow_records",
-        "Flow records made, of sessions and of NAT events",
-        None,
-        ["kind"],
-        [(["session"], sessions.records), (["nat_event"], *nat_events)],
-    )?;
-    encoder.counters(
-        "linerate_forward_flow_records_lost",
-        "Flow records lost because records could not be written",
-        None,
-        ["kind"],
-        [(["session"], sessions.lost), (["nat_event"], *nat_events_lost)],
-    )?;
-    encoder.counter(
-        "linerate_forward_flow_records_written",
-        "Flow records in complete files",
-        None,
-        output.files.records,
-    )?;
-    encoder.counter(
-        "linerate_forward_deleted_flow_files",
-        "Files of flow records deleted by flows-keep or flows-keep-free",
-        None,
-        output.files.deleted,
-    )?;
-    encoder.counter(
-        "linerate_forward_nat_event_overruns",
-        "How often the kernel dropped NAT events because they were read too slowly",
-        None,
-        *nat_event_overruns,
-    )?;
     let exported = output.collectors.iter().flat_map(|(target, sent)| {
         [("sent", sent.flows), ("not_sent", sent.not_sent_flows)]
             .map(|(outcome, count)| ([target.to_string(), outcome.to_owned()], count))
     });
-    encoder.counters(
-        "linerate_forward_flow_records_exported",
-        "Flow records for collectors, by outcome",
-        None,
-        ["collector", "outcome"],
-        exported,
-    )
+    metrics! { encoder;
+        counters "linerate_forward_flow_records" "Flow records made, of sessions and of NAT events"
+            ["kind"] = [(["session"], sessions.records), (["nat_event"], *nat_events)];
+        counters "linerate_forward_flow_records_lost" "Flow records lost because records could not be written"
+            ["kind"] = [(["session"], sessions.lost), (["nat_event"], *nat_events_lost)];
+        counter "linerate_forward_flow_records_written" "Flow records in complete files" = output.files.records;
+        counter "linerate_forward_deleted_flow_files"
+            "Files of flow records deleted by flows-keep or flows-keep-free" = output.files.deleted;
+        counter "linerate_forward_nat_event_overruns"
+            "How often the kernel dropped NAT events because they were read too slowly" = *nat_event_overruns;
+        counters "linerate_forward_flow_records_exported" "Flow records for collectors, by outcome"
+            ["collector", "outcome"] = exported;
+    }
+    Ok(())
 }
 
 fn ports(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
@@ -272,27 +187,23 @@ fn ports(snapshot: &Snapshot, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Resul
             ([port.interface.as_str(), direction, side.name(), reason], 1.0)
         })
     });
-    encoder.gauges(
-        "linerate_forward_port_datapath",
-        "1 for the fastest datapath that packets of a port may take, with the reason that it is not a faster one",
-        None,
-        ["interface", "direction", "datapath", "reason"],
-        sides,
-    )?;
     // Prometheus computes rates: these are counters of each port.
-    let labels = ["interface", "direction"];
     let both = |of: fn(&PortStatistics) -> [u64; 2]| {
         snapshot.ports.iter().flat_map(move |port| {
             let [rx, tx] = of(&port.traffic);
             [([port.interface.as_str(), "rx"], rx), ([port.interface.as_str(), "tx"], tx)]
         })
     };
-    let help = "Packets of each port, over all datapaths";
-    let packets = both(|traffic| [traffic.rx_packets, traffic.tx_packets]);
-    encoder.counters("linerate_forward_port_packets", help, None, labels, packets)?;
-    let help = "Bytes of each port, over all datapaths";
-    let bytes = both(|traffic| [traffic.rx_bytes, traffic.tx_bytes]);
-    encoder.counters("linerate_forward_port", help, Some(&Unit::Bytes), labels, bytes)
+    metrics! { encoder;
+        gauges "linerate_forward_port_datapath"
+            "1 for the fastest datapath that packets of a port may take, with the reason that it is not a faster one"
+            ["interface", "direction", "datapath", "reason"] = sides;
+        counters "linerate_forward_port_packets" "Packets of each port, over all datapaths"
+            ["interface", "direction"] = both(|traffic| [traffic.rx_packets, traffic.tx_packets]);
+        counters "linerate_forward_port" "Bytes of each port, over all datapaths"
+            ["interface", "direction"] in (Unit::Bytes) = both(|traffic| [traffic.rx_bytes, traffic.tx_bytes]);
+    }
+    Ok(())
 }
 
 fn connections(all: &[Connection], encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
@@ -303,13 +214,15 @@ fn connections(all: &[Connection], encoder: &mut MetricEncoder<'_, '_>) -> fmt::
             [(label("original"), of(&one.original)), (label("reply"), of(&one.reply))]
         })
     };
-    let labels = ["connection", "direction"];
-    let help = "Packets of the largest connections, on the fast path and through the kernel";
-    let packets = both(|traffic| traffic.packets);
-    encoder.counters("linerate_forward_connection_packets", help, None, labels, packets)?;
-    let help = "Bytes of the largest connections, on the fast path and through the kernel";
-    let bytes = both(|traffic| traffic.bytes);
-    encoder.counters("linerate_forward_connection", help, Some(&Unit::Bytes), labels, bytes)
+    metrics! { encoder;
+        counters "linerate_forward_connection_packets"
+            "Packets of the largest connections, on the fast path and through the kernel"
+            ["connection", "direction"] = both(|traffic| traffic.packets);
+        counters "linerate_forward_connection"
+            "Bytes of the largest connections, on the fast path and through the kernel"
+            ["connection", "direction"] in (Unit::Bytes) = both(|traffic| traffic.bytes);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -16,8 +16,7 @@ pub struct MetricEncoder<'a, 'b> {
 impl MetricEncoder<'_, '_> {
     /// A family of counters, with these labels and a value for each of their combinations.
     ///
-    /// # Errors
-    /// None that a caller can handle: the server then responds with status 500.
+    /// If it fails, the server responds with status 500. So do the others.
     pub fn counters<const N: usize>(
         &mut self,
         name: &str,
@@ -35,9 +34,6 @@ impl MetricEncoder<'_, '_> {
     }
 
     /// A family of gauges, with these labels and a value for each of their combinations.
-    ///
-    /// # Errors
-    /// As [`MetricEncoder::counters`].
     pub fn gauges<const N: usize>(
         &mut self,
         name: &str,
@@ -55,9 +51,6 @@ impl MetricEncoder<'_, '_> {
     }
 
     /// One counter without labels.
-    ///
-    /// # Errors
-    /// As [`MetricEncoder::counters`].
     pub fn counter(
         &mut self,
         name: &str,
@@ -70,9 +63,6 @@ impl MetricEncoder<'_, '_> {
     }
 
     /// One gauge without labels.
-    ///
-    /// # Errors
-    /// As [`MetricEncoder::counters`].
     pub fn gauge(
         &mut self,
         name: &str,
@@ -89,4 +79,16 @@ impl MetricEncoder<'_, '_> {
         let mut one = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
         one.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
+}
+
+/// Writes metric families by [`MetricEncoder`], a row each: the method (`counter`, `gauge`, `counters` or `gauges`), name,
+/// help, the labels of a method for several, `in (UNIT)`, and the value or the samples. Returns the first error.
+#[macro_export]
+macro_rules! metrics {
+    ($encoder:expr;
+        $($kind:ident $name:literal $help:literal $([$($label:literal),+])? $(in ($unit:expr))? = $value:expr;)+) => {
+        $($encoder.$kind($name, $help, $crate::metrics!(@$($unit)?), $([$($label),+],)? $value)?;)+
+    };
+    (@) => { None };
+    (@$unit:expr) => { Some(&$unit) };
 }

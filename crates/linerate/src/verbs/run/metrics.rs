@@ -18,7 +18,7 @@ use linerate_capture::privilege;
 use linerate_capture::statistics::DropCause;
 use linerate_capture::statistics::handles::HandleStatistics;
 use linerate_ring::counters::SharedCounters;
-use linerate_service::{INTERVAL, MetricEncoder, Unit};
+use linerate_service::{INTERVAL, MetricEncoder, Unit, metrics};
 use nix::unistd::daemon;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -90,38 +90,34 @@ struct RunStatistics {
 }
 
 fn encode(statistics: &RunStatistics, encoder: &mut MetricEncoder<'_, '_>) -> fmt::Result {
-    let program = [([statistics.program.as_str()], 1.0)];
-    encoder.gauges("linerate_run_info", "1 for the program", None, ["program"], program)?;
-    let labels = ["interface", "source"];
     let all = &statistics.handles;
-    let handles = all.iter().map(|(labels, one)| (labels.each_ref(), one.handles));
-    encoder.counters("linerate_run_handles", "Handles activated", None, labels, handles)?;
     // libpcap reports its counts only to the program.
     let counted = || all.iter().filter(|([_, source], _)| source != LIBPCAP);
     let each = |of: fn(&HandleStatistics) -> u64| {
         counted().map(move |(labels, one)| (labels.each_ref(), of(one)))
     };
-    let help = "Packets that the filter accepted, lost ones included";
-    let received = each(|one| one.received);
-    encoder.counters("linerate_run_received_packets", help, None, labels, received)?;
-    let help = "Packets delivered to the program";
-    let delivered = each(|one| one.delivered);
-    encoder.counters("linerate_run_delivered_packets", help, None, labels, delivered)?;
-    let help = "Bytes on the wire of the packets delivered to the program";
-    let bytes = Some(&Unit::Bytes);
-    encoder.counters("linerate_run_delivered", help, bytes, labels, each(|one| one.bytes))?;
     let causes = DropCause::ALL.iter().filter(|cause| cause.is_kernel());
     let drops = counted().flat_map(|([interface, source], one)| {
         let labels = [interface.as_str(), source.as_str()];
         causes.clone().map(move |cause| ([labels[0], labels[1], cause.name()], one.drops[*cause]))
     });
-    let help = "Packets lost, by cause";
-    let labels_of_drops = ["interface", "source", "cause"];
-    encoder.counters("linerate_run_dropped_packets", help, None, labels_of_drops, drops)?;
-    let help = "When the program last read packets or began to wait for them, since the Unix epoch";
-    let read_at = counted().map(|(labels, one)| (labels.each_ref(), one.read_at as f64));
-    let name = "linerate_run_read_timestamp";
-    encoder.gauges(name, help, Some(&Unit::Seconds), labels, read_at)?;
-    let help = "Handles without counters, because there are too many interfaces and sources";
-    encoder.counter("linerate_run_uncounted_handles", help, None, statistics.refused)
+    metrics! { encoder;
+        gauges "linerate_run_info" "1 for the program" ["program"] = [([statistics.program.as_str()], 1.0)];
+        counters "linerate_run_handles" "Handles activated"
+            ["interface", "source"] = all.iter().map(|(labels, one)| (labels.each_ref(), one.handles));
+        counters "linerate_run_received_packets" "Packets that the filter accepted, lost ones included"
+            ["interface", "source"] = each(|one| one.received);
+        counters "linerate_run_delivered_packets" "Packets delivered to the program"
+            ["interface", "source"] = each(|one| one.delivered);
+        counters "linerate_run_delivered" "Bytes on the wire of the packets delivered to the program"
+            ["interface", "source"] in (Unit::Bytes) = each(|one| one.bytes);
+        counters "linerate_run_dropped_packets" "Packets lost, by cause" ["interface", "source", "cause"] = drops;
+        gauges "linerate_run_read_timestamp"
+            "When the program last read packets or began to wait for them, since the Unix epoch"
+            ["interface", "source"] in (Unit::Seconds)
+            = counted().map(|(labels, one)| (labels.each_ref(), one.read_at as f64));
+        counter "linerate_run_uncounted_handles"
+            "Handles without counters, because there are too many interfaces and sources" = statistics.refused;
+    }
+    Ok(())
 }
