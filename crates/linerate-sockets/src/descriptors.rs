@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use libc::{mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::epoll::Epoll;
-use crate::next;
+use crate::next::{self, after, before};
 use crate::receive;
 use crate::table::{self, Entry, Socket};
 
@@ -27,25 +27,20 @@ unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) 
     fd
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if table::knows(fd) && table::is_own() {
-        table::remove(fd);
+before! {
+    close(fd: c_int) -> c_int {
+        if table::knows(fd) && table::is_own() {
+            table::remove(fd);
+        }
     }
-    // SAFETY: the caller's argument.
-    unsafe { next::close(fd) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
-        // Other threads keep the descriptors.
-        table::make_all_plain("close_range with CLOSE_RANGE_UNSHARE");
-    } else if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && table::is_own() {
-        table::remove_range(first, last);
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
+            // Other threads keep the descriptors.
+            table::make_all_plain("close_range with CLOSE_RANGE_UNSHARE");
+        } else if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 && table::is_own() {
+            table::remove_range(first, last);
+        }
     }
-    // SAFETY: the caller's arguments.
-    unsafe { next::close_range(first, last, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -76,37 +71,26 @@ fn duplicated(fd: c_int, new: c_int) {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
-    // SAFETY: the caller's argument.
-    let new = unsafe { next::dup(fd) };
-    duplicated(fd, new);
-    new
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn dup2(fd: c_int, new: c_int) -> c_int {
-    // SAFETY: the caller's arguments.
-    let new = unsafe { next::dup2(fd, new) };
-    duplicated(fd, new);
-    new
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int {
-    // SAFETY: the caller's arguments.
-    let new = unsafe { next::dup3(fd, new, flags) };
-    duplicated(fd, new);
-    new
+after! {
+    dup(fd: c_int) -> new: c_int { duplicated(fd, new); }
+    dup2(fd: c_int, to: c_int) -> new: c_int { duplicated(fd, new); }
+    dup3(fd: c_int, to: c_int, flags: c_int) -> new: c_int { duplicated(fd, new); }
+    accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> new: c_int { table::remove(new); }
+    accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> new: c_int { table::remove(new); }
+    fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> result: c_int {
+        controlled(fd, command, argument, result);
+    }
+    fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> result: c_int {
+        controlled(fd, command, argument, result);
+    }
 }
 
 /// After the call of fcntl(2), whose third argument is a register in every calling convention that Linux has for it.
-fn controlled(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) -> c_int {
+fn controlled(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
     if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
-        duplicated(fd, result);
-        return result;
+        return duplicated(fd, result);
     }
-    let Some(socket) = (if result < 0 { None } else { table::enter(fd) }) else { return result };
+    let Some(socket) = (if result < 0 { None } else { table::enter(fd) }) else { return };
     match command {
         libc::F_SETFL => {
             let flags = argument as usize as c_int;
@@ -119,19 +103,6 @@ fn controlled(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) -
         _ => socket.make_plain(format_args!("fcntl {command} is unknown")),
     }
     socket.leave();
-    result
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: the caller's arguments.
-    controlled(fd, command, argument, unsafe { next::fcntl(fd, command, argument) })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: the caller's arguments.
-    controlled(fd, command, argument, unsafe { next::fcntl64(fd, command, argument) })
 }
 
 #[unsafe(no_mangle)]
@@ -260,33 +231,22 @@ fn is_known(level: c_int, option: c_int) -> bool {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn setsockopt(
-    fd: c_int,
-    level: c_int,
-    option: c_int,
-    value: *const c_void,
-    length: socklen_t,
-) -> c_int {
-    // Before: once the option has its effect, nothing more is read ahead.
-    if let Some(socket) = table::enter(fd) {
-        if !is_known(level, option) {
-            socket.make_plain(format_args!("option {option} of level {level} is unknown"));
+before! {
+    setsockopt(fd: c_int, level: c_int, option: c_int, value: *const c_void, length: socklen_t) -> c_int {
+        // Before: once the option has its effect, nothing more is read ahead.
+        if let Some(socket) = table::enter(fd) {
+            if !is_known(level, option) {
+                socket.make_plain(format_args!("option {option} of level {level} is unknown"));
+            }
+            socket.leave();
         }
-        socket.leave();
     }
-    // SAFETY: the caller's arguments.
-    unsafe { next::setsockopt(fd, level, option, value, length) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if let Some(socket) = table::enter(fd) {
-        socket.make_plain("shutdown");
-        socket.leave();
+    shutdown(fd: c_int, how: c_int) -> c_int {
+        if let Some(socket) = table::enter(fd) {
+            socket.make_plain("shutdown");
+            socket.leave();
+        }
     }
-    // SAFETY: the caller's arguments.
-    unsafe { next::shutdown(fd, how) }
 }
 
 /// splice(2) of a queue is not possible: it is refused as for a file that has no splice, and programs read then.
@@ -371,105 +331,35 @@ unsafe fn pass_rights(message: &msghdr) {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: null, or the caller's header.
-    if let Some(message) = unsafe { message.as_ref() } {
-        // SAFETY: as above.
-        unsafe { pass_rights(message) };
+before! {
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+        // SAFETY: null, or the caller's header.
+        if let Some(message) = unsafe { message.as_ref() } {
+            // SAFETY: as above.
+            unsafe { pass_rights(message) };
+        }
     }
-    // SAFETY: the caller's arguments.
-    unsafe { next::sendmsg(fd, message, flags) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn sendmmsg(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-) -> c_int {
-    if !messages.is_null() {
-        for index in 0..count as usize {
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        for index in (0..count as usize).filter(|_| !messages.is_null()) {
             // SAFETY: one of the caller's headers.
             unsafe { pass_rights(&(*messages.add(index)).msg_hdr) };
         }
     }
-    // SAFETY: the caller's arguments.
-    unsafe { next::sendmmsg(fd, messages, count, flags) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn accept(
-    fd: c_int,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    let new = unsafe { next::accept(fd, address, length) };
-    table::remove(new);
-    new
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn accept4(
-    fd: c_int,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: the caller's arguments.
-    let new = unsafe { next::accept4(fd, address, length, flags) };
-    table::remove(new);
-    new
-}
-
-/// A process that has copies of all descriptors, and for which no handler of fork(3) runs.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn clone(
-    function: *mut c_void,
-    stack: *mut c_void,
-    flags: c_int,
-    argument: *mut c_void,
-    parent: *mut c_void,
-    tls: *mut c_void,
-    child: *mut c_void,
-) -> c_int {
-    table::make_all_plain("clone");
-    // SAFETY: the caller's arguments.
-    unsafe { next::clone(function, stack, flags, argument, parent, tls, child) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn _Fork() -> c_int {
-    table::make_all_plain("_Fork");
-    // SAFETY: no arguments.
-    unsafe { next::_Fork() }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
-    if flags & libc::CLONE_FILES != 0 {
-        table::make_all_plain("unshare(CLONE_FILES)");
+    /// A process that has copies of all descriptors, and for which no handler of fork(3) runs.
+    clone(function: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent: *mut c_void,
+        tls: *mut c_void, child: *mut c_void) -> c_int { table::make_all_plain("clone"); }
+    _Fork() -> c_int { table::make_all_plain("_Fork"); }
+    unshare(flags: c_int) -> c_int {
+        if flags & libc::CLONE_FILES != 0 {
+            table::make_all_plain("unshare(CLONE_FILES)");
+        }
     }
-    // SAFETY: the caller's argument.
-    unsafe { next::unshare(flags) }
-}
-
-/// A filter of system calls may forbid those of this library.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn prctl(
-    option: c_int,
-    a: c_ulong,
-    b: c_ulong,
-    c: c_ulong,
-    d: c_ulong,
-) -> c_int {
-    if option == libc::PR_SET_SECCOMP {
-        table::make_all_plain("seccomp");
+    /// A filter of system calls may forbid those of this library.
+    prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+        if option == libc::PR_SET_SECCOMP {
+            table::make_all_plain("seccomp");
+        }
     }
-    // SAFETY: the caller's arguments.
-    unsafe { next::prctl(option, a, b, c, d) }
 }
 
 /// System calls without their functions.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::{epoll_event, sigset_t, timespec};
 
 use crate::lock::Lock;
-use crate::next;
+use crate::next::{self, after};
 use crate::queue::Queue;
 use crate::table::{self, Entry, Socket};
 use crate::waiting::Waiting;
@@ -289,20 +289,9 @@ fn progress(fd: c_int) -> u32 {
     progress
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
-    // SAFETY: the caller's argument.
-    let fd = unsafe { next::epoll_create(size) };
-    Epoll::begin(fd);
-    fd
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
-    // SAFETY: the caller's argument.
-    let fd = unsafe { next::epoll_create1(flags) };
-    Epoll::begin(fd);
-    fd
+after! {
+    epoll_create(size: c_int) -> fd: c_int { Epoll::begin(fd); }
+    epoll_create1(flags: c_int) -> fd: c_int { Epoll::begin(fd); }
 }
 
 #[unsafe(no_mangle)]

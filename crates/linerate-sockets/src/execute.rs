@@ -2,19 +2,19 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::next;
+use crate::next::{self, before};
 use crate::table;
 
 type Strings = *const *const c_char;
 
 /// `becomes`: this process executes it, and not a child.
-fn before(reason: &str, becomes: bool) {
+fn note_execution(becomes: bool) {
     table::errno_kept(|| {
         table::each(|socket| {
             // SAFETY: a query.
             let flags = unsafe { next::fcntl(socket.fd, libc::F_GETFD, std::ptr::null_mut()) };
             if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
-                socket.pass_on(reason);
+                socket.pass_on("another program is executed");
                 if becomes {
                     socket.hand_over();
                 }
@@ -23,51 +23,28 @@ fn before(reason: &str, becomes: bool) {
     });
 }
 
-/// Functions that execute another program, and note it first.
-macro_rules! executing {
-    ($becomes:literal, $($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        $(#[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
-            before("another program is executed", $becomes);
-            // SAFETY: the caller's arguments.
-            unsafe { next::$name($($argument),*) }
-        })*
-    };
-}
-
-executing! {
-    true,
-    execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int;
-    execv(path: *const c_char, arguments: Strings) -> c_int;
-    execvp(file: *const c_char, arguments: Strings) -> c_int;
-    execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int;
-    fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int;
-    execveat(folder: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int) -> c_int;
-}
-
-executing! {
-    false,
-    system(command: *const c_char) -> c_int;
-    popen(command: *const c_char, kind: *const c_char) -> isize;
-    posix_spawn(pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
-        arguments: Strings, environment: Strings) -> c_int;
-    posix_spawnp(pid: *mut libc::pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void,
-        arguments: Strings, environment: Strings) -> c_int;
-}
-
-/// A socket that a child of posix_spawn(3) gets under another number.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
-    actions: *mut c_void,
-    fd: c_int,
-    new: c_int,
-) -> c_int {
-    if let Some(socket) = table::enter(fd) {
-        socket.pass_on("a child of posix_spawn gets it");
-        socket.leave();
+before! {
+    execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int { note_execution(true); }
+    execv(path: *const c_char, arguments: Strings) -> c_int { note_execution(true); }
+    execvp(file: *const c_char, arguments: Strings) -> c_int { note_execution(true); }
+    execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int { note_execution(true); }
+    fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int { note_execution(true); }
+    execveat(folder: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int) -> c_int {
+        note_execution(true);
     }
-    // SAFETY: the caller's arguments.
-    unsafe { next::posix_spawn_file_actions_adddup2(actions, fd, new) }
+    system(command: *const c_char) -> c_int { note_execution(false); }
+    popen(command: *const c_char, kind: *const c_char) -> isize { note_execution(false); }
+    posix_spawn(pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: Strings, environment: Strings) -> c_int { note_execution(false); }
+    posix_spawnp(pid: *mut libc::pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: Strings, environment: Strings) -> c_int { note_execution(false); }
+    /// A socket that a child of posix_spawn(3) gets under another number.
+    posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, new: c_int) -> c_int {
+        if let Some(socket) = table::enter(fd) {
+            socket.pass_on("a child of posix_spawn gets it");
+            socket.leave();
+        }
+    }
 }
 
 /// Functions whose arguments end with a null pointer: all registers of arguments stay as they are, and the C library's
@@ -82,7 +59,7 @@ mod lists {
         ($($name:ident, $text:literal, $resolve:ident;)*) => {
             $(extern "C" fn $resolve() -> *mut c_void {
                 static NEXT: Symbol = Symbol::new($text);
-                super::before("another program is executed", true);
+                super::note_execution(true);
                 NEXT.resolve()
             }
 

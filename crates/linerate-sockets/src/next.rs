@@ -146,3 +146,47 @@ next! {
     unshare(flags: c_int) -> c_int;
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
 }
+
+/// Functions that note what they are asked for, and then do what the next one of their name does.
+macro_rules! before {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty $note:block)*) => {
+        $($(#[$doc])*
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
+            $note
+            // SAFETY: the caller's arguments.
+            unsafe { $crate::next::$name($($argument),*) }
+        })*
+    };
+}
+
+/// Functions that do what the next one of their name does, and then note its result.
+macro_rules! after {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $value:ident: $result:ty $note:block)*) => {
+        $(#[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
+            // SAFETY: the caller's arguments.
+            let $value = unsafe { $crate::next::$name($($argument),*) };
+            $note
+            $value
+        })*
+    };
+}
+
+/// Functions that have the size of the caller's buffer. Where it is too small, the C library's ends the program.
+macro_rules! checked {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty, $is_too_small:expr,
+        $function:ident($($passed:ident),*);)*) => {
+        $(#[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
+            if $is_too_small {
+                // SAFETY: the caller's arguments.
+                return unsafe { $crate::next::$name($($argument),*) };
+            }
+            // SAFETY: the caller's arguments.
+            unsafe { $function($($passed),*) }
+        })*
+    };
+}
+
+pub(crate) use {after, before, checked};

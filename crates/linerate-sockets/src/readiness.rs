@@ -6,7 +6,7 @@ use std::slice;
 
 use libc::{c_short, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
-use crate::next;
+use crate::next::{self, checked};
 use crate::table::{self, Entry, Socket};
 use crate::waiting::Waiting;
 
@@ -91,35 +91,12 @@ unsafe extern "C-unwind" fn ppoll(
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __poll_chk(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: c_int,
-    size: size_t,
-) -> c_int {
-    if size / mem::size_of::<pollfd>() < count as usize {
-        // SAFETY: the caller's arguments; the C library ends the program.
-        return unsafe { next::__poll_chk(fds, count, timeout, size) };
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { poll(fds, count, timeout) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __ppoll_chk(
-    fds: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-    size: size_t,
-) -> c_int {
-    if size / mem::size_of::<pollfd>() < count as usize {
-        // SAFETY: the caller's arguments; the C library ends the program.
-        return unsafe { next::__ppoll_chk(fds, count, timeout, mask, size) };
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { ppoll(fds, count, timeout, mask) }
+checked! {
+    __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int,
+        size / mem::size_of::<pollfd>() < count as usize, poll(fds, count, timeout);
+    __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t,
+        size: size_t) -> c_int,
+        size / mem::size_of::<pollfd>() < count as usize, ppoll(fds, count, timeout, mask);
 }
 
 /// Selects with `call`, which has whether it may not wait.

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::next;
+use crate::next::{self, checked};
 use crate::queue::{Locked, Queue, header};
 use crate::table::{self, Entry, Socket};
 
@@ -335,53 +335,12 @@ unsafe fn take_several(
     taken
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __recv_chk(
-    fd: c_int,
-    buffer: *mut c_void,
-    length: size_t,
-    size: size_t,
-    flags: c_int,
-) -> ssize_t {
-    if length > size {
-        // SAFETY: the caller's arguments; the C library ends the program.
-        return unsafe { next::__recv_chk(fd, buffer, length, size, flags) };
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { recv(fd, buffer, length, flags) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __recvfrom_chk(
-    fd: c_int,
-    buffer: *mut c_void,
-    length: size_t,
-    size: size_t,
-    flags: c_int,
-    address: *mut sockaddr,
-    address_length: *mut socklen_t,
-) -> ssize_t {
-    if length > size {
-        // SAFETY: the caller's arguments; the C library ends the program.
-        return unsafe {
-            next::__recvfrom_chk(fd, buffer, length, size, flags, address, address_length)
-        };
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { recvfrom(fd, buffer, length, flags, address, address_length) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __read_chk(
-    fd: c_int,
-    buffer: *mut c_void,
-    length: size_t,
-    size: size_t,
-) -> ssize_t {
-    if length > size {
-        // SAFETY: the caller's arguments; the C library ends the program.
-        return unsafe { next::__read_chk(fd, buffer, length, size) };
-    }
-    // SAFETY: the caller's arguments.
-    unsafe { read(fd, buffer, length) }
+checked! {
+    __recv_chk(fd: c_int, buffer: *mut c_void, length: size_t, size: size_t, flags: c_int) -> ssize_t,
+        length > size, recv(fd, buffer, length, flags);
+    __recvfrom_chk(fd: c_int, buffer: *mut c_void, length: size_t, size: size_t, flags: c_int, address: *mut sockaddr,
+        address_length: *mut socklen_t) -> ssize_t,
+        length > size, recvfrom(fd, buffer, length, flags, address, address_length);
+    __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, size: size_t) -> ssize_t,
+        length > size, read(fd, buffer, length);
 }
