@@ -61,37 +61,16 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
  * wants the size that is reserved as a constant. */
 #define COPY_BY_SIZE(len)                                                                          \
 	do {                                                                                       \
-		if ((len) <= 64)                                                                   \
-			COPY(64);                                                                  \
-		else if ((len) <= 96)                                                              \
-			COPY(96);                                                                  \
-		else if ((len) <= 128)                                                             \
-			COPY(128);                                                                 \
-		else if ((len) <= 192)                                                             \
-			COPY(192);                                                                 \
-		else if ((len) <= 256)                                                             \
-			COPY(256);                                                                 \
-		else if ((len) <= 384)                                                             \
-			COPY(384);                                                                 \
-		else if ((len) <= 512)                                                             \
-			COPY(512);                                                                 \
-		else if ((len) <= 768)                                                             \
-			COPY(768);                                                                 \
-		else if ((len) <= 1024)                                                            \
-			COPY(1024);                                                                \
-		else if ((len) <= 1536)                                                            \
-			COPY(1536);                                                                \
-		else if ((len) <= 2048)                                                            \
-			COPY(2048);                                                                \
-		else if ((len) <= 4096)                                                            \
-			COPY(4096);                                                                \
-		else if ((len) <= 9216)                                                            \
-			COPY(9216);                                                                \
-		else if ((len) <= 16384)                                                           \
-			COPY(16384);                                                               \
-		else                                                                               \
-			COPY(TEE_MAX_SNAPLEN + 1);                                                 \
+		UP_TO(64, len) UP_TO(96, len) UP_TO(128, len) UP_TO(192, len) UP_TO(256, len)      \
+		UP_TO(384, len) UP_TO(512, len) UP_TO(768, len) UP_TO(1024, len)                   \
+		UP_TO(1536, len) UP_TO(2048, len) UP_TO(4096, len) UP_TO(9216, len)                \
+		UP_TO(16384, len)                                                                  \
+		COPY(TEE_MAX_SNAPLEN + 1);                                                         \
 	} while (0)
+#define UP_TO(room, len)                                                                           \
+	if ((len) <= (room))                                                                       \
+		COPY(room);                                                                        \
+	else
 
 /* The reader says that it sleeps. The submit before was a full barrier, and so is the reader's fence between
  * setting the flag and looking at the ring: one of the two sees the other. An empty record carries the
