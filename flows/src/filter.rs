@@ -4,8 +4,6 @@
 //! qualifiers takes those of the value before it, as in libpcap. What records do not have is refused by name.
 
 mod parse;
-#[cfg(test)]
-mod random;
 mod sql;
 #[cfg(test)]
 mod tests;
