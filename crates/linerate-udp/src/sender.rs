@@ -33,7 +33,6 @@ pub struct Sender {
     outgoing: Outgoing,
     pacer: Option<Pacer>,
     to: SocketAddr,
-    from: SocketAddr,
 }
 
 #[derive(Debug)]
@@ -177,11 +176,6 @@ impl Sender {
         self.outgoing.fallback_reason.as_deref()
     }
 
-    /// The address that messages come from.
-    pub fn address(&self) -> SocketAddr {
-        self.from
-    }
-
     /// Waits until everything has left an AF_XDP socket; true when it has. Nothing to wait for on others.
     ///
     /// # Errors
@@ -277,7 +271,6 @@ impl Sender {
             outgoing: Outgoing::new(batch, None, gso),
             pacer,
             to,
-            from,
         })
     }
 }

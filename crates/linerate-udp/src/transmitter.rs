@@ -150,16 +150,6 @@ impl Transmitter {
         self.flush_queue(false)
     }
 
-    /// The most messages that are collected before they are sent; fewer if they are more than 64 MiB.
-    pub fn batch(&self) -> usize {
-        self.queue.batch
-    }
-
-    /// The most segments of a super-datagram (GSO); 1 where the kernel segments none.
-    pub fn max_segments(&self) -> usize {
-        self.outgoing.limits.max_segments
-    }
-
     /// The socket's send buffer in bytes, the kernel's overhead included.
     pub fn send_buffer_size(&self) -> Result<u32> {
         socket::send_buffer_size(self.socket.as_fd())

@@ -52,15 +52,6 @@ impl Repr {
         }
     }
 
-    /// The same with this identification, which IPv6 does not have.
-    #[must_use]
-    pub const fn with_identification(self, identification: u16) -> Self {
-        match self {
-            Self::V4(repr) => Self::V4(ipv4::Repr { identification, ..repr }),
-            Self::V6(_) => self,
-        }
-    }
-
     /// The EtherType of a frame that carries the packet.
     pub const fn ether_type(&self) -> EtherType {
         match self {
@@ -120,7 +111,6 @@ mod tests {
         let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd; 16]));
         for (address, ether_type) in [(v4, EtherType::IPV4), (v6, EtherType::IPV6)] {
             let repr = Repr::new(address, address, Protocol::UDP, 8).unwrap();
-            let repr = repr.with_identification(7);
             let mut bytes = [0; 48];
             repr.emit(&mut bytes).unwrap();
             let packet = &bytes[..repr.header_len()];

@@ -46,9 +46,6 @@ impl Flags {
     pub const NEEDS_CSUM: Self = Self(1);
     /// Somebody checked the checksum, and it was right (`VIRTIO_NET_HDR_F_DATA_VALID`).
     pub const DATA_VALID: Self = Self(2);
-    /// The two checksum fields count coalesced segments and duplicate acknowledgements instead
-    /// (`VIRTIO_NET_HDR_F_RSC_INFO`).
-    pub const RSC_INFO: Self = Self(4);
     /// The outer UDP checksum of a tunnel is to be filled in for each segment
     /// (`VIRTIO_NET_HDR_F_UDP_TUNNEL_CSUM`).
     pub const UDP_TUNNEL_CSUM: Self = Self(8);

@@ -145,11 +145,6 @@ impl Drops {
         self.iter().filter(|(cause, _)| cause.is_kernel()).map(|(_, count)| count).sum()
     }
 
-    /// Whether any packet was lost, or any event was counted.
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|count| *count == 0)
-    }
-
     /// Every cause with its count.
     pub fn iter(&self) -> impl Iterator<Item = (DropCause, u64)> + '_ {
         DropCause::ALL.iter().copied().zip(self.0)

@@ -184,16 +184,6 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The time of its first packet, in nanoseconds since 1970 (UTC).
-    pub fn start(&self) -> u64 {
-        self.entry.first
-    }
-
-    /// Why the record ends here.
-    pub fn end_reason(&self) -> EndReason {
-        self.reason
-    }
-
     /// The number of the interface that the meter was given.
     pub fn interface(&self) -> u16 {
         self.entry.key.interface()

@@ -2,10 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Packets whose fragments are under way at one time.
-const CAPACITY: usize = SETS * WAYS;
-
-/// An identity selects a set, in which each of some slots may have it.
+/// An identity selects a set, in which each of some slots may have it. Each slot has a packet whose fragments are under
+/// way.
 const SETS: usize = 128;
 const WAYS: usize = 8;
 
@@ -32,9 +30,6 @@ pub(super) struct Fragments {
 }
 
 impl Fragments {
-    /// Bytes that it takes.
-    pub(super) const LEN: usize = CAPACITY * size_of::<Slot>();
-
     pub(super) fn new() -> Self {
         let sets = vec![[Slot::default(); WAYS]; SETS].into_boxed_slice();
         Self { sets, hasher: RandomState::new() }

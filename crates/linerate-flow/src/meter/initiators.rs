@@ -19,9 +19,6 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 pub(super) struct Initiators(Box<[[u64; WAYS]]>);
 
 impl Initiators {
-    /// Bytes that each flow of a large table takes.
-    pub(super) const BYTES_PER_FLOW: usize = size_of::<u64>();
-
     pub(super) fn new(capacity: usize) -> Self {
         let sets = capacity.div_ceil(WAYS).max(MIN_SETS);
         Self(vec![[0; WAYS]; sets].into_boxed_slice())

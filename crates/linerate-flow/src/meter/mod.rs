@@ -182,15 +182,6 @@ struct Parsed {
 }
 
 impl Meter {
-    /// Bytes that a flow takes in a full table, without fields on request.
-    pub const BYTES_PER_FLOW: usize = Table::BYTES_PER_FLOW;
-
-    /// Bytes that a meter takes for this many flows, without fields on request.
-    pub const fn memory(max_flows: u32) -> usize {
-        let batch = BATCH_PACKETS * size_of::<Parsed>();
-        size_of::<Self>() + Fragments::LEN + batch + max_flows as usize * Self::BYTES_PER_FLOW
-    }
-
     /// A meter without flows.
     pub fn new(options: &MeterOptions) -> Self {
         let nanoseconds = |time: Duration| time.as_nanos().try_into().unwrap_or(u64::MAX / 2);

@@ -61,12 +61,6 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Bytes that each flow takes in a full table.
-    pub(super) const BYTES_PER_FLOW: usize = size_of::<Entry>()
-        + SLOTS_PER_ENTRY * size_of::<Slot>()
-        + size_of::<u32>()
-        + Initiators::BYTES_PER_FLOW;
-
     /// A table for at most this many flows, `1..=2^31 - 1`, and these fields on request.
     pub(super) fn new(capacity: u32, groups: Groups) -> Self {
         let has_processes = groups.contains(Group::Process);

@@ -107,11 +107,6 @@ impl Reader {
         }
     }
 
-    /// Packets read so far.
-    pub fn records(&self) -> u64 {
-        self.records
-    }
-
     /// Bytes of the (decompressed) file up to the end of the last record.
     pub fn offset(&self) -> u64 {
         self.input.offsets().end
