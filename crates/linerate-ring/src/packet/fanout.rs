@@ -1,8 +1,5 @@
 //! [`Fanout`]: several rings that share the frames of one interface.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::socket::Socket;
 use crate::{Error, Result};
 
@@ -23,43 +20,21 @@ pub enum Mode {
     QueueMapping,
 }
 
+linerate_net::named!(
+    Mode, "fanout mode": Hash = "hash", LoadBalance = "lb", Cpu = "cpu", Rollover = "rollover", Random = "rnd",
+    QueueMapping = "qm"
+);
+
 impl Mode {
-    /// The kernel's number of it, and its name.
-    const fn kernel(self) -> (libc::c_uint, &'static str) {
+    const fn number(self) -> libc::c_uint {
         match self {
-            Self::Hash => (libc::PACKET_FANOUT_HASH, "hash"),
-            Self::LoadBalance => (libc::PACKET_FANOUT_LB, "lb"),
-            Self::Cpu => (libc::PACKET_FANOUT_CPU, "cpu"),
-            Self::Rollover => (libc::PACKET_FANOUT_ROLLOVER, "rollover"),
-            Self::Random => (libc::PACKET_FANOUT_RND, "rnd"),
-            Self::QueueMapping => (libc::PACKET_FANOUT_QM, "qm"),
+            Self::Hash => libc::PACKET_FANOUT_HASH,
+            Self::LoadBalance => libc::PACKET_FANOUT_LB,
+            Self::Cpu => libc::PACKET_FANOUT_CPU,
+            Self::Rollover => libc::PACKET_FANOUT_ROLLOVER,
+            Self::Random => libc::PACKET_FANOUT_RND,
+            Self::QueueMapping => libc::PACKET_FANOUT_QM,
         }
-    }
-
-    const ALL: [Self; 6] = [
-        Self::Hash,
-        Self::LoadBalance,
-        Self::Cpu,
-        Self::Rollover,
-        Self::Random,
-        Self::QueueMapping,
-    ];
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.kernel().1)
-    }
-}
-
-impl FromStr for Mode {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|mode| mode.kernel().1 == text).ok_or_else(|| {
-            let words = Self::ALL.map(|mode| mode.kernel().1).join(", ");
-            Error::Invalid(format!("unknown fanout mode \"{text}\": choose one of {words}"))
-        })
     }
 }
 
@@ -98,7 +73,7 @@ impl Fanout {
             // ignore it.
             flags |= libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         }
-        let group = u32::from(self.group.unwrap_or(0)) | (self.mode.kernel().0 | flags) << 16;
+        let group = u32::from(self.group.unwrap_or(0)) | (self.mode.number() | flags) << 16;
         socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &group).map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => Error::Invalid(format!(
                 "cannot {}: the group has another mode, other flags or another interface, or the \
