@@ -105,7 +105,7 @@ fn packets(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(format!("meter a packet of {flows} flows"));
         group.throughput(Throughput::Elements(FRAMES as u64));
         let mut default = Bench::new(flows, Groups::default());
-        let mut all_fields = Bench::new(flows, Group::ALL.into_iter().collect());
+        let mut all_fields = Bench::new(flows, Group::ALL.iter().copied().collect());
         for (name, batches, has_all) in [
             ("in batches", true, false),
             ("one by one", false, false),

@@ -62,23 +62,13 @@ pub enum Kind {
     String,
 }
 
-impl Kind {
-    /// Its name in RFC 7012.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unsigned8 => "unsigned8",
-            Self::Unsigned16 => "unsigned16",
-            Self::Unsigned32 => "unsigned32",
-            Self::Unsigned64 => "unsigned64",
-            Self::Float64 => "float64",
-            Self::DateTimeNanoseconds => "dateTimeNanoseconds",
-            Self::Ipv4Address => "ipv4Address",
-            Self::Ipv6Address => "ipv6Address",
-            Self::MacAddress => "macAddress",
-            Self::String => "string",
-        }
-    }
+linerate_net::named!(
+    Kind, "abstract data type": Unsigned8 = "unsigned8", Unsigned16 = "unsigned16", Unsigned32 = "unsigned32",
+    Unsigned64 = "unsigned64", Float64 = "float64", DateTimeNanoseconds = "dateTimeNanoseconds",
+    Ipv4Address = "ipv4Address", Ipv6Address = "ipv6Address", MacAddress = "macAddress", String = "string"
+);
 
+impl Kind {
     /// Its length in an IPFIX record, in octets; 65,535 for a variable length (RFC 7011 section 7).
     pub const fn ipfix_len(self) -> u16 {
         match self {
@@ -196,33 +186,10 @@ pub enum Group {
     Process,
 }
 
-impl Group {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Mac,
-        Self::Tos,
-        Self::FlowLabel,
-        Self::CommunityId,
-        Self::Payload,
-        Self::History,
-        Self::Handshake,
-        Self::Process,
-    ];
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mac => "mac",
-            Self::Tos => "tos",
-            Self::FlowLabel => "flowlabel",
-            Self::CommunityId => "community-id",
-            Self::Payload => "payload",
-            Self::History => "history",
-            Self::Handshake => "handshake",
-            Self::Process => "process",
-        }
-    }
-}
+linerate_net::named!(
+    Group, "group of fields" or "all": Mac = "mac", Tos = "tos", FlowLabel = "flowlabel", CommunityId = "community-id",
+    Payload = "payload", History = "history", Handshake = "handshake", Process = "process"
+);
 
 /// A set of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -258,13 +225,13 @@ impl FromStr for Groups {
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "all" {
             let is_in_packets = |group: &Group| *group != Group::Process;
-            return Ok(Group::ALL.into_iter().filter(is_in_packets).collect());
+            return Ok(Group::ALL.iter().copied().filter(is_in_packets).collect());
         }
         let group = |name: &str| {
-            let known = Group::ALL.into_iter().find(|group| group.name() == name);
+            let known = Group::ALL.iter().copied().find(|group| group.name() == name);
             known.ok_or_else(|| {
-                let names = Group::ALL.map(Group::name).join(", ");
-                format!("{name:?} is none of {names}, all")
+                let names: Vec<_> = Group::ALL.iter().map(|group| group.name()).collect();
+                format!("{name:?} is none of {}, all", names.join(", "))
             })
         };
         text.split(',').map(group).collect()

@@ -1,33 +1,4 @@
-//! Names in texts. `counters!` defines an enum of causes that the programs count, with names and explanations.
 //! `as_text!` serialises a value as the text that the command line accepts.
-
-/// An enum of causes, whose numbers are indices of counters. Each has a name and a one-line explanation.
-macro_rules! counters {
-    ($(#[$outer:meta])* $kind:ident $what:literal: $($name:ident $text:literal $about:literal,)*) => {
-        $(#[$outer])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[repr(u32)]
-        pub enum $kind {
-            $(#[doc = $about] $name,)*
-        }
-
-        linerate_net::named!($kind, $what: $($name = $text),*);
-
-        impl $kind {
-            /// A one-line explanation.
-            pub fn description(self) -> &'static str {
-                match self { $(Self::$name => $about,)* }
-            }
-
-            /// Names and explanations, in the order of the counters.
-            pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-                Self::ALL.iter().map(|one| (one.name(), one.description()))
-            }
-        }
-    };
-}
-
-pub(crate) use counters;
 
 /// Serializes a type by `Display`, and parses it by `FromStr`, whose error is a sentence.
 macro_rules! as_text {

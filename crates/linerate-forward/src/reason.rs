@@ -1,6 +1,6 @@
 //! [`Reason`]: why a frame went to the kernel or was dropped; `bpf/reasons.h` in Rust.
 
-crate::named::counters! {
+linerate_net::reasons! {
     /// Why a frame was not forwarded by the fast path. The number is the index in the map `reasons`.
     Reason "reason":
     Short "short" "The frame ends before its headers do.",

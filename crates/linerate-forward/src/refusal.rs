@@ -1,6 +1,6 @@
 //! [`Refusal`]: why a session was not learned; `bpf/refusals.h` in Rust.
 
-crate::named::counters! {
+linerate_net::reasons! {
     /// Why a session was not learned from a packet that left by a port. The number is the index in the map
     /// `refusals`.
     Refusal "refusal":

@@ -65,3 +65,26 @@ macro_rules! named {
         }
     };
 }
+
+/// Defines an enum of reasons that are counted. Its numbers are indices of counters; each has a name, as [`named!`] gives
+/// them, and an explanation in a line, which is its documentation, too.
+#[macro_export]
+macro_rules! reasons {
+    ($(#[$outer:meta])* $kind:ident $what:literal: $($name:ident $text:literal $about:literal,)*) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum $kind {
+            $(#[doc = $about] $name,)*
+        }
+
+        $crate::named!($kind, $what: $($name = $text),*);
+
+        impl $kind {
+            /// A one-line explanation.
+            pub const fn description(self) -> &'static str {
+                match self { $(Self::$name => $about,)* }
+            }
+        }
+    };
+}

@@ -1,7 +1,5 @@
 //! [`AttachMode`]: where in the kernel an XDP program runs.
 
-use std::fmt;
-
 /// Where in the kernel an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttachMode {
@@ -10,6 +8,8 @@ pub enum AttachMode {
     /// In the stack, after it: works on every interface, at the cost of the socket buffer.
     Generic,
 }
+
+linerate_net::named!(AttachMode, "XDP mode": Native = "native", Generic = "generic");
 
 impl AttachMode {
     /// The flag that asks the kernel for it (`XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_SKB_MODE`).
@@ -26,14 +26,5 @@ impl AttachMode {
             Self::Native => "xdpdrv",
             Self::Generic => "xdpgeneric",
         }
-    }
-}
-
-impl fmt::Display for AttachMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Native => "native",
-            Self::Generic => "generic",
-        })
     }
 }

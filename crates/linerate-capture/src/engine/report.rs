@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use linerate_flow::export::{ExportStatistics, RecordWriter};
 use linerate_pcapfile::InterfaceDescription;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::filter::FilterLocation;
 use crate::sink::file::{FileSinkCounts, FileSinkReport, InterfaceOutcome};
@@ -91,17 +91,10 @@ pub struct FilterReport {
     /// The expression.
     pub expression: String,
     /// `kernel` or `user`.
-    #[serde(rename = "in", serialize_with = "side")]
+    #[serde(rename = "in")]
     pub side: FilterLocation,
     /// Why there.
     pub reason: String,
-}
-
-fn side<S: Serializer>(
-    side: &FilterLocation,
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    serializer.collect_str(side)
 }
 
 impl FilterReport {

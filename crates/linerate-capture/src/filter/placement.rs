@@ -8,7 +8,8 @@ use super::{ETHERNET, Filter, PACKET_HOST, TagReading, cooked_header};
 use crate::{Error, Result};
 
 /// One of the two sides of the system call; what `--filter-in` takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FilterLocation {
     /// In the kernel, before the frame is copied: a rejected frame costs almost nothing.
     Kernel,

@@ -7,100 +7,24 @@ use linerate_segment::Error;
 use linerate_segment::coalesce;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// Why a packet that is too long for the wire is passed on unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnsplitReason {
-    /// The capture did not keep all of its headers.
-    Truncated,
-    /// A UDP datagram, and the size of its segments was not given.
-    UdpSize,
-    /// Neither IPv4 nor IPv6.
-    NotIp,
-    /// An unknown link type.
-    LinkType,
-    /// Neither TCP nor UDP, or an extension header that cannot be repeated.
-    Protocol,
-    /// An IP fragment.
-    Fragment,
-    /// SYN and more payload than one segment has.
-    Syn,
-    /// More than 65,535 bytes (BIG TCP).
-    Jumbo,
-    /// A tunnel in a tunnel, or one whose header cannot be repeated.
-    Tunnel,
-    /// It would have to be fragmented, and has DF.
-    DontFragment,
-    /// A fixed IP identification was requested, and the packet has no DF.
-    FixedId,
-    /// Longer than the largest burst.
-    Burst,
-    /// The MTU has no room for its headers and payload.
-    Mtu,
-    /// Headers that are damaged, contradict the length, or are too long or too many.
-    Header,
-}
-
-impl UnsplitReason {
-    /// Every reason.
-    pub const ALL: [Self; 14] = [
-        Self::Truncated,
-        Self::UdpSize,
-        Self::NotIp,
-        Self::LinkType,
-        Self::Protocol,
-        Self::Fragment,
-        Self::Syn,
-        Self::Jumbo,
-        Self::Tunnel,
-        Self::DontFragment,
-        Self::FixedId,
-        Self::Burst,
-        Self::Mtu,
-        Self::Header,
-    ];
-
-    /// Its name in the JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Truncated => "truncated",
-            Self::UdpSize => "udp_size_unknown",
-            Self::NotIp => "not_ip",
-            Self::LinkType => "link_type",
-            Self::Protocol => "protocol",
-            Self::Fragment => "fragment",
-            Self::Syn => "syn",
-            Self::Jumbo => "jumbo",
-            Self::Tunnel => "tunnel",
-            Self::DontFragment => "dont_fragment",
-            Self::FixedId => "fixed_id",
-            Self::Burst => "max_burst",
-            Self::Mtu => "mtu_too_small",
-            Self::Header => "header",
-        }
-    }
-
-    /// What it means, and what helps.
-    pub const fn explanation(self) -> &'static str {
-        match self {
-            Self::Truncated => "headers cut by the snapshot length of the capture",
-            Self::UdpSize => {
-                "UDP over the MTU; it can be split as a tunnel if its port is that of VXLAN or Geneve, \
-                 or by the size of its datagrams; else it can become fragments"
-            }
-            Self::NotIp => "neither IPv4 nor IPv6",
-            Self::LinkType => "an unknown link type",
-            Self::Protocol => "neither TCP nor UDP; it can become fragments",
-            Self::Fragment => "IP fragments already",
-            Self::Syn => "SYN with more payload than one segment",
-            Self::Jumbo => "over 65535 bytes, and not TCP",
-            Self::Tunnel => "a tunnel in a tunnel, or a header that cannot be repeated",
-            Self::DontFragment => "would have to be fragmented and has DF",
-            Self::FixedId => "fixed identifications, and the packet has no DF",
-            Self::Burst => "longer than the longest burst",
-            Self::Mtu => "the MTU has no room for headers and payload",
-            Self::Header => "damaged, contradicting or too many headers",
-        }
-    }
+linerate_net::reasons! {
+    /// Why a packet that is too long for the wire is passed on unchanged.
+    UnsplitReason "reason":
+    Truncated "truncated" "headers cut by the snapshot length of the capture",
+    UdpSize "udp_size_unknown" "UDP over the MTU; it can be split as a tunnel if its port is that of VXLAN or Geneve, or by \
+        the size of its datagrams; else it can become fragments",
+    NotIp "not_ip" "neither IPv4 nor IPv6",
+    LinkType "link_type" "an unknown link type",
+    Protocol "protocol" "neither TCP nor UDP; it can become fragments",
+    Fragment "fragment" "IP fragments already",
+    Syn "syn" "SYN with more payload than one segment",
+    Jumbo "jumbo" "over 65535 bytes, and not TCP",
+    Tunnel "tunnel" "a tunnel in a tunnel, or a header that cannot be repeated",
+    DontFragment "dont_fragment" "would have to be fragmented and has DF",
+    FixedId "fixed_id" "fixed identifications, and the packet has no DF",
+    Burst "max_burst" "longer than the longest burst",
+    Mtu "mtu_too_small" "the MTU has no room for headers and payload",
+    Header "header" "damaged, contradicting or too many headers",
 }
 
 impl From<Error> for UnsplitReason {
@@ -158,7 +82,7 @@ impl UnsplitCounts {
 
     /// The reasons that occurred, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (UnsplitReason, u64)> + '_ {
-        UnsplitReason::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+        UnsplitReason::ALL.iter().copied().zip(self.0).filter(|(_, count)| *count > 0)
     }
 }
 
@@ -207,7 +131,7 @@ impl fmt::Display for SplitStatistics {
         }
         for (reason, count) in self.refused.iter() {
             let packets = plural(count, "packet");
-            write!(f, "\n{packets} not split: {}", reason.explanation())?;
+            write!(f, "\n{packets} not split: {}", reason.description())?;
         }
         Ok(())
     }

@@ -29,17 +29,9 @@ macro_rules! causes {
             $($(#[$doc])* $cause,)*
         }
 
+        linerate_net::named!(DropCause, "cause of loss": $($cause = $name),*);
+
         impl DropCause {
-            /// Every cause.
-            pub const ALL: &'static [Self] = &[$(Self::$cause),*];
-
-            /// Its name in the JSON.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$cause => $name,)*
-                }
-            }
-
             /// Whether packets of this cause are lost; the other causes are events without a loss.
             pub const fn is_loss(self) -> bool {
                 !matches!(self.stage(), Stage::Event)

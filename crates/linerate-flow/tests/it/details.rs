@@ -37,7 +37,7 @@ fn connection(groups: impl IntoIterator<Item = Group>) -> FlowRecord {
 
 #[test]
 fn a_connection_has_the_history_that_zeek_gives_it() {
-    let details = connection(Group::ALL).details;
+    let details = connection(Group::ALL.iter().copied()).details;
     assert_eq!(details.history.as_deref(), Some("ShADadfFR"));
     assert_eq!((details.syn_ack, details.handshake), (Some(250), Some(400)));
     let (forward, reverse) = (details.forward, details.reverse);
@@ -52,7 +52,7 @@ fn each_group_has_its_fields_and_no_others() {
     assert_eq!(connection([]).details, Details::default());
     // The thread of the outputs adds Community IDs, IPv4 has no flow label, and nobody said whose packets these are.
     let others = [Group::CommunityId, Group::FlowLabel, Group::Process];
-    for group in Group::ALL.into_iter().filter(|one| !others.contains(one)) {
+    for group in Group::ALL.iter().copied().filter(|one| !others.contains(one)) {
         let record = connection([group]);
         let present = FIELDS.iter().filter(|field| (field.value)(&record).is_some());
         let found: Vec<_> = present.filter_map(|field| field.group).collect();
@@ -60,7 +60,7 @@ fn each_group_has_its_fields_and_no_others() {
         assert_eq!(found, vec![group; all], "{record:?}");
     }
     assert_eq!("tos,mac".parse(), Ok([Group::Mac, Group::Tos].into_iter().collect::<Groups>()));
-    let in_packets = Group::ALL.into_iter().filter(|group| *group != Group::Process);
+    let in_packets = Group::ALL.iter().copied().filter(|group| *group != Group::Process);
     assert_eq!("all".parse(), Ok(in_packets.collect::<Groups>()));
     let error = "tos,mack".parse::<Groups>().unwrap_err();
     assert!(error.starts_with("\"mack\" is none of mac, tos, flowlabel, "), "{error}");
@@ -68,7 +68,7 @@ fn each_group_has_its_fields_and_no_others() {
 
 #[test]
 fn a_late_syn_turns_the_details_with_the_direction() {
-    let mut metered = metered(Group::ALL);
+    let mut metered = metered(Group::ALL.iter().copied());
     let (client, server) = ((9, 40000), (1, 80));
     // The answer came first, by another queue.
     metered.frame(0.0, &tcp(server, client, A, 500)).frame(0.1, &tcp(client, server, S, 0));
@@ -83,7 +83,7 @@ fn a_late_syn_turns_the_details_with_the_direction() {
 
 #[test]
 fn a_record_of_a_flow_that_continues_has_its_own_details() {
-    let mut metered = metered(Group::ALL);
+    let mut metered = metered(Group::ALL.iter().copied());
     let (client, server) = ((9, 40000), (1, 80));
     metered.frame(0.0, &tcp(client, server, S, 0));
     for second in 1..=70 {
@@ -96,7 +96,7 @@ fn a_record_of_a_flow_that_continues_has_its_own_details() {
     let payload: u64 = records.iter().filter_map(|one| one.details.reverse.payload).sum();
     assert_eq!(payload, 700);
     // A flow that takes the place of one that ended begins with nothing.
-    let mut metered = self::metered(Group::ALL);
+    let mut metered = self::metered(Group::ALL.iter().copied());
     metered.frame(0.0, &tcp(client, server, S, 0)).frame(100.0, &tcp((8, 50000), server, A, 7));
     let history = metered.finish()[1].details.history.clone();
     assert_eq!(history.as_deref(), Some("D"));
@@ -104,7 +104,7 @@ fn a_record_of_a_flow_that_continues_has_its_own_details() {
 
 #[test]
 fn class_label_and_payload_of_ipv6_and_udp() {
-    let mut metered = metered(Group::ALL);
+    let mut metered = metered(Group::ALL.iter().copied());
     let ip = Ipv6Header {
         traffic_class: 0xb8,
         flow_label: Ipv6FlowLabel::try_new(0x5_4321).unwrap(),

@@ -27,7 +27,7 @@ fn options(folder: &Path) -> FilesOptions {
         max_age: Duration::from_secs(60),
         max_records: 1 << 22,
         retention: Retention::default(),
-        groups: Group::ALL.into_iter().collect(),
+        groups: Group::ALL.iter().copied().collect(),
         sealed: None,
     }
 }

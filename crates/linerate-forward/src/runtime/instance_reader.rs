@@ -35,6 +35,8 @@ impl InstanceReader<'_> {
     /// The instance now. `active` is the number of its sessions, which [`Table::count`] finds.
     pub(super) fn snapshot(&self, active: u64, blocked: u64) -> Result<Snapshot> {
         let (age, timeout) = heartbeat::age_and_timeout(self.control, &self.clock);
+        let reasons = Reason::ALL.iter().map(|one| (one.name(), one.description()));
+        let refusals = Refusal::ALL.iter().map(|one| (one.name(), one.description()));
         Ok(Snapshot {
             instance: self.name.to_owned(),
             statistics: self.control.statistics().name(),
@@ -47,8 +49,8 @@ impl InstanceReader<'_> {
                 capacity: self.table.capacity() as u64,
                 memory_bytes: memory::of_maps(self.maps)?,
             },
-            reasons: self.counters("reasons", Reason::names())?,
-            refusals: self.counters("refusals", Refusal::names())?,
+            reasons: self.counters("reasons", reasons)?,
+            refusals: self.counters("refusals", refusals)?,
             rules: Rules::new(self.maps)?.kept()?,
             blocked,
             ports: self.ports()?,

@@ -17,17 +17,8 @@ macro_rules! schemas {
             $($(#[$doc])* $schema,)*
         }
 
-        impl Schema {
-            /// Every schema.
-            pub const ALL: &'static [Self] = &[$(Self::$schema),*];
-
-            /// Its name, which is the value of `schema`.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$schema => $name,)*
-                }
-            }
-        }
+        // The name is the value of `schema`.
+        linerate_net::named!(Schema, "schema": $($schema = $name),*);
     };
 }
 
