@@ -21,7 +21,7 @@ include!(concat!(env!("OUT_DIR"), "/ingress_drop.rs"));
 /// dropped, and when the process ends.
 #[derive(Debug)]
 pub struct IngressDrop {
-    _link: Link,
+    _links: Vec<Link>,
     addresses: OwnedFd,
 }
 
@@ -30,7 +30,8 @@ pub struct IngressDrop {
 pub enum DropScope {
     /// Every frame.
     All,
-    /// Those for [`IngressDrop::addresses`], matched as by [`crate::steer::Options::by_address`].
+    /// Those for [`IngressDrop::addresses`], matched as by [`crate::steer::Options::by_address`]. What this host sends to
+    /// them by the interface is received by it.
     ByAddress,
 }
 
@@ -56,9 +57,13 @@ impl IngressDrop {
             verifier::refusal("load the program that drops at ingress", &error)
                 .unwrap_or_else(|| failed(error))
         })?;
-        let program = skeleton.progs.linerate_drop.as_fd();
-        let link = Link::attach(program, interface.name(), interface.index(), Hook::TcxIngress)?;
-        Ok(Self { _link: link, addresses: duplicate(skeleton.maps.addresses.as_fd())? })
+        let attach =
+            |program, hook| Link::attach(program, interface.name(), interface.index(), hook);
+        let mut links = vec![attach(skeleton.progs.linerate_drop.as_fd(), Hook::TcxIngress)?];
+        if dropped == DropScope::ByAddress {
+            links.push(attach(skeleton.progs.linerate_return.as_fd(), Hook::TcxEgress)?);
+        }
+        Ok(Self { _links: links, addresses: duplicate(skeleton.maps.addresses.as_fd())? })
     }
 
     /// The addresses whose frames are dropped by [`DropScope::ByAddress`]; none at first.

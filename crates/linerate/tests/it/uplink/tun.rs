@@ -386,3 +386,33 @@ fn the_host_refuses_what_the_guest_does_not_have() {
     knock(&shared.hosts.far, HOST[0].0);
     uplink.stop();
 }
+
+#[test]
+fn devices_on_one_interface_reach_each_other_and_nobody_else_hears_it() {
+    root_or_skip!();
+    let shared = Shared::new();
+    let other = Namespace::create("upl-other").unwrap();
+    let first = shared.uplink("--backend packet");
+    let second =
+        shared.hosts.start(&format!("--tun up0 --backend packet --netns {}", other.name()));
+    let theirs = [("10.8.0.3", 24), ("fd08::3", 64)];
+    let device = other.interface("up0").unwrap();
+    for (address, prefix) in theirs {
+        device.add_address(address.parse().unwrap(), prefix).unwrap();
+    }
+    shared.talk(1 << 20);
+    let before = shared.hosts.veth.b.statistics().unwrap().rx_bytes;
+    for (near, their) in NEAR.iter().zip(theirs) {
+        knock(&shared.guest, their.0);
+        tcp(&shared.guest, &other, their.0, 4 << 20);
+        tcp(&other, &shared.guest, near.0, 4 << 20);
+        udp(&other, &shared.guest, near.0, &[30_000; 4], 1000);
+    }
+    let heard = shared.hosts.veth.b.statistics().unwrap().rx_bytes - before;
+    assert!(heard < 1 << 20, "{heard} bytes are on the wire");
+    shared.talk(1 << 20);
+    for report in [first.stop(), second.stop()] {
+        none_unsplit(&report);
+        assert!(count(&report, "rx.joined") > 0, "{report}");
+    }
+}
