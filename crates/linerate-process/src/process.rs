@@ -129,7 +129,7 @@ pub(crate) fn read(record: &Record, file: &str) -> Option<Vec<u8>> {
 }
 
 /// The names of users on the host.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Users(Vec<(u32, String)>);
 
 impl Users {

@@ -160,7 +160,7 @@ impl Holder {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Table {
     sockets: HashMap<u64, Socket>,
     flows: HashMap<Flow, Vec<Mapping>>,
@@ -191,20 +191,10 @@ impl Table {
             Some((path, inode))
         };
         Self {
-            sockets: HashMap::new(),
-            flows: HashMap::new(),
-            order: VecDeque::new(),
-            lives: HashMap::new(),
-            recent_forks: VecDeque::new(),
-            forgotten_fork: 0,
-            groups: HashMap::new(),
-            last_walk: None,
             cgroup_root: cgroup_root().and_then(inode),
             users: Users::read(),
-            buckets: Arc::default(),
-            wants_holders: false,
             is_incomplete: true,
-            had_fork: false,
+            ..Self::default()
         }
     }
 

@@ -8,7 +8,7 @@ use linerate_bpf::xdp::{open_socket, require_free};
 use linerate_net::privilege::XDP_CAPABILITIES;
 
 /// What AF_XDP would give on an interface.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Probe {
     /// Why it does not work at all, if it does not: a missing privilege (with how to grant it), a
@@ -33,16 +33,7 @@ pub struct Probe {
 /// Tries what can be tried without taking a frame: opens a socket, loads the steering program, asks
 /// the driver what it can do. Nothing is attached.
 pub fn probe(interface: &str) -> Probe {
-    let mut probe = Probe {
-        unavailable: None,
-        features_reported: false,
-        native: false,
-        zero_copy: false,
-        multi_buffer: false,
-        metadata: false,
-        queues: 1,
-        why: Vec::new(),
-    };
+    let mut probe = Probe { queues: 1, ..Probe::default() };
     if let Err(error) = probe.fill(interface) {
         probe.unavailable = Some(error);
     }

@@ -27,6 +27,7 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
 }
 
 /// The requests of signals.
+#[derive(Default)]
 pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     counts: Arc<AtomicBool>,
@@ -44,13 +45,7 @@ impl Signals {
 
     /// As [`Signals::register`]; the signal `rotation` only asks for another file.
     pub(crate) fn register_with(rotation: Option<i32>) -> Result<Self> {
-        let signals = Self {
-            stop: Arc::default(),
-            counts: Arc::default(),
-            flush: Arc::default(),
-            rotate: Arc::default(),
-            unprivileged: Arc::default(),
-        };
+        let signals = Self::default();
         signals.register_all(rotation).context("cannot take signals")?;
         Ok(signals)
     }
