@@ -221,20 +221,23 @@ impl Groups {
 impl FromStr for Groups {
     type Err = String;
 
-    /// Names with commas between them, or `all`, which stands for all that packets say: all but `process`.
+    /// Names with commas between them. `all` stands for all that packets say: all but `process`.
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "all" {
-            let is_in_packets = |group: &Group| *group != Group::Process;
-            return Ok(Group::ALL.iter().copied().filter(is_in_packets).collect());
-        }
-        let group = |name: &str| {
+        text.split(',').try_fold(Self::default(), |groups, name| {
+            if name == "all" {
+                let is_in_packets = |group: &Group| *group != Group::Process;
+                return Ok(Group::ALL
+                    .iter()
+                    .copied()
+                    .filter(is_in_packets)
+                    .fold(groups, Self::with));
+            }
             let known = Group::ALL.iter().copied().find(|group| group.name() == name);
-            known.ok_or_else(|| {
+            known.map(|group| groups.with(group)).ok_or_else(|| {
                 let names: Vec<_> = Group::ALL.iter().map(|group| group.name()).collect();
                 format!("{name:?} is none of {}, all", names.join(", "))
             })
-        };
-        text.split(',').map(group).collect()
+        })
     }
 }
 

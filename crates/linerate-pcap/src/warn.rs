@@ -5,7 +5,7 @@ use std::io::Write;
 
 /// Prints the line, unless `LINERATE_QUIET` is set and not 0, or a parent process would misread it.
 pub(crate) fn warn(line: fmt::Arguments<'_>) {
-    let quiet = std::env::var_os("LINERATE_QUIET");
+    let quiet = crate::environment::variable("LINERATE_QUIET");
     if quiet.is_some_and(|value| !value.is_empty() && value != "0") || is_child_dumpcap() {
         return;
     }

@@ -22,8 +22,8 @@ const MAX_REQUEST: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 
 /// How long after a part of a response it must have read the next, or sent another request; longer than most intervals
 /// of scrapes.
 const MAX_IDLE: Duration = Duration::from_secs(30);
-/// How long both may take while others wait for a connection.
-const MAX_IDLE_OF_FULL: Duration = Duration::from_secs(1);
+/// Replaces both while no permit is free. The accept loop holds one, so this begins one connection before the limit.
+const MAX_IDLE_WHEN_FULL: Duration = Duration::from_secs(1);
 /// How long a connection may last, so that slow clients make way, too.
 const MAX_AGE: Duration = Duration::from_secs(120);
 
@@ -51,9 +51,12 @@ impl Listener for LimitedListener {
         let permit = Arc::clone(&free).acquire_owned().await.expect("it is never closed");
         let (stream, address) = Listener::accept(&mut self.listener).await;
         let now = Instant::now();
-        let look = Box::pin(sleep_until(now + MAX_IDLE_OF_FULL));
+        let check = Box::pin(sleep_until(now + MAX_IDLE_WHEN_FULL));
         let (max_idle, end) = (MAX_REQUEST, now + MAX_AGE);
-        (Connection { stream, since: now, max_idle, look, end, free, _permit: permit }, address)
+        (
+            Connection { stream, last_write: now, max_idle, check, end, free, _permit: permit },
+            address,
+        )
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -64,11 +67,11 @@ impl Listener for LimitedListener {
 /// A connection that fails when it was idle, or open, for too long.
 pub(crate) struct Connection {
     stream: TcpStream,
-    /// Since when, and how long at most, nothing was written.
-    since: Instant,
+    last_write: Instant,
+    /// How long at most nothing may be written.
     max_idle: Duration,
-    /// When to look at these again.
-    look: Pin<Box<Sleep>>,
+    /// When to check the limits again.
+    check: Pin<Box<Sleep>>,
     end: Instant,
     free: Arc<Semaphore>,
     _permit: OwnedSemaphorePermit,
@@ -81,15 +84,15 @@ impl Connection {
         context: &mut Context<'_>,
         poll: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        while self.look.as_mut().poll(context).is_ready() {
+        while self.check.as_mut().poll(context).is_ready() {
             let now = Instant::now();
             let is_full = self.free.available_permits() == 0;
-            let max_idle = if is_full { MAX_IDLE_OF_FULL } else { self.max_idle };
-            let end = (self.since + max_idle).min(self.end);
+            let max_idle = if is_full { MAX_IDLE_WHEN_FULL } else { self.max_idle };
+            let end = (self.last_write + max_idle).min(self.end);
             if now >= end {
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));
             }
-            self.look.as_mut().reset(end.min(now + MAX_IDLE_OF_FULL));
+            self.check.as_mut().reset(end.min(now + MAX_IDLE_WHEN_FULL));
         }
         poll(Pin::new(&mut self.stream), context)
     }
@@ -113,7 +116,7 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let written =
             ready!(self.within_time(context, |stream, context| stream.poll_write(context, bytes)));
-        (self.since, self.max_idle) = (Instant::now(), MAX_IDLE);
+        (self.last_write, self.max_idle) = (Instant::now(), MAX_IDLE);
         Poll::Ready(written)
     }
 

@@ -133,9 +133,9 @@ pub fn run() -> ExitCode {
 
 /// The same for a command line of `capture` without the verb. Options that take frames from the host are refused.
 pub fn run_capture() -> ExitCode {
-    // Its user could take the packet socket out of a process that can be debugged, and send by it.
+    // A process that its user can trace would give away the packet socket, which can also send.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        eprintln!("linerate-capture: cannot keep its sockets from its user: {error}");
+        eprintln!("linerate-capture: cannot make the process non-dumpable: {error}");
         return ExitCode::FAILURE;
     }
     let words = std::env::args_os().skip(1);

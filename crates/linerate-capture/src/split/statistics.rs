@@ -11,8 +11,8 @@ linerate_net::reasons! {
     /// Why a packet that is too long for the wire is passed on unchanged.
     UnsplitReason "reason":
     Truncated "truncated" "headers cut by the snapshot length of the capture",
-    UdpSize "udp_size_unknown" "UDP over the MTU; it can be split as a tunnel if its port is that of VXLAN or Geneve, or by \
-        the size of its datagrams; else it can become fragments",
+    UdpSize "udp_size_unknown" "UDP over the MTU: a tunnel on another port, or datagrams of unknown size; \
+        else it can become fragments",
     NotIp "not_ip" "neither IPv4 nor IPv6",
     LinkType "link_type" "an unknown link type",
     Protocol "protocol" "neither TCP nor UDP; it can become fragments",

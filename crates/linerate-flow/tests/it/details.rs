@@ -62,6 +62,7 @@ fn each_group_has_its_fields_and_no_others() {
     assert_eq!("tos,mac".parse(), Ok([Group::Mac, Group::Tos].into_iter().collect::<Groups>()));
     let in_packets = Group::ALL.iter().copied().filter(|group| *group != Group::Process);
     assert_eq!("all".parse(), Ok(in_packets.collect::<Groups>()));
+    assert_eq!("all,process".parse(), Ok(Group::ALL.iter().copied().collect::<Groups>()));
     let error = "tos,mack".parse::<Groups>().unwrap_err();
     assert!(error.starts_with("\"mack\" is none of mac, tos, flowlabel, "), "{error}");
 }

@@ -114,13 +114,12 @@ impl Builder {
         let (name, flags) = interface_of(&file).unwrap_or_default();
         if flags & libc::IFF_TAP == 0 || flags & libc::IFF_VNET_HDR == 0 {
             return Err(Error::Invalid(format!(
-                "descriptor {} is none of a TAP device with virtio headers (IFF_TAP, IFF_VNET_HDR)",
+                "{} is neither a TAP device with virtio headers (IFF_TAP, IFF_VNET_HDR) nor a macvtap",
                 self.name
             )));
         }
-        rustix::io::ioctl_fionbio(&file, true).map_err(|errno| {
-            Error::system(format!("use descriptor {}", self.name), errno.into())
-        })?;
+        rustix::io::ioctl_fionbio(&file, true)
+            .map_err(|errno| Error::system(format!("use {}", self.name), errno.into()))?;
         self.name = name;
         let (offloads, header_len) = self.offload(&file, &self.name)?;
         let queues = vec![Queue::new(file, self.name.as_str().into(), header_len)];

@@ -17,8 +17,8 @@ use parquet::schema::types::ColumnPath;
 use crate::schema::{FIELDS, Field, Groups, Kind, VERSION, VERSION_KEY, Value};
 use crate::{FlowRecord, schema};
 
-/// The level of zstd. Higher ones save less than a twentieth and take several times as long; the zstd of packages has no
-/// others (`scripts/packages`).
+/// The level of zstd. Higher ones save less than a twentieth and take several times as long. The packages' zstd
+/// has no level above 3 (`scripts/packages`).
 const ZSTD_LEVEL: i32 = 3;
 
 /// How files are written.

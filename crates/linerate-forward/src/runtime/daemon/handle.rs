@@ -172,7 +172,7 @@ impl InstanceHandle {
         self.pins.follow_sysctls(&self.lock, &mut self.state)
     }
 
-    /// Its deny list, which commands change too; waits so long at most for one that does.
+    /// Its deny list. Waits at most `max_wait` for a command that has the lock.
     pub(super) fn deny_list(
         &self,
         control: &Arc<Control>,

@@ -101,7 +101,7 @@ pub struct Daemon {
     unreported: BTreeMap<u32, datapath::Unreported>,
     steering: Option<Steering>,
     /// The deny list may lack what the configuration blocks.
-    block_is_due: bool,
+    block_pending: bool,
     /// The watch sends its events here.
     events: Sender<Event>,
 }
@@ -216,7 +216,7 @@ impl Daemon {
     /// Once a second.
     fn look(&mut self) -> Result<()> {
         self.handle.follow_sysctls()?;
-        self.look_at_deny_list()?;
+        self.update_deny_list()?;
         self.manager.status(&self.status());
         if !self.servers.is_empty() {
             self.publish()?;
@@ -224,9 +224,9 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sweeps the deny list, and adds what the configuration blocks. A command that changes it holds this up, and not the
-    /// daemon: its heartbeat has to go on.
-    fn look_at_deny_list(&mut self) -> Result<()> {
+    /// Removes expired entries, and adds those of the configuration. If a command has the lock, it returns at once: the
+    /// heartbeat must go on.
+    fn update_deny_list(&mut self) -> Result<()> {
         let mut list = match self.handle.deny_list(&self.control, self.clock, Duration::ZERO) {
             Ok(list) => list,
             Err(Error::System { source, .. }) if source.kind() == ErrorKind::TimedOut => {
@@ -237,7 +237,7 @@ impl Daemon {
         for entry in list.sweep()? {
             tracing::info!(target = %entry.target, dropped = entry.dropped, "block expired");
         }
-        if std::mem::take(&mut self.block_is_due) {
+        if std::mem::take(&mut self.block_pending) {
             block(&mut list, &self.config)?;
         }
         Ok(())
@@ -386,9 +386,9 @@ impl Daemon {
         self.ports.configure(&new.interfaces, &mut self.handle);
         self.config = new;
         self.follow()?;
-        self.block_is_due = true;
-        self.look_at_deny_list()?;
-        if self.block_is_due {
+        self.block_pending = true;
+        self.update_deny_list()?;
+        if self.block_pending {
             tracing::warn!(
                 "`block` of the configuration takes effect when another process unlocks the deny list"
             );

@@ -170,7 +170,7 @@ impl Attached {
             manager: Manager::find(),
             unreported: BTreeMap::new(),
             steering: open_steering(),
-            block_is_due: false,
+            block_pending: false,
             events,
         }
     }

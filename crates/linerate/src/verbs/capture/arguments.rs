@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
 
     /// Also store these fields, which cost time and space: `mac`, `tos`, `flowlabel`, `community-id`, `payload` (octets
     /// behind the transport header), `history` (TCP flags in their order), `handshake` (times of the TCP handshake);
-    /// `all` of these; `process` (which includes --process-info). docs/flow-fields.md lists the fields of each.
+    /// `all` of these; or `process` (implies --process-info). docs/flow-fields.md lists the fields of each.
     #[arg(help_heading = FLOWS, long, value_name = "FIELD,...", requires = "flows")]
     pub(super) flow_fields: Option<Groups>,
 

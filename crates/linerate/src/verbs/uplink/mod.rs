@@ -61,7 +61,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     take_over: bool,
 
-    /// Queues of the device, each with a thread; default: as many as the interface has.
+    /// Queues of the device, each with a thread; default: as many as the interface has, or 1 with
+    /// --attach.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     queues: Option<u32>,
 
@@ -69,11 +70,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpu: Option<Cpus>,
 
-    /// Hardware address of the device; by default that of the interface.
+    /// Hardware address of the device; default: the interface's, or with --attach unchanged.
     #[arg(long, value_name = "MAC")]
     mac: Option<Address>,
 
-    /// MTU of the device; by default that of the interface.
+    /// MTU of the device; default: the interface's, or with --attach unchanged.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535))]
     mtu: Option<u32>,
 
@@ -118,7 +119,7 @@ out of it. Give it addresses, a bridge, a namespace or a virtual machine as you 
 device (--tun) has the interface together with the host: it gets what is for its own addresses. \
 A virtual machine connects to --socket by itself: \
 qemu -netdev stream,id=net0,addr.type=unix,addr.path=PATH -device virtio-net,netdev=net0. \
-SIGINT or SIGTERM ends the uplink, and with it the device; SIGUSR1 prints the counts.
+SIGINT or SIGTERM ends the uplink and removes the device that it created; SIGUSR1 prints the counts.
 
 Examples:
   linerate uplink --tap up0 -i eth1
