@@ -51,7 +51,7 @@ impl By {
     /// A column that only some records have, and what to say where it is missing.
     pub(crate) fn needs(self) -> Option<(&'static str, &'static str)> {
         const PROCESSES: &str =
-            "do not name processes, as those of `linerate capture --process-info --flows` do";
+            "have no processes: record them with `linerate capture --process-info --flows`";
         Some(match self {
             Self::Sensor => ("sensor", "are not in folders sensor=NAME"),
             Self::Process => ("sourceProcessName", PROCESSES),

@@ -58,7 +58,7 @@ pub(crate) fn compile(names: &[&str], arguments: &[&str]) {
     }
 }
 
-/// Has the skeleton take the object compressed, a quarter of its size. The object itself stays beside it.
+/// Replaces the object in the skeleton by its zlib data, a quarter of the size. `NAME.bpf.o` stays in `OUT_DIR`.
 fn compress(out: &Path, name: &str) {
     let object = fs::read(out.join(format!("{name}.bpf.o"))).expect("it was compiled");
     let compressed =

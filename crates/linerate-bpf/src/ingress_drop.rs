@@ -31,7 +31,7 @@ pub enum DropScope {
     /// Every frame.
     All,
     /// Those for [`IngressDrop::addresses`], matched as by [`crate::steer::Options::by_address`]. What this host sends to
-    /// them by the interface is received by it.
+    /// them through the interface returns at its ingress.
     ByAddress,
 }
 

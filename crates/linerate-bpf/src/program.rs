@@ -34,10 +34,10 @@ const MOVE_IMMEDIATE: u8 = 0xb7;
 pub(crate) const REJECT_ALL: [Instruction; 2] =
     [Instruction::new(MOVE_IMMEDIATE, 0, 0, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
 
-/// A BPF object that the build script has compressed.
+/// Decompresses a BPF object that the build script has compressed.
 ///
 /// # Panics
-/// If it is another.
+/// If `object` is not zlib data.
 #[must_use]
 pub fn decompress(object: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();

@@ -331,18 +331,18 @@ fields! {
     sourceMacAddress, iana(56), MacAddress, "", Mac, "MAC address of the initiator, or of the router on its side", |r| Some(Value::Mac(r.details.macs?.0));
     destinationMacAddress, iana(80), MacAddress, "", Mac, "MAC address of the responder, or of the router on its side", |r| Some(Value::Mac(r.details.macs?.1));
     ipClassOfService, iana(5), Unsigned8, "", Tos, "type of service or traffic class of the initiator's first packet", |r| number(r.details.forward.tos?);
-    reverseIpClassOfService, reverse(5), Unsigned8, "", Tos, "the same of the responder", |r| number(r.details.reverse.tos?);
+    reverseIpClassOfService, reverse(5), Unsigned8, "", Tos, "the same for the responder", |r| number(r.details.reverse.tos?);
     flowLabelIPv6, iana(31), Unsigned32, "", FlowLabel, "flow label of the initiator's first packet", |r| label(r, r.details.forward);
-    reverseFlowLabelIPv6, reverse(31), Unsigned32, "", FlowLabel, "the same of the responder", |r| label(r, r.details.reverse);
+    reverseFlowLabelIPv6, reverse(31), Unsigned32, "", FlowLabel, "the same for the responder", |r| label(r, r.details.reverse);
     transportOctetDeltaCount, iana(401), Unsigned64, "octets", Payload, "payload of TCP, UDP, SCTP and ICMP messages of the initiator; of other protocols what follows IP", |r| number(r.details.forward.payload?);
-    reverseTransportOctetDeltaCount, reverse(401), Unsigned64, "octets", Payload, "the same of the responder", |r| number(r.details.reverse.payload?);
+    reverseTransportOctetDeltaCount, reverse(401), Unsigned64, "octets", Payload, "the same for the responder", |r| number(r.details.reverse.payload?);
     initialTCPFlags, cert(14), Unsigned8, "", History, "TCP flags of the initiator's first packet", |r| first_flags(r, &r.forward, &r.details.forward);
     reverseInitialTCPFlags, cert(14 | 1 << 14), Unsigned8, "", History, "TCP flags of the responder's first packet", |r| first_flags(r, &r.reverse, &r.details.reverse);
     flowHistory, None, String, "", History, "what came for the first time, in order: S SYN, H SYN with ACK, A ACK alone, D payload, F FIN, R RST; of the initiator in capitals", |r| r.details.history.as_deref().map(Value::String);
     tcpSynAckMicroseconds, None, Unsigned32, "µs", Handshake, "from the first SYN to the SYN with ACK", |r| number(r.details.syn_ack?);
     tcpHandshakeMicroseconds, None, Unsigned32, "µs", Handshake, "from the first SYN to the ACK that completes the handshake", |r| number(r.details.handshake?);
     communityId, None, String, "", CommunityId, "Community ID, version 1, as Zeek and Suricata compute it by default", |r| r.details.community_id.as_deref().map(Value::String);
-    sourceProcessId, None, Unsigned32, "", Process, "number of the initiator's process, if that runs on this host, in the initial PID namespace", |r| number(process(r, 0)?.id);
+    sourceProcessId, None, Unsigned32, "", Process, "PID of the initiator's process in the initial PID namespace, if it runs on this host", |r| number(process(r, 0)?.id);
     sourceProcessName, None, String, "", Process, "its name, 15 characters at most", |r| text(Some(&process(r, 0)?.name));
     sourceProcessCommandLine, None, String, "", Process, "its arguments with spaces between them", |r| text(process(r, 0)?.command.as_ref());
     sourceUserId, None, Unsigned32, "", Process, "its effective user, as the host numbers users", |r| number(process(r, 0)?.uid);
@@ -352,18 +352,18 @@ fields! {
     sourcePodId, None, String, "", Process, "the UID of its pod in Kubernetes", |r| text(process(r, 0)?.pod.as_ref());
     sourcePodNamespace, None, String, "", Process, "the namespace of its pod", |r| text(Some(&process(r, 0)?.pod_name.as_ref()?.0));
     sourcePodName, None, String, "", Process, "the name of its pod", |r| text(Some(&process(r, 0)?.pod_name.as_ref()?.1));
-    sourceUnitName, None, String, "", Process, "its service or scope of systemd", |r| text(process(r, 0)?.unit.as_ref());
-    destinationProcessId, None, Unsigned32, "", Process, "the same of the responder", |r| number(process(r, 1)?.id);
-    destinationProcessName, None, String, "", Process, "the same of the responder", |r| text(Some(&process(r, 1)?.name));
-    destinationProcessCommandLine, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.command.as_ref());
-    destinationUserId, None, Unsigned32, "", Process, "the same of the responder", |r| number(process(r, 1)?.uid);
-    destinationUserName, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.user.as_ref());
-    destinationContainerId, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.container.as_ref());
-    destinationContainerName, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.container_name.as_ref());
-    destinationPodId, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.pod.as_ref());
-    destinationPodNamespace, None, String, "", Process, "the same of the responder", |r| text(Some(&process(r, 1)?.pod_name.as_ref()?.0));
-    destinationPodName, None, String, "", Process, "the same of the responder", |r| text(Some(&process(r, 1)?.pod_name.as_ref()?.1));
-    destinationUnitName, None, String, "", Process, "the same of the responder", |r| text(process(r, 1)?.unit.as_ref());
+    sourceUnitName, None, String, "", Process, "its systemd unit (service or scope)", |r| text(process(r, 0)?.unit.as_ref());
+    destinationProcessId, None, Unsigned32, "", Process, "the same for the responder", |r| number(process(r, 1)?.id);
+    destinationProcessName, None, String, "", Process, "the same for the responder", |r| text(Some(&process(r, 1)?.name));
+    destinationProcessCommandLine, None, String, "", Process, "the same for the responder", |r| text(process(r, 1)?.command.as_ref());
+    destinationUserId, None, Unsigned32, "", Process, "the same for the responder", |r| number(process(r, 1)?.uid);
+    destinationUserName, None, String, "", Process, "the same for the responder", |r| text(process(r, 1)?.user.as_ref());
+    destinationContainerId, None, String, "", Process, "the same for the responder", |r| text(process(r, 1)?.container.as_ref());
+    destinationContainerName, None, String, "", Process, "the same for the responder", |r| text(process(r, 1)?.container_name.as_ref());
+    destinationPodId, None, String, "", Process, "the same for the responder", |r| text(process(r, 1)?.pod.as_ref());
+    destinationPodNamespace, None, String, "", Process, "the same for the responder", |r| text(Some(&process(r, 1)?.pod_name.as_ref()?.0));
+    destinationPodName, None, String, "", Process, "the same for the responder", |r| text(Some(&process(r, 1)?.pod_name.as_ref()?.1));
+    destinationUnitName, None, String, "", Process, "the same for the responder", |r| text(process(r, 1)?.unit.as_ref());
 }
 
 fn number(value: impl Into<u64>) -> Option<Value<'static>> {

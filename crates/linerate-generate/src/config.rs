@@ -226,7 +226,7 @@ fn check_fields(options: &Options, v6: bool) -> Result<()> {
         return Err(Error::argument(format!("dscp {}", options.dscp), "must be 0 to 63"));
     }
     if options.fragmentable && v6 {
-        return Err(Error::argument("no DF", "is of IPv4: no router fragments IPv6"));
+        return Err(Error::argument("no DF", "needs IPv4: IPv6 has no DF flag"));
     }
     if options.tcp_flags.is_some() && options.transport == Transport::Udp {
         return Err(Error::argument("TCP flags", "need TCP"));

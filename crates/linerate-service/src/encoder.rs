@@ -16,7 +16,7 @@ pub struct MetricEncoder<'a, 'b> {
 impl MetricEncoder<'_, '_> {
     /// A family of counters, with these labels and a value for each of their combinations.
     ///
-    /// If it fails, the server responds with status 500. So do the others.
+    /// If this or another method fails, the server responds with status 500.
     pub fn counters<const N: usize>(
         &mut self,
         name: &str,

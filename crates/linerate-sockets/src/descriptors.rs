@@ -354,7 +354,7 @@ before! {
             table::make_all_plain("unshare(CLONE_FILES)");
         }
     }
-    /// A filter of system calls may forbid those of this library.
+    /// A seccomp filter may forbid the system calls of this library.
     prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
         if option == libc::PR_SET_SECCOMP {
             table::make_all_plain("seccomp");

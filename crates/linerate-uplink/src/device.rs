@@ -65,13 +65,13 @@ impl DeviceQueue {
         }
     }
 
-    /// What to wait for: packets if there is room for them, and room for the rest of one.
-    pub(crate) fn events(&self, listen: bool) -> PollFlags {
+    /// The poll events to wait for: input if `wants_input`, output while the rest of a frame is unsent.
+    pub(crate) fn events(&self, wants_input: bool) -> PollFlags {
         let has_rest = match self {
             Self::Kernel(_) => false,
             Self::Stream(stream) => !stream.state.borrow().rest.is_empty(),
         };
-        let input = if listen { PollFlags::IN } else { PollFlags::empty() };
+        let input = if wants_input { PollFlags::IN } else { PollFlags::empty() };
         input | if has_rest { PollFlags::OUT } else { PollFlags::empty() }
     }
 
@@ -256,7 +256,7 @@ impl State {
         Ok(true)
     }
 
-    /// The other end has gone, or does not keep to the protocol. Another one may come to where one listens.
+    /// The peer has closed, or broke the protocol. A listening socket accepts the next one.
     fn disconnect(&mut self, stream: &Stream) -> Result<()> {
         if stream.listener.is_none() {
             return Err(Error::PeerGone(stream.name.clone()));

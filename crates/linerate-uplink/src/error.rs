@@ -42,7 +42,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The program at a socket that was passed has closed it, or does not keep to the protocol.
-    #[error("the program at {0} is gone, or sends no frames with their lengths before them")]
+    #[error("the program at {0} closed the connection, or does not send length-prefixed frames")]
     PeerGone(String),
     /// An invalid request.
     #[error("{0}")]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Drops frames at the ingress of the host's stack. Packet sockets receive them before tcx does. Frames for the
- * addresses that this host sends are received, too. */
+/* Drops frames at the ingress of the host's stack. Packet sockets receive them before tcx does. Frames that
+ * this host sends to the addresses are redirected from egress to ingress. */
 
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

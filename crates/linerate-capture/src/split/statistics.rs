@@ -52,7 +52,7 @@ pub struct SplitStatistics {
     pub super_packets: u64,
     /// The frames that were made of them.
     pub segments: u64,
-    /// Super-packets of those that the capture had cut: their frames end where it did, and have no checksums.
+    /// How many of `super_packets` the snapshot length had cut. Their frames end at the cut and have no checksums.
     pub cut: u64,
     /// Packets that were not split and whose missing checksum was filled in.
     pub checksums: u64,

@@ -63,7 +63,7 @@ pub(super) fn capabilities(_: &Context<'_>) -> Vec<Answer> {
     {
         let what = format!(
             "packet sockets are refused although CAP_NET_RAW is there ({error}): the network belongs to another user \
-             namespace, or a filter of system calls denies them"
+             namespace, or a seccomp filter denies them"
         );
         answers
             .push(Answer::fatal(&what).by_hand("run as root of the host").of(&[Capture, Uplink]));

@@ -172,7 +172,7 @@ pub struct Report {
     pub too_short: u64,
     /// Frames not sent because the interface cannot carry them: of an unknown link type, or not IP where only that goes.
     pub unsupported: u64,
-    /// Longest frame that could be sent, in bytes: what the MTU allows, and AF_XDP at most 4096.
+    /// Longest frame that the interface takes, in bytes: its MTU with the link-layer header; with AF_XDP at most 4096.
     pub max_frame: u64,
     /// Frames sent with fewer bytes than they once had, because the record was cut.
     pub cut: u64,

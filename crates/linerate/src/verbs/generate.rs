@@ -100,7 +100,7 @@ pub(crate) struct Arguments {
     /// Differentiated services code point.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=63))]
     dscp: u8,
-    /// Let routers fragment IPv4 packets: DF is not set.
+    /// Clear DF in IPv4 headers, so that routers may fragment the packets.
     #[arg(long)]
     no_df: bool,
     /// Put an 802.1Q tag with this identifier into each frame; 0 is a priority tag.

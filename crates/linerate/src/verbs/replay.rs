@@ -82,7 +82,7 @@ pub(crate) struct Arguments {
     /// `linerate generate`]
     #[arg(long, value_name = "MAC")]
     dst_mac: Option<Address>,
-    /// Exit with status 0 although frames could not be sent: of another length or link type than the interface takes.
+    /// Exit with status 0 even if the interface cannot take some frames (length, link type).
     #[arg(long)]
     skip: bool,
     /// Send even if a default route uses the interface.
@@ -154,7 +154,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             Backend::Xdp if most == AF_XDP_CHUNK => {
                 "AF_XDP takes no more; --backend packet does".to_owned()
             }
-            _ => format!("`ip link set dev {interface} mtu N` makes room"),
+            _ => format!("`ip link set dev {interface} mtu N` raises the limit"),
         };
         stdio::warn(format_args!("{frames} not sent: longer than {most} bytes; {remedy}"));
     }

@@ -36,7 +36,7 @@ pub(super) fn announce(config: &Config) {
     ));
     let has = match *kind {
         "tun" => format!("is a TUN device at {mac}"),
-        "socket" => "takes a program's frames".to_owned(),
+        "socket" => "is a socket".to_owned(),
         _ => format!("has address {mac}"),
     };
     stdio::eprintln(format_args!(

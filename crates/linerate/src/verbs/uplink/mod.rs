@@ -118,7 +118,7 @@ The device takes the interface's place: it has its address and MTU, and what the
 out of it. Give it addresses, a bridge, a namespace or a virtual machine as you would the interface. A TUN \
 device (--tun) has the interface together with the host: it gets what is for its own addresses. \
 A virtual machine connects to --socket by itself: \
-qemu -netdev stream,id=net0,addr.type=unix,addr.path=PATH -device virtio-net,netdev=net0. \
+qemu-system-x86_64 -netdev stream,id=net0,addr.type=unix,addr.path=PATH -device virtio-net,netdev=net0. \
 SIGINT or SIGTERM ends the uplink and removes the device that it created; SIGUSR1 prints the counts.
 
 Examples:
