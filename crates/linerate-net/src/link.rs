@@ -24,6 +24,7 @@ const DEVCONF_DISABLE_IPV6: usize = 26;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const VETH_INFO_PEER: u16 = 1;
+const IFLA_TUN_NUM_QUEUES: u16 = 8;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_EGRESS_QOS: u16 = 3;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
@@ -62,6 +63,8 @@ pub struct Link {
     pub xdp: Option<u32>,
     /// What a VLAN device does.
     pub vlan: Option<Vlan>,
+    /// Queues of a TUN or TAP device that programs have.
+    pub tun_queues: u32,
     /// The kernel receives IPv6 packets from it: it has IPv6, and `disable_ipv6` is 0.
     pub ipv6: bool,
     /// Transmit queues that the driver has created.
@@ -197,6 +200,10 @@ impl Link {
                         attribute(value, libc::IFLA_INFO_KIND).map(attr_str).unwrap_or_default();
                     let data = attribute(value, libc::IFLA_INFO_DATA);
                     link.vlan = data.filter(|_| link.kind == "vlan").and_then(Vlan::parse);
+                    let tun = data.filter(|_| link.kind == "tun");
+                    let queues = tun.and_then(|data| attribute(data, IFLA_TUN_NUM_QUEUES));
+                    // A device of one queue has no count of them. It has a carrier while a program has it.
+                    link.tun_queues = queues.and_then(attr_u32).unwrap_or(0);
                 }
                 libc::IFLA_AF_SPEC => {
                     let settings = attribute(value, libc::AF_INET6 as u16)

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 
@@ -93,6 +94,8 @@ pub(crate) struct Stream {
     name: String,
     /// Takes the next program after one has gone; `None` for a socket that was passed.
     listener: Option<UnixListener>,
+    /// Device and inode of the listener's socket.
+    inode: Option<(u64, u64)>,
     state: RefCell<State>,
 }
 
@@ -115,6 +118,7 @@ impl Stream {
         let listener = match UnixListener::bind(path) {
             Err(error)
                 if error.kind() == ErrorKind::AddrInUse
+                    && path.symlink_metadata().is_ok_and(|there| there.file_type().is_socket())
                     && UnixStream::connect(path)
                         .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) =>
             {
@@ -124,12 +128,16 @@ impl Stream {
             bound => bound?,
         };
         listener.set_nonblocking(true)?;
-        Ok(Self::new(path.display().to_string(), Some(listener), None))
+        let mut stream = Self::new(path.display().to_string(), Some(listener), None);
+        stream.inode = inode(path);
+        Ok(stream)
     }
 
     /// A connected socket.
     pub(crate) fn of_descriptor(name: String, descriptor: OwnedFd) -> io::Result<Self> {
         let peer = UnixStream::from(descriptor);
+        // One that listens has none.
+        peer.peer_addr()?;
         peer.set_nonblocking(true)?;
         Ok(Self::new(name, None, Some(peer)))
     }
@@ -144,14 +152,20 @@ impl Stream {
             frame: Vec::with_capacity(LEN + MAX_PACKET),
             engine: Engine::detect(),
         };
-        Self { name, listener, state: RefCell::new(state) }
+        Self { name, listener, inode: None, state: RefCell::new(state) }
     }
+}
+
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()))
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         let address = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
-        if let Some(path) = address.as_ref().and_then(SocketAddr::as_pathname) {
+        if let Some(path) = address.as_ref().and_then(SocketAddr::as_pathname)
+            && self.inode == inode(path)
+        {
             // Without privileges the folder may refuse it. Then the next uplink replaces the socket.
             let _ = fs::remove_file(path);
         }

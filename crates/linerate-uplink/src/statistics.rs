@@ -51,6 +51,8 @@ pub struct Drops {
     pub umem_full: u64,
     /// To the interface: longer than its MTU allows.
     pub too_long: u64,
+    /// To the interface: shorter than an Ethernet header.
+    pub too_short: u64,
     /// To the interface: it was down, and its ring full.
     pub interface_down: u64,
     /// From a TUN device: no route through the interface, or the neighbour does not answer.
@@ -78,10 +80,11 @@ impl Drops {
     }
 
     /// Each with its name, as in the JSON.
-    pub fn named(&self) -> [(&'static str, u64); 11] {
+    pub fn named(&self) -> [(&'static str, u64); 12] {
         [
             ("umem_full", self.umem_full),
             ("too_long", self.too_long),
+            ("too_short", self.too_short),
             ("interface_down", self.interface_down),
             ("unreachable", self.unreachable),
             ("unresolved", self.unresolved),
@@ -235,7 +238,7 @@ linerate_net::sums! {
     TxStatistics { super_packets, segments, by_kernel, packets, checksums, bytes }
     RxStatistics { frames, bytes, super_packets, joined, packets, neighbour_replies, icmp_errors }
     Drops {
-        umem_full, too_long, interface_down, unreachable, unresolved, fill_empty, ring_full, device_full, device_down, device_refused,
+        umem_full, too_long, too_short, interface_down, unreachable, unresolved, fill_empty, ring_full, device_full, device_down, device_refused,
         device_queue,
     }
     Statistics { tx, rx, unsplit, dropped }

@@ -370,6 +370,11 @@ fn send_whole<P: FramePort>(
         statistics.dropped.too_long += 1;
         return Ok(0);
     }
+    // From a program at a socket: the kernel has none of these.
+    if packet.len() < ETHERNET_HEADER {
+        statistics.dropped.too_short += 1;
+        return Ok(0);
+    }
     let partial = header.partial_checksum();
     if partial.is_some_and(|partial| !partial.fits(packet.len())) {
         statistics.unsplit.count_virtio_error();

@@ -105,6 +105,18 @@ fn gue(payload: &[u8]) -> Result<Option<(EtherType, usize)>> {
     const WHAT: &str = "GUE header";
     require(WHAT, payload, 4)?;
     let [first, protocol, flags @ ..] = payload else { return Ok(None) };
+    let header_len = 4 + 4 * usize::from(first & 0x1f);
+    let is_possible = match first >> 6 {
+        0 => header_len <= payload.len(),
+        1 => ip_version(payload, 0).is_some(),
+        _ => false,
+    };
+    if !is_possible {
+        return Err(Error::Malformed {
+            what: WHAT,
+            why: "another version, or longer than its packet",
+        });
+    }
     Ok(match first >> 6 {
         // Data without flags, and so without fields.
         0 if first & 0x3f == 0 && flags.starts_with(&[0, 0]) => match Protocol(*protocol) {

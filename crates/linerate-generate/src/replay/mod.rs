@@ -267,6 +267,8 @@ struct Sender {
     last: u64,
     /// When the next frame is due, in nanoseconds since the start.
     due: f64,
+    /// What that was at the end of the round before.
+    round_due: f64,
     /// When the last frame that was sent was due.
     last_due: f64,
     /// How much later than recorded frames go at present, in nanoseconds.
@@ -299,6 +301,7 @@ impl Sender {
             start: 0,
             last: 0,
             due: 0.0,
+            round_due: 0.0,
             last_due: 0.0,
             slip: 0,
             late_sum: 0,
@@ -319,7 +322,11 @@ impl Sender {
         let gap = self.options.round_gap.as_nanos() as u64;
         if self.is_paced() {
             self.due += gap as f64;
-            return Ok(!self.is_over());
+            // Rounds that take no time end by the clock.
+            let is_instant = self.due <= self.round_due;
+            self.round_due = self.due;
+            let is_late = is_instant && self.has_passed(clock::now() - self.start);
+            return Ok(!self.is_over() && !is_late);
         }
         self.flush(progress)?;
         let end = clock::now().saturating_add(gap);
@@ -328,8 +335,12 @@ impl Sender {
 
     /// Whether a frame that is due now is after the end.
     fn is_over(&self) -> bool {
-        let now = if self.is_paced() { self.due as u64 } else { clock::now() - self.start };
-        self.options.duration.is_some_and(|duration| u128::from(now) >= duration.as_nanos())
+        self.has_passed(if self.is_paced() { self.due as u64 } else { clock::now() - self.start })
+    }
+
+    /// Whether the duration is not longer than this, in nanoseconds.
+    fn has_passed(&self, time: u64) -> bool {
+        self.options.duration.is_some_and(|duration| u128::from(time) >= duration.as_nanos())
     }
 
     /// The frame as the interface sends it: how much of `header` to put before what; `None` if it cannot.

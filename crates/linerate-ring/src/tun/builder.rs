@@ -80,6 +80,12 @@ impl Builder {
     pub fn attach(mut self) -> Result<Device> {
         self.check()?;
         let link = link::by_name(&self.name)?;
+        if link.tun_queues > 0 {
+            let (name, queues) = (&self.name, link.tun_queues);
+            return Err(Error::Invalid(format!(
+                "{name} is in use: other programs have {queues} of its queues"
+            )));
+        }
         let path = match link.kind.as_str() {
             "tun" => CLONE_DEVICE.to_owned(),
             "macvtap" | "ipvtap" => format!("/dev/tap{}", link.index),
@@ -100,7 +106,7 @@ impl Builder {
                 return Err(Error::Invalid(format!("{path} is another device than {name}")));
             }
             (offloads, header_len) = self.offload(&file, &name)?;
-            queues.push(Queue::new(file, name.clone(), header_len));
+            queues.push(Queue::of_existing(file, name.clone(), header_len));
         }
         Ok(Device { name: self.name, kind: self.kind, offloads, queues })
     }
@@ -112,9 +118,10 @@ impl Builder {
     pub fn of_descriptor(mut self, descriptor: OwnedFd) -> Result<Device> {
         let file = File::from(descriptor);
         let (name, flags) = interface_of(&file).unwrap_or_default();
-        if flags & libc::IFF_TAP == 0 || flags & libc::IFF_VNET_HDR == 0 {
+        let needed = libc::IFF_TAP | libc::IFF_VNET_HDR | libc::IFF_NO_PI;
+        if flags & needed != needed {
             return Err(Error::Invalid(format!(
-                "{} is neither a TAP device with virtio headers (IFF_TAP, IFF_VNET_HDR) nor a macvtap",
+                "{} is neither a TAP device with virtio headers (IFF_TAP, IFF_VNET_HDR, IFF_NO_PI) nor a macvtap",
                 self.name
             )));
         }
@@ -233,7 +240,7 @@ impl Builder {
     }
 }
 
-fn set(file: &File, header_len: usize, offloads: Offloads) -> io::Result<()> {
+pub(super) fn set(file: &File, header_len: usize, offloads: Offloads) -> io::Result<()> {
     let header_len = header_len as libc::c_int;
     // SAFETY: this request reads a C integer.
     let sized =

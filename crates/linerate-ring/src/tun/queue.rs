@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use linerate_wire::virtio::{self, Header};
 
+use super::Offloads;
+use super::builder::set;
 use crate::{Error, Result};
 
 /// Bytes of the longest packet that a device delivers: IP's 65,535, with an Ethernet header and two VLAN tags
@@ -23,11 +25,17 @@ pub struct Queue {
     name: Arc<str>,
     /// Bytes of the virtio header, the same for all queues.
     header_len: usize,
+    /// The device stays, and the next program may know no offloads.
+    is_existing: bool,
 }
 
 impl Queue {
     pub(super) fn new(file: File, name: Arc<str>, header_len: usize) -> Self {
-        Self { file, name, header_len }
+        Self { file, name, header_len, is_existing: false }
+    }
+
+    pub(super) fn of_existing(file: File, name: Arc<str>, header_len: usize) -> Self {
+        Self { file, name, header_len, is_existing: true }
     }
 
     /// Takes the next packet that the kernel sends through the interface into `buffer`, and returns
@@ -133,6 +141,15 @@ impl Queue {
             Some(libc::EIO) => Error::InterfaceDown(self.name.to_string()),
             Some(libc::EBADFD) => Error::InterfaceGone(self.name.to_string()),
             _ => Error::system(format!("{action} interface {}", self.name), error),
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if self.is_existing {
+            // The kernel keeps them with the device.
+            let _ = set(&self.file, self.header_len, Offloads::NONE);
         }
     }
 }

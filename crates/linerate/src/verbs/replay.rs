@@ -172,7 +172,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("ended after {}: {error}", plural(report.sent, "frame"));
     }
     check_rate(report.rate_reached, arguments.strict, arguments.quiet)?;
-    let unsent = report.frames - report.sent;
+    let unsent = report.frames - report.accepted;
     let nothing = report.frames > 0 && report.accepted == 0;
     Ok(if nothing || unsent > 0 && !arguments.skip { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

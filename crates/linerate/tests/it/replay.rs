@@ -163,6 +163,17 @@ fn loops_and_limits_at_top_speed() {
 }
 
 #[test]
+fn endless_rounds_that_take_no_time_end_by_the_clock() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let (_folder, file) = in_folder("in.pcap");
+    write_pcap(&file, 1, 0, 1);
+    let report = json(&replay(&cable, &file, "--loop 0 --duration 0.2 --json"));
+    let seconds = report["seconds"].as_f64().unwrap();
+    assert!((0.2..5.0).contains(&seconds), "{report}");
+}
+
+#[test]
 fn speeds_are_those_asked_for() {
     root_or_skip!();
     let cable = Cable::new();
