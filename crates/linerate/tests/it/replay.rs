@@ -202,7 +202,7 @@ fn refusals_say_what_is_wrong() {
         (&file, "--mbps 0", "above 0"),
         (&file, "-x 0", "above 0"),
         (&file, "--pps 1 --topspeed", "cannot be used with"),
-        (&file, "--loop x", "invalid digit"),
+        (&file, "--loop x", "expected a whole number"),
     ] {
         let output = replay(&cable, file, arguments);
         let complaint = String::from_utf8_lossy(&output.stderr);

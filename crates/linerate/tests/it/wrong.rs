@@ -133,7 +133,7 @@ const WRONG: &[(&str, &str)] = &[
     ("generate -i a --tcp --tcp-flags syn,nul", "expected a list of fin, syn, rst"),
     ("generate -i a --tcp-flags syn", "--tcp"),
     ("generate -i a --dscp 64", "64 is not in 0..=63"),
-    ("generate -i lo --src 2001:db8::1 --no-df", "no DF: is of IPv4"),
+    ("generate -i lo --src 2001:db8::1 --no-df", "no DF: needs IPv4"),
     ("generate -i lo --size 3", "size 3: too short for 42 bytes of headers: at least 42"),
     ("generate -i a --size 100-50", "size 100-50: the range runs backwards"),
     (
