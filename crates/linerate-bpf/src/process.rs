@@ -83,7 +83,7 @@ pub struct Event {
     pub time: u64,
     /// The cookie of the socket (`SO_COOKIE`).
     pub socket: u64,
-    /// The cookie of the listening socket that a connection came from, [`NO_PARENT`] if that is not known; 0 for what is
+    /// The cookie of the listening socket that a connection came from, all bits set if that is not known; 0 for what is
     /// no new connection.
     pub parent: u64,
     /// The cookie of the network namespace (`SO_NETNS_COOKIE`).

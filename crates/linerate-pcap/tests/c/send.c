@@ -1,4 +1,5 @@
 /* Sends the packets of a file, a millisecond apart, so many times. send INTERFACE FILE TIMES */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,8 +21,12 @@ int main(int argc, char **argv)
 		if (!from)
 			break;
 		while (pcap_next_ex(from, &header, &bytes) == 1) {
-			if (pcap_sendpacket(to, bytes, header->caplen))
-				return pcap_perror(to, "send"), 1;
+			/* The queue of a busy host may be full for a moment. */
+			for (int tries = 0; pcap_sendpacket(to, bytes, header->caplen); tries++) {
+				if (errno != ENOBUFS || tries == 1000)
+					return pcap_perror(to, "send"), 1;
+				usleep(1000);
+			}
 			usleep(1000);
 		}
 		pcap_close(from);

@@ -129,7 +129,7 @@ proptest! {
         let bytes: usize = frames.iter().map(Vec::len).sum();
         prop_assert_eq!(statistics.tx.bytes, bytes as u64);
         let unsplit = statistics.unsplit.total() > 0;
-        let lost = unsplit || statistics.dropped.too_long > 0;
+        let lost = unsplit || statistics.dropped.too_long + statistics.dropped.too_short > 0;
         prop_assert_eq!(lost, frames.is_empty(), "{:?}", statistics);
         if !header.is_gso() && header.flags.contains(Flags::NEEDS_CSUM) && !frames.is_empty() {
             let start = usize::from(header.csum_start);
