@@ -5,9 +5,10 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
-use linerate_flow::FlowRecord;
 use linerate_flow::community_id::community_id;
+use linerate_flow::{FlowRecord, ProcessFields};
 use serde_json::Value;
 
 use crate::support::{START, answer, frame, meter, parquet, run, tcpdump, traffic, v4, write};
@@ -154,7 +155,7 @@ fn local_processes_have_the_flows_of_both_ends() {
     }
     parquet(location.as_ref(), &records);
     let count = |kinds: &[usize]| (0..records.len()).filter(|n| kinds.contains(&(n % 6))).count();
-    let top = |kind: &str, key: &str| {
+    let top = |kind: &'static str, key: &str| {
         let rows = rows(&answer(&by(kind)));
         let mut found: Vec<_> = rows
             .iter()
@@ -596,7 +597,14 @@ fn filters_with_lists_names_and_hexadecimal_numbers_are_those_of_tcpdump() {
 fn documents_name_each_field_of_a_row() {
     let folder = tempfile::tempdir().unwrap();
     let location = folder.path().join("sensor=a/1.parquet");
-    parquet(&location, &some_records(folder.path(), 300));
+    let mut records = some_records(folder.path(), 300);
+    let process = ProcessFields {
+        container: Some("f00".to_owned()),
+        unit: Some("a.service".to_owned()),
+        ..ProcessFields::default()
+    };
+    records[0].details.processes[0] = Some(Arc::new(process));
+    parquet(&location, &records);
     let location = location.to_str().unwrap();
     let page = include_str!("../../../docs/json.md");
     let documented = |command: &str| -> BTreeSet<&str> {
@@ -617,6 +625,9 @@ fn documents_name_each_field_of_a_row() {
         "vlan",
         "interface",
         "sensor",
+        "process",
+        "container",
+        "unit",
     ] {
         let csv = answer(&["flows", "top", "-r", location, "--csv", "--by", by]);
         let columns: BTreeSet<_> =
