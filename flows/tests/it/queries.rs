@@ -603,7 +603,7 @@ fn documents_name_each_field_of_a_row() {
         unit: Some("a.service".to_owned()),
         ..ProcessFields::default()
     };
-    records[0].details.processes[0] = Some(Arc::new(process));
+    records[0].details.processes = [(); 2].map(|()| Some(Arc::new(process.clone())));
     parquet(&location, &records);
     let location = location.to_str().unwrap();
     let page = include_str!("../../../docs/json.md");
