@@ -324,7 +324,7 @@ fn a_network_that_stays_as_it_is_invalidates_nothing() {
             ports += &format!(" -i {name}");
         }
     }
-    let _daemon = start(&net, &ports);
+    let daemon = start(&net, &format!("{ports} -vv"));
     let generation = || net.json("status")[0]["generation"].as_u64().unwrap();
     // Duplicate address detection and the bridge's own start are changes; they end.
     let mut last = generation();
@@ -336,7 +336,11 @@ fn a_network_that_stays_as_it_is_invalidates_nothing() {
         assert_eq!(net.ask(0, 4000, 10) + net.ask(1, 4000, 10), 20);
         thread::sleep(Duration::from_millis(200));
     }
-    assert_eq!(generation(), last);
+    let now = generation();
+    let (_, _, said) = daemon.interrupt();
+    // The kernel tells of xtables in all network namespaces, which other tests may have changed.
+    let of_others = said.lines().filter(|line| line.ends_with("causes=xtables")).count();
+    assert!(now <= last + of_others as u64, "{last} to {now}: {said}");
 }
 
 /// Carries packets from one device to the other, with their virtio headers, until it is dropped.
