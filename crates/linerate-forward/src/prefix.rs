@@ -44,7 +44,7 @@ impl Prefix {
     }
 
     /// The shorter prefixes that have all of these addresses, the longest first.
-    pub fn shorter(self) -> impl Iterator<Item = Self> {
+    pub fn supernets(self) -> impl Iterator<Item = Self> {
         (0..self.length)
             .rev()
             .map(move |length| Self { address: masked(self.address, length), length })

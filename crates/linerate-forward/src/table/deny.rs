@@ -141,25 +141,29 @@ impl DenyList {
         let mut all = self.entries()?;
         let outcomes = targets
             .into_iter()
-            .map(|target| self.insert(target, expires, &mut all))
+            .map(|target| self.insert(target, (now, expires), &mut all))
             .collect::<Result<Vec<_>>>();
-        self.tell(all.len());
+        self.store_count(all.len());
         // After the insertions, so that no decision from before them is used later.
         self.control.bump_generation();
         outcomes
     }
 
-    /// Inserts an entry, also into `all`, which are those of the list.
-    fn insert(&self, target: Target, expires: u64, all: &mut Entries) -> Result<BlockOutcome> {
+    /// Inserts an entry from now until it expires, also into `all`, which are those of the list.
+    fn insert(
+        &self,
+        target: Target,
+        (now, expires): (u64, u64),
+        all: &mut Entries,
+    ) -> Result<BlockOutcome> {
         let lasts = |one: u64, other: u64| one == NEVER || (other != NEVER && one >= other);
         let mut within = Vec::new();
         if let Target::Prefix(prefix) = target {
-            let now = self.clock.now();
-            let is_around = |around: &Prefix| {
+            let covers = |around: &Prefix| {
                 let value = all.get(&Target::Prefix(*around));
                 value.is_some_and(|value| lasts(value.expires, expires) && !is_expired(value, now))
             };
-            if let Some(around) = prefix.shorter().find(is_around) {
+            if let Some(around) = prefix.supernets().find(covers) {
                 return Ok(BlockOutcome::Within(around));
             }
             // Prefixes in this one follow it in the order of addresses.
@@ -196,11 +200,11 @@ impl DenyList {
         let mut all = self.entries()?;
         // What has expired is not blocked, also before it is swept.
         let Some(value) = all.get(&target).filter(|value| !is_expired(value, now)).copied() else {
-            let is_around = |around: &Prefix| {
+            let covers = |around: &Prefix| {
                 all.get(&Target::Prefix(*around)).is_some_and(|value| !is_expired(value, now))
             };
             let around = match target {
-                Target::Prefix(prefix) => prefix.shorter().find(is_around),
+                Target::Prefix(prefix) => prefix.supernets().find(covers),
                 Target::Session(_) => None,
             };
             return Err(Error::Invalid(match around {
@@ -214,7 +218,7 @@ impl DenyList {
         };
         self.take_out(target)?;
         all.remove(&target);
-        self.tell(all.len());
+        self.store_count(all.len());
         Ok(entry(target, &value, now, &self.clock))
     }
 
@@ -229,7 +233,7 @@ impl DenyList {
             self.take_out(target)?;
             left.remove(&target);
         }
-        self.tell(left.len());
+        self.store_count(left.len());
         Ok(all)
     }
 
@@ -262,13 +266,13 @@ impl DenyList {
             gone.push(entry(*target, value, now, &self.clock));
         }
         if !gone.is_empty() {
-            self.tell(all.len() - gone.len());
+            self.store_count(all.len() - gone.len());
         }
         Ok(gone)
     }
 
     /// Sets the number of entries on the control page.
-    fn tell(&self, count: usize) {
+    fn store_count(&self, count: usize) {
         self.control.set_denied(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
