@@ -40,8 +40,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Joins what `policy` allows and a device with `offloads` may be given, if it takes super-packets. `local` says that frames come
-    /// from this machine, through a veth.
+    /// Joins what `policy` allows and a device with `offloads` may be given, if it takes super-packets. `local` says that
+    /// frames come from this machine, through a veth.
     pub(crate) fn new(
         policy: Policy,
         offloads: Offloads,
