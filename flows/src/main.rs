@@ -352,7 +352,7 @@ async fn run(command: Command) -> Result<ExitCode> {
 async fn flows(command: FlowsCommand) -> Result<ExitCode> {
     let is_query = matches!(command, FlowsCommand::Query { .. });
     let needed = match &command {
-        FlowsCommand::Top { by: (by, _), .. } => by.needs(),
+        FlowsCommand::Top { by: (by, _), .. } => by.required_column(),
         _ => None,
     };
     let (locations, answer, limit, sql, listed) = match command {

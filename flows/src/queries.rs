@@ -49,7 +49,7 @@ pub(crate) enum By {
 
 impl By {
     /// A column that only some records have, and what to say where it is missing.
-    pub(crate) fn needs(self) -> Option<(&'static str, &'static str)> {
+    pub(crate) fn required_column(self) -> Option<(&'static str, &'static str)> {
         const PROCESSES: &str =
             "have no processes: record them with `linerate capture --process-info --flows`";
         Some(match self {
@@ -62,7 +62,7 @@ impl By {
     }
 
     /// Whether a flow counts for both ends.
-    fn is_of_ends(self) -> bool {
+    fn counts_both_ends(self) -> bool {
         matches!(self, Self::Host | Self::Net | Self::Process | Self::Container | Self::Unit)
     }
 }
@@ -151,7 +151,7 @@ pub(crate) fn top(options: Top, condition: &str) -> String {
     let (from, columns, keys) = grouping(by, prefixes, flows);
     let count = count.min(MAX_ROWS);
     // Each flow has two hosts, and counts once in the total.
-    let is_whole = if by.is_of_ends() { "whole" } else { "1" };
+    let is_whole = if by.counts_both_ends() { "whole" } else { "1" };
     let (sort, of_one) = match sort {
         Sort::Octets => ("octets", OCTETS),
         Sort::Packets => ("packets", PACKETS),

@@ -34,11 +34,11 @@ fuzz_target!(|data: &[u8]| {
         assert!(len <= data.len());
     }
     let kind = ethernet::EtherType(data.first_chunk().map_or(0, |two| u16::from_be_bytes(*two)));
-    if let Some((_, at)) = layers::carried(data, kind, 2) {
+    if let Some((_, at)) = layers::next_header(data, kind, 2) {
         assert!(at > 2);
     }
     for link_type in [0, 1, 101, 108, 113, 276] {
-        if let Some(Ok((kind, at))) = layers::behind_link(data, link_type) {
+        if let Some(Ok((kind, at))) = layers::link_payload(data, link_type) {
             let _ = layers::parse_from(data, kind, at);
         }
     }

@@ -55,11 +55,11 @@ pub(crate) fn look(path: &Path, own: Option<u32>) -> Found {
 }
 
 /// Whether pipes of other users are written.
-static WRITES_FOREIGN_PIPES: AtomicBool = AtomicBool::new(false);
+static FOREIGN_PIPES_ALLOWED: AtomicBool = AtomicBool::new(false);
 
-/// From now on pipes of other users are written: Wireshark, which has made the pipe, may start this process as root.
-pub fn write_foreign_pipes() {
-    WRITES_FOREIGN_PIPES.store(true, Relaxed);
+/// Allows writing to pipes of other users: Wireshark creates the pipe, and may start this process as root.
+pub fn allow_foreign_pipes() {
+    FOREIGN_PIPES_ALLOWED.store(true, Relaxed);
 }
 
 /// Why a file or folder at this path is not written, or searched for files to delete.
@@ -69,7 +69,7 @@ pub fn write_foreign_pipes() {
 pub fn refuse_foreign(path: &Path) -> io::Result<()> {
     let is_pipe = path.symlink_metadata().is_ok_and(|found| found.file_type().is_fifo());
     match look(path, None) {
-        Found::Foreign(user) if !(is_pipe && WRITES_FOREIGN_PIPES.load(Relaxed)) => {
+        Found::Foreign(user) if !(is_pipe && FOREIGN_PIPES_ALLOWED.load(Relaxed)) => {
             Err(refusal(user))
         }
         _ => Ok(()),

@@ -25,7 +25,7 @@ pub mod write;
 
 pub use compression::Compression;
 pub use error::{Error, Result};
-pub use foreign::{create_own, refuse_foreign, write_foreign_pipes};
+pub use foreign::{allow_foreign_pipes, create_own, refuse_foreign};
 pub use format::Format;
 pub use group::{FILE_MODE, UserGroup};
 pub use keep_free::KeepFree;

@@ -18,7 +18,7 @@ use rustix::net::SendFlags;
 use crate::{Error, Result};
 
 /// Bytes of the length before each frame, in network byte order: QEMU's `-netdev stream`, and passt.
-const LEN: usize = 4;
+const LENGTH_PREFIX: usize = 4;
 
 /// Bytes that are read at once.
 const BUFFER: usize = 256 << 10;
@@ -134,7 +134,7 @@ impl Stream {
     }
 
     /// A connected socket.
-    pub(crate) fn of_descriptor(name: String, descriptor: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn from_fd(name: String, descriptor: OwnedFd) -> io::Result<Self> {
         let peer = UnixStream::from(descriptor);
         // One that listens has none.
         peer.peer_addr()?;
@@ -149,7 +149,7 @@ impl Stream {
             start: 0,
             end: 0,
             rest: Vec::new(),
-            frame: Vec::with_capacity(LEN + MAX_PACKET),
+            frame: Vec::with_capacity(LENGTH_PREFIX + MAX_PACKET),
             engine: Engine::detect(),
         };
         Self { name, listener, inode: None, state: RefCell::new(state) }
@@ -180,7 +180,7 @@ impl State {
             }
             self.send_rest(stream)?;
             let whole = &self.received[self.start..self.end];
-            if let Some((len, rest)) = whole.split_first_chunk::<LEN>() {
+            if let Some((len, rest)) = whole.split_first_chunk::<LENGTH_PREFIX>() {
                 let len = u32::from_be_bytes(*len) as usize;
                 let Some(room) = buffer.get_mut(..len).filter(|_| len <= MAX_PACKET) else {
                     tracing::warn!("{} sends a frame of {len} bytes", stream.name);
@@ -189,7 +189,7 @@ impl State {
                 };
                 if let Some(frame) = rest.get(..len) {
                     room.copy_from_slice(frame);
-                    self.start += LEN + len;
+                    self.start += LENGTH_PREFIX + len;
                     return Ok(Some(len));
                 }
             }
@@ -216,9 +216,9 @@ impl State {
         }
         // A copy: the socket takes the length and the frame together, and the frame needs its checksum.
         self.frame.clear();
-        self.frame.extend_from_slice(&[0; LEN]);
+        self.frame.extend_from_slice(&[0; LENGTH_PREFIX]);
         packet.iter().for_each(|piece| self.frame.extend_from_slice(piece));
-        let (len, frame) = self.frame.split_at_mut(LEN);
+        let (len, frame) = self.frame.split_at_mut(LENGTH_PREFIX);
         len.copy_from_slice(&(frame.len() as u32).to_be_bytes());
         if let Some(partial) = header.partial_checksum().filter(|partial| partial.fits(frame.len()))
         {
@@ -298,7 +298,7 @@ mod tests {
 
     fn pair() -> (DeviceQueue, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let stream = Stream::of_descriptor("a socket".to_owned(), ours.into()).unwrap();
+        let stream = Stream::from_fd("a socket".to_owned(), ours.into()).unwrap();
         (DeviceQueue::Stream(stream), theirs)
     }
 

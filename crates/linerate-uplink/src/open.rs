@@ -15,7 +15,7 @@ use linerate_net::link::{self, Link};
 use linerate_net::text::plural;
 use linerate_net::{Connection, cpu};
 use linerate_ring::packet::{Fanout, Mode, Promiscuous, Sender};
-use linerate_ring::tun::{Device, Kind, Offloads, inherited};
+use linerate_ring::tun::{Device, Kind, Offloads, dup_inherited_fd};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
 use rustix::net::{SocketType, sockopt};
@@ -132,7 +132,7 @@ impl Uplink {
         let name = options.interface.as_str();
         let link = connection.link_by_name(name)?;
         let probe = xdp::probe(name);
-        let made = options.device.is_made();
+        let made = options.device.is_created();
         let queues = options.queues.unwrap_or(if made { probe.queues } else { 1 }).max(1);
         if queues > 1 && options.device.has_one_queue() {
             return Err(Error::Invalid(format!("{} has one queue", options.device.name())));
@@ -163,7 +163,7 @@ impl Uplink {
             ..link::Options::default()
         };
         let (namespace, made) = make(options, queues, &link_options)?;
-        let Made { name: device, queues: taps, offloads, link: tap, addresses } = made;
+        let OpenDevice { name: device, queues: taps, offloads, link: tap, addresses } = made;
         // Before the programs are attached: by then they know the device's addresses.
         let neighbours = match addresses {
             Some(addresses) => {
@@ -345,7 +345,7 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
 }
 
 /// A device: its link if it is known and, for a TUN device, addresses of its addresses.
-struct Made {
+struct OpenDevice {
     name: String,
     queues: Vec<DeviceQueue>,
     offloads: Offloads,
@@ -353,7 +353,7 @@ struct Made {
     addresses: Option<DeviceAddresses>,
 }
 
-impl Made {
+impl OpenDevice {
     fn of_kernel(device: Device, link: Option<(Connection, Link)>) -> Self {
         Self {
             name: device.name().to_owned(),
@@ -375,8 +375,8 @@ fn make(
     options: &Options,
     queues: u32,
     link_options: &link::Options,
-) -> Result<(Option<NamedNamespace>, Made)> {
-    let make = || make_here(options, queues, link_options);
+) -> Result<(Option<NamedNamespace>, OpenDevice)> {
+    let make = || open_device(options, queues, link_options);
     let Some(namespace) = &options.namespace else { return Ok((None, make()?)) };
     // A device, and a socket, belong to the namespace of the thread that opens them.
     let inside = || Ok((Some(NamedNamespace::enter(namespace)?), make()?));
@@ -384,7 +384,7 @@ fn make(
         .unwrap_or_else(|_| Err(Error::Thread("that makes the device panicked".to_owned())))
 }
 
-fn make_here(options: &Options, queues: u32, link_options: &link::Options) -> Result<Made> {
+fn open_device(options: &Options, queues: u32, link_options: &link::Options) -> Result<OpenDevice> {
     let name = options.device.name();
     let socket = |source| Error::Link { action: format!("use the socket {name}"), source };
     let is_tun = options.device.is_tun();
@@ -397,18 +397,18 @@ fn make_here(options: &Options, queues: u32, link_options: &link::Options) -> Re
         options::Device::Existing(_) => builder.attach()?,
         options::Device::Socket(path) => {
             let stream = Stream::listen(path).map_err(socket)?;
-            return Ok(Made::of_stream(name, stream));
+            return Ok(OpenDevice::of_stream(name, stream));
         }
         options::Device::Descriptor(number) => {
-            let descriptor = inherited(*number)?;
+            let descriptor = dup_inherited_fd(*number)?;
             return match sockopt::socket_type(&descriptor) {
                 Ok(SocketType::STREAM) => {
-                    let stream = Stream::of_descriptor(name.clone(), descriptor).map_err(socket)?;
-                    Ok(Made::of_stream(name, stream))
+                    let stream = Stream::from_fd(name.clone(), descriptor).map_err(socket)?;
+                    Ok(OpenDevice::of_stream(name, stream))
                 }
                 Ok(_) => Err(Error::Invalid(format!("{name} is no stream socket"))),
                 // Its link may be in another namespace.
-                Err(_) => Ok(Made::of_kernel(builder.of_descriptor(descriptor)?, None)),
+                Err(_) => Ok(OpenDevice::of_kernel(builder.from_fd(descriptor)?, None)),
             };
         }
     };
@@ -420,7 +420,7 @@ fn make_here(options: &Options, queues: u32, link_options: &link::Options) -> Re
         .set_link(index, link_options)
         .map_err(|error| refused(device.name(), link_options, error))?;
     let link = connection.link_by_name(device.name())?;
-    Ok(Made { addresses, ..Made::of_kernel(device, Some((connection, link))) })
+    Ok(OpenDevice { addresses, ..OpenDevice::of_kernel(device, Some((connection, link))) })
 }
 
 /// Says what the device was to be given.

@@ -50,7 +50,7 @@ impl Device {
     }
 
     /// Whether it is made, and not there already.
-    pub(crate) fn is_made(&self) -> bool {
+    pub(crate) fn is_created(&self) -> bool {
         matches!(self, Self::Tap(_) | Self::Tun(_))
     }
 

@@ -269,7 +269,7 @@ impl Layers {
 }
 
 /// What follows the header of a link type (LINKTYPE registry), and where. `None` for a link type that is not known.
-pub fn behind_link(frame: &[u8], linktype: u16) -> Option<Result<(EtherType, usize)>> {
+pub fn link_payload(frame: &[u8], linktype: u16) -> Option<Result<(EtherType, usize)>> {
     let ip = |at: usize| Ok((ip_version(frame, at).unwrap_or(EtherType(0)), at));
     let word = |at: usize, len: usize| {
         require("link-layer header", frame, at + 2)?;
@@ -293,15 +293,16 @@ pub fn behind_link(frame: &[u8], linktype: u16) -> Option<Result<(EtherType, usi
 }
 
 /// Types of VLAN tags, with an old one that [`parse`] does not look behind.
-pub const TAGS: [EtherType; 3] = [EtherType(0x9100), EtherType::VLAN, EtherType::SERVICE_VLAN];
+pub const VLAN_TAG_TYPES: [EtherType; 3] =
+    [EtherType(0x9100), EtherType::VLAN, EtherType::SERVICE_VLAN];
 
 /// What follows a header at `at` that is neither IP nor ARP, and where: MPLS, PPPoE, tags, SNAP, FabricPath, NSH. It is
 /// always behind that header.
-pub fn carried(frame: &[u8], ether_type: EtherType, at: usize) -> Option<(EtherType, usize)> {
+pub fn next_header(frame: &[u8], ether_type: EtherType, at: usize) -> Option<(EtherType, usize)> {
     let bytes = frame.get(at..)?;
     let word = |at: usize| bytes.get(at..at + 2).map(|bytes| EtherType(read::u16(bytes, 0..2)));
     let (ether_type, len) = match ether_type.0 {
-        _ if TAGS.contains(&ether_type) => (word(2)?, 4),
+        _ if VLAN_TAG_TYPES.contains(&ether_type) => (word(2)?, 4),
         // MPLS (RFC 3032): labels up to the bottom of the stack, and then probably IP.
         0x8847 | 0x8848 => {
             let labels = bytes.chunks_exact(4).position(|label| label[2] & 1 == 1)? + 1;

@@ -31,7 +31,7 @@ pub enum UdpTunnel {
 }
 
 impl UdpTunnel {
-    /// All, the least mistakable first.
+    /// All, in the order of `detect`: the strictest header check first.
     pub const ALL: [Self; 4] = [Self::Vxlan, Self::Gtp, Self::Geneve, Self::Gue];
 
     /// Its name.
@@ -49,7 +49,7 @@ impl UdpTunnel {
     ///
     /// # Errors
     /// The header is incomplete or malformed.
-    pub fn carried(self, payload: &[u8]) -> Result<Option<(EtherType, usize)>> {
+    pub fn payload_type(self, payload: &[u8]) -> Result<Option<(EtherType, usize)>> {
         Ok(match self {
             Self::Vxlan => vxlan::Packet::new_checked(payload)?
                 .is_plain()
@@ -67,7 +67,7 @@ impl UdpTunnel {
     /// is inside.
     pub fn detect(payload: &[u8]) -> Option<(Self, EtherType, usize)> {
         Self::ALL.into_iter().find_map(|tunnel| {
-            let (ether_type, len) = tunnel.carried(payload).ok()??;
+            let (ether_type, len) = tunnel.payload_type(payload).ok()??;
             let is_known = matches!(ether_type, EtherType::TEB | EtherType::IPV4 | EtherType::IPV6);
             is_known.then_some((tunnel, ether_type, len))
         })

@@ -161,7 +161,7 @@ impl Joiner {
     /// Whether it is of a tunnel whose header has a length, or an IP packet that would be one of several: joined like
     /// other datagrams it would be neither split nor read again.
     fn is_other_tunnel(&self, linktype: u16, packet: &[u8]) -> bool {
-        let Some(Ok((ether_type, offset))) = layers::behind_link(packet, linktype) else {
+        let Some(Ok((ether_type, offset))) = layers::link_payload(packet, linktype) else {
             return false;
         };
         let layers = layers::parse_from(packet, ether_type, offset);

@@ -13,7 +13,7 @@ pub(super) fn packet(linktype: u16, frame: &[u8]) -> Option<(usize, LinkType)> {
     if linktype == ETHERNET {
         return Some((0, LinkType::Ethernet));
     }
-    let (ether_type, offset) = layers::behind_link(frame, linktype)?.ok()?;
+    let (ether_type, offset) = layers::link_payload(frame, linktype)?.ok()?;
     matches!(ether_type, EtherType::IPV4 | EtherType::IPV6).then_some((offset, LinkType::Ip))
 }
 
@@ -24,7 +24,7 @@ fn network(packet: &[u8], link: LinkType) -> Option<usize> {
     }
     let layers = layers::parse(packet).ok()?;
     let mut at = (layers.ether_type, layers.network_offset);
-    while let Some(next) = layers::carried(packet, at.0, at.1) {
+    while let Some(next) = layers::next_header(packet, at.0, at.1) {
         at = next;
     }
     Some(at.1)

@@ -16,13 +16,13 @@ pub(super) type FlowProcesses = (Arc<Processes>, bool);
 
 /// What a flow has on request.
 #[derive(Clone, Debug)]
-pub(super) struct OnRequest {
+pub(super) struct OptionalFields {
     pub(super) groups: Groups,
     pub(super) details: Details,
     pub(super) processes: Option<FlowProcesses>,
 }
 
-impl OnRequest {
+impl OptionalFields {
     /// That of a record, in which each side has packets or not.
     pub(super) fn record(&self, initiator_is_a: bool, has_packets: [bool; 2]) -> RecordDetails {
         let mut record = self.details.record(self.groups, initiator_is_a, has_packets);

@@ -3,7 +3,7 @@
 use linerate_pcapfile::ByteRange;
 use linerate_wire::tcp::Flags;
 
-use super::details::OnRequest;
+use super::details::OptionalFields;
 use super::packet::{Key, Packet};
 use crate::{BiflowDirection, Direction, EndReason, FlowRecord};
 
@@ -169,8 +169,12 @@ impl Entry {
     }
 
     /// The counts for a record.
-    pub(super) fn flow(&self, reason: EndReason, on_request: Option<Box<OnRequest>>) -> Flow {
-        Flow { entry: *self, reason, on_request }
+    pub(super) fn flow(
+        &self,
+        reason: EndReason,
+        optional_fields: Option<Box<OptionalFields>>,
+    ) -> Flow {
+        Flow { entry: *self, reason, optional_fields }
     }
 }
 
@@ -180,7 +184,7 @@ pub struct Flow {
     entry: Entry,
     reason: EndReason,
     /// What the meter stores on request. The default flow is not made larger by it.
-    on_request: Option<Box<OnRequest>>,
+    optional_fields: Option<Box<OptionalFields>>,
 }
 
 impl Flow {
@@ -213,7 +217,8 @@ impl Flow {
         };
         let reverse = direction(!initiator_is_a);
         let has_packets = entry.packets.map(|packets| packets > 0);
-        let details = self.on_request.as_ref().map(|one| one.record(initiator_is_a, has_packets));
+        let details =
+            self.optional_fields.as_ref().map(|one| one.record(initiator_is_a, has_packets));
         let first_is_reverse = (entry.state & FIRST_IS_A != 0) != initiator_is_a;
         let reverse_start = if first_is_reverse { entry.first } else { entry.other_first };
         FlowRecord {

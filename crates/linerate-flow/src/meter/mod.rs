@@ -507,7 +507,7 @@ impl Meter {
         let entry = self.table.entry(number);
         if entry.has_packets() {
             self.statistics.exported += 1;
-            export(&entry.flow(reason, self.table.on_request(number)));
+            export(&entry.flow(reason, self.table.optional_fields(number)));
         }
     }
 

@@ -139,7 +139,7 @@ pub(super) struct Packet {
 /// The layers of a frame of this link type (LINKTYPE registry), and the VLANs of its first two tags.
 #[inline]
 pub(super) fn layers(frame: &[u8], linktype: u16) -> Result<(Layers, [u16; 2]), Unmetered> {
-    let behind = layers::behind_link(frame, linktype).ok_or(Unmetered::LinkType)?;
+    let behind = layers::link_payload(frame, linktype).ok_or(Unmetered::LinkType)?;
     let (ether_type, offset) = behind.map_err(|_| Unmetered::Malformed)?;
     let layers = layers::parse_from(frame, ether_type, offset);
     let vlans = match layers.tags {
@@ -157,9 +157,9 @@ pub(super) fn layers(frame: &[u8], linktype: u16) -> Result<(Layers, [u16; 2]), 
 fn encapsulated(frame: &[u8], mut layers: Layers, mut vlans: [u16; 2]) -> (Layers, [u16; 2]) {
     while layers.network == Network::Other
         && let Some((ether_type, offset)) =
-            layers::carried(frame, layers.ether_type, layers.network_offset)
+            layers::next_header(frame, layers.ether_type, layers.network_offset)
     {
-        let tag = layers::TAGS.contains(&layers.ether_type);
+        let tag = layers::VLAN_TAG_TYPES.contains(&layers.ether_type);
         let tag = tag.then(|| frame.get(layers.network_offset..).unwrap_or(&[]));
         let tag = tag.and_then(|bytes| vlan::Tag::new_checked(bytes).ok()).map(|tag| tag.id());
         layers = layers::parse_from(frame, ether_type, offset);

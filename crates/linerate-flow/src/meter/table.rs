@@ -7,7 +7,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use super::details::{Details, FlowProcesses, OnRequest};
+use super::details::{Details, FlowProcesses, OptionalFields};
 use super::entry::Entry;
 use super::initiators::{Hash, Initiators};
 use super::packet::Key;
@@ -113,13 +113,13 @@ impl Table {
     }
 
     /// What an entry has on request.
-    pub(super) fn on_request(&self, number: u32) -> Option<Box<OnRequest>> {
+    pub(super) fn optional_fields(&self, number: u32) -> Option<Box<OptionalFields>> {
         let details = self.details.as_ref().map(|details| details[number as usize]);
         let processes =
             self.processes.as_ref().and_then(|processes| processes[number as usize].clone());
         (details.is_some() || processes.is_some()).then(|| {
             let details = details.unwrap_or_default();
-            Box::new(OnRequest { groups: self.groups, details, processes })
+            Box::new(OptionalFields { groups: self.groups, details, processes })
         })
     }
 

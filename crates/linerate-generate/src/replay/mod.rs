@@ -349,7 +349,7 @@ impl Sender {
         if linktype == ETHERNET && self.has_ethernet {
             return Ok(Some((0, bytes)));
         }
-        let Some(Ok((ether_type, offset))) = layers::behind_link(bytes, linktype) else {
+        let Some(Ok((ether_type, offset))) = layers::link_payload(bytes, linktype) else {
             return Ok(None);
         };
         let is_ip = matches!(ether_type, EtherType::IPV4 | EtherType::IPV6);

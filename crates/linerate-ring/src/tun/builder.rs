@@ -115,7 +115,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Invalid`] for another kind of descriptor; [`Error::System`] for the rest.
-    pub fn of_descriptor(mut self, descriptor: OwnedFd) -> Result<Device> {
+    pub fn from_fd(mut self, descriptor: OwnedFd) -> Result<Device> {
         let file = File::from(descriptor);
         let (name, flags) = interface_of(&file).unwrap_or_default();
         let needed = libc::IFF_TAP | libc::IFF_VNET_HDR | libc::IFF_NO_PI;

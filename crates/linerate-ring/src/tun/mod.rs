@@ -89,7 +89,7 @@ impl Device {
 ///
 /// # Errors
 /// There is none of this number.
-pub fn inherited(number: RawFd) -> Result<OwnedFd> {
+pub fn dup_inherited_fd(number: RawFd) -> Result<OwnedFd> {
     // SAFETY: this call takes any number, and makes a descriptor that nobody else has.
     let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
     if copy < 0 {

@@ -262,14 +262,11 @@ fn a_descriptor_of_a_device_is_one_queue_of_it() {
     let name = "given0";
     let host = Host::new(|| Device::builder(name).kind(Kind::Tap).build(), "10.9.0.1");
     let copy = host.queue().as_fd().try_clone_to_owned().expect("a copy");
-    let device =
-        Device::builder("descriptor 7").kind(Kind::Tap).of_descriptor(copy).expect("a device");
+    let device = Device::builder("descriptor 7").kind(Kind::Tap).from_fd(copy).expect("a device");
     assert_eq!((device.name(), device.offloads()), (name, host.device.offloads()));
     let other = std::fs::File::open("/dev/null").expect("open").into();
-    let error = Device::builder("descriptor 7")
-        .kind(Kind::Tap)
-        .of_descriptor(other)
-        .expect_err("no device");
+    let error =
+        Device::builder("descriptor 7").kind(Kind::Tap).from_fd(other).expect_err("no device");
     assert!(error.to_string().contains("descriptor 7 is neither"), "{error}");
-    assert!(linerate_ring::tun::inherited(1_000_000).is_err());
+    assert!(linerate_ring::tun::dup_inherited_fd(1_000_000).is_err());
 }

@@ -316,7 +316,7 @@ fn behind_ethernet(packet: &[u8], at: usize, end: usize) -> Result<Ip> {
             at += vlan::TAG_LEN;
             tags += 1;
         } else if !ether_type.is_length()
-            && let Some(next) = layers::carried(bytes, ether_type, at)
+            && let Some(next) = layers::next_header(bytes, ether_type, at)
         {
             behind = Some(ether_type);
             (ether_type, at) = next;
@@ -368,7 +368,7 @@ fn tunnel(packet: &[u8], ip: &Ip, options: &Options) -> Result<Option<(Tunnel, I
             let checksum = datagram(packet, ip)?.checksum() != 0;
             let Some(through) = udp_tunnel(packet, ip, options)? else { return Ok(None) };
             let (carries, len) = through
-                .carried(&bytes[udp::HEADER_LEN..])?
+                .payload_type(&bytes[udp::HEADER_LEN..])?
                 .ok_or(inside(name, "a number, or an extension that is not known"))?;
             let tunnel = Tunnel::Udp { checksum, gtp: through == UdpTunnel::Gtp };
             (tunnel, behind_tunnel(packet, at + udp::HEADER_LEN + len, end, carries)?)
@@ -405,7 +405,8 @@ fn udp_tunnel(packet: &[u8], ip: &Ip, options: &Options) -> Result<Option<UdpTun
     let port = datagram.destination_port();
     let is_meant = |tunnel: &UdpTunnel| {
         let is_named = matches!(tunnel, UdpTunnel::Vxlan | UdpTunnel::Geneve);
-        port == options.port(*tunnel) && (is_named || tunnel.carried(datagram.payload()).is_ok())
+        port == options.port(*tunnel)
+            && (is_named || tunnel.payload_type(datagram.payload()).is_ok())
     };
     Ok(UdpTunnel::ALL.into_iter().filter(|_| port != 0).find(is_meant))
 }

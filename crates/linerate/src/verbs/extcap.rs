@@ -417,7 +417,7 @@ fn capture(arguments: &Arguments, target: &Target) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    linerate_pcapfile::write_foreign_pipes();
+    linerate_pcapfile::allow_foreign_pipes();
     command.write.clone_from(&arguments.fifo);
     // Wireshark shows what a capture prints as an error. The counts are in the file's statistics block, the warnings in
     // the comment of the interface.
