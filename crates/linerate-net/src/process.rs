@@ -20,7 +20,8 @@ impl fmt::Display for Process {
 }
 
 impl Process {
-    pub(crate) fn by_id(id: u32) -> Self {
+    /// The process of this ID, and its name now.
+    pub fn by_id(id: u32) -> Self {
         let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
         Self { id, name: name.trim_end().to_owned() }
     }

@@ -33,4 +33,6 @@ pub use location::{ByteRange, PacketLocation};
 pub use read::{Block, BlockReader, BlockType, DescribedRecord, Reader};
 pub use record::{InterfaceDescription, InterfaceStatistics, Record, SectionHeader};
 pub use time::Resolution;
-pub use write::{Encoder, OutputFile, PacketOptions, Writer, same_file};
+pub use write::{
+    Encoder, FileWriter, OutputFile, PacketOptions, Writer, refuse_numbered_in_use, same_file,
+};

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
+use super::lock;
 use crate::compression::Compressor;
 use crate::foreign::{Found, create_own, look, refuse_foreign};
 use crate::{Compression, Error, FILE_MODE, Result, UserGroup};
@@ -35,7 +36,8 @@ impl OutputFile {
     /// a named pipe waits until it has a reader, or until `stop`.
     ///
     /// # Errors
-    /// [`Error::Create`], also for a file or link of another user in a folder such as `/tmp`.
+    /// [`Error::Create`], also for a file or link of another user in a folder such as `/tmp`, and for a file that
+    /// another process writes.
     pub fn create(path: &Path, compression: Compression, stop: &AtomicBool) -> Result<Self> {
         Self::open(path, compression, stop)
             .map_err(|source| Error::Create { path: path.to_owned(), source })
@@ -49,7 +51,7 @@ impl OutputFile {
             refuse_foreign(path)?;
             open_pipe(path, stop)?
         } else {
-            create_own(path, OpenOptions::new().write(true).truncate(true))?
+            open_file(path)?
         };
         // Standard output may be a file that the shell appends to: it is never truncated.
         let regular = !is_stdout && file.metadata()?.is_file();
@@ -62,7 +64,8 @@ impl OutputFile {
     }
 
     /// As [`OutputFile::create`], for the next file of a rotation, whose name other users can foresee. If one has put
-    /// something there, the file has another name: `path` with the time. `owner` has the file before.
+    /// something there, or another process writes there, the file has another name: `path` with the time, which is
+    /// logged. `owner` has the file before.
     ///
     /// # Errors
     /// [`Error::Create`].
@@ -73,23 +76,34 @@ impl OutputFile {
         owner: u32,
     ) -> Result<Self> {
         let failed = |source| Error::Create { path: path.to_owned(), source };
-        let mut exclusive = OpenOptions::new();
-        exclusive.write(true).create_new(true).mode(FILE_MODE);
+        let create = |path: &Path| {
+            let mut exclusive = OpenOptions::new();
+            let file = exclusive.write(true).create_new(true).mode(FILE_MODE).open(path)?;
+            lock::claim(&file, path)?;
+            Self::new(file, path.to_owned(), true, compression)
+        };
         let created = match look(path, Some(owner)) {
-            Found::Own => return Self::create(path, compression, stop),
-            Found::Nothing => exclusive.open(path),
+            Found::Own => Self::open(path, compression, stop),
+            Found::Nothing => create(path),
             Found::Foreign(_) => Err(io::ErrorKind::AlreadyExists.into()),
         };
-        let (file, path) = match created {
+        let reason = match created {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                let mut other = path.as_os_str().to_owned();
-                other.push(format!(".{}", now.unwrap_or_default().as_nanos()));
-                (exclusive.open(&other).map_err(failed)?, other.into())
+                "another user has put something there".to_owned()
             }
-            created => (created.map_err(failed)?, path.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => error.to_string(),
+            created => return created.map_err(failed),
         };
-        Self::new(file, path, true, compression).map_err(failed)
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let mut other = path.as_os_str().to_owned();
+        other.push(format!(".{}", now.unwrap_or_default().as_nanos()));
+        let other = PathBuf::from(other);
+        tracing::warn!(
+            "cannot write {}: {reason}; the file is {}",
+            path.display(),
+            other.display()
+        );
+        create(&other).map_err(failed)
     }
 
     /// The user who owns the file.
@@ -168,6 +182,30 @@ impl OutputFile {
         // The next write, if any, must not leave a hole behind the end.
         let _ = (&self.file).seek(SeekFrom::Start(self.length));
     }
+}
+
+/// Opens or creates a file that nobody else writes, and empties it. A device, or what is already open, stays as it is.
+fn open_file(path: &Path) -> io::Result<File> {
+    loop {
+        let file = create_own(path, OpenOptions::new().write(true).truncate(false))?;
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Ok(file);
+        }
+        if !is_descriptor(path) {
+            lock::claim(&file, path)?;
+        }
+        // The process that wrote it before may have removed it.
+        if path.metadata().is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino())) {
+            file.set_len(0)?;
+            return Ok(file);
+        }
+    }
+}
+
+/// Whether this names a file that a process has open already, such as standard output: those may be shared.
+fn is_descriptor(path: &Path) -> bool {
+    ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"].iter().any(|start| path.starts_with(start))
 }
 
 /// Whether both are one regular file, whatever their names; `input` may be `-` for standard input.

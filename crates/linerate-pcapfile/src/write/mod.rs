@@ -2,6 +2,7 @@
 
 mod encoder;
 mod file;
+mod lock;
 mod pcap;
 mod pcapng;
 mod scan;
@@ -9,5 +10,6 @@ mod writer;
 
 pub use encoder::{Encoder, PacketOptions};
 pub use file::{OutputFile, same_file};
+pub use lock::{FileWriter, refuse_numbered_in_use};
 pub use scan::{EncodedRecord, records};
 pub use writer::Writer;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use linerate_net::lock;
 use linerate_net::process::Process;
-use linerate_pcapfile::KeepFree;
+use linerate_pcapfile::{FileWriter, KeepFree};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 
@@ -128,9 +128,12 @@ impl FinishedFiles {
         None
     }
 
-    /// Who has a lock on the oldest file that somebody has a lock on.
+    /// Who reads or writes the oldest file that somebody has a lock on.
     pub(super) fn holder(&self) -> Option<Process> {
-        self.files.iter().find_map(|file| lock::holder(&File::open(&file.path).ok()?))
+        self.files.iter().find_map(|file| {
+            let file = File::open(&file.path).ok()?;
+            lock::holder(&file).or_else(|| FileWriter::of(&file)?.process().cloned())
+        })
     }
 }
 
@@ -140,7 +143,7 @@ pub(super) enum Deletion {
     Deleted(u64),
     /// Somebody has moved or replaced it, or it cannot be deleted.
     Gone,
-    /// A reader has a lock on it, or a program of `-z` runs on it.
+    /// A reader has a lock on it, another capture writes it, or a program of `-z` runs on it.
     InUse,
 }
 
@@ -163,7 +166,7 @@ impl Finished {
     }
 }
 
-/// Deletes a file that `is_ours`, unless a reader holds its lock.
+/// Deletes a file that `is_ours`, unless a reader or a writer holds its lock.
 fn delete(path: &Path, is_ours: impl Fn(&Metadata) -> bool) -> Deletion {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match open(path, flags, Mode::empty()) {
@@ -175,7 +178,8 @@ fn delete(path: &Path, is_ours: impl Fn(&Metadata) -> bool) -> Deletion {
         }
     };
     let Some(found) = file.metadata().ok().filter(is_ours) else { return Deletion::Gone };
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let is_read = || flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
+    if FileWriter::of(&file).is_some() || is_read() {
         return Deletion::InUse;
     }
     match std::fs::remove_file(path) {

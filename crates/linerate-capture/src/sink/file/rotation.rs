@@ -82,11 +82,7 @@ impl FileNames {
         if self.rotation.naming == Naming::Dumpcap {
             return self.dumpcap();
         }
-        let base = if self.rotation.seconds.is_some() {
-            formatted(&self.base, self.period)
-        } else {
-            self.base.clone()
-        };
+        let base = self.without_number();
         let digits = self.rotation.size.and(self.rotation.count).map_or(0, digits);
         if self.number == 0 && digits == 0 {
             return base;
@@ -94,6 +90,20 @@ impl FileNames {
         let mut name = base.into_os_string();
         name.push(format!("{:0digits$}", self.number));
         name.into()
+    }
+
+    /// The current file's name without its number.
+    fn without_number(&self) -> PathBuf {
+        match self.rotation.seconds {
+            Some(_) => formatted(&self.base, self.period),
+            None => self.base.clone(),
+        }
+    }
+
+    /// What all names of this period begin with, if a number follows.
+    pub(super) fn stem(&self) -> Option<PathBuf> {
+        let is_numbered = self.rotation.naming == Naming::Tcpdump && self.rotation.size.is_some();
+        is_numbered.then(|| self.without_number())
     }
 
     /// `NAME_00001_20260131235959.EXTENSION`.

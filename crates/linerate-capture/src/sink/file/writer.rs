@@ -9,7 +9,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_pcapfile::{ByteRange, Compression, Format, OutputFile, create_own, same_file};
+use linerate_pcapfile::{
+    ByteRange, Compression, Format, OutputFile, create_own, refuse_numbered_in_use, same_file,
+};
 use linerate_ring::Timestamp;
 
 use super::chunk::{Chunk, ReaderRun};
@@ -216,14 +218,16 @@ impl Writer {
         let (compression, stop) = (options.compression, &options.stop);
         let file = match self.owner {
             Some(owner) => OutputFile::create_next(&self.path, compression, stop, owner)?,
-            None => OutputFile::create(&self.path, compression, stop)?,
+            None => {
+                let path = &self.path;
+                names.stem().map_or(Ok(()), |stem| refuse_numbered_in_use(&stem)).map_err(
+                    |source| linerate_pcapfile::Error::Create { path: path.clone(), source },
+                )?;
+                OutputFile::create(path, compression, stop)?
+            }
         };
         self.owner = Some(file.owner()?);
-        if file.path() != self.path {
-            let (name, other) = (self.path.display(), file.path().display());
-            tracing::warn!("another user has put something at {name}; the file is {other}");
-            self.path = file.path().to_owned();
-        }
+        self.path = file.path().to_owned();
         options.group.map_or(Ok(()), |group| file.share(group))?;
         self.file = Some(file);
         (self.name, self.offset) = (file_name(&self.path), 0);
@@ -607,11 +611,16 @@ impl Writer {
                 self.fail(error);
             }
         }
-        self.file = None;
         // Whoever has a pipe or a device there wants to keep it.
         let is_file = || self.path.symlink_metadata().is_ok_and(|found| found.is_file());
-        if self.options.rotation.skip_empty && self.records == 0 && is_file() {
-            return self.remove_empty();
+        let is_unwanted = self.options.rotation.skip_empty && self.records == 0 && is_file();
+        if is_unwanted {
+            self.remove_empty();
+        }
+        // Once it is closed, another capture may write it.
+        self.file = None;
+        if is_unwanted {
+            return;
         }
         if self.options.rotation.rotates() {
             self.finished().add(self.number, &self.path);
@@ -624,7 +633,7 @@ impl Writer {
         self.postrotate();
     }
 
-    /// Removes the file that was closed.
+    /// Removes the file that ends.
     fn remove_empty(&mut self) {
         match std::fs::remove_file(&self.path) {
             Ok(()) => self.progress.update(|counts| counts.files -= 1),

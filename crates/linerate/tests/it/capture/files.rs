@@ -33,6 +33,62 @@ fn rotation_loses_nothing() {
 }
 
 #[test]
+fn a_second_capture_into_a_file_is_refused_and_names_the_first() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    for (name, rotation) in
+        [("x.pcap", ""), ("ring", "-C 20k -W 3"), ("sizes", "-C 20k"), ("hour%H", "-G 86400")]
+    {
+        let path = path(name);
+        let capture = cable.capture(&format!("-w {path} {rotation} --json udp"));
+        cable.send(300, 100);
+        wait_for("packets in a file", || {
+            let files = std::fs::read_dir(folder.path()).unwrap().flatten();
+            files.map(|file| file.metadata().unwrap().len()).sum::<u64>() > 0
+        });
+        let second = cable.run(&format!("-i far -w {path} {rotation} -a duration:1 udp"));
+        let error = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert_eq!(second.status.code(), Some(1), "{name}: {error}");
+        let holder = format!("linerate (process {}) writes ", capture.id());
+        assert!(error.contains(&holder) && error.contains("choose another name"), "{error}");
+        let (status, json, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
+        assert_eq!(json["captured"], 300, "{json}");
+        if rotation.is_empty() {
+            assert_eq!(numbers(path.as_ref()), (0..300).collect::<Vec<_>>());
+        }
+        // It is free again.
+        let third = cable.run(&format!("-i far -w {path} {rotation} -a duration:1 udp"));
+        assert!(third.status.success(), "{}", String::from_utf8_lossy(&third.stderr));
+        for file in std::fs::read_dir(folder.path()).unwrap().flatten() {
+            std::fs::remove_file(file.path()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_rotation_that_comes_to_a_name_in_use_goes_on_beside_it() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let folder = folder();
+    let stem = folder.path().join("x");
+    let rotating = cable.capture(&format!("-w {} -C 20k -W 2 --json udp", stem.display()));
+    let other = folder.path().join("x1");
+    let capture = cable.capture(&format!("-w {} --json udp port 9", other.display()));
+    cable.send(300, 100);
+    let (status, json, printed) = rotating.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!(json["captured"], 300, "{json}");
+    let holder = format!("linerate (process {}) writes it", capture.id());
+    assert!(printed.contains(&holder), "{printed}");
+    let (status, _, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert!(numbers(&other).is_empty());
+}
+
+#[test]
 fn compressed_files_read_back() {
     root_or_skip!();
     let cable = Cable::new();
