@@ -1,7 +1,6 @@
 //! What clients can take of the process: a number of connections, each for a time.
 
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,7 +21,7 @@ const MAX_REQUEST: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 
 /// How long after a part of a response it must have read the next, or sent another request; longer than most intervals
 /// of scrapes.
 const MAX_IDLE: Duration = Duration::from_secs(30);
-/// Replaces both while no permit is free. The accept loop holds one, so this begins one connection before the limit.
+/// Replaces both while no permit is free.
 const MAX_IDLE_WHEN_FULL: Duration = Duration::from_secs(1);
 /// How long a connection may last, so that slow clients make way, too.
 const MAX_AGE: Duration = Duration::from_secs(120);
@@ -40,27 +39,19 @@ impl LimitedListener {
         let connections = (limit / 8).clamp(1, MAX_CONNECTIONS);
         Self { listener, free: Arc::new(Semaphore::new(connections)) }
     }
-}
 
-impl Listener for LimitedListener {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    /// The next connection, once the limit allows one.
+    pub(crate) async fn accept(&mut self) -> Connection {
+        const NEVER_CLOSED: &str = "the semaphore is never closed";
+        // Not taken yet: it is free until a client comes, and nobody else takes one.
+        drop(self.free.acquire().await.expect(NEVER_CLOSED));
+        let (stream, _) = Listener::accept(&mut self.listener).await;
         let free = Arc::clone(&self.free);
-        let permit = Arc::clone(&free).acquire_owned().await.expect("it is never closed");
-        let (stream, address) = Listener::accept(&mut self.listener).await;
+        let permit = Arc::clone(&free).acquire_owned().await.expect(NEVER_CLOSED);
         let now = Instant::now();
         let check = Box::pin(sleep_until(now + MAX_IDLE_WHEN_FULL));
         let (max_idle, end) = (MAX_REQUEST, now + MAX_AGE);
-        (
-            Connection { stream, last_write: now, max_idle, check, end, free, _permit: permit },
-            address,
-        )
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        Connection { stream, last_write: now, max_idle, check, end, free, _permit: permit }
     }
 }
 

@@ -14,6 +14,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use tokio::sync::oneshot;
 
 use crate::connection::LimitedListener;
@@ -60,12 +63,22 @@ impl Server {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_io().enable_time().build()?;
         let serve = async move {
-            let listener = LimitedListener::new(tokio::net::TcpListener::from_std(listener)?);
+            let mut listener = LimitedListener::new(tokio::net::TcpListener::from_std(listener)?);
             let router = router(routes).layer(middleware::from_fn(refuse_other_hosts));
+            let service = TowerToHyperService::new(router);
+            // Clients such as `nc -N` close their side after the request.
+            let mut http = http1::Builder::new();
+            http.half_close(true);
+            let accept = async {
+                loop {
+                    let connection = TokioIo::new(listener.accept().await);
+                    tokio::spawn(http.serve_connection(connection, service.clone()));
+                }
+            };
             // A response in progress does not delay the end: dropping the runtime closes its connection.
             tokio::select! {
-                result = axum::serve(listener, router) => result,
-                _ = stopped => Ok(()),
+                () = accept => Ok(()),
+                _ = stopped => io::Result::Ok(()),
             }
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {

@@ -1,5 +1,5 @@
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -130,4 +130,44 @@ fn a_thousand_connections_take_few_descriptors_and_the_next_is_answered() {
 fn a_page_that_fails_is_an_error_of_the_server() {
     let server = start(Box::new(|| Err("no".to_owned())));
     assert!(ask(server.address(), "/metrics").starts_with("HTTP/1.1 500"));
+}
+
+#[test]
+fn a_client_that_sends_no_more_gets_its_answer() {
+    // Longer than one write.
+    let length = 4 << 20;
+    let server = start(Box::new(move || Ok("x".repeat(length))));
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        ask_for(&mut stream, "localhost", "/metrics");
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("xx"), "{}", answer.len());
+        assert!(answer.len() > length, "{}", answer.len());
+    }
+    // Half a request is none.
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(b"GET /met").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(stream.read(&mut [0; 64]).unwrap_or_default(), 0);
+}
+
+#[test]
+fn idle_connections_stay_until_the_limit_is_reached() {
+    let server = start(Box::new(|| Ok("yes".to_owned())));
+    let connect = || {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+        stream.set_nonblocking(true).unwrap();
+        stream
+    };
+    let is_open = |mut stream: &TcpStream| stream.read(&mut [0; 1024]).is_err();
+    let mut streams: Vec<_> = (1..MAX_CONNECTIONS).map(|_| connect()).collect();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(streams.iter().filter(|stream| is_open(stream)).count(), MAX_CONNECTIONS - 1);
+    streams.push(connect());
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(!streams.iter().all(is_open), "one makes way for the next");
 }
