@@ -2,6 +2,7 @@
 
 use linerate_net::Connection;
 use linerate_net::link::{self, Link, Statistics};
+use linerate_net::text::list;
 
 use crate::filter::ETHERNET;
 use crate::link_type::DOCSIS;
@@ -84,16 +85,9 @@ pub(crate) fn rx_queues(link: &Link) -> Result<u32> {
     Ok(linerate_net::Interface::open(&link.name)?.rx_queues()?)
 }
 
-/// Names that an error message lists.
-const LISTED: usize = 20;
-
 /// The names of `all`, or of so many that a message stays readable.
 fn listed(all: &[Link]) -> String {
-    let names: Vec<_> = all.iter().take(LISTED).map(|link| link.name.as_str()).collect();
-    match all.len().saturating_sub(LISTED) {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
+    list(&all.iter().map(|link| link.name.as_str()).collect::<Vec<_>>())
 }
 
 /// The counters of one interface now; `None` once it is gone.

@@ -16,6 +16,8 @@ pub struct Snapshot {
     pub statistics: &'static str,
     /// Who forwards.
     pub state: State,
+    /// The process of the daemon; `None` if none runs.
+    pub process: Option<u32>,
     /// Seconds since the last heartbeat of the daemon.
     pub heartbeat_age: f64,
     /// Age of the heartbeat, in seconds, from which on the kernel gets every packet.
@@ -36,10 +38,21 @@ pub struct Snapshot {
     pub ports: Vec<Port>,
 }
 
+impl Snapshot {
+    /// The process of a daemon that sends no heartbeats: it hangs, or was stopped.
+    #[must_use]
+    pub fn silent_daemon(&self) -> Option<u32> {
+        let is_late = self.heartbeat_age > self.heartbeat_timeout / 2.0;
+        self.process.filter(|_| is_late && self.state != State::Starting)
+    }
+}
+
 /// Who forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
+    /// A daemon attaches the programs to the interfaces.
+    Starting,
     /// The programs, supervised by a daemon.
     Running,
     /// The programs, without a daemon, until the heartbeat times out.

@@ -14,7 +14,7 @@ pub enum Error {
         reason: String,
     },
     /// There is no such interface.
-    #[error("interface {name}: no such interface; there are: {}", known.join(", "))]
+    #[error("interface {name}: no such interface; there are: {}", linerate_net::text::list(known))]
     NoInterface {
         /// The requested name.
         name: String,

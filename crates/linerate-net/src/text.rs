@@ -15,6 +15,26 @@ pub fn noun(count: u64, name: &str) -> String {
     format!("{name}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Names that a line of a message has at most: an interface's has up to 15 characters.
+pub const LISTED: usize = 8;
+
+/// The names with commas between, or the first of them and how many others there are.
+///
+/// ```
+/// use linerate_net::text::list;
+/// assert_eq!(list(&["a", "b"]), "a, b");
+/// assert_eq!(list(&["x"; 200]), "x, x, x, x, x, x, x, x and 192 others");
+/// ```
+pub fn list(names: &[impl AsRef<str>]) -> String {
+    // One more takes as much room as its count.
+    let shown = if names.len() <= LISTED + 1 { names.len() } else { LISTED };
+    let text = names[..shown].iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    match names.len() - shown {
+        0 => text,
+        others => format!("{text} and {others} others"),
+    }
+}
+
 /// Names the variants of an enum as options and reports do: `ALL`, `name`, `Display` and `FromStr`, whose error lists the
 /// names. A name after `or` is in this list, and is parsed elsewhere.
 ///

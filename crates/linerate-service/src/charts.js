@@ -60,7 +60,7 @@ const forward = now => {
     ({ name, points: rates(one => packets(one, name)), kind: name === "kernel" ? "peer0" : "ours" + at }));
   const reasons = now.reasons.map(one => one.name), refusals = now.refusals.map(one => one.name);
   const both = (key, one) => one.ports.reduce((sum, port) => sum + port[key], 0);
-  const states = { running: "running", unattended: "no daemon", "fail-open": "failed open to the kernel" };
+  const states = { starting: "starting", running: "running", unattended: "no daemon", "fail-open": "failed open to the kernel" };
   const rows = (kind, title) => [title, ["reason", "rate", "packets"], now[kind].filter(one => one.packets)
     .map(one => [one.name, scaled(last(rates(then => named(then[kind], one.name))), "pps"), one.packets])
     .sort((a, b) => b[2] - a[2])];

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use linerate_net::Connection;
 use linerate_net::link::Link;
+use linerate_net::text;
 use linerate_ring::packet::Promiscuous;
 use linerate_wire::ethernet::Address;
 
@@ -82,7 +83,7 @@ impl fmt::Display for Event {
                 write!(
                     f,
                     "nobody answers for {} on {name}: packets for and through there are lost",
-                    list.join(", ")
+                    text::list(&list)
                 )
             }
         }

@@ -3,6 +3,7 @@
 use linerate_capture::source::{SourceOptions, select};
 use linerate_forward::runtime::preflight::{self, Outcome};
 use linerate_net::link::Link;
+use linerate_net::text::list;
 
 use super::Answer;
 use crate::context::Context;
@@ -73,7 +74,7 @@ pub(super) fn packet_sockets(context: &Context<'_>, link: &Link) -> Vec<Answer> 
     let owners = if owners.is_empty() {
         "processes that this one may not see".to_owned()
     } else {
-        owners.join(", ")
+        list(&owners)
     };
     let remedy = "end what you do not need";
     let what = format!("packet sockets that take a copy of every frame: {count}, of {owners}");

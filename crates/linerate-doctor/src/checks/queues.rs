@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_net::ethtool::{self, Parameter, Rss, Value};
 use linerate_net::link::{self, Link};
-use linerate_net::text::plural;
+use linerate_net::text::{list, plural};
 use linerate_net::{cpu, interrupts};
 
 use super::Answer;
@@ -154,8 +154,7 @@ pub(super) fn steering(_: &Context<'_>, link: &Link) -> Vec<Answer> {
         .iter()
         .filter_map(|mask| Some(mask.parent()?.file_name()?.to_string_lossy().into_owned()))
         .collect();
-    let what =
-        format!("receive packet steering moves packets to other CPUs ({})", queues.join(", "));
+    let what = format!("receive packet steering moves packets to other CPUs ({})", list(&queues));
     let changes = on.into_iter().map(|mask| Change::sysfs(mask, 0)).collect();
     Answer::note(what).changes(changes).alone()
 }

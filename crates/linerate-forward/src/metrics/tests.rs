@@ -13,6 +13,7 @@ fn snapshot() -> Snapshot {
         instance: "default".to_owned(),
         statistics: "slot",
         state: State::Running,
+        process: Some(7),
         heartbeat_age: 0.25,
         heartbeat_timeout: 10.0,
         generation: 7,

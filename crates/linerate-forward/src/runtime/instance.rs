@@ -56,12 +56,15 @@ impl Instance {
     pub fn snapshot(&self) -> Result<Snapshot> {
         let reader = self.instance_reader();
         let denied = DenyList::open(&self.maps, Arc::clone(&self.control), self.clock)?.count()?;
-        let mut snapshot = reader.snapshot(self.table.count(), denied)?;
         // The lock ends with the daemon, but its last heartbeat is valid for a while longer.
-        snapshot.state = match snapshot.state {
-            State::FailOpen => State::FailOpen,
-            _ if self.pins.is_free() => State::Unattended,
-            _ => State::Running,
+        let daemon = self.pins.daemon();
+        let process = daemon.map(|(process, _)| process);
+        let mut snapshot = reader.snapshot(process, self.table.count(), denied)?;
+        snapshot.state = match (snapshot.state, daemon) {
+            (_, Some((_, false))) => State::Starting,
+            (State::FailOpen, _) => State::FailOpen,
+            (_, None) => State::Unattended,
+            (_, Some(_)) => State::Running,
         };
         Ok(snapshot)
     }

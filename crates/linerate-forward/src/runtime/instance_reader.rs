@@ -32,8 +32,13 @@ pub(super) struct InstanceReader<'a> {
 }
 
 impl InstanceReader<'_> {
-    /// The instance now. `active` is the number of its sessions, which [`Table::count`] finds.
-    pub(super) fn snapshot(&self, active: u64, blocked: u64) -> Result<Snapshot> {
+    /// The instance now. `process` is its daemon, `active` the number of its sessions, which [`Table::count`] finds.
+    pub(super) fn snapshot(
+        &self,
+        process: Option<u32>,
+        active: u64,
+        blocked: u64,
+    ) -> Result<Snapshot> {
         let (age, timeout) = heartbeat::age_and_timeout(self.control, &self.clock);
         let reasons = Reason::ALL.iter().map(|one| (one.name(), one.description()));
         let refusals = Refusal::ALL.iter().map(|one| (one.name(), one.description()));
@@ -41,6 +46,7 @@ impl InstanceReader<'_> {
             instance: self.name.to_owned(),
             statistics: self.control.statistics().name(),
             state: heartbeat::state(self.control, &self.clock),
+            process,
             heartbeat_age: age.as_secs_f64(),
             heartbeat_timeout: timeout.as_secs_f64(),
             generation: self.control.generation(),

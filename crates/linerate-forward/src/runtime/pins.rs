@@ -127,6 +127,16 @@ impl Pins {
         lock::is_free(&self.directory)
     }
 
+    /// The process of the daemon, and whether it is ready. `None` if no process has the lock.
+    pub fn daemon(&self) -> Option<(u32, bool)> {
+        if self.is_free() {
+            return None;
+        }
+        let state = self.state().ok();
+        let (process, is_ready) = state.map_or((0, true), |state| (state.process, state.is_ready));
+        Some((lock::holder_of(&self.directory).unwrap_or(process), is_ready))
+    }
+
     /// Pins new programs and their maps, and the record of their instance.
     ///
     /// # Errors

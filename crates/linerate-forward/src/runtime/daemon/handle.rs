@@ -109,6 +109,7 @@ impl InstanceHandle {
             }
         }
         pinned.state.process = std::process::id();
+        pinned.state.is_ready = false;
         pins.save_state(lock, &pinned.state)?;
         for one in std::mem::take(&mut pinned.gone) {
             tracing::info!(interface = one.name, "interface of a former port is gone");
@@ -170,6 +171,12 @@ impl InstanceHandle {
     /// Makes window tracking liberal, if that has come since.
     pub(super) fn follow_sysctls(&mut self) -> Result<()> {
         self.pins.follow_sysctls(&self.lock, &mut self.state)
+    }
+
+    /// Notes that the daemon has attached all there is.
+    pub(super) fn set_ready(&mut self) -> Result<()> {
+        self.state.is_ready = true;
+        self.pins.save_state(&self.lock, &self.state)
     }
 
     /// Its deny list. Waits at most `max_wait` for a command that has the lock.

@@ -143,6 +143,7 @@ impl Daemon {
         configure: impl Fn() -> std::result::Result<Config, ConfigError>,
     ) -> Result<()> {
         self.look()?;
+        self.handle.set_ready()?;
         tracing::info!(
             instance = self.handle.pins.instance(),
             ports = self.ports.names(),
@@ -209,8 +210,11 @@ impl Daemon {
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
-        self.instance_reader()
-            .snapshot(self.ageing.statistics().active, self.control.denied().into())
+        self.instance_reader().snapshot(
+            Some(std::process::id()),
+            self.ageing.statistics().active,
+            self.control.denied().into(),
+        )
     }
 
     /// Once a second.

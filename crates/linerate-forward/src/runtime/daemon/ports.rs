@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use linerate_bpf::link::has_tcx_ingress_program;
 use linerate_bpf::rcu::RcuSynchronizer;
 use linerate_net::link::Link;
+use linerate_net::text::list;
 
 use super::handle::InstanceHandle;
 use super::setup;
@@ -80,9 +81,9 @@ impl Ports {
         ports.into_iter().map(slot).collect::<Result<_>>().map(Self)
     }
 
-    /// Names of those that are attached, with commas between.
+    /// Names of those that are attached, for a message.
     pub(super) fn names(&self) -> String {
-        self.attached().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+        list(&self.attached().map(|(name, _)| name).collect::<Vec<_>>())
     }
 
     /// Indices of those that are attached.

@@ -125,6 +125,11 @@ pub(super) fn is_free(directory: &Path) -> bool {
     flock(&directory, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
+/// The process that has the lock of `directory`, if this process can see it.
+pub(super) fn holder_of(directory: &Path) -> Option<u32> {
+    holder(&File::open(directory).ok()?).map(|process| process.id)
+}
+
 /// Locks `directory` until the file is dropped; waits at most [`MAX_WAIT`] for the current holder.
 pub(super) fn wait(directory: &Path) -> Result<File> {
     let failed = |error| Error::system(format!("lock {}", directory.display()), error);

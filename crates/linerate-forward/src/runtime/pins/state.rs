@@ -26,6 +26,9 @@ pub struct InstanceState {
     pub build: String,
     /// The last daemon's process.
     pub process: u32,
+    /// It has attached the programs to the interfaces that there were.
+    #[serde(default = "is_ready")]
+    pub is_ready: bool,
     /// The network namespace of its interfaces.
     #[serde(flatten)]
     pub namespace: Namespace,
@@ -46,6 +49,11 @@ pub struct InstanceState {
     /// Additional data by name, for instance how to undo fixes.
     #[serde(default)]
     pub others: BTreeMap<String, serde_json::Value>,
+}
+
+/// Daemons of versions that did not record it count as ready.
+fn is_ready() -> bool {
+    true
 }
 
 /// A port in the record.
@@ -131,6 +139,7 @@ impl InstanceState {
             abi: layout::ABI,
             build: BUILD.to_owned(),
             process: std::process::id(),
+            is_ready: false,
             namespace,
             statistics: options.statistics,
             max_sessions: options.max_sessions,

@@ -21,6 +21,7 @@ use std::io;
 pub use report::{Check, Finding, Fix, Outcome, PeerProgram, Report};
 
 use linerate_net::namespace::Namespace;
+use linerate_net::text::list;
 use linerate_net::{ethtool, link, privilege};
 use report::refused;
 
@@ -61,7 +62,7 @@ pub fn prepare(names: &[String], options: &Options) -> Result<Report> {
     for name in names {
         let Some(link) = links.iter().find(|link| link.name == *name) else {
             let there: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
-            let remedy = format!("there are {}", there.join(", "));
+            let remedy = format!("there are {}", list(&there));
             report.add(Some(name), Check::Kind, refused("there is no such interface", remedy));
             continue;
         };

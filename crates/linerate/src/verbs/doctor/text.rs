@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use linerate_doctor::{Finding, Job, Options, Severity};
+use linerate_net::text::list;
 use serde_json::Value;
 
 const SEVERITIES: [Severity; 5] =
@@ -70,8 +71,7 @@ pub(super) fn overview(options: &Options, findings: &[Finding]) -> String {
     problems.sort_by_key(|(one, _)| std::cmp::Reverse(one.severity));
     let mut text = String::new();
     for (Finding { id, severity, what, .. }, places) in problems.iter().take(PROBLEMS) {
-        let at =
-            if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) };
+        let at = if places.is_empty() { String::new() } else { format!(" ({})", list(&places)) };
         let _ = writeln!(text, "{severity:<8} {id}{}: {}", printable(&at), printable(what));
     }
     if problems.len() > PROBLEMS {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use linerate_forward::Error;
 use linerate_forward::runtime::daemon;
 use linerate_forward::runtime::pins::{BPFFS, Lock, Namespace, Pins, instance_name};
+use linerate_net::text::list;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -43,7 +44,7 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
     }
     let text = || match detached.is_empty() {
         true => "nothing is attached".to_owned(),
-        false => format!("detached {}", detached.join(", ")),
+        false => format!("detached {}", list(&detached)),
     };
     json::print_or(
         arguments.query.json,
@@ -77,7 +78,11 @@ fn lock(pins: &Pins) -> Result<Lock> {
                 std::thread::sleep(POLL_INTERVAL);
             }
             Err(error @ Error::Running { .. }) if told => {
-                bail!("{error}; it was told to detach and does not")
+                bail!(
+                    "{error}; it does not answer: it was told to detach {} s ago. `kill -KILL` ends it, \
+                     and this command then detaches",
+                    DETACH_TIMEOUT.as_secs()
+                )
             }
             result => return Ok(result?),
         }

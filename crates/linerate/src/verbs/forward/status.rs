@@ -21,14 +21,23 @@ pub(super) fn run(arguments: &Status) -> Result<ExitCode> {
 fn text(snapshot: &Snapshot) -> String {
     let Snapshot { instance, statistics, heartbeat_age, generation, .. } = snapshot;
     let timeout = snapshot.heartbeat_timeout;
-    let state = match snapshot.state {
-        State::Running => format!("running, heartbeat {heartbeat_age:.1} s ago"),
-        State::Unattended => format!(
-            "no daemon for {heartbeat_age:.1} s, fails open to the kernel in {:.1} s; rules that change \
-             until then take effect then",
-            (timeout - heartbeat_age).max(0.0)
+    let process = snapshot.process.unwrap_or_default();
+    let silent = snapshot.silent_daemon().map(|process| {
+        format!("the daemon (process {process}) does not answer, last heartbeat {heartbeat_age:.1} s ago")
+    });
+    let left = (timeout - heartbeat_age).max(0.0);
+    let state = match (snapshot.state, silent) {
+        (State::FailOpen, Some(silent)) => format!("failed open to the kernel: {silent}"),
+        (_, Some(silent)) => format!("{silent}, fails open to the kernel in {left:.1} s"),
+        (State::Starting, None) => {
+            format!("starting: the daemon (process {process}) attaches to the interfaces")
+        }
+        (State::Running, None) => format!("running, heartbeat {heartbeat_age:.1} s ago"),
+        (State::Unattended, None) => format!(
+            "no daemon for {heartbeat_age:.1} s, fails open to the kernel in {left:.1} s; rules that change \
+             until then take effect then"
         ),
-        State::FailOpen => "failed open to the kernel, no daemon".to_owned(),
+        (State::FailOpen, None) => "failed open to the kernel, no daemon".to_owned(),
     };
     let sessions = &snapshot.sessions;
     let full = 100.0 * sessions.active as f64 / sessions.capacity.max(1) as f64;

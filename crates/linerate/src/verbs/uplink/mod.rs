@@ -13,6 +13,7 @@ use linerate_capture::interface;
 use linerate_capture::privilege;
 use linerate_net::Connection;
 use linerate_net::link::{self, Link};
+use linerate_net::text::list;
 use linerate_segment::Policy;
 use linerate_uplink::{Backend, Device, Options, Uplink};
 use linerate_wire::ethernet::Address;
@@ -178,7 +179,7 @@ fn refuse_use(own: &Link, take_over: bool) -> Result<()> {
         "the uplink takes the place of {}, and the interface is in use: {}. That will be cut off for as \
          long as the uplink runs; say --take-over if that is meant",
         own.name,
-        uses.join(", ")
+        list(&uses)
     );
 }
 

@@ -59,6 +59,29 @@ fn looking_changes_nothing() {
 }
 
 #[test]
+fn a_problem_of_many_interfaces_is_a_short_line() {
+    root_or_skip!();
+    let bed = Bed::new();
+    bed.run(
+        "for i in $(seq 100); do ip link add interface$i type veth peer name peer$i; \
+         ip link set interface$i up; done",
+    );
+    let text = String::from_utf8(bed.shell("$LINERATE doctor").stdout).unwrap();
+    assert!(text.contains(" others): "), "{text}");
+    let longest = text.lines().map(str::len).max().unwrap();
+    assert!(longest < 300, "{longest}: {text}");
+    let listed = String::from_utf8(bed.shell("$LINERATE doctor --json").stdout).unwrap();
+    assert!(listed.contains("\"interface100\""), "the JSON output has all");
+    // Errors, too.
+    for verb in ["capture -i no", "forward run -i no", "generate -i no", "uplink -i no --tap x"] {
+        let output = bed.shell(&format!("$LINERATE {verb}"));
+        let text = String::from_utf8(output.stderr).unwrap();
+        let longest = text.lines().map(str::len).max().unwrap();
+        assert!(!output.status.success() && longest < 400, "{verb}: {longest}: {text}");
+    }
+}
+
+#[test]
 fn the_text_has_what_the_json_has() {
     root_or_skip!();
     let bed = Bed::new();

@@ -171,6 +171,49 @@ fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
 }
 
 #[test]
+fn a_daemon_that_hangs_is_named_and_not_missed() {
+    root_or_skip!();
+    let net = Net::new();
+    let daemon = net.run("--fail-open-after 2s");
+    let process = daemon.id();
+    assert_eq!(net.json("status")[0]["process"], process);
+    daemon.signal(Signal::SIGSTOP);
+    wait_for("it to be missed", || {
+        net.stdout_of("status").contains(&format!("(process {process}) does not answer"))
+    });
+    wait_for("it to fail open", || net.json("status")[0]["state"] == "fail-open");
+    assert_eq!(net.json("status")[0]["process"], process);
+    for printed in [net.stdout_of("status"), net.stdout_of("top --once")] {
+        let silent = format!("process {process}");
+        assert!(
+            printed.contains("failed open") && printed.contains("does not answer"),
+            "{printed}"
+        );
+        assert!(printed.contains(&silent) && !printed.contains("no daemon"), "{printed}");
+    }
+    daemon.signal(Signal::SIGCONT);
+    wait_for("it to go on", || net.json("status")[0]["state"] == "running");
+    let (status, _, printed) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{printed}");
+}
+
+#[test]
+fn a_daemon_that_attaches_is_starting() {
+    root_or_skip!();
+    let net = Net::new();
+    let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
+    daemon.until("port added");
+    daemon.signal(Signal::SIGSTOP);
+    let status = &net.json("status")[0];
+    assert_eq!((&status["state"], &status["process"]), (&"starting".into(), &daemon.id().into()));
+    assert!(net.stdout_of("status").contains("starting: the daemon"), "{status}");
+    daemon.signal(Signal::SIGCONT);
+    daemon.until("ready");
+    assert_eq!(net.json("status")[0]["state"], "running");
+    daemon.end(Signal::SIGTERM);
+}
+
+#[test]
 fn what_is_left_is_adopted() {
     root_or_skip!();
     let net = Net::new();

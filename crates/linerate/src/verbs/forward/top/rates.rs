@@ -21,6 +21,9 @@ pub(super) struct Sample {
 pub(super) struct Rates {
     pub(super) instance: String,
     pub(super) state: State,
+    /// A daemon that does not answer.
+    #[serde(skip)]
+    pub(super) silent: Option<u32>,
     /// Seconds that it was measured over.
     pub(super) seconds: f64,
     pub(super) sessions: linerate_forward::snapshot::Sessions,
@@ -93,6 +96,7 @@ impl Sample {
         Rates {
             instance: now.instance.clone(),
             state: now.state,
+            silent: now.silent_daemon(),
             seconds,
             sessions: now.sessions,
             generation: now.generation,

@@ -122,10 +122,19 @@ pub(super) fn draw(frame: &mut Frame<'_>, rates: &Rates, look: Look) {
 
 fn header(rates: &Rates, look: Look) -> Vec<Line<'_>> {
     let (word, colour) = match rates.state {
+        State::Starting => ("starting", Color::Yellow),
         State::Running => ("running", Color::Green),
         State::Unattended => ("no daemon", Color::Yellow),
         State::FailOpen => ("failed open to the kernel", Color::Red),
     };
+    let word = match rates.silent {
+        Some(process) if rates.state == State::FailOpen => {
+            format!("{word}: process {process} does not answer")
+        }
+        Some(process) => format!("process {process} does not answer"),
+        None => word.to_owned(),
+    };
+    let colour = if rates.silent.is_some() { Color::Red } else { colour };
     let sessions = &rates.sessions;
     let full = 100.0 * sessions.active as f64 / sessions.capacity.max(1) as f64;
     let paused = if look.paused { "  PAUSED" } else { "" };

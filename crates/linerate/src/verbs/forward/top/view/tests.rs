@@ -10,6 +10,7 @@ fn everything_is_in_the_text() {
     let rates = Rates {
         instance: "blue".to_owned(),
         state: State::Unattended,
+        silent: None,
         seconds: 1.0,
         sessions: Sessions { active: 250, capacity: 1000, memory_bytes: 1 },
         generation: 7,
@@ -73,6 +74,7 @@ fn busy(ports: usize) -> Rates {
     Rates {
         instance: "default".to_owned(),
         state: State::Running,
+        silent: None,
         seconds: 1.0,
         sessions: Sessions { active: 250, capacity: 1000, memory_bytes: 1 },
         generation: 7,
