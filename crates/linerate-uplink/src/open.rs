@@ -423,14 +423,24 @@ fn open_device(options: &Options, queues: u32, link_options: &link::Options) -> 
     Ok(OpenDevice { addresses, ..OpenDevice::of_kernel(device, Some((connection, link))) })
 }
 
-/// Says what the device was to be given.
+/// Adds what the device was to be given.
 fn refused(device: &str, link_options: &link::Options, error: linerate_net::Error) -> Error {
     match error {
         linerate_net::Error::System { source, .. } => {
-            let mac =
-                link_options.address.map(|mac| format!("the address {mac}, ")).unwrap_or_default();
-            let mtu = link_options.mtu.unwrap_or_default();
-            let action = format!("give {device} {mac}an MTU of {mtu} bytes and bring it up");
+            let link::Options { address, mtu, gso_max_size, gso_max_segs, up, .. } = link_options;
+            let given: Vec<_> = [
+                address.map(|address| format!("the address {address}")),
+                mtu.map(|mtu| format!("an MTU of {mtu} bytes")),
+                gso_max_size.map(|size| format!("super-packets of {size} bytes")),
+                gso_max_segs.map(|segments| format!("super-packets of {segments} segments")),
+            ]
+            .into_iter()
+            .flatten()
+            .collect();
+            let given = (!given.is_empty()).then(|| format!("give {device} {}", given.join(", ")));
+            let up = (*up == Some(true)).then(|| format!("bring {device} up"));
+            let parts: Vec<_> = [given, up].into_iter().flatten().collect();
+            let action = if parts.is_empty() { format!("set up {device}") } else { parts.join(" and ") };
             Error::Link { action, source }
         }
         other => other.into(),
@@ -471,4 +481,33 @@ impl NamedNamespace {
 
 fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_wire::ethernet::Address;
+
+    use super::*;
+
+    #[test]
+    fn an_error_has_what_the_device_was_to_be_given_and_nothing_else() {
+        let text = |options: link::Options| {
+            let source = ErrorKind::PermissionDenied.into();
+            let error = linerate_net::Error::System { action: String::new(), source };
+            refused("tap0", &options, error).to_string()
+        };
+        let attached = link::Options { gso_max_size: Some(9000), ..link::Options::default() };
+        let error = text(attached);
+        assert!(error.contains("give tap0 super-packets of 9000 bytes: "), "{error}");
+        let created = link::Options {
+            up: Some(true),
+            address: Some(Address([2, 0, 0, 0, 0, 1])),
+            mtu: Some(1400),
+            ..link::Options::default()
+        };
+        let error = text(created);
+        let wanted =
+            "give tap0 the address 02:00:00:00:00:01, an MTU of 1400 bytes and bring tap0 up: ";
+        assert!(error.contains(wanted), "{error}");
+    }
 }

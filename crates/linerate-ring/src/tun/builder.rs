@@ -88,7 +88,7 @@ impl Builder {
         }
         let path = match link.kind.as_str() {
             "tun" => CLONE_DEVICE.to_owned(),
-            "macvtap" | "ipvtap" => format!("/dev/tap{}", link.index),
+            "macvtap" => format!("/dev/tap{}", link.index),
             _ => {
                 let name = &self.name;
                 return Err(Error::Invalid(format!("{name} is no TAP or macvtap device")));

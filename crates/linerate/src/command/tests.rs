@@ -125,3 +125,58 @@ fn options_that_conflict_by_value_are_refused() {
         assert_eq!(refusal(&format!("linerate {line}")), None, "{line}");
     }
 }
+
+/// Letters of options are those of the field's tool for this job: tcpdump and dumpcap, tcpreplay.
+#[test]
+fn letters_of_options_mean_what_they_mean_in_the_fields_tools() {
+    use clap::CommandFactory;
+
+    const FIELD: &[(&str, &[(char, &str)])] = &[
+        (
+            "capture",
+            &[
+                ('a', "autostop"),
+                ('B', "buffer-size"),
+                ('b', "ring-buffer"),
+                ('c', "count"),
+                ('D', "list-interfaces"),
+                ('i', "interface"),
+                ('j', "time-stamp-type"),
+                ('L', "list-data-link-types"),
+                ('p', "no-promiscuous-mode"),
+                ('Q', "direction"),
+                ('q', "quiet"),
+                ('r', "read"),
+                ('s', "snapshot-length"),
+                ('U', "packet-buffered"),
+                ('v', "verbose"),
+                ('w', "write"),
+                ('y', "linktype"),
+                ('Z', "relinquish-privileges"),
+            ],
+        ),
+        (
+            "replay",
+            &[
+                ('i', "interface"),
+                ('L', "limit"),
+                ('l', "loop"),
+                ('M', "mbps"),
+                ('p', "pps"),
+                ('q', "quiet"),
+                ('t', "topspeed"),
+                ('v', "verbose"),
+                ('x', "multiplier"),
+            ],
+        ),
+    ];
+    let mut command = Cli::command();
+    command.build();
+    for (verb, letters) in FIELD {
+        let arguments = command.find_subcommand(verb).unwrap().get_arguments();
+        let named = arguments.filter_map(|one| Some((one.get_short()?, one.get_long()?)));
+        for (letter, name) in named.filter(|(letter, _)| *letter != 'h') {
+            assert!(letters.contains(&(letter, name)), "{verb}: -{letter} is no --{name}");
+        }
+    }
+}

@@ -49,10 +49,10 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Frames per second, as 1000 or 450k.
-    #[arg(long, value_name = "RATE", group = "speed", value_parser = frames_per_second)]
+    #[arg(short, long, value_name = "RATE", group = "speed", value_parser = frames_per_second)]
     pps: Option<Rate>,
     /// Megabits per second.
-    #[arg(long, value_name = "MBPS", group = "speed", value_parser = megabits_per_second)]
+    #[arg(short = 'M', long, value_name = "MBPS", group = "speed", value_parser = megabits_per_second)]
     mbps: Option<Rate>,
     /// Keep the recorded gaps, divided by this factor.
     #[arg(short = 'x', long, value_name = "X", group = "speed", value_parser = positive)]
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     #[arg(short = 't', long, group = "speed")]
     topspeed: bool,
     /// Send the files this many times; 0 for no end.
-    #[arg(short, long = "loop", value_name = "N", default_value_t = 1)]
+    #[arg(short = 'l', long = "loop", value_name = "N", default_value_t = 1)]
     rounds: u64,
     /// Seconds between the end of a round and the next one.
     #[arg(long, value_name = "S", value_parser = seconds)]

@@ -71,7 +71,7 @@ pub(super) fn overview(options: &Options, findings: &[Finding]) -> String {
     problems.sort_by_key(|(one, _)| std::cmp::Reverse(one.severity));
     let mut text = String::new();
     for (Finding { id, severity, what, .. }, places) in problems.iter().take(PROBLEMS) {
-        let at = if places.is_empty() { String::new() } else { format!(" ({})", list(&places)) };
+        let at = if places.is_empty() { String::new() } else { format!(" ({})", list(places)) };
         let _ = writeln!(text, "{severity:<8} {id}{}: {}", printable(&at), printable(what));
     }
     if problems.len() > PROBLEMS {

@@ -203,6 +203,22 @@ fn a_tap_device_that_exists_is_joined_and_stays() {
     }
 }
 
+/// An ipvtap takes only frames with its lower device's address: an uplink has those of other hosts.
+#[test]
+fn an_ipvtap_is_refused() {
+    root_or_skip!();
+    let hosts = Hosts::new();
+    let add = "link add link wire name it0 type ipvtap";
+    let made = hosts.near.command("ip").args(add.split(' ')).output().unwrap();
+    if !made.status.success() {
+        skip!("needs ipvtap (CONFIG_IPVTAP)");
+    }
+    let mut command = hosts.near.command(LINERATE);
+    let output = command.args(["uplink", "-i", "wire", "--attach", "it0"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("it0 is no TAP or macvtap device"), "{said}");
+}
+
 #[test]
 fn a_macvtap_joins_two_networks() {
     root_or_skip!();
