@@ -9,12 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use linerate_wire::ip::Protocol;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
-use crate::FlowKey;
-
-/// Types of messages that ask and answer: they stand for the ports of both ends.
-const ICMP_PAIRS: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (9, 10)];
-const ICMPV6_PAIRS: [(u8, u8); 6] =
-    [(128, 129), (130, 131), (133, 134), (135, 136), (139, 140), (144, 145)];
+use crate::{FlowKey, icmp};
 
 /// The Community ID of a flow, version 1. `None` if ports belong to it that are not known.
 pub fn community_id(key: &FlowKey) -> Option<Box<str>> {
@@ -54,9 +49,7 @@ pub fn community_id(key: &FlowKey) -> Option<Box<str>> {
 /// What stands for the ports, and whether both directions have one ID.
 fn icmp_ports(protocol: Protocol, type_code: u16) -> ((u16, u16), bool) {
     let [kind, code] = type_code.to_be_bytes();
-    let pairs = if protocol == Protocol::ICMP { &ICMP_PAIRS[..] } else { &ICMPV6_PAIRS };
-    let mut both_ways = pairs.iter().flat_map(|(one, other)| [(*one, *other), (*other, *one)]);
-    let answer = both_ways.find(|(from, _)| *from == kind).map(|(_, to)| to);
+    let answer = icmp::counterpart(protocol, kind);
     ((kind.into(), answer.unwrap_or(code).into()), answer.is_some())
 }
 

@@ -13,6 +13,7 @@ pub mod community_id;
 mod error;
 pub mod export;
 pub mod file;
+mod icmp;
 pub mod ipfix;
 pub mod meter;
 pub mod outputs;

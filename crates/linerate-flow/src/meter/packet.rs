@@ -9,7 +9,7 @@ use linerate_wire::{tcp, vlan};
 
 use super::details::PacketDetails;
 use super::fragments::Fragments;
-use crate::FlowKey;
+use crate::{FlowKey, icmp};
 
 /// Why a frame is in no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,7 +274,7 @@ impl Packet {
                 let [kind, code] = type_code.to_be_bytes();
                 // Nobody has asked for an advertisement that all nodes get.
                 let is_multicast = is_v6 && destination >> 120 == 0xff;
-                let request = if is_multicast { kind } else { icmp_request(kind, is_v6) };
+                let request = if is_multicast { kind } else { icmp::request(protocol, kind) };
                 if request != kind {
                     initiator = Initiator::Receiver;
                 }
@@ -302,18 +302,5 @@ impl Packet {
             details.push(PacketDetails::parse(frame, &layers, linktype, &packet));
         }
         Ok(packet)
-    }
-}
-
-/// The type of the request that an ICMP message answers; of another message its own.
-fn icmp_request(kind: u8, is_v6: bool) -> u8 {
-    match (is_v6, kind) {
-        // Echo reply.
-        (false, 0) => 8,
-        // Timestamp, information and address mask replies follow their requests.
-        (false, 14 | 16 | 18) => kind - 1,
-        // Echo reply, and neighbour advertisement.
-        (true, 129 | 136) => kind - 1,
-        _ => kind,
     }
 }
