@@ -38,12 +38,19 @@ pub struct Snapshot {
     pub ports: Vec<Port>,
 }
 
+/// Seconds that a heartbeat may be late on a busy machine; it is due each second at least.
+const MAX_BEAT_DELAY: f64 = 2.0;
+
 impl Snapshot {
     /// The process of a daemon that sends no heartbeats: it hangs, or was stopped.
     #[must_use]
     pub fn silent_daemon(&self) -> Option<u32> {
-        let is_late = self.heartbeat_age > self.heartbeat_timeout / 2.0;
-        self.process.filter(|_| is_late && self.state != State::Starting)
+        let is_late = match self.state {
+            State::Starting | State::Unattended => false,
+            State::Running => self.heartbeat_age > MAX_BEAT_DELAY.max(self.heartbeat_timeout / 2.0),
+            State::FailOpen => true,
+        };
+        self.process.filter(|_| is_late)
     }
 }
 

@@ -307,7 +307,8 @@ fn what_others_put_into_a_shared_folder_is_not_written_and_ends_no_capture() {
         let theirs = folder.path().join(format!("x.pcap{number}")).symlink_metadata().unwrap();
         assert_eq!(theirs.uid(), 65534);
         assert!(
-            printed.contains(&format!("has put something at {at}/x.pcap{number};")),
+            printed
+                .contains(&format!("{at}/x.pcap{number}: another user has put something there;")),
             "{printed}"
         );
     }

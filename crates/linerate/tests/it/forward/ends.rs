@@ -174,7 +174,7 @@ fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
 fn a_daemon_that_hangs_is_named_and_not_missed() {
     root_or_skip!();
     let net = Net::new();
-    let daemon = net.run("--fail-open-after 2s");
+    let daemon = net.run("--fail-open-after 5s");
     let process = daemon.id();
     assert_eq!(net.json("status")[0]["process"], process);
     daemon.signal(Signal::SIGSTOP);
