@@ -1,11 +1,10 @@
-//! [`DeviceQueue`]: what is behind a queue of the device: the kernel's stack, or a program at a stream socket.
+//! [`DeviceQueue`]: what is behind a queue of the device: the kernel's stack, a program at a stream socket, or a guest's
+//! virtio-net device.
 
 use std::cell::RefCell;
-use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use linerate_ring::Error as RingError;
@@ -15,7 +14,9 @@ use linerate_wire::virtio::Header;
 use rustix::event::PollFlags;
 use rustix::net::SendFlags;
 
-use crate::{Error, Result};
+use crate::listener::Listener;
+use crate::statistics::Drops;
+use crate::{Error, Result, vhost_user};
 
 /// Bytes of the length before each frame, in network byte order: QEMU's `-netdev stream`, and passt.
 const LENGTH_PREFIX: usize = 4;
@@ -27,18 +28,38 @@ const BUFFER: usize = 256 << 10;
 pub(crate) enum DeviceQueue {
     Kernel(Queue),
     Stream(Stream),
+    VhostUser(vhost_user::Queue),
+}
+
+/// What a queue had.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// A packet of so many bytes.
+    Packet(Header, usize),
+    /// A packet that did not fit, and is lost.
+    TooLong,
+    /// What a guest says is a packet, and cannot be one.
+    Malformed,
+    /// Nothing.
+    Empty,
 }
 
 impl DeviceQueue {
-    /// As [`Queue::receive`].
+    /// Takes the next packet. No call here waits.
     #[inline]
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<Option<(Header, usize)>> {
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<Received> {
         match self {
-            Self::Kernel(queue) => Ok(queue.receive(buffer)?),
+            Self::Kernel(queue) => match queue.receive(buffer) {
+                Ok(Some((header, len))) => Ok(Received::Packet(header, len)),
+                Ok(None) => Ok(Received::Empty),
+                Err(RingError::Invalid(_)) => Ok(Received::TooLong),
+                Err(error) => Err(error.into()),
+            },
             Self::Stream(stream) => {
                 let len = stream.state.borrow_mut().receive(stream, buffer)?;
-                Ok(len.map(|len| (Header::default(), len)))
+                Ok(len.map_or(Received::Empty, |len| Received::Packet(Header::default(), len)))
             }
+            Self::VhostUser(queue) => Ok(queue.receive(buffer)),
         }
     }
 
@@ -47,7 +68,7 @@ impl DeviceQueue {
     pub(crate) fn send(&self, header: &Header, packet: &[u8]) -> Result<bool> {
         match self {
             Self::Kernel(queue) => Ok(queue.send(header, packet)?),
-            Self::Stream(_) => self.send_vectored(header, &[IoSlice::new(packet)]),
+            _ => self.send_vectored(header, &[IoSlice::new(packet)]),
         }
     }
 
@@ -56,24 +77,58 @@ impl DeviceQueue {
         match self {
             Self::Kernel(queue) => Ok(queue.send_vectored(header, packet)?),
             Self::Stream(stream) => stream.state.borrow_mut().send(stream, header, packet),
+            Self::VhostUser(queue) => queue.send(header, packet),
         }
+    }
+
+    /// Whether it takes any super-packets.
+    pub(crate) fn takes_super_packets(&self) -> bool {
+        match self {
+            Self::Kernel(_) => true,
+            Self::Stream(_) => false,
+            Self::VhostUser(queue) => queue.takes_super_packets(),
+        }
+    }
+
+    /// Whether it takes this super-packet.
+    pub(crate) fn accepts(&self, header: &Header) -> bool {
+        match self {
+            Self::Kernel(_) => true,
+            Self::Stream(_) => false,
+            Self::VhostUser(queue) => queue.accepts(header),
+        }
+    }
+
+    /// Ends a batch in both directions.
+    pub(crate) fn flush(&self, drops: &mut Drops) {
+        if let Self::VhostUser(queue) = self {
+            queue.flush(drops);
+        }
+    }
+
+    /// Whether it holds packets that it could not deliver yet. Then it wants no more.
+    pub(crate) fn has_backlog(&self) -> bool {
+        matches!(self, Self::VhostUser(queue) if queue.has_backlog())
     }
 
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Kernel(queue) => queue.interface(),
             Self::Stream(stream) => &stream.name,
+            Self::VhostUser(queue) => queue.name(),
         }
     }
 
-    /// The poll events to wait for: input if `wants_input`, output while the rest of a frame is unsent.
-    pub(crate) fn events(&self, wants_input: bool) -> PollFlags {
+    /// The poll events to wait for: input if `wants_input`, and whatever ends a wait of its own: for the rest of a frame
+    /// to be sent, or for buffers. `None` if there is nothing to wait for.
+    pub(crate) fn arm(&self, wants_input: bool) -> Option<PollFlags> {
         let has_rest = match self {
             Self::Kernel(_) => false,
             Self::Stream(stream) => !stream.state.borrow().rest.is_empty(),
+            Self::VhostUser(queue) => return queue.arm(wants_input),
         };
         let input = if wants_input { PollFlags::IN } else { PollFlags::empty() };
-        input | if has_rest { PollFlags::OUT } else { PollFlags::empty() }
+        Some(input | if has_rest { PollFlags::OUT } else { PollFlags::empty() })
     }
 
     /// Calls `wait` with the descriptor to wait for.
@@ -85,7 +140,16 @@ impl DeviceQueue {
                 (None, Some(listener)) => wait(listener.as_fd()),
                 (None, None) => unreachable!("a passed socket has its peer until its end"),
             },
+            Self::VhostUser(queue) => wait(queue.as_fd()),
         }
+    }
+}
+
+/// Completes the checksum of a frame for a device that does not.
+pub(crate) fn complete(engine: Engine, header: &Header, frame: &mut [u8]) {
+    if let Some(partial) = header.partial_checksum().filter(|partial| partial.fits(frame.len())) {
+        let checksum = partial.compute(engine, frame);
+        frame[partial.field()].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
@@ -93,9 +157,7 @@ impl DeviceQueue {
 pub(crate) struct Stream {
     name: String,
     /// Takes the next program after one has gone; `None` for a socket that was passed.
-    listener: Option<UnixListener>,
-    /// Device and inode of the listener's socket.
-    inode: Option<(u64, u64)>,
+    listener: Option<Listener>,
     state: RefCell<State>,
 }
 
@@ -115,22 +177,8 @@ struct State {
 impl Stream {
     /// Listens at `path`. A socket there to which nobody listens is replaced.
     pub(crate) fn listen(path: &Path) -> io::Result<Self> {
-        let listener = match UnixListener::bind(path) {
-            Err(error)
-                if error.kind() == ErrorKind::AddrInUse
-                    && path.symlink_metadata().is_ok_and(|there| there.file_type().is_socket())
-                    && UnixStream::connect(path)
-                        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) =>
-            {
-                fs::remove_file(path)?;
-                UnixListener::bind(path)?
-            }
-            bound => bound?,
-        };
-        listener.set_nonblocking(true)?;
-        let mut stream = Self::new(path.display().to_string(), Some(listener), None);
-        stream.inode = inode(path);
-        Ok(stream)
+        let listener = Listener::open(path)?;
+        Ok(Self::new(path.display().to_string(), Some(listener), None))
     }
 
     /// A connected socket.
@@ -142,7 +190,7 @@ impl Stream {
         Ok(Self::new(name, None, Some(peer)))
     }
 
-    fn new(name: String, listener: Option<UnixListener>, peer: Option<UnixStream>) -> Self {
+    fn new(name: String, listener: Option<Listener>, peer: Option<UnixStream>) -> Self {
         let state = State {
             peer,
             received: vec![0; BUFFER].into_boxed_slice(),
@@ -152,23 +200,7 @@ impl Stream {
             frame: Vec::with_capacity(LENGTH_PREFIX + MAX_PACKET),
             engine: Engine::detect(),
         };
-        Self { name, listener, inode: None, state: RefCell::new(state) }
-    }
-}
-
-fn inode(path: &Path) -> Option<(u64, u64)> {
-    path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()))
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        let address = self.listener.as_ref().and_then(|listener| listener.local_addr().ok());
-        if let Some(path) = address.as_ref().and_then(SocketAddr::as_pathname)
-            && self.inode == inode(path)
-        {
-            // Without privileges the folder may refuse it. Then the next uplink replaces the socket.
-            let _ = fs::remove_file(path);
-        }
+        Self { name, listener, state: RefCell::new(state) }
     }
 }
 
@@ -220,11 +252,7 @@ impl State {
         packet.iter().for_each(|piece| self.frame.extend_from_slice(piece));
         let (len, frame) = self.frame.split_at_mut(LENGTH_PREFIX);
         len.copy_from_slice(&(frame.len() as u32).to_be_bytes());
-        if let Some(partial) = header.partial_checksum().filter(|partial| partial.fits(frame.len()))
-        {
-            let checksum = partial.compute(self.engine, frame);
-            frame[partial.field()].copy_from_slice(&checksum.to_be_bytes());
-        }
+        complete(self.engine, header, frame);
         let frame = std::mem::take(&mut self.frame);
         let sent = self.write(stream, &frame);
         self.rest.extend_from_slice(&frame[sent.as_ref().map_or(frame.len(), |len| *len)..]);
@@ -291,6 +319,7 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::os::unix::net::UnixListener;
 
     use linerate_wire::virtio::Flags;
 
@@ -314,7 +343,7 @@ mod tests {
         let (mut buffer, mut came) = (vec![0; MAX_PACKET], Vec::new());
         for piece in bytes.chunks(777) {
             peer.write_all(piece).unwrap();
-            while let Some((_, len)) = queue.receive(&mut buffer).unwrap() {
+            while let Received::Packet(_, len) = queue.receive(&mut buffer).unwrap() {
                 came.push(buffer[..len].to_vec());
             }
         }
@@ -335,7 +364,7 @@ mod tests {
             if queue.send(&Header::default(), &frame(number)).unwrap() {
                 sent.push(number);
             }
-            partly |= queue.events(true).contains(PollFlags::OUT);
+            partly |= queue.arm(true).unwrap().contains(PollFlags::OUT);
             // The reader is slow: the socket is full most of the time.
             if number % 12 == 0
                 && let Ok(len) = peer.read(&mut bytes)
@@ -385,12 +414,12 @@ mod tests {
             peer.write_all(&[0, 0, 0, 2, number, 7, 0, 0, 0, 90, 1]).unwrap();
             let mut came = Vec::new();
             while came.is_empty() {
-                if let Some((_, len)) = queue.receive(&mut buffer).unwrap() {
+                if let Received::Packet(_, len) = queue.receive(&mut buffer).unwrap() {
                     came.push(buffer[..len].to_vec());
                 }
             }
             assert_eq!(came, [[number, 7]]);
-            assert!(queue.receive(&mut buffer).unwrap().is_none());
+            assert!(matches!(queue.receive(&mut buffer).unwrap(), Received::Empty));
             assert!(queue.send(&Header::default(), &[number; 60]).unwrap());
         }
         drop(queue);

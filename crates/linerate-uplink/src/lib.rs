@@ -13,6 +13,7 @@
 
 mod device;
 mod error;
+mod listener;
 mod neighbour;
 mod open;
 mod options;
@@ -21,6 +22,7 @@ mod run;
 mod rx;
 mod statistics;
 mod tx;
+mod vhost_user;
 mod worker;
 
 pub use error::{Error, Result};
@@ -28,3 +30,7 @@ pub use open::{Config, Uplink};
 pub use options::{Backend, Device, Options};
 pub use run::{Event, Outcome, Report, Running};
 pub use statistics::{Drops, RxStatistics, Statistics, TxStatistics, UnsplitCounts};
+
+/// For the fuzz target.
+#[doc(hidden)]
+pub use vhost_user::ring as virtqueue;

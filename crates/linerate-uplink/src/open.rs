@@ -22,9 +22,11 @@ use rustix::net::{SocketType, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::device::{DeviceQueue, Stream};
+use crate::listener::Listener;
 use crate::neighbour::{DestinationCache, DeviceAddresses, Resolver};
 use crate::options::{self, Backend, Options};
 use crate::port::{PacketPort, XdpPort, chunk};
+use crate::vhost_user::VhostUser;
 use crate::{Error, Result};
 
 /// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
@@ -40,7 +42,7 @@ pub struct Config {
     pub interface: String,
     /// The device.
     pub device: String,
-    /// `tap`, `tun` or `socket`.
+    /// `tap`, `tun`, `socket` or `vhost-user`.
     pub kind: &'static str,
     /// The namespace that it was made in, where one was named.
     pub namespace: Option<String>,
@@ -72,6 +74,7 @@ pub struct Uplink {
     pub(crate) programs: Programs,
     pub(crate) ports: Ports,
     pub(crate) taps: Vec<DeviceQueue>,
+    pub(crate) vhost_user: Option<Listener>,
     pub(crate) offloads: Offloads,
     pub(crate) promiscuous: Option<Promiscuous>,
     pub(crate) neighbours: Option<Neighbours>,
@@ -163,7 +166,8 @@ impl Uplink {
             ..link::Options::default()
         };
         let (namespace, made) = make(options, queues, &link_options)?;
-        let OpenDevice { name: device, queues: taps, offloads, link: tap, addresses } = made;
+        let OpenDevice { name: device, queues: taps, vhost_user, offloads, link: tap, addresses } =
+            made;
         // Before the programs are attached: by then they know the device's addresses.
         let neighbours = match addresses {
             Some(addresses) => {
@@ -186,6 +190,7 @@ impl Uplink {
                 DeviceQueue::Kernel(_) if tun => "tun",
                 DeviceQueue::Kernel(_) => "tap",
                 DeviceQueue::Stream(_) => "socket",
+                DeviceQueue::VhostUser(_) => "vhost-user",
             },
             namespace: options.namespace.as_ref().map(|path| path.display().to_string()),
             backend: backend.to_string(),
@@ -203,6 +208,7 @@ impl Uplink {
             ports: opened.ports,
             offloads,
             taps,
+            vhost_user,
             promiscuous: opened.promiscuous,
             neighbours,
             interface: (connection, link),
@@ -348,6 +354,8 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
 struct OpenDevice {
     name: String,
     queues: Vec<DeviceQueue>,
+    /// Where virtual machines connect with vhost-user.
+    vhost_user: Option<Listener>,
     offloads: Offloads,
     link: Option<(Connection, Link)>,
     addresses: Option<DeviceAddresses>,
@@ -359,6 +367,7 @@ impl OpenDevice {
             name: device.name().to_owned(),
             offloads: device.offloads(),
             queues: device.into_queues().into_iter().map(DeviceQueue::Kernel).collect(),
+            vhost_user: None,
             link,
             addresses: None,
         }
@@ -366,7 +375,14 @@ impl OpenDevice {
 
     fn of_stream(name: String, stream: Stream) -> Self {
         let queues = vec![DeviceQueue::Stream(stream)];
-        Self { name, queues, offloads: Offloads::NONE, link: None, addresses: None }
+        Self {
+            name,
+            queues,
+            vhost_user: None,
+            offloads: Offloads::NONE,
+            link: None,
+            addresses: None,
+        }
     }
 }
 
@@ -398,6 +414,20 @@ fn open_device(options: &Options, queues: u32, link_options: &link::Options) -> 
         options::Device::Socket(path) => {
             let stream = Stream::listen(path).map_err(socket)?;
             return Ok(OpenDevice::of_stream(name, stream));
+        }
+        options::Device::VhostUser(path) => {
+            let offloads = offloads(options.policy, false);
+            let device = VhostUser::new(name.clone(), queues, offloads).map_err(socket)?;
+            let vhost_user = Some(Listener::open(path).map_err(socket)?);
+            let queues = device.queues().map(DeviceQueue::VhostUser).collect();
+            return Ok(OpenDevice {
+                name,
+                queues,
+                vhost_user,
+                offloads,
+                link: None,
+                addresses: None,
+            });
         }
         options::Device::Descriptor(number) => {
             let descriptor = dup_inherited_fd(*number)?;

@@ -32,6 +32,8 @@ pub enum Device {
     /// A socket to listen at for a program that sends and takes frames with their lengths before them: QEMU
     /// (`-netdev stream`), or one that has passt's protocol.
     Socket(PathBuf),
+    /// A socket to listen at for a virtual machine with vhost-user.
+    VhostUser(PathBuf),
 }
 
 impl Device {
@@ -40,7 +42,7 @@ impl Device {
         match self {
             Self::Tap(name) | Self::Tun(name) | Self::Existing(name) => name.clone(),
             Self::Descriptor(number) => format!("descriptor {number}"),
-            Self::Socket(path) => path.display().to_string(),
+            Self::Socket(path) | Self::VhostUser(path) => path.display().to_string(),
         }
     }
 

@@ -14,12 +14,14 @@ use linerate_ring::packet::Promiscuous;
 use linerate_wire::ethernet::Address;
 
 use crate::device::DeviceQueue;
+use crate::listener::Listener;
 use crate::neighbour::{Encapsulator, ReceiveFilter};
 use crate::open::{Config, NamedNamespace, Neighbours, Ports, Programs, Uplink};
 use crate::port::FramePort;
 use crate::rx::Receiver;
 use crate::statistics::Statistics;
 use crate::tx::Transmitter;
+use crate::vhost_user::{self, VhostUser};
 use crate::worker::Worker;
 use crate::{Error, Result};
 
@@ -117,6 +119,7 @@ impl Uplink {
             programs,
             ports,
             taps,
+            vhost_user,
             offloads,
             promiscuous,
             neighbours,
@@ -145,6 +148,10 @@ impl Uplink {
         let (policy, mtu, local) =
             (options.policy, running.interface.1.mtu, running.interface.1.is_veth());
         let mut cpus = options.cpus.iter().copied().cycle();
+        let device = taps.iter().find_map(|tap| match tap {
+            DeviceQueue::VhostUser(queue) => Some(Arc::clone(queue.device())),
+            _ => None,
+        });
         let mut taps = taps.into_iter();
         let cache = running.neighbours.as_ref().map(|neighbours| Arc::clone(&neighbours.cache));
         let mut parts = |longest| {
@@ -153,12 +160,14 @@ impl Uplink {
                 .clone()
                 .map(|cache| (Encapsulator::new(Arc::clone(&cache)), ReceiveFilter::new(cache)))
                 .unzip();
-            let is_kernel = matches!(tap, DeviceQueue::Kernel(_));
-            let receiver = Receiver::new(policy, offloads, local, filter, is_kernel);
+            let receiver = Receiver::new(policy, offloads, local, filter);
             let kernel = Some(Arc::clone(&kernel));
             let transmitter = Transmitter::new(policy, mtu, longest, encapsulator, kernel);
             (tap, receiver, transmitter, cpus.next())
         };
+        if let (Some(listener), Some(device)) = (vhost_user, device) {
+            running.spawn_frontend(listener, device)?;
+        }
         match ports {
             Ports::Xdp(ports) => ports.into_iter().try_for_each(|port| {
                 let (tap, receiver, transmitter, cpu) = parts(port.longest());
@@ -186,20 +195,39 @@ impl Running {
         let stop = Arc::clone(&self.stop);
         let worker =
             Worker { tap, port, receiver, transmitter, stop, shared: Arc::clone(&shared), cpu };
+        let name = format!("uplink-{}", self.shared.len());
+        self.shared.push(shared);
+        self.spawn_thread(name, move || worker.run())
+    }
+
+    /// Serves the virtual machines that connect.
+    fn spawn_frontend(&mut self, listener: Listener, device: Arc<VhostUser>) -> Result<()> {
+        let stop = Arc::clone(&self.stop);
+        self.spawn_thread("uplink-vhost".to_owned(), move || {
+            vhost_user::serve(&listener, &device, &stop).map_err(|source| {
+                let action = format!("wait for a virtual machine at {}", device.name);
+                Error::Link { action, source }
+            })
+        })
+    }
+
+    fn spawn_thread(
+        &mut self,
+        name: String,
+        work: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<()> {
         let stop = Arc::clone(&self.stop);
         let work = move || {
-            let result = worker.run();
+            let result = work();
             // All or none: half of an uplink loses half of the flows.
             stop.store(true, Relaxed);
             result
         };
-        let name = format!("uplink-{}", self.threads.len());
         let thread = thread::Builder::new()
             .name(name)
             .spawn(work)
             .map_err(|error| Error::Thread(format!("cannot be started: {error}")))?;
         self.threads.push(thread);
-        self.shared.push(shared);
         Ok(())
     }
 

@@ -31,8 +31,6 @@ pub(crate) struct Receiver {
     local: bool,
     /// Which frames are for a TUN device, which takes them without Ethernet header.
     filter: Option<ReceiveFilter>,
-    /// The device takes super-packets.
-    takes_super_packets: bool,
     /// The device takes super-packets in UDP tunnels.
     takes_tunnels: bool,
     /// One segment of a super-packet that the device does not take.
@@ -40,14 +38,13 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Joins what `policy` allows and a device with `offloads` may be given, if it takes super-packets. `local` says that
-    /// frames come from this machine, through a veth.
+    /// Joins what `policy` allows and a device with `offloads` may be given. `local` says that frames come from this
+    /// machine, through a veth.
     pub(crate) fn new(
         policy: Policy,
         offloads: Offloads,
         local: bool,
         filter: Option<ReceiveFilter>,
-        takes_super_packets: bool,
     ) -> Self {
         let options = Options {
             tcp: policy.tcp,
@@ -61,13 +58,13 @@ impl Receiver {
             max_len: policy.max_burst.min(u16::MAX.into()) as u16,
             ..Options::default()
         };
-        let joins = policy.enabled && takes_super_packets && (options.tcp || options.udp);
+        let joins = policy.enabled && (options.tcp || options.udp);
         // Senders cannot choose flows that collide in the table.
         let key = RandomState::new().hash_one(0);
         let coalescer =
             joins.then(|| Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key));
         let takes_tunnels = offloads.contains(Offloads::UDP_TUNNEL);
-        Self { coalescer, local, filter, takes_super_packets, takes_tunnels, segment: Vec::new() }
+        Self { coalescer, local, filter, takes_tunnels, segment: Vec::new() }
     }
 
     /// Writes a batch of frames to the device, all of it: nothing is held back for the next.
@@ -82,6 +79,8 @@ impl Receiver {
         }
         let (local, start) = (self.local, self.start());
         let mut result = Ok(());
+        // A guest chooses, and may choose again.
+        let joins = tap.takes_super_packets();
         for (token, frame) in frames.iter().enumerate() {
             if self.filter.as_mut().is_some_and(|filter| !filter.accepts(frame)) {
                 continue;
@@ -89,7 +88,7 @@ impl Receiver {
             statistics.rx.frames += 1;
             statistics.rx.bytes += frame.len() as u64;
             match &mut self.coalescer {
-                Some(coalescer) => {
+                Some(coalescer) if joins => {
                     let mut write = |output: Output<'_>| {
                         if result.is_ok() {
                             result = write_output(tap, &output, frames, start, local, statistics);
@@ -97,7 +96,7 @@ impl Receiver {
                     };
                     coalescer.push(frame, token as u64, 0, &mut write);
                 }
-                None => write_frame(tap, &unchecked(frame, local), frame, start, statistics)?,
+                _ => write_frame(tap, &unchecked(frame, local), frame, start, statistics)?,
             }
         }
         if let Some(coalescer) = &mut self.coalescer {
@@ -126,7 +125,7 @@ impl Receiver {
         }
         statistics.rx.frames += 1;
         statistics.rx.bytes += frame.len() as u64;
-        if !header.is_gso() || self.takes_super_packets && !is_in_tunnel(header, frame) {
+        if !header.is_gso() || tap.accepts(header) && !is_in_tunnel(header, frame) {
             return write_frame(tap, header, frame, self.start(), statistics);
         }
         let tunnel = if self.takes_tunnels { tunnel_header(header, frame) } else { None };
@@ -265,8 +264,8 @@ fn write_joined(
     start: usize,
     statistics: &mut Statistics,
 ) -> Result<()> {
-    let Some(header) = packet.virtio() else {
-        // In a tunnel, which was not requested.
+    let Some(header) = packet.virtio().filter(|header| tap.accepts(header)) else {
+        // In a tunnel, which was not requested, or of a kind that a guest does not take.
         return packet.tokens().iter().try_for_each(|token| {
             write_frame(tap, &Header::default(), frames[*token as usize], start, statistics)
         });

@@ -53,6 +53,8 @@ pub struct Drops {
     pub too_long: u64,
     /// To the interface: shorter than an Ethernet header.
     pub too_short: u64,
+    /// From a virtual machine: descriptors outside its memory, without end, or without a whole virtio header.
+    pub malformed: u64,
     /// To the interface: it was down, and its ring full.
     pub interface_down: u64,
     /// From a TUN device: no route through the interface, or the neighbour does not answer.
@@ -80,11 +82,12 @@ impl Drops {
     }
 
     /// Each with its name, as in the JSON.
-    pub fn named(&self) -> [(&'static str, u64); 12] {
+    pub fn named(&self) -> [(&'static str, u64); 13] {
         [
             ("umem_full", self.umem_full),
             ("too_long", self.too_long),
             ("too_short", self.too_short),
+            ("malformed", self.malformed),
             ("interface_down", self.interface_down),
             ("unreachable", self.unreachable),
             ("unresolved", self.unresolved),
@@ -238,7 +241,7 @@ linerate_net::sums! {
     TxStatistics { super_packets, segments, by_kernel, packets, checksums, bytes }
     RxStatistics { frames, bytes, super_packets, joined, packets, neighbour_replies, icmp_errors }
     Drops {
-        umem_full, too_long, too_short, interface_down, unreachable, unresolved, fill_empty, ring_full, device_full, device_down, device_refused,
+        umem_full, too_long, too_short, malformed, interface_down, unreachable, unresolved, fill_empty, ring_full, device_full, device_down, device_refused,
         device_queue,
     }
     Statistics { tx, rx, unsplit, dropped }

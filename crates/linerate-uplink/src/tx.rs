@@ -14,7 +14,7 @@ use linerate_wire::virtio::Header;
 use linerate_wire::{ethernet, tcp, udp, vlan};
 use rustix::io::Errno;
 
-use crate::device::DeviceQueue;
+use crate::device::{DeviceQueue, Received};
 use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
 use crate::port::{FramePort, SendOutcome};
 use crate::statistics::{Refusal, Statistics, segments};
@@ -134,8 +134,8 @@ impl Transmitter {
         while written < BATCH && port.room() >= MIN_FREE_FRAMES {
             // One system call a super-packet, which buys the copy out of the stack and the header that
             // says how to split: the driver has no ring to share.
-            match tap.receive(&mut self.buffer[start..]) {
-                Ok(Some((header, len))) => {
+            match tap.receive(&mut self.buffer[start..])? {
+                Received::Packet(header, len) => {
                     any = true;
                     let encapsulated = match &mut self.encapsulator {
                         Some(encapsulator) => {
@@ -145,12 +145,15 @@ impl Transmitter {
                     };
                     written += self.forward(encapsulated, start + len, port, statistics)?;
                 }
-                Ok(None) => break,
-                Err(Error::Ring(linerate_ring::Error::Invalid(_))) => {
+                Received::Empty => break,
+                Received::TooLong => {
                     any = true;
                     statistics.dropped.too_long += 1;
                 }
-                Err(error) => return Err(error),
+                Received::Malformed => {
+                    any = true;
+                    statistics.dropped.malformed += 1;
+                }
             }
         }
         if !self.errors.is_empty() {

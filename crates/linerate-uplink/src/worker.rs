@@ -46,11 +46,13 @@ impl<P: FramePort> Worker<P> {
     fn work(&mut self, statistics: &mut Statistics) -> Result<()> {
         let (mut drops, mut looked) = (self.port.drops(), Instant::now());
         while !self.stop.load(Relaxed) {
-            let received = self.port.receive(&self.tap, &mut self.receiver, statistics)?;
+            let received = !self.tap.has_backlog()
+                && self.port.receive(&self.tap, &mut self.receiver, statistics)?;
             for reply in self.receiver.replies() {
                 self.transmitter.reply(&reply, &mut self.port, statistics)?;
             }
             let transmitted = self.transmitter.transmit(&self.tap, &mut self.port, statistics)?;
+            self.tap.flush(&mut statistics.dropped);
             if looked.elapsed() >= COUNTERS_INTERVAL {
                 (drops, looked) = (self.port.drops(), Instant::now());
             }
@@ -68,7 +70,8 @@ impl<P: FramePort> Worker<P> {
     /// no room: the stack then queues.
     fn sleep(&mut self, time: Duration) -> Result<()> {
         let listen = self.port.room() >= MIN_FREE_FRAMES;
-        let events = self.tap.events(listen);
+        let Some(events) = self.tap.arm(listen) else { return Ok(()) };
+        let is_full = self.tap.has_backlog();
         let is_kernel = matches!(self.tap, DeviceQueue::Kernel(_));
         let port = &mut self.port;
         self.tap
@@ -76,6 +79,7 @@ impl<P: FramePort> Worker<P> {
                 // An allocation a sleep, which is dear enough for it not to count.
                 let mut fds: Vec<_> = port
                     .descriptors()
+                    .filter(|_| !is_full)
                     .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
                     .collect();
                 // The end of a socket's program would end each wait at once.

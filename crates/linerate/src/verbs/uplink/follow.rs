@@ -37,6 +37,7 @@ pub(super) fn announce(config: &Config) {
     let has = match *kind {
         "tun" => format!("is a TUN device at {mac}"),
         "socket" => "is a socket".to_owned(),
+        "vhost-user" => "is a socket for vhost-user".to_owned(),
         _ => format!("has address {mac}"),
     };
     stdio::eprintln(format_args!(

@@ -49,6 +49,11 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["tap", "tun", "attach", "fd", "mac", "mtu", "netns", "queues", "tunnels"])]
     socket: Option<PathBuf>,
 
+    /// Listen at this path for a virtual machine with vhost-user: QEMU, Cloud Hypervisor.
+    #[arg(long, value_name = "PATH",
+        conflicts_with_all = ["tap", "tun", "attach", "fd", "socket", "mac", "mtu", "netns", "tunnels"])]
+    vhost_user: Option<PathBuf>,
+
     /// Interface that it is joined to.
     #[arg(short, long, value_name = "IFACE")]
     interface: String,
@@ -63,7 +68,7 @@ pub(crate) struct Arguments {
     take_over: bool,
 
     /// Queues of the device, each with a thread; default: as many as the interface has, or 1 with
-    /// --attach.
+    /// --attach and --vhost-user.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     queues: Option<u32>,
 
@@ -118,7 +123,10 @@ const AFTER_HELP: &str = "\
 The device takes the interface's place: it has its address and MTU, and what the interface receives comes \
 out of it. Give it addresses, a bridge, a namespace or a virtual machine as you would the interface. A TUN \
 device (--tun) has the interface together with the host: it gets what is for its own addresses. \
-A virtual machine connects to --socket by itself: \
+A virtual machine connects by itself, to --vhost-user with its memory and offloads: \
+qemu-system-x86_64 -m 2G -object memory-backend-memfd,id=mem,size=2G,share=on -machine memory-backend=mem \
+-chardev socket,id=c0,path=PATH,reconnect=1 -netdev vhost-user,id=net0,chardev=c0 \
+-device virtio-net,netdev=net0. To --socket without: \
 qemu-system-x86_64 -netdev stream,id=net0,addr.type=unix,addr.path=PATH -device virtio-net,netdev=net0. \
 SIGINT or SIGTERM ends the uplink and removes the device that it created; SIGUSR1 prints the counts.
 
@@ -126,6 +134,7 @@ Examples:
   linerate uplink --tap up0 -i eth1
   linerate uplink --tap up0 -i eth1 --netns blue --queues 2 --cpu 2-3
   linerate uplink --tun up0 -i eth1 --netns blue
+  linerate uplink --vhost-user /run/vm1.sock -i eth1 --queues 2
   linerate uplink --socket /run/vm1.sock -i eth1
   linerate uplink --tap up0 -i eth1 --no-offload";
 
@@ -212,11 +221,12 @@ impl Arguments {
             name => Some(name.parse::<Backend>().map_err(anyhow::Error::msg)?),
         };
         Ok(Options {
-            device: match (&self.tun, &self.attach, self.fd, &self.socket) {
+            device: match (&self.tun, &self.attach, self.fd, &self.socket, &self.vhost_user) {
                 (Some(name), ..) => Device::Tun(name.clone()),
                 (_, Some(name), ..) => Device::Existing(name.clone()),
-                (_, _, Some(number), _) => Device::Descriptor(number),
-                (.., Some(path)) => Device::Socket(path.clone()),
+                (_, _, Some(number), ..) => Device::Descriptor(number),
+                (_, _, _, Some(path), _) => Device::Socket(path.clone()),
+                (.., Some(path)) => Device::VhostUser(path.clone()),
                 _ => Device::Tap(self.tap.clone()),
             },
             interface: self.interface.clone(),
