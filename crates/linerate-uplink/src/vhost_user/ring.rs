@@ -327,3 +327,6 @@ fn write(
     }
     Some(())
 }
+
+#[cfg(test)]
+mod tests;
