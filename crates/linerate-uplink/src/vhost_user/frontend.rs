@@ -23,7 +23,7 @@ use vhost::vhost_user::{
     BackendReqHandler, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut,
 };
 use virtio_queue::QueueT;
-use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap};
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
 use super::{Features, Pair, VhostUser, Vring};
 use crate::listener::Listener;
@@ -33,9 +33,6 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// How long a VMM may stop within a message.
 const MAX_SILENCE: Duration = Duration::from_secs(2);
-
-/// As many as QEMU has; the kernel's own backend has 64 by default.
-const MAX_REGIONS: usize = 509;
 
 /// Serves one VMM after the other.
 pub(crate) fn serve(listener: &Listener, device: &VhostUser, stop: &AtomicBool) -> io::Result<()> {
@@ -118,15 +115,14 @@ fn peek_enable(stream: &UnixStream) -> Option<(u32, bool)> {
 struct Frontend<'d> {
     device: &'d VhostUser,
     features: Features,
-    memory: GuestMemoryMmap,
     /// Where the regions are for the VMM: its address, bytes, and the guest's address.
     mappings: Vec<(u64, u64, u64)>,
 }
 
 impl<'d> Frontend<'d> {
     fn new(device: &'d VhostUser) -> Self {
-        let (features, memory, mappings) = Default::default();
-        Self { device, features, memory, mappings }
+        let (features, mappings) = Default::default();
+        Self { device, features, mappings }
     }
 
     /// Forgets what the VMM has said.
@@ -172,11 +168,10 @@ impl<'d> Frontend<'d> {
     }
 
     /// Gives all pairs the memory. Rings that are no longer inside it stop.
-    fn use_memory(&mut self, memory: GuestMemoryMmap) {
-        self.memory = memory;
+    fn use_memory(&self, memory: &GuestMemoryMmap) {
         for number in 0..self.device.pairs.len() {
             let mut pair = self.device.lock(number);
-            pair.memory = self.memory.clone();
+            pair.memory = memory.clone();
             let Pair { memory, rx, tx, .. } = &mut *pair;
             for vring in [rx, tx] {
                 if vring.ring.queue.ready() && !vring.ring.is_valid(memory) {
@@ -261,36 +256,25 @@ impl VhostUserBackendReqHandlerMut for Frontend<'_> {
             .iter()
             .map(|region| (region.user_addr, region.memory_size, region.guest_phys_addr))
             .collect();
-        self.use_memory(memory);
+        self.use_memory(&memory);
         Ok(None)
     }
 
     fn add_mem_region(
         &mut self,
-        region: &VhostUserSingleMemoryRegion,
-        file: File,
+        _region: &VhostUserSingleMemoryRegion,
+        _file: File,
         _postcopy: Option<bool>,
     ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        if self.memory.num_regions() >= MAX_REGIONS {
-            return Err(Error::InvalidParam);
-        }
-        let memory = self.memory.insert_region(Arc::new(map(region, file)?)).map_err(failed)?;
-        self.mappings.push((region.user_addr, region.memory_size, region.guest_phys_addr));
-        self.use_memory(memory);
-        Ok(None)
+        Err(NOT_OFFERED)
     }
 
-    fn remove_mem_region(&mut self, region: &VhostUserSingleMemoryRegion) -> Result<()> {
-        let start = GuestAddress(region.guest_phys_addr);
-        let removed = self.memory.remove_region(start, region.memory_size);
-        let (memory, _) = removed.map_err(failed)?;
-        self.mappings.retain(|(.., guest)| *guest != region.guest_phys_addr);
-        self.use_memory(memory);
-        Ok(())
+    fn remove_mem_region(&mut self, _region: &VhostUserSingleMemoryRegion) -> Result<()> {
+        Err(NOT_OFFERED)
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(MAX_REGIONS as u64)
+        Err(NOT_OFFERED)
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
@@ -385,12 +369,10 @@ impl VhostUserBackendReqHandlerMut for Frontend<'_> {
         })
     }
 
+    /// Not `CONFIGURE_MEM_SLOTS`: QEMU 7.2 adds each region once for every queue pair.
     fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
         type Protocol = VhostUserProtocolFeatures;
-        Ok(Protocol::MQ
-            | Protocol::REPLY_ACK
-            | Protocol::CONFIGURE_MEM_SLOTS
-            | Protocol::RESET_DEVICE)
+        Ok(Protocol::MQ | Protocol::REPLY_ACK | Protocol::RESET_DEVICE)
     }
 
     fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
