@@ -470,7 +470,8 @@ fn refused(device: &str, link_options: &link::Options, error: linerate_net::Erro
             let given = (!given.is_empty()).then(|| format!("give {device} {}", given.join(", ")));
             let up = (*up == Some(true)).then(|| format!("bring {device} up"));
             let parts: Vec<_> = [given, up].into_iter().flatten().collect();
-            let action = if parts.is_empty() { format!("set up {device}") } else { parts.join(" and ") };
+            let action =
+                if parts.is_empty() { format!("set up {device}") } else { parts.join(" and ") };
             Error::Link { action, source }
         }
         other => other.into(),

@@ -25,9 +25,22 @@ pub(crate) fn defer_hard_irqs(host: &Namespace, interface: &str) -> Result<()> {
     host.run(|| set(interface, &INTERRUPT_MODERATION))?
 }
 
+/// Whether this process sees the kernel's threads. In a PID namespace of its own, as in a container, it does not.
+pub(crate) fn are_threads_visible() -> bool {
+    fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim_end() == "kthreadd")
+}
+
 /// Gives the NAPI of `interface`, which must be on (through GRO), a thread, binds it to `core`, and returns
-/// its process number. It needs Linux 5.17, which reports a thread's whole name.
-pub(crate) fn enable_threaded(host: &Namespace, interface: &str, core: usize) -> Result<u32> {
+/// its process number. It needs Linux 5.17, which reports a thread's whole name. `None`, and no thread, where the
+/// kernel's threads cannot be seen and so not be bound: received frames are processed on the sending core.
+pub(crate) fn enable_threaded(
+    host: &Namespace,
+    interface: &str,
+    core: usize,
+) -> Result<Option<u32>> {
+    if !are_threads_visible() {
+        return Ok(None);
+    }
     host.run(|| set(interface, &[("threaded", "1")]))??;
     let mut pid = None;
     let found = || {
@@ -39,7 +52,7 @@ pub(crate) fn enable_threaded(host: &Namespace, interface: &str, core: usize) ->
     let pid = pid.with_context(|| format!("{interface} has no NAPI thread"))?;
     cpu::pin_thread(pid, core)
         .with_context(|| format!("cannot bind the NAPI thread of {interface} to core {core}"))?;
-    Ok(pid)
+    Ok(Some(pid))
 }
 
 /// `/sys` shows the interfaces of the namespace that it was mounted in: this thread mounts one for

@@ -490,7 +490,9 @@ impl RoutedPair {
     pub(crate) fn receive_on_other_core(&self) -> Result<()> {
         // What the veth peer does with a frame follows on the same core: it counts and drops, for every
         // datapath. A thread of its own beside a generator that never sleeps would lose frames.
-        napi::enable_threaded(&self.router, LEFT_INTERFACE, self.cores.consumer)?;
+        napi::enable_threaded(&self.router, LEFT_INTERFACE, self.cores.consumer)?.context(
+            "a PID namespace hides the NAPI thread of the router: run it outside of the container",
+        )?;
         Ok(())
     }
 }

@@ -310,7 +310,10 @@ impl UplinkTestbed {
             sending.extend([(&self.guest, &inner.a), (&self.host, &inner.b)]);
         }
         for (host, interface) in sending {
-            group.add(napi::enable_threaded(host, interface.name(), self.cores.generator)?)?;
+            if let Some(pid) = napi::enable_threaded(host, interface.name(), self.cores.generator)?
+            {
+                group.add(pid)?;
+            }
         }
         let far = self.cable.b.name();
         napi::defer_hard_irqs(&self.receiver, far)?;

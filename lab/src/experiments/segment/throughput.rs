@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::experiments::context::Context;
 use crate::experiments::samples::Samples;
+use crate::measure::napi;
 use crate::report::distribution::Distribution;
 use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
 use crate::topology::uplink::{EgressPath, Scenario, UplinkOutcome, Workload, deliver};
@@ -87,6 +88,13 @@ impl<'p> Paths<'p> {
             context.quick_or_full(&[30.0, 100.0], &[15.0, 25.0, 35.0, 50.0, 70.0, 85.0, 100.0]);
         let time = context.quick_or_full(Duration::from_secs(1), Duration::from_secs(3));
         let lines = paths.iter().map(|path| (path.name.to_owned(), path.role)).collect();
+        if !napi::are_threads_visible() {
+            context.notes.push(
+                "A PID namespace hides the kernel's threads, so frames are received on the sending core, \
+                 which pays for it. Run this outside of the container to have them received on the other core."
+                    .to_owned(),
+            );
+        }
         let samples = Samples::collect(context, lines, shares, |context, path, place, repeat| {
             measure(context, &paths[path], shares[place], repeat, time)
         })?;
