@@ -39,6 +39,7 @@ fn pairs(protocol: Protocol) -> &'static [Pair] {
 }
 
 /// The type that answers `kind`, or that it answers.
+#[cfg(feature = "parquet")]
 pub(crate) fn counterpart(protocol: Protocol, kind: u8) -> Option<u8> {
     pairs(protocol).iter().find_map(|pair| match kind {
         kind if kind == pair.request => Some(pair.reply),
