@@ -40,6 +40,8 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     ("docs/segment-c.md", "", "the tests of linerate-segment-c do it"),
     ("docs/segment.md", "linerate lab", "measures for minutes"),
+    ("docs/uplink.md", "linerate uplink --vhost-user", "takes a virtual machine with a disk"),
+    ("docs/uplink.md", "cloud-hypervisor", "as above"),
     ("docs/uplink.md", "linerate uplink --socket", "uplink::attached has QEMU"),
     ("docs/uplink.md", "qemu-system-x86_64", "as above"),
 ];
