@@ -70,7 +70,7 @@ prop_compose! {
         options in (0_usize..=10).prop_flat_map(|words| prop::collection::vec(any::<u8>(), words * 4)),
     ) -> Spec {
         // Those ports mean tunnels.
-        let port = if matches!(ports[1], 4789 | 6081) { 53 } else { ports[1] };
+        let port = if matches!(ports[1], 2152 | 4789 | 6080 | 6081) { 53 } else { ports[1] };
         Spec {
             ethernet, tags: if ethernet { tags } else { vec![] }, tunnel, outer_v6, outer_id, v6, id, df,
             tos, ttl, host, udp, ports: [ports[0], port], sequence, acknowledgement, flags, window, options,
