@@ -16,7 +16,7 @@ pub struct Snapshot {
     pub statistics: &'static str,
     /// Who forwards.
     pub state: State,
-    /// The process of the daemon; `None` if none runs.
+    /// The process of the daemon; `None` if none runs, or it cannot be seen.
     pub process: Option<u32>,
     /// Seconds since the last heartbeat of the daemon.
     pub heartbeat_age: f64,

@@ -16,6 +16,7 @@ use rustix::net::SendFlags;
 
 use crate::listener::Listener;
 use crate::statistics::Drops;
+use crate::vhost_user::ring::Received;
 use crate::{Error, Result, vhost_user};
 
 /// Bytes of the length before each frame, in network byte order: QEMU's `-netdev stream`, and passt.
@@ -29,19 +30,6 @@ pub(crate) enum DeviceQueue {
     Kernel(Queue),
     Stream(Stream),
     VhostUser(vhost_user::Queue),
-}
-
-/// What a queue had.
-#[derive(Debug)]
-pub(crate) enum Received {
-    /// A packet of so many bytes.
-    Packet(Header, usize),
-    /// A packet that did not fit, and is lost.
-    TooLong,
-    /// What a guest says is a packet, and cannot be one.
-    Malformed,
-    /// Nothing.
-    Empty,
 }
 
 impl DeviceQueue {

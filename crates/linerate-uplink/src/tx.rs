@@ -14,10 +14,11 @@ use linerate_wire::virtio::Header;
 use linerate_wire::{ethernet, tcp, udp, vlan};
 use rustix::io::Errno;
 
-use crate::device::{DeviceQueue, Received};
+use crate::device::DeviceQueue;
 use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
 use crate::port::{FramePort, SendOutcome};
 use crate::statistics::{Refusal, Statistics, segments};
+use crate::vhost_user::ring::Received;
 use crate::{Error, Result};
 
 /// Frames between two kicks. A kick in copy mode sends 32 anyway; with more of them the copies of the

@@ -58,7 +58,7 @@ impl Instance {
         let denied = DenyList::open(&self.maps, Arc::clone(&self.control), self.clock)?.count()?;
         // The lock ends with the daemon, but its last heartbeat is valid for a while longer.
         let daemon = self.pins.daemon();
-        let process = daemon.map(|(process, _)| process);
+        let process = daemon.and_then(|(process, _)| process);
         let mut snapshot = reader.snapshot(process, self.table.count(), denied)?;
         snapshot.state = match (snapshot.state, daemon) {
             (_, Some((_, false))) => State::Starting,

@@ -127,14 +127,15 @@ impl Pins {
         lock::is_free(&self.directory)
     }
 
-    /// The process of the daemon, and whether it is ready. `None` if no process has the lock.
-    pub fn daemon(&self) -> Option<(u32, bool)> {
+    /// The process of the daemon, if it can be seen, and whether it is ready. `None` if no process has the lock.
+    pub fn daemon(&self) -> Option<(Option<u32>, bool)> {
         if self.is_free() {
             return None;
         }
         let state = self.state().ok();
-        let (process, is_ready) = state.map_or((0, true), |state| (state.process, state.is_ready));
-        Some((lock::holder_of(&self.directory).unwrap_or(process), is_ready))
+        let is_ready = state.as_ref().is_none_or(|state| state.is_ready);
+        let process = lock::holder_of(&self.directory).or(state.map(|state| state.process));
+        Some((process, is_ready))
     }
 
     /// Pins new programs and their maps, and the record of their instance.

@@ -51,7 +51,7 @@ pub(crate) fn serve(listener: &Listener, device: &VhostUser, stop: &AtomicBool) 
             }
         };
         tracing::info!("a virtual machine has connected to {}", device.name);
-        match converse(stream, device, stop) {
+        match handle_requests(stream, device, stop) {
             Ok(()) | Err(Error::Disconnected | Error::SocketBroken(_)) => {
                 tracing::info!("the virtual machine at {} has gone", device.name);
             }
@@ -74,7 +74,7 @@ fn is_readable(descriptor: impl AsFd) -> io::Result<bool> {
     Ok(!fds[0].revents().is_empty())
 }
 
-fn converse(stream: UnixStream, device: &VhostUser, stop: &AtomicBool) -> Result<()> {
+fn handle_requests(stream: UnixStream, device: &VhostUser, stop: &AtomicBool) -> Result<()> {
     let set_up = || {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(MAX_SILENCE))?;
@@ -182,7 +182,7 @@ impl<'d> Frontend<'d> {
     }
 }
 
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+fn handler_error(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::ReqHandlerError(io::Error::other(error))
 }
 
@@ -250,7 +250,7 @@ impl VhostUserBackendReqHandlerMut for Frontend<'_> {
     ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
         let mut memory = GuestMemoryMmap::new();
         for (region, file) in regions.iter().zip(files) {
-            memory = memory.insert_region(Arc::new(map(region, file)?)).map_err(failed)?;
+            memory = memory.insert_region(Arc::new(map(region, file)?)).map_err(handler_error)?;
         }
         self.mappings = regions
             .iter()
@@ -279,7 +279,9 @@ impl VhostUserBackendReqHandlerMut for Frontend<'_> {
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let size = num.try_into().map_err(|_| Error::InvalidParam)?;
-        self.with_ring(index, |vring, _, _| vring.ring.queue.try_set_size(size).map_err(failed))
+        self.with_ring(index, |vring, _, _| {
+            vring.ring.queue.try_set_size(size).map_err(handler_error)
+        })
     }
 
     fn set_vring_addr(
@@ -296,7 +298,7 @@ impl VhostUserBackendReqHandlerMut for Frontend<'_> {
         self.with_ring(index, |vring, memory, _| {
             let ring = &mut vring.ring;
             let size = ring.queue.size();
-            ring.set(size, descriptors, used, available).map_err(failed)?;
+            ring.set(size, descriptors, used, available).map_err(handler_error)?;
             if ring.queue.ready() && !ring.is_valid(memory) {
                 ring.queue.set_ready(false);
                 return Err(Error::InvalidParam);
@@ -339,7 +341,7 @@ impl VhostUserBackendReqHandlerMut for Frontend<'_> {
             if vring.ring.queue.ready() {
                 Ok(())
             } else {
-                vring.ring.start(memory, event_idx).map_err(failed)
+                vring.ring.start(memory, event_idx).map_err(handler_error)
             }
         })
     }

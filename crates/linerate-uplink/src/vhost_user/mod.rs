@@ -24,13 +24,13 @@ use rustix::event::{PollFlags, epoll};
 use virtio_queue::QueueT;
 use vm_memory::GuestMemoryMmap;
 
-use crate::device::{Received, complete};
+use crate::device::complete;
 use crate::statistics::Drops;
 use crate::{Error, Result};
 
 pub(crate) use features::Features;
 pub(crate) use frontend::serve;
-use ring::{Ring, Sent};
+use ring::{Received, Ring, Sent};
 
 /// Packets that wait for buffers of the guest. No further frames are received meanwhile, so that it is a batch at most.
 const MAX_BACKLOG: usize = 1024;
@@ -170,12 +170,7 @@ impl Queue {
             vring.ring.disarm(memory)?;
             vring.ring.receive(memory, features.header_len(), buffer)
         });
-        match received.unwrap_or(ring::Received::Empty) {
-            ring::Received::Packet(header, len) => Received::Packet(header, len),
-            ring::Received::TooLong => Received::TooLong,
-            ring::Received::Malformed => Received::Malformed,
-            ring::Received::Empty => Received::Empty,
-        }
+        received.unwrap_or(Received::Empty)
     }
 
     /// Gives the guest a packet, at the latest when it has buffers.
@@ -189,7 +184,8 @@ impl Queue {
             return Ok(false);
         }
         // An allocation and a copy, while the guest is slower than the interface.
-        let whole: Vec<u8> = packet.iter().flat_map(|piece| piece.iter().copied()).collect();
+        let mut whole = Vec::with_capacity(packet.iter().map(|piece| piece.len()).sum());
+        packet.iter().for_each(|piece| whole.extend_from_slice(piece));
         backlog.push_back((*header, whole.into()));
         Ok(true)
     }

@@ -16,7 +16,7 @@ const MAX_DESCRIPTORS: u16 = 32_768;
 /// Bytes before the elements of the available and the used ring: flags and index.
 const RING_HEADER: u64 = 4;
 
-/// What a ring had to offer.
+/// What a queue had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// A packet of so many bytes.
