@@ -87,6 +87,11 @@ test-quinn: ## quinn's own tests over linerate-udp, on each backend
 	@scripts/setup build
 	@scripts/test-quinn
 
+test-vhost-user: build ## a virtual machine on `linerate uplink --vhost-user`, beside TAP and bridge
+	@scripts/setup site
+	@scripts/setup kernels
+	@scripts/test-vhost-user $(built)/linerate
+
 test-clients: ## a capture under 10,000 connections to its metrics for half an hour: no packet or file lost, no memory
 	@LINERATE_TEST_CLIENTS_SECONDS=1800 scripts/test -p linerate --test it hostile::ten_thousand
 
@@ -155,5 +160,5 @@ install-c: build-c ## the C libraries (segment and coalesce; receive), their hea
 uninstall: ## removes what install, install-service, install-flows and install-c have installed; a changed configuration stays
 	@$(INSTALL) uninstall command flows service c
 
-.PHONY: help demo test test-systemd test-arm64 test-router test-compilers test-costs test-quinn test-clients test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages packages-arm64 test-packages time-first-use test-crates build lint bench build-c \
+.PHONY: help demo test test-systemd test-arm64 test-router test-compilers test-costs test-quinn test-vhost-user test-clients test-dashboards flows test-flows test-fleet site test-site test-kernel test-kernels packages packages-arm64 test-packages time-first-use test-crates build lint bench build-c \
 	install install-service install-flows install-c uninstall
