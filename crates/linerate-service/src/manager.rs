@@ -73,8 +73,6 @@ impl Manager {
 /// A failed notification must not stop the work.
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!(
-            "the service manager was not notified: {error}; a unit with `Type=notify` then fails at its TimeoutStartSec="
-        );
+        tracing::debug!(%error, "the service manager was not told");
     }
 }

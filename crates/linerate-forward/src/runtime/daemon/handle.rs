@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::links;
+use crate::Result;
 use crate::config::{Config, MaxSessions};
 use crate::datapath::Mode;
 use crate::runtime::ctnetlink;
@@ -18,7 +17,6 @@ use crate::runtime::preflight::{self, Fix};
 use crate::runtime::program::{Options, PortPrograms, Programs, unregister};
 use crate::table::clock::Clock;
 use crate::table::control::Control;
-use crate::{Error, Result};
 
 /// An instance that this process may change.
 #[derive(Debug)]
@@ -206,27 +204,17 @@ pub(super) const FIXES: &str = "preflight";
 /// # Errors
 /// The first failure; the rest is done nevertheless.
 pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    // Remains of a process that was killed while it pinned have no record.
-    let fixes = pins.exists().then(|| fixes(&pins.state()?)).transpose();
+    let fixes = fixes(pins);
     let detached = pins.detach(lock);
-    for error in
-        preflight::restore(fixes.as_ref().ok().and_then(Option::as_deref).unwrap_or_default())
-    {
+    for error in preflight::restore(&fixes) {
         tracing::warn!(%error, "cannot undo a fix");
     }
-    detached?;
-    match fixes {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Error::Invalid(format!(
-            "the programs are detached, but settings that `--fix` changed were not restored: {error}"
-        ))),
-    }
+    detached
 }
 
-/// The fixes in the record of an instance.
-pub(super) fn fixes(state: &InstanceState) -> Result<Vec<Fix>> {
-    let Some(value) = state.others.get(FIXES) else { return Ok(Vec::new()) };
-    Vec::deserialize(value).map_err(|error| {
-        Error::Invalid(format!("the fixes in the record of the instance: {error}"))
-    })
+/// The fixes in the record of the instance; none where it cannot be read.
+pub(super) fn fixes(pins: &Pins) -> Vec<Fix> {
+    let state = pins.state().ok();
+    let value = state.and_then(|mut state| state.others.remove(FIXES));
+    value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }

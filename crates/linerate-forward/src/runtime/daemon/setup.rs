@@ -25,7 +25,7 @@ pub(super) fn prepare(
     };
     let report = preflight::prepare(names, &options)?;
     // Before anything else can fail: whoever undoes the fixes must know them.
-    let mut fixes = handle::fixes(&handle.state)?;
+    let mut fixes = handle::fixes(&handle.pins);
     fixes.extend(
         report.fixes.iter().filter(|fix| !fixes.contains(fix)).cloned().collect::<Vec<_>>(),
     );

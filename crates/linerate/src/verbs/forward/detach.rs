@@ -22,10 +22,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Detaches the selected instances and prints their names.
 pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
-    let (names, unknown) = match &arguments.query.instance.instance {
-        Some(name) => (vec![name.clone()], Vec::new()),
+    let names = match &arguments.query.instance.instance {
+        Some(name) => vec![name.clone()],
         None if arguments.all => of_this_namespace()?,
-        None => (vec![instance_name()?], Vec::new()),
+        None => vec![instance_name()?],
     };
     let mut detached = Vec::new();
     for name in names {
@@ -46,40 +46,20 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         true => "nothing is attached".to_owned(),
         false => format!("detached {}", list(&detached)),
     };
-    let status = json::print_or(
+    json::print_or(
         arguments.query.json,
         Schema::ForwardDetach,
         &json!({ "detached": detached }),
         text,
-    )?;
-    if !unknown.is_empty() {
-        bail!(
-            "left attached, since their namespaces cannot be read: {}; `linerate forward detach --instance NAME` \
-             detaches each",
-            list(&unknown)
-        );
-    }
-    Ok(status)
+    )
 }
 
-/// The instances of this network namespace, and those whose namespaces cannot be read, with the reason.
-fn of_this_namespace() -> Result<(Vec<String>, Vec<String>)> {
+fn of_this_namespace() -> Result<Vec<String>> {
     Pins::check_visible(BPFFS.as_ref())?;
     let here = Namespace::current()?;
-    let (mut names, mut unknown) = (Vec::new(), Vec::new());
-    for name in Pins::instances(BPFFS.as_ref())? {
-        let pins = Pins::of(&name);
-        // Somebody who was killed while pinning has left a directory without a record, and attached nothing.
-        if !pins.exists() {
-            continue;
-        }
-        match pins.state() {
-            Ok(state) if state.namespace.is(here) => names.push(name),
-            Ok(_) => {}
-            Err(error) => unknown.push(format!("{name} ({error})")),
-        }
-    }
-    Ok((names, unknown))
+    let is_here =
+        |name: &String| Pins::of(name).state().is_ok_and(|state| state.namespace.is(here));
+    Ok(Pins::instances(BPFFS.as_ref())?.into_iter().filter(is_here).collect())
 }
 
 /// The right to take an instance away, of a daemon that runs too: it is told to, and then to end.

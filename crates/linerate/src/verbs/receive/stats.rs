@@ -16,9 +16,8 @@ pub(super) struct Counts {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) calls: u64,
-    /// `None` if the kernel does not tell them.
     #[serde(skip)]
-    pub(super) losses: Option<Drops>,
+    pub(super) losses: Drops,
     pub(super) feed: Option<linerate_feed::Statistics>,
     pub(super) requests: Option<RequestStatistics>,
 }
@@ -56,11 +55,6 @@ impl Lost {
     }
 }
 
-/// The text of a number of losses.
-pub(super) fn lost(total: Option<u64>) -> String {
-    total.map_or_else(|| "losses unknown".to_owned(), |total| format!("{total} lost"))
-}
-
 /// What has come so far, with rates. The names are those of the report.
 #[derive(Debug, Serialize)]
 pub(super) struct ReceiveStats {
@@ -68,8 +62,8 @@ pub(super) struct ReceiveStats {
     moment: Moment,
     messages_per_second: f64,
     bits_per_second: f64,
-    lost: Option<Lost>,
-    truncated: Option<u64>,
+    lost: Lost,
+    truncated: u64,
     backend: String,
     #[serde(flatten)]
     counts: Counts,
@@ -82,8 +76,8 @@ impl ReceiveStats {
             moment,
             messages_per_second: messages,
             bits_per_second: 8.0 * bytes,
-            lost: counts.losses.map(|losses| Lost::of(losses, &backend)),
-            truncated: counts.losses.map(|losses| losses.truncated),
+            lost: Lost::of(counts.losses, &backend),
+            truncated: counts.losses.truncated,
             backend,
             counts,
         }
@@ -95,7 +89,6 @@ impl fmt::Display for ReceiveStats {
         let count = self.counts.messages;
         let (messages, rate) = (HumanCount(count), HumanCount(self.messages_per_second as u64));
         let noun = noun(count, "message");
-        let lost = lost(self.lost.as_ref().map(|lost| lost.total));
-        write!(f, "{messages} {noun}, {rate}/s, {lost}")
+        write!(f, "{messages} {noun}, {rate}/s, {} lost", self.lost.total)
     }
 }

@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Arguments;
 use super::requests::{MAX_WAIT_WITH_GAPS, Requests};
-use super::stats::{self, Counts, Progress, ReceiveStats};
+use super::stats::{Counts, Progress, ReceiveStats};
 use crate::cli;
 use crate::cli::json::Schema;
 use crate::cli::metrics::Publisher;
@@ -250,8 +250,7 @@ impl Running {
             });
             if signals.take_report_request() {
                 let Counts { messages, losses, .. } = self.progress().counts;
-                let lost = stats::lost(losses.map(|losses| losses.total()));
-                let text = format!("{}, {lost}", plural(messages, "message"));
+                let text = format!("{}, {} lost", plural(messages, "message"), losses.total());
                 StatusLine::eprintln(line.as_ref(), format_args!("linerate: {text}"));
             }
             if let Some(line) = &mut line
@@ -285,15 +284,12 @@ impl Running {
     /// What the threads counted when they were asked last.
     fn progress(&self) -> Progress {
         let messages = self.shared.messages.load(Relaxed);
-        let mut counts = Counts { messages, losses: Some(Drops::default()), ..Counts::default() };
+        let mut counts = Counts { messages, ..Counts::default() };
         for told in &self.shared.told {
             let told = *told.lock().unwrap_or_else(PoisonError::into_inner);
             counts.bytes += told.bytes;
             counts.calls += told.calls;
-            counts.losses = counts.losses.zip(told.losses).map(|(mut sum, one)| {
-                add_losses(&mut sum, one);
-                sum
-            });
+            add_losses(&mut counts.losses, told.losses);
             counts.feed = counts.feed.or(told.feed);
             counts.requests = counts.requests.or(told.requests);
         }
@@ -449,16 +445,12 @@ impl<'s> Worker<'s> {
         self.counts_told = wanted;
         let mut told = Counts {
             bytes,
-            losses: Some(Drops::default()),
             feed: self.task.feed.then(|| self.feed.statistics()),
             requests: self.requests.as_ref().map(Requests::statistics),
             ..Counts::default()
         };
         for receiver in receivers {
-            told.losses = told.losses.zip(receiver.drops().ok()).map(|(mut sum, one)| {
-                sum += one;
-                sum
-            });
+            told.losses += receiver.drops().unwrap_or_default();
             told.calls += receiver.syscalls();
         }
         *self.shared.told[self.number].lock().unwrap_or_else(PoisonError::into_inner) = told;

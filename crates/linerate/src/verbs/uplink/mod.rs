@@ -198,9 +198,8 @@ fn refuse_sharing(own: &Link) -> Result<()> {
     if own.is_loopback() {
         bail!("{name} is the loopback interface: it has no neighbours");
     }
-    if let Some(master) = own.master {
-        let above =
-            link::by_index(master)?.map_or_else(|| format!("interface {master}"), |link| link.name);
+    if let Some(above) = own.master.and_then(|master| link::by_index(master).ok().flatten()) {
+        let above = above.name;
         bail!(
             "{name} is a port of {above}, and the neighbours that a TUN device needs are found on \
              {above}: join the device to {above} (-i {above} --backend packet), or take a TAP device and make it a \

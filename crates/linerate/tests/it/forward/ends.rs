@@ -395,19 +395,3 @@ fn ip_netns_exec_hides_the_instance_which_is_said() {
     let (status, _, printed) = daemon.end(Signal::SIGTERM);
     assert!(status.success(), "{printed}");
 }
-
-#[test]
-fn a_record_that_cannot_be_read_is_named_by_detach_all() {
-    root_or_skip!();
-    // A BPF file system of its own: other tests detach what is on the machine's.
-    let script = "mount -t bpf -o mode=700 bpf /sys/fs/bpf && mkdir -p -m 700 $2 && \
-                  bpftool map create $2/state type array key 4 value 8 entries 1 name other && exec $1 forward detach --all";
-    let mut command = std::process::Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script, "-", LINERATE]);
-    let output = command.arg("/sys/fs/bpf/linerate/forward/odd").output().unwrap();
-    let printed = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{printed}");
-    for word in ["left attached", "odd", "detach --instance NAME"] {
-        assert!(printed.contains(word), "{printed}");
-    }
-}
