@@ -167,29 +167,45 @@ impl Pins {
     /// # Errors
     /// [`Error::Pin`] if there is none, or it cannot be read.
     pub fn state(&self) -> Result<InstanceState> {
-        let path = self.directory.join("state");
-        if path.exists() {
-            lock::check_owners(&self.directory)?;
-        }
-        let failed = |reason: String| Error::Pin { path: path.clone(), reason };
-        let map = match MapHandle::from_pinned_path(&path) {
-            Ok(map) => map,
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
-                if !is_bpffs(&self.bpffs) {
-                    return Err(bpffs::not_mounted(&self.bpffs));
-                }
-                return Err(failed(format!(
-                    "there is no instance {}; `linerate forward run` starts it",
-                    self.instance
-                )));
+        self.state_if_any()?.ok_or_else(|| {
+            if !is_bpffs(&self.bpffs) {
+                return bpffs::not_mounted(&self.bpffs);
             }
-            Err(error) => return Err(Error::bpf(format!("open {}", path.display()), &error)),
+            let instance = &self.instance;
+            let reason =
+                format!("there is no instance {instance}; `linerate forward run` starts it");
+            Error::Pin { path: self.directory.join("state"), reason }
+        })
+    }
+
+    /// The record of the instance; `None` if there is no instance.
+    ///
+    /// # Errors
+    /// [`Error::Pin`], [`Error::Bpf`], [`Error::Privilege`], [`Error::System`] if it cannot be read.
+    pub fn state_if_any(&self) -> Result<Option<InstanceState>> {
+        let path = self.directory.join("state");
+        let action = || format!("open {}", path.display());
+        if !path.try_exists().map_err(|error| Error::system(action(), error))? {
+            return Ok(None);
+        }
+        let map = match lock::check_owners(&self.directory) {
+            // It was removed meanwhile.
+            Err(Error::System { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            checked => checked.map(|()| MapHandle::from_pinned_path(&path))?,
+        };
+        let map = match map {
+            Ok(map) => map,
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::bpf(action(), &error)),
         };
         let text = map
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| Error::bpf(format!("read {}", path.display()), &error))?
             .unwrap_or_default();
-        InstanceState::read(&text).map_err(failed)
+        let read = InstanceState::read(&text);
+        read.map(Some).map_err(|reason| Error::Pin { path, reason })
     }
 
     /// Replaces the record by `state`.

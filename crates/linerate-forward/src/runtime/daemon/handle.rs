@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::links;
 use crate::Result;
 use crate::config::{Config, MaxSessions};
@@ -204,17 +206,33 @@ pub(super) const FIXES: &str = "preflight";
 /// # Errors
 /// The first failure; the rest is done nevertheless.
 pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    let fixes = fixes(pins);
+    // Read now: the record ends with the instance.
+    let state = pins.state_if_any();
     let detached = pins.detach(lock);
-    for error in preflight::restore(&fixes) {
-        tracing::warn!(%error, "cannot undo a fix");
+    let warn = |error: &dyn std::fmt::Display| tracing::warn!(%error, "cannot undo a fix");
+    match state {
+        Ok(state) => {
+            for fix in state.iter().flat_map(recorded_fixes) {
+                match serde_json::from_value::<Fix>(fix.clone()) {
+                    Ok(fix) => preflight::restore(&[fix]).iter().for_each(|error| warn(error)),
+                    Err(error) => warn(&format_args!("{fix}, which another version made: {error}")),
+                }
+            }
+        }
+        Err(error) => tracing::warn!(
+            %error,
+            "fixes of the instance are not undone, because its record cannot be read; `ethtool -k` shows which \
+             offloads of its interfaces are off"
+        ),
     }
     detached
 }
 
-/// The fixes in the record of the instance; none where it cannot be read.
-pub(super) fn fixes(pins: &Pins) -> Vec<Fix> {
-    let state = pins.state().ok();
-    let value = state.and_then(|mut state| state.others.remove(FIXES));
-    value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
+/// The fixes in this record of an instance. Another version may have made some that this one cannot read.
+pub(super) fn recorded_fixes(state: &InstanceState) -> Vec<Value> {
+    match state.others.get(FIXES) {
+        None => Vec::new(),
+        Some(Value::Array(fixes)) => fixes.clone(),
+        Some(other) => vec![other.clone()],
+    }
 }

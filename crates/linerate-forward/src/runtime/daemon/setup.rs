@@ -25,14 +25,15 @@ pub(super) fn prepare(
     };
     let report = preflight::prepare(names, &options)?;
     // Before anything else can fail: whoever undoes the fixes must know them.
-    let mut fixes = handle::fixes(&handle.pins);
-    fixes.extend(
-        report.fixes.iter().filter(|fix| !fixes.contains(fix)).cloned().collect::<Vec<_>>(),
-    );
+    let mut fixes = handle::recorded_fixes(&handle.state);
+    for fix in &report.fixes {
+        let fix = serde_json::to_value(fix).map_err(|error| Error::Invalid(error.to_string()))?;
+        if !fixes.contains(&fix) {
+            fixes.push(fix);
+        }
+    }
     if !fixes.is_empty() {
-        let value =
-            serde_json::to_value(&fixes).map_err(|error| Error::Invalid(error.to_string()))?;
-        handle.state.others.insert(FIXES.to_owned(), value);
+        handle.state.others.insert(FIXES.to_owned(), fixes.into());
         handle.pins.save_state(&handle.lock, &handle.state)?;
     }
     for program in &report.peer_programs {

@@ -14,13 +14,21 @@ use crate::{Error, Result};
 
 impl Pins {
     /// Ends the instance: detaches the programs, the fast path first, restores the settings, and leaves
-    /// nothing in bpffs. It does so even if a part has another version or is missing.
+    /// nothing in bpffs. It does so even if a part has another version or is missing; what it cannot restore without
+    /// the record, it logs.
     ///
     /// # Errors
     /// [`Error::Pin`] when the instance belongs to another network namespace that still exists: call it
     /// there. Otherwise the first failure; the rest is done nevertheless.
     pub fn detach(&self, lock: Lock) -> Result<()> {
-        let state = self.state().ok();
+        let state = self.state_if_any().unwrap_or_else(|error| {
+            tracing::warn!(
+                %error,
+                "the record of the instance cannot be read: window tracking stays as it is, \
+                 and so do its filters on a clsact qdisc, which only kernels before 6.6 have"
+            );
+            None
+        });
         let here = Namespace::current()?;
         let is_here = state.as_ref().is_none_or(|state| state.namespace.is(here));
         if !is_here && !self.are_all_gone()? {
@@ -51,7 +59,7 @@ impl Pins {
         let all = self.everybody();
         // Another instance of this namespace still needs the settings, and has their former values.
         if let Some(state) = state.filter(|_| is_here)
-            && self.beside().next().is_none()
+            && self.is_last()
         {
             keep(conntrack::restore(state.windows));
         }

@@ -23,7 +23,7 @@ impl Pins {
         let now = self.set_sysctls(state)?;
         let created = self.create(lock, programs, state);
         if created.is_err()
-            && self.beside().next().is_none()
+            && self.is_last()
             && let Err(error) = conntrack::restore_settings(now)
         {
             tracing::warn!(%error, "cannot clean up after a start that failed");
@@ -49,7 +49,14 @@ impl Pins {
     fn set_sysctls(&self, state: &mut InstanceState) -> Result<SavedSysctls> {
         let now = conntrack::relax_tcp_tracking()?;
         // The last instance of a namespace restores what the first one found.
-        let first = self.beside().map(|other| other.windows).find(|saved| saved.liberal.is_some());
+        let (others, unread) = self.beside();
+        let first = others.iter().map(|other| other.windows).find(|saved| saved.liberal.is_some());
+        if let (None, Some(1..), Err(error)) = (first, now.liberal, unread) {
+            tracing::warn!(
+                %error,
+                "window tracking was liberal already, perhaps by an instance that cannot be read: detaching leaves it so"
+            );
+        }
         state.windows = first.unwrap_or(now);
         Ok(now)
     }
@@ -59,13 +66,40 @@ impl Pins {
         lock::wait(self.directory.parent().unwrap_or(&self.bpffs))
     }
 
-    /// Records of the other instances in the network namespace of this thread.
-    pub(super) fn beside(&self) -> impl Iterator<Item = InstanceState> {
-        let here = Namespace::current().ok();
-        let names = Self::instances(&self.bpffs).unwrap_or_default().into_iter();
-        names
-            .filter(|name| *name != self.instance)
-            .filter_map(|name| Self::in_bpffs(&self.bpffs, &name).state().ok())
-            .filter(move |state| here.is_some_and(|here| state.namespace.is(here)))
+    /// Whether no other instance of this namespace needs its settings. An instance that cannot be read may need them.
+    pub(super) fn is_last(&self) -> bool {
+        let (others, unread) = self.beside();
+        if !others.is_empty() {
+            return false;
+        }
+        unread
+            .inspect_err(|error| {
+                tracing::warn!(
+                    %error,
+                    "window tracking stays liberal: an instance that cannot be read may need it. If none runs here, \
+                     `sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=0 \
+                     net.netfilter.nf_conntrack_tcp_ignore_invalid_rst=0` restores the kernel's defaults"
+                );
+            })
+            .is_ok()
+    }
+
+    /// Records of the other instances in the network namespace of this thread, and the first failure: a record that
+    /// cannot be read may be of one of them.
+    fn beside(&self) -> (Vec<InstanceState>, Result<()>) {
+        let listed = Namespace::current()
+            .and_then(|here| Self::instances(&self.bpffs).map(|names| (here, names)));
+        let (here, names) = match listed {
+            Ok(listed) => listed,
+            Err(error) => return (Vec::new(), Err(error)),
+        };
+        let (mut others, mut unread) = (Vec::new(), Ok(()));
+        for name in names.into_iter().filter(|name| *name != self.instance) {
+            match Self::in_bpffs(&self.bpffs, &name).state_if_any() {
+                Ok(state) => others.extend(state.filter(|state| state.namespace.is(here))),
+                Err(error) => unread = unread.and(Err(error)),
+            }
+        }
+        (others, unread)
     }
 }
