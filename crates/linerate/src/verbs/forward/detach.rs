@@ -22,10 +22,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Detaches the selected instances and prints their names.
 pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
-    let names = match &arguments.query.instance.instance {
-        Some(name) => vec![name.clone()],
+    let (names, unread) = match &arguments.query.instance.instance {
+        Some(name) => (vec![name.clone()], Vec::new()),
         None if arguments.all => of_this_namespace()?,
-        None => vec![instance_name()?],
+        None => (vec![instance_name()?], Vec::new()),
     };
     let mut detached = Vec::new();
     for name in names {
@@ -43,23 +43,42 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         }
     }
     let text = || match detached.is_empty() {
-        true => "nothing is attached".to_owned(),
+        true if unread.is_empty() => "nothing is attached".to_owned(),
+        true => "detached nothing".to_owned(),
         false => format!("detached {}", list(&detached)),
     };
-    json::print_or(
+    let names: Vec<_> = unread.iter().map(|(name, _)| name).collect();
+    let printed = json::print_or(
         arguments.query.json,
         Schema::ForwardDetach,
-        &json!({ "detached": detached }),
+        &json!({ "detached": detached, "unreadable": names }),
         text,
+    )?;
+    if unread.is_empty() {
+        return Ok(printed);
+    }
+    let reasons: Vec<_> = unread.iter().map(|(name, error)| format!("{name} ({error})")).collect();
+    bail!(
+        "of these instances the network namespace is unknown, because their records cannot be read, and they stay: \
+         {}. `linerate forward detach --instance NAME` detaches one of them wherever it is",
+        list(&reasons)
     )
 }
 
-fn of_this_namespace() -> Result<Vec<String>> {
+/// The instances of this network namespace, and those that may be, because their records cannot be read.
+fn of_this_namespace() -> Result<(Vec<String>, Vec<(String, Error)>)> {
     Pins::check_visible(BPFFS.as_ref())?;
     let here = Namespace::current()?;
-    let is_here =
-        |name: &String| Pins::of(name).state().is_ok_and(|state| state.namespace.is(here));
-    Ok(Pins::instances(BPFFS.as_ref())?.into_iter().filter(is_here).collect())
+    let (mut found, mut unread) = (Vec::new(), Vec::new());
+    for name in Pins::instances(BPFFS.as_ref())? {
+        match Pins::of(&name).state_if_any() {
+            Ok(Some(state)) if state.namespace.is(here) => found.push(name),
+            // Of another one, or removed meanwhile.
+            Ok(_) => {}
+            Err(error) => unread.push((name, error)),
+        }
+    }
+    Ok((found, unread))
 }
 
 /// The right to take an instance away, of a daemon that runs too: it is told to, and then to end.

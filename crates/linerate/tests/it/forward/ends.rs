@@ -319,6 +319,40 @@ fn detach_takes_away_what_is_there() {
     assert!(!net.is_attached() && pins(&net).is_empty());
 }
 
+/// Whose it is, nobody knows: it is named, not passed over.
+#[test]
+fn detach_all_names_an_instance_whose_record_cannot_be_read() {
+    root_or_skip!();
+    // Others detach all, too.
+    let _alone = linerate_testkit::exclusive();
+    let net = Net::new();
+    net.run("--persist").end(Signal::SIGTERM);
+    let instance = pins(&net).remove(0);
+    let record = Pins::of(&instance);
+    let lock = record.lock().unwrap_or_else(|error| panic!("{error}"));
+    let mut state = serde_json::to_value(record.state().unwrap()).unwrap();
+    state["format"] = 1000.into();
+    record.save_state(&lock, &serde_json::from_value(state).unwrap()).unwrap();
+    drop(lock);
+    let output = net.forward("detach --all --json");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    for word in [&instance, "the record is of format 1000", "detach --instance"] {
+        assert!(printed.contains(word), "{printed}");
+    }
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["unreadable"], serde_json::json!([instance]));
+    assert!(net.is_attached());
+    // What the message advises. It says what stays.
+    let output = net.forward(&format!("detach --instance {instance}"));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
+    for word in ["window tracking stays", "fixes of the instance are not undone"] {
+        assert!(printed.contains(word), "{printed}");
+    }
+    assert!(!net.is_attached() && pins(&net).is_empty());
+}
+
 #[test]
 fn a_transfer_survives_the_beginning_and_the_end() {
     root_or_skip!();
