@@ -1,5 +1,8 @@
 //! [`bypassed`]: what on this host the frames that an XDP program takes do not reach. For messages: nothing is decided
-//! by it, and what could not be read is left out.
+//! by it, and what could not be read is said to be perhaps there.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
 
 use linerate_net::netlink::{Protocol, Socket};
 use linerate_net::{Connection, Interface, link, packet_socket, ruleset};
@@ -12,53 +15,75 @@ use crate::xdp::query::{program, program_info};
 const GET_POLICY: u16 = 0x15;
 
 /// What exists here that frames of `interface` pass by when an XDP program takes them: a short phrase for each, such as
-/// `IPsec policies`.
+/// `IPsec policies`, or `perhaps IPsec policies (REASON)` where that cannot be read.
 pub fn bypassed(interface: &Interface) -> Vec<String> {
     log_to_tracing();
     let (name, index) = (interface.name(), interface.index());
     let mut found = Vec::new();
     for v6 in [false, true] {
-        found.extend(ruleset::local_filter(name, v6).ok().flatten());
+        match ruleset::local_filter(name, v6) {
+            Ok(filter) => found.extend(filter),
+            Err(error) => found.push(perhaps("packet filters", error)),
+        }
     }
-    if number("/proc/sys/net/netfilter/nf_conntrack_count") > 0 {
-        found.push("connection tracking".to_owned());
-    }
-    if has_ipsec() {
-        found.push("IPsec policies".to_owned());
-    }
-    if has_ingress_qdisc(index) || has_tcx_ingress_program(index).unwrap_or_default() {
-        found.push("tc filters".to_owned());
-    }
+    found.extend(phrase("connection tracking", has_connections()));
+    found.extend(phrase("IPsec policies", has_ipsec()));
+    found.extend(phrase("tc filters", has_ingress_qdisc(index)));
+    found.extend(phrase("tc filters", has_tcx_ingress_program(index)));
     found.extend(devices(index));
-    let sockets = packet_socket::all().unwrap_or_default();
-    if sockets.iter().any(|socket| socket.receives_from(index)) {
-        found.push("packet sockets".to_owned());
-    }
+    let sockets = packet_socket::all();
+    let receives = sockets.map(|all| all.iter().any(|socket| socket.receives_from(index)));
+    found.extend(phrase("packet sockets", receives));
     found.extend(programs());
     found.dedup();
     found
 }
 
-/// The number in a file; 0 if there is none.
-fn number(path: &str) -> u64 {
-    std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+/// The phrase for what is there, or may be.
+fn phrase<E: Display>(what: &str, is_there: Result<bool, E>) -> Option<String> {
+    match is_there {
+        Ok(is_there) => is_there.then(|| what.to_owned()),
+        Err(error) => Some(perhaps(what, error)),
+    }
 }
 
-fn has_ipsec() -> bool {
+fn perhaps(what: &str, error: impl Display) -> String {
+    format!("perhaps {what} ({error})")
+}
+
+/// Whether connections are tracked. A namespace without the file has no connection tracking.
+fn has_connections() -> io::Result<bool> {
+    match std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count") {
+        Ok(text) => Ok(text.trim() != "0"),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn has_ipsec() -> io::Result<bool> {
+    let socket = match Socket::open(Protocol::Xfrm) {
+        Ok(socket) => socket,
+        // The kernel has no IPsec.
+        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(false),
+        Err(error) => return Err(error),
+    };
     let mut policies = 0;
-    let dumped = Socket::open(Protocol::Xfrm)
-        .and_then(|socket| socket.dump(GET_POLICY, &[], |_| policies += 1));
-    dumped.is_ok() && policies > 0
+    let _ = socket.dump(GET_POLICY, &[], |_| policies += 1)?;
+    Ok(policies > 0)
 }
 
-fn has_ingress_qdisc(index: u32) -> bool {
-    let qdiscs = Connection::open().and_then(|connection| connection.qdiscs(index));
-    qdiscs.unwrap_or_default().iter().any(linerate_net::qdisc::Qdisc::is_ingress)
+fn has_ingress_qdisc(index: u32) -> linerate_net::Result<bool> {
+    let qdiscs = Connection::open()?.qdiscs(index)?;
+    Ok(qdiscs.iter().any(linerate_net::qdisc::Qdisc::is_ingress))
 }
 
 /// The device that the interface is a port of, devices above it, and those of other namespaces.
 fn devices(index: u32) -> Vec<String> {
-    let links = link::all().unwrap_or_default();
+    const OTHERS: &str = "a macvlan in another namespace";
+    let links = match link::all() {
+        Ok(links) => links,
+        Err(error) => return vec![perhaps(&format!("devices above it, or {OTHERS}"), error)],
+    };
     let own = links.iter().find(|link| link.index == index);
     let master = own.and_then(|link| link.master);
     let is_above = |link: &&link::Link| Some(link.index) == master || link.lower() == Some(index);
@@ -69,9 +94,7 @@ fn devices(index: u32) -> Vec<String> {
         let address = entry.address.filter(|one| !one.is_multicast() && one.0 != [0; 6]);
         entry.own && address.is_some_and(|one| !links.iter().any(|link| link.address == Some(one)))
     };
-    if entries.unwrap_or_default().iter().any(is_other) {
-        found.push("a macvlan in another namespace".to_owned());
-    }
+    found.extend(phrase(OTHERS, entries.map(|entries| entries.iter().any(is_other))));
     found
 }
 
@@ -84,15 +107,31 @@ fn programs() -> Vec<String> {
     ];
     let mut loaded = Vec::new();
     let mut id = 0;
-    // SAFETY: the call writes the next id to `id`.
-    while unsafe { libbpf_sys::bpf_prog_get_next_id(id, &mut id) } >= 0 {
-        // One may have gone between the two calls.
-        let Ok(fd) = program(id) else { continue };
-        let info = program_info(std::os::fd::AsFd::as_fd(&fd), Default::default());
-        loaded.extend(info.map(|info| info.type_));
+    let end = loop {
+        // SAFETY: the call writes the next id to `id`.
+        match unsafe { libbpf_sys::bpf_prog_get_next_id(id, &mut id) } {
+            0.. => {}
+            code if code == -libc::ENOENT => break None,
+            code => break Some(io::Error::from_raw_os_error(-code)),
+        }
+        match program(id) {
+            Ok(fd) => {
+                let info = program_info(std::os::fd::AsFd::as_fd(&fd), Default::default());
+                loaded.extend(info.map(|info| info.type_));
+            }
+            // It has gone between the two calls.
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {}
+            Err(error) => break Some(io::Error::other(error.to_string())),
+        }
+    };
+    let (there, others): (Vec<_>, Vec<_>) =
+        kinds.into_iter().partition(|(kind, _)| loaded.contains(kind));
+    let mut found: Vec<_> = there.into_iter().map(|(_, name)| name.to_owned()).collect();
+    if let Some(error) = end.filter(|_| !others.is_empty()) {
+        let names: Vec<_> = others.into_iter().map(|(_, name)| name).collect();
+        found.push(perhaps(&linerate_net::text::list(&names), error));
     }
-    let is_loaded = |(kind, _): &(u32, _)| loaded.contains(kind);
-    kinds.into_iter().filter(is_loaded).map(|(_, name)| name.to_owned()).collect()
+    found
 }
 
 #[cfg(test)]

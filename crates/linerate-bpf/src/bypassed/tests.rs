@@ -1,3 +1,4 @@
+use linerate_net::privilege::{self, CapabilitySet};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
 use super::*;
@@ -42,5 +43,28 @@ fn what_exists_is_named_and_nothing_else() {
             expected.is_empty() || found.iter().any(|one| one == expected),
             "{line}: {found:?}"
         );
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_perhaps_there() {
+    let unread = Err(io::Error::from_raw_os_error(libc::EPERM));
+    let expected = "perhaps IPsec policies (Operation not permitted (os error 1))";
+    assert_eq!(phrase("IPsec policies", unread).as_deref(), Some(expected));
+    assert_eq!(phrase("IPsec policies", io::Result::Ok(false)), None);
+}
+
+/// A thread without privileges lists no programs, no rules and no policies.
+#[test]
+fn without_privilege_nothing_is_taken_for_absent() {
+    root_or_skip!();
+    let found = std::thread::spawn(|| {
+        privilege::keep_only(CapabilitySet::empty()).unwrap();
+        bypassed(&Interface::open("lo").unwrap())
+    });
+    let found = found.join().unwrap();
+    for what in ["packet filters", "IPsec policies", "sk_lookup programs"] {
+        let is_perhaps = |one: &String| one.starts_with("perhaps ") && one.contains(what);
+        assert!(found.iter().any(is_perhaps), "{what}: {found:?}");
     }
 }
