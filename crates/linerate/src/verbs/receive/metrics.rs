@@ -15,10 +15,15 @@ pub(super) fn encode(progress: &Progress, encoder: &mut MetricEncoder<'_, '_>) -
         counter "linerate_receive_messages" "Messages received" = *messages;
         counter "linerate_receive" "Bytes of their payloads" in (Unit::Bytes) = *bytes;
         counter "linerate_receive_system_calls" "System calls of the receiver" = *calls;
-        counter "linerate_receive_truncated_messages"
-            "Messages truncated because they were longer than --message-size" = losses.truncated;
-        counters "linerate_receive_dropped_messages" "Messages lost, by cause"
-            ["cause"] = losses.named().map(|(cause, count)| ([cause], count));
+    }
+    // What cannot be read is not 0.
+    if let Some(losses) = losses {
+        metrics! { encoder;
+            counter "linerate_receive_truncated_messages"
+                "Messages truncated because they were longer than --message-size" = losses.truncated;
+            counters "linerate_receive_dropped_messages" "Messages lost, by cause"
+                ["cause"] = losses.named().map(|(cause, count)| ([cause], count));
+        }
     }
     let Some(feed) = feed else { return Ok(()) };
     metrics! { encoder;

@@ -21,8 +21,9 @@ use crate::cli::{self, stdio};
 struct Report {
     messages: u64,
     bytes: u64,
-    lost: Lost,
-    truncated: u64,
+    /// With `truncated`: `None` where they could not be read.
+    lost: Option<Lost>,
+    truncated: Option<u64>,
     /// From the first message to the last.
     seconds: f64,
     /// Of the threads that receive, from the first message on.
@@ -109,8 +110,8 @@ impl Report {
         Self {
             messages: statistics.messages,
             bytes: statistics.bytes,
-            lost: Lost::of(losses, &backend),
-            truncated: losses.truncated,
+            lost: losses.map(|losses| Lost::of(losses, &backend)),
+            truncated: losses.map(|losses| losses.truncated),
             seconds,
             cpu_seconds: statistics.cpu_seconds,
             messages_per_second: if seconds > 0.0 { messages / seconds } else { 0.0 },
@@ -210,15 +211,8 @@ pub(super) fn conclude(
     Ok(if failed || wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn summarise(report: &Report) {
-    let Report { messages, seconds, lost, truncated, nanoseconds_per_message: cpu, .. } = report;
-    // A feed has messages of its own in them.
-    let feed = report.feed.is_some();
-    let what = if feed { "datagrams" } else { "messages" };
-    stdio::eprintln(format_args!(
-        "{messages} {what} in {seconds:.3} s, {}; {cpu:.0} ns of CPU each",
-        scaled(report.messages_per_second, if feed { "datagrams/s" } else { "msg/s" }),
-    ));
+/// The losses, by cause.
+fn summary_of(lost: &Lost, truncated: u64) -> String {
     let seen = occurred([
         ("socket buffer", lost.socket_buffer),
         ("ring", lost.ring),
@@ -230,7 +224,22 @@ fn summarise(report: &Report) {
     let least = if lost.at_least { "at least " } else { "" };
     let joined =
         if lost.at_least { " (in joined datagrams, of up to 64 messages each)" } else { "" };
-    stdio::eprintln(format_args!("{least}{} lost{by}{joined}; {truncated} truncated", lost.total));
+    format!("{least}{} lost{by}{joined}; {truncated} truncated", lost.total)
+}
+
+fn summarise(report: &Report) {
+    let Report { messages, seconds, lost, truncated, nanoseconds_per_message: cpu, .. } = report;
+    // A feed has messages of its own in them.
+    let feed = report.feed.is_some();
+    let what = if feed { "datagrams" } else { "messages" };
+    stdio::eprintln(format_args!(
+        "{messages} {what} in {seconds:.3} s, {}; {cpu:.0} ns of CPU each",
+        scaled(report.messages_per_second, if feed { "datagrams/s" } else { "msg/s" }),
+    ));
+    stdio::eprintln(match lost.as_ref().zip(*truncated) {
+        Some((lost, truncated)) => summary_of(lost, truncated),
+        None => Lost::text(None),
+    });
     if let (Some(ring), Some(companion)) = (report.ring_messages, report.companion_messages) {
         stdio::eprintln(format_args!(
             "xdp: {ring} {what} bypassed the stack, {companion} came through the companion socket"

@@ -11,15 +11,24 @@ use crate::cli::progress::{Meter, Moment};
 use crate::cli::stdio::noun;
 
 /// The counts of one thread, or of all, while they run.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Counts {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) calls: u64,
+    /// `None` where they cannot be read.
     #[serde(skip)]
-    pub(super) losses: Drops,
+    pub(super) losses: Option<Drops>,
     pub(super) feed: Option<linerate_feed::Statistics>,
     pub(super) requests: Option<RequestStatistics>,
+}
+
+impl Counts {
+    /// Those of the start.
+    pub(super) fn none() -> Self {
+        let losses = Some(Drops::default());
+        Self { messages: 0, bytes: 0, calls: 0, losses, feed: None, requests: None }
+    }
 }
 
 /// The counts of all threads, and where they come from.
@@ -53,6 +62,11 @@ impl Lost {
             at_least: losses.socket_buffer > 0 && backend == Backend::Gro.name(),
         }
     }
+
+    /// The total, or that it is unknown.
+    pub(super) fn text(total: Option<u64>) -> String {
+        total.map_or_else(|| "unknown losses".to_owned(), |total| format!("{total} lost"))
+    }
 }
 
 /// What has come so far, with rates. The names are those of the report.
@@ -62,8 +76,9 @@ pub(super) struct ReceiveStats {
     moment: Moment,
     messages_per_second: f64,
     bits_per_second: f64,
-    lost: Lost,
-    truncated: u64,
+    /// With `truncated`: `None` where they cannot be read.
+    lost: Option<Lost>,
+    truncated: Option<u64>,
     backend: String,
     #[serde(flatten)]
     counts: Counts,
@@ -76,8 +91,8 @@ impl ReceiveStats {
             moment,
             messages_per_second: messages,
             bits_per_second: 8.0 * bytes,
-            lost: Lost::of(counts.losses, &backend),
-            truncated: counts.losses.truncated,
+            lost: counts.losses.map(|losses| Lost::of(losses, &backend)),
+            truncated: counts.losses.map(|losses| losses.truncated),
             backend,
             counts,
         }
@@ -89,6 +104,7 @@ impl fmt::Display for ReceiveStats {
         let count = self.counts.messages;
         let (messages, rate) = (HumanCount(count), HumanCount(self.messages_per_second as u64));
         let noun = noun(count, "message");
-        write!(f, "{messages} {noun}, {rate}/s, {} lost", self.lost.total)
+        let lost = Lost::text(self.lost.as_ref().map(|lost| lost.total));
+        write!(f, "{messages} {noun}, {rate}/s, {lost}")
     }
 }

@@ -4,7 +4,7 @@ use crate::cli::stdio::plural;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Arguments;
 use super::requests::{MAX_WAIT_WITH_GAPS, Requests};
-use super::stats::{Counts, Progress, ReceiveStats};
+use super::stats::{Counts, Lost, Progress, ReceiveStats};
 use crate::cli;
 use crate::cli::json::Schema;
 use crate::cli::metrics::Publisher;
@@ -54,15 +54,17 @@ struct Shared {
     counts_wanted: AtomicU64,
     /// What each thread counted when it was asked last, without `messages`.
     told: Vec<Mutex<Counts>>,
+    /// Why a thread could not read its losses, the first time.
+    losses_unread: OnceLock<String>,
 }
 
-/// Adds the losses of a thread. Threads share a socket, which counts its losses once.
-fn add_losses(losses: &mut Drops, other: Drops) {
-    let truncated = losses.truncated + other.truncated;
-    if other.total() > losses.total() {
-        *losses = other;
-    }
-    losses.truncated = truncated;
+/// The losses of two threads; `None` where those of one cannot be read. Threads share a socket, which counts its losses
+/// once.
+fn together(one: Option<Drops>, other: Option<Drops>) -> Option<Drops> {
+    let (one, other) = one.zip(other)?;
+    let mut most = if other.total() > one.total() { other } else { one };
+    most.truncated = one.truncated + other.truncated;
+    Some(most)
 }
 
 /// Numbers of checked payloads.
@@ -106,7 +108,8 @@ pub(super) struct Statistics {
     pub(super) bytes: u64,
     /// Messages that bypassed the stack, with xdp.
     pub(super) ring_messages: u64,
-    pub(super) losses: Drops,
+    /// `None` where they could not be read, or a failure came first.
+    pub(super) losses: Option<Drops>,
     pub(super) calls: u64,
     pub(super) first: Option<Instant>,
     pub(super) last: Option<Instant>,
@@ -125,7 +128,7 @@ impl Statistics {
             messages: 0,
             bytes: 0,
             ring_messages: 0,
-            losses: Drops::default(),
+            losses: None,
             calls: 0,
             first: None,
             last: None,
@@ -154,7 +157,7 @@ impl Statistics {
         self.feed = self.feed.or(other.feed);
         self.requests = self.requests.or(other.requests);
         self.failure = self.failure.take().or(other.failure);
-        add_losses(&mut self.losses, other.losses);
+        self.losses = together(self.losses, other.losses);
     }
 }
 
@@ -186,7 +189,7 @@ pub(super) fn start(
     arguments: &Arguments,
 ) -> Result<Running> {
     let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
-    let told = (0..receivers.len() / lines).map(|_| Mutex::default()).collect();
+    let told = (0..receivers.len() / lines).map(|_| Mutex::new(Counts::none())).collect();
     let shared = Arc::new(Shared { told, ..Shared::default() });
     let choice = Choice {
         backend: receivers[0].backend().to_string(),
@@ -236,7 +239,7 @@ impl Running {
         let Arguments { stats, json, quiet, .. } = *arguments;
         let mut line = StatusLine::new(stats, json, quiet);
         let mut meter = Meter::start();
-        let mut was_due = false;
+        let (mut was_due, mut is_told, mut report_at) = (false, false, None);
         while !self.threads.iter().all(JoinHandle::is_finished) {
             std::thread::sleep(POLL_INTERVAL);
             if signals.is_stopped() || self.time.is_some_and(|time| start.elapsed() >= time) {
@@ -248,9 +251,22 @@ impl Running {
                 self.ask();
                 progress
             });
+            if let Some(error) = self.shared.losses_unread.get()
+                && !std::mem::replace(&mut is_told, true)
+            {
+                let text = format_args!("linerate: the number of lost messages is unknown: {error}");
+                StatusLine::eprintln(line.as_ref(), text);
+            }
             if signals.take_report_request() {
+                self.ask();
+                report_at = Some(Instant::now() + MAX_WAIT + POLL_INTERVAL);
+            }
+            // The threads have answered by now.
+            if report_at.is_some_and(|at| Instant::now() >= at) {
+                report_at = None;
                 let Counts { messages, losses, .. } = self.progress().counts;
-                let text = format!("{}, {} lost", plural(messages, "message"), losses.total());
+                let lost = Lost::text(losses.map(|losses| losses.total()));
+                let text = format!("{}, {lost}", plural(messages, "message"));
                 StatusLine::eprintln(line.as_ref(), format_args!("linerate: {text}"));
             }
             if let Some(line) = &mut line
@@ -284,12 +300,12 @@ impl Running {
     /// What the threads counted when they were asked last.
     fn progress(&self) -> Progress {
         let messages = self.shared.messages.load(Relaxed);
-        let mut counts = Counts { messages, ..Counts::default() };
+        let mut counts = Counts { messages, ..Counts::none() };
         for told in &self.shared.told {
             let told = *told.lock().unwrap_or_else(PoisonError::into_inner);
             counts.bytes += told.bytes;
             counts.calls += told.calls;
-            add_losses(&mut counts.losses, told.losses);
+            counts.losses = together(counts.losses, told.losses);
             counts.feed = counts.feed.or(told.feed);
             counts.requests = counts.requests.or(told.requests);
         }
@@ -338,14 +354,16 @@ impl<'s> Worker<'s> {
             }
         }
         // What has come before the end belongs to it.
+        let mut losses = Drops::default();
         for (at, receiver) in receivers.iter_mut().enumerate() {
             let line = if at == 0 { Line::A } else { Line::B };
             receiver.stop()?;
             while !self.has_enough() && self.read(receiver, true, line, statistics)? > 0 {}
-            statistics.losses += receiver.drops()?;
+            losses += receiver.drops()?;
             statistics.ring_messages += receiver.ring_messages();
             statistics.calls += receiver.syscalls();
         }
+        statistics.losses = Some(losses);
         self.exchange()?;
         statistics.requests = self.requests.as_ref().map(Requests::statistics);
         statistics.cpu_seconds = spent.map_or(0.0, |before| cpu_seconds() - before);
@@ -447,10 +465,18 @@ impl<'s> Worker<'s> {
             bytes,
             feed: self.task.feed.then(|| self.feed.statistics()),
             requests: self.requests.as_ref().map(Requests::statistics),
-            ..Counts::default()
+            ..Counts::none()
         };
         for receiver in receivers {
-            told.losses += receiver.drops().unwrap_or_default();
+            match receiver.drops() {
+                Ok(drops) => told.losses.iter_mut().for_each(|losses| *losses += drops),
+                Err(error) => {
+                    told.losses = None;
+                    self.shared
+                        .losses_unread
+                        .get_or_init(|| cli::format_error_chain(&error.into()));
+                }
+            }
             told.calls += receiver.syscalls();
         }
         *self.shared.told[self.number].lock().unwrap_or_else(PoisonError::into_inner) = told;
