@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_capture::interface;
 use linerate_capture::privilege;
@@ -198,8 +198,11 @@ fn refuse_sharing(own: &Link) -> Result<()> {
     if own.is_loopback() {
         bail!("{name} is the loopback interface: it has no neighbours");
     }
-    if let Some(above) = own.master.and_then(|master| link::by_index(master).ok().flatten()) {
-        let above = above.name;
+    if let Some(master) = own.master {
+        let found = link::by_index(master);
+        let found = found.with_context(|| format!("{name} is a port of interface {master}"))?;
+        // A bridge may be gone since.
+        let Some(Link { name: above, .. }) = found else { return Ok(()) };
         bail!(
             "{name} is a port of {above}, and the neighbours that a TUN device needs are found on \
              {above}: join the device to {above} (-i {above} --backend packet), or take a TAP device and make it a \
