@@ -26,9 +26,16 @@ impl Manager {
         }
     }
 
-    /// The verb works from now on.
+    /// The verb works from now on. The manager waits for this message, so its loss is logged as a warning.
     pub fn ready(&self, status: &str) {
-        tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+        if let Err(error) = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)]) {
+            tracing::warn!(
+                %error,
+                "the service manager was not told that this service is ready (READY=1 to {}), and ends it after \
+                 TimeoutStartSec= if its unit has Type=notify; restart the service once the socket can be written to",
+                std::env::var_os("NOTIFY_SOCKET").unwrap_or_default().display()
+            );
+        }
     }
 
     /// The configuration is being reloaded; [`Manager::ready`] ends that.
