@@ -23,13 +23,14 @@ use anyhow::{Context, Result, bail};
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::env::CompleteEnv;
+use jiff::tz::TimeZone;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::filter::Meaning;
 use crate::print::Form;
 use crate::queries::{By, ListSort, Sort};
 use crate::source::TABLE;
-use crate::time::Range;
+use crate::time::{Range, Time};
 
 /// Query flow records, find the packets behind them, ship them.
 #[derive(Debug, Parser)]
@@ -142,6 +143,8 @@ Examples:
         #[command(flatten)]
         location: Location,
         #[command(flatten)]
+        zone: Zone,
+        #[command(flatten)]
         answer: Answer,
         /// The query.
         sql: String,
@@ -183,15 +186,25 @@ struct Location {
 }
 
 #[derive(Debug, Args)]
+struct Zone {
+    /// The time zone of times that are printed, and of those given without an offset: local, a name such as
+    /// Europe/Berlin, or an offset such as +01:00.
+    #[arg(long = "time-zone", value_name = "ZONE", default_value = "UTC", allow_hyphen_values = true, value_parser = time::zone)]
+    zone: TimeZone,
+}
+
+#[derive(Debug, Args)]
 struct Records {
     #[command(flatten)]
     location: Location,
-    /// Flows active at or after this time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' (UTC), seconds since 1970, -2h.
+    /// Flows active at or after this time: 2026-11-24T10:00:00Z, '2026-11-24 10:00' of --time-zone, seconds since 1970, -2h.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::parse)]
-    after: Option<i64>,
+    after: Option<Time>,
     /// Flows active before this time.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::parse)]
-    before: Option<i64>,
+    before: Option<Time>,
+    #[command(flatten)]
+    zone: Zone,
     /// Only the flow with this Community ID (version 1), such as that of an alert of Suricata or Zeek. Records need no
     /// field for it.
     #[arg(long, value_name = "ID", value_parser = community_id)]
@@ -225,8 +238,9 @@ impl Answer {
 }
 
 impl Records {
-    fn range(&self) -> Range {
-        Range { after: self.after, before: self.before }
+    fn range(&self) -> Result<Range> {
+        let nanos = |time: Option<Time>| time.map(|time| time.nanos(&self.zone.zone)).transpose();
+        Ok(Range { after: nanos(self.after)?, before: nanos(self.before)? })
     }
 
     /// The filter; an address alone is a host.
@@ -239,7 +253,7 @@ impl Records {
 
     fn condition(&self) -> Result<String> {
         let filter = filter::parse(&self.filter())?;
-        let condition = queries::condition(filter.as_ref(), self.range(), Meaning::Flow);
+        let condition = queries::condition(filter.as_ref(), self.range()?, Meaning::Flow);
         Ok(match &self.community_id {
             Some(id) => format!("{condition} AND {}", queries::of_community_id(id)),
             None => condition,
@@ -327,7 +341,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             }
             let (context, filter) =
                 (source::open(&records.location.locations).await?, records.filter());
-            let range = records.range();
+            let range = records.range()?;
             let (community_id, folder) = (records.community_id.as_deref(), packets.as_deref());
             let options = find::Options { filter: &filter, community_id, range, folder, out: &out };
             let report = find::run(&context, &options).await?;
@@ -361,7 +375,7 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
         FlowsCommand::Top { by: (by, _), .. } => by.required_column(),
         _ => None,
     };
-    let (locations, answer, limit, sql, listed) = match command {
+    let (locations, zone, answer, limit, sql, listed) = match command {
         FlowsCommand::Ship { folder, url, delete, follow, retry_for, json } => {
             let duration = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs());
             let (follow, retry_for) = (follow.map(duration), duration(retry_for));
@@ -371,7 +385,7 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
         FlowsCommand::Top { records, answer, by: (by, prefixes), sort, count, scale } => {
             let options = queries::Top { by, prefixes, sort, count, is_scaled: scale };
             let sql = queries::top(options, &records.condition()?);
-            (records.location.locations, answer, Some(count), sql, None)
+            (records.location.locations, records.zone, answer, Some(count), sql, None)
         }
         FlowsCommand::List { records, answer, nat_events, sort, count } => {
             // One more, to know whether there are more.
@@ -379,14 +393,21 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
             let (options, condition) =
                 (queries::List { count: rows, sort, nat_events }, records.condition()?);
             let sql = queries::list(options, &condition, false);
-            (records.location.locations, answer, Some(count), sql, Some((options, condition)))
+            (
+                records.location.locations,
+                records.zone,
+                answer,
+                Some(count),
+                sql,
+                Some((options, condition)),
+            )
         }
         FlowsCommand::Sum { records, answer, every, scale } => {
             let sql = queries::sum(every, &records.condition()?, scale);
-            (records.location.locations, answer, None, sql, None)
+            (records.location.locations, records.zone, answer, None, sql, None)
         }
-        FlowsCommand::Query { location, answer, sql } => {
-            (location.locations, answer, None, sql, None)
+        FlowsCommand::Query { location, zone, answer, sql } => {
+            (location.locations, zone, answer, None, sql, None)
         }
     };
     if answer.print_sql {
@@ -409,7 +430,7 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
         views::register(&context).await?;
     }
     let frame = context.sql(&sql).await.context("cannot run this query")?;
-    let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX)).await?;
+    let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX), &zone.zone).await?;
     if rows == 0 && answer.form() == Form::Table && limit != Some(0) {
         print::eprintln(if is_query { "the answer has no rows" } else { "no record matches" });
     }

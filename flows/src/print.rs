@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use datafusion::arrow::array::{Array, RecordBatch};
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Fields, Schema, SchemaRef};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::DataFrame;
 use futures::StreamExt;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
+
+use crate::time::zone_name;
 
 /// How often progress is shown.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -27,14 +31,15 @@ pub(crate) enum Form {
     Csv,
 }
 
-/// Runs a query and prints the first rows of its answer, at most `limit`. Returns how many rows there are.
-pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64) -> Result<u64> {
+/// Runs a query and prints the first rows of its answer, at most `limit`, with times of `zone`. Returns how many rows
+/// there are.
+pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64, zone: &TimeZone) -> Result<u64> {
     let context = Arc::new(frame.task_ctx());
     let plan = frame.create_physical_plan().await?;
     let progress = progress(&plan);
     let mut stream = execute_stream(plan, context)?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let schema = stream.schema();
+    let schema = with_zone(&stream.schema(), zone);
     let (mut rows, mut table) = (0, Vec::new());
     if form == Form::Csv {
         let names: Vec<_> = schema.fields().iter().map(|field| csv(field.name())).collect();
@@ -45,6 +50,9 @@ pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64) -> Result<u64>
         let room = usize::try_from(limit.saturating_sub(rows)).unwrap_or(usize::MAX);
         rows += batch.num_rows() as u64;
         let batch = batch.slice(0, room.min(batch.num_rows()));
+        let columns = batch.columns().iter().zip(schema.fields());
+        let columns = columns.map(|(column, field)| cast(column, field.data_type()));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns.collect::<Result<_, _>>()?)?;
         match form {
             Form::Table => table.push(batch),
             Form::Json | Form::Csv => lines(&mut out, &schema, &batch, form)?,
@@ -56,6 +64,19 @@ pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64) -> Result<u64>
     }
     out.flush()?;
     Ok(rows)
+}
+
+/// This schema with the time zone of all times that have one.
+fn with_zone(schema: &SchemaRef, zone: &TimeZone) -> SchemaRef {
+    let name = zone_name(zone).map(Arc::from);
+    let fields = schema.fields().iter().map(|field| match field.data_type() {
+        DataType::Timestamp(unit, Some(_)) => {
+            let data_type = DataType::Timestamp(*unit, name.clone());
+            Arc::new(field.as_ref().clone().with_data_type(data_type))
+        }
+        _ => Arc::clone(field),
+    });
+    Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
 }
 
 /// Prints a message on standard error. Nobody may read it any more.

@@ -701,3 +701,31 @@ fn names_do_not_control_the_terminal_and_closed_pipes_are_quiet() {
         assert!(status.success(), "{arguments:?}: {status}");
     }
 }
+
+#[test]
+fn times_are_those_of_the_time_zone() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = folder.path().join("1.parquet");
+    parquet(&location, &some_records(folder.path(), 100));
+    let location = location.to_str().unwrap();
+    let first = |more: &[&str]| {
+        let words = [&["flows", "list", "-n", "1", "--json", "-r", location], more].concat();
+        let row = rows(&answer(&words)).remove(0);
+        row["start"].as_str().unwrap().to_owned()
+    };
+    let utc = first(&[]);
+    for (zone, offset) in [("+05:30", "+05:30"), ("Asia/Kolkata", "+05:30"), ("-01:00", "-01:00")] {
+        let there = first(&["--time-zone", zone]);
+        assert!(there.ends_with(offset), "{zone}: {there}");
+        // The same instant, and the time of the zone is read as such.
+        let civil = there.strip_suffix(offset).unwrap();
+        assert_eq!(first(&["--time-zone", zone, "--after", civil]), there);
+        assert_eq!(first(&["--time-zone", zone, "--after", &utc]), there);
+    }
+    let query = ["flows", "query", "-r", location, "--time-zone", "+01:00"];
+    let row = answer(&[&query[..], &["SELECT min(\"flowStartNanoseconds\") FROM flows"]].concat());
+    assert!(row.contains("+01:00"), "{row}");
+    let wrong = run(&["flows", "list", "-r", location, "--time-zone", "Europe/Nowhere"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("no such time zone"), "{wrong:?}");
+}
