@@ -114,7 +114,7 @@ pub enum Error {
     /// [`Retention::keep_free`](crate::sink::file::Retention::keep_free) cannot be kept.
     #[error(
         "less than {keep_free} of the file system of {} is free, and there is no older file of this capture to \
-         delete{}; smaller files leave more of them",
+         delete{}; free space, or lower --keep-free; smaller files leave more of them to delete",
         path.display(),
         holder.as_ref().map_or(String::new(), |holder| format!(" that {holder} does not read"))
     )]

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -13,7 +14,7 @@ use linerate_pcapfile::{FileWriter, KeepFree};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 
-/// Which of the finished files of this capture are deleted, the oldest first.
+/// Which of the finished files of this capture and of earlier ones to the same names are deleted, the oldest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Retention {
     /// Those that ended so long ago (`--keep`).
@@ -38,7 +39,8 @@ pub(crate) struct FinishedFiles {
 #[derive(Debug)]
 struct Finished {
     path: PathBuf,
-    writer: usize,
+    /// `None`: of an earlier capture.
+    writer: Option<usize>,
     /// Device and inode: a file that somebody puts at the same name is not ours to delete.
     identity: (u64, u64),
     /// Seconds. Compressors keep it.
@@ -65,9 +67,53 @@ impl FinishedFiles {
             && found.is_file()
         {
             let (identity, modified) = ((found.dev(), found.ino()), found.mtime());
-            let (path, ended) = (path.to_owned(), Instant::now());
+            let (path, writer, ended) = (path.to_owned(), Some(writer), Instant::now());
             self.files.push_back(Finished { path, writer, identity, modified, ended });
         }
+    }
+
+    /// Puts the regular files of `folder` that `owner` has, and whose names an earlier capture gave, before all others.
+    /// The time of their last change is that of their end.
+    pub(super) fn add_earlier(
+        &mut self,
+        folder: &Path,
+        owner: u32,
+        is_name: impl Fn(&str) -> bool,
+    ) -> io::Result<()> {
+        let mut earlier = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let plain = COMPRESSED.iter().find_map(|extension| name.strip_suffix(extension));
+            if !is_name(name) && !plain.is_some_and(&is_name) {
+                continue;
+            }
+            // One that has just gone is none.
+            let Ok(found) = std::fs::symlink_metadata(entry.path()) else { continue };
+            if !found.is_file() || found.uid() != owner {
+                continue;
+            }
+            let age = found.modified().ok().and_then(|time| time.elapsed().ok());
+            // A time in the future is now.
+            let now = Instant::now();
+            let ended = now.checked_sub(age.unwrap_or_default()).unwrap_or(now);
+            earlier.push(Finished {
+                path: entry.path(),
+                writer: None,
+                identity: (found.dev(), found.ino()),
+                modified: found.mtime(),
+                ended,
+            });
+        }
+        earlier.sort_by_key(|file| std::cmp::Reverse(file.ended));
+        for file in earlier {
+            let is_known = self.files.iter().any(|known| known.path == file.path);
+            if !is_known {
+                self.files.push_front(file);
+            }
+        }
+        Ok(())
     }
 
     /// Takes out the file of this name, which is written again: a ring of names comes back to it.
@@ -77,7 +123,7 @@ impl FinishedFiles {
 
     /// Files of this writer.
     pub(super) fn len(&self, writer: usize) -> usize {
-        self.files.iter().filter(|file| file.writer == writer).count()
+        self.files.iter().filter(|file| file.writer == Some(writer)).count()
     }
 
     /// A program runs on this finished file, which stays until the program has ended.
@@ -114,7 +160,7 @@ impl FinishedFiles {
             if file.ended.elapsed() < age {
                 return None;
             }
-            let is_of_other = writer.is_some_and(|writer| writer != file.writer);
+            let is_of_other = writer.is_some_and(|writer| Some(writer) != file.writer);
             let is_handled = self.children.iter().any(|(path, _)| *path == file.path);
             let deletion = if is_of_other || is_handled { Deletion::InUse } else { file.delete() };
             match deletion {

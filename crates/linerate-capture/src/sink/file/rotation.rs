@@ -1,5 +1,6 @@
 //! Names of rotated files, by tcpdump's rules.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use jiff::tz::TimeZone;
@@ -109,9 +110,7 @@ impl FileNames {
     /// `NAME_00001_20260131235959.EXTENSION`.
     fn dumpcap(&self) -> PathBuf {
         let name = self.base.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // The extension of a compression stands behind that of the format.
-        let stem = [".zst", ".lz4"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
-        let dot = stem.rfind('.').unwrap_or(stem.len());
+        let dot = extension(&name);
         let number = (self.number + 1) % DUMPCAP_NUMBERS;
         let time = formatted(Path::new("%Y%m%d%H%M%S"), self.period);
         let (stem, time, end) = (&name[..dot], time.display(), &name[dot..]);
@@ -172,6 +171,51 @@ impl FileNames {
     pub(super) fn period_length(&self) -> Option<u64> {
         self.rotation.seconds.map(|seconds| seconds.max(1).saturating_mul(1_000_000_000))
     }
+}
+
+/// Whether a capture to `base` gives files names like this one. A name that it may give, but that cannot be proven to be
+/// one, is none.
+pub(super) fn may_name(base: &Path, rotation: Rotation, name: &str) -> bool {
+    let Some(base) = base.file_name().and_then(OsStr::to_str).filter(|_| rotation.rotates()) else {
+        return false;
+    };
+    if rotation.naming == Naming::Dumpcap {
+        return is_dumpcap_name(base, rotation.time_first, name);
+    }
+    let matches = |stem: &str| match rotation.seconds {
+        Some(_) => is_filled(base, stem),
+        None => stem == base,
+    };
+    // The number may follow digits of the format.
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    (0..=digits).any(|digits| matches(&name[..name.len() - digits]))
+}
+
+fn is_dumpcap_name(base: &str, time_first: bool, name: &str) -> bool {
+    let (stem, end) = base.split_at(extension(base));
+    let middle = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(end));
+    let Some((first, second)) = middle
+        .and_then(|middle| middle.strip_prefix('_'))
+        .and_then(|numbers| numbers.split_once('_'))
+    else {
+        return false;
+    };
+    let (number, time) = if time_first { (second, first) } else { (first, second) };
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (number.len(), time.len()) == (5, 14) && is_digits(number) && is_digits(time)
+}
+
+/// Whether `name` is the format with a time filled in: what is read from it makes the same name again.
+fn is_filled(format: &str, name: &str) -> bool {
+    let format = in_c_locale(format);
+    let time = jiff::fmt::strtime::parse(&format, name);
+    time.and_then(|time| time.to_string(&format)).is_ok_and(|again| again == name)
+}
+
+/// Where the extensions of format and compression begin.
+fn extension(name: &str) -> usize {
+    let stem = [".zst", ".lz4"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    stem.rfind('.').unwrap_or(stem.len())
 }
 
 /// Digits of the highest number below `count`.

@@ -21,7 +21,7 @@ use super::options::FileSinkOptions;
 use super::pool::{BlockPlace, Message, Pool, Ready};
 use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 use super::retention::{Deletion, FinishedFiles, Retention};
-use super::rotation::{FileNames, Naming, Rotation};
+use super::rotation::{FileNames, Naming, Rotation, may_name};
 use crate::{Error, Result, clock};
 
 /// How long the writer waits for a program of `-z` where no other file can be deleted, and how often it looks. The
@@ -226,8 +226,11 @@ impl Writer {
                 OutputFile::create(path, compression, stop)?
             }
         };
-        self.owner = Some(file.owner()?);
+        let owner = file.owner()?;
         self.path = file.path().to_owned();
+        if self.owner.replace(owner).is_none() {
+            self.find_earlier(owner);
+        }
         options.group.map_or(Ok(()), |group| file.share(group))?;
         self.file = Some(file);
         (self.name, self.offset) = (file_name(&self.path), 0);
@@ -241,6 +244,24 @@ impl Writer {
         let header = if early.is_empty() { self.header.clone() } else { early };
         self.delete_beyond_count();
         self.put(&header)
+    }
+
+    /// Looks for files of earlier captures, which are deleted as those of this one are.
+    fn find_earlier(&self, owner: u32) {
+        let options = &self.options;
+        let Retention { keep, keep_free } = options.retention;
+        let Some(folder) = options.path.parent().filter(|_| keep.is_some() || keep_free.is_some())
+        else {
+            return;
+        };
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let mut finished = self.finished();
+        let is_name = |name: &str| may_name(&options.path, options.rotation, name);
+        if let Err(error) = finished.add_earlier(folder, owner, is_name) {
+            tracing::warn!("files of earlier captures in {} stay: {error}", folder.display());
+        }
+        // This is the file that is written now.
+        finished.forget(&self.path);
     }
 
     /// When the current file of a live capture ends, if no packet ends it before.

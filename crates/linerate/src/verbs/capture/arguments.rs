@@ -155,12 +155,13 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["rotate_size", "rotate_seconds", "rotate_count"])]
     pub(super) ring_buffer: Vec<values::RingLimit>,
 
-    /// Delete finished files of this capture that are older than this, such as `12h` or `7d`.
+    /// Delete finished files that are older than this, such as `12h` or `7d`: of this capture, and of earlier ones with the
+    /// same `-w`.
     #[arg(help_heading = OUTPUT, long, value_name = "AGE", requires = "write", value_parser = values::age)]
     pub(super) keep: Option<Duration>,
 
-    /// Keep a part (`10%`) or size (`20G`) of the file system free: the oldest finished files of this capture are
-    /// deleted first.
+    /// Keep a part (`10%`) or size (`20G`) of the file system free: the oldest finished files of this capture, and of
+    /// earlier ones with the same `-w`, are deleted first.
     #[arg(help_heading = OUTPUT, long, value_name = "SHARE", requires = "write")]
     pub(super) keep_free: Option<KeepFree>,
 

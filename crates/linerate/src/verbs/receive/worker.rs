@@ -254,7 +254,8 @@ impl Running {
             if let Some(error) = self.shared.losses_unread.get()
                 && !std::mem::replace(&mut is_told, true)
             {
-                let text = format_args!("linerate: the number of lost messages is unknown: {error}");
+                let text =
+                    format_args!("linerate: the number of lost messages is unknown: {error}");
                 StatusLine::eprintln(line.as_ref(), text);
             }
             if signals.take_report_request() {

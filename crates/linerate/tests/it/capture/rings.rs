@@ -179,6 +179,47 @@ fn readers_with_files_of_their_own_delete_the_oldest_of_all() {
     assert!(last >= 4000, "{last} of {}", packets.len());
 }
 
+/// A service that starts again deletes what it wrote before, and nothing else.
+#[test]
+fn old_files_of_an_earlier_capture_go_and_others_stay() {
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
+    let path = folder.path().join("r.pcap");
+    let options = "-b packets:10 --json -U udp";
+    let first = cable.capture(&format!("-w {} {options}", path.display()));
+    cable.send(35, 64);
+    wait_for("four files", || files(folder.path()).len() == 4);
+    first.interrupt();
+    let earlier = files(folder.path());
+    let gzip = Command::new("gzip").arg(&earlier[0]).status().unwrap();
+    assert!(gzip.success());
+    let others = [
+        "r.pcap",
+        "r_notes.pcap",
+        "r_00001_20260101000000.pcap.txt",
+        "q_00001_20260101000000.pcap",
+    ];
+    let others = others.map(|name| folder.path().join(name));
+    let foreign = folder.path().join("r_00001_20260101000000.pcap");
+    let link = folder.path().join("r_00002_20260101000000.pcap");
+    for file in others.iter().chain([&foreign]) {
+        std::fs::write(file, "somebody's").unwrap();
+    }
+    std::os::unix::fs::chown(&foreign, Some(1000), None).unwrap();
+    std::os::unix::fs::symlink(&others[0], &link).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let second = cable.capture(&format!("-w {} --keep 1s {options}", path.display()));
+    cable.send(5, 64);
+    wait_for("no earlier files", || earlier.iter().all(|file| !file.exists()));
+    let (_, json, printed) = second.interrupt();
+    assert_eq!(json["deleted_files"], 4, "{printed}");
+    for file in others.iter().chain([&foreign, &link]) {
+        assert!(file.symlink_metadata().is_ok(), "{}", file.display());
+    }
+    let left = files(folder.path());
+    assert!(left.iter().all(|file| file.extension().is_none_or(|end| end != "gz")), "{left:?}");
+}
+
 /// What a compressor that `-z` runs makes of the files goes in their place.
 #[test]
 fn compressed_files_of_the_capture_go_before_the_disk_is_full() {

@@ -136,3 +136,59 @@ fn dumpcaps_names_have_a_number_and_a_time_before_the_extension() {
         assert!(time.len() == 14 && time.starts_with("2023111"), "{name}");
     }
 }
+
+#[test]
+fn names_of_a_capture_are_known_and_no_others() {
+    let second = 1_000_000_000;
+    let seconds = Rotation { seconds: Some(10), ..Rotation::default() };
+    let both = Rotation { size: Some(1), ..seconds };
+    let dumpcap = Rotation { size: Some(1), naming: Naming::Dumpcap, ..Rotation::default() };
+    let time_first = Rotation { time_first: true, ..dumpcap };
+    let size = Rotation { size: Some(1), ..Rotation::default() };
+    let ring = Rotation { count: Some(12), ..size };
+    for (base, rotation) in [
+        ("f-%H%M.pcap", seconds),
+        ("f-%Y%m%d_%H:%M:%S.pcapng.zst", both),
+        ("f-%s", both),
+        ("%b-%d", seconds),
+        ("fixed", seconds),
+        ("f.pcap", size),
+        ("f.pcap", ring),
+        ("f.pcapng.zst", dumpcap),
+        ("f", time_first),
+    ] {
+        let mut names =
+            FileNames::new(Path::new(base), rotation, Timestamp(1_795_514_400 * second));
+        for step in 1..200 {
+            let name = names.current().display().to_string();
+            assert!(
+                may_name(Path::new("folder").join(base).as_path(), rotation, &name),
+                "{base}: {name}"
+            );
+            let now = Timestamp((1_795_514_400 + step * 977) * second);
+            if step % 3 == 0 {
+                names.advance_period(now)
+            } else {
+                names.fill(now)
+            };
+        }
+    }
+    for (base, rotation, name) in [
+        ("f-%H%M.pcap", seconds, "f-notes.pcap"),
+        ("f-%H%M.pcap", seconds, "f-2561.pcap"),
+        ("f-%H%M.pcap", seconds, "f-1000.pcapng"),
+        ("f-%H%M.pcap", seconds, "g-1000.pcap"),
+        ("f-%H%M.pcap", seconds, "f-1000.pcap.1"),
+        ("f-%H%M", seconds, "f-100"),
+        ("f.pcap", size, "f.pcap.orig"),
+        ("f.pcap", size, "f.pcap-1"),
+        ("f.pcap", size, "of.pcap"),
+        ("f.pcap", dumpcap, "f.pcap"),
+        ("f.pcap", dumpcap, "f_00001_20261130.pcap"),
+        ("f.pcap", dumpcap, "f_20261130235959_00001.pcap"),
+        ("f.pcap", dumpcap, "f_0000a_20261130235959.pcap"),
+        ("f.pcap", Rotation::default(), "f.pcap"),
+    ] {
+        assert!(!may_name(Path::new(base), rotation, name), "{base}: {name}");
+    }
+}
