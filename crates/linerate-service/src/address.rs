@@ -32,7 +32,14 @@ impl ListenAddress {
     pub fn listen(self) -> io::Result<Option<TcpListener>> {
         let Self::At(address) = self else { return Ok(None) };
         let named = |error: io::Error| {
-            io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+            let remedy = match error.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "; another program has this port: choose another one, or `off`"
+                }
+                io::ErrorKind::AddrNotAvailable => "; no interface of this host has this address",
+                _ => "",
+            };
+            io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{remedy}"))
         };
         TcpListener::bind(address).map(Some).map_err(named)
     }

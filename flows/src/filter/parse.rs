@@ -200,7 +200,14 @@ impl Parser<'_> {
     fn next(&mut self) -> Result<String> {
         let word = self.words.get(self.at).cloned();
         self.at += 1;
-        word.ok_or_else(|| anyhow!("the filter ends where a word should follow"))
+        word.ok_or_else(|| self.incomplete())
+    }
+
+    fn incomplete(&self) -> anyhow::Error {
+        match self.words.last() {
+            Some(last) => anyhow!("the filter is incomplete: something must follow `{last}`"),
+            None => anyhow!("the filter is incomplete"),
+        }
     }
 
     fn expression(&mut self) -> Result<Filter> {
@@ -265,7 +272,7 @@ impl Parser<'_> {
             end += 1;
         }
         if end == start || depth > 0 {
-            bail!("the filter ends where a word should follow");
+            return Err(self.incomplete());
         }
         (self.at, self.last, self.is_after_unknown) = (end, None, true);
         Ok(Filter::Unknown)
