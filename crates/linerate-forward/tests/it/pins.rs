@@ -435,6 +435,28 @@ fn the_last_instance_of_a_namespace_restores_what_the_first_has_found() {
     assert_eq!(bpffs.left(), NOTHING);
 }
 
+/// The one that cannot be read may rely on the setting.
+#[test]
+fn settings_stay_while_the_record_of_another_instance_cannot_be_read() {
+    root_or_skip!();
+    let (lab, bpffs) = (Lab::new("unread"), Bpffs::mount());
+    lab.masquerade();
+    let start = |name: &'static str| {
+        let pins = Pins::in_bpffs(bpffs.0.path(), name);
+        let (lock, ..) = lab.router.run(|| start(&pins, &[])).unwrap();
+        (pins, lock)
+    };
+    let ((first, lock), (second, other_lock)) = (start("first"), start("second"));
+    // A program in the place of the record.
+    let program = first.directory().join("programs/learn");
+    fs::rename(program, first.directory().join("state")).unwrap();
+    lab.router.run(|| second.detach(other_lock).unwrap()).unwrap();
+    assert_eq!(lab.router.run(liberal).unwrap(), "1", "the first may rely on it");
+    lab.router.run(|| first.detach(lock).unwrap()).unwrap();
+    assert_eq!(lab.router.run(liberal).unwrap(), "1", "nobody knows what it was");
+    assert_eq!(bpffs.left(), NOTHING);
+}
+
 #[test]
 fn a_process_that_has_the_lock_is_named_and_only_that_of_the_record_is_the_daemon() {
     root_or_skip!();

@@ -504,3 +504,23 @@ fn wall_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_of_which_a_part_is_unknown_are_unknown() {
+        let mut some = Drops::default();
+        (some.ring, some.truncated) = (3, 1);
+        let both = together(Some(some), Some(some)).map(|both| (both.ring, both.truncated));
+        assert_eq!(both, Some((3, 2)), "of a socket that both read");
+        assert!(together(Some(some), None).is_none() && together(None, Some(some)).is_none());
+        let counts = Counts { losses: None, ..Counts::none() };
+        let progress = Progress { backend: "gro".to_owned(), counts };
+        let stats = ReceiveStats::of(progress, &mut Meter::start());
+        assert!(stats.to_string().ends_with("unknown losses"), "{stats}");
+        let json = serde_json::to_value(&stats).expect("JSON");
+        assert!(json["lost"].is_null() && json["truncated"].is_null(), "{json}");
+    }
+}

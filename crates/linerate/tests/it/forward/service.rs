@@ -10,6 +10,19 @@ use super::support::Net;
 use crate::LINERATE;
 use crate::service_manager::ServiceManager;
 
+/// A unit of Type=notify would end without a reason.
+#[test]
+fn a_service_manager_that_cannot_be_told_is_a_warning() {
+    root_or_skip!();
+    let net = Net::new();
+    let daemon = net.run_with("", |command| {
+        command.env("NOTIFY_SOCKET", "/nowhere/notify");
+    });
+    let (status, _, printed) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{printed}");
+    assert!(printed.contains("READY=1 to /nowhere/notify"), "{printed}");
+}
+
 #[test]
 fn the_service_manager_hears_of_everything() {
     root_or_skip!();
