@@ -99,13 +99,21 @@ impl Root {
 
     fn share(interface: &Interface, found: &AttachedProgram) -> Result<Option<Self>> {
         let Some(link) = XdpLink::open_shared_link(found.id, found.mode)? else { return Ok(None) };
-        let Ok(program) = query::program(found.id) else { return Ok(None) };
+        let program = match query::program(found.id) {
+            Ok(program) => program,
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                let action = format!("open the program {TEE} on {}", interface.name());
+                let source = std::io::Error::other(error.to_string());
+                return Err(Error::System { action, source });
+            }
+        };
         // From here on the link stays; was it still on the interface when we got it?
         if attached_to(interface.index())?.is_none_or(|now| now.id != found.id) {
             return Ok(None);
         }
         let [owners, captures] =
-            query::maps_of_program(program.as_fd(), ["owners", "captures"], SLOTS);
+            query::maps_of_program(program.as_fd(), ["owners", "captures"], SLOTS)?;
         match (owners, captures) {
             (Some(owners), Some(captures)) => Ok(Some(Self { link, owners, captures })),
             _ => Err(Error::Invalid(format!(

@@ -170,23 +170,33 @@ pub(crate) fn program(id: u32) -> libbpf_rs::Result<OwnedFd> {
 }
 
 /// The maps of a loaded program that have these names and `entries` entries.
+///
+/// # Errors
+/// [`Error::System`] where the kernel does not tell.
 pub(crate) fn maps_of_program<const N: usize>(
     program: BorrowedFd<'_>,
     names: [&str; N],
     entries: u32,
-) -> [Option<OwnedFd>; N] {
+) -> Result<[Option<OwnedFd>; N]> {
+    let failed = |source| Error::System { action: "open a map of a BPF program".into(), source };
     let mut found = [const { None }; N];
-    let maps = map_ids(program).into_iter().map(MapHandle::from_map_id);
-    for map in maps.flatten().filter(|map| map.max_entries() == entries) {
-        if let Some(place) = names.iter().position(|wanted| map.name() == *wanted) {
-            found[place] = map.as_fd().try_clone_to_owned().ok();
+    for id in map_ids(program)? {
+        let map = MapHandle::from_map_id(id)
+            .map_err(|error| failed(std::io::Error::other(error.to_string())))?;
+        if map.max_entries() == entries
+            && let Some(place) = names.iter().position(|wanted| map.name() == *wanted)
+        {
+            found[place] = Some(map.as_fd().try_clone_to_owned().map_err(failed)?);
         }
     }
-    found
+    Ok(found)
 }
 
 /// The ids of the maps that a loaded program uses.
-pub fn map_ids(program: BorrowedFd<'_>) -> Vec<u32> {
+///
+/// # Errors
+/// [`Error::System`] where the kernel does not tell.
+pub fn map_ids(program: BorrowedFd<'_>) -> Result<Vec<u32>> {
     // `MAX_USED_MAPS` of the kernel.
     let mut ids = vec![0; 64];
     let wanted = libbpf_sys::bpf_prog_info {
@@ -194,9 +204,12 @@ pub fn map_ids(program: BorrowedFd<'_>) -> Vec<u32> {
         map_ids: ids.as_mut_ptr() as u64,
         ..Default::default()
     };
-    let info = program_info(program, wanted);
-    ids.truncate(info.map_or(0, |info| info.nr_map_ids as usize));
-    ids
+    let Some(info) = program_info(program, wanted) else {
+        let source = std::io::Error::last_os_error();
+        return Err(Error::System { action: "list the maps of a BPF program".to_owned(), source });
+    };
+    ids.truncate(info.nr_map_ids as usize);
+    Ok(ids)
 }
 
 /// The kernel's information about a loaded program; `info` says where the requested arrays go.

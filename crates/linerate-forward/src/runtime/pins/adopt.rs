@@ -78,15 +78,15 @@ impl Pins {
         if !state.is_this_build() {
             return Ok(maps);
         }
-        let used: Vec<u32> =
-            programs.iter().flat_map(|(_, program)| map_ids(program.as_fd())).collect();
+        let mut used = Vec::new();
+        for (_, program) in programs {
+            used.extend(map_ids(program.as_fd())?);
+        }
         for name in map_names()? {
-            let id = maps.get(&name).and_then(|map| {
-                map.info()
-                    .map(|info| info.info.id)
-                    .map_err(|error| Error::bpf("ask about a map", &error))
-            });
-            if !id.is_ok_and(|id| used.contains(&id)) {
+            // Without a map of this name there is none to ask about.
+            let info = maps.get(&name).ok().map(|map| map.info());
+            let info = info.transpose().map_err(|error| Error::bpf("ask about a map", &error))?;
+            if !info.is_some_and(|info| used.contains(&info.info.id)) {
                 return Err(Error::Pin {
                     path: directory.join(name),
                     reason: "this map of the instance is missing, or another one is in its place; `linerate forward \
