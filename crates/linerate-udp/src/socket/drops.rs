@@ -58,7 +58,11 @@ impl SocketDrops {
     fn with(counters: [Option<File>; 2], fd: BorrowedFd<'_>) -> io::Result<Self> {
         let before = Errors::default();
         let mut drops = Self { last: count(fd)?, total: 0, counters, before };
-        drops.before = drops.errors().unwrap_or_default();
+        match drops.errors() {
+            Some(errors) => drops.before = errors,
+            // Without those of the start, later ones say nothing of this socket.
+            None => drops.counters = [None, None],
+        }
         Ok(drops)
     }
 
@@ -80,8 +84,11 @@ impl SocketDrops {
 
     fn errors(&self) -> Option<Errors> {
         let [v4, v6] = &self.counters;
-        let all = [errors(v4.as_ref(), columned), errors(v6.as_ref(), named)];
-        all.into_iter().flatten().reduce(|one, other| Errors {
+        let v4 = v4.as_ref().map(|file| errors(file, columned));
+        let v6 = v6.as_ref().map(|file| errors(file, named));
+        // Where one is there and cannot be read, the sum is unknown.
+        let all = v4.into_iter().chain(v6).collect::<Option<Vec<_>>>()?;
+        all.into_iter().reduce(|one, other| Errors {
             checksum: one.checksum + other.checksum,
             room: one.room + other.room,
             other: one.other + other.other,
@@ -103,9 +110,9 @@ fn count(fd: BorrowedFd<'_>) -> io::Result<u32> {
     get::<9>(fd, libc::SOL_SOCKET, SO_MEMINFO).map(|info| info[DROPS])
 }
 
-fn errors(file: Option<&File>, find: fn(&str, &str) -> Option<u64>) -> Option<Errors> {
+fn errors(file: &File, find: fn(&str, &str) -> Option<u64>) -> Option<Errors> {
     let mut bytes = [0; 8192];
-    let len = file?.read_at(&mut bytes, 0).ok()?;
+    let len = file.read_at(&mut bytes, 0).ok()?;
     let text = std::str::from_utf8(&bytes[..len]).unwrap_or_default();
     let value = |name| find(text, name);
     let checksum = value("InCsumErrors")?;

@@ -54,7 +54,7 @@ pub(crate) fn probe(interface: &str) -> std::result::Result<(), String> {
     if let Some(error) = xdp::probe(interface).unavailable {
         return Err(occupied(&error).unwrap_or_else(|| error.to_string()));
     }
-    if let Some(master) = taker(interface) {
+    if let Some(master) = taker(interface).map_err(|error| error.to_string())? {
         return Err(format!(
             "{interface} is a port of {master}: a socket of {interface} receives nothing. Name {master}"
         ));
@@ -67,10 +67,10 @@ pub(crate) fn probe(interface: &str) -> std::result::Result<(), String> {
 }
 
 /// The bridge, bond or the like to which the kernel gives all frames of an interface. A VRF leaves them to it.
-fn taker(interface: &str) -> Option<String> {
-    let master = link::by_name(interface).ok()?.master?;
-    let master = link::by_index(master).ok()??;
-    (master.kind != "vrf").then_some(master.name)
+fn taker(interface: &str) -> linerate_net::Result<Option<String>> {
+    let Some(master) = link::by_name(interface)?.master else { return Ok(None) };
+    let master = link::by_index(master)?.filter(|master| master.kind != "vrf");
+    Ok(master.map(|master| master.name))
 }
 
 /// That another receiver has the interface, a capture or the accelerator, where that is what `error` says.
