@@ -110,14 +110,26 @@ pub(crate) fn run(
     let _ = ready.send(Ok(Arc::new(shared)));
     let batch = batch(config);
     while !stop.load(Ordering::Relaxed) {
-        let emitted = own.read().map_or(0, |counts| counts.emitted);
-        let left = config.count.unwrap_or(u64::MAX).saturating_sub(emitted);
+        let left = match config.count {
+            None => u64::MAX,
+            Some(count) => count.saturating_sub(emitted(config, &own)?),
+        };
         if left == 0 {
             break;
         }
         send(config, &headers.frame, &skeleton, left.min(MAX_REPEAT) as u32, batch)?;
     }
     Ok(())
+}
+
+/// How many frames were sent: without that, nobody knows when to stop.
+fn emitted(config: &Config, counters: &MapCounters) -> Result<u64> {
+    let counts = counters.read().ok_or_else(|| Error::Kernel {
+        name: config.interface.name.clone(),
+        action: "read the counters of the generating program",
+        source: io::Error::last_os_error(),
+    })?;
+    Ok(counts.emitted)
 }
 
 /// Sends up to `repeat` frames; a signal ends it early.
