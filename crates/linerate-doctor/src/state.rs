@@ -197,9 +197,13 @@ impl State {
             }
             return Ok(Some(error.to_string()));
         }
-        let implied_after = implied(setting).unwrap_or_default();
-        for entry in differences(setting, &implied_before, &implied_after) {
-            self.record(entry);
+        match implied(setting) {
+            Ok(after) => {
+                for entry in differences(setting, &implied_before, &after) {
+                    self.record(entry);
+                }
+            }
+            Err(error) => warn_unread(&setting.command(value), &error),
         }
         self.save(path)?;
         Ok(None)
@@ -317,15 +321,20 @@ pub fn undo(path: &Path) -> Result<(Vec<Step>, bool)> {
             let is_there =
                 |now: &Option<String>| now.as_ref().is_some_and(|now| is_same(now, value));
             let setting = &target.entry.setting;
-            let around = implied(setting).unwrap_or_default();
+            let around = implied(setting);
             let written = match setting.read() {
                 Ok(now) if is_there(&now) => Ok(()),
                 Ok(_) => setting.write(value),
                 Err(error) => Err(error),
             };
             // What changes now, and did not when the change was made.
-            let after = implied(setting).unwrap_or_default();
-            let changed = differences(setting, &around, &after);
+            let changed = match (around, implied(setting)) {
+                (Ok(around), Ok(after)) => differences(setting, &around, &after),
+                (Err(error), _) | (_, Err(error)) => {
+                    warn_unread(&setting.command(value), &error);
+                    Vec::new()
+                }
+            };
             also.extend(changed.into_iter().filter(|entry| !recorded.contains(&entry.setting)));
             if let Err(error) = written {
                 target.step.left = Some(error.to_string());
@@ -382,6 +391,15 @@ impl Target {
     }
 }
 
+fn is_gone(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+/// What else a command changed is unknown, so it is neither recorded nor undone.
+fn warn_unread(command: &str, error: &Error) {
+    tracing::warn!(%error, "cannot see what else the kernel changed with `{command}`: that is not undone");
+}
+
 /// Removes the files that are still as they were written.
 fn remove_files(files: &mut BTreeMap<PathBuf, String>) -> Vec<Step> {
     std::mem::take(files)
@@ -391,7 +409,7 @@ fn remove_files(files: &mut BTreeMap<PathBuf, String>) -> Vec<Step> {
             let is_link = fs::read_link(&path).is_ok_and(|target| target == Path::new(&text));
             let is_ours = is_link || fs::read_to_string(&path).is_ok_and(|now| now == text);
             let left = match () {
-                () if fs::symlink_metadata(&path).is_err() => None,
+                () if is_gone(&path) => None,
                 () if !is_ours => Some("somebody has changed it since; it stays".to_owned()),
                 () => fs::remove_file(&path).err().map(|error| error.to_string()),
             };
@@ -422,17 +440,17 @@ fn implied(setting: &Setting) -> Result<Vec<(Setting, String)>> {
                 add(Setting::Sysctl(format!("net/ipv4/conf/{name}/forwarding")));
             }
             for link in link::all()? {
-                found.extend(features_of(&link.name).into_iter().filter(|(one, _)| {
+                found.extend(features_of(&link.name)?.into_iter().filter(|(one, _)| {
                     matches!(one, Setting::Feature { feature, .. } if feature == "rx-lro")
                 }));
             }
         }
-        Setting::Feature { interface, .. } => found = features_of(interface),
+        Setting::Feature { interface, .. } => found = features_of(interface)?,
         Setting::Parameter { interface, .. } => {
             for parameter in Parameter::ALL {
                 add(Setting::parameter(interface, parameter));
             }
-            found.extend(features_of(interface));
+            found.extend(features_of(interface)?);
         }
         _ => {}
     }
@@ -441,14 +459,21 @@ fn implied(setting: &Setting) -> Result<Vec<(Setting, String)>> {
 }
 
 /// The features of an interface that are on.
-fn features_of(interface: &str) -> Vec<(Setting, String)> {
-    let features = link::by_name(interface).and_then(|link| ethtool::features(link.index));
-    let features = features.unwrap_or_default();
+///
+/// # Errors
+/// Where the kernel does not tell: none of them is taken for off.
+fn features_of(interface: &str) -> Result<Vec<(Setting, String)>> {
+    let features = match link::by_name(interface) {
+        Ok(link) => ethtool::features(link.index)?,
+        // It has gone meanwhile, and its features with it.
+        Err(linerate_net::Error::NoInterface(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
     let on = features.active().map(|feature| {
         let (interface, feature) = (interface.to_owned(), feature.to_owned());
         (Setting::Feature { interface, feature }, "on".to_owned())
     });
-    on.collect()
+    Ok(on.collect())
 }
 
 /// What the kernel has changed with `setting`.

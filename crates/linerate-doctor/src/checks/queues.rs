@@ -144,7 +144,12 @@ pub(super) fn steering(_: &Context<'_>, link: &Link) -> Vec<Answer> {
         return Answer::unknown(OTHER_SYSFS).alone();
     };
     let queues = std::fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
-    let masks = queues.map(|queue| queue.path().join("rps_cpus"));
+    let masks: Vec<_> = queues.map(|queue| queue.path().join("rps_cpus")).collect();
+    // A kernel without packet steering has no such files.
+    if let Some(mask) = masks.iter().find(|mask| read(mask).is_none() && mask.exists()) {
+        return Answer::unknown(format!("cannot read {}", mask.display())).alone();
+    }
+    let masks = masks.into_iter();
     let on: Vec<_> =
         masks.filter(|mask| read(mask).is_some_and(|value| !is_same(&value, "0"))).collect();
     if on.is_empty() {
