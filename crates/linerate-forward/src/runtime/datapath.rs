@@ -364,12 +364,17 @@ fn flags(before: u16, mode: Mode, xdp_sends: bool, obstacles: &Obstacles) -> u16
 /// The interfaces that the programs know, by index.
 pub(crate) fn interfaces(maps: &Maps) -> Result<Vec<(u32, layout::Interface)>> {
     let map = maps.get("interfaces")?;
-    let entry = |key: Vec<u8>| {
-        let index = u32::from_ne_bytes(key.as_slice().try_into().ok()?);
-        let value = map.lookup(&key, MapFlags::ANY).ok()??;
-        Some((index, layout::Interface::read_from_bytes(&value).ok()?))
-    };
-    Ok(map.keys().filter_map(entry).collect())
+    let mut all = Vec::new();
+    for key in map.keys() {
+        let value = map
+            .lookup(&key, MapFlags::ANY)
+            .map_err(|error| Error::bpf("read the interfaces of the programs", &error))?;
+        // Without a value it was removed during the listing.
+        let interface = value.and_then(|value| layout::Interface::read_from_bytes(&value).ok());
+        let index = key.as_slice().try_into().map(u32::from_ne_bytes);
+        all.extend(index.ok().zip(interface));
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

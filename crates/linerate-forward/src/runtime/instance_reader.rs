@@ -95,7 +95,8 @@ impl InstanceReader<'_> {
     fn ports(&self) -> Result<Vec<Port>> {
         let mut ports = datapath::examine(self.maps)?;
         ports.sort_by_key(|port| port.interface.port);
-        let links = link::all().unwrap_or_default();
+        let links = link::all()
+            .map_err(|error| Error::system("read the counters of the interfaces", error.into()))?;
         let port = |port: Examined| {
             let Examined { index, interface: entry, uppers, obstacles, .. } = port;
             let interface = name_of(index);
@@ -142,12 +143,14 @@ fn sum(map: &MapHandle, index: u32) -> Result<u64> {
     Ok(values.iter().flatten().map(number).sum())
 }
 
-/// How our XDP program is attached to an interface; `none` if it is not.
+/// How our XDP program is attached to an interface; `none` if it is not, `unknown` where this process may not know.
 fn xdp_mode(interface: &str) -> &'static str {
-    let found = linerate_bpf::xdp::attached(interface).ok().flatten();
-    match found.filter(|found| found.name == "forward") {
-        None => "none",
-        Some(found) if found.mode == AttachMode::Generic => "generic",
-        Some(_) => "native",
+    match linerate_bpf::xdp::attached(interface) {
+        Err(linerate_bpf::Error::NoInterface(_)) | Ok(None) => "none",
+        Err(_) => "unknown",
+        Ok(Some(found)) if found.name.is_empty() => "unknown",
+        Ok(Some(found)) if found.name != "forward" => "none",
+        Ok(Some(found)) if found.mode == AttachMode::Generic => "generic",
+        Ok(Some(_)) => "native",
     }
 }

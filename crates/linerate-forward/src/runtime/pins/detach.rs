@@ -40,7 +40,16 @@ impl Pins {
                 ),
             });
         }
-        let timeouts = if is_here { self.timeouts() } else { None };
+        let is_known = state.as_ref().is_some_and(|state| state.check_layout().is_ok());
+        let timeouts = match is_here && is_known {
+            true => self.timeouts().inspect_err(|error| {
+                tracing::warn!(
+                    %error,
+                    "connections of sessions keep the timeouts that they have now, which may be too short for them"
+                );
+            }),
+            false => Ok(None),
+        };
         let mut first = Ok(());
         let mut keep = |result: Result<()>| {
             if let Err(error) = result {
@@ -63,7 +72,7 @@ impl Pins {
         {
             keep(conntrack::restore(state.windows));
         }
-        if let Some(mut timeouts) = timeouts {
+        if let Ok(Some(mut timeouts)) = timeouts {
             timeouts.hand_back(&Clock::from_boot_time());
         }
         keep(self.clear().and_then(|()| remove_directory(&self.directory)));
@@ -73,10 +82,10 @@ impl Pins {
         first
     }
 
-    /// What sets the timeouts of the connections of its sessions; `None` for an instance of another version.
-    fn timeouts(&self) -> Option<ConnectionTimeouts> {
-        let table = Table::open(&self.maps().ok()?).ok()?;
-        Some(ConnectionTimeouts::new(Arc::new(table), self.program("refresh").ok()?))
+    /// What sets the timeouts of the connections of its sessions.
+    fn timeouts(&self) -> Result<Option<ConnectionTimeouts>> {
+        let table = Table::open(&self.maps()?)?;
+        Ok(Some(ConnectionTimeouts::new(Arc::new(table), self.program("refresh")?)))
     }
 
     /// Whether all links of the instance have lost their interfaces.

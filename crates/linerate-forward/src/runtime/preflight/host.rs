@@ -1,6 +1,7 @@
 //! Checks of the host.
 
 use std::fs;
+use std::io::{self, ErrorKind};
 
 use super::probe::can_look_up;
 use super::report::{Check, Outcome, Report, warning};
@@ -17,56 +18,78 @@ pub(super) fn examine(names: &[String], report: &mut Report) {
         for name in names {
             // A path, because in a dotted key a dot in an interface name would be a slash.
             let path = format!("/proc/sys/net/{family}/conf/{name}/forwarding");
-            if is_on(all) == Some(true) && read(&path) == Some(false) {
-                let what = format!("the kernel does not forward {what} that comes in by it");
-                let remedy = format!("`sysctl -w net/{family}/conf/{name}/forwarding=1`");
-                report.add(Some(name), Check::Forwarding, warning(what, remedy));
-            }
+            let outcome = match (is_on(all), read(&path)) {
+                (Ok(Some(true)), Ok(Some(false))) => warning(
+                    format!("the kernel does not forward {what} that comes in by it"),
+                    format!("`sysctl -w net/{family}/conf/{name}/forwarding=1`"),
+                ),
+                (Ok(Some(true)), Err(error)) => unread(&path, &error),
+                _ => continue,
+            };
+            report.add(Some(name), Check::Forwarding, outcome);
         }
     }
 }
 
 fn forwarding(key: &str, what: &str) -> Outcome {
     match is_on(key) {
-        Some(false) => warning(
+        Ok(Some(false)) => warning(
             format!("the kernel does not forward {what}, so there is nothing to learn"),
             format!("`sysctl -w {key}=1`"),
         ),
         // On, or the kernel does not have it.
-        _ => Outcome::Fine,
+        Ok(_) => Outcome::Fine,
+        Err(error) => unread(key, &error),
     }
+}
+
+/// A setting that cannot be read: what it does is unknown.
+fn unread(setting: &str, error: &io::Error) -> Outcome {
+    warning(
+        format!("{setting} cannot be read ({error}), so what it does to forwarding is unknown"),
+        "make /proc/sys readable for this process".to_owned(),
+    )
 }
 
 /// What conntrack does to packets within a bridge, before TC sees them (`br_netfilter`).
 pub(super) fn bridge_filter() -> Outcome {
-    let on = |family: &&str| is_on(&format!("net.bridge.bridge-nf-call-{family}")) == Some(true);
-    match ["iptables", "ip6tables"].iter().find(|family| on(family)) {
-        Some(family) => warning(
-            "br_netfilter translates packets within the bridge, before TC sees them: translated sessions that \
-             come in by it stay with the kernel",
-            format!("`sysctl -w net.bridge.bridge-nf-call-{family}=0`"),
-        ),
-        None => Outcome::Fine,
+    for key in ["net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"] {
+        match is_on(key) {
+            Ok(Some(true)) => {
+                return warning(
+                    "br_netfilter translates packets within the bridge, before TC sees them: translated sessions \
+                     that come in by it stay with the kernel",
+                    format!("`sysctl -w {key}=0`"),
+                );
+            }
+            Ok(_) => {}
+            Err(error) => return unread(key, &error),
+        }
     }
+    Outcome::Fine
 }
 
-fn is_on(key: &str) -> Option<bool> {
+/// `None` where the kernel does not have it.
+fn is_on(key: &str) -> io::Result<Option<bool>> {
     read(&format!("/proc/sys/{}", key.replace('.', "/")))
 }
 
-fn read(path: &str) -> Option<bool> {
-    fs::read_to_string(path).ok().map(|value| value.trim() != "0")
+fn read(path: &str) -> io::Result<Option<bool>> {
+    match fs::read_to_string(path) {
+        Ok(value) => Ok(Some(value.trim() != "0")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Connections can be looked up, or none are tracked.
 fn tracking() -> Outcome {
-    let tracked = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count")
-        .ok()
-        .and_then(|count| count.trim().parse::<u64>().ok());
-    match tracked {
-        None | Some(0) => Outcome::Fine,
-        Some(_) if can_look_up() => Outcome::Fine,
-        Some(_) => warning(
+    const COUNT: &str = "net.netfilter.nf_conntrack_count";
+    match is_on(COUNT) {
+        Ok(None | Some(false)) => Outcome::Fine,
+        _ if can_look_up() => Outcome::Fine,
+        Err(error) => unread(COUNT, &error),
+        Ok(Some(true)) => warning(
             "connections are tracked here, and this kernel does not let a program ask for them: TCP and \
              UDP of tracked connections stay with the kernel",
             format!(

@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 
 use linerate_net::netlink::{attributes, bytes_at};
 
@@ -154,10 +155,13 @@ impl Message {
     }
 }
 
-/// Whether the choice among the next hops of an IPv4 route depends on the neighbours' states.
+/// Whether the choice among the next hops of an IPv4 route may depend on the neighbours' states.
 fn routes_heed_neighbours() -> bool {
-    let setting = fs::read_to_string("/proc/sys/net/ipv4/fib_multipath_use_neigh");
-    setting.is_ok_and(|value| value.trim() != "0")
+    match fs::read_to_string("/proc/sys/net/ipv4/fib_multipath_use_neigh") {
+        Ok(value) => value.trim() != "0",
+        // A kernel without routes of several next hops.
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    }
 }
 
 #[cfg(test)]

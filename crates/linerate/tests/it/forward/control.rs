@@ -56,6 +56,15 @@ fn what_is_sent_is_learned_forwarded_and_counted() {
     for word in ["running", "left", "right", "unknown"] {
         assert!(text.contains(word), "no {word} in {text}");
     }
+    // As the unit does: it may not look at programs, so it does not say that there are none.
+    let mut command = net.router.command("setpriv");
+    command.args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", LINERATE]);
+    let output = command.args(["forward", "status", "--json"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let port = &status["ports"][1];
+    assert_eq!((&port["xdp_mode"], &port["ingress"]["reason"]), (&"unknown".into(), &Value::Null));
     daemon.end(Signal::SIGINT);
 }
 
