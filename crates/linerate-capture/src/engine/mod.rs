@@ -403,7 +403,7 @@ fn open_each(
     // The error that a removal causes depends on when it happens.
     let is_gone = |name: &String| {
         let found = interface::find(&all, name);
-        found.map_or(true, |found| interface::statistics(found.index).is_none())
+        found.map_or(true, |found| link::by_index(found.index).is_ok_and(|now| now.is_none()))
     };
     let mut opened = Vec::new();
     for name in names {
