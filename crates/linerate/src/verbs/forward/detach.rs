@@ -20,6 +20,9 @@ const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often to try the lock meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// The name of an instance, and why its record cannot be read.
+type Unread = (String, Error);
+
 /// Detaches the selected instances and prints their names.
 pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
     let (names, unread) = match &arguments.query.instance.instance {
@@ -66,7 +69,7 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
 }
 
 /// The instances of this network namespace, and those that may be, because their records cannot be read.
-fn of_this_namespace() -> Result<(Vec<String>, Vec<(String, Error)>)> {
+fn of_this_namespace() -> Result<(Vec<String>, Vec<Unread>)> {
     Pins::check_visible(BPFFS.as_ref())?;
     let here = Namespace::current()?;
     let (mut found, mut unread) = (Vec::new(), Vec::new());
