@@ -189,8 +189,8 @@ struct Location {
 struct Zone {
     /// The time zone of times that are printed, and of those given without an offset: local, a name such as
     /// Europe/Berlin, or an offset such as +01:00.
-    #[arg(long = "time-zone", value_name = "ZONE", default_value = "UTC", allow_hyphen_values = true, value_parser = time::zone)]
-    zone: TimeZone,
+    #[arg(long, value_name = "ZONE", default_value = "UTC", allow_hyphen_values = true, value_parser = time::zone)]
+    time_zone: TimeZone,
 }
 
 #[derive(Debug, Args)]
@@ -239,7 +239,8 @@ impl Answer {
 
 impl Records {
     fn range(&self) -> Result<Range> {
-        let nanos = |time: Option<Time>| time.map(|time| time.nanos(&self.zone.zone)).transpose();
+        let nanos =
+            |time: Option<Time>| time.map(|time| time.nanos(&self.zone.time_zone)).transpose();
         Ok(Range { after: nanos(self.after)?, before: nanos(self.before)? })
     }
 
@@ -430,7 +431,7 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
         views::register(&context).await?;
     }
     let frame = context.sql(&sql).await.context("cannot run this query")?;
-    let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX), &zone.zone).await?;
+    let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX), &zone.time_zone).await?;
     if rows == 0 && answer.form() == Form::Table && limit != Some(0) {
         print::eprintln(if is_query { "the answer has no rows" } else { "no record matches" });
     }
