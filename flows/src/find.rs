@@ -115,10 +115,7 @@ impl Report {
         }
         if self.without_files > 0 {
             let records = plural(self.without_files, "flow record");
-            lines.push(format!(
-                "no packet file is known for {records}: the capture wrote records without packets (no -w), or another \
-                 program made them"
-            ));
+            lines.push(format!("no packet file is known for {records}"));
         }
         lines
     }

@@ -13,7 +13,7 @@ mod time;
 mod views;
 
 use std::ffi::OsStr;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -333,12 +333,6 @@ async fn run(command: Command) -> Result<ExitCode> {
         Command::Find { records, out, packets, json } => {
             if json && out.as_os_str() == "-" {
                 bail!("--json and -w - both write to standard output: write the packets to a file");
-            }
-            if out.as_os_str() == "-" && std::io::stdout().is_terminal() {
-                bail!(
-                    "-w - writes packets to standard output, which is a terminal: redirect it to a file or a pipe, or \
-                     name a file"
-                );
             }
             let (context, filter) =
                 (source::open(&records.location.locations).await?, records.filter());

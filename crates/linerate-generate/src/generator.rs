@@ -44,7 +44,7 @@ impl Generator {
             started = Self::launch(&config, backend);
             match &started {
                 Err(error) if config.backend == Backend::Auto && error.permits_fallback() => {
-                    fallback = format!("{backend} does not work here: {error}");
+                    fallback = format!("instead: {error}");
                 }
                 Err(_) => break,
                 Ok(_) => {

@@ -137,7 +137,7 @@ fn coalescing_of(link: &Link, usecs: u32, frames: u32) -> Answer {
 }
 
 /// sysfs of another network namespace has other interfaces.
-const OTHER_SYSFS: &str = "/sys shows another network namespace; `ip netns exec NAME linerate doctor` has that of the interface";
+const OTHER_SYSFS: &str = "/sys shows another network namespace";
 
 pub(super) fn steering(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     let Some(folder) = sysfs(link) else {

@@ -77,19 +77,3 @@ fn no_line_is_longer_than_a_terminal_of_80_columns() {
     }
     fs::remove_dir_all(folder.path().join("flows")).unwrap();
 }
-
-#[test]
-fn a_capture_file_is_not_written_to_a_terminal() {
-    root_or_skip!();
-    let cable = Cable::new();
-    let folder = tempfile::tempdir().unwrap();
-    let input = folder.path().join("in.pcap");
-    write_mixed(&input);
-    let arguments = format!("capture -r {} -w -", input.display());
-    let Some(printed) = lines(cable.far.command("script"), &arguments) else {
-        return print_skipped(test_name!(), "needs script");
-    };
-    let printed = printed.join(" ");
-    assert!(printed.contains("which is a terminal"), "{printed}");
-    assert!(printed.is_ascii() && !printed.contains('\0'), "{printed:?}");
-}

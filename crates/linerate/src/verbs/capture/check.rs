@@ -1,7 +1,6 @@
 //! Options that contradict each other by their values, and options that a file (`-r`) does not have. The command line
 //! itself (`conflicts_with`) refuses options that never go together.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -54,12 +53,6 @@ fn check_output(arguments: &Arguments) -> Result<()> {
     if is_stdout && arguments.json {
         bail!(
             "--json and -w - both write to standard output; write to a file, or leave out --json"
-        );
-    }
-    if is_stdout && std::io::stdout().is_terminal() {
-        bail!(
-            "-w - writes a capture file to standard output, which is a terminal: redirect it to a file or a pipe, or \
-             leave out -w to print the packets"
         );
     }
     let rotates = output::rotation(arguments).rotates();
