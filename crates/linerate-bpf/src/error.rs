@@ -34,8 +34,8 @@ pub enum Error {
     },
 
     /// No interface has this name in this network namespace.
-    #[error("no interface named {0} in this network namespace; `ip link` lists them")]
-    NoInterface(String),
+    #[error(transparent)]
+    NoInterface(linerate_net::NoInterface),
 
     /// The kernel's verifier rejected a program; a filter can then run in user space instead.
     #[error("cannot {program}: the kernel's verifier rejects it ({source}): {reason}")]
@@ -116,7 +116,7 @@ pub(crate) fn cause(error: &libbpf_rs::Error) -> io::Error {
 impl From<linerate_net::Error> for Error {
     fn from(error: linerate_net::Error) -> Self {
         match error {
-            linerate_net::Error::NoInterface(name) => Self::NoInterface(name),
+            linerate_net::Error::NoInterface(missing) => Self::NoInterface(missing),
             linerate_net::Error::Privilege { action, capability } => {
                 Self::Privilege { action, capability }
             }

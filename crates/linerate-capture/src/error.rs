@@ -40,13 +40,8 @@ pub enum Error {
         message: String,
     },
     /// No interface has this name.
-    #[error("no interface named {name}; there are {names}")]
-    NoInterface {
-        /// The requested name.
-        name: String,
-        /// Those that exist.
-        names: String,
-    },
+    #[error(transparent)]
+    NoInterface(linerate_net::NoInterface),
     /// The link layer of the interface is unsupported by filters and file formats.
     #[error(
         "{interface} has a link layer of type {number} (ARPHRD); Ethernet, loopback and bare IP are \

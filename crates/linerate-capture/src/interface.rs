@@ -1,8 +1,7 @@
 //! What a capture asks about interfaces: link types, counters, and an error that lists them.
 
-use linerate_net::Connection;
 use linerate_net::link::{self, Link, Statistics};
-use linerate_net::text::list;
+use linerate_net::{Connection, NoInterface};
 
 use crate::filter::ETHERNET;
 use crate::link_type::DOCSIS;
@@ -40,7 +39,10 @@ pub fn by_name(name: &str) -> Result<Link> {
 ///
 /// [`Error::NoInterface`].
 pub(crate) fn find<'a>(all: &'a [Link], name: &str) -> Result<&'a Link> {
-    let missing = || Error::NoInterface { name: name.to_owned(), names: listed(all) };
+    let missing = || {
+        let known = all.iter().map(|link| link.name.clone()).collect();
+        Error::NoInterface(NoInterface { name: name.to_owned(), known })
+    };
     all.iter().find(|link| link.name == name).ok_or_else(missing)
 }
 
@@ -83,11 +85,6 @@ pub fn linktypes(link: &Link) -> Result<&'static [u16]> {
 /// [`Error::Net`], as when the interface has gone.
 pub(crate) fn rx_queues(link: &Link) -> Result<u32> {
     Ok(linerate_net::Interface::open(&link.name)?.rx_queues()?)
-}
-
-/// The names of `all`, or of so many that a message stays readable.
-fn listed(all: &[Link]) -> String {
-    list(&all.iter().map(|link| link.name.as_str()).collect::<Vec<_>>())
 }
 
 /// The counters of one interface now; `None` once it is gone.

@@ -14,13 +14,8 @@ pub enum Error {
         reason: String,
     },
     /// There is no such interface.
-    #[error("interface {name}: no such interface; there are: {}", linerate_net::text::list(known))]
-    NoInterface {
-        /// The requested name.
-        name: String,
-        /// The names that exist.
-        known: Vec<String>,
-    },
+    #[error(transparent)]
+    NoInterface(linerate_net::NoInterface),
     /// The interface cannot be used in its current state.
     #[error("interface {name}: {reason}")]
     Interface {
@@ -77,9 +72,17 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Another backend may work.
-    pub(crate) fn permits_fallback(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Privilege { .. })
+    /// Why another backend is tried; `None` if none would work.
+    pub(crate) fn fallback_reason(&self) -> Option<String> {
+        match self {
+            Self::Unavailable { name, backend, reason } => {
+                Some(format!("{backend} cannot be used on {name}: {reason}"))
+            }
+            Self::Privilege { action, capabilities, .. } => {
+                Some(format!("to {action} needs {}", MissingCapabilities(capabilities)))
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn argument(what: impl Into<String>, reason: impl Into<String>) -> Self {

@@ -43,10 +43,10 @@ impl Generator {
         for (backend, reason) in candidates(&config)? {
             started = Self::launch(&config, backend);
             match &started {
-                Err(error) if config.backend == Backend::Auto && error.permits_fallback() => {
-                    fallback = format!("instead: {error}");
-                }
-                Err(_) => break,
+                Err(error) => match error.fallback_reason() {
+                    Some(reason) if config.backend == Backend::Auto => fallback = reason,
+                    _ => break,
+                },
                 Ok(_) => {
                     let reason = if fallback.is_empty() { reason } else { fallback };
                     return started

@@ -1,7 +1,7 @@
 //! [`OutputInterface`]: properties of the interface that traffic is sent to.
 
-use linerate_net::link;
 use linerate_net::route::{ConfiguredRoutes, through};
+use linerate_net::{NoInterface, link};
 use linerate_wire::{ethernet, vlan};
 
 use crate::{Error, Result};
@@ -36,7 +36,7 @@ impl OutputInterface {
         let links = link::all()?;
         let Some(link) = links.iter().find(|link| link.name == name) else {
             let known = links.into_iter().map(|link| link.name).collect();
-            return Err(Error::NoInterface { name: name.to_owned(), known });
+            return Err(Error::NoInterface(NoInterface { name: name.to_owned(), known }));
         };
         Ok(Self {
             name: link.name.clone(),

@@ -3,17 +3,51 @@
 use std::io;
 
 use crate::privilege::{self, MissingCapabilities};
+use crate::{link, text};
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// No interface has this name in this network namespace. All crates say it in these words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}; {}", self.reason(), self.remedy())]
+pub struct NoInterface {
+    /// The requested name.
+    pub name: String,
+    /// The names that exist.
+    pub known: Vec<String>,
+}
+
+impl NoInterface {
+    /// That of this name, in the network namespace of this thread.
+    pub fn new(name: impl Into<String>) -> Self {
+        // The message does without them.
+        let known = link::all().unwrap_or_default().into_iter().map(|link| link.name);
+        Self { name: name.into(), known: known.collect() }
+    }
+
+    /// The first half of the message.
+    pub fn reason(&self) -> String {
+        format!("no interface named {}", self.name)
+    }
+
+    /// The second half: which names there are.
+    pub fn remedy(&self) -> String {
+        match &*self.known {
+            [] => "`ip link` lists those that exist".to_owned(),
+            [one] => format!("there is only {one}"),
+            known => format!("there are {}", text::list(known)),
+        }
+    }
+}
 
 /// What failed, on what, and why.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No interface has this name in this network namespace.
-    #[error("no interface named {0} in this network namespace; `ip link` lists them")]
-    NoInterface(String),
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
 
     /// The interface was there, and is not any more.
     #[error("interface {0} is gone: it was removed while in use")]

@@ -139,7 +139,9 @@ mod tests {
     #[test]
     fn an_interface_that_is_not_there_is_named() {
         for name in ["", "none", "a-name-that-is-too-long", "nul\0"] {
-            assert!(matches!(Interface::open(name), Err(Error::NoInterface(said)) if said == name));
+            assert!(
+                matches!(Interface::open(name), Err(Error::NoInterface(said)) if said.name == name)
+            );
         }
         assert!(
             Interface { index: i32::MAX as u32, ..Interface::open("lo").unwrap() }

@@ -42,7 +42,7 @@ pub mod unit;
 
 pub use address::{Address, addresses};
 pub use connection::Connection;
-pub use error::{Error, Result};
+pub use error::{Error, NoInterface, Result};
 pub use interface::Interface;
 pub use rule::RoutingRule;
 pub use steering::Steering;

@@ -11,7 +11,7 @@ use crate::netlink::{
     NLM_F_CREATE, NLM_F_EXCL, attr_str, attr_u32, attribute, attributes, bytes_at, put_attr,
     put_attr_str, put_nested,
 };
-use crate::{Error, Result};
+use crate::{Error, NoInterface, Result};
 
 /// Bytes of `struct ifinfomsg`.
 const HEADER: usize = 16;
@@ -341,7 +341,11 @@ impl Connection {
         // One that is no UTF-8 is found among all.
         let escaped = if name.contains('\\') { self.links()? } else { Vec::new() };
         let found = escaped.into_iter().find(|link| link.name == name);
-        found.ok_or_else(|| Error::NoInterface(name.to_owned()))
+        found.ok_or_else(|| {
+            // Without them the message names the command that lists them.
+            let known = self.links().unwrap_or_default().into_iter().map(|link| link.name);
+            NoInterface { name: name.to_owned(), known: known.collect() }.into()
+        })
     }
 
     /// The interface with this index; `None` when it is not in the namespace.

@@ -55,7 +55,12 @@ impl Namespace {
             Ok(process) if !named.exists() => format!("/proc/{process}/ns/net").into(),
             _ => named,
         };
-        let action = || format!("open the network namespace {}", path.display());
+        let action = || {
+            format!(
+                "open the network namespace {} (`ip netns` lists those with a name)",
+                path.display()
+            )
+        };
         Self::open(path.clone()).context(action)
     }
 

@@ -33,8 +33,8 @@ pub enum Error {
     },
 
     /// No interface has this name in this network namespace.
-    #[error("no interface named {0} in this network namespace; `ip link` lists them")]
-    NoInterface(String),
+    #[error(transparent)]
+    NoInterface(linerate_net::NoInterface),
 
     /// The interface is down. What it delivered before is still in the ring, and the ring continues when the
     /// interface comes up again.
@@ -135,7 +135,7 @@ impl From<linerate_net::Error> for Error {
 impl From<linerate_bpf::Error> for Error {
     fn from(error: linerate_bpf::Error) -> Self {
         match error {
-            linerate_bpf::Error::NoInterface(name) => Self::NoInterface(name),
+            linerate_bpf::Error::NoInterface(missing) => Self::NoInterface(missing),
             linerate_bpf::Error::Privilege { action, capability } => {
                 Self::Privilege { action, capability }
             }

@@ -40,8 +40,8 @@ pub enum Error {
     },
 
     /// No interface has this name.
-    #[error("no interface named {0} in this network namespace; `ip link` lists them")]
-    NoInterface(String),
+    #[error(transparent)]
+    NoInterface(linerate_net::NoInterface),
 
     /// The interface was removed, or moved to another network namespace.
     #[error("interface {0} is gone: it was removed while in use")]
@@ -104,7 +104,7 @@ impl Error {
 impl From<linerate_ring::Error> for Error {
     fn from(error: linerate_ring::Error) -> Self {
         match error {
-            linerate_ring::Error::NoInterface(name) => Self::NoInterface(name),
+            linerate_ring::Error::NoInterface(missing) => Self::NoInterface(missing),
             linerate_ring::Error::InterfaceGone(name) => Self::InterfaceGone(name),
             linerate_ring::Error::Privilege { action, capability } => {
                 Self::Privilege { action, capability }

@@ -28,11 +28,11 @@ fn an_interface_that_went_is_passed_over_where_that_is_wanted() {
     let found: Vec<_> = opened.iter().map(|one| one.interface.name.as_str()).collect();
     assert_eq!((found, gone), (vec!["far", "lo"], names(&["went"])));
     let refused = |error: Option<Error>| match error {
-        Some(Error::NoInterface { name, names }) => (name, names),
+        Some(Error::NoInterface(missing)) => (missing.name, missing.known),
         other => panic!("{other:?}"),
     };
     let (name, there) = refused(far.run(|| open_all(&three, &request, &stop)).unwrap().err());
-    assert_eq!((name.as_str(), there.contains("far")), ("went", true));
+    assert_eq!((name.as_str(), there.contains(&"far".to_owned())), ("went", true));
     let none = names(&["went"]);
     let (name, _) = refused(far.run(|| open_remaining(&none, &request, &stop)).unwrap().err());
     assert_eq!(name, "went");

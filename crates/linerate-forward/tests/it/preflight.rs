@@ -278,7 +278,7 @@ fn devices_that_xdp_cannot_serve_are_refused_without_tc() {
     drop(other);
     let report = pair.prepare(&["eth77"], &Options::default());
     let (reason, remedy) = refusal(outcome(&report, "eth77", Check::Kind));
-    assert!(reason.contains("no such interface") && remedy.contains("lo, a"), "{reason}; {remedy}");
+    assert!(reason == "no interface named eth77" && remedy.contains("lo, a"), "{reason}; {remedy}");
     // A member of a bridge can be a port.
     let report = pair.prepare(&["a"], &Options::default());
     assert_eq!(outcome(&report, "a", Check::Kind), &Outcome::Fine);

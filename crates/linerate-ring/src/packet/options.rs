@@ -202,7 +202,7 @@ impl Options {
             socket.make_promiscuous(interface)?;
         }
         socket.bind(index, libc::ETH_P_ALL as u16).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENODEV) => Error::NoInterface(name.to_owned()),
+            Some(libc::ENODEV) => Error::NoInterface(linerate_net::NoInterface::new(name)),
             _ => Error::system(format!("bind to interface {name}"), error),
         })?;
         if let Some(error) = socket.take_error() {

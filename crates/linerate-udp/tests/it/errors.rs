@@ -212,7 +212,10 @@ fn interfaces_and_groups_that_are_not_there_are_named() {
         Options { groups: vec![group.clone().on("lr-none")], ..options() },
     ] {
         let error = Receiver::open(options).unwrap_err();
-        assert!(matches!(&error, Error::NoInterface(name) if name == "lr-none"), "{error}");
+        assert!(
+            matches!(&error, Error::NoInterface(missing) if missing.name == "lr-none"),
+            "{error}"
+        );
     }
     let on_lo = group.on("lo");
     let mut receiver =

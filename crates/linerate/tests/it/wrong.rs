@@ -430,14 +430,20 @@ fn wrong_command_lines_end_with_2_and_say_what_is_expected() {
 fn failures_end_with_1_and_say_what_failed() {
     for (line, expected) in [
         ("capture -r /nowhere/a.pcap", "cannot open /nowhere/a.pcap"),
-        ("doctor -i nowhere", "no interface named nowhere"),
+        ("doctor -i nowhere", "no interface named nowhere; there "),
         ("forward check-config /nowhere/a.toml", "/nowhere/a.toml"),
-        ("generate -i nowhere", "no such interface; there are: "),
+        (
+            "capture --netns nowhere",
+            "cannot open the network namespace /run/netns/nowhere (`ip netns` lists those with a name)",
+        ),
+        ("capture -i nowhere", "no interface named nowhere; there "),
+        ("generate -i nowhere", "no interface named nowhere; there "),
+        ("replay -i nowhere in.pcap", "no interface named nowhere; there "),
         ("receive --bind 203.0.113.9:7000 --for 1s", "no interface of this network namespace has"),
         ("replay -i lo /nowhere/a.pcap", "cannot open /nowhere/a.pcap"),
         ("segment /nowhere/a.pcap -w b.pcap", "cannot open /nowhere/a.pcap"),
         ("send 127.0.0.1:9 --xdp nowhere --count 1", "no interface named nowhere"),
-        ("uplink --tap up0 -i nowhere", "no interface named nowhere"),
+        ("uplink --tap up0 -i nowhere", "no interface named nowhere; there "),
         ("manual /proc/nowhere", "/proc/nowhere"),
     ] {
         let words: Vec<_> = line.split(' ').collect();

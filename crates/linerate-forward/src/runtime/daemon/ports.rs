@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use linerate_bpf::link::has_tcx_ingress_program;
 use linerate_bpf::rcu::RcuSynchronizer;
+use linerate_net::NoInterface;
 use linerate_net::link::Link;
 use linerate_net::text::list;
 
@@ -204,7 +205,7 @@ impl PortSlot {
         handle: &mut InstanceHandle,
     ) -> Result<bool> {
         let Some(link) = found(links, name) else {
-            return Err(Error::Invalid(format!("there is no interface {name}")));
+            return Err(Error::Invalid(NoInterface::new(name).to_string()));
         };
         let mac = if link.is_ethernet() { dst_mac(link, links) } else { Some([0; 6]) };
         let Some(mac) = mac else {

@@ -21,8 +21,7 @@ use std::io;
 pub use report::{Check, Finding, Fix, Outcome, PeerProgram, Report};
 
 use linerate_net::namespace::Namespace;
-use linerate_net::text::list;
-use linerate_net::{ethtool, link, privilege};
+use linerate_net::{NoInterface, ethtool, link, privilege};
 use report::refused;
 
 use crate::{Error, Result};
@@ -61,9 +60,9 @@ pub fn prepare(names: &[String], options: &Options) -> Result<Report> {
     host::examine(names, &mut report);
     for name in names {
         let Some(link) = links.iter().find(|link| link.name == *name) else {
-            let there: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
-            let remedy = format!("there are {}", list(&there));
-            report.add(Some(name), Check::Kind, refused("there is no such interface", remedy));
+            let known = links.iter().map(|link| link.name.clone()).collect();
+            let missing = NoInterface { name: name.clone(), known };
+            report.add(Some(name), Check::Kind, refused(missing.reason(), missing.remedy()));
             continue;
         };
         let action = format!("examine interface {name}");
