@@ -96,6 +96,16 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// Standard output or the file is a terminal.
+    #[error(
+        "cannot write packets to a terminal ({}): they are binary; redirect standard output into a file (> FILE) or a \
+         pipe (| PROGRAM)",
+        if path.as_os_str() == "-" { "standard output".into() } else { path.display().to_string() }
+    )]
+    Terminal {
+        /// The file, `-` for standard output.
+        path: PathBuf,
+    },
     /// An output file cannot be written any further; it ends with its last whole packet.
     #[error("cannot write {}: {source}{}", path.display(), hint(source))]
     Write {
@@ -123,7 +133,7 @@ fn hint(error: &io::Error) -> &'static str {
         }
         io::ErrorKind::NotFound => "; create the directory first",
         io::ErrorKind::PermissionDenied => {
-            "; the user that the capture runs as must be allowed to write there"
+            "; the user that this program runs as must be allowed to write there"
         }
         _ => "",
     }

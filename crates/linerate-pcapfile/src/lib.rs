@@ -34,5 +34,6 @@ pub use read::{Block, BlockReader, BlockType, DescribedRecord, Reader};
 pub use record::{InterfaceDescription, InterfaceStatistics, Record, SectionHeader};
 pub use time::Resolution;
 pub use write::{
-    Encoder, FileWriter, OutputFile, PacketOptions, Writer, refuse_numbered_in_use, same_file,
+    Encoder, FileWriter, OutputFile, PacketOptions, Writer, refuse_numbered_in_use,
+    refuse_terminal, same_file,
 };

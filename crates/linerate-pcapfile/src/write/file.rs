@@ -1,7 +1,7 @@
 //! [`OutputFile`]: a file, a pipe or standard output that ends with a whole record, compressed or not.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, IsTerminal, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,18 @@ use super::lock;
 use crate::compression::Compressor;
 use crate::foreign::{Found, create_own, look, refuse_foreign};
 use crate::{Compression, Error, FILE_MODE, Result, UserGroup};
+
+/// Refuses standard output (`-`) if it is a terminal, before there is anything to write.
+/// [`OutputFile::create`] does the same.
+///
+/// # Errors
+/// [`Error::Terminal`].
+pub fn refuse_terminal(path: &Path) -> Result<()> {
+    match path.as_os_str() == "-" && io::stdout().is_terminal() {
+        true => Err(Error::Terminal { path: path.to_owned() }),
+        false => Ok(()),
+    }
+}
 
 /// An open output file.
 ///
@@ -37,10 +49,14 @@ impl OutputFile {
     ///
     /// # Errors
     /// [`Error::Create`], also for a file or link of another user in a folder such as `/tmp`, and for a file that
-    /// another process writes.
+    /// another process writes; [`Error::Terminal`].
     pub fn create(path: &Path, compression: Compression, stop: &AtomicBool) -> Result<Self> {
-        Self::open(path, compression, stop)
-            .map_err(|source| Error::Create { path: path.to_owned(), source })
+        let output = Self::open(path, compression, stop)
+            .map_err(|source| Error::Create { path: path.to_owned(), source })?;
+        match output.file.is_terminal() {
+            true => Err(Error::Terminal { path: path.to_owned() }),
+            false => Ok(output),
+        }
     }
 
     fn open(path: &Path, compression: Compression, stop: &AtomicBool) -> io::Result<Self> {

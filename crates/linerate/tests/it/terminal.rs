@@ -28,6 +28,34 @@ fn lines(mut script: Command, arguments: &str) -> Option<Vec<String>> {
 }
 
 #[test]
+fn packets_are_not_written_to_a_terminal() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.pcap");
+    write_mixed(&input);
+    let input = input.display();
+    for arguments in [
+        format!("capture -r {input} -w -"),
+        "capture -i far --print -w -".to_owned(),
+        format!("capture -r {input} -w /dev/stdout"),
+        format!("capture -r {input} -w /dev/tty"),
+        "capture -i far -w -".to_owned(),
+        "capture -i far -w - --flows flows".to_owned(),
+        format!("segment {input} -w -"),
+        format!("segment {input} -w /dev/stdout"),
+    ] {
+        let Some(lines) = lines(cable.far.command("script"), &arguments) else {
+            return print_skipped(test_name!(), "needs script");
+        };
+        let text = lines.join(" ");
+        for words in ["to a terminal", "binary", "> FILE", "| PROGRAM"] {
+            assert!(text.contains(words), "{arguments}: {text:?}");
+        }
+    }
+}
+
+#[test]
 fn no_line_is_longer_than_a_terminal_of_80_columns() {
     root_or_skip!();
     let cable = Cable::new();

@@ -33,7 +33,7 @@ use linerate_capture::sink::file::FileSink;
 use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions};
 use linerate_flow::meter;
 use linerate_net::namespace::Namespace;
-use linerate_pcapfile::{BlockReader, Error as FileError};
+use linerate_pcapfile::{BlockReader, Error as FileError, refuse_terminal};
 use linerate_process::Attribution;
 use linerate_ring::TimestampSource;
 use linerate_service::{Manager, answer_unavailable};
@@ -82,6 +82,7 @@ pub(crate) fn run(mut arguments: Arguments, verbose: u8) -> Result<ExitCode> {
             None => listed,
         };
     }
+    arguments.write.as_deref().map_or(Ok(()), refuse_terminal)?;
     output::check(arguments)?;
     if let Some(user) = &arguments.relinquish_privileges {
         privilege::check_user(user)?;

@@ -11,7 +11,7 @@ use linerate_capture::host;
 use linerate_capture::split::{
     self, JoinOptions, Operation, Progress, Rewrite, SplitOptions, TunnelPorts,
 };
-use linerate_pcapfile::{BlockReader, Error, Format, Writer, same_file};
+use linerate_pcapfile::{BlockReader, Error, Format, Writer, refuse_terminal, same_file};
 
 pub(crate) use arguments::Arguments;
 use arguments::Joined;
@@ -33,6 +33,7 @@ pub(crate) fn check(arguments: &Arguments) -> Result<()> {
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     check(arguments).map_err(as_usage_error)?;
+    refuse_terminal(&arguments.write)?;
     let (input, output) = (arguments.input.as_path(), arguments.write.as_path());
     if same_file(input, output) {
         return Err(Error::IsInput { path: output.to_owned() }.into());
