@@ -15,7 +15,7 @@ pub enum Error {
     Net(#[from] linerate_net::Error),
 
     /// A file.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}{}", path.display(), hint(source))]
     File {
         /// What was being done; follows "cannot".
         action: &'static str,
@@ -42,6 +42,14 @@ pub enum Error {
         /// What is wrong, and what to do.
         reason: String,
     },
+}
+
+/// What to do about an error of a file, where that is known.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run as root, which may change settings",
+        _ => "",
+    }
 }
 
 /// The error of doing `action` with a file.

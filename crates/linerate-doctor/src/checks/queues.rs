@@ -137,11 +137,15 @@ fn coalescing_of(link: &Link, usecs: u32, frames: u32) -> Answer {
 }
 
 /// sysfs of another network namespace has other interfaces.
-const OTHER_SYSFS: &str = "/sys shows another network namespace";
+fn other_sysfs() -> Vec<Answer> {
+    Answer::unknown("/sys shows another network namespace")
+        .by_hand("ip netns exec NAME linerate doctor")
+        .alone()
+}
 
 pub(super) fn steering(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     let Some(folder) = sysfs(link) else {
-        return Answer::unknown(OTHER_SYSFS).alone();
+        return other_sysfs();
     };
     let queues = std::fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
     let masks: Vec<_> = queues.map(|queue| queue.path().join("rps_cpus")).collect();
@@ -166,7 +170,7 @@ pub(super) fn steering(_: &Context<'_>, link: &Link) -> Vec<Answer> {
 
 pub(super) fn deferral(_: &Context<'_>, link: &Link) -> Vec<Answer> {
     let Some(folder) = sysfs(link) else {
-        return Answer::unknown(OTHER_SYSFS).alone();
+        return other_sysfs();
     };
     let value = |name: &str| number(folder.join(name)).unwrap_or(0);
     let (deferred, timeout) = (value("napi_defer_hard_irqs"), value("gro_flush_timeout"));

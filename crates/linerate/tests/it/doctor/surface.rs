@@ -13,6 +13,18 @@ fn ids(findings: &Findings) -> BTreeSet<(String, bool)> {
         .collect()
 }
 
+/// `nsenter --net` leaves the /sys of the host.
+#[test]
+fn a_foreign_sysfs_has_a_remedy() {
+    root_or_skip!();
+    let bed = Bed::new();
+    let findings = bed.findings_after("nsenter --mount=/proc/$PPID/ns/mnt", "");
+    for id in ["packet-steering", "irq-deferral"] {
+        let found = findings.get(id, "unknown", "/sys shows another network namespace").unwrap();
+        assert_eq!(found["command"], "ip netns exec NAME linerate doctor", "{found}");
+    }
+}
+
 /// Each check says something of its own, and at least that it may not see.
 #[test]
 fn without_privileges_no_check_is_missing() {
