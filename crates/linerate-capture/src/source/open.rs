@@ -161,8 +161,7 @@ impl OpenInterface {
             };
         sources.shrink_to_fit();
         let cpus = affinity::of_readers(name, &sources);
-        let sockets = matches!(sources.first(), Some(Source::Xdp(receiver))
-            if receiver.config().delivery == Delivery::AfXdp);
+        let sockets = are_sockets(&sources);
         let taken = match selection.kind {
             SourceKind::Xdp if !filter_in_user => TakenFrames::Accepted,
             SourceKind::Xdp if sockets => TakenFrames::All,
@@ -202,6 +201,17 @@ impl OpenInterface {
             warnings,
         })
     }
+
+    /// The pages of a buffer that has a choice of them: that of AF_XDP sockets.
+    pub fn chosen_pages(&self) -> Option<&str> {
+        are_sockets(&self.sources).then_some(&*self.pages)
+    }
+}
+
+/// Whether these are AF_XDP sockets.
+fn are_sockets(sources: &[Source]) -> bool {
+    matches!(sources.first(), Some(Source::Xdp(receiver))
+        if receiver.config().delivery == Delivery::AfXdp)
 }
 
 /// Does `work` in a namespace; in that of the caller without one. Threads that it starts stay there.

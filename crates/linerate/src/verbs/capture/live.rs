@@ -42,9 +42,10 @@ pub(super) fn announce(opened: &[OpenInterface], snaplen: u32, details: bool) {
         if details {
             let notes = one.notes.iter().filter(|note| !note.is_empty());
             let notes: String = notes.map(|note| format!("; {note}")).collect();
-            let (reason, pages) = (&one.selection.reason, &one.pages);
+            let pages = one.chosen_pages().map(|pages| format!("; pages: {pages}"));
+            let (reason, pages) = (&one.selection.reason, pages.unwrap_or_default());
             stdio::eprintln(format_args!(
-                "linerate: {name}: {reason}{notes}; pages: {pages}; snapshot length {snaplen} bytes"
+                "linerate: {name}: {reason}{notes}{pages}; snapshot length {snaplen} bytes"
             ));
         }
         if source == SourceKind::Xdp {

@@ -281,7 +281,7 @@ fn an_interface_is_captured_as_asked() {
         ("-j host_lowprec", ""),
         ("--source tee -j host_lowprec", ""),
         ("--cpu 0", ""),
-        ("--source packet --busy-poll 50", ""),
+        ("--source packet --busy-poll 50 -v", "snapshot length"),
         ("--source tee --busy-poll 50", "--busy-poll has no effect"),
         ("--source tee -j adapter", "-j adapter has no effect"),
         ("--source packet --pages small", "--pages has no effect"),
@@ -289,6 +289,7 @@ fn an_interface_is_captured_as_asked() {
         ("--source packet --take-over", "--take-over has no effect on the source packet"),
         ("--source tee --take-over", "--take-over has no effect on the source tee"),
         (&format!("{socket} --pages small --busy-poll 50 -v"), "AF_XDP sockets (requested)"),
+        (&format!("{socket} --pages small -v"), "; pages: small; "),
         ("--source xdp --take-over --xdp-delivery ringbuf -B 4096 -v", "a ring buffer (requested)"),
         ("--threads 2 --fanout rnd -v", "several readers"),
     ];
@@ -300,6 +301,8 @@ fn an_interface_is_captured_as_asked() {
         let (status, _, printed) = capture.wait();
         assert!(status.success() && printed.contains(words), "{arguments}: {printed}");
         assert_eq!(printed.contains("has no effect"), words.contains("no effect"), "{printed}");
+        // Only these have a choice.
+        assert!(!printed.contains("pages: ") || arguments.contains("af-xdp"), "{printed}");
         let mut all = numbers(&path);
         all.sort_unstable();
         assert_eq!(all, (0..30).collect::<Vec<_>>(), "{arguments}: {printed}");
