@@ -167,7 +167,7 @@ impl Filter {
     /// # Errors
     ///
     /// [`Error::Filter`] as for [`Filter::compile`]; [`Error::FilterInterface`] when the interface
-    /// cannot be opened.
+    /// cannot be opened; [`Error::Ring`] when it is down.
     pub fn compile_live(interface: &str, text: &str, link_type: u16, snaplen: u32) -> Result<Self> {
         let handle = pcap::Capture::from_device(interface)
             .and_then(|capture| {
@@ -179,9 +179,14 @@ impl Filter {
                 }
                 Ok(capture)
             })
-            .map_err(|error| Error::FilterInterface {
-                interface: interface.to_owned(),
-                message: message(&error),
+            .map_err(|error| match linerate_net::link::by_name(interface) {
+                Ok(link) if !link.is_up() => {
+                    linerate_ring::Error::InterfaceDown(interface.to_owned()).into()
+                }
+                _ => Error::FilterInterface {
+                    interface: interface.to_owned(),
+                    message: message(&error),
+                },
             })?;
         Self::on(&handle, text, link_type, snaplen, true, TagReading::Live)
     }

@@ -241,9 +241,12 @@ fn check_filter(target: &Target, text: &str) -> Result<()> {
         && name != ANY
     {
         match Filter::compile_live(name, text, link_type, snaplen) {
-            // Without the privilege to open the interface, the words that only sockets know (`inbound`) are
-            // refused here; the rest is judged as well.
-            Err(linerate_capture::Error::FilterInterface { .. }) => {}
+            // Without the privilege to open the interface, or while it is down, the words that only sockets know
+            // (`inbound`) are refused here; the rest is judged as well.
+            Err(
+                linerate_capture::Error::FilterInterface { .. }
+                | linerate_capture::Error::Ring(linerate_ring::Error::InterfaceDown(_)),
+            ) => {}
             judged => return judged.map(drop).map_err(Into::into),
         }
     }

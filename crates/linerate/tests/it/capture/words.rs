@@ -93,6 +93,20 @@ fn stripped_vlan_tags_are_warned_of() {
 }
 
 #[test]
+fn an_interface_that_is_down_is_said_with_or_without_a_filter() {
+    root_or_skip!();
+    let cable = Cable::new();
+    cable.veth().b.down().unwrap();
+    for filter in ["", "udp"] {
+        let output = cable.run(&format!("-i far --discard {filter}"));
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{filter}: {printed}");
+        let words = "interface far is down; `ip link set far up` brings it up";
+        assert!(printed.contains(words), "{filter}: {printed}");
+    }
+}
+
+#[test]
 fn lines_that_cannot_be_written_are_a_failure() {
     let folder = folder();
     let path = folder.path().join("in.pcap");
