@@ -14,7 +14,7 @@ use crate::cli::companion::Companion;
 #[command(disable_help_flag = true)]
 pub(crate) struct FlowsArguments {
     /// top, list, sum, query or ship, with its options; `linerate flows top --help` prints them.
-    #[arg(value_name = "COMMAND", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "COMMAND", num_args = 0.., trailing_var_arg = true, allow_hyphen_values = true)]
     _words: Vec<OsString>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct FlowsArguments {
 pub(crate) struct FindArguments {
     /// An address or a filter, with options: -r LOCATION for the records, -w FILE, --after TIME, --before TIME,
     /// --packets DIR; `linerate find --help` prints all.
-    #[arg(value_name = "FILTER", required = true, num_args = 1.., trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "FILTER", num_args = 0.., trailing_var_arg = true, allow_hyphen_values = true)]
     _words: Vec<OsString>,
 }
 

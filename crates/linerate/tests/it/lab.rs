@@ -81,6 +81,9 @@ fn flows_and_find_become_their_own_program_or_say_how_to_get_it() {
     installed.script("bin/linerate-flows", "echo \"$@\"");
     for words in [
         &["flows", "top", "--by", "port", "-n", "3", "--help", "not", "tcp"][..],
+        // It lists its commands, and what it needs.
+        &["flows"],
+        &["find"],
         &["find", "-r", "place", "-w", "-", "--after", "-2h", "host", "10.0.0.1"],
     ] {
         let found = installed.linerate(words, Path::new(""));
