@@ -19,6 +19,7 @@ use anyhow::{Context, Error, Result, bail};
 use datafusion::arrow::array::{Array, Int64Array, StringArray};
 use datafusion::common::cast::{as_int64_array, as_string_array, as_uint64_array};
 use datafusion::prelude::SessionContext;
+use linerate_pcapfile::refuse_terminal;
 use serde_json::json;
 
 use self::expected::Expected;
@@ -115,7 +116,10 @@ impl Report {
         }
         if self.without_files > 0 {
             let records = plural(self.without_files, "flow record");
-            lines.push(format!("no packet file is known for {records}"));
+            lines.push(format!(
+                "no packet file is known for {records}: those of forward, and of a capture without -w FILE, into a pipe \
+                 or beyond --cutoff have none; `linerate capture -w FILE --flows FOLDER` writes both"
+            ));
         }
         lines
     }
@@ -140,6 +144,7 @@ impl Report {
 
 /// Writes the packets of a filter and a range of time, in the order of time.
 pub(crate) async fn run(context: &SessionContext, options: &Options<'_>) -> Result<Report> {
+    refuse_terminal(options.out)?;
     let filter = filter(options)?;
     output::check_name(options.out)?;
     let mut report = Report {

@@ -40,7 +40,7 @@ use crate::time::{Range, Time};
     Examples:\n  \
     linerate flows top -r /var/lib/linerate/flows --by port net 10.0.0.0/8\n  \
     linerate flows sum -r s3://flows/site-1 --after -1d --every 1h\n  \
-    linerate flows ship /var/lib/linerate/flows s3://flows/site-1 --follow 10s --delete\n  \
+    linerate flows ship /var/lib/linerate/flows s3://flows/a --follow 10s --delete\n  \
     linerate find 10.0.0.7 -r /var/lib/linerate/flows --after -2h -w host.pcapng")]
 struct Cli {
     #[command(subcommand)]
@@ -157,7 +157,7 @@ AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL and AWS_A
 Exit status: 0 when nothing waits, 1 when files wait or a folder cannot be read.
 
 Examples:
-  linerate flows ship /var/lib/linerate/flows s3://flows/site-1 --follow 10s --delete")]
+  linerate flows ship /var/lib/linerate/flows s3://flows/a --follow 10s --delete")]
     Ship {
         /// The folder of records.
         folder: PathBuf,
@@ -425,7 +425,9 @@ async fn flows(command: FlowsCommand) -> Result<ExitCode> {
         views::register(&context).await?;
     }
     let frame = context.sql(&sql).await.context("cannot run this query")?;
-    let rows = print::run(frame, answer.form(), limit.unwrap_or(u64::MAX), &zone.time_zone).await?;
+    let rows =
+        print::run(frame, answer.form(), limit.unwrap_or(u64::MAX), !is_query, &zone.time_zone)
+            .await?;
     if rows == 0 && answer.form() == Form::Table && limit != Some(0) {
         print::eprintln(if is_query { "the answer has no rows" } else { "no record matches" });
     }

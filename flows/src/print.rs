@@ -17,6 +17,7 @@ use futures::StreamExt;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
+use terminal_size::{Width, terminal_size_of};
 
 use crate::time::zone_name;
 
@@ -32,8 +33,14 @@ pub(crate) enum Form {
 }
 
 /// Runs a query and prints the first rows of its answer, at most `limit`, with times of `zone`. Returns how many rows
-/// there are.
-pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64, zone: &TimeZone) -> Result<u64> {
+/// there are. A table has the first columns for which the terminal has room, if `may_drop` allows that.
+pub(crate) async fn run(
+    frame: DataFrame,
+    form: Form,
+    limit: u64,
+    may_drop: bool,
+    zone: &TimeZone,
+) -> Result<u64> {
     let context = Arc::new(frame.task_ctx());
     let plan = frame.create_physical_plan().await?;
     let progress = progress(&plan);
@@ -60,7 +67,23 @@ pub(crate) async fn run(frame: DataFrame, form: Form, limit: u64, zone: &TimeZon
     }
     progress.finish_and_clear();
     if form == Form::Table && table.iter().any(|batch| batch.num_rows() > 0) {
-        writeln!(out, "{}", printable(&pretty_format_batches(&table)?.to_string()))?;
+        let mut text = printable(&pretty_format_batches(&table)?.to_string());
+        let width = terminal_size_of(io::stdout()).filter(|_| may_drop);
+        let room = width.map_or(usize::MAX, |(Width(columns), _)| columns.into());
+        let mut dropped = Vec::new();
+        while width_of(&text) > room && table[0].num_columns() > 1 {
+            let last = table[0].num_columns() - 1;
+            dropped.insert(0, table[0].schema().field(last).name().clone());
+            table.iter_mut().for_each(|batch| drop(batch.remove_column(last)));
+            text = printable(&pretty_format_batches(&table)?.to_string());
+        }
+        writeln!(out, "{text}")?;
+        if !dropped.is_empty() {
+            eprintln(format_args!(
+                "no room for {}; a wider terminal, --csv and --json have all columns",
+                dropped.join(", ")
+            ));
+        }
     }
     out.flush()?;
     Ok(rows)
@@ -77,6 +100,11 @@ fn with_zone(schema: &SchemaRef, zone: &TimeZone) -> SchemaRef {
         _ => Arc::clone(field),
     });
     Arc::new(Schema::new_with_metadata(fields.collect::<Fields>(), schema.metadata().clone()))
+}
+
+/// The columns that the lines of a table take.
+fn width_of(table: &str) -> usize {
+    table.lines().next().unwrap_or_default().chars().count()
 }
 
 /// Prints a message on standard error. Nobody may read it any more.

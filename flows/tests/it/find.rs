@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use linerate_flow::community_id::community_id;
 use linerate_flow::{EndReason, FlowKey, FlowRecord};
@@ -675,6 +675,34 @@ fn fewer_packets_than_the_records_count_are_said_unless_the_capture_cut_them_off
     let (status, counts, said) = counts(location, &out, "host 10.0.0.1");
     assert_eq!((status, &counts["missing_packets"]), (Some(0), &0.into()), "{said}");
     assert_eq!(packets(&out).len(), 60);
+}
+
+#[test]
+fn records_without_a_packet_file_have_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, location) = two_files(folder.path(), NAMES);
+    let mut records = meter(&files);
+    records.iter_mut().for_each(|record| record.packets = None);
+    parquet(Path::new(&location), &records);
+    let said = refusal(&location, &folder.path().join("out.pcapng"));
+    for words in ["no packet file is known for", "capture -w FILE --flows FOLDER"] {
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn packets_are_not_written_to_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, location) = two_files(folder.path(), NAMES);
+    let line = format!("{} find -r {location} -w - ip", env!("CARGO_BIN_EXE_linerate-flows"));
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &line, "/dev/null"]).stdin(Stdio::null());
+    let Ok(output) = script.output() else {
+        return linerate_testkit::print_skipped(linerate_testkit::test_name!(), "needs script");
+    };
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("to a terminal") && said.contains("> FILE"), "{said}");
 }
 
 /// Names with two digits may be of one capture, or of several.

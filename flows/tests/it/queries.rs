@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use linerate_flow::community_id::community_id;
@@ -331,6 +331,54 @@ fn records_have_the_names_of_others() {
         let octets: u64 = records.iter().map(|one| one.forward.octets + one.reverse.octets).sum();
         assert_eq!((&ecs[0]["sum"], &ocsf[0]["sum"]), (&octets.into(), &octets.into()));
         assert!(ocsf[0]["t"].as_u64() >= Some(START / 1_000_000));
+    }
+}
+
+#[test]
+fn a_table_fits_the_terminal_and_says_what_it_leaves_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = folder.path().join("1.parquet");
+    let mut records = some_records(folder.path(), 100);
+    let ends = ["fe80::1234:5678:9abc:def0", "fe80::fedc:ba98:7654:3210"];
+    for record in &mut records {
+        let [source, destination] = ends.map(|end| end.parse().unwrap());
+        (record.key.source, record.key.destination) = (source, destination);
+        record.forward.octets = 123_456_789_012;
+    }
+    parquet(&location, &records);
+    for (arguments, columns, last) in [
+        ("top", 80, "percent"),
+        ("top", 200, "bits_per_second"),
+        ("top --by pair", 80, "packets"),
+        ("list", 80, ""),
+    ] {
+        let inner = format!(
+            "stty rows 24 cols {columns}; {} flows {arguments} -r {}",
+            env!("CARGO_BIN_EXE_linerate-flows"),
+            location.display()
+        );
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--command", &inner, "/dev/null"]).stdin(Stdio::null());
+        let Ok(output) = script.output() else {
+            return linerate_testkit::print_skipped(linerate_testkit::test_name!(), "needs script");
+        };
+        let said = String::from_utf8(output.stdout).unwrap();
+        // The progress stands before the first line.
+        let table: Vec<_> = said.lines().filter(|line| line.ends_with(['|', '+'])).collect();
+        let header = table.iter().find(|line| line.starts_with('|')).unwrap();
+        assert!(table[1..].iter().all(|line| line.len() <= columns), "{said}");
+        assert!(header.trim_end_matches([' ', '|']).ends_with(last), "{said}");
+        assert_eq!(said.contains("no room for"), columns == 80, "{said}");
+    }
+}
+
+#[test]
+fn without_a_command_the_commands_are_listed() {
+    let output = run(&["flows"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for command in ["top", "list", "sum", "query", "ship"] {
+        assert!(said.contains(&format!("\n  {command} ")), "{said}");
     }
 }
 
