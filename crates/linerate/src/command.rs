@@ -63,7 +63,7 @@ linerate-flows, a separate program, does it; `make flows` builds it.
 Examples:
   linerate flows top -r /var/lib/linerate/flows --by port net 10.0.0.0/8
   linerate flows sum -r s3://flows/site-1 --after -1d --every 1h
-  linerate flows ship /var/lib/linerate/flows s3://flows/site-1 --follow 10s --delete")]
+  linerate flows ship /var/lib/linerate/flows s3://flows/a --follow 10s --delete")]
     Flows(flows::FlowsArguments),
     /// Forward packets in XDP as the kernel forwarded their session before.
     Forward(forward::Arguments),

@@ -32,7 +32,7 @@ const ZSH_AUTOLOAD: &[u8] =
 /// Arguments of `linerate completion`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The script asks the program for candidates, so it completes the interfaces, network namespaces, instances, experiments
+The script asks the program for candidates, so it completes the interfaces, network namespaces, instances, experiments \
 and programs of this host.
 
 Examples:

@@ -40,8 +40,8 @@ accept.
 Examples:
   linerate generate -i veth0 --count 1000000
   linerate generate -i veth0 --seconds 10 --rate 1Mpps --flows 100
-  linerate generate -i veth0 --tcp --tcp-flags syn --src 10.0.0.0/16 --random src,sport
-  linerate generate -i veth0 --size 700-1500 --random src,dst,sport,dport,mac,size --seed 7")]
+  linerate generate -i veth0 --tcp --tcp-flags syn --src 10.0.0.0/8 --random src
+  linerate generate -i veth0 --size 64-1500 --random src,sport,size --seed 7")]
 pub(crate) struct Arguments {
     /// Output interface.
     #[arg(short, long, value_name = "IFACE")]

@@ -92,7 +92,7 @@ segment them they are sent again one by one, and later ones go alone: none is lo
 
 Examples:
   linerate send 10.0.0.2:7000 --count 1000000
-  linerate send 239.1.1.1:7000 --from 10.0.0.1:0 --size 20-76 --rate 100k --for 10s --pattern time
+  linerate send 239.1.1.1:7000 --from 10.0.0.1:0 -s 20-76 --rate 100k --for 10s
   linerate send 10.0.0.2:7000 --xdp eth1
   linerate send [fd00::2]:7000 --xdp eth1 --next-hop 02:00:00:00:00:02";
 

@@ -27,6 +27,23 @@ fn lines(mut script: Command, arguments: &str) -> Option<Vec<String>> {
     Some(plain.split(['\r', '\n']).map(str::to_owned).collect())
 }
 
+/// Lines that a user copies into a shell stay whole.
+#[test]
+fn examples_fit_a_terminal_of_80_columns() {
+    let mut verbs = vec![Vec::new()];
+    all(&[], &mut verbs);
+    for path in verbs {
+        let mut command = std::process::Command::new(LINERATE);
+        // The programs of others may not be there: their help is also in the command.
+        let output = command.arg("help").args(&path).env("COLUMNS", "200").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let examples = help.split_once("Examples:").map_or("", |(_, examples)| examples);
+        let mut examples = examples.lines().filter(|line| line.starts_with("  "));
+        let long = examples.find(|line| line.chars().count() > 80);
+        assert_eq!(long, None, "{path:?}");
+    }
+}
+
 #[test]
 fn packets_are_not_written_to_a_terminal() {
     root_or_skip!();

@@ -186,8 +186,9 @@ SIGINT or SIGTERM ends it, after the messages that have arrived; SIGUSR1 prints 
 
 Examples:
   linerate receive --bind 10.0.0.2:7000 --for 10s
-  linerate receive --bind 0.0.0.0:26400 --join 233.54.12.111@eth1 --feed moldudp64
-  linerate receive --bind 0.0.0.0:26400 --join 233.54.12.111@eth1 --feed moldudp64 --request 10.0.0.9:26401
+  linerate receive -b 0.0.0.0:26400 -j 233.54.12.111@eth1 --feed moldudp64
+  linerate receive -b 0.0.0.0:26400 -j 233.54.12.111@eth1 --feed moldudp64 \\
+    --request 10.0.0.9:26401
   linerate receive --bind 10.0.0.2:7000 --count 1000000 --check sequence --json";
 
 /// Runs the verb.
