@@ -344,7 +344,7 @@ impl Connection {
         found.ok_or_else(|| {
             // Without them the message names the command that lists them.
             let known = self.links().unwrap_or_default().into_iter().map(|link| link.name);
-            NoInterface { name: name.to_owned(), known: known.collect() }.into()
+            Error::NoInterface(NoInterface { name: name.to_owned(), known: known.collect() })
         })
     }
 
