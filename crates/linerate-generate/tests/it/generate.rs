@@ -329,7 +329,7 @@ fn nobody_at_the_far_end_is_told() {
     let automatic = Options { count: Some(500), rate: GENTLE, ..Options::default() };
     let (arrivals, report) = cable.carry(500, || run(automatic));
     assert_eq!((report.backend.as_str(), report.accepted, arrivals.len()), ("packet", 500, 500));
-    let reason = "XDP live frames cannot be used on a: ";
+    let reason = "XDP live frames cannot be used on near: ";
     assert!(report.reason.starts_with(reason), "{}", report.reason);
 }
 
