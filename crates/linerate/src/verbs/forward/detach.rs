@@ -30,23 +30,20 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         None if arguments.all => of_this_namespace()?,
         None => (vec![instance_name()?], Vec::new()),
     };
-    let mut detached = Vec::new();
+    let (mut detached, mut failures) = (Vec::new(), Vec::new());
     for name in names {
-        let pins = Pins::of(&name);
-        // Somebody who was killed while pinning has left a directory without a record.
-        let directory = pins.directory();
-        let there = directory
-            .try_exists()
-            .with_context(|| format!("cannot check for {}; run as root", directory.display()))?;
-        if there {
-            daemon::detach(&pins, lock(&pins)?).with_context(|| format!("cannot detach {name}"))?;
-            detached.push(name);
-        } else {
-            Pins::check_visible(BPFFS.as_ref())?;
+        match detach(&name) {
+            Ok(true) => detached.push(name),
+            Ok(false) => {}
+            // The others are independent of it.
+            Err(error) => failures.push(error),
         }
     }
+    if detached.is_empty() && unread.is_empty() && failures.len() == 1 {
+        return Err(failures.remove(0));
+    }
     let text = || match detached.is_empty() {
-        true if unread.is_empty() => "nothing is attached".to_owned(),
+        true if unread.is_empty() && failures.is_empty() => "nothing is attached".to_owned(),
         true => "detached nothing".to_owned(),
         false => format!("detached {}", list(&detached)),
     };
@@ -57,15 +54,36 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         &json!({ "detached": detached, "unreadable": names }),
         text,
     )?;
-    if unread.is_empty() {
-        return Ok(printed);
+    let mut failures: Vec<_> = failures.iter().map(|error| format!("{error:#}")).collect();
+    if !unread.is_empty() {
+        let reasons: Vec<_> =
+            unread.iter().map(|(name, error)| format!("{name} ({error})")).collect();
+        failures.push(format!(
+            "of these instances the network namespace is unknown, because their records cannot be read, and they \
+             stay: {}. `linerate forward detach --instance NAME` detaches one of them wherever it is",
+            list(&reasons)
+        ));
     }
-    let reasons: Vec<_> = unread.iter().map(|(name, error)| format!("{name} ({error})")).collect();
-    bail!(
-        "of these instances the network namespace is unknown, because their records cannot be read, and they stay: \
-         {}. `linerate forward detach --instance NAME` detaches one of them wherever it is",
-        list(&reasons)
-    )
+    match failures.is_empty() {
+        true => Ok(printed),
+        false => bail!("{}", failures.join("; ")),
+    }
+}
+
+/// Takes this instance away; whether it was there.
+fn detach(name: &str) -> Result<bool> {
+    let pins = Pins::of(name);
+    // Somebody who was killed while pinning has left a directory without a record.
+    let directory = pins.directory();
+    let there = directory
+        .try_exists()
+        .with_context(|| format!("cannot check for {}; run as root", directory.display()))?;
+    if !there {
+        Pins::check_visible(BPFFS.as_ref())?;
+        return Ok(false);
+    }
+    daemon::detach(&pins, lock(&pins)?).with_context(|| format!("cannot detach {name}"))?;
+    Ok(true)
 }
 
 /// The instances of this network namespace, and those that may be, because their records cannot be read.

@@ -52,6 +52,8 @@ mount -t tmpfs rig /run
 mount -t sysfs sysfs /sys
 mount -t bpf bpf /sys/fs/bpf
 mkdir "$rig/home" "$rig/bin" /run/lock
+# The pages name the folders of packages.
+[ -e /usr/share/linerate ] || ln -s /usr/local/share/linerate /usr/share/linerate
 cp "$3"/* "$rig/bin/"
 # A reader ends a program that does not end by itself with Ctrl-C. One in the background has /dev/null as its input.
 for name in linerate tshark tcpdump; do
