@@ -143,7 +143,7 @@ Examples:
         #[command(flatten)]
         location: Location,
         #[command(flatten)]
-        zone: Zone,
+        zone: TimeZoneArguments,
         #[command(flatten)]
         answer: Answer,
         /// The query.
@@ -186,7 +186,7 @@ struct Location {
 }
 
 #[derive(Debug, Args)]
-struct Zone {
+struct TimeZoneArguments {
     /// The time zone of times that are printed, and of those given without an offset: local, a name such as
     /// Europe/Berlin, or an offset such as +01:00.
     #[arg(long, value_name = "ZONE", default_value = "UTC", allow_hyphen_values = true, value_parser = time::zone)]
@@ -204,7 +204,7 @@ struct Records {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::parse)]
     before: Option<Time>,
     #[command(flatten)]
-    zone: Zone,
+    zone: TimeZoneArguments,
     /// Only the flow with this Community ID (version 1), such as that of an alert of Suricata or Zeek. Records need no
     /// field for it.
     #[arg(long, value_name = "ID", value_parser = community_id)]

@@ -74,7 +74,7 @@ impl FinishedFiles {
 
     /// Puts the regular files of `folder` that `owner` has, and whose names an earlier capture gave, before all others.
     /// The time of their last change is that of their end.
-    pub(super) fn add_earlier(
+    pub(super) fn add_earlier_files(
         &mut self,
         folder: &Path,
         owner: u32,

@@ -175,7 +175,7 @@ impl FileNames {
 
 /// Whether a capture to `base` gives files names like this one. A name that it may give, but that cannot be proven to be
 /// one, is none.
-pub(super) fn may_name(base: &Path, rotation: Rotation, name: &str) -> bool {
+pub(super) fn is_name_of(base: &Path, rotation: Rotation, name: &str) -> bool {
     let Some(base) = base.file_name().and_then(OsStr::to_str).filter(|_| rotation.rotates()) else {
         return false;
     };
@@ -183,7 +183,7 @@ pub(super) fn may_name(base: &Path, rotation: Rotation, name: &str) -> bool {
         return is_dumpcap_name(base, rotation.time_first, name);
     }
     let matches = |stem: &str| match rotation.seconds {
-        Some(_) => is_filled(base, stem),
+        Some(_) => is_formatted(base, stem),
         None => stem == base,
     };
     // The number may follow digits of the format.
@@ -206,7 +206,7 @@ fn is_dumpcap_name(base: &str, time_first: bool, name: &str) -> bool {
 }
 
 /// Whether `name` is the format with a time filled in: what is read from it makes the same name again.
-fn is_filled(format: &str, name: &str) -> bool {
+fn is_formatted(format: &str, name: &str) -> bool {
     let format = in_c_locale(format);
     let time = jiff::fmt::strtime::parse(&format, name);
     time.and_then(|time| time.to_string(&format)).is_ok_and(|again| again == name)

@@ -21,7 +21,7 @@ use super::options::FileSinkOptions;
 use super::pool::{BlockPlace, Message, Pool, Ready};
 use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
 use super::retention::{Deletion, FinishedFiles, Retention};
-use super::rotation::{FileNames, Naming, Rotation, may_name};
+use super::rotation::{FileNames, Naming, Rotation, is_name_of};
 use crate::{Error, Result, clock};
 
 /// How long the writer waits for a program of `-z` where no other file can be deleted, and how often it looks. The
@@ -229,7 +229,7 @@ impl Writer {
         let owner = file.owner()?;
         self.path = file.path().to_owned();
         if self.owner.replace(owner).is_none() {
-            self.find_earlier(owner);
+            self.add_earlier_files(owner);
         }
         options.group.map_or(Ok(()), |group| file.share(group))?;
         self.file = Some(file);
@@ -247,7 +247,7 @@ impl Writer {
     }
 
     /// Looks for files of earlier captures, which are deleted as those of this one are.
-    fn find_earlier(&self, owner: u32) {
+    fn add_earlier_files(&self, owner: u32) {
         let options = &self.options;
         let Retention { keep, keep_free } = options.retention;
         let Some(folder) = options.path.parent().filter(|_| keep.is_some() || keep_free.is_some())
@@ -256,8 +256,8 @@ impl Writer {
         };
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let mut finished = self.finished();
-        let is_name = |name: &str| may_name(&options.path, options.rotation, name);
-        if let Err(error) = finished.add_earlier(folder, owner, is_name) {
+        let is_name = |name: &str| is_name_of(&options.path, options.rotation, name);
+        if let Err(error) = finished.add_earlier_files(folder, owner, is_name) {
             tracing::warn!("files of earlier captures in {} stay: {error}", folder.display());
         }
         // This is the file that is written now.

@@ -41,15 +41,13 @@ impl Pins {
             });
         }
         let is_known = state.as_ref().is_some_and(|state| state.check_layout().is_ok());
-        let timeouts = match is_here && is_known {
-            true => self.timeouts().inspect_err(|error| {
-                tracing::warn!(
-                    %error,
-                    "connections of sessions keep the timeouts that they have now, which may be too short for them"
-                );
-            }),
-            false => Ok(None),
-        };
+        let timeouts = (is_here && is_known).then(|| self.timeouts());
+        if let Some(Err(error)) = &timeouts {
+            tracing::warn!(
+                %error,
+                "connections of sessions keep the timeouts that they have now, which may be too short for them"
+            );
+        }
         let mut first = Ok(());
         let mut keep = |result: Result<()>| {
             if let Err(error) = result {
@@ -72,7 +70,7 @@ impl Pins {
         {
             keep(conntrack::restore(state.windows));
         }
-        if let Ok(Some(mut timeouts)) = timeouts {
+        if let Some(Ok(mut timeouts)) = timeouts {
             timeouts.hand_back(&Clock::from_boot_time());
         }
         keep(self.clear().and_then(|()| remove_directory(&self.directory)));
@@ -83,9 +81,9 @@ impl Pins {
     }
 
     /// What sets the timeouts of the connections of its sessions.
-    fn timeouts(&self) -> Result<Option<ConnectionTimeouts>> {
+    fn timeouts(&self) -> Result<ConnectionTimeouts> {
         let table = Table::open(&self.maps()?)?;
-        Ok(Some(ConnectionTimeouts::new(Arc::new(table), self.program("refresh")?)))
+        Ok(ConnectionTimeouts::new(Arc::new(table), self.program("refresh")?))
     }
 
     /// Whether all links of the instance have lost their interfaces.

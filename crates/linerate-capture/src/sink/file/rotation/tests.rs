@@ -162,7 +162,7 @@ fn names_of_a_capture_are_known_and_no_others() {
         for step in 1..200 {
             let name = names.current().display().to_string();
             assert!(
-                may_name(Path::new("folder").join(base).as_path(), rotation, &name),
+                is_name_of(Path::new("folder").join(base).as_path(), rotation, &name),
                 "{base}: {name}"
             );
             let now = Timestamp((1_795_514_400 + step * 977) * second);
@@ -189,6 +189,6 @@ fn names_of_a_capture_are_known_and_no_others() {
         ("f.pcap", dumpcap, "f_0000a_20261130235959.pcap"),
         ("f.pcap", Rotation::default(), "f.pcap"),
     ] {
-        assert!(!may_name(Path::new(base), rotation, name), "{base}: {name}");
+        assert!(!is_name_of(Path::new(base), rotation, name), "{base}: {name}");
     }
 }
